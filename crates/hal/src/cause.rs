@@ -1,0 +1,146 @@
+//! What cycles are spent on, and what events are counted.
+//!
+//! A modelled CPU adds every cycle to exactly one [`Cause`]; the sum over all causes equals its clock, and that is
+//! asserted at the end of every run. On bare metal both enums cost nothing.
+
+macro_rules! named {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// All of them, in order of declaration.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+            /// The name used in results and reports.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$variant => $text),* }
+            }
+            /// The position in [`Self::ALL`].
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+named! {
+    /// Why a cycle was spent.
+    Cause {
+        /// User code.
+        User = "user",
+        /// Moving bytes: loads, stores and instructions of copies.
+        Copy = "copy",
+        /// Clearing pages.
+        Zero = "zero",
+        /// Walking page tables after a TLB miss (and setting accessed and dirty bits).
+        TlbMiss = "tlb_miss",
+        /// Invalidating entries of the own TLB.
+        InvalidateLocal = "invalidate_local",
+        /// Sending invalidations to other CPUs and waiting until they are done.
+        ShootdownSent = "shootdown_sent",
+        /// Being interrupted for another CPU's invalidation.
+        ShootdownReceived = "shootdown_received",
+        /// Page faults: entry, look-up, resolution, return.
+        Fault = "fault",
+        /// Reading and writing page-table entries and reverse mappings.
+        PteWork = "pte_work",
+        /// Allocating and freeing kernel virtual addresses.
+        AddressAllocation = "address_allocation",
+        /// Looking up, taking and giving back ephemeral mappings.
+        Ephemeral = "ephemeral",
+        /// Allocating, freeing, holding and wiring frames.
+        Frame = "frame",
+        /// Map entries, amaps, anons, objects.
+        Vm = "vm",
+        /// Atomic instructions of locks, and waiting for them.
+        Lock = "lock",
+        /// System call entry, exit and dispatch.
+        Syscall = "syscall",
+        /// Context switches, sleeping, waking, run queues.
+        Switch = "switch",
+        /// Interrupts other than shootdowns.
+        Interrupt = "interrupt",
+        /// What carries data: pipes, sockets, mbufs, protocols.
+        Protocol = "protocol",
+        /// Starting up, before the measured part.
+        Boot = "boot",
+        /// Nothing to do.
+        Idle = "idle",
+    }
+}
+
+named! {
+    /// Events that kernel code counts. (The machine counts its own: TLB hits and misses, cache accesses, interrupts.)
+    Counter {
+        /// Entries invalidated in the own TLB, one for each page of each invalidation.
+        TlbInvalidationsLocal = "tlb_invalidations_local",
+        /// Pages whose invalidation was requested of other CPUs, counted once at the initiator however many CPUs are
+        /// asked (the counting rule of the sf_buf paper, 6.3).
+        TlbInvalidationsRemoteIssued = "tlb_invalidations_remote_issued",
+        /// Shootdowns: requests to other CPUs, each for a page or a range.
+        Shootdowns = "shootdowns",
+        /// Interprocessor interrupts sent for shootdowns, one for each CPU asked.
+        ShootdownIpis = "shootdown_ipis",
+        /// Interprocessor interrupts sent to make an idle CPU look at the run queue.
+        ReschedIpis = "resched_ipis",
+        /// Allocations of ephemeral mappings that found the page mapped.
+        EphemeralHits = "ephemeral_hits",
+        /// Allocations of ephemeral mappings that had to map the page.
+        EphemeralMisses = "ephemeral_misses",
+        /// Ephemeral mappings given back.
+        EphemeralFrees = "ephemeral_frees",
+        /// Sleeps for want of an ephemeral mapping.
+        EphemeralSleeps = "ephemeral_sleeps",
+        /// Ranges of kernel virtual addresses allocated.
+        KvaAllocations = "kva_allocations",
+        /// Ranges of kernel virtual addresses freed.
+        KvaFrees = "kva_frees",
+        /// Page faults taken.
+        PageFaults = "page_faults",
+        /// Faults that allocated and cleared a frame.
+        ZeroFills = "zero_fills",
+        /// Faults that copied a frame (promotion of an object's page, or copy-on-write of an anon).
+        CowCopies = "cow_copies",
+        /// Frames taken off the free list.
+        FramesAllocated = "frames_allocated",
+        /// Frames put back on the free list.
+        FramesFreed = "frames_freed",
+        /// Frames wired.
+        FramesWired = "frames_wired",
+        /// Frames unwired.
+        FramesUnwired = "frames_unwired",
+        /// System calls.
+        Syscalls = "syscalls",
+        /// Context switches.
+        Switches = "switches",
+        /// Sleeps.
+        Sleeps = "sleeps",
+        /// Threads made runnable by wakeups.
+        Wakeups = "wakeups",
+        /// Bytes moved by kernel copies.
+        BytesCopied = "bytes_copied",
+        /// Pipe writes that went through the kernel buffer.
+        PipeBufferedWrites = "pipe_buffered_writes",
+        /// Pipe writes that handed over wired pages.
+        PipeDirectWrites = "pipe_direct_writes",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_follow_the_order() {
+        for (i, c) in Cause::ALL.iter().enumerate() {
+            assert_eq!(c.index(), i);
+        }
+        for (i, c) in Counter::ALL.iter().enumerate() {
+            assert_eq!(c.index(), i);
+        }
+    }
+}

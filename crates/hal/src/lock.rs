@@ -1,0 +1,63 @@
+//! Spin locks with a declared order.
+//!
+//! A lock owns what it protects. The type comes from the machine ([`crate::Machine::Lock`]): a modelled lock charges
+//! for atomics and waiting and checks the order below at run time; a bare-metal lock is an atomic word.
+//!
+//! # Order
+//! The UVM paper (3.2) orders map, amap, object, anon, page queues; [`LockClass`] adds the other floors around it. A
+//! lock may be taken only while every lock already held by the same thread has a *lower* class; against the order only
+//! [`SpinLock::try_lock`] is allowed, and whoever fails gives up or starts over. Two locks of one class are never held
+//! together, except by `try_lock`. A thread holds no spin lock when it sleeps. (The map lock is a sleep lock, made from
+//! a short-held lock of class [`LockClass::MapInterlock`]; `vm` keeps its place, above all of these, by types.)
+
+use core::ops::DerefMut;
+
+/// The place of a lock in the order, lowest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum LockClass {
+    /// Process table, descriptors.
+    Process,
+    /// A pipe (and, later, a socket buffer).
+    Pipe,
+    /// The interlock of a sleepable map lock; held only for a few instructions.
+    MapInterlock,
+    /// An amap: its slots.
+    Amap,
+    /// A memory object: its pages.
+    Object,
+    /// An anon: its frame or swap slot.
+    Anon,
+    /// The table of frames: free list, queues, wire and loan counts, owners.
+    PageQueues,
+    /// The kernel's address allocator.
+    KernelVa,
+    /// The cache of ephemeral mappings (`sf_buf_lock`).
+    Ephemeral,
+    /// The table of reverse mappings.
+    ReverseMap,
+    /// One address space's page tables.
+    Pmap,
+    /// The one shootdown in flight (`smp_ipi_mtx`).
+    Shootdown,
+    /// Run and sleep queues (`sched_lock`).
+    Scheduler,
+}
+
+/// A spin lock and what it protects.
+pub trait SpinLock<T> {
+    /// Proof of holding; gives access to the contents and releases when dropped.
+    type Guard<'a>: DerefMut<Target = T>
+    where
+        Self: 'a,
+        T: 'a;
+
+    /// Takes the lock, spinning with interrupts enabled while another CPU holds it.
+    ///
+    /// # Panics
+    /// A modelled lock panics when this breaks the declared order, or when the caller holds the lock already.
+    fn lock(&self) -> Self::Guard<'_>;
+
+    /// Takes the lock if it is free; allowed in any order.
+    fn try_lock(&self) -> Option<Self::Guard<'_>>;
+}
