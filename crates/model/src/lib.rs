@@ -1,1 +1,4 @@
 //! stub
+pub mod sourced;
+pub mod config;
+pub mod cache;
