@@ -1,4 +1,4 @@
 //! stub
-pub mod sourced;
-pub mod config;
 pub mod cache;
+pub mod config;
+pub mod sourced;

@@ -92,13 +92,16 @@ impl<T> TryFrom<RawSourced<T>> for Sourced<T> {
         }
         match (kind, &against) {
             (SourceKind::Calibrated, None) => {
-                Err("missing `against`, expected the id of the published number it was calibrated to".to_owned())
+                Err("missing `against`, expected the id of the published number it was calibrated to"
+                    .to_owned())
             }
             (SourceKind::Calibrated, Some(id)) if id.trim().is_empty() => {
                 Err("empty `against`, expected the id of a published number".to_owned())
             }
             (SourceKind::Calibrated, Some(_)) | (_, None) => Ok(Sourced { value, source, kind, against }),
-            (_, Some(_)) => Err(format!("`against` given, expected only where kind is calibrated, not {kind}")),
+            (_, Some(_)) => {
+                Err(format!("`against` given, expected only where kind is calibrated, not {kind}"))
+            }
         }
     }
 }
@@ -123,7 +126,8 @@ pub struct Constant {
 /// # Panics
 /// When `config` cannot be written as TOML, or holds a table with a key `value` that is not a [`Sourced`].
 pub fn constants_of<T: Serialize>(config: &T) -> Vec<Constant> {
-    let table = toml::Table::try_from(config).expect("a configuration that was read from TOML can be written as TOML");
+    let table = toml::Table::try_from(config)
+        .expect("a configuration that was read from TOML can be written as TOML");
     let mut found = Vec::new();
     collect("", &toml::Value::Table(table), &mut found);
     found.sort_by(|a, b| a.key.cmp(&b.key));
@@ -151,7 +155,8 @@ fn collect(path: &str, value: &toml::Value, found: &mut Vec<Constant>) {
         }
         toml::Value::Array(items) => {
             for (i, item) in items.iter().enumerate() {
-                let name = item.get("name").and_then(|name| name.as_str()).map_or(i.to_string(), str::to_owned);
+                let name =
+                    item.get("name").and_then(|name| name.as_str()).map_or(i.to_string(), str::to_owned);
                 collect(&below(&name), item, found);
             }
         }
@@ -272,7 +277,8 @@ fn translate(file: &str, text: &str, mut error: toml::de::Error) -> ConfigError 
     // Without its input the error shows the path of the key, which it does not offer otherwise.
     error.set_input(None);
     let shown = error.to_string();
-    let mut key = shown.rsplit_once("\nin `").map_or("", |(_, path)| path.trim_end().trim_end_matches('`')).to_owned();
+    let mut key =
+        shown.rsplit_once("\nin `").map_or("", |(_, path)| path.trim_end().trim_end_matches('`')).to_owned();
     let (line, column) = at.as_ref().map_or((0, 0), |at| position(text, at.start));
     let mut problem = message.clone();
     let mut suggestion = None;
@@ -401,7 +407,10 @@ mod tests {
         assert_eq!((e.line, e.column, e.key.as_str()), (2, 23, "cpu.clock_mhz.value"));
         assert!(e.problem.contains("expected u64"), "{e}");
         let e = fault("[cpu]\nclock_mhz = { value = 1, source = \"s\", kind = \"mesured\" }\n");
-        assert_eq!((e.line, e.key.as_str(), e.suggestion.as_deref()), (2, "cpu.clock_mhz.kind", Some("measured")));
+        assert_eq!(
+            (e.line, e.key.as_str(), e.suggestion.as_deref()),
+            (2, "cpu.clock_mhz.kind", Some("measured"))
+        );
     }
 
     #[test]
@@ -409,7 +418,8 @@ mod tests {
         let e = fault("[cpu]\nclock_mhz = { value = 1, source = \"s\", kind = \"calibrated\" }\n");
         assert!(e.problem.contains("missing `against`"), "{e}");
         assert_eq!((e.line, e.key.as_str()), (2, "cpu.clock_mhz"));
-        let e = fault("[cpu]\nclock_mhz = { value = 1, source = \"s\", kind = \"paper\", against = \"x\" }\n");
+        let e =
+            fault("[cpu]\nclock_mhz = { value = 1, source = \"s\", kind = \"paper\", against = \"x\" }\n");
         assert!(e.problem.contains("only where kind is calibrated"), "{e}");
     }
 
@@ -434,7 +444,8 @@ mod tests {
 
     #[test]
     fn merging_replaces_a_constant_as_a_whole() {
-        let base = "[cpu]\na = { value = 1, source = \"s\", kind = \"calibrated\", against = \"i\" }\nb = 1\n";
+        let base =
+            "[cpu]\na = { value = 1, source = \"s\", kind = \"calibrated\", against = \"i\" }\nb = 1\n";
         let over = "[cpu]\na = { value = 2, source = \"t\", kind = \"paper\" }\n[new]\nc = 3\n";
         let mut table = parse_table("b", base).expect("base").into_inner();
         merge(&mut table, parse_table("o", over).expect("over").into_inner());
