@@ -1,1 +1,4 @@
 //! stub
+pub mod cache;
+pub mod config;
+pub mod sourced;
