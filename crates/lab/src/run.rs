@@ -16,7 +16,7 @@ use crate::result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 use crate::workload::{self, Outcome};
 use pageferry_hal::{Cause, ContextId, Counter};
 use pageferry_kernel::{BootError, Errno, Kernel, Program};
-use pageferry_model::{Model, Options, Snapshot};
+use pageferry_model::{Fault, Model, Options, Snapshot};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -79,7 +79,12 @@ impl Site {
             Schedule::Timed => pageferry_model::Schedule::Timed,
             Schedule::Seeded => pageferry_model::Schedule::Seeded(seed),
         };
-        let model = Model::new(&machine.config, Options { schedule, ..Options::default() })?;
+        let refuse = |fault: Fault| LabError::Misfit {
+            machine: machine.name.clone(),
+            kernel: kernel.name.clone(),
+            problem: fault.to_string(),
+        };
+        let model = Model::new(&machine.config, Options { schedule }).map_err(refuse)?;
         Ok(Site { model, machine: machine.clone(), kernel: kernel.clone() })
     }
 
@@ -123,7 +128,7 @@ impl Site {
         if let Some(quiescent) = end.quiescent {
             laws.push(law("at rest, nothing is held", quiescent));
         }
-        laws.push(law("the causes of cycles sum to the clocks", self.model.snapshot().check()));
+        laws.push(law("the causes of cycles sum to the clocks, and the machine is consistent", self.model.check()));
         laws.push(law(
             "no use of a stale translation",
             stale.first().map_or(Ok(()), |first| Err(format!("{} uses, the first: {first}", stale.len()))),
@@ -222,10 +227,17 @@ fn hardware(measured: &Snapshot) -> BTreeMap<String, u64> {
     [
         ("tlb_lookups", h.tlb_lookups),
         ("tlb_hits", h.tlb_hits),
+        ("tlb_second_level_hits", h.tlb_second_level_hits),
         ("tlb_misses", h.tlb_misses),
         ("walks", h.walks),
         ("accesses", h.accesses),
+        ("page_invalidations", h.page_invalidations),
+        ("ipis_sent", h.ipis_sent),
         ("interrupts", h.interrupts),
+        ("bytes_copied_by_hardware", h.bytes_copied),
+        ("context_switches", h.switches),
+        ("stale_uses_in_window", h.stale_uses_in_window),
+        ("stale_uses", h.stale_uses),
     ]
     .into_iter()
     .map(|(name, count)| (name.to_owned(), count))
@@ -238,8 +250,14 @@ fn conservation(measured: &Snapshot) -> Vec<Law> {
     let lookups = (h.tlb_hits + h.tlb_misses == h.tlb_lookups)
         .then_some(())
         .ok_or_else(|| format!("{} + {} is not {}", h.tlb_hits, h.tlb_misses, h.tlb_lookups));
+    let counter = |c: Counter| measured.counter(c);
+    let (sent, ipis) = (counter(Counter::ShootdownIpis) + counter(Counter::ReschedIpis), h.ipis_sent);
     vec![
-        law("TLB hits and misses sum to look-ups", lookups),
         law("the causes of measured cycles sum to the measured time", measured.check()),
+        law("TLB hits and misses sum to look-ups", lookups),
+        law(
+            "interprocessor interrupts sent are those that the kernel counted",
+            (sent == ipis).then_some(()).ok_or_else(|| format!("{ipis} sent, {sent} counted")),
+        ),
     ]
 }
