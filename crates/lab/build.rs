@@ -23,7 +23,7 @@ fn table(root: &Path, folder: &str, code: &mut String) {
         .map(|entries| entries.filter_map(|e| e.ok().map(|e| e.path())).collect())
         .unwrap_or_default();
     files.retain(|path| path.extension().is_some_and(|e| e == "toml"));
-    files.sort();
+    files.sort_by_key(|path| path.file_stem().map(|stem| stem.to_owned()));
     writeln!(code, "pub(super) static {}: &[(&str, &str)] = &[", folder.to_uppercase()).expect("a String");
     for path in files {
         let path = path.canonicalize().expect("it was just listed");

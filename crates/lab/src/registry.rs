@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_issue_of_names_promises_is_there() {
+    fn what_is_built_in() {
         for name in ["xeon-up", "xeon-htt", "xeon-mp", "xeon-mp-htt", "opteron-mp", "486", "pentium", "pentium-iii"] {
             assert!(names(Kind::Machine).contains(&name), "{name}");
         }
