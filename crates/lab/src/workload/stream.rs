@@ -140,6 +140,8 @@ enum Fault {
 #[derive(Default)]
 struct State {
     fault: Option<Fault>,
+    /// When the first byte entered, and the accounts of that moment.
+    start: Option<(u64, Snapshot)>,
     taken: u64,
     delivered: u64,
     sent: Sha256,
@@ -164,15 +166,11 @@ fn named(what: &'static str) -> impl Fn(Errno) -> Fault {
 fn parent(model: Model, chunk_bytes: usize, ends: Ends, state: Shared) -> Program<Model> {
     Box::new(move |user: &User<Model>| {
         let Ends { input, output, progress, .. } = ends;
-        let mut reader = Reader { output, progress, chunk_bytes, state: state.clone() };
-        let (before, began) = (model.snapshot(), user.machine().now());
-        let carried = carry(user, Writer { input, chunk_bytes, state: state.clone() }, &mut reader);
-        let state = &mut *state.borrow_mut();
-        state.elapsed_cycles = (user.machine().now() - began).0;
-        state.measured = Some(model.snapshot().since(&before));
+        let mut reader = Reader { output, progress, chunk_bytes, model, state: state.clone() };
+        let carried = carry(user, Writer { input, chunk_bytes, model: reader.model.clone(), state: state.clone() }, &mut reader);
         // A failure may have begun with the writer: the first one counts.
         if let Err(fault) = carried {
-            state.fail(fault);
+            state.borrow_mut().fail(fault);
         }
     })
 }
@@ -196,6 +194,7 @@ fn carry(user: &User<Model>, mut writer: Writer, reader: &mut Reader) -> Result<
 struct Writer {
     input: Box<dyn Read>,
     chunk_bytes: usize,
+    model: Model,
     state: Shared,
 }
 
@@ -212,6 +211,7 @@ impl Writer {
             }
             {
                 let state = &mut *self.state.borrow_mut();
+                state.start.get_or_insert_with(|| (user.machine().now().0, self.model.snapshot()));
                 state.taken += len as u64;
                 state.sent.update(&chunk[..len]);
             }
@@ -233,6 +233,7 @@ struct Reader {
     output: Box<dyn Write>,
     progress: Box<dyn FnMut(u64)>,
     chunk_bytes: usize,
+    model: Model,
     state: Shared,
 }
 
@@ -252,6 +253,11 @@ impl Reader {
             state.arrived.update(&chunk[..len]);
             state.delivered += len as u64;
             (self.progress)(state.delivered);
+        }
+        let state = &mut *self.state.borrow_mut();
+        if let Some((began, before)) = &state.start {
+            state.elapsed_cycles = user.machine().now().0 - began;
+            state.measured = Some(self.model.snapshot().since(before));
         }
         self.output.flush().map_err(Fault::Output)
     }
