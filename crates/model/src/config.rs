@@ -210,8 +210,10 @@ pub struct MemoryConfig {
     pub transfer_cycles: Number,
     /// One line moved by a copy when it is dirty in another package.
     pub stream_transfer_cycles: Number,
-    /// Making other packages give up a line that is clean here and there, before a store.
+    /// Making other packages give up a line that is clean here and there, before a store that is waited for.
     pub upgrade_cycles: Number,
+    /// The same for one line of a copy.
+    pub stream_upgrade_cycles: Number,
 }
 
 impl MachineConfig {
@@ -416,7 +418,7 @@ impl MachineConfig {
 }
 
 /// The largest cost of one action.
-const MAX_COST: u64 = 1_000_000_000;
+const MAX_COST: u64 = 100_000_000;
 
 /// A value that no machine could have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
