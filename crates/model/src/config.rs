@@ -184,7 +184,7 @@ pub struct CacheConfig {
     pub stream_store_cycles: Number,
     /// When stores go on to the next level.
     pub write_policy: Sourced<WritePolicy>,
-    /// True for a cache that holds only what the level above evicted.
+    /// True for a second level that holds only what the first evicted.
     pub exclusive: Sourced<bool>,
 }
 
@@ -340,12 +340,10 @@ impl MachineConfig {
                     format!("expected ways x line_bytes ({way_set_bytes}) times a power of two"),
                 );
             }
-            if level.exclusive.value
-                && (i == 0 || self.cache[i - 1].write_policy.value == WritePolicy::Through)
-            {
+            if level.exclusive.value && (i != 1 || self.cache[0].write_policy.value == WritePolicy::Through) {
                 return fault(
                     key("exclusive"),
-                    "expected false: only a level behind a write-back one can be exclusive",
+                    "expected false: only the second level, behind a write-back first one, can be exclusive",
                 );
             }
             if i > 0
