@@ -389,7 +389,10 @@ impl Naive {
             self.copies.remove(self.find(package, from, line).expect("found"));
         }
         let mut writeback = 0;
-        for level in (top..from).rev().filter(|&level| level == top || !self.exclusive(level)) {
+        for level in (top..from).rev() {
+            if level > top && self.exclusive(level) {
+                continue;
+            }
             writeback += self.add(package, level, line, level == top && dirty, unique);
         }
         cost + if stream { writeback } else { 0 }
