@@ -75,13 +75,12 @@ impl<M: Machine> Kernel<M> {
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
-        let handler_machine = machine.clone();
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
             Interrupt::Shootdown => {
                 weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
             }
             // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
-            Interrupt::Reschedule => drop(handler_machine.scope(Cause::Interrupt)),
+            Interrupt::Reschedule => {}
         }));
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel { machine, config, vm, ephemeral, sched, processes, boot_free_frames }))

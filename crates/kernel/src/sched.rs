@@ -272,7 +272,8 @@ impl<M: Machine> Sched<M> {
         self.pmaps.activate(None, None);
     }
 
-    /// Ends the calling thread; answers what its CPU does next.
+    /// Ends the calling thread; answers what its CPU continues with. That is the idle context: the next thread may still
+    /// be on its way out of another CPU, and only a switch can wait for that.
     fn exit(&self, id: ThreadId) -> ContextId {
         let _c = self.machine.scope(Cause::Switch);
         let me = self.machine.cpu();
@@ -281,9 +282,8 @@ impl<M: Machine> Sched<M> {
         assert_eq!(entry.place, Place::Running(me), "{} exits where it does not run", entry.own.name);
         assert_eq!(entry.own.pins.load(Ordering::Relaxed), 0, "{} exits while pinned", entry.own.name);
         q.zone.free(entry.at);
-        let next = self.choose(&mut q, me);
-        drop(q);
-        self.prepare(next)
+        q.running[me.index()] = None;
+        q.idle_contexts[me.index()].expect("every CPU that runs threads has an idle context")
     }
 
     // ------------------------------------------------------------------------------------------- switching
