@@ -16,7 +16,7 @@ use crate::config::{Kind, SLOTS_PER_CHUNK};
 use crate::error::VmError;
 use crate::slot_refs::SlotRefs;
 use crate::vm::Vm;
-use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -191,10 +191,9 @@ impl<M: Machine> AmapState<M> {
     /// # Errors
     /// [`VmError::NoMemory`].
     pub(crate) fn reserve(&mut self, vm: &Vm<M>, slot: u64) -> Result<(), VmError> {
-        let key = slot / SLOTS_PER_CHUNK;
-        if !self.chunks.contains_key(&key) {
+        if let Entry::Vacant(vacant) = self.chunks.entry(slot / SLOTS_PER_CHUNK) {
             let at = vm.structures().alloc(Kind::Chunk)?;
-            self.chunks.insert(key, Chunk { at, used: 0, anons: Default::default() });
+            vacant.insert(Chunk { at, used: 0, anons: Default::default() });
         }
         Ok(())
     }

@@ -267,7 +267,7 @@ impl<M: Machine> Drop for Space<M> {
         self.vm.structures().forget_space(self.at);
         if !empty {
             self.vm.abandon_space();
-            core::mem::forget(pmap);
+            let _kept = core::mem::ManuallyDrop::new(pmap);
             return;
         }
         self.vm.pmaps().destroy(self.vm.frames(), pmap);
