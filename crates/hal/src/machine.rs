@@ -170,6 +170,8 @@ pub trait Machine: Clone + 'static {
     fn pte_change(&self, at: Pa, width: PteWidth, value: u64, window: &Self::Window) -> u64;
     /// Clears a frame that is to become a page table, by its physical address.
     fn pte_clear_frame(&self, at: Pa);
+    /// Writes the cache line at `at` back and drops it from all caches (`clflush`); for measurements.
+    fn flush_line(&self, at: Pa);
 
     /// Declares that mappings are about to change, and that stale translations may be used until the window closes.
     #[track_caller]

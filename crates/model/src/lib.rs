@@ -1,1 +1,28 @@
-//! stub
+//! Modelled machines: everything that `pageferry-hal` asks for, in software, deterministic, with every cycle accounted.
+//!
+//! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
+//! * [`config`], [`sourced`]: machines described in TOML, each constant with its source.
+//! * `hw`: CPUs and the steps that they take; `tlb`, [`cache`], `memory`: what the steps go through.
+//! * [`oracle`]: finds every use of a stale translation.
+//! * [`account`]: the accounts and their laws.
+//! * [`lock`]: spin locks with costs and a checked order.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod account;
+pub mod cache;
+pub mod config;
+mod hw;
+pub mod lock;
+pub mod machine;
+mod memory;
+pub mod oracle;
+mod params;
+pub mod sourced;
+mod tlb;
+
+pub use account::{Hardware, Snapshot};
+pub use config::MachineConfig;
+pub use lock::{ModelGuard, ModelLock};
+pub use machine::{Model, Options, RunError, SLACK_CYCLES, Schedule};
+pub use oracle::StaleUse;
+pub use sourced::{ConfigError, SourceKind, Sourced, load_toml, nearest};

@@ -5,8 +5,8 @@
 extern crate alloc;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
-use pageferry_hal::{Instructions, Machine, Pfn, Prot, StructArena, Threads, Trap, Va, VaRange};
 use pageferry_ephemeral::KernelAddresses;
+use pageferry_hal::{Instructions, Machine, Pfn, Prot, StructArena, Threads, Trap, Va, VaRange};
 use pageferry_pmap::{Pmap, Pmaps};
 
 /// Path lengths of this floor.

@@ -1,0 +1,121 @@
+//! Accounts: what every CPU spent its cycles on, and what was counted.
+
+use pageferry_hal::{Cause, Counter};
+
+/// Events that the modelled hardware counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Hardware {
+    /// Look-ups in data TLBs, one for each cache line accessed through an address.
+    pub tlb_lookups: u64,
+    /// Look-ups that found an entry, in either level.
+    pub tlb_hits: u64,
+    /// Of these, found only in the second level.
+    pub tlb_second_level_hits: u64,
+    /// Look-ups that had to walk the page tables.
+    pub tlb_misses: u64,
+    /// Page-table walks: misses, and stores that had to set a dirty bit.
+    pub walks: u64,
+    /// Memory accesses, counted in cache lines: data, page tables and kernel structures.
+    pub accesses: u64,
+    /// Entries invalidated by instruction, one page at a time.
+    pub page_invalidations: u64,
+    /// Interprocessor interrupts sent.
+    pub ipis_sent: u64,
+    /// Interrupts taken.
+    pub interrupts: u64,
+    /// Bytes moved by copies.
+    pub bytes_copied: u64,
+    /// Context switches.
+    pub switches: u64,
+    /// Uses of stale translations inside declared windows.
+    pub stale_uses_in_window: u64,
+    /// Uses of stale translations outside any window: errors.
+    pub stale_uses: u64,
+}
+
+impl Hardware {
+    fn since(&self, e: &Hardware) -> Hardware {
+        Hardware {
+            tlb_lookups: self.tlb_lookups - e.tlb_lookups,
+            tlb_hits: self.tlb_hits - e.tlb_hits,
+            tlb_second_level_hits: self.tlb_second_level_hits - e.tlb_second_level_hits,
+            tlb_misses: self.tlb_misses - e.tlb_misses,
+            walks: self.walks - e.walks,
+            accesses: self.accesses - e.accesses,
+            page_invalidations: self.page_invalidations - e.page_invalidations,
+            ipis_sent: self.ipis_sent - e.ipis_sent,
+            interrupts: self.interrupts - e.interrupts,
+            bytes_copied: self.bytes_copied - e.bytes_copied,
+            switches: self.switches - e.switches,
+            stale_uses_in_window: self.stale_uses_in_window - e.stale_uses_in_window,
+            stale_uses: self.stale_uses - e.stale_uses,
+        }
+    }
+}
+
+/// The accounts of a machine at one moment, or between two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Cycles per CPU.
+    pub clocks: Vec<u64>,
+    /// Cycles per CPU and [`Cause`].
+    pub cycles: Vec<[u64; Cause::COUNT]>,
+    /// Events per [`Counter`], all CPUs together.
+    pub counters: [u64; Counter::COUNT],
+    /// Events that the hardware counted.
+    pub hardware: Hardware,
+}
+
+impl Snapshot {
+    /// What happened after `earlier`.
+    ///
+    /// # Panics
+    /// When `earlier` is not an earlier moment of the same machine.
+    pub fn since(&self, earlier: &Snapshot) -> Snapshot {
+        assert_eq!(self.clocks.len(), earlier.clocks.len(), "snapshots of different machines");
+        let sub = |a: &u64, b: &u64| a.checked_sub(*b).expect("the other snapshot is later");
+        Snapshot {
+            clocks: self.clocks.iter().zip(&earlier.clocks).map(|(a, b)| sub(a, b)).collect(),
+            cycles: (self.cycles.iter().zip(&earlier.cycles))
+                .map(|(a, b)| std::array::from_fn(|i| sub(&a[i], &b[i])))
+                .collect(),
+            counters: std::array::from_fn(|i| sub(&self.counters[i], &earlier.counters[i])),
+            hardware: self.hardware.since(&earlier.hardware),
+        }
+    }
+
+    /// Cycles of all CPUs spent on `cause`.
+    pub fn cause(&self, cause: Cause) -> u64 {
+        self.cycles.iter().map(|c| c[cause.index()]).sum()
+    }
+
+    /// Events counted.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters[counter.index()]
+    }
+
+    /// The laws that hold for every machine at every moment.
+    ///
+    /// # Errors
+    /// The law that is broken, in words.
+    pub fn check(&self) -> Result<(), String> {
+        for (cpu, (clock, causes)) in self.clocks.iter().zip(&self.cycles).enumerate() {
+            let sum: u64 = causes.iter().sum();
+            if sum != *clock {
+                return Err(format!("cpu{cpu}: causes sum to {sum} cycles, the clock shows {clock}"));
+            }
+        }
+        let h = &self.hardware;
+        if h.tlb_hits + h.tlb_misses != h.tlb_lookups {
+            return Err(format!(
+                "TLB: {} hits and {} misses are not {} look-ups",
+                h.tlb_hits, h.tlb_misses, h.tlb_lookups
+            ));
+        }
+        if h.tlb_second_level_hits > h.tlb_hits {
+            return Err("TLB: more hits in the second level than hits".into());
+        }
+        Ok(())
+    }
+}

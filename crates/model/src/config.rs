@@ -1,0 +1,668 @@
+//! A machine as its file describes it: `machines/*.toml`.
+//!
+//! Every number is [`Sourced`]. All times are in cycles of the CPU's clock unless the key says otherwise. A file may name
+//! another in `extends`: its tables are then laid upon those of the other key by key, so that the members of a family
+//! share their constants. [`MachineConfig::validate`] refuses what no machine could be; the rest of the model relies on
+//! it and does not ask again.
+
+use std::collections::BTreeMap;
+
+use pageferry_hal::{Arch, CpuSet};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::sourced::{self, ConfigError, Constant, SourceKind, Sourced};
+
+/// A whole number with its source.
+pub type Number = Sourced<u64>;
+
+/// The kind of page tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArchName {
+    /// See [`Arch::I386`].
+    I386,
+    /// See [`Arch::Amd64`].
+    Amd64,
+}
+
+impl From<ArchName> for Arch {
+    fn from(name: ArchName) -> Arch {
+        match name {
+            ArchName::I386 => Arch::I386,
+            ArchName::Amd64 => Arch::Amd64,
+        }
+    }
+}
+
+/// When a cache passes a store on to the next level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WritePolicy {
+    /// At once; a store that misses takes no room in this cache.
+    Through,
+    /// When the line is evicted; a store that misses first fetches the line.
+    Back,
+}
+
+/// A machine: what is on the board, and what everything on it costs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineConfig {
+    /// The name that commands know it by.
+    pub name: String,
+    /// One line for headings.
+    pub title: String,
+    /// What it is and where it was used.
+    pub description: String,
+    /// Its page tables.
+    pub arch: ArchName,
+    /// Instruction execution.
+    pub cpu: CpuConfig,
+    /// Interprocessor interrupts.
+    pub ipi: IpiConfig,
+    /// Translation look-aside buffers.
+    pub tlb: TlbConfig,
+    /// The caches of one package, from the CPU outwards. The SMT siblings of a package share them.
+    pub cache: Vec<CacheConfig>,
+    /// Memory, and what packages do to each other's caches.
+    pub memory: MemoryConfig,
+    /// The bibliography: a short key, and where to find the document.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
+}
+
+/// Instruction execution.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuConfig {
+    /// Clock rate.
+    pub clock_mhz: Number,
+    /// Physical packages.
+    pub packages: Number,
+    /// Logical CPUs in a package; more than 1 are SMT siblings.
+    pub threads_per_package: Number,
+    /// Cycles per 1000 kernel instructions, besides what the modelled caches and TLBs add.
+    pub cpi_milli: Number,
+    /// Factor, in thousandths, on the time of instructions while a sibling is busy; 1000 without SMT.
+    pub smt_slowdown_milli: Number,
+    /// A locked read-modify-write of a line that is in the own cache.
+    pub atomic_cycles: Number,
+    /// From the system call instruction to the kernel's first instruction.
+    pub syscall_enter_cycles: Number,
+    /// From the kernel's last instruction back to the user's next.
+    pub syscall_exit_cycles: Number,
+    /// From a faulting instruction to the kernel's first instruction.
+    pub trap_enter_cycles: Number,
+    /// Return from a trap.
+    pub trap_exit_cycles: Number,
+    /// Invalidation of one page in the own TLB (`invlpg`), without the reading of its PTE.
+    pub invalidate_page_cycles: Number,
+    /// Invalidation of all entries of the own TLB, global ones too.
+    pub invalidate_all_cycles: Number,
+    /// Loading the root of the page tables (`CR3`); drops the entries that are not global.
+    pub load_root_cycles: Number,
+    /// The instructions that save one thread's registers and load another's.
+    pub context_switch_cycles: Number,
+    /// From the arrival of an interrupt at a halted CPU to its leaving the halt.
+    pub halt_wake_cycles: Number,
+}
+
+/// Interprocessor interrupts, between the writing of the sender's interrupt controller and the handler's instructions.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IpiConfig {
+    /// What the sender spends on one request, whatever the number of targets.
+    pub send_cycles: Number,
+    /// From the request to its arrival at a sibling in the sender's package.
+    pub deliver_same_package_cycles: Number,
+    /// From the request to its arrival at a CPU of another package.
+    pub deliver_other_package_cycles: Number,
+    /// At the target: from the arrival to the handler's first instruction.
+    pub entry_cycles: Number,
+    /// At the target: telling the interrupt controller that it is done, and the return.
+    pub exit_cycles: Number,
+}
+
+/// Translation look-aside buffers of one CPU.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbConfig {
+    /// The first level for data.
+    pub data: TlbLevelConfig,
+    /// The second level, for 4 KB pages only, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<SecondTlbConfig>,
+    /// True when SMT siblings compete for the same entries (each still uses only those that it made).
+    pub shared_by_siblings: Sourced<bool>,
+    /// A walk of the page tables, besides its memory accesses.
+    pub walk_overhead_cycles: Number,
+}
+
+/// A TLB.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbLevelConfig {
+    /// Entries for 4 KB pages.
+    pub entries: Number,
+    /// Associativity; 0 means fully associative.
+    pub ways: Number,
+    /// Entries for superpages, fully associative; 0 means that they share those for 4 KB pages.
+    pub superpage_entries: Number,
+}
+
+/// A second-level TLB.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecondTlbConfig {
+    /// Entries for 4 KB pages.
+    pub entries: Number,
+    /// Associativity; 0 means fully associative.
+    pub ways: Number,
+    /// A first-level miss that hits here.
+    pub hit_cycles: Number,
+}
+
+/// One level of cache.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheConfig {
+    /// `L1`, `L2` ...
+    pub name: String,
+    /// Capacity.
+    pub size_bytes: Number,
+    /// Associativity.
+    pub ways: Number,
+    /// Bytes in a line; the same at all levels of a machine.
+    pub line_bytes: Number,
+    /// Load to use, for an access that hits here.
+    pub latency_cycles: Number,
+    /// One line read by a copy, when it comes from here.
+    pub stream_load_cycles: Number,
+    /// One line written by a copy, when it is taken in here.
+    pub stream_store_cycles: Number,
+    /// When stores go on to the next level.
+    pub write_policy: Sourced<WritePolicy>,
+    /// True for a second level that holds only what the first evicted.
+    pub exclusive: Sourced<bool>,
+}
+
+/// Memory, and what packages do to each other's caches.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryConfig {
+    /// Capacity.
+    pub size_mb: Number,
+    /// Load to use, in cycles; this or `latency_ns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_cycles: Option<Number>,
+    /// Load to use, in nanoseconds; this or `latency_cycles`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Number>,
+    /// One line read by a copy.
+    pub stream_load_cycles: Number,
+    /// One line written by a copy: fetched first, its later write-back is apart.
+    pub stream_store_cycles: Number,
+    /// One dirty line written back during a copy.
+    pub writeback_cycles: Number,
+    /// A dependent access to a line that is dirty in another package.
+    pub transfer_cycles: Number,
+    /// One line moved by a copy when it is dirty in another package.
+    pub stream_transfer_cycles: Number,
+    /// Making other packages give up a line that is clean here and there, before a store that is waited for.
+    pub upgrade_cycles: Number,
+    /// The same for one line of a copy.
+    pub stream_upgrade_cycles: Number,
+}
+
+impl MachineConfig {
+    /// Reads the machine file called `name`, whose contents are `text`. `base_lookup` gives the contents of the files that
+    /// it extends.
+    ///
+    /// # Errors
+    /// When the file or one that it extends is not a machine, with the place of the fault.
+    pub fn parse(
+        name: &str,
+        text: &str,
+        base_lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<MachineConfig, ConfigError> {
+        let mut chain = vec![(name.to_owned(), text.to_owned())];
+        while let Some(base) = extends(&chain[chain.len() - 1])? {
+            let (file, text) = &chain[chain.len() - 1];
+            let fault = |problem: String| Err(ConfigError::of_value(file, text, "extends", problem));
+            if chain.iter().any(|(seen, _)| *seen == base) {
+                return fault(format!("`{base}` extends itself"));
+            }
+            match base_lookup(&base) {
+                Some(text) => chain.push((base, text)),
+                None => return fault(format!("there is no machine `{base}` to extend")),
+            }
+        }
+        read_chain(&chain)
+    }
+
+    /// Logical CPUs.
+    pub fn cpus(&self) -> usize {
+        (self.cpu.packages.value * self.cpu.threads_per_package.value) as usize
+    }
+
+    /// The package of logical CPU `cpu`: siblings have neighbouring numbers.
+    ///
+    /// # Panics
+    /// When there is no such CPU.
+    pub fn package_of(&self, cpu: usize) -> usize {
+        assert!(cpu < self.cpus(), "no CPU {cpu} among {}", self.cpus());
+        cpu / self.cpu.threads_per_package.value as usize
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.size_mb.value << 20
+    }
+
+    /// The latency of memory, in whichever unit it is given.
+    pub fn memory_latency_cycles(&self) -> u64 {
+        match (&self.memory.latency_cycles, &self.memory.latency_ns) {
+            (Some(cycles), _) => cycles.value,
+            (None, Some(ns)) => (ns.value * self.cpu.clock_mhz.value + 500) / 1000,
+            (None, None) => unreachable!("validate() refuses a machine without memory latency"),
+        }
+    }
+
+    /// Every constant with its source, for the report.
+    pub fn constants(&self) -> Vec<Constant> {
+        sourced::constants_of(self)
+    }
+
+    /// Refuses what no machine could be.
+    ///
+    /// # Errors
+    /// The first offending key, and what is expected there.
+    pub fn validate(&self) -> Result<(), Fault> {
+        if self.name.is_empty() || self.name.contains(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
+            return fault("name", "expected letters, digits and dashes");
+        }
+        self.validate_cpu()?;
+        self.validate_tlb()?;
+        self.validate_caches()?;
+        self.validate_memory()?;
+        self.validate_costs()?;
+        self.validate_sources()
+    }
+
+    fn validate_cpu(&self) -> Result<(), Fault> {
+        let cpu = &self.cpu;
+        within("cpu.clock_mhz", &cpu.clock_mhz, 1, 100_000)?;
+        within("cpu.packages", &cpu.packages, 1, CpuSet::MAX_CPUS as u64)?;
+        within("cpu.threads_per_package", &cpu.threads_per_package, 1, CpuSet::MAX_CPUS as u64)?;
+        within("cpu.cpi_milli", &cpu.cpi_milli, 1, 1_000_000)?;
+        within("cpu.smt_slowdown_milli", &cpu.smt_slowdown_milli, 1000, 100_000)?;
+        if self.cpus() > CpuSet::MAX_CPUS {
+            let cpus = self.cpus();
+            let most = CpuSet::MAX_CPUS;
+            return fault("cpu.threads_per_package", format!("{cpus} CPUs in all, expected at most {most}"));
+        }
+        Ok(())
+    }
+
+    fn validate_tlb(&self) -> Result<(), Fault> {
+        let data = &self.tlb.data;
+        tlb_geometry("tlb.data", &data.entries, &data.ways)?;
+        within("tlb.data.superpage_entries", &data.superpage_entries, 0, 1 << 16)?;
+        match &self.tlb.second {
+            Some(second) => tlb_geometry("tlb.second", &second.entries, &second.ways),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_caches(&self) -> Result<(), Fault> {
+        if self.cache.is_empty() || self.cache.len() > 4 {
+            return fault("cache", format!("{} levels, expected 1 to 4", self.cache.len()));
+        }
+        for (i, level) in self.cache.iter().enumerate() {
+            let key = |field: &str| format!("cache[{i}].{field}");
+            if level.name.is_empty() || self.cache[..i].iter().any(|above| above.name == level.name) {
+                return fault(key("name"), "expected a name that no other level has");
+            }
+            power_of_two(&key("line_bytes"), &level.line_bytes, 8, 4096)?;
+            within(&key("ways"), &level.ways, 1, 64)?;
+            within(&key("size_bytes"), &level.size_bytes, 1, 1 << 30)?;
+            if level.line_bytes.value != self.cache[0].line_bytes.value {
+                let first = self.cache[0].line_bytes.value;
+                return fault(key("line_bytes"), format!("expected {first}, as in the first level"));
+            }
+            let way_set_bytes = level.ways.value * level.line_bytes.value;
+            let sets = level.size_bytes.value / way_set_bytes;
+            if sets * way_set_bytes != level.size_bytes.value || !sets.is_power_of_two() {
+                return fault(
+                    key("size_bytes"),
+                    format!("expected ways x line_bytes ({way_set_bytes}) times a power of two"),
+                );
+            }
+            if level.exclusive.value && (i != 1 || self.cache[0].write_policy.value == WritePolicy::Through) {
+                return fault(
+                    key("exclusive"),
+                    "expected false: only the second level, behind a write-back first one, can be exclusive",
+                );
+            }
+            if i > 0
+                && level.write_policy.value == WritePolicy::Through
+                && self.cache[i - 1].write_policy.value == WritePolicy::Back
+            {
+                return fault(key("write_policy"), "expected \"back\", as the level above writes back");
+            }
+            // The tags of the model have 29 bits.
+            if self.memory.size_mb.value.saturating_mul(1 << 20) / level.line_bytes.value / sets > 1 << 29 {
+                return fault(key("size_bytes"), "too few sets for this much memory");
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_memory(&self) -> Result<(), Fault> {
+        // Without PAE i386 has 32-bit physical addresses; the Opteron has 40 bits.
+        let most_mb = match self.arch {
+            ArchName::I386 => 4096,
+            ArchName::Amd64 => 1 << 20,
+        };
+        let size_mb = self.memory.size_mb.value;
+        if size_mb == 0 || size_mb > most_mb {
+            let arch = Arch::from(self.arch);
+            return fault(
+                "memory.size_mb",
+                format!("{size_mb} MB, expected 1 to {most_mb}: {arch:?} addresses no more"),
+            );
+        }
+        match (&self.memory.latency_cycles, &self.memory.latency_ns) {
+            (Some(_), Some(_)) => {
+                fault("memory.latency_ns", "expected only one of latency_cycles and latency_ns")
+            }
+            (None, None) => fault("memory", "expected latency_cycles or latency_ns"),
+            (Some(cycles), None) => within("memory.latency_cycles", cycles, 1, MAX_COST),
+            (None, Some(ns)) => within("memory.latency_ns", ns, 1, MAX_COST / 100),
+        }
+    }
+
+    /// Costs must fit in 32 bits and leave room for sums.
+    fn validate_costs(&self) -> Result<(), Fault> {
+        for constant in self.constants() {
+            if constant.key.ends_with("_cycles") && constant.value.parse::<u64>().is_ok_and(|v| v > MAX_COST)
+            {
+                return fault(constant.key, format!("{}, expected at most {MAX_COST}", constant.value));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is read somewhere names a document of the bibliography; what is reasoned need not.
+    fn validate_sources(&self) -> Result<(), Fault> {
+        for Constant { key, source, kind, .. } in self.constants() {
+            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed) {
+                continue;
+            }
+            let cited = source.split([',', ':']).next().unwrap_or("").trim();
+            if !self.sources.contains_key(cited) {
+                return Err(Fault {
+                    suggestion: sourced::nearest(cited, self.sources.keys().map(String::as_str))
+                        .map(str::to_owned),
+                    problem: format!("source `{cited}` is not in [sources]"),
+                    key,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The largest cost of one action.
+const MAX_COST: u64 = 100_000_000;
+
+/// A value that no machine could have.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{key}`: {problem}")]
+pub struct Fault {
+    /// The path of the offending key.
+    pub key: String,
+    /// What was found and what was expected.
+    pub problem: String,
+    /// The valid name that is nearest to an unknown one.
+    pub suggestion: Option<String>,
+}
+
+fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { key: key.into(), problem: problem.into(), suggestion: None })
+}
+
+fn within(key: &str, number: &Number, least: u64, most: u64) -> Result<(), Fault> {
+    if (least..=most).contains(&number.value) {
+        return Ok(());
+    }
+    fault(key, format!("{}, expected {least} to {most}", number.value))
+}
+
+fn power_of_two(key: &str, number: &Number, least: u64, most: u64) -> Result<(), Fault> {
+    within(key, number, least, most)?;
+    if number.value.is_power_of_two() {
+        return Ok(());
+    }
+    fault(key, format!("{}, expected a power of two", number.value))
+}
+
+fn tlb_geometry(table: &str, entries: &Number, ways: &Number) -> Result<(), Fault> {
+    within(&format!("{table}.entries"), entries, 1, 1 << 16)?;
+    let ways_key = format!("{table}.ways");
+    within(&ways_key, ways, 0, entries.value)?;
+    if ways.value == 0 {
+        return Ok(());
+    }
+    if !entries.value.is_multiple_of(ways.value) || !(entries.value / ways.value).is_power_of_two() {
+        let entries = entries.value;
+        return fault(
+            ways_key,
+            format!("{}, expected {entries} entries / ways to be a power of two", ways.value),
+        );
+    }
+    Ok(())
+}
+
+/// The machine that `file` extends.
+fn extends((file, text): &(String, String)) -> Result<Option<String>, ConfigError> {
+    let table = sourced::parse_table(file, text)?.into_inner();
+    match table.get("extends").map(|value| value.get_ref()) {
+        None => Ok(None),
+        Some(DeValue::String(base)) => Ok(Some(base.to_string())),
+        Some(_) => Err(ConfigError::of_value(file, text, "extends", "expected the name of a machine")),
+    }
+}
+
+/// Reads a file (the first of `chain`) laid upon those that it extends. Each is checked as it is laid on, the last first,
+/// so that a fault is always one of the file that is being laid.
+fn read_chain(chain: &[(String, String)]) -> Result<MachineConfig, ConfigError> {
+    assert!(!chain.is_empty(), "there is a file to read");
+    let mut merged = DeTable::default();
+    let mut machine = None;
+    for (file, text) in chain.iter().rev() {
+        let parsed = sourced::parse_table(file, text)?;
+        let span = parsed.span();
+        let mut over = parsed.into_inner();
+        over.remove("extends");
+        sourced::merge(&mut merged, over);
+        let config: MachineConfig = sourced::from_table(file, text, Spanned::new(span, merged.clone()))?;
+        config.validate().map_err(|Fault { key, problem, suggestion }| ConfigError {
+            suggestion,
+            ..ConfigError::of_value(file, text, &key, problem)
+        })?;
+        machine = Some(config);
+    }
+    Ok(machine.expect("the chain has at least one file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = include_str!("../../../machines/xeon-up.toml");
+
+    fn parse(text: &str) -> Result<MachineConfig, ConfigError> {
+        MachineConfig::parse("test", text, &|name| (name == "xeon-up").then(|| BASE.to_owned()))
+    }
+
+    /// `xeon-up` with one constant set to another value.
+    fn with(table: &str, key: &str, value: &str) -> Result<MachineConfig, ConfigError> {
+        parse(&format!(
+            "extends = \"xeon-up\"\n[{table}]\n{key} = {{ value = {value}, source = \"for the test\", kind = \"assumed\" }}\n"
+        ))
+    }
+
+    fn refused(table: &str, key: &str, value: &str) -> ConfigError {
+        let e = with(table, key, value).expect_err("no machine could be so");
+        assert_eq!(e.key, format!("{table}.{key}"), "{e}");
+        assert_eq!(e.line, 3, "{e}");
+        e
+    }
+
+    /// Every machine file of the repository, by name.
+    fn files() -> BTreeMap<String, String> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+        std::fs::read_dir(folder)
+            .expect("machines/ is there")
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+            .map(|path| {
+                let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+                (name, std::fs::read_to_string(&path).expect("readable"))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_machine_file_is_a_machine() {
+        let files = files();
+        for name in
+            ["xeon-up", "xeon-htt", "xeon-mp", "xeon-mp-htt", "opteron-mp", "486", "pentium", "pentium-iii"]
+        {
+            assert!(files.contains_key(name), "no file for {name}");
+        }
+        for (name, text) in &files {
+            let machine = MachineConfig::parse(name, text, &|base| files.get(base).cloned());
+            let machine = machine.unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(machine.name, *name);
+            assert!(machine.constants().len() > 30);
+        }
+    }
+
+    #[test]
+    fn the_xeons_differ_in_nothing_but_their_cpus() {
+        let files = files();
+        let read = |name: &str| {
+            MachineConfig::parse(name, &files[name], &|base| files.get(base).cloned()).expect("good")
+        };
+        let up = read("xeon-up");
+        let shapes = [("xeon-up", 1, 1), ("xeon-htt", 1, 2), ("xeon-mp", 2, 1), ("xeon-mp-htt", 2, 2)];
+        for (name, packages, threads) in shapes {
+            let machine = read(name);
+            assert_eq!(
+                (machine.cpu.packages.value, machine.cpu.threads_per_package.value),
+                (packages, threads)
+            );
+            let differing: Vec<_> = machine
+                .constants()
+                .into_iter()
+                .filter(|c| !up.constants().contains(c))
+                .map(|c| c.key)
+                .collect();
+            let only_cpus = |key: &String| key == "cpu.packages" || key == "cpu.threads_per_package";
+            assert!(differing.iter().all(only_cpus), "{name}: {differing:?}");
+        }
+    }
+
+    #[test]
+    fn cpus_and_packages() {
+        let files = files();
+        let machine =
+            MachineConfig::parse("m", &files["xeon-mp-htt"], &|base| files.get(base).cloned()).expect("good");
+        assert_eq!(machine.cpus(), 4);
+        assert_eq!((0..4).map(|cpu| machine.package_of(cpu)).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        assert_eq!(machine.memory_bytes(), 2 << 30);
+    }
+
+    #[test]
+    fn impossible_machines_are_refused() {
+        refused("cpu", "packages", "0");
+        refused("cpu", "threads_per_package", "0");
+        assert!(refused("cpu", "packages", "65").problem.contains("expected 1 to 64"));
+        refused("cpu", "threads_per_package", "65");
+        refused("cpu", "clock_mhz", "0");
+        refused("cpu", "smt_slowdown_milli", "999");
+        refused("cpu", "syscall_enter_cycles", "5000000000");
+        refused("tlb.data", "entries", "0");
+        refused("tlb.data", "ways", "3");
+        refused("tlb.data", "ways", "128");
+        refused("memory", "size_mb", "0");
+        assert!(refused("memory", "size_mb", "8192").problem.contains("I386 addresses no more"));
+        refused("memory", "latency_cycles", "0");
+    }
+
+    #[test]
+    fn impossible_caches_are_refused() {
+        let caches = |find: &str, put: &str| {
+            let text = BASE.replacen(find, put, 1);
+            assert_ne!(text, BASE, "`{find}` is in the file");
+            parse(&text).expect_err("no cache could be so")
+        };
+        let e = caches("size_bytes = { value = 8192", "size_bytes = { value = 8000");
+        assert_eq!(e.key, "cache[0].size_bytes");
+        assert!(e.line > 0);
+        assert_eq!(caches("ways = { value = 4", "ways = { value = 0").key, "cache[0].ways");
+        assert_eq!(
+            caches("line_bytes = { value = 64", "line_bytes = { value = 48").key,
+            "cache[0].line_bytes"
+        );
+        assert_eq!(
+            caches("line_bytes = { value = 64", "line_bytes = { value = 32").key,
+            "cache[1].line_bytes"
+        );
+        assert_eq!(
+            caches("exclusive = { value = false", "exclusive = { value = true").key,
+            "cache[0].exclusive"
+        );
+        assert_eq!(caches("name = \"L1\"", "name = \"L2\"").key, "cache[1].name");
+    }
+
+    #[test]
+    fn sources_must_be_in_the_bibliography() {
+        let line = "clock_mhz = { value = 2400, source = \"sf-bufs, 3\", kind = \"paper\" }";
+        let e = parse(&format!("extends = \"xeon-up\"\n[cpu]\n{line}\n")).expect_err("no such source");
+        assert_eq!((e.key.as_str(), e.suggestion.as_deref()), ("cpu.clock_mhz", Some("sf-buf")));
+    }
+
+    #[test]
+    fn a_base_must_exist_and_not_be_the_file_itself() {
+        let e = parse("extends = \"xeon-upp\"\n").expect_err("no such base");
+        assert_eq!((e.line, e.key.as_str()), (1, "extends"));
+        let e = MachineConfig::parse("a", "extends = \"b\"", &|_| Some("extends = \"a\"".to_owned()))
+            .expect_err("circle");
+        assert!(e.problem.contains("extends itself"), "{e}");
+        assert_eq!(e.file, "b");
+        assert!(parse("extends = 3\n").is_err());
+    }
+
+    #[test]
+    fn a_fault_of_a_base_is_told_with_its_own_name() {
+        let e =
+            MachineConfig::parse("child", "extends = \"base\"", &|_| Some("[cpu]\nclock = 1\n".to_owned()))
+                .expect_err("the base is faulty");
+        assert_eq!(e.file, "base");
+    }
+
+    #[test]
+    fn latency_in_nanoseconds_is_converted() {
+        let mut machine = parse("extends = \"xeon-up\"\n").expect("good");
+        machine.memory.latency_cycles = None;
+        machine.memory.latency_ns = Some(Sourced::assumed(100, "for the test"));
+        assert_eq!(machine.memory_latency_cycles(), 240);
+        machine.memory.latency_ns = None;
+        assert_eq!(machine.validate().expect_err("no latency").key, "memory");
+    }
+}

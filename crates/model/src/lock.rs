@@ -1,0 +1,136 @@
+//! The modelled spin lock: its cost, its order, and its waiting.
+//!
+//! On a multiprocessor, taking and releasing each cost an atomic instruction, and a lock last held by another package
+//! brings its cache line from there. A uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes
+//! to [`Cause::Lock`], with interrupts taken meanwhile.
+
+use crate::machine::Model;
+use pageferry_hal::{Cause, Instructions, LockClass, Machine, SpinLock};
+use std::cell::{Cell, RefCell, RefMut};
+use std::ops::{Deref, DerefMut};
+
+/// Instructions around the atomic one; all of the cost on a uniprocessor.
+const LOCK_PATH: Instructions = Instructions(4);
+
+/// A spin lock of a modelled machine.
+pub struct ModelLock<T> {
+    model: Model,
+    class: LockClass,
+    held: Cell<bool>,
+    /// When it was released last, on the clock of the CPU that did.
+    free_at: Cell<u64>,
+    last_package: Cell<usize>,
+    value: RefCell<T>,
+}
+
+/// Proof of holding a [`ModelLock`].
+pub struct ModelGuard<'a, T> {
+    lock: &'a ModelLock<T>,
+    value: Option<RefMut<'a, T>>,
+}
+
+impl<T> ModelLock<T> {
+    pub(crate) fn new(model: Model, class: LockClass, value: T) -> ModelLock<T> {
+        let package = Cell::new(0);
+        ModelLock {
+            model,
+            class,
+            held: Cell::new(false),
+            free_at: Cell::new(0),
+            last_package: package,
+            value: RefCell::new(value),
+        }
+    }
+
+    /// The bookkeeping of a machine that is switched off (a test that inspects a kernel after its run) is left alone.
+    fn live(&self) -> bool {
+        self.model.0.is_running()
+    }
+
+    fn charge_atomic(&self) {
+        let mut hw = self.model.0.hw.borrow_mut();
+        let cpu = self.model.0.cpu();
+        let cause = std::mem::replace(&mut hw.cpus[cpu].cause, Cause::Lock);
+        hw.execute(cpu, LOCK_PATH);
+        if hw.params.cpus > 1 {
+            let cycles = hw.params.atomic;
+            hw.charge(cpu, cycles);
+        }
+        hw.cpus[cpu].cause = cause;
+    }
+
+    fn taken(&self) -> ModelGuard<'_, T> {
+        assert!(!self.held.replace(true), "the lock {:?} is taken twice", self.class);
+        if self.live() {
+            self.model.0.lock_taken(self.class);
+            let mut hw = self.model.0.hw.borrow_mut();
+            let cpu = self.model.0.cpu();
+            let package = hw.cpus[cpu].package;
+            if self.last_package.replace(package) != package {
+                let cycles = hw.params.transfer;
+                hw.charge_to(cpu, Cause::Lock, cycles);
+            }
+            if self.model.0.is_timed() {
+                // The holder may have run ahead on the host: nobody is in before it was out.
+                let late = self.free_at.get().saturating_sub(hw.cpus[cpu].clock);
+                hw.charge_to(cpu, Cause::Lock, late);
+            }
+        }
+        let value = self.value.try_borrow_mut().expect("the holder of a lock is alone with its contents");
+        ModelGuard { lock: self, value: Some(value) }
+    }
+}
+
+impl<T: 'static> SpinLock<T> for ModelLock<T> {
+    type Guard<'a> = ModelGuard<'a, T>;
+
+    fn lock(&self) -> ModelGuard<'_, T> {
+        if self.live() {
+            self.model.0.sync();
+            self.model.0.check_lock_order(self.class);
+            self.charge_atomic();
+            if self.held.get() {
+                let _cause = self.model.scope(Cause::Lock);
+                while self.held.get() {
+                    self.model.0.wait(&|| format!("the lock {:?}", self.class));
+                }
+            }
+        }
+        self.taken()
+    }
+
+    fn try_lock(&self) -> Option<ModelGuard<'_, T>> {
+        if self.live() {
+            self.model.0.sync();
+            self.charge_atomic();
+        }
+        (!self.held.get()).then(|| self.taken())
+    }
+}
+
+impl<T> Drop for ModelGuard<'_, T> {
+    fn drop(&mut self) {
+        self.value = None;
+        let lock = self.lock;
+        lock.held.set(false);
+        if !lock.live() || std::thread::panicking() {
+            return;
+        }
+        lock.charge_atomic();
+        lock.free_at.set(lock.model.0.hw.borrow().cpus[lock.model.0.cpu()].clock);
+        lock.model.0.lock_released(lock.class);
+    }
+}
+
+impl<T> Deref for ModelGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("present until dropped")
+    }
+}
+
+impl<T> DerefMut for ModelGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("present until dropped")
+    }
+}

@@ -1,0 +1,839 @@
+//! The modelled machine as kernel code sees it, and the scheduler of discrete events beneath.
+//!
+//! # Model
+//! Each context is a stackful coroutine; each logical CPU runs one of them and has a clock of its own. The driver
+//! resumes the CPU whose clock is lowest; it runs, charging its clock, until it is [`SLACK_CYCLES`] ahead of the next
+//! one, then suspends. Calls through which CPUs influence each other at once (locks, interrupts, switches) first wait
+//! until no other CPU is behind, so they happen in the order of modelled time; the slack is shorter than an interrupt
+//! takes to arrive, so none arrives in a CPU's past. Ties go to the lower CPU number. Nothing depends on the host.
+//!
+//! In a *seeded* schedule time does not order CPUs: at every call the driver picks one at random, from the seed. That
+//! visits interleavings that no cost model would produce, and is what the tests of races run on.
+//!
+//! # Ownership
+//! Everything hangs on one [`Inner`] behind an `Rc`; a run stays on one host thread. The hardware is borrowed for the
+//! length of a step and never across a suspension or a call into kernel code.
+//!
+//! # Failure
+//! A broken rule of the machine's contract panics inside the coroutine; the driver turns panics and deadlocks into
+//! [`RunError`]. The stacks of an aborted run are leaked: their values must not be dropped half-way.
+//!
+//! # Unsafe
+//! One place: a coroutine's `Yielder` is reached by pointer, because kernel code below the first frame has no way to
+//! pass the reference along. See [`Inner::suspend`].
+
+use crate::account::Snapshot;
+use crate::cache::Caches;
+use crate::config::{Fault, MachineConfig};
+use crate::hw::{CpuState, Hw};
+use crate::lock::ModelLock;
+use crate::oracle::StaleUse;
+use crate::params::Params;
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use pageferry_hal::{
+    Access, Cause, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, Instructions, Interrupt,
+    LockClass, Machine, Mode, Pa, PteWidth, StructVa, Topology, Va,
+};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::rc::Rc;
+
+/// How far a CPU may run ahead of the others between calls that must be ordered.
+pub const SLACK_CYCLES: u64 = 200;
+
+/// Bytes of a context's stack on the host.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Who runs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Schedule {
+    /// The CPU whose clock is lowest.
+    #[default]
+    Timed,
+    /// A CPU chosen at random at every call; for tests.
+    Seeded(u64),
+}
+
+/// How to run a machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Who runs next.
+    pub schedule: Schedule,
+}
+
+/// Why a run did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// Every CPU is halted and no interrupt is on its way.
+    #[error("deadlock: every CPU is halted and no interrupt is on its way (contexts left: {0})")]
+    Deadlock(String),
+    /// Kernel code, or the machine on its behalf, panicked.
+    #[error("panic: {0}")]
+    Panicked(String),
+}
+
+type Routine = Coroutine<(), (), Option<ContextId>>;
+
+struct Context {
+    name: String,
+    /// Absent while it runs, and when it is over.
+    routine: Option<Routine>,
+    yielder: *const Yielder<(), ()>,
+    /// The causes in force, innermost last; the first is never popped.
+    causes: Vec<Cause>,
+    /// Spin locks held, in order.
+    held: Vec<LockClass>,
+    on_cpu: Option<usize>,
+    over: bool,
+}
+
+pub(crate) struct Inner {
+    pub(crate) hw: RefCell<Hw>,
+    contexts: RefCell<Vec<Context>>,
+    handler: RefCell<Option<Rc<dyn Fn(Interrupt)>>>,
+    /// The executing CPU and its context.
+    cpu: Cell<usize>,
+    context: Cell<usize>,
+    /// The context that each CPU is to run.
+    current: RefCell<Vec<usize>>,
+    /// The lowest clock among the other CPUs that can run.
+    others_at: Cell<u64>,
+    rng: RefCell<Option<ChaCha8Rng>>,
+    /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.
+    running: Cell<bool>,
+}
+
+/// A modelled machine; clones are handles to the same one.
+#[derive(Clone)]
+pub struct Model(pub(crate) Rc<Inner>);
+
+impl Model {
+    /// A machine as configured, switched off.
+    ///
+    /// # Errors
+    /// [`Fault`] when the configuration contradicts itself.
+    pub fn new(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
+        config.validate()?;
+        let params = Params::from_config(config);
+        let rng = match options.schedule {
+            Schedule::Timed => None,
+            Schedule::Seeded(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
+        };
+        let cpus = params.cpus;
+        Ok(Model(Rc::new(Inner {
+            hw: RefCell::new(Hw::new(params, Caches::new(config))),
+            contexts: RefCell::default(),
+            handler: RefCell::default(),
+            cpu: Cell::new(0),
+            context: Cell::new(0),
+            current: RefCell::new(vec![usize::MAX; cpus]),
+            others_at: Cell::new(u64::MAX),
+            rng: RefCell::new(rng),
+            running: Cell::new(false),
+        })))
+    }
+
+    /// Switches the machine on: CPU 0 runs `boot`, until every CPU has stopped.
+    ///
+    /// # Errors
+    /// [`RunError`]: a deadlock or a panic.
+    pub fn run(&self, boot: Box<dyn FnOnce(&Model) -> Option<ContextId>>) -> Result<(), RunError> {
+        let model = self.clone();
+        let first = self.context_new("boot", Box::new(move || boot(&model)));
+        self.0.contexts.borrow_mut()[first.0 as usize].causes = vec![Cause::Boot];
+        self.start_cpu(CpuId(0), first);
+        self.0.running.set(true);
+        let result = catch_unwind(AssertUnwindSafe(|| self.0.drive()));
+        self.0.running.set(false);
+        // The handler holds the kernel, which holds this machine: let go of it, or neither is ever freed.
+        self.0.handler.borrow_mut().take();
+        let result = result.unwrap_or_else(|panic| {
+            let text = (panic.downcast_ref::<&str>().map(|s| s.to_string()))
+                .or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(RunError::Panicked(text.unwrap_or_else(|| "(no message)".into())))
+        });
+        if result.is_err() {
+            for context in self.0.contexts.borrow_mut().iter_mut() {
+                std::mem::forget(context.routine.take());
+            }
+        }
+        result
+    }
+
+    /// The accounts as they stand now; halted CPUs are idle up to this moment.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut hw = self.0.hw.borrow_mut();
+        let now = if self.0.running.get() {
+            hw.cpus[self.0.cpu.get()].clock
+        } else {
+            hw.cpus.iter().map(|c| c.clock).max().unwrap_or(0)
+        };
+        for cpu in 0..hw.cpus.len() {
+            if hw.cpus[cpu].state != CpuState::Running {
+                let arrival = hw.cpus[cpu].pending.front().map_or(now, |&(at, _)| at.min(now));
+                hw.idle_to(cpu, arrival);
+            }
+        }
+        hw.snapshot()
+    }
+
+    /// Uses of stale translations that were found, the first ones in full.
+    pub fn stale_uses(&self) -> Vec<StaleUse> {
+        self.0.hw.borrow().oracle.found().to_vec()
+    }
+
+    /// The laws of the machine: accounts balance, caches and TLBs are consistent; at the end of a run, no window is
+    /// open and no lock is held.
+    ///
+    /// # Errors
+    /// The law that is broken, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let hw = self.0.hw.borrow();
+        hw.check()?;
+        if !self.0.running.get() {
+            if hw.oracle.open_windows() > 0 {
+                return Err(format!("{} windows were never closed", hw.oracle.open_windows()));
+            }
+            if let Some(c) = self.0.contexts.borrow().iter().find(|c| !c.held.is_empty()) {
+                return Err(format!("context {} ended holding {:?}", c.name, c.held));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads bytes as the executing CPU would see them, without cost, TLB or fault; false where nothing is mapped.
+    pub fn peek(&self, from: Va, buf: &mut [u8]) -> bool {
+        let hw = self.0.hw.borrow();
+        let mut done = 0;
+        while done < buf.len() {
+            let at = from + done;
+            let Some(pa) = hw.peek(self.0.cpu.get(), at) else { return false };
+            let len = (buf.len() - done).min(pageferry_hal::PAGE_SIZE - at.offset());
+            buf[done..done + len].copy_from_slice(hw.memory.bytes(pa, len));
+            done += len;
+        }
+        true
+    }
+
+    /// The bytes of a frame, without cost.
+    pub fn frame_bytes(&self, frame: pageferry_hal::Pfn) -> Vec<u8> {
+        self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE).to_vec()
+    }
+
+    /// Entries in the TLB of a CPU's core.
+    pub fn tlb_entries(&self, cpu: CpuId) -> usize {
+        self.0.hw.borrow().tlb_live(cpu.index())
+    }
+}
+
+impl Inner {
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+
+    fn clock(&self) -> u64 {
+        self.hw.borrow().cpus[self.cpu.get()].clock
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        !self.seeded()
+    }
+
+    fn seeded(&self) -> bool {
+        self.rng.borrow().is_some()
+    }
+
+    // ------------------------------------------------------------------------------------------------- the driver
+
+    /// Runs CPUs until all have stopped.
+    fn drive(&self) -> Result<(), RunError> {
+        while let Some(cpu) = self.pick()? {
+            let index = self.current.borrow()[cpu];
+            self.cpu.set(cpu);
+            self.context.set(index);
+            let mut routine = {
+                let mut contexts = self.contexts.borrow_mut();
+                let context = &mut contexts[index];
+                self.hw.borrow_mut().cpus[cpu].cause = *context.causes.last().expect("never empty");
+                context.routine.take().expect("a context that is to run has its stack")
+            };
+            match routine.resume(()) {
+                CoroutineResult::Yield(()) => {
+                    let mut contexts = self.contexts.borrow_mut();
+                    contexts[index].routine = Some(routine);
+                    if self.current.borrow()[cpu] != index {
+                        contexts[index].on_cpu = None;
+                    }
+                }
+                CoroutineResult::Return(next) => self.finish(cpu, index, next),
+            }
+        }
+        Ok(())
+    }
+
+    /// A context's entry has returned.
+    fn finish(&self, cpu: usize, index: usize, next: Option<ContextId>) {
+        let mut contexts = self.contexts.borrow_mut();
+        let context = &mut contexts[index];
+        assert!(context.held.is_empty(), "context {} ended holding {:?}", context.name, context.held);
+        context.on_cpu = None;
+        context.over = true;
+        match next {
+            Some(next) => {
+                let next = next.0 as usize;
+                let context = &mut contexts[next];
+                assert!(
+                    context.on_cpu.is_none() && !context.over,
+                    "context {} cannot be continued",
+                    context.name
+                );
+                context.on_cpu = Some(cpu);
+                self.current.borrow_mut()[cpu] = next;
+            }
+            None => self.hw.borrow_mut().cpus[cpu].state = CpuState::Off,
+        }
+    }
+
+    /// Chooses the CPU to run; ends its halt if it is in one. `None` when all have stopped.
+    fn pick(&self) -> Result<Option<usize>, RunError> {
+        let mut hw = self.hw.borrow_mut();
+        let ready_at = |hw: &Hw, cpu: usize| {
+            let c = &hw.cpus[cpu];
+            match c.state {
+                CpuState::Off => None,
+                CpuState::Running => Some(c.clock),
+                CpuState::Halted => c.pending.front().map(|&(at, _)| at.max(c.clock)),
+            }
+        };
+        let mut first: Option<(u64, usize)> = None;
+        let mut second = u64::MAX;
+        let mut ready = 0;
+        for cpu in 0..hw.cpus.len() {
+            let Some(at) = ready_at(&hw, cpu) else { continue };
+            ready += 1;
+            match first {
+                Some((best, _)) if best <= at => second = second.min(at),
+                _ => {
+                    second = second.min(first.map_or(u64::MAX, |(best, _)| best));
+                    first = Some((at, cpu));
+                }
+            }
+        }
+        let Some((mut at, mut cpu)) = first else {
+            if hw.cpus.iter().all(|c| c.state == CpuState::Off) {
+                return Ok(None);
+            }
+            drop(hw);
+            return Err(RunError::Deadlock(self.describe_contexts()));
+        };
+        if let Some(rng) = self.rng.borrow_mut().as_mut() {
+            let mut nth = rng.next_u32() as usize % ready;
+            for c in 0..hw.cpus.len() {
+                if let Some(t) = ready_at(&hw, c) {
+                    if nth == 0 {
+                        (at, cpu) = (t, c);
+                        break;
+                    }
+                    nth -= 1;
+                }
+            }
+        }
+        self.others_at.set(second);
+        if hw.cpus[cpu].state == CpuState::Halted {
+            hw.idle_to(cpu, at);
+            hw.cpus[cpu].state = CpuState::Running;
+        }
+        Ok(Some(cpu))
+    }
+
+    fn describe_contexts(&self) -> String {
+        let contexts = self.contexts.borrow();
+        let left: Vec<_> = contexts.iter().filter(|c| !c.over).map(|c| c.name.as_str()).collect();
+        left.join(", ")
+    }
+
+    /// Gives the host thread back to the driver; returns when the context is resumed.
+    fn suspend(&self) {
+        let yielder = self.contexts.borrow()[self.context.get()].yielder;
+        assert!(!yielder.is_null(), "only a running context can be suspended");
+        // SAFETY: `yielder` was stored by this very coroutine when it started, and points to a value that lives on its
+        // stack as long as the coroutine does. We execute on that stack now: `context` names the coroutine that the
+        // driver resumed last, and the driver sets it at every resumption.
+        unsafe { &*yielder }.suspend(());
+    }
+
+    // ------------------------------------------------------------------------------------------------- time
+
+    /// What every call does first: let CPUs that are behind catch up, and take interrupts.
+    pub(crate) fn poll(&self) {
+        if !self.running.get() {
+            return;
+        }
+        if self.seeded() || self.clock() > self.others_at.get().saturating_add(SLACK_CYCLES) {
+            self.suspend();
+        }
+        self.take_interrupts();
+    }
+
+    /// As [`Inner::poll`], and no other CPU is behind afterwards.
+    pub(crate) fn sync(&self) {
+        self.poll();
+        if self.running.get() && !self.seeded() && self.clock() > self.others_at.get() {
+            self.suspend();
+            self.take_interrupts();
+        }
+    }
+
+    /// Passes a little time in the cause in force, so that another CPU can do what this one waits for.
+    ///
+    /// # Panics
+    /// When no other CPU can run: the wait would never end.
+    pub(crate) fn wait(&self, for_what: &dyn Fn() -> String) {
+        {
+            let mut hw = self.hw.borrow_mut();
+            let cpu = self.cpu.get();
+            let mine = hw.cpus[cpu].pending.front().map_or(u64::MAX, |&(at, _)| at);
+            let next = self.others_at.get().min(mine);
+            if next == u64::MAX {
+                drop(hw);
+                panic!("{} waits for ever: {}", self.describe_current(), for_what());
+            }
+            let clock = hw.cpus[cpu].clock;
+            let until = if self.seeded() { clock + 1 } else { next.max(clock) + 1 };
+            hw.charge(cpu, until - clock);
+            hw.cpus[cpu].spinning = true;
+        }
+        self.suspend();
+        self.hw.borrow_mut().cpus[self.cpu.get()].spinning = false;
+        self.take_interrupts();
+    }
+
+    fn describe_current(&self) -> String {
+        format!("context {} on cpu{}", self.contexts.borrow()[self.context.get()].name, self.cpu.get())
+    }
+
+    /// Runs the handler for every interrupt that has arrived.
+    fn take_interrupts(&self) {
+        loop {
+            let cpu = self.cpu.get();
+            let interrupt = {
+                let mut hw = self.hw.borrow_mut();
+                let c = &mut hw.cpus[cpu];
+                if c.in_handler {
+                    return;
+                }
+                match c.pending.front() {
+                    Some(&(at, interrupt)) if at <= c.clock || self.seeded() => {
+                        c.pending.pop_front();
+                        c.in_handler = true;
+                        interrupt
+                    }
+                    _ => return,
+                }
+            };
+            let cause = match interrupt {
+                Interrupt::Shootdown => Cause::ShootdownReceived,
+                Interrupt::Reschedule => Cause::Interrupt,
+            };
+            self.push_cause(cause);
+            {
+                let mut hw = self.hw.borrow_mut();
+                let entry = hw.params.ipi_entry;
+                hw.charge(cpu, entry);
+                hw.counts.interrupts += 1;
+            }
+            let handler = self.handler.borrow().clone().expect("an interrupt before a handler was set");
+            handler(interrupt);
+            assert_eq!(cpu, self.cpu.get(), "an interrupt handler changed CPUs");
+            {
+                let mut hw = self.hw.borrow_mut();
+                hw.handled_at = hw.handled_at.max(hw.cpus[cpu].clock);
+                let exit = hw.params.ipi_exit;
+                hw.charge(cpu, exit);
+                hw.cpus[cpu].in_handler = false;
+            }
+            self.pop_cause();
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------- causes, locks
+
+    fn push_cause(&self, cause: Cause) {
+        self.contexts.borrow_mut()[self.context.get()].causes.push(cause);
+        self.hw.borrow_mut().cpus[self.cpu.get()].cause = cause;
+    }
+
+    fn pop_cause(&self) {
+        let mut contexts = self.contexts.borrow_mut();
+        let causes = &mut contexts[self.context.get()].causes;
+        causes.pop();
+        let cause = *causes.last().expect("the first cause is never popped");
+        self.hw.borrow_mut().cpus[self.cpu.get()].cause = cause;
+    }
+
+    /// Refuses a lock that the order forbids to the executing context.
+    pub(crate) fn check_lock_order(&self, class: LockClass) {
+        let in_handler = self.hw.borrow().cpus[self.cpu.get()].in_handler;
+        assert!(!in_handler, "an interrupt handler takes the lock {class:?}");
+        let contexts = self.contexts.borrow();
+        let context = &contexts[self.context.get()];
+        if let Some(&above) = context.held.iter().find(|&&h| h >= class) {
+            panic!("lock order: {} takes {class:?} while it holds {above:?}", context.name);
+        }
+    }
+
+    pub(crate) fn lock_taken(&self, class: LockClass) {
+        self.contexts.borrow_mut()[self.context.get()].held.push(class);
+    }
+
+    pub(crate) fn lock_released(&self, class: LockClass) {
+        let mut contexts = self.contexts.borrow_mut();
+        let held = &mut contexts[self.context.get()].held;
+        let at =
+            held.iter().rposition(|&h| h == class).expect("a lock is released by the context that took it");
+        held.remove(at);
+    }
+
+    /// Runs `step` on the hardware as the executing CPU.
+    fn step<R>(&self, step: impl FnOnce(&mut Hw, usize) -> R) -> R {
+        step(&mut self.hw.borrow_mut(), self.cpu.get())
+    }
+
+    /// The moment at which the executing CPU must let others run.
+    fn deadline(&self) -> u64 {
+        if self.seeded() { 0 } else { self.others_at.get().saturating_add(SLACK_CYCLES) }
+    }
+}
+
+/// Keeps a cause in force.
+pub struct Scope {
+    model: Model,
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if self.model.0.running.get() && !std::thread::panicking() {
+            self.model.0.pop_cause();
+        }
+    }
+}
+
+/// An open window of the oracle.
+#[derive(Debug)]
+pub struct Window(u32);
+
+impl Machine for Model {
+    type Lock<T: 'static> = ModelLock<T>;
+    type Scope = Scope;
+    type Window = Window;
+
+    const ACCOUNTING: bool = true;
+
+    fn topology(&self) -> Topology {
+        let hw = self.0.hw.borrow();
+        Topology { arch: hw.params.arch, cpus: hw.params.cpus, frames: hw.params.frames }
+    }
+
+    fn cpu(&self) -> CpuId {
+        CpuId(self.0.cpu() as u8)
+    }
+
+    fn now(&self) -> Cycles {
+        Cycles(self.0.clock())
+    }
+
+    fn scope(&self, cause: Cause) -> Scope {
+        if self.0.running.get() {
+            self.0.push_cause(cause);
+        }
+        Scope { model: self.clone() }
+    }
+
+    fn execute(&self, path: Instructions) {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.execute(cpu, path));
+    }
+
+    fn count(&self, counter: Counter, n: u64) {
+        self.0.step(|hw, _| hw.counters[counter.index()] += n);
+    }
+
+    fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {
+        self.0.step(|hw, cpu| hw.touch(cpu, at.0, len_bytes, access));
+    }
+
+    fn cross(&self, crossing: Crossing) {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let cycles = match crossing {
+                Crossing::SyscallEnter => hw.params.syscall_enter,
+                Crossing::SyscallExit => hw.params.syscall_exit,
+                Crossing::TrapEnter => hw.params.trap_enter,
+                Crossing::TrapExit => hw.params.trap_exit,
+            };
+            hw.charge(cpu, cycles);
+        });
+    }
+
+    fn new_lock<T: 'static>(&self, class: LockClass, value: T) -> ModelLock<T> {
+        ModelLock::new(self.clone(), class, value)
+    }
+
+    fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
+        let mut done = 0;
+        while done < buf.len() {
+            self.0.poll();
+            let deadline = self.0.deadline();
+            let len = buf.len() - done;
+            let part = self.0.step(|hw, cpu| {
+                let (pa, n) = hw.stream(cpu, from + done, len, Access::Read, mode, deadline)?;
+                buf[done..done + n].copy_from_slice(hw.memory.bytes(pa, n));
+                Ok(n)
+            });
+            done += part.map_err(|trap| CopyFault { done_bytes: done, trap })?;
+        }
+        Ok(())
+    }
+
+    fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault> {
+        let mut done = 0;
+        while done < bytes.len() {
+            self.0.poll();
+            let deadline = self.0.deadline();
+            let part = self.0.step(|hw, cpu| {
+                let (pa, n) = hw.stream(cpu, to + done, bytes.len() - done, Access::Write, mode, deadline)?;
+                hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
+                Ok(n)
+            });
+            done += part.map_err(|trap| CopyFault { done_bytes: done, trap })?;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
+        let mut done = 0;
+        while done < len_bytes {
+            self.0.poll();
+            let deadline = self.0.deadline();
+            let part =
+                self.0.step(|hw, cpu| hw.copy(cpu, to + done, from + done, len_bytes - done, deadline));
+            done += part.map_err(|trap| CopyFault { done_bytes: done, trap })?;
+        }
+        Ok(())
+    }
+
+    fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
+        let mut done = 0;
+        while done < len_bytes {
+            self.0.poll();
+            let deadline = self.0.deadline();
+            let part = self.0.step(|hw, cpu| {
+                let (pa, n) =
+                    hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
+                hw.memory.bytes_mut(pa, n).fill(0);
+                Ok(n)
+            });
+            done += part.map_err(|trap| CopyFault { done_bytes: done, trap })?;
+        }
+        Ok(())
+    }
+
+    fn pte_load(&self, at: Pa, width: PteWidth) -> u64 {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.pte_load(cpu, at, width))
+    }
+
+    #[track_caller]
+    fn pte_fill(&self, at: Pa, width: PteWidth, value: u64) {
+        let by = Location::caller();
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.pte_fill(cpu, at, width, value, by));
+    }
+
+    #[track_caller]
+    fn pte_change(&self, at: Pa, width: PteWidth, value: u64, window: &Window) -> u64 {
+        let by = Location::caller();
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.pte_change(cpu, at, width, value, window.0, by))
+    }
+
+    fn pte_clear_frame(&self, at: Pa) {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.clear_frame(cpu, at));
+    }
+
+    fn flush_line(&self, at: Pa) {
+        self.0.step(|hw, _| hw.flush_line(at));
+    }
+
+    fn open_window(&self) -> Window {
+        Window(self.0.step(|hw, _| hw.oracle.open()))
+    }
+
+    fn close_window(&self, window: Window) {
+        self.0.step(|hw, _| hw.oracle.close(window.0));
+    }
+
+    fn invalidate_page(&self, va: Va) {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.invalidate_page(cpu, va));
+    }
+
+    fn invalidate_all(&self) {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let cycles = hw.params.invalidate_all;
+            hw.charge(cpu, cycles);
+            hw.invalidate_all(cpu, true);
+        });
+    }
+
+    fn load_root(&self, root: Pa) {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let cycles = hw.params.load_root;
+            hw.charge(cpu, cycles);
+            hw.load_root(cpu, root);
+        });
+    }
+
+    fn send_ipi(&self, to: CpuSet, interrupt: Interrupt) {
+        self.0.sync();
+        self.0.step(|hw, me| {
+            let mut to = to;
+            to.remove(CpuId(me as u8));
+            assert!(
+                CpuSet::first(hw.params.cpus).covers(to),
+                "an interrupt for CPUs that do not exist: {to:?}"
+            );
+            if to.is_empty() {
+                return;
+            }
+            let send = hw.params.ipi_send;
+            hw.charge(me, send);
+            let now = hw.cpus[me].clock;
+            for target in to.iter().map(CpuId::index) {
+                let same = hw.cpus[target].package == hw.cpus[me].package;
+                let arrival =
+                    now + if same { hw.params.ipi_same_package } else { hw.params.ipi_other_package };
+                let c = &mut hw.cpus[target];
+                let position = c.pending.partition_point(|&(at, _)| at <= arrival);
+                c.pending.insert(position, (arrival, interrupt));
+                hw.counts.ipis_sent += 1;
+                if c.state == CpuState::Halted {
+                    self.0.others_at.set(self.0.others_at.get().min(arrival.max(c.clock)));
+                }
+            }
+        });
+    }
+
+    fn spin_until(&self, done: &mut dyn FnMut() -> bool) {
+        self.0.poll();
+        let started = self.0.clock();
+        let mut waited = false;
+        while !done() {
+            waited = true;
+            self.0.wait(&|| "a condition that no other CPU can make true".into());
+        }
+        if waited && !self.0.seeded() {
+            // What a handler wrote is seen when it was written, not when the host happened to run it.
+            self.0.step(|hw, cpu| {
+                let behind = hw.handled_at.saturating_sub(hw.cpus[cpu].clock.max(started));
+                hw.charge(cpu, behind);
+            });
+        }
+    }
+
+    fn set_interrupt_handler(&self, handler: Box<dyn Fn(Interrupt)>) {
+        let old = self.0.handler.borrow_mut().replace(Rc::from(handler));
+        assert!(old.is_none(), "the interrupt handler is set once");
+    }
+
+    fn context_new(&self, name: &str, entry: Box<dyn FnOnce() -> Option<ContextId>>) -> ContextId {
+        let mut contexts = self.0.contexts.borrow_mut();
+        let index = contexts.len();
+        // A weak handle: a context that never runs must not keep the machine alive.
+        let inner = Rc::downgrade(&self.0);
+        let stack = DefaultStack::new(STACK_BYTES).expect("the host has no memory for a stack");
+        let routine = Routine::with_stack(stack, move |yielder, ()| {
+            if let Some(inner) = inner.upgrade() {
+                inner.contexts.borrow_mut()[index].yielder = yielder;
+            }
+            entry()
+        });
+        contexts.push(Context {
+            name: name.into(),
+            routine: Some(routine),
+            yielder: std::ptr::null(),
+            causes: vec![Cause::User],
+            held: Vec::new(),
+            on_cpu: None,
+            over: false,
+        });
+        ContextId(u32::try_from(index).expect("fewer than 2^32 contexts"))
+    }
+
+    fn context_current(&self) -> ContextId {
+        ContextId(self.0.context.get() as u32)
+    }
+
+    fn context_switch(&self, to: ContextId) {
+        self.0.sync();
+        let to = to.0 as usize;
+        {
+            let contexts = self.0.contexts.borrow();
+            let me = &contexts[self.0.context.get()];
+            assert!(me.held.is_empty(), "context {} switches while it holds {:?}", me.name, me.held);
+            assert!(!contexts[to].over, "a switch to context {}, which is over", contexts[to].name);
+        }
+        self.0.step(|hw, cpu| {
+            let cycles = hw.params.context_switch;
+            hw.charge(cpu, cycles);
+            hw.counts.switches += 1;
+        });
+        if to == self.0.context.get() {
+            return;
+        }
+        while self.0.contexts.borrow()[to].on_cpu.is_some() {
+            self.0.wait(&|| format!("context {to} to be left by its CPU"));
+        }
+        self.0.contexts.borrow_mut()[to].on_cpu = Some(self.0.cpu());
+        self.0.current.borrow_mut()[self.0.cpu()] = to;
+        self.0.suspend();
+        self.0.take_interrupts();
+    }
+
+    fn start_cpu(&self, cpu: CpuId, first: ContextId) {
+        let now = if self.0.running.get() { self.0.clock() } else { 0 };
+        let mut hw = self.0.hw.borrow_mut();
+        assert!(hw.cpus[cpu.index()].state == CpuState::Off, "{cpu:?} runs already");
+        hw.idle_to(cpu.index(), now);
+        hw.cpus[cpu.index()].state = CpuState::Running;
+        let mut contexts = self.0.contexts.borrow_mut();
+        let context = &mut contexts[first.0 as usize];
+        assert!(context.on_cpu.is_none() && !context.over, "context {} cannot be started", context.name);
+        context.on_cpu = Some(cpu.index());
+        self.0.current.borrow_mut()[cpu.index()] = first.0 as usize;
+        self.0.others_at.set(self.0.others_at.get().min(now));
+    }
+
+    fn idle_until(&self, done: &mut dyn FnMut() -> bool) {
+        self.0.sync();
+        while !done() {
+            self.0.step(|hw, cpu| hw.cpus[cpu].state = CpuState::Halted);
+            self.0.suspend();
+            self.0.step(|hw, cpu| {
+                let wake = hw.params.halt_wake;
+                hw.charge_to(cpu, Cause::Idle, wake);
+            });
+            self.0.take_interrupts();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The plain numbers of a machine, taken from its configuration once, for the hot paths.
+
+use crate::config::{MachineConfig, Number};
+use crate::tlb::TlbGeometry;
+use pageferry_hal::{Arch, PAGE_SIZE};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Params {
+    pub(crate) arch: Arch,
+    pub(crate) cpus: usize,
+    pub(crate) packages: usize,
+    pub(crate) threads_per_package: usize,
+    pub(crate) frames: usize,
+    pub(crate) cpi_milli: u64,
+    pub(crate) smt_slowdown_milli: u64,
+    pub(crate) atomic: u64,
+    pub(crate) syscall_enter: u64,
+    pub(crate) syscall_exit: u64,
+    pub(crate) trap_enter: u64,
+    pub(crate) trap_exit: u64,
+    pub(crate) invalidate_page: u64,
+    pub(crate) invalidate_all: u64,
+    pub(crate) load_root: u64,
+    pub(crate) context_switch: u64,
+    pub(crate) halt_wake: u64,
+    pub(crate) ipi_send: u64,
+    pub(crate) ipi_same_package: u64,
+    pub(crate) ipi_other_package: u64,
+    pub(crate) ipi_entry: u64,
+    pub(crate) ipi_exit: u64,
+    /// A cache line written by another package.
+    pub(crate) transfer: u64,
+    pub(crate) tlb: TlbGeometry,
+    pub(crate) tlb_superpages: usize,
+    pub(crate) tlb_second: Option<TlbGeometry>,
+    pub(crate) tlb_second_cycles: u64,
+    pub(crate) tlb_shared: bool,
+    pub(crate) walk_overhead: u64,
+    pub(crate) line_bytes: usize,
+}
+
+impl Params {
+    /// The numbers of a valid configuration.
+    pub(crate) fn from_config(c: &MachineConfig) -> Params {
+        let geometry = |entries: &Number, ways: &Number| TlbGeometry {
+            entries: entries.value as usize,
+            ways: ways.value as usize,
+        };
+        Params {
+            arch: c.arch.into(),
+            cpus: c.cpus(),
+            packages: c.cpu.packages.value as usize,
+            threads_per_package: c.cpu.threads_per_package.value as usize,
+            frames: (c.memory_bytes() / PAGE_SIZE as u64) as usize,
+            cpi_milli: c.cpu.cpi_milli.value,
+            smt_slowdown_milli: c.cpu.smt_slowdown_milli.value,
+            atomic: c.cpu.atomic_cycles.value,
+            syscall_enter: c.cpu.syscall_enter_cycles.value,
+            syscall_exit: c.cpu.syscall_exit_cycles.value,
+            trap_enter: c.cpu.trap_enter_cycles.value,
+            trap_exit: c.cpu.trap_exit_cycles.value,
+            invalidate_page: c.cpu.invalidate_page_cycles.value,
+            invalidate_all: c.cpu.invalidate_all_cycles.value,
+            load_root: c.cpu.load_root_cycles.value,
+            context_switch: c.cpu.context_switch_cycles.value,
+            halt_wake: c.cpu.halt_wake_cycles.value,
+            ipi_send: c.ipi.send_cycles.value,
+            ipi_same_package: c.ipi.deliver_same_package_cycles.value,
+            ipi_other_package: c.ipi.deliver_other_package_cycles.value,
+            ipi_entry: c.ipi.entry_cycles.value,
+            ipi_exit: c.ipi.exit_cycles.value,
+            transfer: c.memory.transfer_cycles.value,
+            tlb: geometry(&c.tlb.data.entries, &c.tlb.data.ways),
+            tlb_superpages: c.tlb.data.superpage_entries.value as usize,
+            tlb_second: c.tlb.second.as_ref().map(|s| geometry(&s.entries, &s.ways)),
+            tlb_second_cycles: c.tlb.second.as_ref().map_or(0, |s| s.hit_cycles.value),
+            tlb_shared: c.tlb.shared_by_siblings.value,
+            walk_overhead: c.tlb.walk_overhead_cycles.value,
+            line_bytes: c.cache[0].line_bytes.value as usize,
+        }
+    }
+}
