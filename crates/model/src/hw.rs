@@ -426,7 +426,10 @@ impl Hw {
             let oracle = &mut self.oracle;
             for tlb in &mut self.tlbs {
                 tlb.for_each_made_from(at, &mut |entry| {
-                    entry.stale = change;
+                    // What ought to be gone already stays so, whatever window is opened over it.
+                    if !oracle.is_overdue(entry.stale) {
+                        entry.stale = change;
+                    }
                     oracle.held(change, entry.cpu);
                 });
             }

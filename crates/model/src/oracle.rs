@@ -167,6 +167,11 @@ impl Oracle {
         self.changes.len() as u32
     }
 
+    /// True when a translation marked with `change` should not exist any more: its window is closed.
+    pub(crate) fn is_overdue(&self, change: u32) -> bool {
+        change != 0 && !self.windows[self.changes[change as usize - 1].window as usize]
+    }
+
     pub(crate) fn held(&mut self, change: u32, cpu: CpuId) {
         self.changes[change as usize - 1].held_by.insert(cpu);
     }

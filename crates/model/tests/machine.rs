@@ -108,6 +108,27 @@ fn a_stale_translation_is_reported_once_its_window_is_closed() {
 }
 
 #[test]
+fn a_later_window_does_not_excuse_an_earlier_change() {
+    let m = machine("xeon-up", Schedule::Timed);
+    run(&m, |m| {
+        map_by_hand(m);
+        let va = Va(0xc000_3000);
+        m.pte_fill(leaf(va), PteWidth::Four, 0x5000 | PTE_P | PTE_W);
+        m.load(Mode::Kernel, va, &mut [0]).unwrap();
+        let change = |to: u64| {
+            let w = m.open_window();
+            m.pte_change(leaf(va), PteWidth::Four, to | PTE_P | PTE_W, &w);
+            w
+        };
+        m.close_window(change(0x6000));
+        let open = change(0x7000);
+        m.load(Mode::Kernel, va, &mut [0]).unwrap();
+        assert_eq!(m.stale_uses().len(), 1, "it has been stale since the first change");
+        m.close_window(open);
+    });
+}
+
+#[test]
 fn filling_a_valid_entry_is_refused() {
     let m = machine("xeon-up", Schedule::Timed);
     let result = m.run(Box::new(|m| {

@@ -1,0 +1,163 @@
+//! The obligation that a change of mappings leaves behind.
+//!
+//! A [`Change`] lists the pages whose old translations TLBs may hold, says whose they are, and keeps the machine's
+//! window open: the time in which the use of such a translation is no error. It owns nothing else and needs no lock.
+
+use crate::pmap::{PmapId, Pmaps};
+use alloc::vec::Vec;
+use pageferry_hal::x86::{PTE_A, PTE_P};
+use pageferry_hal::{Machine, PAGE_SIZE, Va, VaRange};
+
+/// Pages of one address space; [`PmapId::KERNEL`] means addresses that are the same in all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) space: PmapId,
+    pub(crate) range: VaRange,
+}
+
+/// A list whose first item needs no allocation: most changes have one range and one window.
+struct Few<T> {
+    first: Option<T>,
+    rest: Vec<T>,
+}
+
+impl<T> Few<T> {
+    const fn new() -> Few<T> {
+        Few { first: None, rest: Vec::new() }
+    }
+    fn push(&mut self, item: T) {
+        match self.first {
+            None => self.first = Some(item),
+            Some(_) => self.rest.push(item),
+        }
+    }
+    fn last_mut(&mut self) -> Option<&mut T> {
+        self.rest.last_mut().or(self.first.as_mut())
+    }
+    fn take(&mut self) -> impl Iterator<Item = T> + use<T> {
+        self.first.take().into_iter().chain(core::mem::take(&mut self.rest))
+    }
+    fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.rest)
+    }
+}
+
+/// Mappings have changed, and TLBs may not know it: an obligation. Discharge it with one of its methods; several can be
+/// merged and discharged in one shootdown.
+///
+/// Pages of user mappings are listed only if their old entry was valid. Pages of [`Pmaps::kenter`] and
+/// [`Pmaps::kremove`] are listed always: FreeBSD 5 invalidates after `pmap_qenter` and `pmap_qremove` whatever was
+/// there before, and the original kernel of the sf_buf paper (6.2) is measured by that. Whoever knows better
+/// discharges the change by [`Change::flush_local`] or [`Change::not_cached`].
+///
+/// # Panics
+/// Dropping one that lists pages and was not discharged panics: a flush was forgotten. (While another panic unwinds,
+/// this ends the program at once.) An empty one owes nothing and may be dropped.
+#[must_use = "stale translations stay in TLBs until this is flushed"]
+pub struct Change<M: Machine> {
+    parts: Few<Part>,
+    windows: Few<M::Window>,
+    old_accessed: bool,
+}
+
+impl<M: Machine> Default for Change<M> {
+    fn default() -> Change<M> {
+        Change::new()
+    }
+}
+
+impl<M: Machine> Change<M> {
+    /// No change: something to merge others into.
+    pub const fn new() -> Change<M> {
+        Change { parts: Few::new(), windows: Few::new(), old_accessed: false }
+    }
+
+    /// The window for the next change of a valid entry; opened at the first call.
+    #[track_caller]
+    pub(crate) fn window(&mut self, machine: &M) -> &M::Window {
+        if self.windows.first.is_none() {
+            self.windows.first = Some(machine.open_window());
+        }
+        self.windows.first.as_ref().expect("opened above")
+    }
+
+    /// Lists the page at `va` of `space`; `old` is the entry that was replaced.
+    pub(crate) fn list(&mut self, space: PmapId, va: Va, old: u64) {
+        assert!(va.is_page_aligned(), "{va:?} is no page");
+        self.old_accessed |= old & PTE_P != 0 && old & PTE_A != 0;
+        if let Some(last) = self.parts.last_mut()
+            && last.space == space
+            && last.range.end() == va
+        {
+            last.range = VaRange::new(last.range.start(), va + PAGE_SIZE);
+            return;
+        }
+        self.parts.push(Part { space, range: VaRange::page(va) });
+    }
+
+    /// True when nothing need be invalidated.
+    pub fn is_empty(&self) -> bool {
+        self.parts.first.is_none()
+    }
+
+    /// True when an entry that was replaced was valid and had its accessed bit set: a TLB may hold it. When it is
+    /// false, no walk has used the old entry *since it was made*; TLBs may hold what stood there before it.
+    pub fn old_accessed(&self) -> bool {
+        self.old_accessed
+    }
+
+    /// Adds the obligation of `other`.
+    pub fn merge(&mut self, mut other: Change<M>) {
+        other.parts.take().for_each(|p| self.parts.push(p));
+        other.windows.take().for_each(|w| self.windows.push(w));
+        self.old_accessed |= other.old_accessed;
+    }
+
+    /// Invalidates wherever a translation may be cached, and waits until it is done: first page by page in the own TLB,
+    /// then by a shootdown of the other CPUs that may hold it. Those are all CPUs for kernel pages, and for user pages
+    /// the ones that have the address space loaded.
+    ///
+    /// More than [`crate::FULL_FLUSH_PAGES`] user pages are invalidated by reloading the page-table root instead.
+    ///
+    /// # Locks
+    /// Takes the shootdown lock on a multiprocessor. The caller may hold locks of any lower class.
+    pub fn flush(mut self, pmaps: &Pmaps<M>) {
+        let parts: Few<Part> = core::mem::replace(&mut self.parts, Few::new());
+        if parts.first.is_some() {
+            pmaps.invalidate_everywhere(|| parts.iter());
+        }
+        self.close(pmaps);
+    }
+
+    /// Invalidates in the own TLB only. The caller answers for the other CPUs: they must not use the mapping before
+    /// they have invalidated it themselves.
+    ///
+    /// # Locks
+    /// Takes none. The caller is pinned or holds a spin lock, else "own" means nothing.
+    pub fn flush_local(mut self, pmaps: &Pmaps<M>) {
+        let parts: Few<Part> = core::mem::replace(&mut self.parts, Few::new());
+        if parts.first.is_some() {
+            pmaps.invalidate_here(pmaps.machine().cpu(), || parts.iter());
+        }
+        self.close(pmaps);
+    }
+
+    /// Invalidates nothing: the caller knows that no TLB holds the old translation, or that no CPU uses the mapping
+    /// before invalidating it.
+    pub fn not_cached(mut self, pmaps: &Pmaps<M>) {
+        self.parts = Few::new();
+        self.close(pmaps);
+    }
+
+    fn close(mut self, pmaps: &Pmaps<M>) {
+        self.windows.take().for_each(|w| pmaps.machine().close_window(w));
+    }
+}
+
+impl<M: Machine> Drop for Change<M> {
+    fn drop(&mut self) {
+        if let Some(part) = self.parts.first {
+            panic!("a change of mappings was dropped without a flush: {part:?} and perhaps others");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Reverse mappings: from a frame to all user mappings of it (the `pv` lists of the BSD pmaps).
+//!
+//! One table for the machine, under one lock of class `ReverseMap`. A mapping is in the list of its frame exactly while
+//! its entry is valid; both change under this lock. Each entry has a modelled address, and walking a list touches it.
+//! The head of a list belongs to the frame's page structure and is accounted for there.
+//!
+//! The table also keeps what the entries of removed mappings said about a frame (referenced, modified), and the
+//! registry of address spaces, so that a list entry can be a name and an address.
+
+use crate::config::PmapError;
+use crate::pmap::{PmapId, Shared};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pageferry_hal::x86::{PTE_A, PTE_D};
+use pageferry_hal::{Access, Machine, Pfn, StructVa, Va};
+
+const NONE: u32 = u32::MAX;
+
+/// One user mapping of a frame, and the next one.
+struct Entry {
+    va: Va,
+    space: PmapId,
+    next: u32,
+}
+
+/// What is known of one frame.
+#[derive(Clone)]
+struct Head {
+    first: u32,
+    /// `PTE_A` and `PTE_D` of mappings that are gone.
+    saved: u8,
+}
+
+/// The table. See the [module](self).
+pub(crate) struct Reverse<M: Machine> {
+    heads: Vec<Head>,
+    entries: Vec<Entry>,
+    /// First of the free entries, linked like a list.
+    free: u32,
+    capacity: usize,
+    at: StructVa,
+    entry_bytes: usize,
+    pub(crate) spaces: BTreeMap<PmapId, Arc<Shared<M>>>,
+    last_id: u32,
+}
+
+impl<M: Machine> Reverse<M> {
+    pub(crate) fn new(frames: usize, at: StructVa, entry_bytes: usize, capacity: usize) -> Reverse<M> {
+        assert!(capacity < NONE as usize, "{capacity} reverse mappings cannot be numbered");
+        Reverse {
+            heads: alloc::vec![Head { first: NONE, saved: 0 }; frames],
+            entries: Vec::new(),
+            free: NONE,
+            capacity,
+            at,
+            entry_bytes,
+            spaces: BTreeMap::new(),
+            last_id: PmapId::KERNEL.0,
+        }
+    }
+
+    pub(crate) fn new_id(&mut self) -> PmapId {
+        self.last_id = self.last_id.checked_add(1).expect("four billion address spaces were made");
+        PmapId(self.last_id)
+    }
+
+    /// Adds the mapping of `frame` at `va` of `space`.
+    ///
+    /// # Errors
+    /// [`PmapError::NoReverseEntry`].
+    pub(crate) fn insert(&mut self, m: &M, frame: Pfn, space: PmapId, va: Va) -> Result<(), PmapError> {
+        let entry = Entry { va, space, next: self.heads[frame.index()].first };
+        let index = if self.free != NONE {
+            let index = self.free;
+            self.free = core::mem::replace(&mut self.entries[index as usize], entry).next;
+            index
+        } else if self.entries.len() < self.capacity {
+            self.entries.push(entry);
+            (self.entries.len() - 1) as u32
+        } else {
+            return Err(PmapError::NoReverseEntry { capacity: self.capacity });
+        };
+        self.heads[frame.index()].first = index;
+        self.touch(m, index, Access::Write);
+        Ok(())
+    }
+
+    /// Takes the mapping of `frame` at `va` of `space` out.
+    ///
+    /// # Panics
+    /// When there is none: page tables and reverse mappings disagree.
+    pub(crate) fn remove(&mut self, m: &M, frame: Pfn, space: PmapId, va: Va) {
+        let mut before = NONE;
+        let mut index = self.heads[frame.index()].first;
+        while index != NONE {
+            self.touch(m, index, Access::Read);
+            let entry = &self.entries[index as usize];
+            if entry.space == space && entry.va == va {
+                break;
+            }
+            before = index;
+            index = entry.next;
+        }
+        assert!(index != NONE, "{frame:?} at {va:?} of {space:?} is mapped, but not in its list");
+        let next = core::mem::replace(&mut self.entries[index as usize].next, self.free);
+        self.free = index;
+        match before {
+            NONE => self.heads[frame.index()].first = next,
+            _ => self.entries[before as usize].next = next,
+        }
+        self.touch(m, index, Access::Write);
+    }
+
+    /// The mappings of `frame`, latest first.
+    pub(crate) fn mappings(&self, frame: Pfn) -> impl Iterator<Item = (PmapId, Va)> {
+        self.indices(frame).map(|i| (self.entries[i as usize].space, self.entries[i as usize].va))
+    }
+
+    /// Accounts for walking the whole list of `frame`.
+    pub(crate) fn touch_list(&self, m: &M, frame: Pfn) {
+        self.indices(frame).for_each(|i| self.touch(m, i, Access::Read));
+    }
+
+    /// Keeps the accessed and dirty bits of an entry of `frame` that loses them.
+    pub(crate) fn save(&mut self, frame: Pfn, lost: u64) {
+        self.heads[frame.index()].saved |= (lost & (PTE_A | PTE_D)) as u8;
+    }
+
+    /// The kept bits of `frame`.
+    pub(crate) fn saved(&self, frame: Pfn) -> u64 {
+        u64::from(self.heads[frame.index()].saved)
+    }
+
+    /// Forgets kept bits of `frame`.
+    pub(crate) fn forget(&mut self, frame: Pfn, bits: u64) {
+        self.heads[frame.index()].saved &= !(bits as u8);
+    }
+
+    fn indices(&self, frame: Pfn) -> impl Iterator<Item = u32> {
+        let mut next = self.heads[frame.index()].first;
+        core::iter::from_fn(move || {
+            let index = (next != NONE).then_some(next)?;
+            next = self.entries[index as usize].next;
+            Some(index)
+        })
+    }
+
+    fn touch(&self, m: &M, index: u32, access: Access) {
+        m.touch(self.at.element(index as usize, self.entry_bytes), self.entry_bytes, access);
+    }
+}
+
+// The saved bits fit a byte.
+const _: () = assert!(PTE_A | PTE_D <= u8::MAX as u64);

@@ -1,0 +1,103 @@
+//! Clearing and copying whole frames, which need a kernel address to be reached by.
+//!
+//! With a direct map every frame has one. Without, each CPU owns two pages of kernel addresses (as FreeBSD 5 does on
+//! i386: `sysmaps_pcpu`), guarded by a lock of the CPU: while it is held, the thread stays on the CPU, and so nobody
+//! else's TLB ever sees these addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale
+//! translation that is then left in the own TLB is harmless, because the next use invalidates before it begins.
+
+use crate::pmap::Pmaps;
+use pageferry_hal::x86::{PTE_A, PTE_D, PTE_G, PTE_P, PTE_W};
+use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, Pfn, SpinLock, Va, VaRange};
+
+/// The two pages of one CPU.
+pub(crate) struct Temporary<M: Machine> {
+    /// Class `Pmap`: callers hold locks up to the page queues, and nothing is taken inside.
+    lock: M::Lock<()>,
+    pages: [Va; 2],
+}
+
+impl<M: Machine> Temporary<M> {
+    pub(crate) const PAGES: usize = 2;
+
+    pub(crate) fn new(machine: &M, range: VaRange) -> Temporary<M> {
+        let mut pages = range.pages();
+        let mut page = || pages.next().expect("a CPU has two temporary pages");
+        Temporary { lock: machine.new_lock(LockClass::Pmap, ()), pages: [page(), page()] }
+    }
+}
+
+impl<M: Machine> Pmaps<M> {
+    /// Clears a frame through a temporary or the direct mapping.
+    ///
+    /// # Locks
+    /// Without a direct map, takes a lock of class `Pmap`.
+    #[track_caller]
+    pub fn zero_page(&self, frame: Pfn) {
+        self.with_frames([frame], |[va]| {
+            let _c = self.machine.scope(Cause::Zero);
+            self.machine.zero(va, PAGE_SIZE).expect("a mapped page is cleared");
+        });
+    }
+
+    /// Copies the frame `from` to the frame `to`, through temporary or the direct mappings.
+    ///
+    /// # Locks
+    /// Without a direct map, takes a lock of class `Pmap`.
+    #[track_caller]
+    pub fn copy_page(&self, from: Pfn, to: Pfn) {
+        assert!(from != to, "{from:?} is copied onto itself");
+        self.with_frames([from, to], |[from, to]| {
+            let _c = self.machine.scope(Cause::Copy);
+            self.machine.copy(to, from, PAGE_SIZE).expect("a mapped page is copied");
+        });
+    }
+
+    /// Calls `work` with addresses of `frames`.
+    #[track_caller]
+    fn with_frames<const N: usize>(&self, frames: [Pfn; N], work: impl FnOnce([Va; N])) {
+        assert!(N <= Temporary::<M>::PAGES, "a CPU has no {N} temporary pages");
+        if self.kernel.layout.direct_map.is_some() {
+            return work(frames.map(|f| self.direct_va(f).expect("there is a direct map")));
+        }
+        let (temporary, _guard) = self.temporary_here();
+        let addresses: [Va; N] = core::array::from_fn(|i| temporary.pages[i]);
+        for (va, frame) in addresses.iter().zip(&frames) {
+            self.map_temporary(*va, *frame);
+        }
+        work(addresses);
+        for va in addresses {
+            self.unmap_temporary(va);
+        }
+    }
+
+    /// The executing CPU's pages, and the lock that keeps the thread there.
+    fn temporary_here(&self) -> (&Temporary<M>, <M::Lock<()> as SpinLock<()>>::Guard<'_>) {
+        loop {
+            let cpu = self.machine.cpu();
+            let temporary = &self.temporary[cpu.index()];
+            let guard = temporary.lock.lock();
+            if self.machine.cpu() == cpu {
+                return (temporary, guard);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn map_temporary(&self, va: Va, frame: Pfn) {
+        let _c = self.machine.scope(Cause::PteWork);
+        self.machine.execute(self.config.paths.kenter);
+        // Accessed and dirty are set beforehand: nobody asks, and the walker is spared two writes.
+        let value = frame.pa().0 | PTE_P | PTE_W | PTE_G | PTE_A | PTE_D;
+        self.machine.pte_fill(self.kernel.slot(va), self.kernel.format.width, value);
+        self.invalidate_local(va);
+    }
+
+    #[track_caller]
+    fn unmap_temporary(&self, va: Va) {
+        let _c = self.machine.scope(Cause::PteWork);
+        let window = self.machine.open_window();
+        let old = self.machine.pte_change(self.kernel.slot(va), self.kernel.format.width, 0, &window);
+        assert!(old & PTE_P != 0, "the temporary page {va:?} was unmapped by somebody else");
+        self.machine.close_window(window);
+    }
+}
