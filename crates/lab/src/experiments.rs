@@ -69,6 +69,9 @@ pub struct Matrix {
     pub machines: Vec<String>,
     /// Names of kernels.
     pub kernels: Vec<String>,
+    /// Settings of all its runs, as for `--set`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
     /// One setting that takes several values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vary: Option<Vary>,

@@ -6,9 +6,11 @@
 use crate::error::LabError;
 use crate::registry::{self, Kind};
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
-use pageferry_hal::{Arch, Instructions};
-use pageferry_kernel::{KernelConfig, KernelPaths, PipeConfig, PipeMapping};
-use pageferry_model::{Constant, Fault, SourceKind, Sourced, constants_of, load_extending, nearest};
+use pageferry_hal::{Arch, Cycles, Instructions};
+use pageferry_kernel::{ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeMapping, SchedConfig};
+use pageferry_model::{
+    Constant, Fault, MachineConfig, SourceKind, Sourced, constants_of, load_extending, nearest,
+};
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
@@ -31,6 +33,8 @@ pub struct KernelFile {
     pub ephemeral: EphemeralFile,
     /// Pipes.
     pub pipe: PipeFile,
+    /// The scheduler.
+    pub sched: SchedFile,
     /// Path lengths in instructions.
     pub paths: PathsFile,
     /// The bibliography: a short key, and where to find the document.
@@ -108,6 +112,26 @@ pub struct PipeFile {
     pub big_buffer_bytes: Sourced<u64>,
     /// Who maps.
     pub mapping: Sourced<MappingName>,
+}
+
+/// Which idle CPUs a wakeup interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForwardName {
+    /// See [`ForwardWakeup::One`].
+    One,
+    /// See [`ForwardWakeup::All`].
+    All,
+}
+
+/// The scheduler.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedFile {
+    /// Which idle CPUs a wakeup interrupts.
+    pub forward_wakeup: Sourced<ForwardName>,
+    /// How long a thread runs before others get their turn.
+    pub quantum_ms: Sourced<u64>,
 }
 
 macro_rules! paths {
@@ -202,6 +226,7 @@ impl KernelFile {
                 return fault(key, format!("{}, expected whole pages of {page} bytes", size.value));
             }
         }
+        within("sched.quantum_ms", &self.sched.quantum_ms, 1, 1_000_000)?;
         let reader_maps = self.pipe.mapping.value == MappingName::ReaderPage;
         if !reader_maps && scheme != SchemeName::Original {
             return fault(
@@ -227,9 +252,8 @@ impl KernelFile {
         Ok(())
     }
 
-    /// The configuration that this file describes on a machine of architecture `arch`, whose kernel structures take
-    /// `arena_bytes`.
-    pub fn config(&self, arch: Arch, arena_bytes: usize) -> KernelConfig {
+    /// The configuration that this file describes on `machine`, whose kernel structures take `arena_bytes`.
+    pub fn config(&self, machine: &MachineConfig, arena_bytes: usize) -> KernelConfig {
         KernelConfig {
             pmap: PmapConfig {
                 arena_bytes,
@@ -238,7 +262,7 @@ impl KernelFile {
             },
             vm: VmConfig { paths: self.paths.vm.lengths() },
             ephemeral: EphemeralConfig {
-                scheme: self.scheme(arch),
+                scheme: self.scheme(machine.arch.into()),
                 honour_private: self.ephemeral.honour_private.value,
                 paths: self.paths.ephemeral.lengths(),
             },
@@ -252,7 +276,15 @@ impl KernelFile {
                     MappingName::ReaderPage => PipeMapping::ReaderPage,
                 },
             },
+            sched: SchedConfig {
+                forward: match self.sched.forward_wakeup.value {
+                    ForwardName::One => ForwardWakeup::One,
+                    ForwardName::All => ForwardWakeup::All,
+                },
+                quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
+            },
             paths: self.paths.kernel.lengths(),
+            fault: pageferry_kernel::Fault::None,
         }
     }
 
@@ -286,6 +318,10 @@ fn within(key: &str, number: &Sourced<u64>, least: u64, most: u64) -> Result<(),
 mod tests {
     use super::*;
 
+    fn xeon() -> MachineConfig {
+        crate::machines::MachineChoice::find("xeon-up").expect("embedded").config
+    }
+
     fn load(text: &str) -> Result<KernelFile, pageferry_model::ConfigError> {
         let lookup = |base: &str| registry::embedded(Kind::Kernel, base).map(|s| s.text);
         load_extending("test.toml", text, "kernel", &lookup, &KernelFile::validate)
@@ -308,10 +344,10 @@ mod tests {
         assert_eq!(kernel.scheme(Arch::I386), Scheme::Cache { entries: 65536, rule: AccessedRule::Safe });
         assert_eq!(kernel.scheme(Arch::Amd64), Scheme::Direct);
         let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
-        assert!(!shared.config(Arch::I386, 0).ephemeral.honour_private);
+        assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
         let original = KernelChoice::find("original").expect("embedded").file;
         assert_eq!(original.scheme(Arch::Amd64), Scheme::Original);
-        assert_eq!(original.config(Arch::I386, 0).pipe.mapping, PipeMapping::WriterRun);
+        assert_eq!(original.config(&xeon(), 0).pipe.mapping, PipeMapping::WriterRun);
     }
 
     #[test]
@@ -320,7 +356,7 @@ mod tests {
         for name in registry::names(Kind::Kernel) {
             let other = KernelChoice::find(name).expect("embedded").file;
             let lengths = |k: &KernelFile| {
-                let c = k.config(Arch::I386, 0);
+                let c = k.config(&xeon(), 0);
                 (c.paths, c.vm.paths, c.pmap.paths, c.ephemeral.paths)
             };
             assert_eq!(lengths(&other), lengths(&original), "{name}");

@@ -116,11 +116,16 @@ impl RunSpec {
 pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunSpec>, LabError> {
     let mut runs = Vec::new();
     for block in &experiment.file.matrix {
+        let common = Settings::parse(&block.set)?;
         let variants: Vec<Settings> = match &block.vary {
-            None => vec![Settings::default()],
+            None => vec![common],
             Some(vary) => {
-                let one = |value: &i64| Settings::parse(&[format!("{}={value}", vary.key)]);
-                vary.values.iter().map(one).collect::<Result<_, _>>()?
+                let one = |value: &i64| {
+                    let mut settings = common.clone();
+                    settings.add(&vary.key, &value.to_string());
+                    settings
+                };
+                vary.values.iter().map(one).collect()
             }
         };
         for machine in &block.machines {

@@ -14,9 +14,10 @@ use crate::machines::MachineChoice;
 use crate::plan::{RunSpec, Schedule};
 use crate::result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 use crate::workload::{self, Outcome};
-use pageferry_hal::{Cause, ContextId, Counter};
+use pageferry_hal::{Cause, ContextId, Counter, Machine as _};
 use pageferry_kernel::{BootError, Errno, Kernel, Program};
 use pageferry_model::{Fault, Model, Options, Snapshot};
+use pageferry_vm::VmConfig;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -93,7 +94,7 @@ impl Site {
     /// # Errors
     /// When the kernel cannot boot on this machine.
     pub(crate) fn execute(&self, name: &str, program: Program<Model>) -> Result<Finish, LabError> {
-        let config = self.kernel.file.config(self.machine.config.arch.into(), self.arena_bytes());
+        let config = self.kernel.file.config(&self.machine.config, self.arena_bytes());
         let end: Rc<RefCell<End>> = Rc::default();
         let (name, cell) = (name.to_owned(), end.clone());
         let boot = move |m: &Model| -> Option<ContextId> {
@@ -112,7 +113,9 @@ impl Site {
                 }
             }
             let next = kernel.run();
-            cell.borrow_mut().quiescent = Some(kernel.check_quiescent().and_then(|()| kernel.vm().check()));
+            let mut end = cell.borrow_mut();
+            end.quiescent = Some(kernel.check_quiescent());
+            end.killed = kernel.killed().iter().map(|k| format!("{k:?}")).collect();
             next
         };
         let ran = self.model.run(Box::new(boot));
@@ -128,6 +131,8 @@ impl Site {
         if let Some(quiescent) = end.quiescent {
             laws.push(law("at rest, nothing is held", quiescent));
         }
+        let killed = if end.killed.is_empty() { Ok(()) } else { Err(end.killed.join(", ")) };
+        laws.push(law("no process was killed", killed));
         laws.push(law("the causes of cycles sum to the clocks, and the machine is consistent", self.model.check()));
         laws.push(law(
             "no use of a stale translation",
@@ -136,11 +141,13 @@ impl Site {
         Ok(Finish { laws, stale })
     }
 
-    /// Room for the kernel's structures: what a machine's frames and the mapping cache need, with some to spare.
+    /// Room for the kernel's structures: the VM system's, the mapping cache's, and some for processes and queues. Reverse
+    /// mappings take a quarter of the whole.
     fn arena_bytes(&self) -> usize {
-        let frames = (self.machine.config.memory_bytes() >> 12) as usize;
+        let vm = VmConfig::arena_bytes(self.model.topology());
         let entries = self.kernel.file.ephemeral.entries.value as usize;
-        (16 << 20) + frames * 128 + entries * 128
+        let cache = entries.saturating_mul(64);
+        (vm.saturating_add(cache).saturating_add(2 << 20)).saturating_mul(3) / 2
     }
 
     /// The error for a configuration that does not fit.
@@ -158,6 +165,7 @@ struct End {
     boot: Option<BootError>,
     spawn: Option<Errno>,
     quiescent: Option<Result<(), String>>,
+    killed: Vec<String>,
 }
 
 pub(crate) fn law(name: &str, checked: Result<(), String>) -> Law {
