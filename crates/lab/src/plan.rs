@@ -1,7 +1,7 @@
 //! From experiments to runs.
 
 use crate::error::LabError;
-use crate::experiments::Experiment;
+use crate::experiments::{Experiment, Workload};
 use crate::kernels::KernelChoice;
 use crate::machines::MachineChoice;
 use crate::result::Setting;
@@ -88,6 +88,18 @@ impl RunSpec {
             title.push_str(&format!(", {key} {value}"));
         }
         title
+    }
+
+    /// Roughly how much work the run is for the host, in arbitrary units: for progress bars.
+    pub fn weight(&self) -> u64 {
+        let parameter = |key: &str| self.parameters.get(key).copied().unwrap_or(0).max(0) as u64;
+        let cpus = self.machine.config.cpus() as u64;
+        let work = match self.experiment.file.workload {
+            Workload::BwPipe => parameter("total_bytes") / 4096 * (2 + cpus),
+            Workload::Invalidate => parameter("times") * (1 + 4 * (cpus - 1)) / 4,
+            Workload::EphemeralHit => parameter("times") / 10,
+        };
+        work.max(1)
     }
 
     /// A parameter's value.
