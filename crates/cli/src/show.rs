@@ -93,7 +93,7 @@ pub(crate) fn kernels(options: &Show) -> Result<ExitCode, LabError> {
 /// Lists experiments, or shows one.
 pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
     let Some(name) = &options.name else {
-        let all = all(Kind::Experiment, Experiment::find)?;
+        let all = Experiment::all()?;
         if options.json {
             return print_json(&all.iter().map(|e| (&e.name, &e.file)).collect::<BTreeMap<_, _>>());
         }
