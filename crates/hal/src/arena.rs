@@ -120,7 +120,7 @@ impl Zone {
     pub fn free(&mut self, at: StructVa) {
         let offset = at.0 - self.base.0;
         assert!(
-            offset % self.item_bytes == 0 && offset / self.item_bytes < self.used,
+            offset.is_multiple_of(self.item_bytes) && offset / self.item_bytes < self.used,
             "{at:?} is not of this zone"
         );
         self.free.push((offset / self.item_bytes) as u32);

@@ -75,6 +75,11 @@ pub enum RunError {
     Panicked(String),
 }
 
+/// What a context runs; see [`Machine::context_new`].
+type Entry = Box<dyn FnOnce() -> Option<ContextId>>;
+/// What CPU 0 runs first.
+pub type Boot = Box<dyn FnOnce(&Model) -> Option<ContextId>>;
+type Handler = Rc<dyn Fn(Interrupt)>;
 type Routine = Coroutine<(), (), Option<ContextId>>;
 
 struct Context {
@@ -93,7 +98,7 @@ struct Context {
 pub(crate) struct Inner {
     pub(crate) hw: RefCell<Hw>,
     contexts: RefCell<Vec<Context>>,
-    handler: RefCell<Option<Rc<dyn Fn(Interrupt)>>>,
+    handler: RefCell<Option<Handler>>,
     /// The executing CPU and its context.
     cpu: Cell<usize>,
     context: Cell<usize>,
@@ -140,7 +145,7 @@ impl Model {
     ///
     /// # Errors
     /// [`RunError`]: a deadlock or a panic.
-    pub fn run(&self, boot: Box<dyn FnOnce(&Model) -> Option<ContextId>>) -> Result<(), RunError> {
+    pub fn run(&self, boot: Boot) -> Result<(), RunError> {
         let model = self.clone();
         let first = self.context_new("boot", Box::new(move || boot(&model)));
         self.0.contexts.borrow_mut()[first.0 as usize].causes = vec![Cause::Boot];
@@ -756,7 +761,7 @@ impl Machine for Model {
         assert!(old.is_none(), "the interrupt handler is set once");
     }
 
-    fn context_new(&self, name: &str, entry: Box<dyn FnOnce() -> Option<ContextId>>) -> ContextId {
+    fn context_new(&self, name: &str, entry: Entry) -> ContextId {
         let mut contexts = self.0.contexts.borrow_mut();
         let index = contexts.len();
         // A weak handle: a context that never runs must not keep the machine alive.

@@ -78,7 +78,7 @@ impl Array {
     fn new(g: TlbGeometry) -> Array {
         let ways = if g.ways == 0 { g.entries } else { g.ways };
         assert!(
-            ways > 0 && g.entries % ways == 0,
+            ways > 0 && g.entries.is_multiple_of(ways),
             "a TLB of {} entries cannot have {} ways",
             g.entries,
             g.ways
@@ -199,20 +199,16 @@ impl Tlb {
     }
 
     /// Adds an entry that was just made; what it displaces moves to the second level or is dropped.
-    pub(crate) fn fill(&mut self, entry: Entry, dropped: &mut dyn FnMut(&Entry)) -> &mut Entry {
+    pub(crate) fn fill(&mut self, entry: Entry, dropped: &mut dyn FnMut(&Entry)) {
         self.clock += 1;
-        if entry.superpage && self.large.is_some() {
-            let clock = self.clock;
-            let large = self.large.as_mut().expect("just tested");
-            let (slot, old) = large.insert(Entry { used_at: clock, ..entry });
-            if let Some(old) = old {
+        if let Some(large) = self.large.as_mut().filter(|_| entry.superpage) {
+            if let (_, Some(old)) = large.insert(Entry { used_at: self.clock, ..entry }) {
                 dropped(&old);
             }
-            return &mut large.entries[slot];
+            return;
         }
         let slot = self.insert(entry, dropped);
         self.last[entry.cpu.index()] = slot;
-        &mut self.small.entries[slot]
     }
 
     fn insert(&mut self, entry: Entry, dropped: &mut dyn FnMut(&Entry)) -> usize {
