@@ -4,10 +4,12 @@ mod common;
 use common::*;
 use pageferry_hal::*;
 use pageferry_model::Model;
-use pageferry_model::RunError;
+use pageferry_model::{RunError, Schedule};
 use pageferry_pmap::{Change, FULL_FLUSH_PAGES, FrameSource, Pmap, PmapError};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 const VA: Va = Va(0x40_0000);
 
@@ -141,7 +143,7 @@ fn use_all(k: &Kernel, pmap: &Pmap<Model>, map: &BTreeMap<usize, (usize, bool, b
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
     #[test]
     fn mappings_are_what_was_asked_for(
         ops in prop::collection::vec(op(), 1..40),
@@ -315,7 +317,7 @@ fn reverse_mappings_are_as_many_as_the_arena_holds() {
 fn user_changes_concern_only_the_cpus_that_have_the_space() {
     for shape in shapes() {
         run(shape, move |k| {
-            let pmap = std::rc::Rc::new(k.pmaps.create(&k.frames).unwrap());
+            let pmap = Rc::new(k.pmaps.create(&k.frames).unwrap());
             let (frame, other) = (k.frames.data(), k.frames.data());
             let counts = |work: &dyn Fn()| invalidations(&k.counted(work));
             assert_eq!(counts(&|| enter(k, &pmap, VA, frame, Prot::RW)), [0; 4], "nothing was there");
@@ -337,7 +339,7 @@ fn user_changes_concern_only_the_cpus_that_have_the_space() {
                 let pmap = pmap.clone();
                 k.on(cpu as usize, move |k| k.pmaps.activate(Some(&pmap), None));
             }
-            let pmap = std::rc::Rc::into_inner(pmap).expect("the jobs are done");
+            let pmap = Rc::into_inner(pmap).expect("the jobs are done");
             destroy(k, pmap);
             assert_eq!(k.frames.out(), 2);
         });
@@ -348,7 +350,7 @@ fn user_changes_concern_only_the_cpus_that_have_the_space() {
 fn large_removals_reload_the_root() {
     for shape in shapes() {
         run(shape, move |k| {
-            let pmap = std::rc::Rc::new(k.pmaps.create(&k.frames).unwrap());
+            let pmap = Rc::new(k.pmaps.create(&k.frames).unwrap());
             let pages = FULL_FLUSH_PAGES + 1;
             let frame = k.frames.data();
             let fill = || {
@@ -379,7 +381,7 @@ fn large_removals_reload_the_root() {
                 let pmap = pmap.clone();
                 k.on(cpu, move |k| k.pmaps.activate(Some(&pmap), None));
             }
-            destroy(k, std::rc::Rc::into_inner(pmap).expect("the jobs are done"));
+            destroy(k, Rc::into_inner(pmap).expect("the jobs are done"));
         });
     }
 }
@@ -388,7 +390,7 @@ fn large_removals_reload_the_root() {
 fn a_kernel_thread_keeps_the_address_space_until_it_is_destroyed() {
     for shape in shapes().filter(|s| s.cpus > 1) {
         run(shape, |k| {
-            let pmap = std::rc::Rc::new(k.pmaps.create(&k.frames).unwrap());
+            let pmap = Rc::new(k.pmaps.create(&k.frames).unwrap());
             let frame = k.frames.data();
             enter(k, &pmap, VA, frame, Prot::RW);
             let p = pmap.clone();
@@ -403,7 +405,7 @@ fn a_kernel_thread_keeps_the_address_space_until_it_is_destroyed() {
                 });
                 assert_eq!(s.hardware.tlb_misses, 0, "the same process came back");
             });
-            let pmap = std::rc::Rc::into_inner(pmap).expect("the job is done");
+            let pmap = Rc::into_inner(pmap).expect("the job is done");
             k.pmaps.remove(&pmap, VaRange::page(VA)).flush(&k.pmaps);
             let before = k.frames.out();
             k.pmaps.destroy(&k.frames, pmap);
@@ -423,7 +425,7 @@ fn a_kernel_thread_keeps_the_address_space_until_it_is_destroyed() {
 
 #[test]
 fn an_address_space_in_use_is_not_destroyed() {
-    let panics = |text: &'static str, test: fn(&std::rc::Rc<Kernel>)| {
+    let panics = |text: &'static str, test: fn(&Rc<Kernel>)| {
         let (_, result) = try_run(Shape::new(Arch::I386, 1), test);
         assert!(matches!(&result, Err(RunError::Panicked(t)) if t.contains(text)), "{result:?}");
     };
@@ -441,4 +443,106 @@ fn an_address_space_in_use_is_not_destroyed() {
         let pmap = k.pmaps.create(&k.frames).unwrap();
         enter(k, &pmap, Va(0xc000_0000), Pfn(9), Prot::READ);
     });
+}
+
+/// CPU 0 enters one frame after the other at an address; the others come, read there, and leave for another space.
+fn remap_under_visitors(shape: Shape, flush: bool) -> u64 {
+    let (m, result) = try_run(shape, move |k| {
+        let rounds = 5u8;
+        let spaces = Rc::new([k.pmaps.create(&k.frames).unwrap(), k.pmaps.create(&k.frames).unwrap()]);
+        let frames: Vec<Pfn> = (0..=rounds).map(|_| k.frames.data()).collect();
+        for (i, frame) in frames.iter().enumerate() {
+            k.mark(*frame, i as u8);
+        }
+        enter(k, &spaces[0], VA, frames[0], Prot::READ);
+        // `reached` rises when a flush has returned: nobody may read an older frame from then on.
+        let reached = Rc::new(Cell::new(0));
+        for cpu in 1..shape.cpus {
+            let (reached, spaces) = (reached.clone(), spaces.clone());
+            k.start(cpu, move |k| {
+                let mut from = None;
+                while reached.get() < rounds {
+                    k.pmaps.activate(from, Some(&spaces[0]));
+                    for _ in 0..2 {
+                        let at_least = reached.get();
+                        let seen = k.load(Mode::User, VA).unwrap();
+                        assert!(seen >= at_least || !flush, "{seen} after {at_least}");
+                    }
+                    k.pmaps.activate(Some(&spaces[0]), Some(&spaces[1]));
+                    from = Some(&spaces[1]);
+                }
+                k.pmaps.activate(from, None);
+            });
+        }
+        for round in 1..=rounds {
+            let frame = frames[usize::from(round)];
+            let change = k.pmaps.enter(&k.frames, &spaces[0], VA, frame, Prot::READ, false).unwrap();
+            if flush {
+                change.flush(&k.pmaps)
+            } else {
+                change.not_cached(&k.pmaps)
+            }
+            reached.set(round);
+            k.m.execute(Instructions(500));
+        }
+        k.wait();
+        let [a, b] = Rc::into_inner(spaces).expect("the jobs are done");
+        destroy(k, a);
+        destroy(k, b);
+        assert_eq!(k.frames.out(), frames.len());
+    });
+    assert_eq!(result, Ok(()), "{shape:?}");
+    m.check().unwrap();
+    m.snapshot().hardware.stale_uses
+}
+
+#[test]
+fn visitors_of_an_address_space_see_no_stale_page() {
+    for shape in shapes().filter(|s| s.cpus > 1) {
+        for schedule in (0..25).map(Schedule::Seeded).chain([Schedule::Timed]) {
+            assert_eq!(remap_under_visitors(Shape { schedule, ..shape }, true), 0);
+        }
+        let unflushed =
+            |seed| remap_under_visitors(Shape { schedule: Schedule::Seeded(seed), ..shape }, false);
+        assert!((0..10).map(unflushed).sum::<u64>() > 0, "{shape:?}: a missing flush is found");
+    }
+}
+
+#[test]
+fn several_cpus_change_one_address_space_at_once() {
+    for shape in shapes() {
+        for schedule in (0..15).map(Schedule::Seeded).chain([Schedule::Timed]) {
+            let shape = Shape { schedule, ..shape };
+            run(shape, move |k| {
+                let pmap = Rc::new(k.pmaps.create(&k.frames).unwrap());
+                let shared = k.frames.data();
+                let work = |cpu: usize| {
+                    let pmap = pmap.clone();
+                    move |k: &Kernel| {
+                        k.pmaps.activate(None, Some(&pmap));
+                        // Neighbours in one leaf table, and one frame in all of them.
+                        let own = VA + cpu * PAGE_SIZE;
+                        for _ in 0..4 {
+                            enter(k, &pmap, own, shared, Prot::RW);
+                            let stored = k.m.store(Mode::User, own, &[1]);
+                            assert!(
+                                stored.is_ok()
+                                    || k.pmaps.extract(&pmap, own).is_none_or(|(_, p)| p == Prot::READ)
+                            );
+                            k.pmaps.page_protect(shared, Prot::READ).flush(&k.pmaps);
+                            k.pmaps.remove(&pmap, VaRange::page(own)).flush(&k.pmaps);
+                            assert!(k.load(Mode::User, own).is_err(), "own page is gone");
+                        }
+                        k.pmaps.activate(Some(&pmap), None);
+                    }
+                };
+                (1..shape.cpus).for_each(|cpu| k.start(cpu, work(cpu)));
+                work(0)(k);
+                k.wait();
+                assert_eq!((k.pmaps.mappings(shared), pmap.resident_pages()), (0, 0));
+                k.pmaps.destroy(&k.frames, Rc::into_inner(pmap).expect("the jobs are done"));
+                assert_eq!(k.frames.out(), 1, "also the tables that two CPUs brought for one place");
+            });
+        }
+    }
 }
