@@ -411,9 +411,7 @@ fn a_kernel_thread_keeps_the_address_space_until_it_is_destroyed() {
             k.pmaps.destroy(&k.frames, pmap);
             assert!(k.frames.out() < before);
             // Its root may be anything now; the CPU that had it must run on another.
-            while let Some(frame) = k.frames.take().filter(|_| k.frames.out() < before + 8) {
-                k.mark(frame, 0xff);
-            }
+            (0..8).for_each(|_| k.pmaps.zero_page(k.frames.data()));
             k.on(1, |k| {
                 let page = k.kva.start();
                 k.pmaps.kenter(page, &[Pfn(7)], Prot::RW).flush(&k.pmaps);
