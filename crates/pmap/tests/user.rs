@@ -366,6 +366,7 @@ fn large_removals_reload_the_root() {
             }
             for len in [pages - 1, pages] {
                 fill();
+                (1..cpus).for_each(|cpu| k.on(cpu, |k| assert!(k.load(Mode::User, VA).is_ok())));
                 let s = k.counted(|| k.pmaps.remove(&pmap, VaRange::pages_from(VA, len)).flush(&k.pmaps));
                 let asked = if cpus == 1 { [0; 3] } else { [len as u64, 1, cpus as u64 - 1] };
                 assert_eq!(invalidations(&s), [len as u64, asked[0], asked[1], asked[2]]);
@@ -461,7 +462,7 @@ fn remap_under_visitors(shape: Shape, flush: bool) -> u64 {
                 let mut from = None;
                 while reached.get() < rounds {
                     k.pmaps.activate(from, Some(&spaces[0]));
-                    for _ in 0..2 {
+                    for _ in 0..4 {
                         let at_least = reached.get();
                         let seen = k.load(Mode::User, VA).unwrap();
                         assert!(seen >= at_least || !flush, "{seen} after {at_least}");
