@@ -1,0 +1,329 @@
+//! The conservation laws of memory.
+//!
+//! Walks everything that can be reached (spaces, entries, amaps, anons, objects, page tables) and compares it with what
+//! the counters, the owners and the zones say. Each law that is broken is a defect of this floor, or of a caller that kept
+//! or lost what it should not. For moments when nobody is at work in the VM system; it changes nothing, but its reading
+//! is accounted for like any other.
+
+use crate::amap::Amap;
+use crate::anon::Anon;
+use crate::config::Kind;
+use crate::entry::Entry;
+use crate::frame::{FrameState, KernelUse, Owner};
+use crate::map::Map;
+use crate::object::Object;
+use crate::space::Space;
+use crate::vm::Vm;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Va};
+
+/// Stops with a message when a law does not hold.
+macro_rules! law {
+    ($holds:expr, $($message:tt)+) => {
+        if !$holds {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+/// What the walk has found.
+struct Census<M: Machine> {
+    amaps: BTreeMap<StructVaKey, FoundAmap<M>>,
+    /// Slots that hold each anon.
+    anons: BTreeMap<StructVaKey, FoundAnon<M>>,
+    /// Entries that refer to each object.
+    objects: BTreeMap<StructVaKey, u32>,
+    /// Mappings found of each frame.
+    mappings: BTreeMap<Pfn, usize>,
+    entries: usize,
+}
+
+type StructVaKey = u64;
+
+struct FoundAmap<M: Machine> {
+    amap: Arc<Amap<M>>,
+    entries: u32,
+    /// For each slot: entries that cover it, and how many of them need a copy.
+    covered: Vec<(u64, u64, bool)>,
+}
+
+struct FoundAnon<M: Machine> {
+    anon: Arc<Anon<M>>,
+    slots: u32,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Asserts the conservation laws of frames, anons, amaps, objects, maps and mappings; `Err` says which one is broken.
+    /// Nobody may be at work in the VM system meanwhile.
+    ///
+    /// # Errors
+    /// A sentence about the first broken law that was found.
+    ///
+    /// # Locks
+    /// Takes all of them, one after the other: no spin lock may be held.
+    pub fn check(&self) -> Result<(), String> {
+        let abandoned = self.abandoned_spaces();
+        law!(abandoned == 0, "{abandoned} address spaces were dropped without being terminated");
+        self.kernel_map().check()?;
+        let spaces = self.structures().spaces();
+        let mut census = Census {
+            amaps: BTreeMap::new(),
+            anons: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            entries: 0,
+        };
+        for space in &spaces {
+            let map = space.locked_map().peek();
+            let Some(map) = map else { return Err(format!("the map of {:?} is locked", space.struct_va())) };
+            check_map(&map)?;
+            map.entries().for_each(|e| census.add_entry(e));
+        }
+        census.find_anons()?;
+        census.check_amaps()?;
+        census.check_anons(self)?;
+        let objects = self.structures().objects();
+        census.check_objects(self, &objects)?;
+        for space in &spaces {
+            let map = space.locked_map().peek().ok_or("a map became locked")?;
+            for entry in map.entries() {
+                census.check_mappings(self, space, entry)?;
+            }
+        }
+        census.check_frames(self)?;
+        self.check_zones(&census, spaces.len(), objects.len())
+    }
+
+    fn check_zones(&self, census: &Census<M>, spaces: usize, objects: usize) -> Result<(), String> {
+        let chunks = census.amaps.values().map(|a| a.amap.lock().census().0).sum();
+        let found = [
+            (Kind::Anon, census.anons.len()),
+            (Kind::Entry, census.entries),
+            (Kind::Amap, census.amaps.len()),
+            (Kind::Chunk, chunks),
+            (Kind::Object, objects),
+            (Kind::Space, spaces),
+        ];
+        for (kind, found) in found {
+            let live = self.structures().live(kind);
+            law!(live == found, "{live} {} are allocated, {found} can be reached", kind.name());
+        }
+        Ok(())
+    }
+}
+
+/// Entries are sorted, disjoint, aligned, within the map, and joined where they were never cut.
+fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
+    let mut end = map.bounds().start();
+    for entry in map.entries() {
+        let range = entry.range;
+        law!(!range.is_empty() && map.bounds().covers(&range), "entry {range:?} is empty or outside the map");
+        law!(range.start() >= end, "entry {range:?} overlaps the one before or is out of order");
+        let a = entry.attributes;
+        law!(a.max_prot.contains(a.prot), "entry {range:?} permits {:?}, more than {:?}", a.prot, a.max_prot);
+        law!(a.copy_on_write || entry.amap.is_none(), "entry {range:?} writes to its object but has an amap");
+        law!(a.copy_on_write || entry.object.is_some(), "entry {range:?} has no layer to write to");
+        law!(a.copy_on_write || !a.needs_copy, "entry {range:?} needs a copy of nothing");
+        law!(entry.amap.is_some() || a.needs_copy || !a.copy_on_write, "entry {range:?} lost its amap");
+        if let Some(o) = &entry.object {
+            let pages = o.page + entry.len_pages();
+            law!(pages <= o.object.len_pages(), "entry {range:?} maps more pages than its object has");
+        }
+        end = range.end();
+    }
+    Ok(())
+}
+
+impl<M: Machine> Census<M> {
+    fn add_entry(&mut self, entry: &Entry<M>) {
+        self.entries += 1;
+        if let Some(a) = &entry.amap {
+            let found = self.amaps.entry(a.amap.struct_va().0.0).or_insert_with(|| FoundAmap {
+                amap: a.amap.clone(),
+                entries: 0,
+                covered: Vec::new(),
+            });
+            found.entries += 1;
+            let slots = entry.slots(a);
+            found.covered.push((slots.start, slots.end, entry.attributes.needs_copy));
+        }
+        if let Some(o) = &entry.object {
+            *self.objects.entry(o.object.struct_va().0.0).or_default() += 1;
+        }
+    }
+
+    fn find_anons(&mut self) -> Result<(), String> {
+        for found in self.amaps.values() {
+            let amap = found.amap.lock();
+            let (mut anons, len) = (0, amap.slot_refs().len());
+            for (_, anon) in amap.anons(0..len) {
+                anons += 1;
+                let key = anon.struct_va().0.0;
+                let first = || FoundAnon { anon: anon.clone(), slots: 0 };
+                self.anons.entry(key).or_insert_with(first).slots += 1;
+            }
+            let counted = amap.census().1;
+            law!(anons == counted, "an amap holds {anons} anons but counts {counted}");
+        }
+        Ok(())
+    }
+
+    /// References of amaps, as a whole and slot by slot; and all entries of a slot agree on needs-copy.
+    fn check_amaps(&self) -> Result<(), String> {
+        for found in self.amaps.values() {
+            let amap = found.amap.lock();
+            let (refs, entries) = (amap.refs(), found.entries);
+            law!(refs == entries, "an amap counts {refs} entries, {entries} refer to it");
+            let len = amap.slot_refs().len();
+            let mut borders: Vec<u64> = found.covered.iter().flat_map(|&(s, e, _)| [s, e]).collect();
+            borders.extend([0, len]);
+            borders.sort_unstable();
+            borders.dedup();
+            law!(borders.last() == Some(&len), "an entry reaches behind its amap's {len} slots");
+            for slots in borders.windows(2) {
+                let over = found.covered.iter().filter(|&&(s, e, _)| s <= slots[0] && slots[1] <= e);
+                let needs_copy = over.clone().filter(|&&(.., n)| n).count();
+                let over = over.count();
+                law!(
+                    needs_copy == 0 || needs_copy == over,
+                    "entries of slot {} disagree on needs-copy",
+                    slots[0]
+                );
+                for slot in [slots[0], slots[1] - 1] {
+                    let counted = amap.slot_refs().of(slot);
+                    law!(counted as usize == over, "slot {slot} counts {counted} entries, {over} cover it");
+                }
+                let stray = amap.anons(slots[0]..slots[1]).count();
+                law!(over > 0 || stray == 0, "{stray} anons in slots {slots:?} that no entry covers");
+            }
+        }
+        Ok(())
+    }
+
+    /// References and frames of anons.
+    fn check_anons(&self, vm: &Vm<M>) -> Result<(), String> {
+        for found in self.anons.values() {
+            let state = found.anon.lock();
+            let (refs, slots) = (state.refs, found.slots);
+            law!(refs == slots, "an anon counts {refs} slots, {slots} hold it");
+            let Some(frame) = state.frame else { return Err("an anon has no frame".into()) };
+            let table = vm.frames().lock();
+            let owned = match &table.get(frame).owner {
+                Owner::Anon(anon) => core::ptr::eq(anon.as_ptr(), Arc::as_ptr(&found.anon)),
+                _ => false,
+            };
+            law!(owned, "{frame:?} of an anon belongs to {:?}", table.get(frame).info().state);
+        }
+        Ok(())
+    }
+
+    /// References and frames of objects. Holders' references cannot be seen: an object may have more than entries.
+    fn check_objects(&self, vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> Result<(), String> {
+        for object in objects {
+            let state = object.lock();
+            let entries = self.objects.get(&object.struct_va().0.0).copied().unwrap_or(0);
+            law!(
+                state.refs() >= entries,
+                "an object counts {} references, {entries} entries map it",
+                state.refs()
+            );
+            for (&page, &frame) in state.pages() {
+                law!(page < object.len_pages(), "an object has page {page} of {}", object.len_pages());
+                let table = vm.frames().lock();
+                let owned = match &table.get(frame).owner {
+                    Owner::Object(o, p) => core::ptr::eq(o.as_ptr(), Arc::as_ptr(object)) && *p == page,
+                    _ => false,
+                };
+                law!(owned, "{frame:?} of an object belongs to {:?}", table.get(frame).info().state);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the page tables say about an entry agrees with its layers, and permits no write that others would see.
+    fn check_mappings(&mut self, vm: &Vm<M>, space: &Space<M>, entry: &Entry<M>) -> Result<(), String> {
+        for (va, frame, exclusive) in candidates(entry) {
+            let Some((mapped, prot)) = vm.pmaps().extract(space.pmap(), va) else { continue };
+            let a = entry.attributes;
+            law!(mapped == frame, "{va:?} maps {mapped:?}, its layers have {frame:?}");
+            law!(
+                a.prot.contains(prot & Prot::RW),
+                "{va:?} is mapped {prot:?}, its entry permits {:?}",
+                a.prot
+            );
+            let writable = prot.contains(Prot::WRITE);
+            law!(!writable || !a.needs_copy, "{va:?} is writable, its entry needs a copy");
+            law!(!writable || exclusive, "{va:?} is writable, its page is shared copy-on-write");
+            let info = vm.frame_info(frame);
+            law!(!writable || info.loan_count == 0, "{va:?} is writable, {frame:?} is lent");
+            *self.mappings.entry(frame).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Every frame is in one state, the states add up, and nothing is mapped beside what was found.
+    fn check_frames(&self, vm: &Vm<M>) -> Result<(), String> {
+        let (infos, walked, free, held) = {
+            let table = vm.frames().lock();
+            let infos: Vec<_> = (0..table.len()).map(|i| table.get(Pfn(i as u32)).info()).collect();
+            (infos, table.walk_free(), table.free_count(), table.held_wires())
+        };
+        let count = |state| infos.iter().filter(|i| i.state == state).count();
+        let listed = count(FrameState::Free);
+        law!(listed == walked && listed == free, "{listed} frames are free, {walked} listed, {free} counted");
+        let (owned, anons) = (count(FrameState::Anon), self.anons.len());
+        law!(owned == anons, "{owned} frames belong to anons, {anons} anons can be reached");
+        let mut kernel = 0;
+        let mut wires = 0;
+        for (i, info) in infos.iter().enumerate() {
+            let frame = Pfn(i as u32);
+            let unused = info.wire_count == 0 && info.loan_count == 0;
+            law!(info.state != FrameState::Free || unused, "{frame:?} is free but wired or lent");
+            law!(info.state != FrameState::Orphan || !unused, "{frame:?} has neither owner nor user");
+            if let FrameState::Kernel(kernel_use) = info.state {
+                kernel += 1;
+                law!(info.wire_count == 1, "{kernel_use:?} frame {frame:?} has {} wires", info.wire_count);
+            }
+            wires += u64::from(info.wire_count);
+            let found = self.mappings.get(&frame).copied().unwrap_or(0);
+            let mapped = if info.state == FrameState::Kernel(KernelUse::Boot) {
+                0
+            } else {
+                vm.pmaps().mappings(frame)
+            };
+            law!(mapped == found, "{frame:?} ({info:?}) has {mapped} mappings, {found} lie in map entries");
+        }
+        law!(
+            wires == held + kernel,
+            "{wires} wires, {held} of them held and {kernel} of the kernel's frames"
+        );
+        Ok(())
+    }
+}
+
+/// The pages of an entry that can be mapped, the frame that its layers have there, and whether it may be written.
+fn candidates<M: Machine>(entry: &Entry<M>) -> Vec<(Va, Pfn, bool)> {
+    let range = entry.range;
+    let va = |page: u64| range.start() + (page as usize) * PAGE_SIZE;
+    let mut found = BTreeMap::new();
+    if let Some(o) = &entry.object {
+        let state = o.object.lock();
+        for (&page, &frame) in state.pages().range(o.page..o.page + entry.len_pages()) {
+            found.insert(page - o.page, (frame, !entry.attributes.copy_on_write));
+        }
+    }
+    if let Some(a) = &entry.amap {
+        let amap = a.amap.lock();
+        for (slot, anon) in amap.anons(entry.slots(a)) {
+            let state = anon.lock();
+            if let Some(frame) = state.frame {
+                found.insert(slot - a.slot, (frame, state.refs == 1));
+            }
+        }
+    }
+    found.into_iter().map(|(page, (frame, exclusive))| (va(page), frame, exclusive)).collect()
+}

@@ -1,0 +1,147 @@
+//! Path lengths, and the sizes and numbers of this floor's structures.
+//!
+//! Nothing here changes after boot. The sizes are those of the structures that real kernels of the time kept (FreeBSD 5
+//! and NetBSD 1.4, computed for pointers of 4 and 8 bytes); they decide how many cache lines the kernel's own data takes.
+//! The numbers are limits: a zone that is full makes the call that wanted a structure fail with
+//! [`crate::VmError::NoMemory`].
+
+use pageferry_hal::{Arch, Instructions, PAGE_SIZE, Topology};
+
+/// Path lengths of this floor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VmPaths {
+    /// A fault's look-ups and decisions, without trap entry and memory work.
+    pub fault: Instructions,
+    /// Making, clipping or removing a map entry.
+    pub map_entry: Instructions,
+    /// Finding space in the kernel's address allocator.
+    pub kva_alloc: Instructions,
+    /// Giving addresses back to the kernel's address allocator.
+    pub kva_free: Instructions,
+    /// Taking a frame off the free list or putting it back.
+    pub frame: Instructions,
+    /// Wiring or unwiring one frame.
+    pub wire: Instructions,
+    /// One slot of an amap, or one anon.
+    pub anon: Instructions,
+}
+
+/// What differs between kernels on this floor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VmConfig {
+    /// Path lengths.
+    pub paths: VmPaths,
+}
+
+impl VmConfig {
+    /// Bytes of the arena of kernel structures that [`crate::Vm::new`] takes on this machine, at most.
+    pub fn arena_bytes(topology: Topology) -> usize {
+        let sizes = Sizes::of(topology.arch);
+        let zones: usize =
+            Kind::ALL.iter().map(|&k| sizes.item_bytes(k) * k.capacity(topology.frames) + PAGE_SIZE).sum();
+        let kernel_entries = kernel_entries(topology.frames) * sizes.entry_bytes + PAGE_SIZE;
+        zones + kernel_entries + topology.frames * sizes.page_bytes + PAGE_SIZE
+    }
+}
+
+/// The kinds of structure that come from zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// `vm_anon`.
+    Anon,
+    /// `vm_map_entry` of a user map.
+    Entry,
+    /// The fixed part of a `vm_amap`.
+    Amap,
+    /// [`SLOTS_PER_CHUNK`] slots of an amap.
+    Chunk,
+    /// `uvm_object`.
+    Object,
+    /// `vmspace`.
+    Space,
+}
+
+/// Slots of an amap that are allocated together. NetBSD allocates the amaps of big sparse entries in pieces of as many.
+pub(crate) const SLOTS_PER_CHUNK: u64 = 16;
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 6] =
+        [Kind::Anon, Kind::Entry, Kind::Amap, Kind::Chunk, Kind::Object, Kind::Space];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Kind::Anon => "anons",
+            Kind::Entry => "map entries",
+            Kind::Amap => "amaps",
+            Kind::Chunk => "amap slots",
+            Kind::Object => "objects",
+            Kind::Space => "address spaces",
+        }
+    }
+
+    /// The most structures of this kind on a machine of `frames` frames.
+    pub(crate) fn capacity(self, frames: usize) -> usize {
+        match self {
+            Kind::Anon => frames + frames / 2 + 64,
+            Kind::Entry | Kind::Amap => (frames / 8).clamp(256, 16384),
+            Kind::Chunk => frames / 4 + 512,
+            Kind::Object => (frames / 32).clamp(32, 8192),
+            Kind::Space => (frames / 64).clamp(32, 1024),
+        }
+    }
+}
+
+/// Map entries of the kernel map: an upper bound of the address ranges that are allocated at one time.
+pub(crate) fn kernel_entries(frames: usize) -> usize {
+    (frames / 16).clamp(256, 16384)
+}
+
+/// Bytes of each structure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) page_bytes: usize,
+    pub(crate) anon_bytes: usize,
+    pub(crate) entry_bytes: usize,
+    pub(crate) amap_bytes: usize,
+    /// One slot: its anon pointer and its share of the indices of used slots.
+    pub(crate) slot_bytes: usize,
+    pub(crate) object_bytes: usize,
+    pub(crate) space_bytes: usize,
+}
+
+impl Sizes {
+    pub(crate) const fn of(arch: Arch) -> Sizes {
+        match arch {
+            Arch::I386 => Sizes {
+                page_bytes: 72,
+                anon_bytes: 24,
+                entry_bytes: 72,
+                amap_bytes: 64,
+                slot_bytes: 8,
+                object_bytes: 32,
+                space_bytes: 256,
+            },
+            Arch::Amd64 => Sizes {
+                page_bytes: 120,
+                anon_bytes: 40,
+                entry_bytes: 128,
+                amap_bytes: 64,
+                slot_bytes: 16,
+                object_bytes: 56,
+                space_bytes: 384,
+            },
+        }
+    }
+
+    pub(crate) const fn item_bytes(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Anon => self.anon_bytes,
+            Kind::Entry => self.entry_bytes,
+            Kind::Amap => self.amap_bytes,
+            Kind::Chunk => self.slot_bytes * SLOTS_PER_CHUNK as usize,
+            Kind::Object => self.object_bytes,
+            Kind::Space => self.space_bytes,
+        }
+    }
+}

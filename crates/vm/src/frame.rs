@@ -1,0 +1,355 @@
+//! The table of frames: one `vm_page` for each frame of physical memory (UVM paper, 3.1).
+//!
+//! A frame is in exactly one state, and the state is its owner: nobody (free), the kernel, one anon, one slot of an
+//! object, or no one although it is still in use (orphan: its owner let it go while it was wired or lent; it is freed
+//! with its last wire and loan, UVM paper, 4.1.2). Owners are weak references, so that whoever starts from a frame (the
+//! page daemon) can find the owner's lock and try it. Beside the owner stand the wire count (the frame must stay where it
+//! is) and the loan count (its bytes must stay as they are).
+//!
+//! Everything lies under one lock of class `PageQueues`; no call here takes another lock. The only failure is that no
+//! frame is free. A frame comes off the free list with the bytes of its last owner: who allocates it must clear or
+//! overwrite all of it. Nobody gives a frame back while a mapping of it stands or may still be cached in a TLB.
+
+use crate::anon::Anon;
+use crate::config::{Sizes, VmPaths};
+use crate::error::VmError;
+use crate::failures::Failures;
+use crate::object::Object;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use pageferry_hal::{
+    Access, Cause, Counter, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa, Topology,
+};
+use pageferry_pmap::FrameSource;
+
+/// What the kernel uses a frame for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelUse {
+    /// It was in use before this floor came up: the arena of structures, the first page tables.
+    Boot,
+    /// A page table.
+    PageTable,
+    /// Memory that the kernel allocated for itself.
+    Memory,
+}
+
+/// The state of a frame, without its owner's identity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameState {
+    /// On the free list.
+    Free,
+    /// The kernel's.
+    Kernel(KernelUse),
+    /// An anon's.
+    Anon,
+    /// An object's.
+    Object,
+    /// Without an owner, and freed with its last wire and loan.
+    Orphan,
+}
+
+/// What the table says of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameInfo {
+    /// Its state.
+    pub state: FrameState,
+    /// Reasons why it must stay resident.
+    pub wire_count: u32,
+    /// Borrowers of its contents.
+    pub loan_count: u32,
+}
+
+/// Who has a frame.
+pub(crate) enum Owner<M: Machine> {
+    Free,
+    Kernel(KernelUse),
+    Anon(Weak<Anon<M>>),
+    /// The object, and the page of it.
+    Object(Weak<Object<M>>, u64),
+    Orphan,
+}
+
+impl<M: Machine> Owner<M> {
+    fn state(&self) -> FrameState {
+        match self {
+            Owner::Free => FrameState::Free,
+            Owner::Kernel(kernel_use) => FrameState::Kernel(*kernel_use),
+            Owner::Anon(_) => FrameState::Anon,
+            Owner::Object(..) => FrameState::Object,
+            Owner::Orphan => FrameState::Orphan,
+        }
+    }
+}
+
+/// The `vm_page`.
+pub(crate) struct Frame<M: Machine> {
+    pub(crate) owner: Owner<M>,
+    pub(crate) wire_count: u32,
+    pub(crate) loan_count: u32,
+    /// While free: the next on the free list.
+    next_free: Option<Pfn>,
+}
+
+impl<M: Machine> Frame<M> {
+    pub(crate) fn info(&self) -> FrameInfo {
+        FrameInfo { state: self.owner.state(), wire_count: self.wire_count, loan_count: self.loan_count }
+    }
+    /// True when somebody but an owner still needs the frame.
+    fn is_held(&self) -> bool {
+        self.wire_count > 0 || self.loan_count > 0
+    }
+}
+
+/// The contents of the table, under its lock.
+pub(crate) struct Table<M: Machine> {
+    frames: Vec<Frame<M>>,
+    free_head: Option<Pfn>,
+    free: usize,
+    /// Wires that callers hold (as against those that stand for the kernel's own frames).
+    held_wires: u64,
+}
+
+/// The table, its lock, and what its accounting needs.
+pub(crate) struct Frames<M: Machine> {
+    machine: M,
+    paths: VmPaths,
+    /// Where the array of `vm_page` lies.
+    array: StructVa,
+    page_bytes: usize,
+    failures: Arc<Failures>,
+    table: M::Lock<Table<M>>,
+}
+
+/// The table, locked.
+pub(crate) struct FramesGuard<'a, M: Machine> {
+    frames: &'a Frames<M>,
+    table: <M::Lock<Table<M>> as SpinLock<Table<M>>>::Guard<'a>,
+}
+
+/// Where wire and loan count lie in a `vm_page`: one line of it, not all, is touched for them.
+const COUNTS_OFFSET: usize = 40;
+const COUNTS_BYTES: usize = 8;
+
+impl<M: Machine> Frames<M> {
+    /// A table in which the frames from `first_free` on are free; lower numbers are used first.
+    pub(crate) fn new(
+        machine: M,
+        paths: VmPaths,
+        topology: Topology,
+        arena: &mut StructArena,
+        first_free: Pfn,
+        failures: Arc<Failures>,
+    ) -> Result<Frames<M>, VmError> {
+        let page_bytes = Sizes::of(topology.arch).page_bytes;
+        if first_free.index() >= topology.frames {
+            return Err(VmError::NoMemory);
+        }
+        let array = arena.array("vm_page", topology.frames, page_bytes)?;
+        let frames = (0..topology.frames).map(|i| {
+            let free = i >= first_free.index();
+            let last = i + 1 == topology.frames;
+            Frame {
+                owner: if free { Owner::Free } else { Owner::Kernel(KernelUse::Boot) },
+                wire_count: u32::from(!free),
+                loan_count: 0,
+                next_free: (free && !last).then_some(Pfn(i as u32 + 1)),
+            }
+        });
+        let table = Table {
+            frames: frames.collect(),
+            free_head: Some(first_free),
+            free: topology.frames - first_free.index(),
+            held_wires: 0,
+        };
+        let table = machine.new_lock(LockClass::PageQueues, table);
+        Ok(Frames { machine, paths, array, page_bytes, failures, table })
+    }
+
+    pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
+        FramesGuard { frames: self, table: self.table.lock() }
+    }
+
+    /// Takes a frame off the free list for `owner`. Its bytes are those of its last owner.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn alloc(&self, owner: Owner<M>) -> Result<Pfn, VmError> {
+        let _c = self.machine.scope(Cause::Frame);
+        if self.failures.due() {
+            return Err(VmError::NoMemory);
+        }
+        self.lock().alloc(owner)
+    }
+
+    /// The owner lets a frame go. No mapping of it may be left in any TLB.
+    pub(crate) fn disown(&self, frame: Pfn) {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().disown(frame);
+    }
+
+    /// Gives back a frame of the kernel's.
+    pub(crate) fn free_kernel(&self, frame: Pfn, kernel_use: KernelUse) {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().free_kernel(frame, kernel_use);
+    }
+
+    /// The loan count. It can only fall while the frame's owner is locked.
+    pub(crate) fn loan_count(&self, frame: Pfn) -> u32 {
+        let table = self.lock();
+        table.touch_counts(frame, Access::Read);
+        table.get(frame).loan_count
+    }
+
+    /// Frames on the free list.
+    pub(crate) fn free_count(&self) -> usize {
+        self.table.lock().free
+    }
+
+    /// Wires that callers hold.
+    pub(crate) fn held_wires(&self) -> u64 {
+        self.table.lock().held_wires
+    }
+}
+
+impl<M: Machine> FramesGuard<'_, M> {
+    pub(crate) fn len(&self) -> usize {
+        self.table.frames.len()
+    }
+
+    /// # Panics
+    /// When the machine has no such frame.
+    pub(crate) fn get(&self, frame: Pfn) -> &Frame<M> {
+        &self.table.frames[frame.index()]
+    }
+
+    fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
+        &mut self.table.frames[frame.index()]
+    }
+
+    fn touch(&self, frame: Pfn) {
+        let f = self.frames;
+        f.machine.touch(f.array.element(frame.index(), f.page_bytes), f.page_bytes, Access::Write);
+    }
+
+    fn touch_counts(&self, frame: Pfn, access: Access) {
+        let f = self.frames;
+        let at = f.array.element(frame.index(), f.page_bytes);
+        f.machine.touch(StructVa(at.0 + COUNTS_OFFSET), COUNTS_BYTES, access);
+    }
+
+    fn alloc(&mut self, owner: Owner<M>) -> Result<Pfn, VmError> {
+        assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for somebody");
+        self.frames.machine.execute(self.frames.paths.frame);
+        let frame = self.table.free_head.ok_or(VmError::NoMemory)?;
+        self.touch(frame);
+        let wired = matches!(owner, Owner::Kernel(_));
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Free) && !f.is_held(), "{frame:?} is on the free list but in use");
+        f.owner = owner;
+        f.wire_count = u32::from(wired);
+        let next = f.next_free.take();
+        self.table.free_head = next;
+        self.table.free -= 1;
+        self.frames.machine.count(Counter::FramesAllocated, 1);
+        Ok(frame)
+    }
+
+    fn push_free(&mut self, frame: Pfn) {
+        self.frames.machine.execute(self.frames.paths.frame);
+        self.touch(frame);
+        let head = self.table.free_head;
+        let f = self.get_mut(frame);
+        assert!(!matches!(f.owner, Owner::Free), "{frame:?} is freed twice");
+        assert!(!f.is_held(), "{frame:?} is freed while wired or lent");
+        f.owner = Owner::Free;
+        f.next_free = head;
+        self.table.free_head = Some(frame);
+        self.table.free += 1;
+        self.frames.machine.count(Counter::FramesFreed, 1);
+    }
+
+    fn disown(&mut self, frame: Pfn) {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
+        if f.is_held() {
+            f.owner = Owner::Orphan;
+            self.touch(frame);
+        } else {
+            self.push_free(frame);
+        }
+    }
+
+    fn free_kernel(&mut self, frame: Pfn, kernel_use: KernelUse) {
+        let f = self.get_mut(frame);
+        assert!(
+            matches!(f.owner, Owner::Kernel(u) if u == kernel_use),
+            "{frame:?} is no {kernel_use:?} frame"
+        );
+        assert!(f.wire_count == 1 && f.loan_count == 0, "{frame:?} is still wired or lent");
+        f.wire_count = 0;
+        self.push_free(frame);
+    }
+
+    /// Adds a wire that a caller holds.
+    pub(crate) fn wire(&mut self, frame: Pfn) {
+        self.frames.machine.execute(self.frames.paths.wire);
+        self.touch_counts(frame, Access::Write);
+        let f = self.get_mut(frame);
+        assert!(!matches!(f.owner, Owner::Free), "{frame:?} is free and cannot be wired");
+        f.wire_count = f.wire_count.checked_add(1).expect("wire count overflows");
+        self.table.held_wires += 1;
+        self.frames.machine.count(Counter::FramesWired, 1);
+    }
+
+    /// Takes one such wire off; an orphan is freed with the last one.
+    pub(crate) fn unwire(&mut self, frame: Pfn) {
+        self.frames.machine.execute(self.frames.paths.wire);
+        self.touch_counts(frame, Access::Write);
+        let f = self.get_mut(frame);
+        assert!(f.wire_count > 0, "{frame:?} is unwired but not wired");
+        assert!(!matches!(f.owner, Owner::Free | Owner::Kernel(_)), "{frame:?} is not wired for a caller");
+        f.wire_count -= 1;
+        let last_of_orphan = matches!(f.owner, Owner::Orphan) && !f.is_held();
+        self.table.held_wires -= 1;
+        self.frames.machine.count(Counter::FramesUnwired, 1);
+        if last_of_orphan {
+            self.push_free(frame);
+        }
+    }
+
+    /// Length of the free list, walked.
+    ///
+    /// # Panics
+    /// When the list leads to a frame that is not free, or into a circle.
+    pub(crate) fn walk_free(&self) -> usize {
+        let (mut len, mut next) = (0, self.table.free_head);
+        while let Some(frame) = next {
+            assert!(matches!(self.get(frame).owner, Owner::Free), "{frame:?} is on the free list");
+            len += 1;
+            assert!(len <= self.len(), "the free list is a circle");
+            next = self.get(frame).next_free;
+        }
+        len
+    }
+
+    pub(crate) fn free_count(&self) -> usize {
+        self.table.free
+    }
+
+    pub(crate) fn held_wires(&self) -> u64 {
+        self.table.held_wires
+    }
+}
+
+/// Page tables take their frames here.
+impl<M: Machine> FrameSource for Frames<M> {
+    /// # Locks
+    /// Takes the page queues; no lock of a higher class may be held.
+    fn take(&self) -> Option<Pfn> {
+        self.alloc(Owner::Kernel(KernelUse::PageTable)).ok()
+    }
+
+    fn give(&self, frame: Pfn) {
+        self.free_kernel(frame, KernelUse::PageTable);
+    }
+}

@@ -1,0 +1,276 @@
+//! An address space (`vmspace`): a map and the page tables that cache it.
+//!
+//! The calls of this file change the map, under its lock held exclusively. What has to go from the page tables goes in one
+//! batch, flushed before the map lock is released and before any frame is given back. Every call checks its arguments
+//! first; when it returns an error nothing has changed. Which error says what follows POSIX (`mmap`, `munmap`,
+//! `mprotect`).
+
+use crate::config::Kind;
+use crate::entry::{AmapRef, Attributes, Entry, Inherit, ObjectRef};
+use crate::error::VmError;
+use crate::map::Map;
+use crate::map_lock::MapLock;
+use crate::object::Object;
+use crate::vm::{Pending, Vm};
+use alloc::sync::Arc;
+use pageferry_hal::{Cause, Channel, Machine, PAGE_SHIFT, Prot, StructVa, Threads, Va, VaRange, page_round};
+use pageferry_pmap::Pmap;
+
+/// A process's address space. Made by [`Vm::space`] or [`Space::fork`]; ended by [`Space::terminate`].
+pub struct Space<M: Machine> {
+    vm: Arc<Vm<M>>,
+    /// Where the structure lies; also where waiters for the map sleep.
+    at: StructVa,
+    map: MapLock<M, Map<M>>,
+    /// Taken when the space is dropped.
+    pmap: Option<Pmap<M>>,
+}
+
+/// An object, or part of one, to be mapped.
+#[derive(Clone)]
+pub struct Mapped<M: Machine> {
+    /// The object.
+    pub object: Arc<Object<M>>,
+    /// Its first page that is mapped.
+    pub first_page: u64,
+    /// True: writes go to a private copy of the page (promotion). False: to the object.
+    pub copy_on_write: bool,
+}
+
+impl<M: Machine> Vm<M> {
+    /// A new, empty address space.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub fn space(self: &Arc<Self>) -> Result<Arc<Space<M>>, VmError> {
+        let at = self.structures().alloc(Kind::Space)?;
+        let pmap = match self.pmaps().create(self.frames()) {
+            Ok(pmap) => pmap,
+            Err(e) => {
+                self.structures().free(Kind::Space, at);
+                return Err(e.into());
+            }
+        };
+        let map = MapLock::new(self.machine(), Channel(at.0.0), Map::new(self.user()));
+        let space = Arc::new(Space { vm: self.clone(), at, map, pmap: Some(pmap) });
+        self.structures().register_space(&space);
+        Ok(space)
+    }
+}
+
+/// Loads are possible wherever stores or instruction fetches are: no machine here can tell them apart.
+fn effective(prot: Prot) -> Prot {
+    if prot.is_empty() { prot } else { prot | Prot::READ }
+}
+
+/// `at` and a length as a range of whole pages. `wrong` is the error for one that is not a range of user addresses.
+fn page_range<M: Machine>(vm: &Vm<M>, at: Va, len_bytes: usize, wrong: VmError) -> Result<VaRange, VmError> {
+    if !at.is_page_aligned() {
+        return Err(VmError::Invalid);
+    }
+    let len_bytes = page_round(len_bytes as u64).ok_or(wrong)?;
+    let end = at.0.checked_add(len_bytes).ok_or(wrong)?;
+    let range = VaRange::new(at, Va(end));
+    if vm.user().covers(&range) { Ok(range) } else { Err(wrong) }
+}
+
+impl<M: Machine> Space<M> {
+    /// The page tables.
+    pub fn pmap(&self) -> &Pmap<M> {
+        self.pmap.as_ref().expect("taken only when the space is dropped")
+    }
+
+    /// The VM system.
+    pub fn vm(&self) -> &Arc<Vm<M>> {
+        &self.vm
+    }
+
+    pub(crate) fn locked_map(&self) -> &MapLock<M, Map<M>> {
+        &self.map
+    }
+
+    pub(crate) fn struct_va(&self) -> StructVa {
+        self.at
+    }
+
+    /// The number of map entries: how fragmented the map is.
+    pub fn entry_count(&self, t: &dyn Threads) -> usize {
+        self.map.read(t).len()
+    }
+
+    /// Maps zero-fill memory of `len_bytes`, rounded up to whole pages; `at` fixes the address, else the lowest that fits
+    /// is chosen.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`]: no length, or `at` is not page-aligned. [`VmError::Exists`]: something is mapped there.
+    /// [`VmError::NoMemory`]: no room, outside user space, or out of structures.
+    pub fn map(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        len_bytes: usize,
+        prot: Prot,
+        inherit: Inherit,
+    ) -> Result<Va, VmError> {
+        self.map_entry(t, at, len_bytes, prot, inherit, None)
+    }
+
+    /// Maps `len_bytes` of an object, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// As [`Space::map`]; [`VmError::Invalid`] also when the object has no such pages.
+    pub fn map_object(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        len_bytes: usize,
+        prot: Prot,
+        inherit: Inherit,
+        mapped: Mapped<M>,
+    ) -> Result<Va, VmError> {
+        let len_pages = page_round(len_bytes as u64).ok_or(VmError::NoMemory)? >> PAGE_SHIFT;
+        let end = mapped.first_page.checked_add(len_pages).ok_or(VmError::Invalid)?;
+        if end > mapped.object.len_pages() {
+            return Err(VmError::Invalid);
+        }
+        self.map_entry(t, at, len_bytes, prot, inherit, Some(mapped))
+    }
+
+    fn map_entry(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        len_bytes: usize,
+        prot: Prot,
+        inherit: Inherit,
+        mapped: Option<Mapped<M>>,
+    ) -> Result<Va, VmError> {
+        let vm = &*self.vm;
+        let _c = vm.machine().scope(Cause::Vm);
+        if len_bytes == 0 {
+            return Err(VmError::Invalid);
+        }
+        let fixed = at.map(|at| page_range(vm, at, len_bytes, VmError::NoMemory)).transpose()?;
+        let mut map = self.map.write(t);
+        let range = match fixed {
+            Some(range) if map.overlapping(range).next().is_some() => return Err(VmError::Exists),
+            Some(range) => range,
+            None => {
+                let len_bytes = page_round(len_bytes as u64).ok_or(VmError::NoMemory)?;
+                let len_pages = (len_bytes >> PAGE_SHIFT) as usize;
+                let start = map.find_space(vm, len_pages).ok_or(VmError::NoMemory)?;
+                VaRange::pages_from(start, len_pages)
+            }
+        };
+        let at = vm.structures().alloc(Kind::Entry)?;
+        let copy_on_write = mapped.as_ref().is_none_or(|m| m.copy_on_write);
+        let attributes = Attributes {
+            prot: effective(prot),
+            max_prot: Prot::all(),
+            inherit,
+            copy_on_write,
+            // The amap is made when it is first needed.
+            needs_copy: copy_on_write,
+        };
+        let object = mapped.map(|m| {
+            m.object.add_ref(vm);
+            ObjectRef { object: m.object, page: m.first_page }
+        });
+        let amap: Option<AmapRef<M>> = None;
+        map.insert(vm, Entry { at, range, attributes, amap, object });
+        Ok(range.start())
+    }
+
+    /// Unmaps the pages of a range, mapped or not. What nobody else refers to is freed at once.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`]: no length, `at` is not page-aligned, or outside user space. [`VmError::NoMemory`]: a map
+    /// entry must be cut and there is no structure for it.
+    pub fn unmap(&self, t: &dyn Threads, at: Va, len_bytes: usize) -> Result<(), VmError> {
+        let _c = self.vm.machine().scope(Cause::Vm);
+        if len_bytes == 0 {
+            return Err(VmError::Invalid);
+        }
+        let range = page_range(&self.vm, at, len_bytes, VmError::Invalid)?;
+        self.remove(t, range)
+    }
+
+    fn remove(&self, t: &dyn Threads, range: VaRange) -> Result<(), VmError> {
+        let vm = &*self.vm;
+        let mut map = self.map.write(t);
+        map.clip(vm, range)?;
+        let entries = map.extract(range);
+        let mut pending = Pending::none();
+        for entry in &entries {
+            pending.add(vm.pmaps().remove(self.pmap(), entry.range));
+        }
+        pending.flush(vm.pmaps());
+        drop(map);
+        for entry in entries {
+            entry.dispose(vm);
+        }
+        Ok(())
+    }
+
+    /// Changes what may be done in a range. A length of zero changes nothing.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: a page of the range is not mapped, or lies
+    /// outside user space, or there is no structure for a map entry. [`VmError::Access`]: the mapping can never permit
+    /// that.
+    pub fn protect(&self, t: &dyn Threads, at: Va, len_bytes: usize, prot: Prot) -> Result<(), VmError> {
+        let vm = &*self.vm;
+        let _c = vm.machine().scope(Cause::Vm);
+        let prot = effective(prot);
+        let range = page_range(vm, at, len_bytes, VmError::NoMemory)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut map = self.map.write(t);
+        if !map.covers(range) {
+            return Err(VmError::NoMemory);
+        }
+        if !map.overlapping(range).all(|e| e.attributes.max_prot.contains(prot)) {
+            return Err(VmError::Access);
+        }
+        map.clip(vm, range)?;
+        let mut pending = Pending::none();
+        for entry in map.within_mut(range) {
+            let lost = entry.attributes.prot.difference(prot);
+            entry.attributes.prot = prot;
+            vm.machine().execute(vm.paths().map_entry);
+            if prot.is_empty() {
+                pending.add(vm.pmaps().remove(self.pmap(), entry.range));
+            } else if !lost.is_empty() {
+                pending.add(vm.pmaps().protect(self.pmap(), entry.range, prot));
+            }
+        }
+        pending.flush(vm.pmaps());
+        map.join_around(vm, range);
+        Ok(())
+    }
+
+    /// Unmaps everything; the last reference may then be dropped.
+    pub fn terminate(&self, t: &dyn Threads) {
+        let _c = self.vm.machine().scope(Cause::Vm);
+        let removed = self.remove(t, self.vm.user());
+        assert!(removed.is_ok(), "all of user space cuts no map entry: {removed:?}");
+    }
+}
+
+impl<M: Machine> Drop for Space<M> {
+    /// Gives the page tables back. A space that was not terminated keeps what it has, and [`Vm::check`] tells: a
+    /// destructor cannot sleep for the map lock, and a panic in one would hide the first.
+    fn drop(&mut self) {
+        let Some(pmap) = self.pmap.take() else { return };
+        let empty = self.map.peek().is_some_and(|map| map.len() == 0);
+        self.vm.structures().forget_space(self.at);
+        if !empty {
+            self.vm.abandon_space();
+            let _kept = core::mem::ManuallyDrop::new(pmap);
+            return;
+        }
+        self.vm.pmaps().destroy(self.vm.frames(), pmap);
+        self.vm.structures().free(Kind::Space, self.at);
+    }
+}

@@ -1,0 +1,177 @@
+//! The VM system: what all address spaces share.
+//!
+//! It owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file only puts
+//! them together. Everything fails only at boot, for want of memory.
+
+use crate::config::{Sizes, VmConfig, VmPaths};
+use crate::error::VmError;
+use crate::failures::Failures;
+use crate::frame::{FrameInfo, Frames};
+use crate::kernel_map::KernelMap;
+use crate::structures::Structures;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use pageferry_hal::x86::Layout;
+use pageferry_hal::{Cause, Counter, Machine, Pfn, StructArena, VaRange};
+use pageferry_pmap::{Change, Pmaps};
+
+/// The VM system: frames, the kernel map, and what all address spaces share.
+pub struct Vm<M: Machine> {
+    machine: M,
+    config: VmConfig,
+    sizes: Sizes,
+    user: VaRange,
+    pmaps: Arc<Pmaps<M>>,
+    failures: Arc<Failures>,
+    frames: Frames<M>,
+    kernel_map: KernelMap<M>,
+    structures: Structures<M>,
+    /// Address spaces that were dropped with memory still mapped. Always zero in a correct kernel.
+    abandoned_spaces: AtomicUsize,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Takes over the frames from `first_free` on and the kernel addresses in `kva`; structures take their modelled
+    /// addresses from `arena`, at most [`VmConfig::arena_bytes`] of them.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`] when the arena is too small or no frame is free.
+    pub fn new(
+        config: VmConfig,
+        pmaps: Arc<Pmaps<M>>,
+        arena: &mut StructArena,
+        kva: VaRange,
+        first_free: Pfn,
+    ) -> Result<Arc<Vm<M>>, VmError> {
+        let machine = pmaps.machine().clone();
+        let topology = machine.topology();
+        let layout = Layout::of(topology.arch);
+        let failures = Arc::new(Failures::default());
+        let paths = config.paths;
+        let frames = Frames::new(machine.clone(), paths, topology, arena, first_free, failures.clone())?;
+        let kernel_map = KernelMap::new(machine.clone(), paths, topology, arena, kva, failures.clone())?;
+        let structures = Structures::new(&machine, topology, arena, failures.clone())?;
+        Ok(Arc::new(Vm {
+            machine,
+            config,
+            sizes: Sizes::of(topology.arch),
+            user: VaRange::new(layout.user_start, layout.user_end),
+            pmaps,
+            failures,
+            frames,
+            kernel_map,
+            structures,
+            abandoned_spaces: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The machine-dependent layer.
+    pub fn pmaps(&self) -> &Arc<Pmaps<M>> {
+        &self.pmaps
+    }
+
+    /// Frames on the free list.
+    ///
+    /// # Locks
+    /// Takes the page queues, as do the next two.
+    pub fn free_frames(&self) -> usize {
+        self.frames.free_count()
+    }
+
+    /// Wires that are held by [`crate::Wired`] values.
+    pub fn wired_frames(&self) -> u64 {
+        self.frames.held_wires()
+    }
+
+    /// The state of a frame.
+    ///
+    /// # Panics
+    /// When the machine has no such frame.
+    pub fn frame_info(&self, frame: Pfn) -> FrameInfo {
+        self.frames.lock().get(frame).info()
+    }
+
+    /// Kernel pages now allocated in the kernel map, and the map entries they take.
+    pub fn kernel_map_census(&self) -> (usize, usize) {
+        self.kernel_map.census()
+    }
+
+    /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed
+    /// and the next one fail, once. `None` calls it off.
+    pub fn fail_after(&self, succeed: Option<u32>) {
+        self.failures.plan(succeed);
+    }
+
+    /// For tests: true while a failure planned with [`Vm::fail_after`] has not come.
+    pub fn failure_pending(&self) -> bool {
+        self.failures.pending()
+    }
+
+    pub(crate) fn paths(&self) -> &VmPaths {
+        &self.config.paths
+    }
+    pub(crate) fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+    /// The addresses of user space.
+    pub(crate) fn user(&self) -> VaRange {
+        self.user
+    }
+    pub(crate) fn frames(&self) -> &Frames<M> {
+        &self.frames
+    }
+    pub(crate) fn kernel_map(&self) -> &KernelMap<M> {
+        &self.kernel_map
+    }
+    pub(crate) fn structures(&self) -> &Structures<M> {
+        &self.structures
+    }
+    pub(crate) fn abandon_space(&self) {
+        self.abandoned_spaces.fetch_add(1, Ordering::Relaxed);
+    }
+    pub(crate) fn abandoned_spaces(&self) -> usize {
+        self.abandoned_spaces.load(Ordering::Relaxed)
+    }
+
+    /// Clears a frame.
+    pub(crate) fn zero(&self, frame: Pfn) {
+        let _c = self.machine.scope(Cause::Zero);
+        self.pmaps.zero_page(frame);
+    }
+
+    /// Copies a frame for a copy-on-write.
+    pub(crate) fn copy(&self, from: Pfn, to: Pfn) {
+        assert!(from != to, "a frame is not copied onto itself");
+        let _c = self.machine.scope(Cause::Copy);
+        self.machine.count(Counter::CowCopies, 1);
+        self.pmaps.copy_page(from, to);
+    }
+}
+
+/// Changes of mappings that will be flushed together, in one shootdown.
+#[must_use = "stale translations stay in TLBs until these are flushed"]
+pub(crate) struct Pending<M: Machine>(Option<Change<M>>);
+
+impl<M: Machine> Pending<M> {
+    pub(crate) const fn none() -> Pending<M> {
+        Pending(None)
+    }
+
+    pub(crate) fn add(&mut self, change: Change<M>) {
+        match &mut self.0 {
+            Some(all) => all.merge(change),
+            None => self.0 = Some(change),
+        }
+    }
+
+    pub(crate) fn flush(self, pmaps: &Pmaps<M>) {
+        if let Some(all) = self.0 {
+            all.flush(pmaps);
+        }
+    }
+}
