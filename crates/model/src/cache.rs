@@ -196,26 +196,22 @@ impl Caches {
         let base = package * self.depth;
         let mut first_hit = None;
         let from = if write { self.store_through(base, line, &mut first_hit) } else { 0 };
-        let mut at = from;
-        while at < self.depth {
+        for at in from..self.depth {
             let counts = &mut self.counts[base + at];
             counts.accesses += 1;
-            if let Some(entry) = self.levels[base + at].touch(line) {
-                counts.hits += 1;
-                if at == from && (!write || *entry & UNIQUE != 0 || self.packages == 1) {
-                    if write {
-                        *entry |= DIRTY | UNIQUE;
-                    }
-                    return self.hit_cost(at, first_hit.unwrap_or(at), write, kind);
-                }
-                break;
+            let Some(entry) = self.levels[base + at].touch(line) else {
+                counts.misses += 1;
+                continue;
+            };
+            counts.hits += 1;
+            let flags = *entry & (DIRTY | UNIQUE);
+            let cost = self.hit_cost(at, first_hit.unwrap_or(at), write, kind);
+            if at == from && (!write || flags == DIRTY | UNIQUE) {
+                return cost;
             }
-            counts.misses += 1;
-            at += 1;
+            return cost + self.bring(package, line, from, at, flags, write, kind);
         }
-        let own_cost =
-            if at < self.depth { self.hit_cost(at, first_hit.unwrap_or(at), write, kind) } else { 0 };
-        own_cost + self.bring(package, line, from, at, write, kind)
+        self.fetch(package, line, from, write, kind)
     }
 
     /// Takes the line of `pa` out of every cache; dirty copies are written to memory. Costs nothing: the caller knows why.
@@ -263,36 +259,37 @@ impl Caches {
         }
     }
 
-    /// What is left of an access that level `from` could not serve alone: gets the line from level `at` (memory, where it
-    /// is `depth`) into `from`, with leave to write it if that is wanted. Gives the cost beyond that of a hit at `at`.
-    #[inline(never)]
-    fn bring(&mut self, package: usize, line: u64, from: usize, at: usize, write: bool, kind: Kind) -> u32 {
-        assert!(from <= at && at <= self.depth, "a line is brought towards the CPU");
-        if at == self.depth {
-            return self.fetch(package, line, from, write, kind);
-        }
+    /// What is left of an access to a line that was found at level `at` with `flags`: gets it into level `from`, with leave
+    /// to write it if that is wanted. Gives the cost beyond that of a hit at `at`.
+    #[allow(clippy::too_many_arguments)]
+    fn bring(
+        &mut self,
+        package: usize,
+        line: u64,
+        from: usize,
+        at: usize,
+        flags: u32,
+        write: bool,
+        kind: Kind,
+    ) -> u32 {
+        assert!(from <= at && at < self.depth, "a line is brought towards the CPU");
         let base = package * self.depth;
-        let entry = self.levels[base + at].peek(line).expect("the line was found at this level");
-        let mut flags = *entry & (DIRTY | UNIQUE);
-        let mut cost = 0;
-        if write && flags & UNIQUE == 0 && self.packages > 1 {
-            cost += self.upgrade(package, line, kind);
-        }
-        if write && from == at {
-            let entry = self.levels[base + at].peek(line).expect("the line was found at this level");
+        let must_ask = write && flags & UNIQUE == 0 && self.packages > 1;
+        let cost = if must_ask { self.upgrade(package, line, kind) } else { 0 };
+        if from == at {
+            let entry = self.levels[base + at].touch(line).expect("the line was found at this level");
             *entry |= DIRTY | UNIQUE;
             return cost;
         }
-        if self.rules[at].exclusive {
+        let flags = if self.rules[at].exclusive {
             self.levels[base + at].remove(line);
             self.counts[base + at].removals += 1;
+            flags
         } else {
-            // The newer bytes stay known to this level; the copies above are clean until written.
-            flags &= UNIQUE;
-        }
-        if write {
-            flags = DIRTY | UNIQUE;
-        }
+            // This level goes on knowing what is newer than memory; the copies above are clean until written.
+            flags & UNIQUE
+        };
+        let flags = if write { DIRTY | UNIQUE } else { flags };
         cost + self.fill(package, line, from, at, flags, kind)
     }
 

@@ -326,7 +326,8 @@ impl MachineConfig {
                 return fault(key("name"), "expected a name that no other level has");
             }
             power_of_two(&key("line_bytes"), &level.line_bytes, 8, 4096)?;
-            within(&key("ways"), &level.ways, 1, 64)?;
+            // The model keeps the order of use of a set in one word.
+            within(&key("ways"), &level.ways, 1, 16)?;
             within(&key("size_bytes"), &level.size_bytes, 1, 1 << 30)?;
             if level.line_bytes.value != self.cache[0].line_bytes.value {
                 let first = self.cache[0].line_bytes.value;
