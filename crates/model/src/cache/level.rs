@@ -57,6 +57,11 @@ impl Level {
         }
     }
 
+    /// Lines from this number on have no tag: whoever asks for one would be given another.
+    pub(super) fn line_limit(&self) -> u64 {
+        1 << (TAG_BITS + self.set_bits)
+    }
+
     /// Looks `line` up and makes it the most recently used of its set. Gives its entry.
     #[inline]
     pub(super) fn touch(&mut self, line: u64) -> Option<&mut u32> {
@@ -71,17 +76,17 @@ impl Level {
         Some(&mut row[way])
     }
 
-    /// Puts `line`, which is not here, in the place of the least recently used one. Gives what had to leave.
+    /// Puts `line`, which is not here, in the place of the least recently used one. Gives the entry that had to leave, which
+    /// is 0 if there was none; [`Level::held`] tells what it was.
     #[inline]
-    pub(super) fn insert(&mut self, line: u64, flags: u32) -> Option<Held> {
+    pub(super) fn insert(&mut self, line: u64, flags: u32) -> u32 {
         let entry = self.wanted(line) | flags;
         let last = WAY_BITS * (self.ways as u32 - 1);
         let (row, order) = self.set(line);
         debug_assert!(way_of(row, entry & !STATE).is_none(), "line {line:#x} is there already");
         let way = (*order >> last & WAY_MASK) as usize;
         *order = with_first(*order, way, last);
-        let victim = std::mem::replace(&mut row[way], entry);
-        if victim == 0 { None } else { Some(self.held(victim, self.set_of(line))) }
+        std::mem::replace(&mut row[way], entry)
     }
 
     /// Takes `line` out. Gives its flags if it was here.
@@ -139,8 +144,11 @@ impl Level {
         self.entries[set as usize * self.ways + way as usize]
     }
 
-    fn held(&self, entry: u32, set: u64) -> Held {
+    /// The line of an entry that is, or was, in the set that `line` belongs to.
+    #[inline]
+    pub(super) fn held(&self, entry: u32, line: u64) -> Held {
         debug_assert!(entry & VALID != 0);
+        let set = self.set_of(line);
         Held { line: (u64::from(entry >> FLAG_BITS) << self.set_bits) | set, flags: entry & STATE }
     }
 
@@ -152,10 +160,8 @@ impl Level {
     /// The entry of `line` without its state.
     #[inline]
     fn wanted(&self, line: u64) -> u32 {
-        let tag = line >> self.set_bits;
-        // The configuration refuses a memory that needs more; this is against addresses beyond that memory.
-        assert!(tag < 1 << TAG_BITS, "line {line:#x} lies beyond what this cache can tag");
-        (tag as u32) << FLAG_BITS | VALID
+        debug_assert!(line < self.line_limit(), "line {line:#x} lies beyond what this cache can tag");
+        ((line >> self.set_bits) as u32) << FLAG_BITS | VALID
     }
 
     /// The entries and the order of the set that `line` belongs to.
@@ -221,6 +227,14 @@ fn with_last(order: u64, way: usize, place: u32, last: u32) -> u64 {
 mod tests {
     use super::*;
 
+    /// What leaves for `line`.
+    fn displaced(level: &mut Level, line: u64, flags: u32) -> Option<Held> {
+        match level.insert(line, flags) {
+            0 => None,
+            entry => Some(level.held(entry, line)),
+        }
+    }
+
     /// The lines of one set from the most to the least recently used.
     fn order(level: &Level, set: u64) -> Vec<u64> {
         level.lines_of_set(set).map(|held| held.line).collect()
@@ -233,11 +247,15 @@ mod tests {
             let mut level = Level::new(sets, ways);
             let line = |i: usize| (i * sets + 1) as u64;
             for i in 0..ways {
-                assert_eq!(level.insert(line(i), 0), None);
+                assert_eq!(displaced(&mut level, line(i), 0), None);
             }
             assert!(level.touch(line(0)).is_some());
             let oldest = line(if ways == 1 { 0 } else { 1 });
-            assert_eq!(level.insert(line(ways), DIRTY), Some(Held { line: oldest, flags: 0 }), "{ways} ways");
+            assert_eq!(
+                displaced(&mut level, line(ways), DIRTY),
+                Some(Held { line: oldest, flags: 0 }),
+                "{ways} ways"
+            );
             assert!(level.touch(oldest).is_none());
             assert_eq!(order(&level, 1)[0], line(ways));
             assert!(level.is_sound());
@@ -275,13 +293,7 @@ mod tests {
         assert_eq!(level.remove(4), None);
         assert!(level.is_sound());
         assert_eq!(order(&level, 0), [6, 2, 0]);
-        assert_eq!(level.insert(8, 0), None);
-        assert_eq!(level.insert(10, 0).map(|held| held.line), Some(0));
-    }
-
-    #[test]
-    #[should_panic(expected = "lies beyond")]
-    fn an_address_that_has_no_tag_is_not_mistaken_for_another() {
-        Level::new(1, 1).touch(1 << TAG_BITS);
+        assert_eq!(displaced(&mut level, 8, 0), None);
+        assert_eq!(displaced(&mut level, 10, 0).map(|held| held.line), Some(0));
     }
 }
