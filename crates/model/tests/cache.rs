@@ -324,7 +324,7 @@ impl Naive {
         let found = (top..depth).find(|&level| self.find(package, level, line).is_some());
         let others = |c: &Copy| c.package != package && c.line == line;
         let dirty_elsewhere = self.copies.iter().any(|c| others(c) && c.dirty);
-        let elsewhere = self.copies.iter().any(|c| others(c));
+        let elsewhere = self.copies.iter().any(others);
         let memory = self.config.memory.clone();
         let mut cost = 0;
         let (mut dirty, mut unique);

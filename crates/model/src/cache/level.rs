@@ -202,7 +202,7 @@ fn matches<const WAYS: usize>(row: &[u32], want: u32) -> u32 {
 #[inline]
 fn place_of(order: u64, way: usize) -> u32 {
     // The number's place becomes zero; the lowest zero place is the lowest that borrows.
-    let differs = order ^ ONES * way as u64;
+    let differs = order ^ (ONES * way as u64);
     let zero = differs.wrapping_sub(ONES) & !differs & ONES << (WAY_BITS - 1);
     zero.trailing_zeros() & !(WAY_BITS - 1)
 }
