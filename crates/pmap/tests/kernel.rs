@@ -237,7 +237,7 @@ fn a_dropped_change_is_loud() {
 #[test]
 fn initiators_do_not_wait_for_each_other_for_ever() {
     for shape in shapes() {
-        for schedule in (0..25).map(Schedule::Seeded).chain([Schedule::Timed]) {
+        for schedule in (0..10).map(Schedule::Seeded).chain([Schedule::Timed]) {
             let shape = Shape { schedule, ..shape };
             let m = run(shape, move |k| {
                 let work = |cpu: usize| {
@@ -281,7 +281,7 @@ fn a_retired_cpu_is_not_waited_for() {
 #[test]
 fn frames_are_cleared_and_copied_on_every_cpu_at_once() {
     for shape in shapes() {
-        for schedule in (0..8).map(Schedule::Seeded).chain([Schedule::Timed]) {
+        for schedule in (0..4).map(Schedule::Seeded).chain([Schedule::Timed]) {
             let shape = Shape { schedule, ..shape };
             run(shape, move |k| {
                 let work = |cpu: usize| {

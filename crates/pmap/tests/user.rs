@@ -5,7 +5,7 @@ use common::*;
 use pageferry_hal::*;
 use pageferry_model::Model;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{Change, FULL_FLUSH_PAGES, FrameSource, Pmap, PmapError};
+use pageferry_pmap::{Change, FULL_FLUSH_PAGES, Pmap, PmapError};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
