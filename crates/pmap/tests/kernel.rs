@@ -205,7 +205,7 @@ fn remap_under_readers(
 #[test]
 fn after_a_flush_nothing_stale_is_used() {
     for shape in shapes() {
-        for schedule in (0..25).map(Schedule::Seeded).chain([Schedule::Timed]) {
+        for schedule in (0..16).map(Schedule::Seeded).chain([Schedule::Timed]) {
             assert_eq!(remap_under_readers(Shape { schedule, ..shape }, |c, k| c.flush(&k.pmaps)), 0);
         }
     }
@@ -215,7 +215,7 @@ fn after_a_flush_nothing_stale_is_used() {
 fn a_forgotten_flush_is_found() {
     for shape in shapes().filter(|s| s.cpus > 1) {
         let found = |discharge| {
-            let seeds = (0..10).map(Schedule::Seeded);
+            let seeds = (0..5).map(Schedule::Seeded);
             seeds.map(|schedule| remap_under_readers(Shape { schedule, ..shape }, discharge)).sum::<u64>()
         };
         assert!(found(|c, k| c.flush_local(&k.pmaps)) > 0, "{shape:?}: local only");
@@ -237,7 +237,7 @@ fn a_dropped_change_is_loud() {
 #[test]
 fn initiators_do_not_wait_for_each_other_for_ever() {
     for shape in shapes() {
-        for schedule in (0..25).map(Schedule::Seeded).chain([Schedule::Timed]) {
+        for schedule in (0..10).map(Schedule::Seeded).chain([Schedule::Timed]) {
             let shape = Shape { schedule, ..shape };
             let m = run(shape, move |k| {
                 let work = |cpu: usize| {
@@ -281,7 +281,7 @@ fn a_retired_cpu_is_not_waited_for() {
 #[test]
 fn frames_are_cleared_and_copied_on_every_cpu_at_once() {
     for shape in shapes() {
-        for schedule in (0..8).map(Schedule::Seeded).chain([Schedule::Timed]) {
+        for schedule in (0..4).map(Schedule::Seeded).chain([Schedule::Timed]) {
             let shape = Shape { schedule, ..shape };
             run(shape, move |k| {
                 let work = |cpu: usize| {
