@@ -88,7 +88,8 @@ impl<M: Machine> Cache<M> {
             return Err(ConfigError::NoEntries);
         }
         let too_many = ConfigError::TooManyEntries { entries };
-        if entries > (u32::MAX as usize) / PAGE_SIZE {
+        // Buffers are numbered in 32 bits, and the index keeps one number for "none".
+        if entries >= u32::MAX as usize {
             return Err(too_many);
         }
         let range = addresses.alloc(entries).ok_or(too_many)?;
