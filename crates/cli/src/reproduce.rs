@@ -3,7 +3,7 @@
 use crate::args::Reproduce;
 use crate::progress::{Runs, note};
 use crate::terminal::{self, print, table};
-use pageferry_lab::compare::{Comparison, Standing};
+use pageferry_lab::compare::{Comparison, Standing, Statement, statements};
 use pageferry_lab::execute::execute;
 use pageferry_lab::experiments::Experiment;
 use pageferry_lab::output::PendingDir;
@@ -13,6 +13,7 @@ use pageferry_lab::report::Reproduction;
 use pageferry_lab::result::RunResult;
 use pageferry_lab::{LabError, text};
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,31 +58,50 @@ fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
 
 fn shown(of: &Reproduction) -> String {
     let style = terminal::stdout();
+    let all = statements(&of.comparisons);
     let mut out = String::new();
-    for standing in [Standing::Predicted, Standing::Calibrated, Standing::Given] {
-        let rows: Vec<_> = of.comparisons.iter().filter(|c| c.standing == standing).map(row).collect();
+    let mut section = |title: &str, standing: Standing, in_numbers: bool| {
+        let meant = |s: &&Statement| s.standing == standing && s.in_numbers == in_numbers;
+        let rows: Vec<_> = all.iter().filter(meant).flat_map(rows).collect();
         if rows.is_empty() {
-            continue;
+            return;
         }
-        let (agree, all) = of.tally(standing);
-        let meaning = match standing {
-            Standing::Predicted => "Predicted",
-            Standing::Calibrated => "Calibrated: a constant was fitted to it",
-            Standing::Given => "Given: the number is a constant of the model",
-        };
-        out += &format!("{} ({agree} of {all} agree)\n", style.strong(meaning));
-        out += &table(&["", "machine", ">published", ">here", ">ratio", ""], &rows);
-        out += "\n";
-    }
+        let (agree, count) = of.tally(standing, in_numbers);
+        let heading = style.strong(&format!("{title}: {agree} of {count} agree"));
+        let ratio = if in_numbers { ">ratio" } else { "" };
+        let _ = writeln!(out, "{heading}\n{}", table(&["what", "machine", "published", "here", ratio, ""], &rows));
+    };
+    section("Predicted numbers", Standing::Predicted, true);
+    section("Predicted tendencies", Standing::Predicted, false);
+    section("Calibrated: a constant was fitted to the number", Standing::Calibrated, true);
+    section("Given: the number is a constant of the model", Standing::Given, true);
     let calibrated = of.calibrated().len();
-    let broken = of.broken().len();
-    out += &format!("Calibrated constants: {calibrated}. Runs that broke a law: {broken}.\n");
+    let _ = writeln!(out, "{calibrated} constants are calibrated. {} runs broke a law.", of.broken().len());
     out
 }
 
-fn row(c: &Comparison) -> Vec<String> {
-    let style = terminal::stdout();
-    let agrees = if c.agrees { style.green("agrees") } else { style.red("differs") };
-    let ratio = c.ratio.map_or(String::new(), |r| format!("{r:.2}"));
-    vec![c.what.clone(), c.machine.clone(), c.theirs.clone(), c.ours.clone(), ratio, agrees]
+/// A row for each comparison in numbers; one row for a statement in words.
+fn rows(statement: &Statement) -> Vec<Vec<String>> {
+    let verdict = |agrees: bool| {
+        let style = terminal::stdout();
+        if agrees { style.green("agrees") } else { style.red("differs") }
+    };
+    let what = statement.what.clone();
+    if statement.in_numbers {
+        let row = |c: &Comparison| {
+            let ratio = c.ratio.map_or(String::new(), |r| format!("{r:.2}"));
+            vec![what.clone(), c.machine.clone(), c.theirs.clone(), c.ours.clone(), ratio, verdict(c.agrees)]
+        };
+        return statement.rows.iter().map(row).collect();
+    }
+    let mut machines: Vec<_> = statement.rows.iter().map(|c| c.machine.as_str()).collect();
+    machines.dedup();
+    let first = &statement.rows[0].ours;
+    let ours = if statement.rows.iter().all(|c| c.ours == *first) {
+        first.clone()
+    } else {
+        let agree = statement.rows.iter().filter(|c| c.agrees).count();
+        format!("so in {agree} of {}", statement.rows.len())
+    };
+    vec![vec![what, machines.join(", "), statement.theirs.clone(), ours, String::new(), verdict(statement.agrees)]]
 }

@@ -58,6 +58,50 @@ pub struct Comparison {
     pub standing: Standing,
 }
 
+/// All comparisons with one published statement.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Statement {
+    /// The id of the number.
+    pub published: String,
+    /// The paper's short name and the section.
+    pub source: String,
+    /// What is compared, in words.
+    pub what: String,
+    /// What the paper says.
+    pub theirs: String,
+    /// What the model was told.
+    pub standing: Standing,
+    /// True for a number that ours can be divided by; false for a tendency, an order or a bound.
+    pub in_numbers: bool,
+    /// Whether all agree.
+    pub agrees: bool,
+    /// The comparisons.
+    pub rows: Vec<Comparison>,
+}
+
+/// `comparisons` by what the paper states, in order of appearance.
+pub fn statements(comparisons: &[Comparison]) -> Vec<Statement> {
+    let mut found: Vec<Statement> = Vec::new();
+    for c in comparisons {
+        let at = found.iter().position(|s| s.published == c.published).unwrap_or_else(|| {
+            found.push(Statement {
+                published: c.published.clone(),
+                source: c.source.clone(),
+                what: c.what.clone(),
+                theirs: c.theirs.clone(),
+                standing: c.standing,
+                in_numbers: c.ratio.is_some(),
+                agrees: true,
+                rows: Vec::new(),
+            });
+            found.len() - 1
+        });
+        found[at].agrees &= c.agrees;
+        found[at].rows.push(c.clone());
+    }
+    found
+}
+
 /// All comparisons of `experiment` for which `records` has the runs. `constants` are all constants of the machines and
 /// kernels that were run.
 pub fn compare(
@@ -160,7 +204,7 @@ fn unit(metric: &str) -> &'static str {
 
 fn describe(rule: &Compare, published: &Published) -> String {
     match (rule.how, &rule.over) {
-        (How::Gain, Some(over)) => format!("{} over {over}", published.metric.trim_end_matches(" over original")),
+        (How::Gain, Some(over)) => format!("gain in {} over {over}", words(&rule.metric)),
         (How::MoreThan, Some(over)) => format!("{} above that under {over}", words(&rule.metric)),
         (How::MoreThan, None) => {
             format!("{} above that of {}", words(&rule.metric), rule.other_machines.join(", "))
@@ -226,6 +270,14 @@ mod tests {
         assert_eq!((c.ours.as_str(), c.theirs.as_str()), ("+67 %", "+67 %"));
         assert!(told(151.0).agrees && !told(150.0).agrees);
         assert!(told(183.6).agrees && !told(184.0).agrees);
+    }
+
+    #[test]
+    fn a_statement_agrees_when_all_its_machines_do() {
+        let records = [record("xeon-mp", "sf_buf", 1.0, 0), record("xeon-up", "sf_buf", 1.0, 3)];
+        let statements = statements(&compared(&records, &[]));
+        assert_eq!(statements.len(), 1);
+        assert_eq!((statements[0].rows.len(), statements[0].agrees, statements[0].in_numbers), (2, false, false));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | `results.csv` | a row for each run and metric, parameters as columns; deterministic |
 //! | `host.json` | how long it took here |
 
-use crate::compare::{Comparison, Standing, compare};
+use crate::compare::{Comparison, Standing, compare, statements};
 use crate::error::LabError;
 use crate::experiments::Experiment;
 use crate::kernels::KernelChoice;
@@ -140,10 +140,11 @@ impl Reproduction {
         found.into_iter().map(one).collect()
     }
 
-    /// Comparisons of one standing: how many agree, and how many there are.
-    pub fn tally(&self, standing: Standing) -> (usize, usize) {
-        let of = self.comparisons.iter().filter(|c| c.standing == standing);
-        (of.clone().filter(|c| c.agrees).count(), of.count())
+    /// Published statements of one standing, in numbers or in words: how many agree, and how many there are.
+    pub fn tally(&self, standing: Standing, in_numbers: bool) -> (usize, usize) {
+        let all = statements(&self.comparisons);
+        let of = all.iter().filter(|s| s.standing == standing && s.in_numbers == in_numbers);
+        (of.clone().filter(|s| s.agrees).count(), of.count())
     }
 
     /// The deterministic numbers as JSON.

@@ -2,7 +2,7 @@
 
 use super::figures::{Figure, all};
 use super::{Calibrated, Reproduction, svg};
-use crate::compare::{Comparison, Standing};
+use crate::compare::{Standing, Statement, statements};
 use crate::experiments::Experiment;
 use crate::papers::Paper;
 use minijinja::value::Serde;
@@ -31,18 +31,26 @@ struct Page<'a> {
     broken: Vec<(String, Vec<String>)>,
     stale: u64,
     laws: Vec<&'a str>,
-    predicted: (usize, usize),
-    calibrated: (usize, usize),
-    given: (usize, usize),
+    /// Predicted numbers: how many agree, and how many there are.
+    numbers: (usize, usize),
+    /// Predicted tendencies, likewise.
+    words: (usize, usize),
     constants: usize,
     calibrated_constants: Vec<CalibratedView>,
-    /// Predicted, calibrated, given.
-    groups: [Vec<&'a Comparison>; 3],
+    groups: Vec<StatementGroup>,
     experiments: Vec<ExperimentView<'a>>,
     papers: Vec<&'a Paper>,
     machines: Vec<ConstantsView>,
     kernels: Vec<ConstantsView>,
     hosts: Vec<HostView>,
+}
+
+/// Published statements of one standing.
+#[derive(Serialize)]
+struct StatementGroup {
+    title: &'static str,
+    agree: usize,
+    statements: Vec<Statement>,
 }
 
 #[derive(Serialize)]
@@ -99,14 +107,12 @@ pub(super) fn html(of: &Reproduction) -> String {
         broken: of.broken(),
         stale: of.records().map(|r| r.stale_translations).sum(),
         laws: of.runs.first().map_or(Vec::new(), |r| r.record.laws.iter().map(|l| l.name.as_str()).collect()),
-        predicted: of.tally(Standing::Predicted),
-        calibrated: of.tally(Standing::Calibrated),
-        given: of.tally(Standing::Given),
+        numbers: of.tally(Standing::Predicted, true),
+        words: of.tally(Standing::Predicted, false),
         constants: of.machines.iter().map(|m| m.constants().len()).max().unwrap_or(0)
             + of.kernels.first().map_or(0, |k| k.constants().len()),
         calibrated_constants: calibrated_view(of, of.calibrated()),
-        groups: [Standing::Predicted, Standing::Calibrated, Standing::Given]
-            .map(|s| of.comparisons.iter().filter(|c| c.standing == s).collect()),
+        groups: groups(of),
         experiments: of.experiments.iter().map(|e| experiment(of, e, &figures)).collect(),
         papers: of.papers.values().collect(),
         machines: machines(of),
@@ -117,6 +123,22 @@ pub(super) fn html(of: &Reproduction) -> String {
     environment.add_template("report.html", PAGE).expect("the template is part of the program");
     let template = environment.get_template("report.html").expect("just added");
     template.render(Value::from(Serde(&page))).expect("the template names only what it is given")
+}
+
+fn groups(of: &Reproduction) -> Vec<StatementGroup> {
+    let all = statements(&of.comparisons);
+    let group = |title, standing, in_numbers| {
+        let meant = |s: &&Statement| s.standing == standing && s.in_numbers == in_numbers;
+        let statements: Vec<_> = all.iter().filter(meant).cloned().collect();
+        StatementGroup { title, agree: statements.iter().filter(|s| s.agrees).count(), statements }
+    };
+    let groups = vec![
+        group("Predicted numbers", Standing::Predicted, true),
+        group("Predicted tendencies", Standing::Predicted, false),
+        group("Calibrated", Standing::Calibrated, true),
+        group("Given", Standing::Given, true),
+    ];
+    groups.into_iter().filter(|g| !g.statements.is_empty()).collect()
 }
 
 fn experiment<'a>(of: &'a Reproduction, experiment: &'a Experiment, figures: &'a [Figure]) -> ExperimentView<'a> {
