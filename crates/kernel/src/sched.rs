@@ -13,8 +13,9 @@
 //! # Locks
 //! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held. It is given up *before* the switch.
 //! So a thread may be on a run queue, or chosen by another CPU, while it is still on its way out of its own: the machine
-//! makes the other CPU wait until the context has been left. Such waits cannot form a circle, because a thread waits for
-//! one that was chosen earlier.
+//! makes the other CPU wait until the context has been left. Such waits cannot form a circle: a thread that somebody waits
+//! for already goes to its CPU's idle context, which nobody else ever runs; so who waits does it for one that has made its
+//! choice before.
 //!
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
@@ -223,9 +224,9 @@ impl<M: Machine> Sched<M> {
         self.config.quantum_cycles
     }
 
-    /// True when the executing CPU was asked to look at its run queues; the request is taken.
-    pub(crate) fn take_resched_request(&self) -> bool {
-        self.resched[self.machine.cpu().index()].swap(false, Ordering::Acquire)
+    /// True when the executing CPU was asked to look at its run queues and has not.
+    pub(crate) fn resched_requested(&self) -> bool {
+        self.resched[self.machine.cpu().index()].load(Ordering::Acquire)
     }
 
     fn touch_sleep_queue(&self, channel: Channel) {
@@ -292,22 +293,19 @@ impl<M: Machine> Sched<M> {
     fn choose(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {
         // All that was asked for up to here is seen in the queues below.
         self.resched[me.index()].store(false, Ordering::Relaxed);
-        let thread = q.dequeue(me);
-        q.running[me.index()] = thread;
-        match thread {
-            Some(id) => {
-                q.idle.remove(me);
-                let entry = q.entry(id);
-                entry.place = Place::Running(me);
-                entry.last_cpu = me;
-                Next { thread, context: entry.context, space: entry.space.clone(), at: Some(entry.at) }
-            }
-            None => {
-                let context =
-                    q.idle_contexts[me.index()].expect("every CPU that switches has an idle context");
-                Next { thread, context, space: None, at: None }
-            }
-        }
+        let Some(id) = q.dequeue(me) else { return self.choose_idle(q, me) };
+        q.running[me.index()] = Some(id);
+        q.idle.remove(me);
+        let entry = q.entry(id);
+        entry.place = Place::Running(me);
+        entry.last_cpu = me;
+        Next { thread: Some(id), context: entry.context, space: entry.space.clone(), at: Some(entry.at) }
+    }
+
+    fn choose_idle(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {
+        q.running[me.index()] = None;
+        let context = q.idle_contexts[me.index()].expect("every CPU that switches has an idle context");
+        Next { thread: None, context, space: None, at: None }
     }
 
     /// Does what a switch to `next` takes, apart from the switch itself.
@@ -324,7 +322,12 @@ impl<M: Machine> Sched<M> {
     /// Leaves the CPU to another thread, or to the idle context; the caller has said where `own` is from now on. Returns
     /// when somebody has chosen it again, at once if that is the caller.
     fn switch_away(&self, own: &Own, mut q: <M::Lock<Queues<M>> as SpinLock<Queues<M>>>::Guard<'_>) {
-        let next = self.choose(&mut q, self.machine.cpu());
+        let me = self.machine.cpu();
+        let next = match q.entry(own.id).place {
+            // Woken on the way, and chosen by another CPU: that one waits now.
+            Place::Running(_) => self.choose_idle(&mut q, me),
+            _ => self.choose(&mut q, me),
+        };
         drop(q);
         if next.thread != Some(own.id) {
             let context = self.prepare(next);
@@ -340,8 +343,10 @@ impl<M: Machine> Sched<M> {
     /// Lets waiting threads run before the caller, if there are any.
     pub(crate) fn yield_from(&self, own: &Own) {
         let _c = self.machine.scope(Cause::Switch);
+        let me = self.machine.cpu();
         let mut q = self.queues.lock();
-        if !q.has_work(self.machine.cpu()) {
+        if !q.has_work(me) {
+            self.resched[me.index()].store(false, Ordering::Relaxed);
             self.switched_in(own);
             return;
         }

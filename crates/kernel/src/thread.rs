@@ -75,8 +75,15 @@ impl<M: Machine> Thread<M> {
         self.sched.yield_from(&self.own);
     }
 
+    /// True when the thread was asked to let others run, or has run for its quantum.
+    pub(crate) fn should_yield(&self) -> bool {
+        let since = Cycles(self.own.since_cycles.load(Relaxed));
+        let ran = self.sched.machine().now().saturating_sub(since);
+        self.sched.resched_requested() || ran >= self.sched.quantum_cycles()
+    }
+
     /// What a thread does last before it returns to user mode: takes its signals, gives up the priority that a sleep gave
-    /// it, and lets others run if that was asked for or its quantum is over (`userret`, `ast`).
+    /// it, and lets others run if it should (`userret`, `ast`).
     ///
     /// # Locks
     /// Takes `Scheduler` if it lets others run; the caller holds none.
@@ -84,8 +91,7 @@ impl<M: Machine> Thread<M> {
         let taken = self.own.signals.swap(0, Relaxed);
         self.own.signals_taken.fetch_add(taken, Relaxed);
         self.own.boosted.store(false, Relaxed);
-        let ran = self.sched.machine().now().saturating_sub(Cycles(self.own.since_cycles.load(Relaxed)));
-        if self.sched.take_resched_request() || ran >= self.sched.quantum_cycles() {
+        if self.should_yield() {
             self.yield_now();
         }
     }

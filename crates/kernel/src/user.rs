@@ -79,6 +79,7 @@ impl<M: Machine> User<M> {
     /// Makes an access of `len_bytes` again behind every fault; answers how many bytes it got to.
     fn access(&self, len_bytes: usize, mut attempt: impl FnMut(usize) -> Result<(), CopyFault>) -> usize {
         let mut done = 0;
+        self.interruption();
         while done < len_bytes && !self.is_killed() {
             match attempt(done) {
                 Ok(()) => return len_bytes,
@@ -106,7 +107,19 @@ impl<M: Machine> User<M> {
     /// User-mode computation.
     pub fn compute(&self, path: Instructions) {
         if !self.is_killed() {
+            self.interruption();
             self.machine().execute(path);
+        }
+    }
+
+    /// User mode has no instructions of its own here, so clock and other interrupts are looked for between its steps.
+    fn interruption(&self) {
+        if self.thread.should_yield() {
+            let m = self.machine();
+            let _c = m.scope(Cause::Interrupt);
+            m.cross(Crossing::TrapEnter);
+            self.thread.return_to_user();
+            m.cross(Crossing::TrapExit);
         }
     }
 

@@ -16,7 +16,7 @@ fn machine(name: &str) -> MachineConfig {
 /// Copies `len_bytes` again and again from one place to another; gives nanoseconds per access.
 fn copy_ns(caches: &mut Caches, packages: usize, len_bytes: u64) -> f64 {
     let line = caches.line_bytes() as u64;
-    let rounds = (8 << 20) / len_bytes;
+    let rounds = ((2 << 20) / len_bytes).max(1);
     let mut cycles = 0u64;
     let start = Instant::now();
     for round in 0..rounds {
@@ -41,7 +41,7 @@ fn main() {
         for len_kb in [2, 16, 64, 256, 4096] {
             let best = |packages: usize| {
                 let mut caches = Caches::new(&machine);
-                (0..9).map(|_| copy_ns(&mut caches, packages, len_kb << 10)).fold(f64::MAX, f64::min)
+                (0..60).map(|_| copy_ns(&mut caches, packages, len_kb << 10)).fold(f64::MAX, f64::min)
             };
             let (one, all) = (best(1), best(packages));
             println!("{name:<14} {len_kb:>7} KB {one:>9.1} ns {all:>11.1} ns");

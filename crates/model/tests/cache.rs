@@ -139,7 +139,7 @@ fn a_write_through_level_takes_no_line_in_for_a_store() {
     );
     let stats = c.stats();
     assert_eq!(stats.levels[0][0].write_throughs, 2);
-    assert_eq!(stats.levels[0][1].accesses, 4);
+    assert_eq!(stats.levels[0][1].accesses(), 4);
     assert_eq!(stats.memory_writes(), 0);
 }
 
@@ -232,6 +232,12 @@ fn a_package_that_is_not_there_is_refused() {
     caches(1, vec![level(1, 2, Back, false)]).access(1, 0, false, Kind::Latency);
 }
 
+#[test]
+#[should_panic(expected = "beyond what the caches can tag")]
+fn an_address_that_has_no_tag_is_not_mistaken_for_another() {
+    caches(1, vec![level(1, 2, Back, false)]).access(0, LINE << 29, false, Kind::Latency);
+}
+
 /// One copy of a line somewhere.
 #[derive(Clone, Copy, Debug)]
 struct Copy {
@@ -318,7 +324,7 @@ impl Naive {
         let found = (top..depth).find(|&level| self.find(package, level, line).is_some());
         let others = |c: &Copy| c.package != package && c.line == line;
         let dirty_elsewhere = self.copies.iter().any(|c| others(c) && c.dirty);
-        let elsewhere = self.copies.iter().any(|c| others(c));
+        let elsewhere = self.copies.iter().any(others);
         let memory = self.config.memory.clone();
         let mut cost = 0;
         let (mut dirty, mut unique);
@@ -461,6 +467,6 @@ proptest! {
         prop_assert_eq!(stats.memory_writes(), naive.memory_writes);
         prop_assert_eq!(stats.transfers(), naive.transfers);
         let accesses = steps.iter().filter(|s| matches!(s, Step::Access { .. })).count() as u64;
-        prop_assert_eq!(stats.levels.iter().map(|l| l[0].accesses).sum::<u64>(), accesses);
+        prop_assert_eq!(stats.levels.iter().map(|l| l[0].accesses()).sum::<u64>(), accesses);
     }
 }
