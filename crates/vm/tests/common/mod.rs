@@ -10,6 +10,7 @@ use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
 use pageferry_vm::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -64,6 +65,8 @@ pub fn with_rig(machine: &str, memory_mb: u64, schedule: Schedule, body: impl Fn
     let m = Model::new(&config(machine, memory_mb), Options { schedule }).expect("a valid machine");
     m.run(Box::new(move |m| {
         let rig = boot(m);
+        // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
+        let keep = ManuallyDrop::new(rig.clone());
         for cpu in 1..m.topology().cpus {
             start_other(&rig, cpu);
         }
@@ -76,6 +79,7 @@ pub fn with_rig(machine: &str, memory_mb: u64, schedule: Schedule, body: impl Fn
         rig.vm.check().expect("the laws hold at the end");
         rig.leave(0);
         rig.vm.pmaps().retire_cpu();
+        drop(ManuallyDrop::into_inner(keep));
         None
     }))
     .unwrap_or_else(|e| panic!("{machine}: {e}"));
