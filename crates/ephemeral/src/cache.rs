@@ -88,7 +88,8 @@ impl<M: Machine> Cache<M> {
             return Err(ConfigError::NoEntries);
         }
         let too_many = ConfigError::TooManyEntries { entries };
-        if entries > (u32::MAX as usize) / PAGE_SIZE {
+        // The index numbers its buffers in 32 bits; their addresses must not wrap.
+        if entries >= u32::MAX as usize || entries.checked_mul(PAGE_SIZE).is_none() {
             return Err(too_many);
         }
         let range = addresses.alloc(entries).ok_or(too_many)?;

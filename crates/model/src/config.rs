@@ -9,10 +9,8 @@ use std::collections::BTreeMap;
 
 use pageferry_hal::{Arch, CpuSet};
 use serde::{Deserialize, Serialize};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
-use crate::sourced::{self, ConfigError, Constant, SourceKind, Sourced};
+use crate::sourced::{self, ConfigError, Constant, Fault, SourceKind, Sourced};
 
 /// A whole number with its source.
 pub type Number = Sourced<u64>;
@@ -229,19 +227,9 @@ impl MachineConfig {
         text: &str,
         base_lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<MachineConfig, ConfigError> {
-        let mut chain = vec![(name.to_owned(), text.to_owned())];
-        while let Some(base) = extends(&chain[chain.len() - 1])? {
-            let (file, text) = &chain[chain.len() - 1];
-            let fault = |problem: String| Err(ConfigError::of_value(file, text, "extends", problem));
-            if chain.iter().any(|(seen, _)| *seen == base) {
-                return fault(format!("`{base}` extends itself"));
-            }
-            match base_lookup(&base) {
-                Some(text) => chain.push((base, text)),
-                None => return fault(format!("there is no machine `{base}` to extend")),
-            }
-        }
-        read_chain(&chain)
+        sourced::load_extending(name, text, "machine", base_lookup, &|machine: &MachineConfig| {
+            machine.validate()
+        })
     }
 
     /// Logical CPUs.
@@ -421,18 +409,6 @@ impl MachineConfig {
 /// The largest cost of one action.
 const MAX_COST: u64 = 100_000_000;
 
-/// A value that no machine could have.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{key}`: {problem}")]
-pub struct Fault {
-    /// The path of the offending key.
-    pub key: String,
-    /// What was found and what was expected.
-    pub problem: String,
-    /// The valid name that is nearest to an unknown one.
-    pub suggestion: Option<String>,
-}
-
 fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { key: key.into(), problem: problem.into(), suggestion: None })
 }
@@ -467,36 +443,4 @@ fn tlb_geometry(table: &str, entries: &Number, ways: &Number) -> Result<(), Faul
         );
     }
     Ok(())
-}
-
-/// The machine that `file` extends.
-fn extends((file, text): &(String, String)) -> Result<Option<String>, ConfigError> {
-    let table = sourced::parse_table(file, text)?.into_inner();
-    match table.get("extends").map(|value| value.get_ref()) {
-        None => Ok(None),
-        Some(DeValue::String(base)) => Ok(Some(base.to_string())),
-        Some(_) => Err(ConfigError::of_value(file, text, "extends", "expected the name of a machine")),
-    }
-}
-
-/// Reads a file (the first of `chain`) laid upon those that it extends. Each is checked as it is laid on, the last first,
-/// so that a fault is always one of the file that is being laid.
-fn read_chain(chain: &[(String, String)]) -> Result<MachineConfig, ConfigError> {
-    assert!(!chain.is_empty(), "there is a file to read");
-    let mut merged = DeTable::default();
-    let mut machine = None;
-    for (file, text) in chain.iter().rev() {
-        let parsed = sourced::parse_table(file, text)?;
-        let span = parsed.span();
-        let mut over = parsed.into_inner();
-        over.remove("extends");
-        sourced::merge(&mut merged, over);
-        let config: MachineConfig = sourced::from_table(file, text, Spanned::new(span, merged.clone()))?;
-        config.validate().map_err(|Fault { key, problem, suggestion }| ConfigError {
-            suggestion,
-            ..ConfigError::of_value(file, text, &key, problem)
-        })?;
-        machine = Some(config);
-    }
-    Ok(machine.expect("the chain has at least one file"))
 }

@@ -43,8 +43,9 @@ impl<T> ModelLock<T> {
     }
 
     /// The bookkeeping of a machine that is switched off (a test that inspects a kernel after its run) is left alone.
+    /// So is it while a panic unwinds: destructors may take locks, and must not hide the first panic by another.
     fn live(&self) -> bool {
-        self.model.0.is_running()
+        self.model.0.is_running() && !std::thread::panicking()
     }
 
     fn charge_atomic(&self) {
@@ -113,7 +114,7 @@ impl<T> Drop for ModelGuard<'_, T> {
         self.value = None;
         let lock = self.lock;
         lock.held.set(false);
-        if !lock.live() || std::thread::panicking() {
+        if !lock.live() {
             return;
         }
         lock.charge_atomic();

@@ -70,11 +70,7 @@ impl<M: Machine> Pmaps<M> {
         let mut change = Change::new();
         for page in range.pages() {
             m.execute(self.config.paths.kenter);
-            let slot = self.kernel.slot(page);
-            let mut old = m.pte_load(slot, width);
-            if old & PTE_P != 0 {
-                old = m.pte_change(slot, width, 0, change.window(m));
-            }
+            let old = m.pte_change(self.kernel.slot(page), width, 0, change.window(m));
             change.list(PmapId::KERNEL, page, old);
         }
         change

@@ -219,9 +219,39 @@ impl<M: Machine> Space<M> {
     /// outside user space, or there is no structure for a map entry. [`VmError::Access`]: the mapping can never permit
     /// that.
     pub fn protect(&self, t: &dyn Threads, at: Va, len_bytes: usize, prot: Prot) -> Result<(), VmError> {
+        let prot = effective(prot);
+        self.change(t, at, len_bytes, |attributes| {
+            if !attributes.max_prot.contains(prot) {
+                return Err(VmError::Access);
+            }
+            Ok(Attributes { prot, ..attributes })
+        })
+    }
+
+    /// Changes what happens to a range at fork (`minherit`). A length of zero changes nothing.
+    ///
+    /// # Errors
+    /// As [`Space::protect`], but for the last.
+    pub fn inherit(
+        &self,
+        t: &dyn Threads,
+        at: Va,
+        len_bytes: usize,
+        inherit: Inherit,
+    ) -> Result<(), VmError> {
+        self.change(t, at, len_bytes, |attributes| Ok(Attributes { inherit, ..attributes }))
+    }
+
+    /// Gives the pages of a range the attributes that `new` makes of their old ones, if it does so for all of them.
+    fn change(
+        &self,
+        t: &dyn Threads,
+        at: Va,
+        len_bytes: usize,
+        new: impl Fn(Attributes) -> Result<Attributes, VmError>,
+    ) -> Result<(), VmError> {
         let vm = &*self.vm;
         let _c = vm.machine().scope(Cause::Vm);
-        let prot = effective(prot);
         let range = page_range(vm, at, len_bytes, VmError::NoMemory)?;
         if range.is_empty() {
             return Ok(());
@@ -230,19 +260,18 @@ impl<M: Machine> Space<M> {
         if !map.covers(range) {
             return Err(VmError::NoMemory);
         }
-        if !map.overlapping(range).all(|e| e.attributes.max_prot.contains(prot)) {
-            return Err(VmError::Access);
+        for entry in map.overlapping(range) {
+            new(entry.attributes)?;
         }
         map.clip(vm, range)?;
         let mut pending = Pending::none();
         for entry in map.within_mut(range) {
-            let lost = entry.attributes.prot.difference(prot);
-            entry.attributes.prot = prot;
             vm.machine().execute(vm.paths().map_entry);
-            if prot.is_empty() {
-                pending.add(vm.pmaps().remove(self.pmap(), entry.range));
-            } else if !lost.is_empty() {
-                pending.add(vm.pmaps().protect(self.pmap(), entry.range, prot));
+            let old = entry.attributes;
+            entry.attributes = new(old)?;
+            // Permissions that are gained come with the next fault.
+            if !entry.attributes.prot.contains(old.prot) {
+                pending.add(vm.pmaps().protect(self.pmap(), entry.range, entry.attributes.prot));
             }
         }
         pending.flush(vm.pmaps());

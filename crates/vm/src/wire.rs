@@ -71,10 +71,11 @@ impl<M: Machine> Space<M> {
             let Some(missing) = pages.pages().nth(wired.frames.len()) else {
                 return Ok(wired);
             };
+            let missing = missing.max(at);
             let _c = vm.machine().scope(Cause::Fault);
             if let Err(e) = self.resolve(t, missing, access) {
                 vm.unwire(wired);
-                return Err(if e == VmError::Access { VmError::Fault(missing.max(at)) } else { e });
+                return Err(if e == VmError::Access { VmError::Fault(missing) } else { e });
             }
         }
     }
