@@ -260,7 +260,9 @@ fn the_end_of_the_last_reader_breaks_the_pipe() {
                 writers.iter().for_each(|&writer| until_asleep(u, writer));
             }
             u.close(r).unwrap();
-            (0..3).for_each(|_| drop(u.wait().unwrap()));
+            for _ in 0..3 {
+                u.wait().unwrap();
+            }
         });
     }
 }
