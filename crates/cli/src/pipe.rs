@@ -77,8 +77,8 @@ fn open(path: Option<&Path>) -> Result<Input, LabError> {
     if meta.is_dir() {
         return Err(refuse(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory")));
     }
-    // Devices and pipes have no length.
-    let len = meta.is_file().then_some(meta.len());
+    // Devices and pipes have no length, and some files of the kernel say 0.
+    let len = Some(meta.len()).filter(|len| meta.is_file() && *len > 0);
     Ok((Box::new(file), path.to_owned(), len))
 }
 
@@ -122,13 +122,13 @@ fn cost(moved: &Transferred, machine: &MachineChoice) -> String {
         machine.config.title,
         moved.kernel
     );
-    let invalidations =
-        format!("{} local, {} remote issued", count("tlb_invalidations_local"), count("tlb_invalidations_remote_issued"));
+    let grouped = |name: &str| text::grouped(count(name) as i64);
+    let (local, remote) = (grouped("tlb_invalidations_local"), grouped("tlb_invalidations_remote_issued"));
     let rows = [
         ("modelled time", text::seconds(moved.elapsed_us / 1e6)),
         ("bandwidth", format!("{} MB/s", text::number(moved.bandwidth_mb_s))),
         ("copies of each byte", format!("{:.2}", moved.copies_per_byte)),
-        ("TLB invalidations", invalidations),
+        ("TLB invalidations", format!("{local} local, {remote} remote issued")),
         ("SHA-256", moved.sha256.clone()),
     ];
     for (name, value) in rows {

@@ -8,7 +8,6 @@ use pageferry_lab::execute::execute;
 use pageferry_lab::experiments::Experiment;
 use pageferry_lab::output::PendingDir;
 use pageferry_lab::plan::{Choices, RunSpec, Schedule, matrix};
-use pageferry_lab::registry::{Kind, names};
 use pageferry_lab::report::Reproduction;
 use pageferry_lab::result::RunResult;
 use pageferry_lab::{LabError, text};
@@ -46,12 +45,17 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
 
 /// The runs of the experiments of these names, each once; of all if there are none.
 fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
-    let all = names(Kind::Experiment);
-    let wanted: Vec<&str> = if wanted.is_empty() { all } else { wanted.iter().map(String::as_str).collect() };
+    let mut experiments = Vec::new();
+    if wanted.is_empty() {
+        experiments = Experiment::all()?;
+    }
     let mut seen = BTreeSet::new();
+    for name in wanted.iter().filter(|name| seen.insert(name.as_str())) {
+        experiments.push(Experiment::find(name)?);
+    }
     let mut plan = Vec::new();
-    for name in wanted.into_iter().filter(|name| seen.insert(*name)) {
-        plan.extend(matrix(&Arc::new(Experiment::find(name)?), choices)?);
+    for experiment in experiments {
+        plan.extend(matrix(&Arc::new(experiment), choices)?);
     }
     Ok(plan)
 }

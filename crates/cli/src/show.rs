@@ -9,6 +9,7 @@ use pageferry_lab::registry::{Kind, names};
 use pageferry_lab::{Constant, LabError, text};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 /// Lists machines, or shows one.
@@ -93,7 +94,7 @@ pub(crate) fn kernels(options: &Show) -> Result<ExitCode, LabError> {
 /// Lists experiments, or shows one.
 pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
     let Some(name) = &options.name else {
-        let all = all(Kind::Experiment, Experiment::find)?;
+        let all = Experiment::all()?;
         if options.json {
             return print_json(&all.iter().map(|e| (&e.name, &e.file)).collect::<BTreeMap<_, _>>());
         }
@@ -171,7 +172,9 @@ fn all<T>(kind: Kind, find: impl Fn(&str) -> Result<T, LabError>) -> Result<Vec<
 }
 
 fn hint(verb: &str) {
-    crate::progress::note(&format!("\npageferry {verb} NAME shows one in full."));
+    if std::io::stdout().is_terminal() {
+        crate::progress::note(&format!("\npageferry {verb} NAME shows one in full."));
+    }
 }
 
 pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<ExitCode, LabError> {

@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 pub struct ExperimentFile {
     /// A few words for headings.
     pub title: String,
+    /// The place among all experiments.
+    pub order: u32,
     /// The paper that made it: the name of a file in `papers/`.
     pub paper: String,
     /// The section that describes it.
@@ -148,6 +150,17 @@ impl Experiment {
         let source = registry::find(Kind::Experiment, name)?;
         let file = load_toml(&source.file, &source.text)?;
         Ok(Experiment { name: source.name, file })
+    }
+
+    /// All embedded experiments, in order.
+    ///
+    /// # Errors
+    /// A file that cannot be used.
+    pub fn all() -> Result<Vec<Experiment>, LabError> {
+        let names = registry::names(Kind::Experiment).into_iter();
+        let mut all = names.map(Experiment::find).collect::<Result<Vec<_>, _>>()?;
+        all.sort_by_key(|e| e.file.order);
+        Ok(all)
     }
 
     /// The parameters' values: the defaults, or those for quick runs, with `changes`.

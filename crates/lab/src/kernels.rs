@@ -27,6 +27,9 @@ pub struct KernelFile {
     /// True for a kernel that is known to be wrong and kept to show why.
     #[serde(default, rename = "unsafe")]
     pub is_unsafe: bool,
+    /// A defect to plant, to see it caught.
+    #[serde(default)]
+    pub planted_fault: FaultName,
     /// The page-table layer.
     pub pmap: PmapFile,
     /// Ephemeral mappings.
@@ -40,6 +43,26 @@ pub struct KernelFile {
     /// The bibliography: a short key, and where to find the document.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
+}
+
+/// A defect that proves that the checks can fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultName {
+    /// A sound kernel.
+    #[default]
+    None,
+    /// See [`pageferry_kernel::Fault::LostWakeup`].
+    LostWakeup,
+}
+
+impl From<FaultName> for pageferry_kernel::Fault {
+    fn from(name: FaultName) -> Self {
+        match name {
+            FaultName::None => pageferry_kernel::Fault::None,
+            FaultName::LostWakeup => pageferry_kernel::Fault::LostWakeup,
+        }
+    }
 }
 
 /// The page-table layer.
@@ -284,7 +307,7 @@ impl KernelFile {
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
             },
             paths: self.paths.kernel.lengths(),
-            fault: pageferry_kernel::Fault::None,
+            fault: self.planted_fault.into(),
         }
     }
 

@@ -52,10 +52,20 @@ impl PendingFile {
             let error = io::Error::new(io::ErrorKind::IsADirectory, "it is a directory");
             return Err(LabError::io("write", target, error));
         }
-        let temporary = temporary(target)?;
+        // A link is followed, and a device or a named pipe written as it is: replacing it would not be what was meant.
+        let target = &fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        let special = target.exists() && !target.is_file();
+        let temporary = if special { target.to_owned() } else { temporary(target)? };
         let file = File::create(&temporary).map_err(|e| LabError::io("write", target, e))?;
+        if special {
+            return Ok(PendingFile { target: target.to_owned(), temporary, file: Some(BufWriter::new(file)) });
+        }
         pending(|set| set.insert(temporary.clone()));
         Ok(PendingFile { target: target.to_owned(), temporary, file: Some(BufWriter::new(file)) })
+    }
+
+    fn is_special(&self) -> bool {
+        self.temporary == self.target
     }
 
     /// Makes the file appear under its own name.
@@ -64,7 +74,8 @@ impl PendingFile {
     /// When the rest cannot be written; then nothing appears.
     pub fn commit(mut self) -> Result<(), LabError> {
         let mut file = self.file.take().expect("it is taken only here");
-        let done = file.flush().and_then(|()| fs::rename(&self.temporary, &self.target));
+        let renamed = |()| if self.is_special() { Ok(()) } else { fs::rename(&self.temporary, &self.target) };
+        let done = file.flush().and_then(renamed);
         drop(file);
         done.map_err(|e| LabError::io("write", &self.target, e))
     }
@@ -81,6 +92,9 @@ impl Write for PendingFile {
 
 impl Drop for PendingFile {
     fn drop(&mut self) {
+        if self.is_special() {
+            return;
+        }
         // After a commit there is nothing under this name any more.
         let _ = fs::remove_file(&self.temporary);
         pending(|set| set.remove(&self.temporary));

@@ -16,11 +16,13 @@ use crate::result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 use crate::workload::{self, Outcome};
 use pageferry_hal::{Cause, ContextId, Counter, Machine as _};
 use pageferry_kernel::{BootError, Errno, Kernel, Program};
-use pageferry_model::{Fault, Model, Options, Snapshot};
+use pageferry_model::{Fault, Model, Options, RunError, Snapshot};
 use pageferry_vm::VmConfig;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::panic;
 use std::rc::Rc;
+use std::sync::Once;
 use std::time::Instant;
 
 /// Runs `spec`.
@@ -38,8 +40,9 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
     };
     let finish = site.execute(&spec.experiment.name, program)?;
     let outcome = cell.take();
-    if let Some(errno) = outcome.failed {
-        return Err(site.misfit(errno));
+    // A call that failed in a sound run was asked for too much; in a broken one it is a consequence.
+    if let Some(problem) = outcome.failed.as_ref().filter(|_| finish.laws.iter().all(|law| law.held)) {
+        return Err(site.misfit(problem));
     }
     let record = record(spec, &outcome, &finish);
     let accesses = record.hardware.get("accesses").copied().unwrap_or(0) as f64;
@@ -118,7 +121,7 @@ impl Site {
             end.killed = kernel.killed().iter().map(|k| format!("{k:?}")).collect();
             next
         };
-        let ran = self.model.run(Box::new(boot));
+        let ran = quietly(|| self.model.run(Box::new(boot)));
         let end = end.take();
         if let Some(error) = end.boot {
             return Err(self.misfit(error));
@@ -127,7 +130,7 @@ impl Site {
             return Err(self.misfit(errno));
         }
         let stale: Vec<String> = self.model.stale_uses().iter().map(ToString::to_string).collect();
-        let mut laws = vec![law("every process ran to its end", ran.map_err(|e| e.to_string()))];
+        let mut laws = vec![law("every process ran to its end", ran)];
         if let Some(quiescent) = end.quiescent {
             laws.push(law("at rest, nothing is held", quiescent));
         }
@@ -158,6 +161,36 @@ impl Site {
             problem: problem.to_string(),
         }
     }
+}
+
+thread_local! {
+    /// In a run: where the panic was that ended it.
+    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a machine. A panic within is an outcome like others: it is told once, with its place, and not also by the
+/// handler that panics have by default.
+fn quietly(run: impl FnOnce() -> Result<(), RunError>) -> Result<(), String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if RUNNING.get() {
+                PANICKED_AT.set(info.location().map(ToString::to_string));
+            } else {
+                before(info);
+            }
+        }));
+    });
+    RUNNING.set(true);
+    let ran = run();
+    RUNNING.set(false);
+    let at = PANICKED_AT.take();
+    ran.map_err(|error| match (&error, at) {
+        (RunError::Panicked(_), Some(at)) => format!("{error} ({at})"),
+        _ => error.to_string(),
+    })
 }
 
 #[derive(Default)]

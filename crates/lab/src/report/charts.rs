@@ -29,6 +29,8 @@ pub(super) struct Stack {
 pub(super) struct StackRow {
     pub(super) name: String,
     pub(super) parts: Vec<Part>,
+    /// What is written behind the parts.
+    pub(super) shown: String,
 }
 
 /// A part of a row.
@@ -90,7 +92,7 @@ pub(super) fn bars(width: Width, groups: &[Group], label: &str) -> String {
             let beyond = bar.published.map_or(end, |p| end.max(scale.at(p) + 7.0));
             svg.text(beyond + 5.0, middle + 4.0, "value", Anchor::Start, &bar.shown);
             if let Some(published) = bar.published {
-                svg.diamond((scale.at(published), middle), &format!("published: {}", text::number(published)));
+                svg.diamond((scale.at(published), middle), 5.5, &format!("published: {}", text::number(published)));
             }
             y += BAR_PIXELS + GAP_PIXELS;
         }
@@ -99,11 +101,10 @@ pub(super) fn bars(width: Width, groups: &[Group], label: &str) -> String {
     svg.finish(height, label)
 }
 
-/// Groups of horizontal stacked bars, with the name of each row before it and its sum behind it.
-pub(super) fn stacks(width: Width, groups: &[Stack], label: &str) -> String {
+/// Groups of horizontal stacked bars, with the name of each row before it and `value_pixels` for the text behind it.
+pub(super) fn stacks(width: Width, groups: &[Stack], value_pixels: f64, label: &str) -> String {
     let (left, above) = margins(width);
     let name_pixels = 92.0;
-    let value_pixels = 52.0;
     let sum = |row: &StackRow| row.parts.iter().map(|p| p.value).sum::<f64>();
     let most = groups.iter().flat_map(|g| &g.rows).map(sum).fold(0.0, f64::max);
     let from = left + name_pixels;
@@ -125,7 +126,7 @@ pub(super) fn stacks(width: Width, groups: &[Stack], label: &str) -> String {
                 svg.rect((x, y), (end - x, BAR_PIXELS), &part.class, &hint);
                 done += part.value;
             }
-            svg.text(scale.at(done) + 5.0, y + BAR_PIXELS / 2.0 + 4.0, "value", Anchor::Start, &text::number(done));
+            svg.text(scale.at(done) + 5.0, y + BAR_PIXELS / 2.0 + 4.0, "value", Anchor::Start, &row.shown);
             y += BAR_PIXELS + GAP_PIXELS;
         }
         y += above + 12.0;
@@ -168,34 +169,49 @@ pub(super) fn dots(width: Width, rows: &[DotRow], label: &str) -> String {
             let x = scale.at(low);
             svg.rect((x, middle - 4.0), (scale.at(high) - x, 8.0), "band", "within 10 % of the published ratio");
         }
-        let mut furthest: f64 = scale.at(0.0);
         for (class, name, value) in row.dots.iter().rev() {
-            let x = scale.at(value.max(0.0));
-            svg.circle((x, middle), 6.5, class, &format!("{}, {name}: {value:+.1} %", row.label));
-            furthest = furthest.max(x);
+            let hint = format!("{}, {name}: {value:+.1} %", row.label);
+            // The first is a dot; others are rings around it where they coincide.
+            let (radius, class) = if row.dots[0].1 == *name {
+                (6.0, class.clone())
+            } else {
+                (8.5, format!("ring {class}"))
+            };
+            svg.circle((scale.at(value.max(0.0)), middle), radius, &class, &hint);
         }
-        if let Some(published) = row.published {
-            let x = scale.at(published);
-            svg.diamond((x, middle), &format!("published: {published:+.0} %"));
-            furthest = furthest.max(x);
+        let published = row.published.map(|value| (scale.at(value), value));
+        if let Some((x, value)) = published {
+            svg.diamond((x, middle), 5.5, &format!("published: {value:+.0} %"));
         }
         if let Some((_, _, value)) = row.dots.first() {
-            svg.text(furthest + 13.0, middle + 4.5, "value strong", Anchor::Start, &format!("{value:+.0} %"));
+            // Behind its dot, unless the diamond is in the way.
+            let x = scale.at(value.max(0.0));
+            let x = published.map_or(x, |(p, _)| if p > x - 12.0 && p < x + 64.0 { x.max(p) } else { x });
+            svg.text(x + 14.0, middle + 4.5, "value strong", Anchor::Start, &format!("{value:+.0} %"));
         }
     }
     svg.finish(height, label)
 }
 
-/// One panel of a history.
+/// One panel of a history: several lines over the same points.
 pub(super) struct Panel {
     pub(super) title: String,
-    /// Label, value, published value or range.
-    pub(super) points: Vec<(String, f64, Option<(f64, f64)>)>,
+    /// The names of the points.
+    pub(super) names: Vec<String>,
+    pub(super) lines: Vec<Line>,
 }
 
-/// Panels of points in order, joined by a line: beside each other, or below on narrow pages.
+/// One line of a panel.
+pub(super) struct Line {
+    pub(super) class: String,
+    pub(super) name: String,
+    /// The index of the point, the value, and the published value or range.
+    pub(super) points: Vec<(usize, f64, Option<(f64, f64)>)>,
+}
+
+/// Panels of points in order, joined by lines: beside each other, or below on narrow pages.
 pub(super) fn history(width: Width, panels: &[Panel], label: &str) -> String {
-    let (panel_height, gap) = (210.0, 36.0);
+    let (panel_height, gap) = (226.0, 36.0);
     let count = panels.len() as f64;
     let panel_width = match width {
         Width::Wide => (width.pixels() - gap * (count - 1.0)) / count,
@@ -219,33 +235,44 @@ pub(super) fn history(width: Width, panels: &[Panel], label: &str) -> String {
 
 fn draw_panel(svg: &mut Svg, panel: &Panel, origin: (f64, f64), size: (f64, f64)) {
     let ((left, top), (width, height)) = (origin, size);
-    let (head, foot, side) = (30.0, 26.0, 34.0);
+    let (head, foot, side) = (44.0, 26.0, 44.0);
     let plot = height - head - foot;
     svg.text(left, top + 12.0, "panel", Anchor::Start, &panel.title);
-    let most = panel.points.iter().map(|(_, v, p)| v.max(p.map_or(0.0, |p| p.1))).fold(0.0, f64::max);
+    let all = panel.lines.iter().flat_map(|line| &line.points);
+    let most = all.map(|(_, v, p)| v.max(p.map_or(0.0, |p| p.1))).fold(0.0, f64::max);
     let scale = Scale::new(most, 0.0, plot, 4.0);
     let y = |value: f64| top + head + plot - scale.at(value);
     for tick in scale.ticks() {
         let class = if tick == 0.0 { "base" } else { "grid" };
         svg.line((left + side, y(tick)), (left + width, y(tick)), class);
-        svg.text(left + side - 6.0, y(tick) + 4.0, "tick", Anchor::End, &text::number(tick));
+        svg.text(left + side - 7.0, y(tick) + 4.0, "tick", Anchor::End, &text::number(tick));
     }
-    let spacing = (width - side) / panel.points.len().max(1) as f64;
+    let spacing = (width - side) / panel.names.len().max(1) as f64;
     let x = |i: usize| left + side + spacing * (i as f64 + 0.5);
-    let line: Vec<_> = panel.points.iter().enumerate().map(|(i, p)| (x(i), y(p.1))).collect();
-    svg.polyline(&line, "trend");
-    for (i, (name, value, published)) in panel.points.iter().enumerate() {
-        if let Some((low, high)) = *published {
-            svg.line((x(i), y(low)), (x(i), y(high)), "range");
-            for end in [low, high] {
-                svg.diamond((x(i), y(end)), &format!("published: {}", text::number(end)));
-                if low == high {
-                    break;
+    for (i, name) in panel.names.iter().enumerate() {
+        svg.text(x(i), top + height - 8.0, "tick", Anchor::Middle, name);
+    }
+    for (n, line) in panel.lines.iter().enumerate() {
+        let points: Vec<_> = line.points.iter().map(|p| (x(p.0), y(p.1))).collect();
+        svg.polyline(&points, &format!("trend t-{}", line.class));
+        for &(i, value, published) in &line.points {
+            let at = (x(i), y(value));
+            if let Some((low, high)) = published {
+                svg.line((x(i), y(low)), (x(i), y(high)), "range");
+                svg.diamond((x(i), y(high)), 8.0, &format!("published: {}", text::number(high)));
+                if low < high {
+                    svg.diamond((x(i), y(low)), 8.0, &format!("published: {}", text::number(low)));
                 }
             }
+            svg.circle(at, 4.5, &line.class, &format!("{}, {}: {}", line.name, panel.names[i], text::number(value)));
+            let shown = text::number(value.round());
+            // A range goes up from its point: the value goes beside it.
+            match published.filter(|(low, high)| low < high) {
+                Some(_) => svg.text(at.0 - 12.0, at.1 - 8.0, "value", Anchor::End, &shown),
+                // Values of a second line go below it.
+                None if n > 0 => svg.text(at.0, at.1 + 20.0, "value", Anchor::Middle, &shown),
+                None => svg.text(at.0, at.1 - 12.0, "value", Anchor::Middle, &shown),
+            }
         }
-        svg.circle((x(i), y(*value)), 4.5, "dot", &format!("{name}: {}", text::number(*value)));
-        svg.text(x(i), y(*value) - 10.0, "value", Anchor::Middle, &text::number(value.round()));
-        svg.text(x(i), top + height - 8.0, "tick", Anchor::Middle, name);
     }
 }

@@ -82,10 +82,11 @@ impl Svg {
     }
 
     /// The mark of a published value: a diamond.
-    pub(super) fn diamond(&mut self, at: (f64, f64), hint: &str) {
+    pub(super) fn diamond(&mut self, at: (f64, f64), radius: f64, hint: &str) {
         let (x, y) = at;
-        let r = 5.5;
-        let _ = write!(self.body, r#"<path d="M{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}Z" class="published">"#, x - r, y - r, x + r, y + r);
+        let (left, right, up, down) = (x - radius, x + radius, y - radius, y + radius);
+        let path = format!("M{left:.1} {y:.1}L{x:.1} {up:.1}L{right:.1} {y:.1}L{x:.1} {down:.1}Z");
+        let _ = write!(self.body, r#"<path d="{path}" class="published">"#);
         let _ = writeln!(self.body, "<title>{}</title></path>", escape(hint));
     }
 

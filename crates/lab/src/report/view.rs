@@ -100,7 +100,7 @@ pub(super) fn html(of: &Reproduction) -> String {
     let figures = all(of);
     let page = Page {
         version: env!("CARGO_PKG_VERSION"),
-        style: format!("{STYLE}\n{FIGURE_STYLE}"),
+        style: format!("{FIGURE_STYLE}\n{STYLE}"),
         quick: of.choices.quick,
         seed: of.choices.seed,
         runs: of.runs.len(),

@@ -5,13 +5,14 @@
 //! touch no modelled cache. The measured part begins when the reader has the last byte of the warm-up, and ends when it
 //! has the last byte of all.
 
-use super::{Outcome, differs, random_bytes};
+use super::{Outcome, differs, random_bytes, room_for};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -36,10 +37,14 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         warmup_bytes: spec.parameter("warmup_chunks") as u64 * chunk_bytes as u64,
         total_bytes: spec.parameter("total_bytes") as u64,
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
-        payload: Rc::new(Payload::new(spec.choices.seed, chunk_bytes)),
+        payload: Rc::new(Payload { seed: spec.choices.seed, chunk_bytes, pool: OnceCell::new() }),
     };
     Box::new(move |user: &User<Model>| {
         let cell = transfer.cell.clone();
+        if let Err(problem) = room_for(user, 2 * transfer.chunk_bytes) {
+            cell.borrow_mut().failed = Some(problem);
+            return;
+        }
         if let Err((what, errno)) = transfer.parent(user) {
             cell.borrow_mut().fail(what, errno);
         }
@@ -130,20 +135,18 @@ impl Transfer {
 
 /// What is sent: each chunk is another window of one pool of random bytes.
 struct Payload {
-    pool: Vec<u8>,
+    seed: u64,
     chunk_bytes: usize,
+    pool: OnceCell<Vec<u8>>,
 }
 
 impl Payload {
-    fn new(seed: u64, chunk_bytes: usize) -> Payload {
-        Payload { pool: random_bytes(seed, 2 * chunk_bytes), chunk_bytes }
-    }
-
     /// The contents of chunk `index`.
     fn chunk(&self, index: u64) -> &[u8] {
+        let pool = self.pool.get_or_init(|| random_bytes(self.seed, 2 * self.chunk_bytes));
         // Any step that is prime to most chunk sizes: neighbours differ in every place but by chance.
         let at = (index.wrapping_mul(977) % self.chunk_bytes as u64) as usize;
-        &self.pool[at..at + self.chunk_bytes]
+        &pool[at..at + self.chunk_bytes]
     }
 }
 

@@ -3,8 +3,9 @@
 //! Each has a `program` that gives the first process's program. Its processes are coroutines of one host thread and
 //! leave what they found in a shared [`Outcome`].
 
-use pageferry_hal::Va;
-use pageferry_kernel::Errno;
+use crate::text;
+use pageferry_hal::{PAGE_SIZE, Va};
+use pageferry_kernel::{Errno, User};
 use pageferry_model::{Model, Snapshot};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -54,6 +55,22 @@ impl Outcome {
             self.payload = Err(fault);
         }
     }
+}
+
+/// Refuses buffers that do not fit the machine's free memory: a process that touched them would be killed.
+fn room_for(user: &User<Model>, buffers_bytes: usize) -> Result<(), String> {
+    // Page tables take a thousandth of what they map, and something is needed besides.
+    let wanted = buffers_bytes / PAGE_SIZE + buffers_bytes / PAGE_SIZE / 500 + 64;
+    let free = user.kernel().vm().free_frames();
+    if wanted <= free {
+        return Ok(());
+    }
+    let (wanted, free) = (wanted * PAGE_SIZE, free * PAGE_SIZE);
+    Err(format!(
+        "buffers of {} do not fit: {} of memory are free",
+        text::bytes(wanted as u64),
+        text::bytes(free as u64)
+    ))
 }
 
 /// `len_bytes` random bytes made from `seed`.
