@@ -17,14 +17,18 @@ const SEEDS: u64 = 40;
 fn writer(space: &AddressSpace, va: Va, cpu: usize, rounds: u8) -> Job {
     let space = space.clone();
     Box::new(move |rig| {
+        // Every other CPU forgets its translations before each store, so that it faults while others need not.
+        let elsewhere = (cpu % 2 == 0).then(|| rig.vm.space().unwrap());
         for value in 1..=rounds {
             for page in 0..PAGES {
+                elsewhere.iter().for_each(|space| rig.enter(space));
                 let at = va + page * PAGE + cpu * 64;
                 rig.store(&space, at, &[value]).unwrap();
                 assert_eq!(rig.load(&space, at, 1).unwrap(), [value], "a write of cpu{cpu} is lost");
             }
         }
         rig.leave(cpu);
+        elsewhere.iter().for_each(|space| space.terminate(rig.t()));
     })
 }
 

@@ -1,5 +1,5 @@
-//! A machine with nothing above the VM system: user accesses that fault, threads that spin instead of sleeping, and CPUs
-//! that take turns.
+//! A machine with nothing above the VM system: user accesses that fault, threads that halt their CPU instead of sleeping,
+//! and CPUs that take turns.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod oracle;
@@ -44,7 +44,7 @@ pub const PATHS: VmPaths = VmPaths {
 pub struct Rig {
     pub m: Model,
     pub vm: Arc<Vm<Model>>,
-    pub threads: Rc<Spinners>,
+    pub threads: Rc<Halting>,
     turns: Rc<Turns>,
     /// What each CPU runs on.
     active: Rc<RefCell<Vec<Option<AddressSpace>>>>,
@@ -111,7 +111,7 @@ fn boot(m: &Model) -> Rig {
     Rig {
         m: m.clone(),
         vm,
-        threads: Rc::new(Spinners { m: m.clone(), woken: RefCell::default() }),
+        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default() }),
         turns: Rc::new(Turns {
             jobs: RefCell::new((0..cpus).map(|_| None).collect()),
             busy: vec![Cell::new(false); cpus],
@@ -267,20 +267,20 @@ impl Rig {
     }
 }
 
-/// Threads without a scheduler: one on each CPU, and a sleeper spins until it is woken.
-pub struct Spinners {
+/// Threads without a scheduler: one on each CPU, which halts while the thread sleeps.
+pub struct Halting {
     m: Model,
     /// Wakeups of each channel so far.
     woken: RefCell<BTreeMap<Channel, u64>>,
 }
 
-impl Spinners {
+impl Halting {
     fn count(&self, channel: Channel) -> u64 {
         self.woken.borrow().get(&channel).copied().unwrap_or(0)
     }
 }
 
-impl Threads for Spinners {
+impl Threads for Halting {
     fn sleep(
         &self,
         channel: Channel,
@@ -291,12 +291,16 @@ impl Threads for Spinners {
         assert!(self.m.topology().cpus > 1, "nobody is left who could wake the sleeper");
         let before = self.count(channel);
         release();
-        self.m.spin_until(&mut || self.count(channel) != before);
+        self.m.idle_until(&mut || self.count(channel) != before);
         Ok(())
     }
     fn wakeup(&self, channel: Channel) -> usize {
         *self.woken.borrow_mut().entry(channel).or_default() += 1;
-        1
+        let others = self.m.cpus().difference(CpuSet::only(self.m.cpu()));
+        if !others.is_empty() {
+            self.m.send_ipi(others, Interrupt::Reschedule);
+        }
+        others.len()
     }
     fn wakeup_one(&self, channel: Channel) -> bool {
         self.wakeup(channel) > 0
