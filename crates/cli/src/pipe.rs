@@ -137,6 +137,10 @@ fn cost(moved: &Transferred, machine: &MachineChoice) -> String {
     out += &format!("\n{}", stack(&moved.cycles));
     out += &format!("\n{}", table(&["counter", ">events"], &counts(&moved.counters)));
     let host = Duration::from_secs_f64(moved.host_ms / 1e3);
-    let took = if host < Duration::from_secs(60) { text::seconds(host.as_secs_f64()) } else { HumanDuration(host).to_string() };
+    let took = if host < Duration::from_secs(60) {
+        text::seconds(host.as_secs_f64())
+    } else {
+        HumanDuration(host).to_string()
+    };
     out + &style.faint(&format!("\n{took} on this host\n"))
 }

@@ -269,7 +269,11 @@ impl KernelFile {
             let cited = source.split([',', ':']).next().unwrap_or("").trim();
             if !self.sources.contains_key(cited) {
                 let suggestion = nearest(cited, self.sources.keys().map(String::as_str)).map(str::to_owned);
-                return Err(Fault { key, problem: format!("source `{cited}` is not in [sources]"), suggestion });
+                return Err(Fault {
+                    key,
+                    problem: format!("source `{cited}` is not in [sources]"),
+                    suggestion,
+                });
             }
         }
         Ok(())

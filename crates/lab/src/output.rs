@@ -58,7 +58,11 @@ impl PendingFile {
         let temporary = if special { target.to_owned() } else { temporary(target)? };
         let file = File::create(&temporary).map_err(|e| LabError::io("write", target, e))?;
         if special {
-            return Ok(PendingFile { target: target.to_owned(), temporary, file: Some(BufWriter::new(file)) });
+            return Ok(PendingFile {
+                target: target.to_owned(),
+                temporary,
+                file: Some(BufWriter::new(file)),
+            });
         }
         pending(|set| set.insert(temporary.clone()));
         Ok(PendingFile { target: target.to_owned(), temporary, file: Some(BufWriter::new(file)) })

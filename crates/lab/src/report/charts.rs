@@ -92,7 +92,11 @@ pub(super) fn bars(width: Width, groups: &[Group], label: &str) -> String {
             let beyond = bar.published.map_or(end, |p| end.max(scale.at(p) + 7.0));
             svg.text(beyond + 5.0, middle + 4.0, "value", Anchor::Start, &bar.shown);
             if let Some(published) = bar.published {
-                svg.diamond((scale.at(published), middle), 5.5, &format!("published: {}", text::number(published)));
+                svg.diamond(
+                    (scale.at(published), middle),
+                    5.5,
+                    &format!("published: {}", text::number(published)),
+                );
             }
             y += BAR_PIXELS + GAP_PIXELS;
         }
@@ -122,7 +126,8 @@ pub(super) fn stacks(width: Width, groups: &[Stack], value_pixels: f64, label: &
             let mut done = 0.0;
             for part in row.parts.iter().filter(|part| part.value > 0.0) {
                 let (x, end) = (scale.at(done), scale.at(done + part.value));
-                let hint = format!("{}, {}: {} {}", group.label, row.name, part.name, text::number(part.value));
+                let hint =
+                    format!("{}, {}: {} {}", group.label, row.name, part.name, text::number(part.value));
                 svg.rect((x, y), (end - x, BAR_PIXELS), &part.class, &hint);
                 done += part.value;
             }
@@ -167,16 +172,18 @@ pub(super) fn dots(width: Width, rows: &[DotRow], label: &str) -> String {
         svg.line((scale.at(0.0), middle), (width.pixels() - 62.0, middle), "rail");
         if let Some((low, high)) = row.band {
             let x = scale.at(low);
-            svg.rect((x, middle - 4.0), (scale.at(high) - x, 8.0), "band", "within 10 % of the published ratio");
+            svg.rect(
+                (x, middle - 4.0),
+                (scale.at(high) - x, 8.0),
+                "band",
+                "within 10 % of the published ratio",
+            );
         }
         for (class, name, value) in row.dots.iter().rev() {
             let hint = format!("{}, {name}: {value:+.1} %", row.label);
             // The first is a dot; others are rings around it where they coincide.
-            let (radius, class) = if row.dots[0].1 == *name {
-                (6.0, class.clone())
-            } else {
-                (8.5, format!("ring {class}"))
-            };
+            let (radius, class) =
+                if row.dots[0].1 == *name { (6.0, class.clone()) } else { (8.5, format!("ring {class}")) };
             svg.circle((scale.at(value.max(0.0)), middle), radius, &class, &hint);
         }
         let published = row.published.map(|value| (scale.at(value), value));
@@ -264,7 +271,12 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, origin: (f64, f64), size: (f64, f64)
                     svg.diamond((x(i), y(low)), 8.0, &format!("published: {}", text::number(low)));
                 }
             }
-            svg.circle(at, 4.5, &line.class, &format!("{}, {}: {}", line.name, panel.names[i], text::number(value)));
+            svg.circle(
+                at,
+                4.5,
+                &line.class,
+                &format!("{}, {}: {}", line.name, panel.names[i], text::number(value)),
+            );
             let shown = text::number(value.round());
             // A range goes up from its point: the value goes beside it.
             match published.filter(|(low, high)| low < high) {
