@@ -159,7 +159,8 @@ fn windows_are_not_overfilled_nor_released_full() {
         rig.eph.window_enter(&mut window, &[rig.frame(0)]);
         rig.eph.window_release(window);
     };
-    let cases: [(fn(&Rig), &str); 3] =
+    type Case = (fn(&Rig), &'static str);
+    let cases: [Case; 3] =
         [(enter_twice, "mapped in this window"), (too_long, "do not fit"), (release_full, "still mapped")];
     for (case, words) in cases {
         let (_, result) = try_run("xeon-up", Schedule::Timed, with_scheme(Scheme::Original), case);

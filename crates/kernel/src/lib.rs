@@ -5,7 +5,7 @@
 //! FreeBSD 5's where a paper measured FreeBSD 5: which lock is held, who sleeps, who wakes whom. What the papers compare,
 //! such as copying through a buffer, handing over wired pages, or who maps those, is configuration.
 //!
-//! * [`thread`]: a thread as it sees itself. `sched`: run queues, sleep queues, idle CPUs.
+//! * [`thread`]: a thread as it sees itself. `queue`: where each is. `sched`: sleep, wakeup, switch, idle CPUs.
 //! * `process`, `file`: processes and their descriptors. `user`: system calls and user memory. `copy`: copyin, copyout.
 //! * `pipe`, `pipe_direct`: pipes. `invalidate`: a system call that measures invalidations.
 //! * `boot`: bringing all of it up, and checking it.
@@ -27,6 +27,7 @@ mod invalidate;
 mod pipe;
 mod pipe_direct;
 mod process;
+mod queue;
 mod sched;
 pub mod thread;
 mod user;

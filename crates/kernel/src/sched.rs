@@ -1,10 +1,9 @@
-//! Run queues, sleep queues, and the switch from one thread to the next.
+//! The scheduler: sleeping, waking, and the switch from one thread to the next.
 //!
 //! # What it holds
-//! Every thread is in exactly one state: running on a CPU, on a run queue, on the sleep queue of a channel, or new. The
-//! queues follow FreeBSD 5.3's 4BSD scheduler: one run queue for all CPUs and one for each CPU's pinned threads, two
-//! levels each (threads woken inside the kernel run before threads in user mode), first come first served. There is no
-//! preemption inside the kernel; a thread gives up its CPU when it sleeps, exits, or returns to user mode and was asked to.
+//! Every thread is in exactly one state: running on a CPU, on a run queue, on the sleep queue of a channel, or new; see
+//! `queue`. The policy is that of FreeBSD 5.3's 4BSD scheduler. There is no preemption inside the kernel; a thread gives up
+//! its CPU when it sleeps, exits, or returns to user mode and was asked to.
 //!
 //! Each CPU has an *idle context*, which runs when nothing else can. It keeps the address space of the last process (lazy),
 //! halts, and is woken by an interrupt together with a flag: setting the flag before interrupting means that no wakeup is
@@ -21,19 +20,17 @@
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
 
 use crate::config::{ForwardWakeup, SchedConfig};
+use crate::queue::{Entry, Place, Queues};
 use crate::thread::{Own, Thread, ThreadId};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::format;
+use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Cause, Channel, ContextId, Counter, CpuId, CpuSet, Cycles, Instructions, Interrupt, Interrupted,
-    LockClass, Machine, SpinLock, StructArena, StructVa, Zone,
+    LockClass, Machine, SpinLock, StructArena, StructVa,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Space;
@@ -73,112 +70,12 @@ pub(crate) struct Sched<M: Machine> {
     heads: StructVa,
 }
 
-/// Where a thread is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    New,
-    Running(CpuId),
-    Queued,
-    Asleep { channel: Channel, reason: &'static str, interruptible: bool },
-}
-
-struct Entry<M: Machine> {
-    own: Arc<Own>,
-    context: ContextId,
-    /// The address space to run in; `None` for a thread of the kernel, or one that has left its own.
-    space: Option<Arc<Space<M>>>,
-    place: Place,
-    last_cpu: CpuId,
-    at: StructVa,
-}
-
-/// A run queue: two levels, each in order of arrival.
-#[derive(Default)]
-struct RunQueue {
-    levels: [VecDeque<(u64, ThreadId)>; 2],
-}
-
-impl RunQueue {
-    /// Level and arrival of the first.
-    fn first(&self) -> Option<(usize, u64)> {
-        self.levels.iter().enumerate().find_map(|(level, q)| q.front().map(|&(stamp, _)| (level, stamp)))
-    }
-    fn pop(&mut self) -> Option<ThreadId> {
-        self.levels.iter_mut().find_map(VecDeque::pop_front).map(|(_, id)| id)
-    }
-}
-
-/// What the lock protects.
-struct Queues<M: Machine> {
-    threads: BTreeMap<ThreadId, Entry<M>>,
-    /// Threads that any CPU may run.
-    shared: RunQueue,
-    /// Threads pinned to each CPU.
-    pinned: Vec<RunQueue>,
-    sleepers: BTreeMap<Channel, VecDeque<ThreadId>>,
-    running: Vec<Option<ThreadId>>,
-    idle_contexts: Vec<Option<ContextId>>,
-    /// CPUs that halt, or are about to, and have not been interrupted for a thread.
-    idle: CpuSet,
-    arrivals: u64,
-    zone: Zone,
-}
-
 /// What a CPU does next.
 struct Next<M: Machine> {
     thread: Option<ThreadId>,
     context: ContextId,
     space: Option<Arc<Space<M>>>,
     at: Option<StructVa>,
-}
-
-impl<M: Machine> Queues<M> {
-    fn entry(&mut self, id: ThreadId) -> &mut Entry<M> {
-        self.threads.get_mut(&id).expect("a thread that does not exist any more")
-    }
-
-    /// Appends a thread to the run queue that it belongs on; answers the CPU that it is pinned to.
-    fn enqueue(&mut self, id: ThreadId) -> Option<CpuId> {
-        let stamp = self.arrivals;
-        self.arrivals += 1;
-        let entry = self.entry(id);
-        assert_ne!(entry.place, Place::Queued, "{} is on a run queue already", entry.own.name);
-        entry.place = Place::Queued;
-        let level = entry.own.level();
-        let pinned = (entry.own.pins.load(Ordering::Relaxed) > 0).then_some(entry.last_cpu);
-        let queue = match pinned {
-            Some(cpu) => &mut self.pinned[cpu.index()],
-            None => &mut self.shared,
-        };
-        queue.levels[level].push_back((stamp, id));
-        pinned
-    }
-
-    /// True when a thread waits that `cpu` may run.
-    fn has_work(&self, cpu: CpuId) -> bool {
-        self.shared.first().is_some() || self.pinned[cpu.index()].first().is_some()
-    }
-
-    /// Takes the next thread for `cpu`: the higher level first, then the one that came first.
-    fn dequeue(&mut self, cpu: CpuId) -> Option<ThreadId> {
-        let (shared, pinned) = (self.shared.first(), self.pinned[cpu.index()].first());
-        let from_pinned = match (shared, pinned) {
-            (Some(s), Some(p)) => p < s,
-            (None, p) => p.is_some(),
-            (_, None) => false,
-        };
-        if from_pinned { self.pinned[cpu.index()].pop() } else { self.shared.pop() }
-    }
-
-    /// Takes a sleeping thread off its queue.
-    fn remove_sleeper(&mut self, id: ThreadId, channel: Channel) {
-        let queue = self.sleepers.get_mut(&channel).expect("a sleeper is on the queue of its channel");
-        let at = queue.iter().position(|&s| s == id).expect("a sleeper is on the queue of its channel");
-        queue.remove(at);
-        if queue.is_empty() {
-            self.sleepers.remove(&channel);
-        }
-    }
 }
 
 impl<M: Machine> Sched<M> {
@@ -191,17 +88,7 @@ impl<M: Machine> Sched<M> {
         let machine = pmaps.machine().clone();
         let cpus = machine.topology().cpus;
         let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
-        let queues = Queues {
-            threads: BTreeMap::new(),
-            shared: RunQueue::default(),
-            pinned: (0..cpus).map(|_| RunQueue::default()).collect(),
-            sleepers: BTreeMap::new(),
-            running: vec![None; cpus],
-            idle_contexts: vec![None; cpus],
-            idle: CpuSet::EMPTY,
-            arrivals: 0,
-            zone: arena.zone("threads", MAX_THREADS, THREAD_BYTES)?,
-        };
+        let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
         Ok(Sched {
             queues: machine.new_lock(LockClass::Scheduler, queues),
             resched: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
@@ -420,6 +307,7 @@ impl<M: Machine> Sched<M> {
         let _c = self.machine.scope(Cause::Switch);
         let mut q = self.queues.lock();
         let Some(entry) = q.threads.get_mut(&id) else { return false };
+        self.machine.execute(self.paths.wakeup);
         entry.own.signals.fetch_add(1, Ordering::Relaxed);
         if let Place::Asleep { channel, interruptible: true, .. } = entry.place {
             entry.own.interrupted.store(true, Ordering::Relaxed);
@@ -541,15 +429,7 @@ impl<M: Machine> Sched<M> {
 
     /// One line for each thread that sleeps.
     pub(crate) fn sleepers(&self) -> String {
-        let q = self.queues.lock();
-        let mut text = String::new();
-        for entry in q.threads.values() {
-            if let Place::Asleep { channel, reason, interruptible } = entry.place {
-                let how = if interruptible { "" } else { ", not interruptible" };
-                text += &format!("{}: {reason} on {:#x}{how}\n", entry.own.name, channel.0);
-            }
-        }
-        text
+        self.queues.lock().describe_sleepers()
     }
 
     /// Tests that every thread is where it says it is.
@@ -557,24 +437,6 @@ impl<M: Machine> Sched<M> {
     /// # Errors
     /// What is broken, in words.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let q = self.queues.lock();
-        for (id, entry) in &q.threads {
-            let name = &entry.own.name;
-            let queues = core::iter::once(&q.shared).chain(&q.pinned);
-            let queued = queues.flat_map(|r| r.levels.iter().flatten()).filter(|(_, t)| t == id).count();
-            let asleep = q.sleepers.values().flatten().filter(|t| *t == id).count();
-            let running = q.running.iter().filter(|r| **r == Some(*id)).count();
-            let expected = match entry.place {
-                Place::New => (0, 0, 0),
-                Place::Running(_) => (0, 0, 1),
-                Place::Queued => (1, 0, 0),
-                Place::Asleep { .. } => (0, 1, 0),
-            };
-            // A thread on its way to sleep is still listed as running where it was.
-            if (queued, asleep) != (expected.0, expected.1) || (running < expected.2) {
-                return Err(format!("{name}: {:?}, queued {queued}, asleep {asleep}", entry.place));
-            }
-        }
-        Ok(())
+        self.queues.lock().check()
     }
 }

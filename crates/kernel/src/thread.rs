@@ -1,7 +1,7 @@
 //! A thread, as it sees itself: what may sleep, wake, and stay on a CPU.
 //!
 //! A [`Thread`] is the handle that a thread of control has of itself; it is what lower floors get as `&dyn Threads`. What
-//! the scheduler must know of a thread without asking its queues is in [`Own`], a few atomics: pins and priority are
+//! the scheduler must know of a thread without asking its queues is in `Own`, a few atomics: pins and priority are
 //! written by the thread alone (FreeBSD: `td_pinned`, `td_priority`), signals by whoever sends them, under the scheduler's
 //! lock. Everything else about a thread belongs to the scheduler.
 

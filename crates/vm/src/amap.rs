@@ -243,9 +243,10 @@ impl<M: Machine> AmapState<M> {
         }
     }
 
-    /// Chunks, and anons in them.
-    pub(crate) fn census(&self) -> (usize, usize) {
-        (self.chunks.len(), self.chunks.values().map(|c| c.used as usize).sum())
+    /// Chunks, those of them that are empty, and anons in all.
+    pub(crate) fn census(&self) -> (usize, usize, usize) {
+        let empty = self.chunks.values().filter(|c| c.used == 0).count();
+        (self.chunks.len(), empty, self.chunks.values().map(|c| c.used as usize).sum())
     }
 }
 

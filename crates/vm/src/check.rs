@@ -166,7 +166,8 @@ impl<M: Machine> Census<M> {
                 let first = || FoundAnon { anon: anon.clone(), slots: 0 };
                 self.anons.entry(key).or_insert_with(first).slots += 1;
             }
-            let counted = amap.census().1;
+            let (_, empty, counted) = amap.census();
+            law!(empty == 0, "an amap keeps slots for anons that it does not have");
             law!(anons == counted, "an amap holds {anons} anons but counts {counted}");
         }
         Ok(())

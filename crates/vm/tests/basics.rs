@@ -45,6 +45,8 @@ fn a_recycled_frame_is_clear() {
         let other = rig.vm.space().unwrap();
         let va = map(rig, &other, 4);
         assert_eq!(rig.load(&other, va, 4 * PAGE).unwrap(), vec![0; 4 * PAGE]);
+        rig.store(&other, va, &vec![0xbb; 4 * PAGE]).unwrap();
+        other.unmap(rig.t(), va, 4 * PAGE).unwrap();
         let memory = rig.vm.kernel_alloc(3).unwrap();
         let mut buf = vec![1; 3 * PAGE];
         rig.m.load(Mode::Kernel, memory.va(), &mut buf).unwrap();
@@ -310,6 +312,27 @@ fn private_mappings_promote_an_objects_pages() {
         rig.check();
         rig.exit(child);
         assert_eq!(rig.vm.free_frames(), free);
+    });
+}
+
+#[test]
+fn object_mappings_merge_only_where_the_object_goes_on() {
+    on_each(|rig| {
+        let t = rig.t();
+        let file = rig.vm.object(5, Backing::Pager(Arc::new(Disk))).unwrap();
+        let s = rig.vm.space().unwrap();
+        let at = Va(0x10_0000);
+        let map = |page: usize, first_page| {
+            let mapped = Mapped { object: file.clone(), first_page, copy_on_write: true };
+            s.map_object(t, Some(at + page * PAGE), PAGE, Prot::RW, Inherit::Copy, mapped).unwrap();
+            s.entry_count(t)
+        };
+        assert_eq!([map(0, 0), map(1, 1), map(2, 4), map(3, 3)], [1, 1, 2, 3]);
+        let order: Vec<_> = [0, 1, 4, 3].map(|p| pattern(100 + p, PAGE)).concat();
+        assert_eq!(rig.load(&s, at, 4 * PAGE).unwrap(), order);
+        rig.check();
+        rig.exit(s);
+        rig.vm.release_object(file);
     });
 }
 

@@ -1,6 +1,6 @@
 //! What the tests of this crate stand on: a modelled machine with kernel page tables and nothing above, a worker on each
 //! CPU that runs what it is handed, and a thread system in which sleeping is spinning.
-#![allow(dead_code, unused_imports)]
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::arc_with_non_send_sync, clippy::type_complexity)]
 
 use pageferry_ephemeral::*;
 use pageferry_hal::*;
@@ -26,7 +26,9 @@ pub fn with_scheme(scheme: Scheme) -> EphemeralConfig {
 pub fn machine(name: &str, schedule: Schedule) -> Model {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
     let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
-    let config = MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("valid");
+    let mut config = MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("valid");
+    // Little memory: booting is most of a short test's time.
+    config.memory.size_mb.value = 32;
     Model::new(&config, Options { schedule }).expect("a valid machine")
 }
 

@@ -1,5 +1,5 @@
 //! What the tests of this crate stand on: kernels as configurations, and a run that checks every law at its end.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::arc_with_non_send_sync, clippy::type_complexity)]
 
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::*;

@@ -1,5 +1,5 @@
-//! A machine with nothing above the VM system: user accesses that fault, threads that spin instead of sleeping, and CPUs
-//! that take turns.
+//! A machine with nothing above the VM system: user accesses that fault, threads that halt their CPU instead of sleeping,
+//! and CPUs that take turns.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod oracle;
@@ -10,6 +10,7 @@ use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
 use pageferry_vm::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ pub const PATHS: VmPaths = VmPaths {
 pub struct Rig {
     pub m: Model,
     pub vm: Arc<Vm<Model>>,
-    pub threads: Rc<Spinners>,
+    pub threads: Rc<Halting>,
     turns: Rc<Turns>,
     /// What each CPU runs on.
     active: Rc<RefCell<Vec<Option<AddressSpace>>>>,
@@ -64,6 +65,8 @@ pub fn with_rig(machine: &str, memory_mb: u64, schedule: Schedule, body: impl Fn
     let m = Model::new(&config(machine, memory_mb), Options { schedule }).expect("a valid machine");
     m.run(Box::new(move |m| {
         let rig = boot(m);
+        // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
+        let keep = ManuallyDrop::new(rig.clone());
         for cpu in 1..m.topology().cpus {
             start_other(&rig, cpu);
         }
@@ -76,6 +79,7 @@ pub fn with_rig(machine: &str, memory_mb: u64, schedule: Schedule, body: impl Fn
         rig.vm.check().expect("the laws hold at the end");
         rig.leave(0);
         rig.vm.pmaps().retire_cpu();
+        drop(ManuallyDrop::into_inner(keep));
         None
     }))
     .unwrap_or_else(|e| panic!("{machine}: {e}"));
@@ -107,7 +111,7 @@ fn boot(m: &Model) -> Rig {
     Rig {
         m: m.clone(),
         vm,
-        threads: Rc::new(Spinners { m: m.clone(), woken: RefCell::default() }),
+        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default() }),
         turns: Rc::new(Turns {
             jobs: RefCell::new((0..cpus).map(|_| None).collect()),
             busy: vec![Cell::new(false); cpus],
@@ -263,20 +267,20 @@ impl Rig {
     }
 }
 
-/// Threads without a scheduler: one on each CPU, and a sleeper spins until it is woken.
-pub struct Spinners {
+/// Threads without a scheduler: one on each CPU, which halts while the thread sleeps.
+pub struct Halting {
     m: Model,
     /// Wakeups of each channel so far.
     woken: RefCell<BTreeMap<Channel, u64>>,
 }
 
-impl Spinners {
+impl Halting {
     fn count(&self, channel: Channel) -> u64 {
         self.woken.borrow().get(&channel).copied().unwrap_or(0)
     }
 }
 
-impl Threads for Spinners {
+impl Threads for Halting {
     fn sleep(
         &self,
         channel: Channel,
@@ -287,12 +291,16 @@ impl Threads for Spinners {
         assert!(self.m.topology().cpus > 1, "nobody is left who could wake the sleeper");
         let before = self.count(channel);
         release();
-        self.m.spin_until(&mut || self.count(channel) != before);
+        self.m.idle_until(&mut || self.count(channel) != before);
         Ok(())
     }
     fn wakeup(&self, channel: Channel) -> usize {
         *self.woken.borrow_mut().entry(channel).or_default() += 1;
-        1
+        let others = self.m.cpus().difference(CpuSet::only(self.m.cpu()));
+        if !others.is_empty() {
+            self.m.send_ipi(others, Interrupt::Reschedule);
+        }
+        others.len()
     }
     fn wakeup_one(&self, channel: Channel) -> bool {
         self.wakeup(channel) > 0
