@@ -159,7 +159,7 @@ pub(super) fn dots(width: Width, rows: &[DotRow], label: &str) -> String {
     };
     let most = rows.iter().map(value).fold(0.0, f64::max);
     let ticks = if width == Width::Wide { 6.0 } else { 4.0 };
-    let scale = Scale::new(most, left + 8.0, width.pixels() - left - 70.0, ticks);
+    let scale = Scale::new(most, left + 8.0, width.pixels() - left - 116.0, ticks);
     let height = AXIS_PIXELS + rows.len() as f64 * row_pixels + 4.0;
     let mut svg = Svg::new(width.pixels());
     axis(&mut svg, &scale, height - 4.0);
@@ -169,7 +169,7 @@ pub(super) fn dots(width: Width, rows: &[DotRow], label: &str) -> String {
             Width::Wide => svg.text(0.0, middle + 4.5, "label", Anchor::Start, &row.label),
             Width::Narrow => svg.text(0.0, middle - 18.0, "label", Anchor::Start, &row.label),
         }
-        svg.line((scale.at(0.0), middle), (width.pixels() - 62.0, middle), "rail");
+        svg.line((scale.at(0.0), middle), (width.pixels() - 108.0, middle), "rail");
         if let Some((low, high)) = row.band {
             let x = scale.at(low);
             svg.rect(
@@ -191,10 +191,12 @@ pub(super) fn dots(width: Width, rows: &[DotRow], label: &str) -> String {
             svg.diamond((x, middle), 5.5, &format!("published: {value:+.0} %"));
         }
         if let Some((_, _, value)) = row.dots.first() {
-            // Behind its dot, unless the diamond is in the way.
-            let x = scale.at(value.max(0.0));
-            let x = published.map_or(x, |(p, _)| if p > x - 12.0 && p < x + 64.0 { x.max(p) } else { x });
-            svg.text(x + 14.0, middle + 4.5, "value strong", Anchor::Start, &format!("{value:+.0} %"));
+            // Behind whichever is further, ours and then the published.
+            let x = scale.at(value.max(0.0)).max(published.map_or(0.0, |(x, _)| x)) + 14.0;
+            svg.text(x, middle + 4.5, "value strong", Anchor::Start, &format!("{value:+.0} %"));
+            if let Some((_, value)) = published {
+                svg.text(x + 58.0, middle + 4.5, "theirs", Anchor::Start, &format!("{value:+.0} %"));
+            }
         }
     }
     svg.finish(height, label)

@@ -113,23 +113,51 @@ impl Svg {
     }
 }
 
-/// A drawing as a file of its own: with `style`, its title and a plain background.
-pub(super) fn standalone(svg: &str, style: &str, title: &str, subtitle: &str) -> String {
+/// What stands around a drawing that is a file of its own.
+pub(super) struct Frame<'a> {
+    pub(super) style: &'a str,
+    pub(super) title: &'a str,
+    pub(super) subtitle: &'a str,
+    /// Class and label of each kind of mark.
+    pub(super) legend: Vec<(&'a str, &'a str)>,
+}
+
+/// A drawing as a file of its own: with style, title, legend and a plain background.
+pub(super) fn standalone(svg: &str, frame: &Frame<'_>) -> String {
     let (open, body) = svg.split_once('\n').unwrap_or((svg, ""));
     let size = |name: &str| -> f64 {
         let after = open.split_once(&format!(" {name}=\"")).map_or("0", |(_, rest)| rest);
         after.split('"').next().and_then(|digits| digits.parse().ok()).unwrap_or(0.0)
     };
     let (width, height) = (size("width"), size("height"));
-    let (full_width, full_height) = (width + 40.0, height + 92.0);
-    let (title, subtitle) = (escape(title), escape(subtitle));
+    let mut head = Svg::new(width);
+    head.rect((0.0, 0.0), (34.0, 6.0), "flag", "");
+    head.text(0.0, 34.0, "title", Anchor::Start, frame.title);
+    head.text(0.0, 54.0, "subtitle", Anchor::Start, frame.subtitle);
+    let (mut x, mut y) = (0.0, 78.0);
+    for (class, label) in &frame.legend {
+        // The width of a text is not known here; this is about it.
+        let room = 38.0 + 7.0 * label.chars().count() as f64;
+        if x > 0.0 && x + room > width {
+            (x, y) = (0.0, y + 20.0);
+        }
+        match *class {
+            "published" => head.diamond((x + 6.0, y - 4.5), 5.5, ""),
+            "dot" | "dot2" => head.circle((x + 6.0, y - 4.5), 5.0, class, ""),
+            _ => head.rect((x, y - 11.0), (13.0, 13.0), class, ""),
+        }
+        head.text(x + 19.0, y, "key", Anchor::Start, label);
+        x += room;
+    }
+    let top = y + 18.0;
+    let (full_width, full_height) = (width + 40.0, height + top + 20.0);
     format!(
         "<svg viewBox=\"0 0 {full_width} {full_height}\" width=\"{full_width}\" height=\"{full_height}\" \
-         xmlns=\"http://www.w3.org/2000/svg\">\n<style>{style}</style>\n\
-         <rect width=\"100%\" height=\"100%\" class=\"page\"/>\n<rect x=\"20\" y=\"0\" width=\"34\" height=\"6\" class=\"flag\"/>\n\
-         <text x=\"20\" y=\"34\" class=\"title\">{title}</text>\n<text x=\"20\" y=\"54\" class=\"subtitle\">{subtitle}</text>\n\
-         <g transform=\"translate(20 72)\">\n{body}\n</g>\n</svg>\n",
-        body = body.trim_end().trim_end_matches("</svg>")
+         xmlns=\"http://www.w3.org/2000/svg\">\n<style>{}</style>\n<rect width=\"100%\" height=\"100%\" class=\"page\"/>\n\
+         <g transform=\"translate(20 0)\">\n{}<g transform=\"translate(0 {top})\">\n{}\n</g>\n</g>\n</svg>\n",
+        frame.style,
+        head.body,
+        body.trim_end().trim_end_matches("</svg>")
     )
 }
 

@@ -17,7 +17,9 @@ const FIGURE_STYLE: &str = include_str!("figure.css");
 
 /// A figure as a file of its own.
 pub(super) fn standalone(figure: &Figure) -> String {
-    svg::standalone(&figure.wide, FIGURE_STYLE, &figure.title, &figure.subtitle)
+    let legend = figure.legend.iter().map(|key| (key.class.as_str(), key.label.as_str())).collect();
+    let frame = svg::Frame { style: FIGURE_STYLE, title: &figure.title, subtitle: &figure.subtitle, legend };
+    svg::standalone(&figure.wide, &frame)
 }
 
 /// Everything that the template names.
