@@ -122,8 +122,11 @@ fn cost(moved: &Transferred, machine: &MachineChoice) -> String {
         machine.config.title,
         moved.kernel
     );
-    let invalidations =
-        format!("{} local, {} remote issued", count("tlb_invalidations_local"), count("tlb_invalidations_remote_issued"));
+    let invalidations = format!(
+        "{} local, {} remote issued",
+        count("tlb_invalidations_local"),
+        count("tlb_invalidations_remote_issued")
+    );
     let rows = [
         ("modelled time", text::seconds(moved.elapsed_us / 1e6)),
         ("bandwidth", format!("{} MB/s", text::number(moved.bandwidth_mb_s))),
@@ -137,6 +140,10 @@ fn cost(moved: &Transferred, machine: &MachineChoice) -> String {
     out += &format!("\n{}", stack(&moved.cycles));
     out += &format!("\n{}", table(&["counter", ">events"], &counts(&moved.counters)));
     let host = Duration::from_secs_f64(moved.host_ms / 1e3);
-    let took = if host < Duration::from_secs(60) { text::seconds(host.as_secs_f64()) } else { HumanDuration(host).to_string() };
+    let took = if host < Duration::from_secs(60) {
+        text::seconds(host.as_secs_f64())
+    } else {
+        HumanDuration(host).to_string()
+    };
     out + &style.faint(&format!("\n{took} on this host\n"))
 }

@@ -25,7 +25,9 @@ impl Runs {
         let bar = stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(plan.iter().map(RunSpec::weight).sum());
             let template = "{bar:32.red/black} {prefix}  {eta:>4} left  {wide_msg:.dim}";
-            bar.set_style(ProgressStyle::with_template(template).expect("a good template").progress_chars("━╸─"));
+            bar.set_style(
+                ProgressStyle::with_template(template).expect("a good template").progress_chars("━╸─"),
+            );
             bar.enable_steady_tick(std::time::Duration::from_millis(200));
             bar.set_prefix(format!("0 of {} runs", plan.len()));
             bar
@@ -62,7 +64,9 @@ impl Progress for Runs {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         let Some(bar) = &self.bar else {
             let outcome = match result {
-                Ok(result) if result.record.broken().is_empty() => format!("{:.2} s", result.host.wall_ms / 1e3),
+                Ok(result) if result.record.broken().is_empty() => {
+                    format!("{:.2} s", result.host.wall_ms / 1e3)
+                }
                 Ok(_) => "a law is broken".to_owned(),
                 Err(_) => "failed".to_owned(),
             };

@@ -69,7 +69,11 @@ fn shown(of: &Reproduction) -> String {
         let (agree, count) = of.tally(standing, in_numbers);
         let heading = style.strong(&format!("{title}: {agree} of {count} agree"));
         let ratio = if in_numbers { ">ratio" } else { "" };
-        let _ = writeln!(out, "{heading}\n{}", table(&["what", "machine", "published", "here", ratio, ""], &rows));
+        let _ = writeln!(
+            out,
+            "{heading}\n{}",
+            table(&["what", "machine", "published", "here", ratio, ""], &rows)
+        );
     };
     section("Predicted numbers", Standing::Predicted, true);
     section("Predicted tendencies", Standing::Predicted, false);
@@ -103,5 +107,12 @@ fn rows(statement: &Statement) -> Vec<Vec<String>> {
         let agree = statement.rows.iter().filter(|c| c.agrees).count();
         format!("so in {agree} of {}", statement.rows.len())
     };
-    vec![vec![what, machines.join(", "), statement.theirs.clone(), ours, String::new(), verdict(statement.agrees)]]
+    vec![vec![
+        what,
+        machines.join(", "),
+        statement.theirs.clone(),
+        ours,
+        String::new(),
+        verdict(statement.agrees),
+    ]]
 }

@@ -46,7 +46,8 @@ fn shown(experiment: &Experiment, result: &RunResult) -> String {
     );
     let settings: Vec<_> = record.settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
     out += &format!("{}\n\n", style.faint(&settings.join("  ")));
-    let rows: Vec<_> = record.results.iter().map(|(name, value)| vec![name.clone(), text::number(*value)]).collect();
+    let rows: Vec<_> =
+        record.results.iter().map(|(name, value)| vec![name.clone(), text::number(*value)]).collect();
     out += &table(&["result", ">value"], &rows);
     out += &format!("\n{}", stack(&record.cycles));
     let counted: Vec<_> = counts(&record.counters);
@@ -88,7 +89,9 @@ fn checks(record: &Record) -> String {
     let broken = record.broken();
     if broken.is_empty() {
         let count = record.laws.len();
-        return style.green(&format!("All {count} laws hold; every byte arrived as it was sent; no stale translation was used."));
+        return style.green(&format!(
+            "All {count} laws hold; every byte arrived as it was sent; no stale translation was used."
+        ));
     }
     broken.iter().map(|law| style.red(&format!("broken: {law}"))).collect::<Vec<_>>().join("\n")
 }

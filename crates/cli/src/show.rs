@@ -44,7 +44,8 @@ fn machine_row(machine: &MachineChoice) -> Vec<String> {
     let config = &machine.config;
     let tlb = &config.tlb;
     let second = tlb.second.as_ref().map_or(String::new(), |s| format!(" + {}", s.entries.value));
-    let caches: Vec<_> = config.cache.iter().map(|c| format!("{} {}", c.name, size(c.size_bytes.value))).collect();
+    let caches: Vec<_> =
+        config.cache.iter().map(|c| format!("{} {}", c.name, size(c.size_bytes.value))).collect();
     vec![
         machine.name.clone(),
         config.cpus().to_string(),
@@ -100,7 +101,10 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
         let row = |e: &Experiment| {
             vec![e.name.clone(), e.file.title.clone(), format!("{}, {}", e.file.paper, e.file.section)]
         };
-        print(&table(&["experiment", "what it measures", "paper, section"], &all.iter().map(row).collect::<Vec<_>>()))?;
+        print(&table(
+            &["experiment", "what it measures", "paper, section"],
+            &all.iter().map(row).collect::<Vec<_>>(),
+        ))?;
         hint("experiments");
         return Ok(ExitCode::SUCCESS);
     };
@@ -109,7 +113,8 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
         return print_json(&experiment.file);
     }
     let (style, file) = (terminal::stdout(), &experiment.file);
-    let mut out = format!("{}  {}, {}\n{}\n\n", style.strong(&file.title), file.paper, file.section, file.summary);
+    let mut out =
+        format!("{}  {}, {}\n{}\n\n", style.strong(&file.title), file.paper, file.section, file.summary);
     let row = |(name, p): (&String, &pageferry_lab::experiments::Parameter)| {
         vec![name.clone(), p.value.to_string(), p.quick.to_string(), p.unit.clone(), p.source.clone()]
     };
@@ -156,7 +161,10 @@ impl Shown<'_> {
             };
             vec![c.key.clone(), c.value.replace('"', ""), c.kind.name().to_owned(), source]
         };
-        out += &table(&["constant", ">value", "kind", "source"], &self.constants.iter().map(row).collect::<Vec<_>>());
+        out += &table(
+            &["constant", ">value", "kind", "source"],
+            &self.constants.iter().map(row).collect::<Vec<_>>(),
+        );
         if !self.sources.is_empty() {
             let rows: Vec<_> = self.sources.iter().map(|(key, at)| vec![key.clone(), at.clone()]).collect();
             out += &format!("\n{}", table(&["cited as", "document"], &rows));

@@ -143,7 +143,12 @@ struct Outcome {
     agrees: bool,
 }
 
-fn judge(rule: &Compare, published: &Published, machine: &str, records: &[&Record]) -> Option<(f64, Outcome)> {
+fn judge(
+    rule: &Compare,
+    published: &Published,
+    machine: &str,
+    records: &[&Record],
+) -> Option<(f64, Outcome)> {
     let metric = |machine: &str, kernel: &str| {
         let run = records.iter().find(|r| r.machine == machine && r.kernel == kernel)?;
         run.metric(&rule.metric)
@@ -161,7 +166,15 @@ fn judge(rule: &Compare, published: &Published, machine: &str, records: &[&Recor
             let ratio = ours / (1.0 + published.value? / 100.0);
             let gain = (ours - 1.0) * 100.0;
             let agrees = (ratio - 1.0).abs() <= TOLERANCE;
-            (gain, Outcome { ours: format!("{gain:+.0} %"), theirs: format!("+{theirs}"), ratio: Some(ratio), agrees })
+            (
+                gain,
+                Outcome {
+                    ours: format!("{gain:+.0} %"),
+                    theirs: format!("+{theirs}"),
+                    ratio: Some(ratio),
+                    agrees,
+                },
+            )
         }
         How::Zero => {
             let theirs = if published.direction.is_some() { "none".to_owned() } else { theirs };
@@ -222,7 +235,8 @@ fn words(metric: &str) -> String {
 }
 
 fn standing(published: &Published, constants: &[Constant]) -> Standing {
-    let calibrated = |c: &Constant| c.kind == SourceKind::Calibrated && c.against.as_deref() == Some(&published.id);
+    let calibrated =
+        |c: &Constant| c.kind == SourceKind::Calibrated && c.against.as_deref() == Some(&published.id);
     if constants.iter().any(calibrated) {
         Standing::Calibrated
     } else if published.role == Role::Input && published.relation != Relation::Direction {
@@ -262,8 +276,12 @@ mod tests {
     #[test]
     fn gains_are_judged_as_ratios() {
         let told = |bandwidth: f64| {
-            let records = [record("xeon-up", "original", 100.0, 9), record("xeon-up", "sf_buf", bandwidth, 0)];
-            compared(&records, &[]).into_iter().find(|c| c.published == "sfbuf-pipe-gain-xeon-up").expect("compared")
+            let records =
+                [record("xeon-up", "original", 100.0, 9), record("xeon-up", "sf_buf", bandwidth, 0)];
+            compared(&records, &[])
+                .into_iter()
+                .find(|c| c.published == "sfbuf-pipe-gain-xeon-up")
+                .expect("compared")
         };
         let c = told(167.0);
         assert!(c.agrees && (c.ratio.expect("a ratio") - 1.0).abs() < 1e-9);
@@ -277,7 +295,10 @@ mod tests {
         let records = [record("xeon-mp", "sf_buf", 1.0, 0), record("xeon-up", "sf_buf", 1.0, 3)];
         let statements = statements(&compared(&records, &[]));
         assert_eq!(statements.len(), 1);
-        assert_eq!((statements[0].rows.len(), statements[0].agrees, statements[0].in_numbers), (2, false, false));
+        assert_eq!(
+            (statements[0].rows.len(), statements[0].agrees, statements[0].in_numbers),
+            (2, false, false)
+        );
     }
 
     #[test]

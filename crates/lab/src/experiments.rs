@@ -171,7 +171,9 @@ impl Experiment {
                 Some(value) if value >= parameter.min => values.insert(key.clone(), value),
                 _ => {
                     let (min, unit) = (parameter.min, &parameter.unit);
-                    return Err(refuse(format!("`{text}`, expected a whole number of {unit}, at least {min}")));
+                    return Err(refuse(format!(
+                        "`{text}`, expected a whole number of {unit}, at least {min}"
+                    )));
                 }
             };
         }
@@ -207,14 +209,25 @@ mod tests {
             let experiment = Experiment::find(name).unwrap_or_else(|e| panic!("{e}")).file;
             let paper = Paper::find(&experiment.paper).unwrap_or_else(|e| panic!("{e}"));
             for block in &experiment.matrix {
-                block.machines.iter().for_each(|m| drop(MachineChoice::find(m).unwrap_or_else(|e| panic!("{e}"))));
-                block.kernels.iter().for_each(|k| drop(KernelChoice::find(k).unwrap_or_else(|e| panic!("{e}"))));
+                block
+                    .machines
+                    .iter()
+                    .for_each(|m| drop(MachineChoice::find(m).unwrap_or_else(|e| panic!("{e}"))));
+                block
+                    .kernels
+                    .iter()
+                    .for_each(|k| drop(KernelChoice::find(k).unwrap_or_else(|e| panic!("{e}"))));
             }
             for compare in &experiment.compare {
                 assert!(paper.number(&compare.published).is_some(), "{}", compare.published);
                 for machine in compare.machines.iter().chain(&compare.other_machines) {
-                    let runs = |b: &Matrix| b.machines.contains(machine) && b.kernels.contains(&compare.kernel);
-                    assert!(experiment.matrix.iter().any(runs), "{}: {machine} is not run", compare.published);
+                    let runs =
+                        |b: &Matrix| b.machines.contains(machine) && b.kernels.contains(&compare.kernel);
+                    assert!(
+                        experiment.matrix.iter().any(runs),
+                        "{}: {machine} is not run",
+                        compare.published
+                    );
                 }
             }
         }

@@ -154,7 +154,7 @@ paths! {
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths { syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, process }
     /// See [`VmPaths`].
-    VmPathsFile for VmPaths { fault, map_entry, kva_alloc, kva_free, frame, wire, anon }
+    VmPathsFile for VmPaths { fault, map_entry, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
     /// See [`PmapPaths`].
     PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle }
     /// See [`EphemeralPaths`].
@@ -246,7 +246,11 @@ impl KernelFile {
             let cited = source.split([',', ':']).next().unwrap_or("").trim();
             if !self.sources.contains_key(cited) {
                 let suggestion = nearest(cited, self.sources.keys().map(String::as_str)).map(str::to_owned);
-                return Err(Fault { key, problem: format!("source `{cited}` is not in [sources]"), suggestion });
+                return Err(Fault {
+                    key,
+                    problem: format!("source `{cited}` is not in [sources]"),
+                    suggestion,
+                });
             }
         }
         Ok(())

@@ -82,7 +82,8 @@ impl RunSpec {
 
     /// The run in a few words.
     pub fn title(&self) -> String {
-        let mut title = format!("{} on {} under {}", self.experiment.name, self.machine.name, self.kernel.name);
+        let mut title =
+            format!("{} on {} under {}", self.experiment.name, self.machine.name, self.kernel.name);
         for (key, value) in &self.changes {
             let key = key.rsplit('.').next().unwrap_or(key);
             title.push_str(&format!(", {key} {value}"));

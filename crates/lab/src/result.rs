@@ -120,7 +120,11 @@ impl Record {
     pub fn metric(&self, name: &str) -> Option<f64> {
         if let Some(cause) = name.strip_prefix("cycles.") {
             let stack = &self.cycles;
-            return if cause == "total" { Some(stack.total as f64) } else { stack.by_cause.get(cause).map(|c| *c as f64) };
+            return if cause == "total" {
+                Some(stack.total as f64)
+            } else {
+                stack.by_cause.get(cause).map(|c| *c as f64)
+            };
         }
         let count = |map: &BTreeMap<String, u64>| map.get(name).map(|count| *count as f64);
         self.results.get(name).copied().or_else(|| count(&self.counters)).or_else(|| count(&self.hardware))

@@ -133,7 +133,10 @@ impl Site {
         }
         let killed = if end.killed.is_empty() { Ok(()) } else { Err(end.killed.join(", ")) };
         laws.push(law("no process was killed", killed));
-        laws.push(law("the causes of cycles sum to the clocks, and the machine is consistent", self.model.check()));
+        laws.push(law(
+            "the causes of cycles sum to the clocks, and the machine is consistent",
+            self.model.check(),
+        ));
         laws.push(law(
             "no use of a stale translation",
             stale.first().map_or(Ok(()), |first| Err(format!("{} uses, the first: {first}", stale.len()))),

@@ -117,7 +117,8 @@ fn find<'a>(tree: &'a mut toml::Table, key: &str) -> Option<&'a mut Value> {
         Value::Table(table) if !table.contains_key("value") => find(table, rest),
         Value::Array(items) => {
             let (name, rest) = rest.split_once('.')?;
-            let item = items.iter_mut().find(|item| item.get("name").and_then(Value::as_str) == Some(name))?;
+            let item =
+                items.iter_mut().find(|item| item.get("name").and_then(Value::as_str) == Some(name))?;
             find(item.as_table_mut()?, rest)
         }
         _ => None,
@@ -215,6 +216,8 @@ mod tests {
         assert!(told(kernel("kernel.ephemeral.scheme=magic")).contains("magic"));
         assert!(told(kernel("kernel.ephemeral=1")).contains("is a table"));
         assert!(told(kernel("nonsense")).contains("expected key=value"));
-        assert!(machine("machine.cpu.packages=65").expect_err("refused").to_string().contains("expected 1 to 64"));
+        assert!(
+            machine("machine.cpu.packages=65").expect_err("refused").to_string().contains("expected 1 to 64")
+        );
     }
 }

@@ -90,7 +90,10 @@ pub(super) fn bars(width: Width, groups: &[Group], label: &str) -> String {
             let beyond = bar.published.map_or(end, |p| end.max(scale.at(p) + 7.0));
             svg.text(beyond + 5.0, middle + 4.0, "value", Anchor::Start, &bar.shown);
             if let Some(published) = bar.published {
-                svg.diamond((scale.at(published), middle), &format!("published: {}", text::number(published)));
+                svg.diamond(
+                    (scale.at(published), middle),
+                    &format!("published: {}", text::number(published)),
+                );
             }
             y += BAR_PIXELS + GAP_PIXELS;
         }
@@ -121,11 +124,18 @@ pub(super) fn stacks(width: Width, groups: &[Stack], label: &str) -> String {
             let mut done = 0.0;
             for part in row.parts.iter().filter(|part| part.value > 0.0) {
                 let (x, end) = (scale.at(done), scale.at(done + part.value));
-                let hint = format!("{}, {}: {} {}", group.label, row.name, part.name, text::number(part.value));
+                let hint =
+                    format!("{}, {}: {} {}", group.label, row.name, part.name, text::number(part.value));
                 svg.rect((x, y), (end - x, BAR_PIXELS), &part.class, &hint);
                 done += part.value;
             }
-            svg.text(scale.at(done) + 5.0, y + BAR_PIXELS / 2.0 + 4.0, "value", Anchor::Start, &text::number(done));
+            svg.text(
+                scale.at(done) + 5.0,
+                y + BAR_PIXELS / 2.0 + 4.0,
+                "value",
+                Anchor::Start,
+                &text::number(done),
+            );
             y += BAR_PIXELS + GAP_PIXELS;
         }
         y += above + 12.0;
@@ -166,7 +176,12 @@ pub(super) fn dots(width: Width, rows: &[DotRow], label: &str) -> String {
         svg.line((scale.at(0.0), middle), (width.pixels() - 62.0, middle), "rail");
         if let Some((low, high)) = row.band {
             let x = scale.at(low);
-            svg.rect((x, middle - 4.0), (scale.at(high) - x, 8.0), "band", "within 10 % of the published ratio");
+            svg.rect(
+                (x, middle - 4.0),
+                (scale.at(high) - x, 8.0),
+                "band",
+                "within 10 % of the published ratio",
+            );
         }
         let mut furthest: f64 = scale.at(0.0);
         for (class, name, value) in row.dots.iter().rev() {

@@ -88,7 +88,8 @@ impl Reproduction {
     /// The comparisons of `experiment` with a published value of `metric`.
     fn value_of(&self, experiment: &str, how: How, machine: &str, metric: &str) -> Option<f64> {
         let experiment = self.experiments.iter().find(|e| e.name == experiment)?;
-        let meant = |c: &&Compare| c.how == how && c.metric == metric && c.machines.iter().any(|m| m == machine);
+        let meant =
+            |c: &&Compare| c.how == how && c.metric == metric && c.machines.iter().any(|m| m == machine);
         let rule = experiment.file.compare.iter().find(meant)?;
         self.published(&rule.published)?.value
     }
@@ -170,7 +171,12 @@ fn gain(of: &Reproduction, experiment: &str) -> Option<Figure> {
             let Some(value) = of_kernel(&kernel.name) else { continue };
             let gain = (value / base - 1.0) * 100.0;
             let theirs = published.filter(|_| kernel.name == "sf_buf").map(text::number).unwrap_or_default();
-            table.rows.push(vec![machine.name.clone(), kernel.file.title.clone(), format!("{gain:.1}"), theirs]);
+            table.rows.push(vec![
+                machine.name.clone(),
+                kernel.file.title.clone(),
+                format!("{gain:.1}"),
+                theirs,
+            ]);
             dots.push((of.kernel_class(&kernel.name), kernel.file.title.clone(), gain));
         }
         let band = published.map(|p| {
@@ -180,7 +186,8 @@ fn gain(of: &Reproduction, experiment: &str) -> Option<Figure> {
         rows.push(DotRow { label: machine.name.clone(), dots, published, band });
     }
     let (wide, narrow) = both(|width| dots(width, &rows, "Gain in pipe bandwidth over the original kernel"));
-    let mut legend: Vec<Key> = of.kernel_keys(experiment).into_iter().filter(|k| k.class != "k-original").collect();
+    let mut legend: Vec<Key> =
+        of.kernel_keys(experiment).into_iter().filter(|k| k.class != "k-original").collect();
     legend.push(published_key());
     legend.push(Key { class: "band".into(), label: "within 10 % of the published ratio".into() });
     (rows.iter().any(|r| !r.dots.is_empty())).then(|| Figure {
@@ -223,10 +230,14 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
         }
         groups.push(Stack { label: machine.name.clone(), rows });
     }
-    let used = |name: &str| groups.iter().flat_map(|g| &g.rows).flat_map(|r| &r.parts).any(|p| p.name == name && p.value > 0.0);
+    let used = |name: &str| {
+        groups.iter().flat_map(|g| &g.rows).flat_map(|r| &r.parts).any(|p| p.name == name && p.value > 0.0)
+    };
     let legend = CAUSES.iter().filter(|(_, name, _)| used(name));
-    let legend = legend.map(|(class, name, _)| Key { class: (*class).into(), label: (*name).into() }).collect();
-    let (wide, narrow) = both(|width| stacks(width, &groups, "CPU time by cause for each machine and kernel"));
+    let legend =
+        legend.map(|(class, name, _)| Key { class: (*class).into(), label: (*name).into() }).collect();
+    let (wide, narrow) =
+        both(|width| stacks(width, &groups, "CPU time by cause for each machine and kernel"));
     (!groups.is_empty()).then(|| Figure {
         id: "pipe-cycles".into(),
         experiment: experiment.into(),
@@ -275,7 +286,8 @@ fn invalidations(of: &Reproduction, experiment: &str) -> Option<Figure> {
         }
         groups.push(Group { label: machine.name.clone(), bars });
     }
-    let (wide, narrow) = both(|width| bars(width, &groups, "TLB invalidations issued for each machine and kernel"));
+    let (wide, narrow) =
+        both(|width| bars(width, &groups, "TLB invalidations issued for each machine and kernel"));
     (!groups.is_empty()).then(|| Figure {
         id: "pipe-invalidations".into(),
         experiment: experiment.into(),
@@ -284,9 +296,10 @@ fn invalidations(of: &Reproduction, experiment: &str) -> Option<Figure> {
         wide,
         narrow,
         legend: of.kernel_keys(experiment),
-        note: "A remote invalidation is counted once, by the CPU that asks for it, however many CPUs are asked \
+        note:
+            "A remote invalidation is counted once, by the CPU that asks for it, however many CPUs are asked \
                (sf_buf paper, 6.3)."
-            .into(),
+                .into(),
         table,
     })
 }
@@ -338,7 +351,12 @@ fn costs(of: &Reproduction, experiment: &str) -> Option<Figure> {
 }
 
 fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
-    let names = [("486", "486"), ("pentium", "Pentium"), ("pentium-iii", "Pentium III"), ("xeon-up", "Pentium 4 Xeon")];
+    let names = [
+        ("486", "486"),
+        ("pentium", "Pentium"),
+        ("pentium-iii", "Pentium III"),
+        ("xeon-up", "Pentium 4 Xeon"),
+    ];
     let range = of.published("sfbuf-invlpg-p4").and_then(|p| Some((p.low?, p.high?)));
     let (mut cycles, mut times, mut table) = (Vec::new(), Vec::new(), Table::default());
     table.head = ["processor", "MHz", "cycles", "ns", "published, cycles"].map(String::from).to_vec();
@@ -349,7 +367,11 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
         let exact = of.value_of(experiment, How::Value, name, "local_cached_cycles").map(|v| (v, v));
         let published = if name == "xeon-up" { range } else { exact };
         let shown = published.map_or(String::new(), |(low, high)| {
-            if low == high { text::number(low) } else { format!("{} to {}", text::number(low), text::number(high)) }
+            if low == high {
+                text::number(low)
+            } else {
+                format!("{} to {}", text::number(low), text::number(high))
+            }
         });
         let mhz = machine.config.cpu.clock_mhz.value;
         let ns = machine.nanoseconds(value);
@@ -371,7 +393,8 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
         wide,
         narrow,
         legend: vec![Key { class: "dot".into(), label: "here".into() }, published_key()],
-        note: "In nanoseconds the clock rates of these particular machines count; the paper gives cycles.".into(),
+        note: "In nanoseconds the clock rates of these particular machines count; the paper gives cycles."
+            .into(),
         table,
     })
 }

@@ -60,19 +60,26 @@ impl Svg {
 
     pub(super) fn text(&mut self, x: f64, y: f64, class: &str, anchor: Anchor, text: &str) {
         let (anchor, text) = (anchor.name(), escape(text));
-        let _ = writeln!(self.body, r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#);
+        let _ = writeln!(
+            self.body,
+            r#"<text x="{x:.1}" y="{y:.1}" class="{class}" text-anchor="{anchor}">{text}</text>"#
+        );
     }
 
     /// A box; `hint` appears when it is pointed at.
     pub(super) fn rect(&mut self, at: (f64, f64), size: (f64, f64), class: &str, hint: &str) {
         let ((x, y), (w, h)) = (at, (size.0.max(0.0), size.1));
-        let _ = write!(self.body, r#"<rect x="{x:.2}" y="{y:.1}" width="{w:.2}" height="{h:.1}" class="{class}">"#);
+        let _ = write!(
+            self.body,
+            r#"<rect x="{x:.2}" y="{y:.1}" width="{w:.2}" height="{h:.1}" class="{class}">"#
+        );
         let _ = writeln!(self.body, "<title>{}</title></rect>", escape(hint));
     }
 
     pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         let ((a, b), (c, d)) = (from, to);
-        let _ = writeln!(self.body, r#"<line x1="{a:.1}" y1="{b:.1}" x2="{c:.1}" y2="{d:.1}" class="{class}"/>"#);
+        let _ =
+            writeln!(self.body, r#"<line x1="{a:.1}" y1="{b:.1}" x2="{c:.1}" y2="{d:.1}" class="{class}"/>"#);
     }
 
     pub(super) fn circle(&mut self, at: (f64, f64), radius: f64, class: &str, hint: &str) {
@@ -85,7 +92,14 @@ impl Svg {
     pub(super) fn diamond(&mut self, at: (f64, f64), hint: &str) {
         let (x, y) = at;
         let r = 5.5;
-        let _ = write!(self.body, r#"<path d="M{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}Z" class="published">"#, x - r, y - r, x + r, y + r);
+        let _ = write!(
+            self.body,
+            r#"<path d="M{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}Z" class="published">"#,
+            x - r,
+            y - r,
+            x + r,
+            y + r
+        );
         let _ = writeln!(self.body, "<title>{}</title></path>", escape(hint));
     }
 

@@ -141,7 +141,11 @@ fn groups(of: &Reproduction) -> Vec<StatementGroup> {
     groups.into_iter().filter(|g| !g.statements.is_empty()).collect()
 }
 
-fn experiment<'a>(of: &'a Reproduction, experiment: &'a Experiment, figures: &'a [Figure]) -> ExperimentView<'a> {
+fn experiment<'a>(
+    of: &'a Reproduction,
+    experiment: &'a Experiment,
+    figures: &'a [Figure],
+) -> ExperimentView<'a> {
     let file = &experiment.file;
     let short = of.papers.get(&file.paper).map_or("", |paper| paper.short.as_str());
     let value = |name: &String| {
@@ -176,7 +180,11 @@ fn calibrated_view(of: &Reproduction, constants: Vec<Calibrated>) -> Vec<Calibra
 }
 
 /// Lists `all` as differences from the earlier file that shares most, where it shares nearly all.
-fn shortened(name: &str, all: Vec<Constant>, earlier: &[(String, Vec<Constant>)]) -> (Option<String>, Vec<Constant>) {
+fn shortened(
+    name: &str,
+    all: Vec<Constant>,
+    earlier: &[(String, Vec<Constant>)],
+) -> (Option<String>, Vec<Constant>) {
     let shared = |other: &[Constant]| all.iter().filter(|c| other.contains(c)).count();
     let best = earlier.iter().max_by_key(|(_, constants)| shared(constants));
     match best {
@@ -230,7 +238,8 @@ fn kernels(of: &Reproduction) -> Vec<ConstantsView> {
 
 /// The entries of the bibliography that `rows` cite.
 fn cited(rows: &[Constant], sources: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let is_cited = |key: &str| rows.iter().any(|c| c.source.split(&[',', ':', ';'][..]).any(|s| s.trim() == key));
+    let is_cited =
+        |key: &str| rows.iter().any(|c| c.source.split(&[',', ':', ';'][..]).any(|s| s.trim() == key));
     sources.iter().filter(|(key, _)| is_cited(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 

@@ -73,13 +73,15 @@ impl Transfer {
 
     fn write(&self, user: &User<Model>, unused: Fd, to: Fd) -> Result<(), Failed> {
         user.close(unused).map_err(named("close"))?;
-        let buffer = user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the writer's buffer"))?;
+        let buffer =
+            user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the writer's buffer"))?;
         user.store(buffer, self.payload.chunk(0));
         let all = self.warmup_bytes + self.total_bytes;
         let mut sent = 0;
         while sent < all {
             let chunk = (all - sent).min(self.chunk_bytes as u64) as usize;
-            let filled = self.model.poke(buffer, &self.payload.chunk(sent / self.chunk_bytes as u64)[..chunk]);
+            let filled =
+                self.model.poke(buffer, &self.payload.chunk(sent / self.chunk_bytes as u64)[..chunk]);
             assert!(filled, "the writer's buffer is resident: it was stored to, and nothing is paged out");
             let mut done = 0;
             while done < chunk {
@@ -91,7 +93,8 @@ impl Transfer {
     }
 
     fn read(&self, user: &User<Model>, from: Fd) -> Result<(), Failed> {
-        let buffer = user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the reader's buffer"))?;
+        let buffer =
+            user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the reader's buffer"))?;
         let mut check = Check { transfer: self, buffer, scratch: Vec::new() };
         let all = self.warmup_bytes + self.total_bytes;
         let (mut start, mut got) = (None, 0);

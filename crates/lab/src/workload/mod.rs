@@ -32,13 +32,7 @@ pub struct Outcome {
 
 impl Default for Outcome {
     fn default() -> Self {
-        Outcome {
-            results: BTreeMap::new(),
-            measured: None,
-            measured_s: 0.0,
-            payload: Ok(()),
-            failed: None,
-        }
+        Outcome { results: BTreeMap::new(), measured: None, measured_s: 0.0, payload: Ok(()), failed: None }
     }
 }
 

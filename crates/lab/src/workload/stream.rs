@@ -106,7 +106,8 @@ pub fn stream(
     let (sent, arrived) = (hex(&state.sent.finalize()), hex(&state.arrived.finalize()));
     let identical = sent == arrived && state.taken == state.delivered;
     let mut laws = finish.laws;
-    let fault = || format!("{} bytes in, {} out; SHA-256 {sent} in, {arrived} out", state.taken, state.delivered);
+    let fault =
+        || format!("{} bytes in, {} out; SHA-256 {sent} in, {arrived} out", state.taken, state.delivered);
     laws.push(law("what came out is what went in", identical.then_some(()).ok_or_else(fault)));
     let measured = state.measured;
     let counters = measured.as_ref().map(counters).unwrap_or_default();
@@ -167,7 +168,11 @@ fn parent(model: Model, chunk_bytes: usize, ends: Ends, state: Shared) -> Progra
     Box::new(move |user: &User<Model>| {
         let Ends { input, output, progress, .. } = ends;
         let mut reader = Reader { output, progress, chunk_bytes, model, state: state.clone() };
-        let carried = carry(user, Writer { input, chunk_bytes, model: reader.model.clone(), state: state.clone() }, &mut reader);
+        let carried = carry(
+            user,
+            Writer { input, chunk_bytes, model: reader.model.clone(), state: state.clone() },
+            &mut reader,
+        );
         // A failure may have begun with the writer: the first one counts.
         if let Err(fault) = carried {
             state.borrow_mut().fail(fault);
