@@ -28,6 +28,7 @@ extern crate alloc;
 
 mod amap;
 mod anon;
+mod batches;
 mod check;
 mod config;
 mod entry;
@@ -45,6 +46,7 @@ mod pass;
 mod slot_refs;
 mod space;
 mod structures;
+mod tally;
 mod transfer;
 mod vm;
 mod wire;
