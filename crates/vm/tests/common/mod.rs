@@ -37,6 +37,9 @@ pub const PATHS: VmPaths = VmPaths {
     frame: PATH,
     wire: PATH,
     anon: PATH,
+    loan: PATH,
+    transfer: PATH,
+    pass: PATH,
 };
 
 /// A running VM system, on CPU 0.
