@@ -401,3 +401,40 @@ fn worker(rig: &Rig, s: &AddressSpace, va: Va, cpu: usize) {
     }
     rig.leave(cpu);
 }
+
+/// One CPU lends, the others store through whatever translations they have: each reads back what it stored, and a borrower
+/// reads the same bytes twice.
+#[test]
+fn no_store_is_lost_while_pages_are_being_protected() {
+    for seed in 0..40 {
+        with_rig("xeon-mp-htt", 24, Schedule::Seeded(seed), |rig| {
+            let (s, va) = filled(rig, 1, 4);
+            let jobs: Vec<Job> = (0..rig.cpus())
+                .map(|cpu| {
+                    let s = s.clone();
+                    Box::new(move |rig: &Rig| {
+                        for round in 1..=24u8 {
+                            if cpu == 0 || cpu == 3 {
+                                let loan = s.loan_to_kernel(rig.t(), va, 4 * PAGE).unwrap();
+                                let before = bytes(rig, &loan);
+                                (0..20).for_each(|_| rig.m.execute(Instructions(1)));
+                                assert!(bytes(rig, &loan) == before, "a borrower saw a write");
+                                rig.vm.unloan(loan);
+                            } else {
+                                for page in (0..4).rev() {
+                                    let at = va + page * PAGE + cpu;
+                                    rig.store(&s, at, &[round]).unwrap();
+                                    assert_eq!(rig.load(&s, at, 1).unwrap(), [round], "a store is lost");
+                                }
+                            }
+                        }
+                        rig.leave(cpu);
+                    }) as Job
+                })
+                .collect();
+            rig.together(jobs);
+            rig.check();
+            rig.exit(s);
+        });
+    }
+}
