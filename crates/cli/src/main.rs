@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         Command::Experiments(options) => show::experiments(&options),
         Command::Pipe(options) => pipe::pipe(&options),
     };
+    // A run that ended badly may still hold an output.
+    output::remove_pending();
     match done {
         Ok(code) => code,
         Err(error) => {

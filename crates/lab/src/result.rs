@@ -104,7 +104,7 @@ pub struct Law {
 pub struct Host {
     /// Wall-clock time of the whole run, starting up included.
     pub wall_ms: f64,
-    /// Wall-clock time of the measured part.
+    /// Wall-clock time of the measured part, without the filling and checking of payloads.
     pub measured_ms: f64,
     /// Modelled memory accesses (of a cache line each) in the measured part, a second.
     pub accesses_per_s: f64,

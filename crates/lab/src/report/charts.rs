@@ -212,9 +212,11 @@ pub(super) struct Panel {
 pub(super) struct Line {
     pub(super) class: String,
     pub(super) name: String,
-    /// The index of the point, the value, and the published value or range.
-    pub(super) points: Vec<(usize, f64, Option<(f64, f64)>)>,
+    pub(super) points: Vec<Point>,
 }
+
+/// The index of the point, the value, and the published value or range.
+pub(super) type Point = (usize, f64, Option<(f64, f64)>);
 
 /// Panels of points in order, joined by lines: beside each other, or below on narrow pages.
 pub(super) fn history(width: Width, panels: &[Panel], label: &str) -> String {

@@ -12,9 +12,9 @@ use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Clone)]
 struct Transfer {
@@ -25,6 +25,8 @@ struct Transfer {
     total_bytes: u64,
     clock_mhz: f64,
     payload: Rc<Payload>,
+    /// Host time spent on filling and checking: not the model's.
+    aside: Rc<Cell<Duration>>,
 }
 
 /// The program of the parent.
@@ -37,6 +39,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         warmup_bytes: spec.parameter("warmup_chunks") as u64 * chunk_bytes as u64,
         total_bytes: spec.parameter("total_bytes") as u64,
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        aside: Rc::default(),
         payload: Rc::new(Payload { seed: spec.choices.seed, chunk_bytes, pool: OnceCell::new() }),
     };
     Box::new(move |user: &User<Model>| {
@@ -85,8 +88,8 @@ impl Transfer {
         let mut sent = 0;
         while sent < all {
             let chunk = (all - sent).min(self.chunk_bytes as u64) as usize;
-            let filled =
-                self.model.poke(buffer, &self.payload.chunk(sent / self.chunk_bytes as u64)[..chunk]);
+            let contents = &self.payload.chunk(sent / self.chunk_bytes as u64)[..chunk];
+            let filled = self.beside(|| self.model.poke(buffer, contents));
             assert!(filled, "the writer's buffer is resident: it was stored to, and nothing is paged out");
             let mut done = 0;
             while done < chunk {
@@ -105,6 +108,7 @@ impl Transfer {
         let (mut start, mut got) = (None, 0);
         while got < all {
             if got >= self.warmup_bytes && start.is_none() {
+                self.aside.set(Duration::ZERO);
                 start = Some((user.machine().now(), self.model.snapshot(), Instant::now()));
             }
             // A read never crosses the end of the warm-up.
@@ -115,16 +119,24 @@ impl Transfer {
                 self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all} bytes"));
                 return Ok(());
             }
-            check.arrived(got, len);
+            self.beside(|| check.arrived(got, len));
             got += len as u64;
         }
         let (began, before, host) = start.expect("there is at least one byte to measure");
         let elapsed = (user.machine().now() - began).0;
         let outcome = &mut *self.cell.borrow_mut();
-        outcome.measured_s = host.elapsed().as_secs_f64();
+        outcome.measured_s = host.elapsed().saturating_sub(self.aside.get()).as_secs_f64();
         outcome.measured = Some(self.model.snapshot().since(&before));
         self.results(elapsed, outcome);
         Ok(())
+    }
+
+    /// Does something that is no part of the experiment, and leaves it out of the host's time.
+    fn beside<R>(&self, work: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let result = work();
+        self.aside.set(self.aside.get() + began.elapsed());
+        result
     }
 
     fn results(&self, elapsed_cycles: u64, outcome: &mut Outcome) {
