@@ -18,7 +18,7 @@ fn writer(space: &AddressSpace, va: Va, cpu: usize, rounds: u8) -> Job {
     let space = space.clone();
     Box::new(move |rig| {
         // Every other CPU forgets its translations before each store, so that it faults while others need not.
-        let elsewhere = (cpu % 2 == 0).then(|| rig.vm.space().unwrap());
+        let elsewhere = cpu.is_multiple_of(2).then(|| rig.vm.space().unwrap());
         for value in 1..=rounds {
             for page in 0..PAGES {
                 elsewhere.iter().for_each(|space| rig.enter(space));
