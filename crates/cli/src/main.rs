@@ -1,1 +1,57 @@
-fn main() {}
+//! The `pageferry` command.
+//!
+//! Exit codes: 0 when all is well; 1 when a run broke a law (its numbers are not to be trusted); 2 when what was asked
+//! for cannot be done: bad usage, a bad name, key, value or file, an input that cannot be read, an output that cannot be
+//! written; 130 when interrupted. Nothing half-written is left behind in any case.
+#![forbid(unsafe_code)]
+
+mod args;
+mod pipe;
+mod progress;
+mod reproduce;
+mod run;
+mod show;
+mod terminal;
+
+use args::{Arguments, Command};
+use clap::Parser as _;
+use pageferry_lab::{Blame, LabError, output};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // What is half-written goes away also when the user stops waiting.
+    let handler = || {
+        output::remove_pending();
+        std::process::exit(130);
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        eprintln!("pageferry: cannot watch for interruptions: {error}");
+    }
+    let done = match arguments.command {
+        Command::Reproduce(options) => reproduce::reproduce(&options),
+        Command::Run(options) => run::run(&options),
+        Command::Machines(options) => show::machines(&options),
+        Command::Kernels(options) => show::kernels(&options),
+        Command::Experiments(options) => show::experiments(&options),
+        Command::Pipe(options) => pipe::pipe(&options),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            report(&error);
+            code_of(error.blame())
+        }
+    }
+}
+
+fn report(error: &LabError) {
+    eprintln!("{}: {error}", terminal::stderr().strong_red("pageferry"));
+}
+
+fn code_of(blame: Blame) -> ExitCode {
+    match blame {
+        Blame::Law => ExitCode::from(1),
+        Blame::Input => ExitCode::from(2),
+    }
+}

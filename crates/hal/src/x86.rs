@@ -116,11 +116,12 @@ impl Layout {
         kernel_end: Va(0xffc0_0000),
         direct_map: None,
     };
-    /// A 47-bit user space, the kernel in the topmost 2 GB, and all memory mapped one-to-one (sf_buf paper, 4.3).
+    /// A 47-bit user space, the kernel in the topmost 8 GB (room for a million ephemeral mappings), and all memory mapped
+    /// one-to-one (sf_buf paper, 4.3).
     pub const AMD64: Layout = Layout {
         user_start: Va(0x1000),
         user_end: Va(0x0000_7fff_ffff_f000),
-        kernel_base: Va(0xffff_ffff_8000_0000),
+        kernel_base: Va(0xffff_fffe_0000_0000),
         kernel_end: Va(0xffff_ffff_ffc0_0000),
         direct_map: Some(Va(0xffff_ff00_0000_0000)),
     };

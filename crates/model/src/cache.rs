@@ -37,13 +37,11 @@ pub enum Kind {
 /// What happened in one level of one package.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LevelStats {
-    /// Look-ups on behalf of loads and stores: `hits + misses`.
-    pub accesses: u64,
     /// Look-ups that found the line.
     pub hits: u64,
     /// Look-ups that did not; each is an access of the next level, or of memory.
     pub misses: u64,
-    /// Hits of stores that went on to the next level all the same; each is an access there.
+    /// Hits of stores that went on to the next level all the same; each is an access there, or of memory.
     pub write_throughs: u64,
     /// Lines that came in.
     pub fills: u64,
@@ -55,9 +53,18 @@ pub struct LevelStats {
     pub removals: u64,
 }
 
+impl LevelStats {
+    /// Look-ups on behalf of loads and stores.
+    pub fn accesses(&self) -> u64 {
+        self.hits + self.misses
+    }
+}
+
 /// What happened between one package and the rest of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PackageStats {
+    /// Loads and stores of the package's CPUs.
+    pub accesses: u64,
     /// Lines read from memory.
     pub memory_reads: u64,
     /// Lines that came dirty from another package.
@@ -130,6 +137,8 @@ enum Elsewhere {
 #[derive(Clone, Debug)]
 pub struct Caches {
     line_shift: u32,
+    /// The first line that some level cannot tag.
+    line_limit: u64,
     depth: usize,
     packages: usize,
     /// The first write-back level; `depth` where there is none.
@@ -158,7 +167,9 @@ impl Caches {
         };
         let memory = &machine.memory;
         let back = |c: &CacheConfig| c.write_policy.value == WritePolicy::Back;
+        let levels: Vec<Level> = (0..packages).flat_map(|_| machine.cache.iter().map(array)).collect();
         Caches {
+            line_limit: levels.iter().map(Level::line_limit).min().expect("a machine has caches"),
             line_shift: machine.cache[0].line_bytes.value.trailing_zeros(),
             depth,
             packages,
@@ -174,7 +185,7 @@ impl Caches {
                 upgrade_cycles: memory.upgrade_cycles.value as u32,
                 stream_upgrade_cycles: memory.stream_upgrade_cycles.value as u32,
             },
-            levels: (0..packages).flat_map(|_| machine.cache.iter().map(array)).collect(),
+            levels,
             counts: vec![LevelStats::default(); packages * depth],
             package_counts: vec![PackageStats::default(); packages],
         }
@@ -193,34 +204,35 @@ impl Caches {
     pub fn access(&mut self, package: usize, pa: u64, write: bool, kind: Kind) -> u32 {
         assert!(package < self.packages, "no package {package} among {}", self.packages);
         let line = pa >> self.line_shift;
+        assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
+        self.package_counts[package].accesses += 1;
         let base = package * self.depth;
         let mut first_hit = None;
         let from = if write { self.store_through(base, line, &mut first_hit) } else { 0 };
-        let mut at = from;
-        while at < self.depth {
+        for at in from..self.depth {
             let counts = &mut self.counts[base + at];
-            counts.accesses += 1;
-            if let Some(entry) = self.levels[base + at].touch(line) {
-                counts.hits += 1;
-                if at == from && (!write || *entry & UNIQUE != 0 || self.packages == 1) {
-                    if write {
-                        *entry |= DIRTY | UNIQUE;
-                    }
-                    return self.hit_cost(at, first_hit.unwrap_or(at), write, kind);
-                }
-                break;
+            let Some(entry) = self.levels[base + at].touch(line) else {
+                counts.misses += 1;
+                continue;
+            };
+            counts.hits += 1;
+            let flags = *entry & (DIRTY | UNIQUE);
+            let cost = self.hit_cost(at, first_hit.unwrap_or(at), write, kind);
+            if at == from && (!write || flags == DIRTY | UNIQUE) {
+                return cost;
             }
-            counts.misses += 1;
-            at += 1;
+            return cost + self.bring(package, line, from, at, flags, write, kind);
         }
-        let own_cost =
-            if at < self.depth { self.hit_cost(at, first_hit.unwrap_or(at), write, kind) } else { 0 };
-        own_cost + self.bring(package, line, from, at, write, kind)
+        self.fetch(package, line, from, write, kind)
     }
 
     /// Takes the line of `pa` out of every cache; dirty copies are written to memory. Costs nothing: the caller knows why.
+    ///
+    /// # Panics
+    /// When `pa` lies beyond what the caches can tag.
     pub fn flush_line(&mut self, pa: u64) {
         let line = pa >> self.line_shift;
+        assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
         for package in 0..self.packages {
             if self.take_away(package, line) == Elsewhere::Dirty {
                 self.package_counts[package].memory_writebacks += 1;
@@ -241,7 +253,6 @@ impl Caches {
     fn store_through(&mut self, base: usize, line: u64, first_hit: &mut Option<usize>) -> usize {
         for at in 0..self.first_back {
             let counts = &mut self.counts[base + at];
-            counts.accesses += 1;
             if self.levels[base + at].touch(line).is_some() {
                 counts.hits += 1;
                 counts.write_throughs += 1;
@@ -263,36 +274,37 @@ impl Caches {
         }
     }
 
-    /// What is left of an access that level `from` could not serve alone: gets the line from level `at` (memory, where it
-    /// is `depth`) into `from`, with leave to write it if that is wanted. Gives the cost beyond that of a hit at `at`.
-    #[inline(never)]
-    fn bring(&mut self, package: usize, line: u64, from: usize, at: usize, write: bool, kind: Kind) -> u32 {
-        assert!(from <= at && at <= self.depth, "a line is brought towards the CPU");
-        if at == self.depth {
-            return self.fetch(package, line, from, write, kind);
-        }
+    /// What is left of an access to a line that was found at level `at` with `flags`: gets it into level `from`, with leave
+    /// to write it if that is wanted. Gives the cost beyond that of a hit at `at`.
+    #[allow(clippy::too_many_arguments)]
+    fn bring(
+        &mut self,
+        package: usize,
+        line: u64,
+        from: usize,
+        at: usize,
+        flags: u32,
+        write: bool,
+        kind: Kind,
+    ) -> u32 {
+        assert!(from <= at && at < self.depth, "a line is brought towards the CPU");
         let base = package * self.depth;
-        let entry = self.levels[base + at].peek(line).expect("the line was found at this level");
-        let mut flags = *entry & (DIRTY | UNIQUE);
-        let mut cost = 0;
-        if write && flags & UNIQUE == 0 && self.packages > 1 {
-            cost += self.upgrade(package, line, kind);
-        }
-        if write && from == at {
-            let entry = self.levels[base + at].peek(line).expect("the line was found at this level");
+        let must_ask = write && flags & UNIQUE == 0 && self.packages > 1;
+        let cost = if must_ask { self.upgrade(package, line, kind) } else { 0 };
+        if from == at {
+            let entry = self.levels[base + at].touch(line).expect("the line was found at this level");
             *entry |= DIRTY | UNIQUE;
             return cost;
         }
-        if self.rules[at].exclusive {
+        let flags = if self.rules[at].exclusive {
             self.levels[base + at].remove(line);
             self.counts[base + at].removals += 1;
+            flags
         } else {
-            // The newer bytes stay known to this level; the copies above are clean until written.
-            flags &= UNIQUE;
-        }
-        if write {
-            flags = DIRTY | UNIQUE;
-        }
+            // This level goes on knowing what is newer than memory; the copies above are clean until written.
+            flags & UNIQUE
+        };
+        let flags = if write { DIRTY | UNIQUE } else { flags };
         cost + self.fill(package, line, from, at, flags, kind)
     }
 
@@ -351,9 +363,11 @@ impl Caches {
         let (mut level, mut incoming) = (level, incoming);
         loop {
             self.counts[base + level].fills += 1;
-            let Some(victim) = self.levels[base + level].insert(incoming.line, incoming.flags) else {
+            let left = self.levels[base + level].insert(incoming.line, incoming.flags);
+            if left == 0 {
                 return 0;
-            };
+            }
+            let victim = self.levels[base + level].held(left, incoming.line);
             let dirty = victim.flags & DIRTY != 0;
             self.counts[base + level].evictions += 1;
             self.counts[base + level].writebacks += u64::from(dirty);
@@ -470,23 +484,21 @@ impl Caches {
         };
         for at in 0..self.depth {
             let c = &self.counts[base + at];
-            equal("accesses = hits + misses", at, c.accesses, c.hits + c.misses)?;
+            let asked = if at == 0 {
+                self.package_counts[package].accesses
+            } else {
+                let above = &self.counts[base + at - 1];
+                above.misses + above.write_throughs
+            };
+            equal("hits + misses = what came from above", at, c.accesses(), asked)?;
             let held = self.levels[base + at].lines().count() as u64;
             equal("fills = evictions + removals + held", at, c.fills, c.evictions + c.removals + held)?;
-            let passed_on = c.misses + c.write_throughs;
-            if at + 1 < self.depth {
-                equal(
-                    "misses + write-throughs = accesses of the next",
-                    at,
-                    passed_on,
-                    self.counts[base + at + 1].accesses,
-                )?;
-            } else {
-                let p = &self.package_counts[package];
-                let behind = p.memory_reads + p.transfers + p.memory_stores;
-                equal("misses + write-throughs = reads, transfers and stores", at, passed_on, behind)?;
-            }
         }
+        let last = &self.counts[base + self.depth - 1];
+        let p = &self.package_counts[package];
+        let behind = p.memory_reads + p.transfers + p.memory_stores;
+        let what = "misses + write-throughs = reads, transfers and stores";
+        equal(what, self.depth - 1, last.misses + last.write_throughs, behind)?;
         Ok(())
     }
 

@@ -9,10 +9,8 @@ use std::collections::BTreeMap;
 
 use pageferry_hal::{Arch, CpuSet};
 use serde::{Deserialize, Serialize};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
-use crate::sourced::{self, ConfigError, Constant, SourceKind, Sourced};
+use crate::sourced::{self, ConfigError, Constant, Fault, SourceKind, Sourced};
 
 /// A whole number with its source.
 pub type Number = Sourced<u64>;
@@ -99,6 +97,8 @@ pub struct CpuConfig {
     pub trap_exit_cycles: Number,
     /// Invalidation of one page in the own TLB (`invlpg`), without the reading of its PTE.
     pub invalidate_page_cycles: Number,
+    /// What that takes longer when the TLB holds the page.
+    pub invalidate_live_cycles: Number,
     /// Invalidation of all entries of the own TLB, global ones too.
     pub invalidate_all_cycles: Number,
     /// Loading the root of the page tables (`CR3`); drops the entries that are not global.
@@ -227,19 +227,9 @@ impl MachineConfig {
         text: &str,
         base_lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<MachineConfig, ConfigError> {
-        let mut chain = vec![(name.to_owned(), text.to_owned())];
-        while let Some(base) = extends(&chain[chain.len() - 1])? {
-            let (file, text) = &chain[chain.len() - 1];
-            let fault = |problem: String| Err(ConfigError::of_value(file, text, "extends", problem));
-            if chain.iter().any(|(seen, _)| *seen == base) {
-                return fault(format!("`{base}` extends itself"));
-            }
-            match base_lookup(&base) {
-                Some(text) => chain.push((base, text)),
-                None => return fault(format!("there is no machine `{base}` to extend")),
-            }
-        }
-        read_chain(&chain)
+        sourced::load_extending(name, text, "machine", base_lookup, &|machine: &MachineConfig| {
+            machine.validate()
+        })
     }
 
     /// Logical CPUs.
@@ -326,7 +316,8 @@ impl MachineConfig {
                 return fault(key("name"), "expected a name that no other level has");
             }
             power_of_two(&key("line_bytes"), &level.line_bytes, 8, 4096)?;
-            within(&key("ways"), &level.ways, 1, 64)?;
+            // The model keeps the order of use of a set in one word.
+            within(&key("ways"), &level.ways, 1, 16)?;
             within(&key("size_bytes"), &level.size_bytes, 1, 1 << 30)?;
             if level.line_bytes.value != self.cache[0].line_bytes.value {
                 let first = self.cache[0].line_bytes.value;
@@ -418,18 +409,6 @@ impl MachineConfig {
 /// The largest cost of one action.
 const MAX_COST: u64 = 100_000_000;
 
-/// A value that no machine could have.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{key}`: {problem}")]
-pub struct Fault {
-    /// The path of the offending key.
-    pub key: String,
-    /// What was found and what was expected.
-    pub problem: String,
-    /// The valid name that is nearest to an unknown one.
-    pub suggestion: Option<String>,
-}
-
 fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { key: key.into(), problem: problem.into(), suggestion: None })
 }
@@ -464,205 +443,4 @@ fn tlb_geometry(table: &str, entries: &Number, ways: &Number) -> Result<(), Faul
         );
     }
     Ok(())
-}
-
-/// The machine that `file` extends.
-fn extends((file, text): &(String, String)) -> Result<Option<String>, ConfigError> {
-    let table = sourced::parse_table(file, text)?.into_inner();
-    match table.get("extends").map(|value| value.get_ref()) {
-        None => Ok(None),
-        Some(DeValue::String(base)) => Ok(Some(base.to_string())),
-        Some(_) => Err(ConfigError::of_value(file, text, "extends", "expected the name of a machine")),
-    }
-}
-
-/// Reads a file (the first of `chain`) laid upon those that it extends. Each is checked as it is laid on, the last first,
-/// so that a fault is always one of the file that is being laid.
-fn read_chain(chain: &[(String, String)]) -> Result<MachineConfig, ConfigError> {
-    assert!(!chain.is_empty(), "there is a file to read");
-    let mut merged = DeTable::default();
-    let mut machine = None;
-    for (file, text) in chain.iter().rev() {
-        let parsed = sourced::parse_table(file, text)?;
-        let span = parsed.span();
-        let mut over = parsed.into_inner();
-        over.remove("extends");
-        sourced::merge(&mut merged, over);
-        let config: MachineConfig = sourced::from_table(file, text, Spanned::new(span, merged.clone()))?;
-        config.validate().map_err(|Fault { key, problem, suggestion }| ConfigError {
-            suggestion,
-            ..ConfigError::of_value(file, text, &key, problem)
-        })?;
-        machine = Some(config);
-    }
-    Ok(machine.expect("the chain has at least one file"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BASE: &str = include_str!("../../../machines/xeon-up.toml");
-
-    fn parse(text: &str) -> Result<MachineConfig, ConfigError> {
-        MachineConfig::parse("test", text, &|name| (name == "xeon-up").then(|| BASE.to_owned()))
-    }
-
-    /// `xeon-up` with one constant set to another value.
-    fn with(table: &str, key: &str, value: &str) -> Result<MachineConfig, ConfigError> {
-        parse(&format!(
-            "extends = \"xeon-up\"\n[{table}]\n{key} = {{ value = {value}, source = \"for the test\", kind = \"assumed\" }}\n"
-        ))
-    }
-
-    fn refused(table: &str, key: &str, value: &str) -> ConfigError {
-        let e = with(table, key, value).expect_err("no machine could be so");
-        assert_eq!(e.key, format!("{table}.{key}"), "{e}");
-        assert_eq!(e.line, 3, "{e}");
-        e
-    }
-
-    /// Every machine file of the repository, by name.
-    fn files() -> BTreeMap<String, String> {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
-        std::fs::read_dir(folder)
-            .expect("machines/ is there")
-            .map(|entry| entry.expect("an entry").path())
-            .filter(|path| path.extension().is_some_and(|e| e == "toml"))
-            .map(|path| {
-                let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-                (name, std::fs::read_to_string(&path).expect("readable"))
-            })
-            .collect()
-    }
-
-    #[test]
-    fn every_machine_file_is_a_machine() {
-        let files = files();
-        for name in
-            ["xeon-up", "xeon-htt", "xeon-mp", "xeon-mp-htt", "opteron-mp", "486", "pentium", "pentium-iii"]
-        {
-            assert!(files.contains_key(name), "no file for {name}");
-        }
-        for (name, text) in &files {
-            let machine = MachineConfig::parse(name, text, &|base| files.get(base).cloned());
-            let machine = machine.unwrap_or_else(|e| panic!("{e}"));
-            assert_eq!(machine.name, *name);
-            assert!(machine.constants().len() > 30);
-        }
-    }
-
-    #[test]
-    fn the_xeons_differ_in_nothing_but_their_cpus() {
-        let files = files();
-        let read = |name: &str| {
-            MachineConfig::parse(name, &files[name], &|base| files.get(base).cloned()).expect("good")
-        };
-        let up = read("xeon-up");
-        let shapes = [("xeon-up", 1, 1), ("xeon-htt", 1, 2), ("xeon-mp", 2, 1), ("xeon-mp-htt", 2, 2)];
-        for (name, packages, threads) in shapes {
-            let machine = read(name);
-            assert_eq!(
-                (machine.cpu.packages.value, machine.cpu.threads_per_package.value),
-                (packages, threads)
-            );
-            let differing: Vec<_> = machine
-                .constants()
-                .into_iter()
-                .filter(|c| !up.constants().contains(c))
-                .map(|c| c.key)
-                .collect();
-            let only_cpus = |key: &String| key == "cpu.packages" || key == "cpu.threads_per_package";
-            assert!(differing.iter().all(only_cpus), "{name}: {differing:?}");
-        }
-    }
-
-    #[test]
-    fn cpus_and_packages() {
-        let files = files();
-        let machine =
-            MachineConfig::parse("m", &files["xeon-mp-htt"], &|base| files.get(base).cloned()).expect("good");
-        assert_eq!(machine.cpus(), 4);
-        assert_eq!((0..4).map(|cpu| machine.package_of(cpu)).collect::<Vec<_>>(), [0, 0, 1, 1]);
-        assert_eq!(machine.memory_bytes(), 2 << 30);
-    }
-
-    #[test]
-    fn impossible_machines_are_refused() {
-        refused("cpu", "packages", "0");
-        refused("cpu", "threads_per_package", "0");
-        assert!(refused("cpu", "packages", "65").problem.contains("expected 1 to 64"));
-        refused("cpu", "threads_per_package", "65");
-        refused("cpu", "clock_mhz", "0");
-        refused("cpu", "smt_slowdown_milli", "999");
-        refused("cpu", "syscall_enter_cycles", "5000000000");
-        refused("tlb.data", "entries", "0");
-        refused("tlb.data", "ways", "3");
-        refused("tlb.data", "ways", "128");
-        refused("memory", "size_mb", "0");
-        assert!(refused("memory", "size_mb", "8192").problem.contains("I386 addresses no more"));
-        refused("memory", "latency_cycles", "0");
-    }
-
-    #[test]
-    fn impossible_caches_are_refused() {
-        let caches = |find: &str, put: &str| {
-            let text = BASE.replacen(find, put, 1);
-            assert_ne!(text, BASE, "`{find}` is in the file");
-            parse(&text).expect_err("no cache could be so")
-        };
-        let e = caches("size_bytes = { value = 8192", "size_bytes = { value = 8000");
-        assert_eq!(e.key, "cache[0].size_bytes");
-        assert!(e.line > 0);
-        assert_eq!(caches("ways = { value = 4", "ways = { value = 0").key, "cache[0].ways");
-        assert_eq!(
-            caches("line_bytes = { value = 64", "line_bytes = { value = 48").key,
-            "cache[0].line_bytes"
-        );
-        assert_eq!(
-            caches("line_bytes = { value = 64", "line_bytes = { value = 32").key,
-            "cache[1].line_bytes"
-        );
-        assert_eq!(
-            caches("exclusive = { value = false", "exclusive = { value = true").key,
-            "cache[0].exclusive"
-        );
-        assert_eq!(caches("name = \"L1\"", "name = \"L2\"").key, "cache[1].name");
-    }
-
-    #[test]
-    fn sources_must_be_in_the_bibliography() {
-        let line = "clock_mhz = { value = 2400, source = \"sf-bufs, 3\", kind = \"paper\" }";
-        let e = parse(&format!("extends = \"xeon-up\"\n[cpu]\n{line}\n")).expect_err("no such source");
-        assert_eq!((e.key.as_str(), e.suggestion.as_deref()), ("cpu.clock_mhz", Some("sf-buf")));
-    }
-
-    #[test]
-    fn a_base_must_exist_and_not_be_the_file_itself() {
-        let e = parse("extends = \"xeon-upp\"\n").expect_err("no such base");
-        assert_eq!((e.line, e.key.as_str()), (1, "extends"));
-        let e = MachineConfig::parse("a", "extends = \"b\"", &|_| Some("extends = \"a\"".to_owned()))
-            .expect_err("circle");
-        assert!(e.problem.contains("extends itself"), "{e}");
-        assert_eq!(e.file, "b");
-        assert!(parse("extends = 3\n").is_err());
-    }
-
-    #[test]
-    fn a_fault_of_a_base_is_told_with_its_own_name() {
-        let e =
-            MachineConfig::parse("child", "extends = \"base\"", &|_| Some("[cpu]\nclock = 1\n".to_owned()))
-                .expect_err("the base is faulty");
-        assert_eq!(e.file, "base");
-    }
-
-    #[test]
-    fn latency_in_nanoseconds_is_converted() {
-        let mut machine = parse("extends = \"xeon-up\"\n").expect("good");
-        machine.memory.latency_cycles = None;
-        machine.memory.latency_ns = Some(Sourced::assumed(100, "for the test"));
-        assert_eq!(machine.memory_latency_cycles(), 240);
-        machine.memory.latency_ns = None;
-        assert_eq!(machine.validate().expect_err("no latency").key, "memory");
-    }
 }

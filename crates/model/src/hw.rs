@@ -205,10 +205,16 @@ impl Hw {
         entry.base + (va.0 & ((1 << shift) - 1)) as usize
     }
 
-    fn drop_page(&mut self, cpu: usize, va: Va) {
+    /// Drops the CPU's entry for `va`; true when there was one.
+    fn drop_page(&mut self, cpu: usize, va: Va) -> bool {
         let core = self.core(cpu);
         let oracle = &mut self.oracle;
-        self.tlbs[core].invalidate_page(CpuId(cpu as u8), va, &mut |e| oracle.entry_gone(&e.path));
+        let mut live = false;
+        self.tlbs[core].invalidate_page(CpuId(cpu as u8), va, &mut |e| {
+            live = true;
+            oracle.entry_gone(&e.path);
+        });
+        live
     }
 
     /// Walks the tables, sets accessed and dirty bits, fills the TLB.
@@ -454,9 +460,10 @@ impl Hw {
     // ------------------------------------------------------------------------------------------------- TLB control
 
     pub(crate) fn invalidate_page(&mut self, cpu: usize, va: Va) {
-        self.charge(cpu, self.params.invalidate_page);
         self.counts.page_invalidations += 1;
-        self.drop_page(cpu, va);
+        let live = self.drop_page(cpu, va);
+        let more = if live { self.params.invalidate_live } else { 0 };
+        self.charge(cpu, self.params.invalidate_page + more);
     }
 
     pub(crate) fn invalidate_all(&mut self, cpu: usize, global_too: bool) {

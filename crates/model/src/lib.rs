@@ -25,4 +25,6 @@ pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{Model, Options, RunError, SLACK_CYCLES, Schedule};
 pub use oracle::StaleUse;
-pub use sourced::{ConfigError, SourceKind, Sourced, load_toml, nearest};
+pub use sourced::{
+    ConfigError, Constant, Fault, SourceKind, Sourced, constants_of, load_extending, load_toml, nearest,
+};

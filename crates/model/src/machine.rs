@@ -24,11 +24,12 @@
 
 use crate::account::Snapshot;
 use crate::cache::Caches;
-use crate::config::{Fault, MachineConfig};
+use crate::config::MachineConfig;
 use crate::hw::{CpuState, Hw};
 use crate::lock::ModelLock;
 use crate::oracle::StaleUse;
 use crate::params::Params;
+use crate::sourced::Fault;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use pageferry_hal::{
@@ -218,6 +219,21 @@ impl Model {
             let Some(pa) = hw.peek(self.0.cpu.get(), at) else { return false };
             let len = (buf.len() - done).min(pageferry_hal::PAGE_SIZE - at.offset());
             buf[done..done + len].copy_from_slice(hw.memory.bytes(pa, len));
+            done += len;
+        }
+        true
+    }
+
+    /// Writes bytes where the executing CPU would, without cost, TLB, fault or dirty bit; false, with the bytes up to
+    /// there written, where nothing is mapped. For payloads that must differ without the writer's spending time on it.
+    pub fn poke(&self, to: Va, bytes: &[u8]) -> bool {
+        let mut hw = self.0.hw.borrow_mut();
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = to + done;
+            let Some(pa) = hw.peek(self.0.cpu.get(), at) else { return false };
+            let len = (bytes.len() - done).min(pageferry_hal::PAGE_SIZE - at.offset());
+            hw.memory.bytes_mut(pa, len).copy_from_slice(&bytes[done..done + len]);
             done += len;
         }
         true

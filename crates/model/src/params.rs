@@ -19,6 +19,8 @@ pub(crate) struct Params {
     pub(crate) trap_enter: u64,
     pub(crate) trap_exit: u64,
     pub(crate) invalidate_page: u64,
+    /// More, when the TLB holds the page.
+    pub(crate) invalidate_live: u64,
     pub(crate) invalidate_all: u64,
     pub(crate) load_root: u64,
     pub(crate) context_switch: u64,
@@ -60,6 +62,7 @@ impl Params {
             trap_enter: c.cpu.trap_enter_cycles.value,
             trap_exit: c.cpu.trap_exit_cycles.value,
             invalidate_page: c.cpu.invalidate_page_cycles.value,
+            invalidate_live: c.cpu.invalidate_live_cycles.value,
             invalidate_all: c.cpu.invalidate_all_cycles.value,
             load_root: c.cpu.load_root_cycles.value,
             context_switch: c.cpu.context_switch_cycles.value,

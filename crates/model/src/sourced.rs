@@ -23,6 +23,8 @@ pub enum SourceKind {
     Paper,
     /// From a vendor's manual or data sheet, or computed from one.
     Datasheet,
+    /// Read in the public source code of the system that is modelled.
+    Code,
     /// Measured by somebody on such hardware and published.
     Measured,
     /// Fitted, so that the model gives the published number named by [`Sourced::against`].
@@ -37,6 +39,7 @@ impl SourceKind {
         match self {
             SourceKind::Paper => "paper",
             SourceKind::Datasheet => "datasheet",
+            SourceKind::Code => "code",
             SourceKind::Measured => "measured",
             SourceKind::Calibrated => "calibrated",
             SourceKind::Assumed => "assumed",
@@ -233,11 +236,76 @@ pub fn load_toml<T: DeserializeOwned>(path_name: &str, text: &str) -> Result<T, 
     from_table(path_name, text, parse_table(path_name, text)?)
 }
 
+/// A value that nothing real could have: what a check of a whole configuration finds, before it has a place in a file.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{key}`: {problem}")]
+pub struct Fault {
+    /// The path of the offending key.
+    pub key: String,
+    /// What was found and what was expected.
+    pub problem: String,
+    /// The valid name that is nearest to an unknown one.
+    pub suggestion: Option<String>,
+}
+
+/// Reads the file called `name`, whose contents are `text`, laid upon the files that it names in `extends`, which
+/// `lookup` gives; `word` is what such a file describes, for errors. Each is read and checked as it is laid on, the
+/// last first, so that a fault is always one of the file that is being laid.
+///
+/// # Errors
+/// When a file is not TOML, not a `T`, refused by `check`, not there, or extends itself; with the place of the fault.
+pub fn load_extending<T: DeserializeOwned>(
+    name: &str,
+    text: &str,
+    word: &str,
+    lookup: &dyn Fn(&str) -> Option<String>,
+    check: &dyn Fn(&T) -> Result<(), Fault>,
+) -> Result<T, ConfigError> {
+    let mut chain = vec![(name.to_owned(), text.to_owned())];
+    while let Some(base) = extends(&chain[chain.len() - 1])? {
+        let (file, text) = &chain[chain.len() - 1];
+        let fault = |problem: String| Err(ConfigError::of_value(file, text, "extends", problem));
+        if chain.iter().any(|(seen, _)| *seen == base) {
+            return fault(format!("`{base}` extends itself"));
+        }
+        match lookup(&base) {
+            Some(text) => chain.push((base, text)),
+            None => return fault(format!("there is no {word} `{base}` to extend")),
+        }
+    }
+    let mut merged = DeTable::default();
+    let mut whole = None;
+    for (file, text) in chain.iter().rev() {
+        let parsed = parse_table(file, text)?;
+        let span = parsed.span();
+        let mut over = parsed.into_inner();
+        over.remove("extends");
+        merge(&mut merged, over);
+        let config: T = from_table(file, text, Spanned::new(span, merged.clone()))?;
+        check(&config).map_err(|Fault { key, problem, suggestion }| ConfigError {
+            suggestion,
+            ..ConfigError::of_value(file, text, &key, problem)
+        })?;
+        whole = Some(config);
+    }
+    Ok(whole.expect("the chain has at least one file"))
+}
+
+/// The file that `file` extends.
+fn extends((file, text): &(String, String)) -> Result<Option<String>, ConfigError> {
+    let table = parse_table(file, text)?.into_inner();
+    match table.get("extends").map(|value| value.get_ref()) {
+        None => Ok(None),
+        Some(DeValue::String(base)) => Ok(Some(base.to_string())),
+        Some(_) => Err(ConfigError::of_value(file, text, "extends", "expected a name")),
+    }
+}
+
 /// Reads `text` as TOML without asking what is in it.
 ///
 /// # Errors
 /// When `text` is not TOML.
-pub(crate) fn parse_table<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTable<'a>>, ConfigError> {
+fn parse_table<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTable<'a>>, ConfigError> {
     DeTable::parse(text).map_err(|error| translate(file, text, error))
 }
 
@@ -245,7 +313,7 @@ pub(crate) fn parse_table<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTab
 ///
 /// # Errors
 /// When it is not what `T` wants.
-pub(crate) fn from_table<T: DeserializeOwned>(
+fn from_table<T: DeserializeOwned>(
     file: &str,
     text: &str,
     table: Spanned<DeTable<'_>>,
@@ -255,7 +323,7 @@ pub(crate) fn from_table<T: DeserializeOwned>(
 
 /// `over` laid upon `base`, table by table and key by key. A sourced constant is replaced as a whole, so that a value
 /// never keeps the source of another; so is an array.
-pub(crate) fn merge<'a>(base: &mut DeTable<'a>, over: DeTable<'a>) {
+fn merge<'a>(base: &mut DeTable<'a>, over: DeTable<'a>) {
     for (key, mut value) in over {
         if let Some(old) = base.get_mut(key.get_ref().as_ref())
             && let (DeValue::Table(old), DeValue::Table(new)) = (old.get_mut(), value.get_mut())

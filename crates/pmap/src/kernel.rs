@@ -6,7 +6,7 @@
 use crate::change::Change;
 use crate::pmap::{PmapId, Pmaps};
 use pageferry_hal::x86::{PTE_G, PTE_P, PTE_W, PTE_WIRED};
-use pageferry_hal::{Cause, Machine, PAGE_SHIFT, Pfn, Prot, Va, VaRange};
+use pageferry_hal::{Cause, Machine, PAGE_SHIFT, Pa, Pfn, Prot, Va, VaRange};
 
 impl<M: Machine> Pmaps<M> {
     /// The address of a frame in the direct map, if the machine has one (sf_buf paper, 4.3).
@@ -14,6 +14,14 @@ impl<M: Machine> Pmaps<M> {
         let base = self.kernel.layout.direct_map?;
         assert!(frame.index() < self.machine.topology().frames, "{frame:?} is no frame of this machine");
         Some(base + (frame.index() << PAGE_SHIFT))
+    }
+
+    /// Where the entry of a kernel page lies, for measurements of what reading it costs.
+    ///
+    /// # Panics
+    /// When the page is not among those of [`crate::Bootstrap::kva`].
+    pub fn kernel_entry(&self, va: Va) -> Pa {
+        self.kernel.slot(va.page())
     }
 
     /// Maps consecutive kernel pages from `va` on (`pmap_qenter`), replacing what was there. The new entries have not
@@ -62,11 +70,7 @@ impl<M: Machine> Pmaps<M> {
         let mut change = Change::new();
         for page in range.pages() {
             m.execute(self.config.paths.kenter);
-            let slot = self.kernel.slot(page);
-            let mut old = m.pte_load(slot, width);
-            if old & PTE_P != 0 {
-                old = m.pte_change(slot, width, 0, change.window(m));
-            }
+            let old = m.pte_change(self.kernel.slot(page), width, 0, change.window(m));
             change.list(PmapId::KERNEL, page, old);
         }
         change

@@ -51,8 +51,10 @@ impl<M: Machine> Pmaps<M> {
     /// take [`pageferry_hal::Interrupt::Shootdown`].
     pub fn init_cpu(&self) {
         let me = self.loaded_here();
-        assert!(!me.started.swap(true, SeqCst), "{:?} was initialised before", self.machine.cpu());
+        assert!(!me.started.load(SeqCst), "{:?} was initialised before", self.machine.cpu());
         self.load(me, PmapId::KERNEL, self.kernel.root);
+        // Only now: a handler touches kernel memory. Before, there was nothing in the TLB to be told about.
+        me.started.store(true, SeqCst);
     }
 
     /// Called on a CPU that is about to stop for good: no shootdown will wait for it any more.

@@ -27,7 +27,9 @@ struct Entry {
 /// What is known of one frame.
 #[derive(Clone)]
 struct Head {
+    /// The oldest mapping; address spaces are mostly taken down in the order in which they were filled.
     first: u32,
+    last: u32,
     /// `PTE_A` and `PTE_D` of mappings that are gone.
     saved: u8,
 }
@@ -49,7 +51,7 @@ impl<M: Machine> Reverse<M> {
     pub(crate) fn new(frames: usize, at: StructVa, entry_bytes: usize, capacity: usize) -> Reverse<M> {
         assert!(capacity < NONE as usize, "{capacity} reverse mappings cannot be numbered");
         Reverse {
-            heads: alloc::vec![Head { first: NONE, saved: 0 }; frames],
+            heads: alloc::vec![Head { first: NONE, last: NONE, saved: 0 }; frames],
             entries: Vec::new(),
             free: NONE,
             capacity,
@@ -70,7 +72,7 @@ impl<M: Machine> Reverse<M> {
     /// # Errors
     /// [`PmapError::NoReverseEntry`].
     pub(crate) fn insert(&mut self, m: &M, frame: Pfn, space: PmapId, va: Va) -> Result<(), PmapError> {
-        let entry = Entry { va, space, next: self.heads[frame.index()].first };
+        let entry = Entry { va, space, next: NONE };
         let index = if self.free != NONE {
             let index = self.free;
             self.free = core::mem::replace(&mut self.entries[index as usize], entry).next;
@@ -81,7 +83,14 @@ impl<M: Machine> Reverse<M> {
         } else {
             return Err(PmapError::NoReverseEntry { capacity: self.capacity });
         };
-        self.heads[frame.index()].first = index;
+        let head = &mut self.heads[frame.index()];
+        match core::mem::replace(&mut head.last, index) {
+            NONE => head.first = index,
+            last => {
+                self.entries[last as usize].next = index;
+                self.touch(m, last, Access::Write);
+            }
+        }
         self.touch(m, index, Access::Write);
         Ok(())
     }
@@ -105,14 +114,18 @@ impl<M: Machine> Reverse<M> {
         assert!(index != NONE, "{frame:?} at {va:?} of {space:?} is mapped, but not in its list");
         let next = core::mem::replace(&mut self.entries[index as usize].next, self.free);
         self.free = index;
+        let head = &mut self.heads[frame.index()];
         match before {
-            NONE => self.heads[frame.index()].first = next,
+            NONE => head.first = next,
             _ => self.entries[before as usize].next = next,
+        }
+        if next == NONE {
+            head.last = before;
         }
         self.touch(m, index, Access::Write);
     }
 
-    /// The mappings of `frame`, latest first.
+    /// The mappings of `frame`, oldest first.
     pub(crate) fn mappings(&self, frame: Pfn) -> impl Iterator<Item = (PmapId, Va)> {
         self.indices(frame).map(|i| (self.entries[i as usize].space, self.entries[i as usize].va))
     }

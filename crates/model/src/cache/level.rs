@@ -1,8 +1,8 @@
 //! One level of cache of one package: a set-associative array of line states with true LRU.
 //!
-//! A set is a row of 32-bit entries, the most recently used first, so that the order is the LRU state: a hit moves its
-//! entry to the front, an insertion shifts the row and what falls out at the end is the victim. Empty entries are zero
-//! and always behind the valid ones. Nothing in here allocates, hashes or fails.
+//! A set is a row of 32-bit entries (tag and flags, 0 when empty) and one word that holds the order in which its ways were
+//! used: way numbers of four bits, the most recent lowest. An access moves one number to the low end, the victim is at
+//! the high end, and empty ways are kept there, so that they are filled first. Nothing in here allocates, hashes or fails.
 
 /// The entry holds a line.
 const VALID: u32 = 1;
@@ -16,6 +16,15 @@ const STATE: u32 = DIRTY | UNIQUE;
 /// Tags are what an entry has left beside its flags.
 const TAG_BITS: u32 = u32::BITS - FLAG_BITS;
 
+/// Bits of a way number in the order word, which bounds the associativity to 16.
+const WAY_BITS: u32 = 4;
+const WAY_MASK: u64 = (1 << WAY_BITS) - 1;
+const MAX_WAYS: usize = 1 << WAY_BITS;
+/// A one in each place of the order word.
+const ONES: u64 = u64::MAX / WAY_MASK;
+/// The order of a set that was never used: way 0 is the most recent.
+const FIRST_ORDER: u64 = 0xfedc_ba98_7654_3210;
+
 /// A line that a level held, with its flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Held {
@@ -27,8 +36,8 @@ pub(super) struct Held {
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     entries: Box<[u32]>,
+    orders: Box<[u64]>,
     ways: usize,
-    set_mask: u64,
     set_bits: u32,
 }
 
@@ -36,180 +45,217 @@ impl Level {
     /// An empty array.
     ///
     /// # Panics
-    /// When `ways` is 0 or `sets` is not a power of two.
+    /// When `ways` is not 1 to 16, or `sets` is not a power of two.
     pub(super) fn new(sets: usize, ways: usize) -> Level {
-        assert!(ways > 0, "a set has at least one way");
+        assert!((1..=MAX_WAYS).contains(&ways), "a set of {ways} ways");
         assert!(sets.is_power_of_two(), "{sets} sets cannot be indexed by bits");
         Level {
             entries: vec![0; sets * ways].into_boxed_slice(),
+            orders: vec![FIRST_ORDER; sets].into_boxed_slice(),
             ways,
-            set_mask: sets as u64 - 1,
             set_bits: sets.trailing_zeros(),
         }
+    }
+
+    /// Lines from this number on have no tag: whoever asks for one would be given another.
+    pub(super) fn line_limit(&self) -> u64 {
+        1 << (TAG_BITS + self.set_bits)
     }
 
     /// Looks `line` up and makes it the most recently used of its set. Gives its entry.
     #[inline]
     pub(super) fn touch(&mut self, line: u64) -> Option<&mut u32> {
         let want = self.wanted(line);
-        let set = self.set(line);
-        if set[0] & !STATE == want {
-            return Some(&mut set[0]);
+        let (row, order) = self.set(line);
+        let recent = (*order & WAY_MASK) as usize;
+        if row[recent] & !STATE == want {
+            return Some(&mut row[recent]);
         }
-        // The usual associativities get loops of known length, which the compiler turns into vector code.
-        let hit = match set.len() {
-            2 => to_front::<2>(set.try_into().expect("2"), want),
-            4 => to_front::<4>(set.try_into().expect("4"), want),
-            8 => to_front::<8>(set.try_into().expect("8"), want),
-            16 => to_front::<16>(set.try_into().expect("16"), want),
-            _ => match set.iter().position(|entry| entry & !STATE == want) {
-                Some(at) => {
-                    set[..=at].rotate_right(1);
-                    true
-                }
-                None => false,
-            },
-        };
-        if hit { Some(&mut set[0]) } else { None }
+        let way = way_of(row, want)?;
+        *order = with_first(*order, way, place_of(*order, way));
+        Some(&mut row[way])
     }
 
-    /// Puts `line`, which is not here, in front of its set. Gives what had to leave.
+    /// Puts `line`, which is not here, in the place of the least recently used one. Gives the entry that had to leave, which
+    /// is 0 if there was none; [`Level::held`] tells what it was.
     #[inline]
-    pub(super) fn insert(&mut self, line: u64, flags: u32) -> Option<Held> {
+    pub(super) fn insert(&mut self, line: u64, flags: u32) -> u32 {
         let entry = self.wanted(line) | flags;
-        let ways = self.ways;
-        let set = self.set(line);
-        debug_assert!(
-            set.iter().all(|other| other & !STATE != entry & !STATE),
-            "line {line:#x} is there already"
-        );
-        let victim = set[ways - 1];
-        match ways {
-            2 => push::<2>(set.try_into().expect("2"), entry),
-            4 => push::<4>(set.try_into().expect("4"), entry),
-            8 => push::<8>(set.try_into().expect("8"), entry),
-            16 => push::<16>(set.try_into().expect("16"), entry),
-            _ => {
-                set.rotate_right(1);
-                set[0] = entry;
-            }
-        }
-        (victim != 0).then(|| self.held(victim, line & self.set_mask))
+        let last = WAY_BITS * (self.ways as u32 - 1);
+        let (row, order) = self.set(line);
+        debug_assert!(way_of(row, entry & !STATE).is_none(), "line {line:#x} is there already");
+        let way = (*order >> last & WAY_MASK) as usize;
+        *order = with_first(*order, way, last);
+        std::mem::replace(&mut row[way], entry)
     }
 
     /// Takes `line` out. Gives its flags if it was here.
+    #[inline]
     pub(super) fn remove(&mut self, line: u64) -> Option<u32> {
         let want = self.wanted(line);
-        let set = self.set(line);
-        let at = set.iter().position(|entry| entry & !STATE == want)?;
-        let flags = set[at] & STATE;
-        set[at..].rotate_left(1);
-        set[set.len() - 1] = 0;
-        Some(flags)
+        let last = WAY_BITS * (self.ways as u32 - 1);
+        let (row, order) = self.set(line);
+        let way = way_of(row, want)?;
+        *order = with_last(*order, way, place_of(*order, way), last);
+        Some(std::mem::replace(&mut row[way], 0) & STATE)
     }
 
-    /// The entry of `line`, wherever it is in its set, without counting as a use.
+    /// The entry of `line`, without counting as a use.
     pub(super) fn peek(&mut self, line: u64) -> Option<&mut u32> {
         let want = self.wanted(line);
-        self.set(line).iter_mut().find(|entry| **entry & !STATE == want)
+        let (row, _) = self.set(line);
+        way_of(row, want).map(|way| &mut row[way])
     }
 
     /// All lines held.
     pub(super) fn lines(&self) -> impl Iterator<Item = Held> + '_ {
-        self.entries
-            .iter()
-            .enumerate()
-            .filter(|&(_, &entry)| entry != 0)
-            .map(|(i, &entry)| self.held(entry, (i / self.ways) as u64))
+        (0..self.orders.len()).flat_map(|set| self.lines_of_set(set as u64))
     }
 
-    /// All lines held in the set that `line` belongs to.
+    /// All lines held in the set that `line` belongs to, the most recently used first.
     pub(super) fn lines_of_set(&self, line: u64) -> impl Iterator<Item = Held> + '_ {
-        let set = line & self.set_mask;
-        let first = set as usize * self.ways;
-        let used = self.entries[first..first + self.ways].iter().take_while(|&&entry| entry != 0);
-        used.map(move |&entry| self.held(entry, set))
+        let set = self.set_of(line);
+        (0..self.ways)
+            .map(move |place| self.entry_at(set, place))
+            .filter(|&entry| entry != 0)
+            .map(move |entry| self.held(entry, set))
     }
 
-    /// True when no set holds a line twice, nor an empty entry before a valid one.
+    /// True when the order of every set names each way once, with the empty ones last, and no set holds a line twice.
     pub(super) fn is_sound(&self) -> bool {
-        self.entries.chunks(self.ways).all(|set| {
-            let used = set.iter().position(|&entry| entry == 0).unwrap_or(set.len());
-            set[used..].iter().all(|&entry| entry == 0)
+        (0..self.orders.len() as u64).all(|set| {
+            let order = self.orders[set as usize];
+            let named = (0..self.ways)
+                .fold(0u32, |named, place| named | 1 << (order >> (WAY_BITS * place as u32) & WAY_MASK));
+            let entries: Vec<u32> = (0..self.ways).map(|place| self.entry_at(set, place)).collect();
+            let used = entries.iter().position(|&entry| entry == 0).unwrap_or(self.ways);
+            named.count_ones() as usize == self.ways
+                && named.trailing_ones() as usize == self.ways
+                && entries[used..].iter().all(|&entry| entry == 0)
                 && (0..used).all(|i| {
-                    set[i] & VALID != 0 && set[..i].iter().all(|other| other & !STATE != set[i] & !STATE)
+                    entries[i] & VALID != 0
+                        && entries[..i].iter().all(|&other| other & !STATE != entries[i] & !STATE)
                 })
         })
     }
 
-    fn held(&self, entry: u32, set: u64) -> Held {
+    fn entry_at(&self, set: u64, place: usize) -> u32 {
+        let way = self.orders[set as usize] >> (WAY_BITS * place as u32) & WAY_MASK;
+        self.entries[set as usize * self.ways + way as usize]
+    }
+
+    /// The line of an entry that is, or was, in the set that `line` belongs to.
+    #[inline]
+    pub(super) fn held(&self, entry: u32, line: u64) -> Held {
         debug_assert!(entry & VALID != 0);
+        let set = self.set_of(line);
         Held { line: (u64::from(entry >> FLAG_BITS) << self.set_bits) | set, flags: entry & STATE }
+    }
+
+    #[inline]
+    fn set_of(&self, line: u64) -> u64 {
+        line & (self.orders.len() as u64 - 1)
     }
 
     /// The entry of `line` without its state.
     #[inline]
     fn wanted(&self, line: u64) -> u32 {
-        let tag = line >> self.set_bits;
-        // The configuration refuses a memory that needs more; this is against addresses beyond that memory.
-        assert!(tag < 1 << TAG_BITS, "line {line:#x} lies beyond what this cache can tag");
-        (tag as u32) << FLAG_BITS | VALID
+        debug_assert!(line < self.line_limit(), "line {line:#x} lies beyond what this cache can tag");
+        ((line >> self.set_bits) as u32) << FLAG_BITS | VALID
     }
 
+    /// The entries and the order of the set that `line` belongs to.
     #[inline]
-    fn set(&mut self, line: u64) -> &mut [u32] {
-        let first = (line & self.set_mask) as usize * self.ways;
-        &mut self.entries[first..first + self.ways]
+    fn set(&mut self, line: u64) -> (&mut [u32], &mut u64) {
+        let set = self.set_of(line) as usize;
+        let first = set * self.ways;
+        (&mut self.entries[first..first + self.ways], &mut self.orders[set])
     }
 }
 
-/// Moves the entry for `want` to the front, if it is there.
+/// The way that holds the entry for `want`.
 #[inline]
-fn to_front<const WAYS: usize>(set: &mut [u32; WAYS], want: u32) -> bool {
-    let mut hits = 0u32;
-    for (i, entry) in set.iter().enumerate() {
-        hits |= u32::from(entry & !STATE == want) << i;
-    }
-    if hits == 0 {
-        return false;
-    }
-    let at = hits.trailing_zeros() as usize;
-    let entry = set[at & (WAYS - 1)];
-    for i in (1..WAYS).rev() {
-        set[i] = if i <= at { set[i - 1] } else { set[i] };
-    }
-    set[0] = entry;
-    true
+fn way_of(row: &[u32], want: u32) -> Option<usize> {
+    // Rows of the usual lengths get loops of known length, which the compiler turns into vector instructions.
+    let matches = match row.len() {
+        2 => matches::<2>(row, want),
+        4 => matches::<4>(row, want),
+        8 => matches::<8>(row, want),
+        16 => matches::<16>(row, want),
+        _ => return row.iter().position(|entry| entry & !STATE == want),
+    };
+    if matches == 0 { None } else { Some(matches.trailing_zeros() as usize) }
 }
 
-/// Puts `entry` in front; the last one falls out.
+/// A bit for each way that holds the entry for `want`.
+#[inline(always)]
+fn matches<const WAYS: usize>(row: &[u32], want: u32) -> u32 {
+    let row: &[u32; WAYS] = row.try_into().expect("the length was matched");
+    let mut bits = 0;
+    for (way, entry) in row.iter().enumerate() {
+        bits |= u32::from(entry & !STATE == want) << way;
+    }
+    bits
+}
+
+/// Where in `order` the number of `way` is, in bits.
 #[inline]
-fn push<const WAYS: usize>(set: &mut [u32; WAYS], entry: u32) {
-    set.copy_within(0..WAYS - 1, 1);
-    set[0] = entry;
+fn place_of(order: u64, way: usize) -> u32 {
+    // The number's place becomes zero; the lowest zero place is the lowest that borrows.
+    let differs = order ^ (ONES * way as u64);
+    let zero = differs.wrapping_sub(ONES) & !differs & ONES << (WAY_BITS - 1);
+    zero.trailing_zeros() & !(WAY_BITS - 1)
+}
+
+/// `order` with the number of `way` moved from `place` to the low end.
+#[inline]
+fn with_first(order: u64, way: usize, place: u32) -> u64 {
+    let below = (1 << place) - 1;
+    order & !below & !(WAY_MASK << place) | (order & below) << WAY_BITS | way as u64
+}
+
+/// `order` with the number of `way` moved from `place` up to the place `last`.
+#[inline]
+fn with_last(order: u64, way: usize, place: u32, last: u32) -> u64 {
+    let below = (1 << place) - 1;
+    let up_to_last = (1 << last) - 1;
+    let beyond = order & !up_to_last & !(WAY_MASK << last);
+    beyond | (way as u64) << last | order >> WAY_BITS & up_to_last & !below | order & below
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What leaves for `line`.
+    fn displaced(level: &mut Level, line: u64, flags: u32) -> Option<Held> {
+        match level.insert(line, flags) {
+            0 => None,
+            entry => Some(level.held(entry, line)),
+        }
+    }
+
     /// The lines of one set from the most to the least recently used.
     fn order(level: &Level, set: u64) -> Vec<u64> {
-        level.lines().map(|held| held.line).filter(|line| line & level.set_mask == set).collect()
+        level.lines_of_set(set).map(|held| held.line).collect()
     }
 
     #[test]
     fn the_least_recently_used_line_leaves() {
-        for ways in [1, 2, 3, 4, 8, 16, 24] {
+        for ways in [1, 2, 3, 4, 8, 13, 16] {
             let sets = 4;
             let mut level = Level::new(sets, ways);
             let line = |i: usize| (i * sets + 1) as u64;
             for i in 0..ways {
-                assert_eq!(level.insert(line(i), 0), None);
+                assert_eq!(displaced(&mut level, line(i), 0), None);
             }
             assert!(level.touch(line(0)).is_some());
             let oldest = line(if ways == 1 { 0 } else { 1 });
-            assert_eq!(level.insert(line(ways), DIRTY), Some(Held { line: oldest, flags: 0 }), "{ways} ways");
+            assert_eq!(
+                displaced(&mut level, line(ways), DIRTY),
+                Some(Held { line: oldest, flags: 0 }),
+                "{ways} ways"
+            );
             assert!(level.touch(oldest).is_none());
             assert_eq!(order(&level, 1)[0], line(ways));
             assert!(level.is_sound());
@@ -247,13 +293,7 @@ mod tests {
         assert_eq!(level.remove(4), None);
         assert!(level.is_sound());
         assert_eq!(order(&level, 0), [6, 2, 0]);
-        assert_eq!(level.insert(8, 0), None);
-        assert_eq!(level.insert(10, 0).map(|held| held.line), Some(0));
-    }
-
-    #[test]
-    #[should_panic(expected = "lies beyond")]
-    fn an_address_that_has_no_tag_is_not_mistaken_for_another() {
-        Level::new(1, 1).touch(1 << TAG_BITS);
+        assert_eq!(displaced(&mut level, 8, 0), None);
+        assert_eq!(displaced(&mut level, 10, 0).map(|held| held.line), Some(0));
     }
 }

@@ -1,0 +1,19 @@
+//! Links without the host's start files and libraries, statically, as `link.ld` lays the image out.
+
+fn main() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/link.ld");
+    let layout = format!("-Wl,-T,{script}");
+    for arg in [
+        "-nostartfiles",
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-Wl,--build-id=none",
+        "-Wl,--no-undefined",
+        &layout,
+    ] {
+        println!("cargo:rustc-link-arg-bins={arg}");
+    }
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed={script}");
+}

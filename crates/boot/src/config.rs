@@ -1,0 +1,68 @@
+//! The kernel that this image boots: direct map, pipes that hand over wired pages. Path lengths are zero, because the
+//! instructions themselves take the time.
+
+use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_hal::{Instructions, PAGE_SIZE, Topology};
+use pageferry_kernel::{Fault, KernelConfig, KernelPaths, PipeConfig, PipeMapping, SchedConfig};
+use pageferry_pmap::{PmapConfig, PmapPaths};
+use pageferry_vm::{VmConfig, VmPaths};
+
+const NONE: Instructions = Instructions(0);
+
+/// Bytes of kernel memory for the image, its heap, and the modelled addresses of structures, in superpages. The last of
+/// these decides: a structure's Rust value takes about what its modelled size says, and as much again for the rest.
+pub(crate) fn arena_bytes(topology: Topology) -> usize {
+    (2 * VmConfig::arena_bytes(topology) + (32 << 20)).next_multiple_of(512 * PAGE_SIZE)
+}
+
+/// The configuration.
+pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
+    KernelConfig {
+        pmap: PmapConfig {
+            arena_bytes,
+            paths: PmapPaths {
+                enter: NONE,
+                remove: NONE,
+                kenter: NONE,
+                shootdown_send: NONE,
+                shootdown_handle: NONE,
+            },
+            ranged_shootdown: true,
+        },
+        vm: VmConfig {
+            paths: VmPaths {
+                fault: NONE,
+                map_entry: NONE,
+                kva_alloc: NONE,
+                kva_free: NONE,
+                frame: NONE,
+                wire: NONE,
+                anon: NONE,
+            },
+        },
+        ephemeral: EphemeralConfig {
+            scheme: Scheme::Direct,
+            honour_private: true,
+            paths: EphemeralPaths { alloc_hit: NONE, alloc_miss: NONE, free: NONE },
+        },
+        pipe: PipeConfig {
+            direct: true,
+            min_direct_bytes: 2 * PAGE_SIZE,
+            buffer_bytes: 4 * PAGE_SIZE,
+            big_buffer_bytes: 16 * PAGE_SIZE,
+            mapping: PipeMapping::ReaderPage,
+        },
+        sched: SchedConfig::default(),
+        paths: KernelPaths {
+            syscall: NONE,
+            switch: NONE,
+            sleep: NONE,
+            wakeup: NONE,
+            pipe_call: NONE,
+            uiomove: NONE,
+            pipe_page: NONE,
+            process: NONE,
+        },
+        fault: Fault::None,
+    }
+}

@@ -1,0 +1,186 @@
+//! The privileged and other instructions of amd64 that this port needs, one function each. Sources: AMD64 Architecture
+//! Programmer's Manual vol. 2 and 3; Intel SDM vol. 3 (x2APIC, chapter 11).
+//!
+//! All of them are executed at privilege 0, which the loader hands over; that is the part of every SAFETY note below that
+//! is not repeated there.
+
+use core::arch::asm;
+use pageferry_hal::{CpuId, Pa, Va};
+
+const TSC_AUX: u32 = 0xc000_0103;
+const X2APIC_ID: u32 = 0x802;
+const X2APIC_EOI: u32 = 0x80b;
+const X2APIC_SPURIOUS: u32 = 0x80f;
+const X2APIC_ICR: u32 = 0x830;
+const APIC_BASE: u32 = 0x1b;
+/// APIC enabled, in x2APIC mode.
+const APIC_X2: u64 = 0xc00;
+const CR0_WRITE_PROTECT: u64 = 1 << 16;
+const CR4_GLOBAL_PAGES: u64 = 1 << 7;
+
+fn write_msr(msr: u32, value: u64) {
+    // SAFETY: callers, all in this file, name registers that exist on the machines of the contract, with values that
+    // concern interrupts and the CPU's number only.
+    unsafe {
+        asm!("wrmsr", in("ecx") msr, in("eax") value as u32, in("edx") (value >> 32) as u32,
+            options(nostack, preserves_flags));
+    }
+}
+
+fn read_msr(msr: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: reading the registers named in this file has no effect.
+    unsafe {
+        asm!("rdmsr", in("ecx") msr, out("eax") low, out("edx") high, options(nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Gives the executing CPU its number and the control bits that the kernel relies on; its interrupts go on only when
+/// [`enable_interrupts`] says so.
+pub(crate) fn init(cpu: CpuId) {
+    write_msr(TSC_AUX, u64::from(cpu.0));
+    write_msr(APIC_BASE, read_msr(APIC_BASE) | APIC_X2);
+    write_msr(X2APIC_SPURIOUS, 0x100 | u64::from(crate::interrupt::SPURIOUS));
+    // SAFETY: write protection in kernel mode only makes stores to read-only pages fault, and global pages only keep
+    // entries that the page tables mark; the kernel expects both.
+    unsafe {
+        asm!("mov {t}, cr0", "or {t}, {wp}", "mov cr0, {t}", t = out(reg) _, wp = const CR0_WRITE_PROTECT,
+            options(nostack));
+        asm!("mov {t}, cr4", "or {t}, {pge}", "mov cr4, {t}", t = out(reg) _, pge = const CR4_GLOBAL_PAGES,
+            options(nostack));
+    }
+}
+
+/// The executing CPU's number, as [`init`] set it.
+#[inline]
+pub(crate) fn number() -> CpuId {
+    let number: u32;
+    // SAFETY: reads the clock and the number; no memory is touched.
+    unsafe {
+        asm!("rdtscp", out("ecx") number, out("eax") _, out("edx") _, options(nomem, nostack, preserves_flags));
+    }
+    CpuId(number as u8)
+}
+
+/// The executing CPU's x2APIC identifier.
+pub(crate) fn apic_id() -> u32 {
+    read_msr(X2APIC_ID) as u32
+}
+
+/// The time-stamp counter.
+#[inline]
+pub(crate) fn clock() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Lets a sibling go first, in a loop that waits.
+#[inline]
+pub(crate) fn pause() {
+    core::hint::spin_loop();
+}
+
+/// Takes interrupts from here on.
+#[inline]
+pub(crate) fn enable_interrupts() {
+    // SAFETY: handlers are installed before this is called first, and preserve all registers.
+    unsafe { asm!("sti", options(nostack)) }
+}
+
+/// Takes no interrupts from here on.
+#[inline]
+pub(crate) fn disable_interrupts() {
+    // SAFETY: only delays interrupts.
+    unsafe { asm!("cli", options(nostack)) }
+}
+
+/// Takes interrupts, and halts until one comes: STI takes effect behind the HLT, so none slips between the two.
+#[inline]
+pub(crate) fn enable_interrupts_and_halt() {
+    // SAFETY: as [`enable_interrupts`]; an interrupt ends the halt.
+    unsafe { asm!("sti", "hlt", options(nostack)) }
+}
+
+/// Stops the CPU for good.
+pub(crate) fn stop() -> ! {
+    loop {
+        // SAFETY: nothing runs here any more.
+        unsafe { asm!("cli", "hlt", options(nostack)) }
+    }
+}
+
+/// `invlpg`.
+#[inline]
+pub(crate) fn invalidate_page(va: Va) {
+    // SAFETY: dropping a translation is always sound: the next access walks. No `nomem`: memory accesses through the
+    // mapping must not be moved across.
+    unsafe { asm!("invlpg [{}]", in(reg) va.0, options(nostack, preserves_flags)) }
+}
+
+/// Drops all translations, global ones too, by switching global pages off and on.
+pub(crate) fn invalidate_all() {
+    // SAFETY: as [`invalidate_page`]; CR4 is as before afterwards.
+    unsafe {
+        asm!(
+            "mov {old}, cr4", "mov {new}, {old}", "and {new}, {not_pge}", "mov cr4, {new}", "mov cr4, {old}",
+            old = out(reg) _, new = out(reg) _, not_pge = const !(CR4_GLOBAL_PAGES as i64),
+            options(nostack),
+        );
+    }
+}
+
+/// `mov cr3`.
+///
+/// # Safety
+/// `root` is the root of page tables that map the image, the stack in use, the heap and the direct map as they are.
+#[inline]
+pub(crate) unsafe fn load_root(root: Pa) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("mov cr3, {}", in(reg) root.0, options(nostack, preserves_flags)) }
+}
+
+/// Drops the line of `va` from all caches.
+pub(crate) fn flush_line(va: Va) {
+    // SAFETY: `clflush` loses nothing, dirty lines are written back. It faults like a load; callers pass addresses of the
+    // direct map.
+    unsafe { core::arch::x86_64::_mm_clflush(va.0 as *const u8) }
+}
+
+/// Sends `vector` to the CPU with this x2APIC identifier.
+pub(crate) fn send_interrupt(apic_id: u32, vector: u8) {
+    // The register is written without order to memory: what the target is to read must be there first.
+    // SAFETY: fences only order.
+    unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) }
+    write_msr(X2APIC_ICR, u64::from(apic_id) << 32 | u64::from(vector));
+}
+
+/// Tells the APIC that an interrupt is handled.
+pub(crate) fn end_of_interrupt() {
+    write_msr(X2APIC_EOI, 0);
+}
+
+/// The address of the last page fault.
+pub(crate) fn fault_address() -> u64 {
+    let at: u64;
+    // SAFETY: reads CR2.
+    unsafe { asm!("mov {}, cr2", out(reg) at, options(nomem, nostack, preserves_flags)) }
+    at
+}
+
+/// Writes a byte to the first serial port; waits while it is busy.
+pub(crate) fn write_serial(byte: u8) {
+    const DATA: u16 = 0x3f8;
+    const STATUS: u16 = DATA + 5;
+    loop {
+        let status: u8;
+        // SAFETY: reading the line status of the serial port has no effect that matters.
+        unsafe { asm!("in al, dx", in("dx") STATUS, out("al") status, options(nostack, preserves_flags)) }
+        if status & 0x20 != 0 {
+            break;
+        }
+        pause();
+    }
+    // SAFETY: the port's data register, when it is empty.
+    unsafe { asm!("out dx, al", in("dx") DATA, in("al") byte, options(nostack, preserves_flags)) }
+}

@@ -1,0 +1,122 @@
+//! What the command line says.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Move pages, not bytes, on modelled machines: rerun published experiments, or send your own data through.
+#[derive(Debug, Parser)]
+#[command(name = "pageferry", version, propagate_version = true, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes:
+  0    all is well
+  1    a run broke a law, such as a byte that arrived changed or the use of a stale translation
+  2    bad usage or input, or an output that cannot be written
+  130  interrupted
+
+Try:
+  pageferry reproduce --quick
+  pageferry run bw-pipe --machine xeon-up --kernel sf_buf
+  pageferry pipe FILE -o COPY --machine opteron-mp --kernel original";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run experiments side by side and write a report
+    Reproduce(Reproduce),
+    /// Run one experiment on one machine under one kernel
+    Run(Run),
+    /// List machines, or show one with the source of every constant
+    Machines(Show),
+    /// List kernels, or show one with the source of every value
+    Kernels(Show),
+    /// List experiments, or show one
+    Experiments(Show),
+    /// Send a file or standard input through a modelled pipe, and say what it cost
+    Pipe(Pipe),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reproduce {
+    /// Experiments to run; all if none is named
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Shorter runs: a look at everything in seconds
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Where the report and the numbers go
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub(crate) out: PathBuf,
+    /// Host threads; 0 means one for each core. The numbers do not depend on it
+    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    pub(crate) jobs: usize,
+    /// What payloads are made from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The experiment (see `pageferry experiments`)
+    #[arg(value_name = "EXPERIMENT")]
+    pub(crate) experiment: String,
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
+    #[arg(long, short, value_name = "M")]
+    pub(crate) machine: String,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml
+    #[arg(long, short, value_name = "K")]
+    pub(crate) kernel: String,
+    /// Change a parameter (total_bytes=1048576), a machine's constant (machine.cpu.clock_mhz=3000) or a kernel's value
+    /// (kernel.ephemeral.entries=6144)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// What the payload, and a seeded schedule, are made from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Let the seed decide which CPU goes on, at every step: finds races; times mean nothing
+    #[arg(long)]
+    pub(crate) seeded_schedule: bool,
+    /// The experiment's short form
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// What to show in full
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Pipe {
+    /// What to send; standard input if absent or `-`
+    #[arg(value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// Where it goes; `-` is standard output
+    #[arg(long, short, value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
+    #[arg(long, short, value_name = "M", default_value = "xeon-mp")]
+    pub(crate) machine: String,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml
+    #[arg(long, short, value_name = "K", default_value = "sf_buf")]
+    pub(crate) kernel: String,
+    /// Bytes in one write
+    #[arg(long, value_name = "BYTES", default_value_t = 65536)]
+    pub(crate) chunk: u32,
+    /// Change a machine's constant or a kernel's value, as for `run`
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// Print what it cost as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}

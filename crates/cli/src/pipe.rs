@@ -1,0 +1,146 @@
+//! `pageferry pipe`.
+
+use crate::args::Pipe;
+use crate::progress::bytes;
+use crate::run::{counts, stack};
+use crate::show::print_json;
+use crate::terminal::{self, print, table};
+use indicatif::HumanDuration;
+use pageferry_lab::kernels::KernelChoice;
+use pageferry_lab::machines::MachineChoice;
+use pageferry_lab::output::PendingFile;
+use pageferry_lab::settings::Settings;
+use pageferry_lab::workload::stream::{Ends, Transferred, stream};
+use pageferry_lab::{LabError, text};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Sends a file or standard input through a modelled pipe.
+pub(crate) fn pipe(options: &Pipe) -> Result<ExitCode, LabError> {
+    let settings = Settings::parse(&options.settings)?;
+    if let Some((key, _)) = settings.parameters.first() {
+        let problem = "expected machine.KEY or kernel.KEY; the size of a write is --chunk".to_owned();
+        return Err(LabError::Setting { key: key.clone(), problem });
+    }
+    let machine = settings.machine(MachineChoice::find(&options.machine)?)?;
+    let kernel = settings.kernel(KernelChoice::find(&options.kernel)?)?;
+    if options.chunk == 0 {
+        let problem = "0, expected at least 1 byte in a write".to_owned();
+        return Err(LabError::Setting { key: "--chunk".into(), problem });
+    }
+    let (input, input_name, expected_bytes) = open(options.input.as_deref())?;
+    let to_stdout = options.output == Path::new("-");
+    let output = Output::create(&options.output)?;
+    let bar = bytes(expected_bytes);
+    let shown = bar.clone();
+    let ends = Ends {
+        input,
+        input_name,
+        expected_bytes,
+        output: Box::new(output.clone()),
+        output_name: if to_stdout { "standard output".into() } else { options.output.clone() },
+        progress: Box::new(move |done| shown.set_position(done)),
+    };
+    let result = stream(&machine, &kernel, options.chunk as usize, ends);
+    bar.finish_and_clear();
+    let moved = result?;
+    let broken: Vec<_> = moved.laws.iter().filter(|law| !law.held).map(|law| law.name.clone()).collect();
+    if !broken.is_empty() {
+        let run = format!("pipe on {} under {}", moved.machine, moved.kernel);
+        return Err(LabError::Law { run, broken });
+    }
+    output.commit()?;
+    let told = if options.json { None } else { Some(cost(&moved, &machine)) };
+    match (told, to_stdout) {
+        (Some(text), true) => eprint!("{text}"),
+        (Some(text), false) => print(&text)?,
+        (None, true) => eprintln!("{}", serde_json::to_string_pretty(&moved).expect("plain data")),
+        (None, false) => drop(print_json(&moved)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+type Input = (Box<dyn Read>, PathBuf, Option<u64>);
+
+fn open(path: Option<&Path>) -> Result<Input, LabError> {
+    let Some(path) = path.filter(|path| *path != Path::new("-")) else {
+        return Ok((Box::new(io::stdin()), "standard input".into(), None));
+    };
+    let refuse = |e| LabError::io("read", path, e);
+    let file = File::open(path).map_err(refuse)?;
+    let meta = file.metadata().map_err(refuse)?;
+    if meta.is_dir() {
+        return Err(refuse(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory")));
+    }
+    // Devices and pipes have no length, and some files of the kernel say 0.
+    let len = Some(meta.len()).filter(|len| meta.is_file() && *len > 0);
+    Ok((Box::new(file), path.to_owned(), len))
+}
+
+/// Where the bytes go: a file that appears when it is complete, or standard output.
+#[derive(Clone)]
+struct Output(Rc<RefCell<Option<PendingFile>>>);
+
+impl Output {
+    fn create(path: &Path) -> Result<Output, LabError> {
+        let file = if path == Path::new("-") { None } else { Some(PendingFile::create(path)?) };
+        Ok(Output(Rc::new(RefCell::new(file))))
+    }
+
+    fn commit(&self) -> Result<(), LabError> {
+        self.0.take().map_or(Ok(()), PendingFile::commit)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match &mut *self.0.borrow_mut() {
+            Some(file) => file.write(buf),
+            None => io::stdout().write(buf),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut *self.0.borrow_mut() {
+            Some(file) => file.flush(),
+            None => io::stdout().flush(),
+        }
+    }
+}
+
+fn cost(moved: &Transferred, machine: &MachineChoice) -> String {
+    let style = terminal::stdout();
+    let count = |name: &str| moved.counters.get(name).copied().unwrap_or(0);
+    let mut out = format!(
+        "{}  {} through a pipe on {} under {}\n\n",
+        style.strong("identical"),
+        text::bytes(moved.len_bytes),
+        machine.config.title,
+        moved.kernel
+    );
+    let grouped = |name: &str| text::grouped(count(name) as i64);
+    let (local, remote) = (grouped("tlb_invalidations_local"), grouped("tlb_invalidations_remote_issued"));
+    let rows = [
+        ("modelled time", text::seconds(moved.elapsed_us / 1e6)),
+        ("bandwidth", format!("{} MB/s", text::number(moved.bandwidth_mb_s))),
+        ("copies of each byte", format!("{:.2}", moved.copies_per_byte)),
+        ("TLB invalidations", format!("{local} local, {remote} remote issued")),
+        ("SHA-256", moved.sha256.clone()),
+    ];
+    for (name, value) in rows {
+        out += &format!("{name:<22}{value}\n");
+    }
+    out += &format!("\n{}", stack(&moved.cycles));
+    out += &format!("\n{}", table(&["counter", ">events"], &counts(&moved.counters)));
+    let host = Duration::from_secs_f64(moved.host_ms / 1e3);
+    let took = if host < Duration::from_secs(60) {
+        text::seconds(host.as_secs_f64())
+    } else {
+        HumanDuration(host).to_string()
+    };
+    out + &style.faint(&format!("\n{took} on this host\n"))
+}

@@ -1,0 +1,122 @@
+//! `pageferry reproduce`.
+
+use crate::args::Reproduce;
+use crate::progress::{Runs, note};
+use crate::terminal::{self, print, table};
+use pageferry_lab::compare::{Comparison, Standing, Statement, statements};
+use pageferry_lab::execute::execute;
+use pageferry_lab::experiments::Experiment;
+use pageferry_lab::output::PendingDir;
+use pageferry_lab::plan::{Choices, RunSpec, Schedule, matrix};
+use pageferry_lab::report::Reproduction;
+use pageferry_lab::result::RunResult;
+use pageferry_lab::{LabError, text};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Runs experiments and writes the report.
+pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
+    let began = Instant::now();
+    let choices = Choices { quick: options.quick, seed: options.seed, schedule: Schedule::Timed };
+    let plan = plan(&options.names, choices)?;
+    // Before the work: whether its results can be kept.
+    let dir = PendingDir::create(&options.out)?;
+    let progress = Runs::new(&plan);
+    let results = execute(&plan, options.jobs, &progress);
+    progress.finish();
+    let runs = results.into_iter().collect::<Result<Vec<RunResult>, LabError>>()?;
+    let reproduction = Reproduction::new(&plan, runs, choices)?;
+    reproduction.write(dir)?;
+    print(&shown(&reproduction))?;
+    note(&format!(
+        "\n{} runs in {}. The report: {}",
+        reproduction.runs.len(),
+        text::seconds(began.elapsed().as_secs_f64()),
+        options.out.join("report.html").display()
+    ));
+    match reproduction.broken().into_iter().next() {
+        None => Ok(ExitCode::SUCCESS),
+        Some((run, broken)) => Err(LabError::Law { run, broken }),
+    }
+}
+
+/// The runs of the experiments of these names, each once; of all if there are none.
+fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
+    let mut experiments = Vec::new();
+    if wanted.is_empty() {
+        experiments = Experiment::all()?;
+    }
+    let mut seen = BTreeSet::new();
+    for name in wanted.iter().filter(|name| seen.insert(name.as_str())) {
+        experiments.push(Experiment::find(name)?);
+    }
+    let mut plan = Vec::new();
+    for experiment in experiments {
+        plan.extend(matrix(&Arc::new(experiment), choices)?);
+    }
+    Ok(plan)
+}
+
+fn shown(of: &Reproduction) -> String {
+    let style = terminal::stdout();
+    let all = statements(&of.comparisons);
+    let mut out = String::new();
+    let mut section = |title: &str, standing: Standing, in_numbers: bool| {
+        let meant = |s: &&Statement| s.standing == standing && s.in_numbers == in_numbers;
+        let rows: Vec<_> = all.iter().filter(meant).flat_map(rows).collect();
+        if rows.is_empty() {
+            return;
+        }
+        let (agree, count) = of.tally(standing, in_numbers);
+        let heading = style.strong(&format!("{title}: {agree} of {count} agree"));
+        let ratio = if in_numbers { ">ratio" } else { "" };
+        let _ = writeln!(
+            out,
+            "{heading}\n{}",
+            table(&["what", "machine", "published", "here", ratio, ""], &rows)
+        );
+    };
+    section("Predicted numbers", Standing::Predicted, true);
+    section("Predicted tendencies", Standing::Predicted, false);
+    section("Calibrated: a constant was fitted to the number", Standing::Calibrated, true);
+    section("Given: the number is a constant of the model", Standing::Given, true);
+    let calibrated = of.calibrated().len();
+    let _ = writeln!(out, "{calibrated} constants are calibrated. {} runs broke a law.", of.broken().len());
+    out
+}
+
+/// A row for each comparison in numbers; one row for a statement in words.
+fn rows(statement: &Statement) -> Vec<Vec<String>> {
+    let verdict = |agrees: bool| {
+        let style = terminal::stdout();
+        if agrees { style.green("agrees") } else { style.red("differs") }
+    };
+    let what = statement.what.clone();
+    if statement.in_numbers {
+        let row = |c: &Comparison| {
+            let ratio = c.ratio.map_or(String::new(), |r| format!("{r:.2}"));
+            vec![what.clone(), c.machine.clone(), c.theirs.clone(), c.ours.clone(), ratio, verdict(c.agrees)]
+        };
+        return statement.rows.iter().map(row).collect();
+    }
+    let mut machines: Vec<_> = statement.rows.iter().map(|c| c.machine.as_str()).collect();
+    machines.dedup();
+    let first = &statement.rows[0].ours;
+    let ours = if statement.rows.iter().all(|c| c.ours == *first) {
+        first.clone()
+    } else {
+        let agree = statement.rows.iter().filter(|c| c.agrees).count();
+        format!("so in {agree} of {}", statement.rows.len())
+    };
+    vec![vec![
+        what,
+        machines.join(", "),
+        statement.theirs.clone(),
+        ours,
+        String::new(),
+        verdict(statement.agrees),
+    ]]
+}

@@ -1,0 +1,97 @@
+//! `pageferry run`.
+
+use crate::args::Run;
+use crate::show::print_json;
+use crate::terminal::{self, print, table};
+use pageferry_lab::experiments::Experiment;
+use pageferry_lab::kernels::KernelChoice;
+use pageferry_lab::machines::MachineChoice;
+use pageferry_lab::plan::{Choices, RunSpec, Schedule};
+use pageferry_lab::result::{Cycles, Record, RunResult};
+use pageferry_lab::settings::Settings;
+use pageferry_lab::{LabError, text};
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Runs one experiment on one machine under one kernel.
+pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
+    let experiment = Arc::new(Experiment::find(&options.experiment)?);
+    let (machine, kernel) = (MachineChoice::find(&options.machine)?, KernelChoice::find(&options.kernel)?);
+    let settings = Settings::parse(&options.settings)?;
+    let schedule = if options.seeded_schedule { Schedule::Seeded } else { Schedule::Timed };
+    let choices = Choices { quick: options.quick, seed: options.seed, schedule };
+    let spec = RunSpec::new(&experiment, machine, kernel, &settings, choices)?;
+    let result = pageferry_lab::run::run(&spec)?;
+    if options.json {
+        print_json(&result)?;
+    } else {
+        print(&shown(&experiment, &result))?;
+    }
+    let broken = result.record.broken();
+    if broken.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(LabError::Law { run: spec.title(), broken })
+}
+
+fn shown(experiment: &Experiment, result: &RunResult) -> String {
+    let (style, record) = (terminal::stdout(), &result.record);
+    let mut out = format!(
+        "{}  {} under {}, seed {}\n",
+        style.strong(&experiment.file.title),
+        record.machine,
+        record.kernel,
+        record.seed
+    );
+    let settings: Vec<_> = record.settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    out += &format!("{}\n\n", style.faint(&settings.join("  ")));
+    let rows: Vec<_> =
+        record.results.iter().map(|(name, value)| vec![name.clone(), text::number(*value)]).collect();
+    out += &table(&["result", ">value"], &rows);
+    out += &format!("\n{}", stack(&record.cycles));
+    let counted: Vec<_> = counts(&record.counters);
+    if !counted.is_empty() {
+        out += &format!("\n{}", table(&["counter", ">events"], &counted));
+    }
+    out += &format!("\n{}\n", checks(record));
+    out += &style.faint(&format!(
+        "{:.2} s on this host, {:.1} million modelled accesses a second\n",
+        result.host.wall_ms / 1e3,
+        result.host.accesses_per_s / 1e6
+    ));
+    out
+}
+
+/// Counters that are not zero.
+pub(crate) fn counts(counters: &BTreeMap<String, u64>) -> Vec<Vec<String>> {
+    let some = counters.iter().filter(|(_, count)| **count > 0);
+    some.map(|(name, count)| vec![name.clone(), text::grouped(*count as i64)]).collect()
+}
+
+/// The stack of causes, largest first, with a bar for each.
+pub(crate) fn stack(cycles: &Cycles) -> String {
+    let mut causes: Vec<_> = cycles.by_cause.iter().filter(|(_, cycles)| **cycles > 0).collect();
+    causes.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let total = cycles.total.max(1) as f64;
+    let row = |(cause, cycles): (&String, &u64)| {
+        let share = *cycles as f64 / total;
+        let bar = "█".repeat((share * 30.0).round() as usize);
+        vec![cause.clone(), text::grouped(*cycles as i64), format!("{:.1} %", share * 100.0), bar]
+    };
+    let mut rows: Vec<_> = causes.into_iter().map(row).collect();
+    rows.push(vec!["total".into(), text::grouped(cycles.total as i64), "100.0 %".into(), String::new()]);
+    table(&["cycles, all CPUs", ">cycles", ">share", ""], &rows)
+}
+
+fn checks(record: &Record) -> String {
+    let style = terminal::stdout();
+    let broken = record.broken();
+    if broken.is_empty() {
+        let count = record.laws.len();
+        return style.green(&format!(
+            "All {count} laws hold; every byte arrived as it was sent; no stale translation was used."
+        ));
+    }
+    broken.iter().map(|law| style.red(&format!("broken: {law}"))).collect::<Vec<_>>().join("\n")
+}

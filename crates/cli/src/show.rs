@@ -1,0 +1,193 @@
+//! `pageferry machines`, `kernels` and `experiments`.
+
+use crate::args::Show;
+use crate::terminal::{self, print, table};
+use pageferry_lab::experiments::Experiment;
+use pageferry_lab::kernels::KernelChoice;
+use pageferry_lab::machines::MachineChoice;
+use pageferry_lab::registry::{Kind, names};
+use pageferry_lab::{Constant, LabError, text};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+/// Lists machines, or shows one.
+pub(crate) fn machines(options: &Show) -> Result<ExitCode, LabError> {
+    match &options.name {
+        Some(name) => {
+            let machine = MachineChoice::find(name)?;
+            let config = &machine.config;
+            let shown = Shown {
+                name: &machine.name,
+                title: &config.title,
+                summary: &config.description,
+                constants: machine.constants(),
+                sources: &config.sources,
+            };
+            shown.print(options.json)
+        }
+        None => {
+            let all = all(Kind::Machine, MachineChoice::find)?;
+            if options.json {
+                return print_json(&all.iter().map(|m| (&m.name, &m.config)).collect::<BTreeMap<_, _>>());
+            }
+            let rows: Vec<_> = all.iter().map(machine_row).collect();
+            let head = ["machine", ">CPUs", ">MHz", "data TLB", "caches", ">memory", "what it is"];
+            print(&table(&head, &rows))?;
+            hint("machines");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn machine_row(machine: &MachineChoice) -> Vec<String> {
+    let config = &machine.config;
+    let tlb = &config.tlb;
+    let second = tlb.second.as_ref().map_or(String::new(), |s| format!(" + {}", s.entries.value));
+    let caches: Vec<_> =
+        config.cache.iter().map(|c| format!("{} {}", c.name, size(c.size_bytes.value))).collect();
+    vec![
+        machine.name.clone(),
+        config.cpus().to_string(),
+        config.cpu.clock_mhz.value.to_string(),
+        format!("{}{second}", tlb.data.entries.value),
+        caches.join(", "),
+        size(config.memory_bytes()),
+        config.title.clone(),
+    ]
+}
+
+/// A power of two in its largest unit.
+fn size(bytes: u64) -> String {
+    let units = [(30, "GB"), (20, "MB"), (10, "KB")];
+    let fits = units.iter().find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift));
+    fits.map_or_else(|| text::bytes(bytes), |(shift, unit)| format!("{} {unit}", bytes >> shift))
+}
+
+/// Lists kernels, or shows one.
+pub(crate) fn kernels(options: &Show) -> Result<ExitCode, LabError> {
+    match &options.name {
+        Some(name) => {
+            let kernel = KernelChoice::find(name)?;
+            let shown = Shown {
+                name: &kernel.name,
+                title: &kernel.file.title,
+                summary: &kernel.file.summary,
+                constants: kernel.constants(),
+                sources: &kernel.file.sources,
+            };
+            shown.print(options.json)
+        }
+        None => {
+            let all = all(Kind::Kernel, KernelChoice::find)?;
+            if options.json {
+                return print_json(&all.iter().map(|k| (&k.name, &k.file)).collect::<BTreeMap<_, _>>());
+            }
+            let rows: Vec<_> = all.iter().map(|k| vec![k.name.clone(), k.file.summary.clone()]).collect();
+            print(&table(&["kernel", "what it is"], &rows))?;
+            hint("kernels");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Lists experiments, or shows one.
+pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
+    let Some(name) = &options.name else {
+        let all = Experiment::all()?;
+        if options.json {
+            return print_json(&all.iter().map(|e| (&e.name, &e.file)).collect::<BTreeMap<_, _>>());
+        }
+        let row = |e: &Experiment| {
+            vec![e.name.clone(), e.file.title.clone(), format!("{}, {}", e.file.paper, e.file.section)]
+        };
+        print(&table(
+            &["experiment", "what it measures", "paper, section"],
+            &all.iter().map(row).collect::<Vec<_>>(),
+        ))?;
+        hint("experiments");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let experiment = Experiment::find(name)?;
+    if options.json {
+        return print_json(&experiment.file);
+    }
+    let (style, file) = (terminal::stdout(), &experiment.file);
+    let mut out =
+        format!("{}  {}, {}\n{}\n\n", style.strong(&file.title), file.paper, file.section, file.summary);
+    let row = |(name, p): (&String, &pageferry_lab::experiments::Parameter)| {
+        vec![name.clone(), p.value.to_string(), p.quick.to_string(), p.unit.clone(), p.source.clone()]
+    };
+    let rows: Vec<_> = file.parameters.iter().map(row).collect();
+    out += &table(&["parameter (--set)", ">default", ">quick", "unit", "source"], &rows);
+    out += "\n";
+    for block in &file.matrix {
+        out += &format!("runs on {}\n  under {}\n", block.machines.join(", "), block.kernels.join(", "));
+        if let Some(vary) = &block.vary {
+            let values: Vec<_> = vary.values.iter().map(ToString::to_string).collect();
+            out += &format!("  with {} = {}\n", vary.key, values.join(", "));
+        }
+    }
+    let mut compared: Vec<_> = file.compare.iter().map(|c| c.published.as_str()).collect();
+    compared.dedup();
+    if !compared.is_empty() {
+        out += &format!("compared with {}\n", compared.join(", "));
+    }
+    print(&out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A machine or a kernel in full.
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    title: &'a str,
+    summary: &'a str,
+    constants: Vec<Constant>,
+    sources: &'a BTreeMap<String, String>,
+}
+
+impl Shown<'_> {
+    fn print(&self, json: bool) -> Result<ExitCode, LabError> {
+        if json {
+            return print_json(self);
+        }
+        let style = terminal::stdout();
+        let mut out = format!("{}  {}\n{}\n\n", style.strong(self.name), self.title, self.summary);
+        let row = |c: &Constant| {
+            let source = match &c.against {
+                Some(against) => format!("{} (against {against})", c.source),
+                None => c.source.clone(),
+            };
+            vec![c.key.clone(), c.value.replace('"', ""), c.kind.name().to_owned(), source]
+        };
+        out += &table(
+            &["constant", ">value", "kind", "source"],
+            &self.constants.iter().map(row).collect::<Vec<_>>(),
+        );
+        if !self.sources.is_empty() {
+            let rows: Vec<_> = self.sources.iter().map(|(key, at)| vec![key.clone(), at.clone()]).collect();
+            out += &format!("\n{}", table(&["cited as", "document"], &rows));
+        }
+        print(&out)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn all<T>(kind: Kind, find: impl Fn(&str) -> Result<T, LabError>) -> Result<Vec<T>, LabError> {
+    names(kind).into_iter().map(find).collect()
+}
+
+fn hint(verb: &str) {
+    if std::io::stdout().is_terminal() {
+        crate::progress::note(&format!("\npageferry {verb} NAME shows one in full."));
+    }
+}
+
+pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<ExitCode, LabError> {
+    let mut json = serde_json::to_string_pretty(value).expect("plain data can be written as JSON");
+    json.push('\n');
+    print(&json)?;
+    Ok(ExitCode::SUCCESS)
+}

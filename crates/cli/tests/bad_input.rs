@@ -1,0 +1,187 @@
+//! Whatever is asked for wrongly: a message that helps, exit code 2, and nothing left behind.
+
+mod common;
+
+use common::{entries, pageferry, text};
+use std::fs;
+use std::path::Path;
+
+/// Runs the command in an empty directory of its own; it must refuse. Returns what it says.
+fn refused(arguments: &[&str]) -> String {
+    refused_in(tempfile::tempdir().expect("a directory").path(), arguments)
+}
+
+fn refused_in(dir: &Path, arguments: &[&str]) -> String {
+    let before = entries(dir);
+    let output = pageferry(dir, arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stdout));
+    assert!(said.starts_with("pageferry: ") || said.starts_with("error: "), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    assert_eq!(entries(dir), before, "{arguments:?} left something behind");
+    said
+}
+
+/// Writes `contents` to a file and runs `bw-pipe` with it as the machine or kernel.
+fn with_file(option: &str, name: &str, contents: &str) -> String {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join(name), contents).expect("written");
+    let other = if option == "--machine" { ["--kernel", "sf_buf"] } else { ["--machine", "xeon-up"] };
+    refused_in(dir.path(), &["run", "bw-pipe", "--quick", option, name, other[0], other[1]])
+}
+
+const RUN: [&str; 7] = ["run", "bw-pipe", "--quick", "--machine", "xeon-up", "--kernel", "sf_buf"];
+
+fn with_setting(setting: &str) -> String {
+    refused(&[&RUN[..], &["--set", setting]].concat())
+}
+
+#[test]
+fn unknown_names_get_the_nearest() {
+    let said = refused(&["run", "bw-pip", "--machine", "xeon-up", "--kernel", "sf_buf"]);
+    assert!(said.contains("there is no experiment `bw-pip`; did you mean `bw-pipe`?"), "{said}");
+    let said = refused(&["run", "bw-pipe", "--machine", "xeon-pu", "--kernel", "sf_buf"]);
+    assert!(said.contains("there is no machine `xeon-pu`; did you mean `xeon-up`?"), "{said}");
+    let said = refused(&["run", "bw-pipe", "--machine", "xeon-up", "--kernel", "sfbuf"]);
+    assert!(said.contains("there is no kernel `sfbuf`; did you mean `sf_buf`?"), "{said}");
+    let said = refused(&["machines", "sparc"]);
+    assert!(said.contains("there are: 486, opteron-mp"), "{said}");
+    let said = refused(&["kernels", "orignal"]);
+    assert!(said.contains("did you mean `original`?"), "{said}");
+    let said = refused(&["experiments", "invalidat"]);
+    assert!(said.contains("did you mean `invalidate`?"), "{said}");
+    let said = refused(&["reproduce", "--quick", "bw-pipe", "bwpipe"]);
+    assert!(said.contains("did you mean `bw-pipe`?"), "{said}");
+    let said = refused(&["pipe", "-o", "x", "--machine", "xeonmp"]);
+    assert!(said.contains("did you mean `xeon-mp`?"), "{said}");
+    let said = refused(&["reprodcue"]);
+    assert!(said.contains("reproduce"), "{said}");
+}
+
+#[test]
+fn unknown_keys_get_the_nearest() {
+    let said = with_setting("total_byte=4096");
+    assert!(said.contains("did you mean `total_bytes`?"), "{said}");
+    let said = with_setting("machine.cpu.clok_mhz=3000");
+    assert!(said.contains("did you mean `machine.cpu.clock_mhz`?"), "{said}");
+    let said = with_setting("kernel.ephemeral.entires=6144");
+    assert!(said.contains("did you mean `kernel.ephemeral.entries`?"), "{said}");
+    let said = with_setting("entries=6144");
+    assert!(said.contains("bw-pipe") && said.contains("total_bytes"), "{said}");
+    let said = with_file("--machine", "m.toml", "extends = \"xeon-up\"\n[cpu]\nclok_mhz = 1\n");
+    assert!(said.contains("m.toml:3:1: `cpu.clok_mhz`: unknown key"), "{said}");
+    assert!(said.contains("did you mean `clock_mhz`?"), "{said}");
+}
+
+#[test]
+fn bad_values_say_what_was_expected() {
+    let said = with_setting("total_bytes=many");
+    assert!(
+        said.contains("--set total_bytes: `many`, expected a whole number of bytes, at least 1"),
+        "{said}"
+    );
+    let said = with_setting("chunk_bytes=0");
+    assert!(said.contains("at least 1"), "{said}");
+    let said = with_setting("kernel.ephemeral.honour_private=maybe");
+    assert!(said.contains("expected true or false"), "{said}");
+    let said = with_setting("total_bytes");
+    assert!(said.contains("expected key=value"), "{said}");
+    let said = refused(&["pipe", "-o", "x", "--chunk", "0"]);
+    assert!(said.contains("--chunk") && said.contains("at least 1 byte"), "{said}");
+    let said = refused(&["pipe", "-o", "x", "--set", "total_bytes=1"]);
+    assert!(said.contains("expected machine.KEY or kernel.KEY"), "{said}");
+}
+
+#[test]
+fn broken_files_are_told_with_file_line_and_what_was_expected() {
+    let said = with_file("--machine", "m.toml", "extends = \"xeon-up\"\n[cpu]\nclock_mhz = {\n");
+    assert!(said.contains("m.toml:3"), "{said}");
+    let said = with_file("--machine", "m.toml", "extends = \"xeon-up\"\n[cpu]\nclock_mhz = 3000\n");
+    assert!(
+        said.contains("m.toml:3:13: `cpu.clock_mhz`:") && said.contains("expected { value = ..."),
+        "{said}"
+    );
+    let said = with_file("--machine", "m.toml", "extends = \"xeno\"\n");
+    assert!(said.contains("m.toml:1:11: `extends`: there is no machine `xeno` to extend"), "{said}");
+    let said = with_file("--kernel", "k.toml", "title = \"mine\"\n");
+    assert!(said.contains("k.toml") && said.contains("missing key"), "{said}");
+    let kind =
+        "extends = \"sf_buf\"\n[ephemeral]\nentries = { value = 9, source = \"me\", kind = \"guess\" }\n";
+    let said = with_file("--kernel", "k.toml", kind);
+    assert!(
+        said.contains("k.toml:3") && said.contains("unknown word `guess`, expected one of: paper"),
+        "{said}"
+    );
+    let said = refused(&["run", "bw-pipe", "--machine", "nowhere.toml", "--kernel", "sf_buf"]);
+    assert!(said.contains("cannot read nowhere.toml: No such file"), "{said}");
+}
+
+#[test]
+fn a_cache_of_zero_entries_is_refused() {
+    let said = with_setting("kernel.ephemeral.entries=0");
+    assert!(said.contains("kernel.ephemeral.entries: 0, expected at least 1"), "{said}");
+    let file =
+        "extends = \"sf_buf\"\n\n[ephemeral]\nentries = { value = 0, source = \"me\", kind = \"assumed\" }\n";
+    let said = with_file("--kernel", "k.toml", file);
+    assert!(said.contains("k.toml:4:11: `ephemeral.entries`: 0, expected at least 1"), "{said}");
+}
+
+#[test]
+fn more_cpus_than_a_set_can_hold_are_refused() {
+    let said = with_setting("machine.cpu.packages=65");
+    assert!(said.contains("machine.cpu.packages: 65, expected 1 to 64"), "{said}");
+    let file =
+        "extends = \"xeon-htt\"\n[cpu]\npackages = { value = 40, source = \"me\", kind = \"assumed\" }\n";
+    let said = with_file("--machine", "m.toml", file);
+    assert!(said.contains("80 CPUs in all, expected at most 64"), "{said}");
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused() {
+    let said = with_setting("machine.memory.size_mb=8192");
+    assert!(said.contains("8192 MB, expected 1 to 4096"), "{said}");
+    let said = with_setting("machine.memory.size_mb=2");
+    assert!(said.contains("xeon-up under sf_buf: the machine has 512 frames, the kernel needs"), "{said}");
+    let said = with_setting("chunk_bytes=4000000000");
+    assert!(said.contains("xeon-up under sf_buf: buffers of") && said.contains("do not fit"), "{said}");
+    let said = with_setting("kernel.ephemeral.entries=4000000");
+    assert!(said.contains("xeon-up under sf_buf: "), "{said}");
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_told_before_the_work() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("file"), "precious").expect("written");
+    let said = refused_in(dir.path(), &["reproduce", "--quick", "--out", "file"]);
+    assert!(said.contains("cannot write file: it is a file, expected a directory"), "{said}");
+    let said = refused_in(dir.path(), &["reproduce", "--quick", "--out", "no/such/place"]);
+    assert!(said.contains("cannot write no/such/place: No such file"), "{said}");
+    let said = refused_in(dir.path(), &["pipe", "file", "-o", "no/such/file"]);
+    assert!(said.contains("cannot write no/such/file"), "{said}");
+    let said = refused_in(dir.path(), &["pipe", "file", "-o", "."]);
+    assert!(said.contains("cannot write .: it is a directory"), "{said}");
+    assert_eq!(fs::read_to_string(dir.path().join("file")).expect("readable"), "precious");
+}
+
+#[test]
+fn a_full_device_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("in"), vec![1; 300_000]).expect("written");
+    let said = refused_in(dir.path(), &["pipe", "in", "-o", "/dev/full"]);
+    assert!(said.contains("cannot write /dev/full: No space left on device"), "{said}");
+}
+
+#[test]
+fn inputs_that_cannot_be_read_leave_the_old_output() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("out"), "old").expect("written");
+    let said = refused_in(dir.path(), &["pipe", "missing", "-o", "out"]);
+    assert!(said.contains("cannot read missing: No such file"), "{said}");
+    let said = refused_in(dir.path(), &["pipe", ".", "-o", "out"]);
+    assert!(said.contains("cannot read .: it is a directory"), "{said}");
+    // Readable by nobody after it is open: the memory of a process, from address 0.
+    let said = refused_in(dir.path(), &["pipe", "/proc/self/mem", "-o", "out"]);
+    assert!(said.contains("cannot read /proc/self/mem: "), "{said}");
+    assert_eq!(fs::read_to_string(dir.path().join("out")).expect("readable"), "old");
+}

@@ -1,0 +1,237 @@
+//! What each command does when all is well, and its exit codes.
+
+mod common;
+
+use common::{command, entries, pageferry, text};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn done(dir: &Path, arguments: &[&str]) -> String {
+    let output = pageferry(dir, arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn here() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+#[test]
+fn run_prints_one_object_with_what_was_promised() {
+    let dir = here();
+    let arguments = [
+        "run",
+        "bw-pipe",
+        "--machine",
+        "xeon-mp",
+        "--kernel",
+        "original",
+        "--set",
+        "total_bytes=262144",
+        "--seed",
+        "7",
+        "--json",
+    ];
+    let run: Value = serde_json::from_str(&done(dir.path(), &arguments)).expect("one JSON object");
+    assert_eq!(
+        (&run["experiment"], &run["machine"], &run["kernel"]),
+        (&"bw-pipe".into(), &"xeon-mp".into(), &"original".into())
+    );
+    assert_eq!(
+        (&run["seed"], &run["payload_ok"], &run["stale_translations"]),
+        (&7.into(), &true.into(), &0.into())
+    );
+    assert!(run["results"]["bandwidth_mb_s"].as_f64().is_some_and(|b| b > 0.0));
+    assert_eq!(run["settings"]["total_bytes"], 262_144);
+    let counters = [
+        "tlb_invalidations_local",
+        "tlb_invalidations_remote_issued",
+        "shootdown_ipis",
+        "ephemeral_hits",
+        "ephemeral_misses",
+        "tlb_misses",
+        "page_faults",
+    ];
+    for counter in counters {
+        assert!(run["counters"][counter].is_u64(), "{counter}");
+    }
+    assert_eq!(run["counters"]["tlb_invalidations_local"], 128);
+    let causes = run["cycles"]["by_cause"].as_object().expect("causes");
+    let sum: u64 = causes.values().filter_map(Value::as_u64).sum();
+    assert_eq!(run["cycles"]["total"], sum);
+    assert!(run["host"]["wall_ms"].is_number());
+}
+
+#[test]
+fn run_prints_text_for_people_without_colours_where_there_is_no_terminal() {
+    let said =
+        done(here().path(), &["run", "invalidate", "--quick", "--machine", "486", "--kernel", "original"]);
+    assert!(said.contains("local_cached_cycles") && said.contains("laws hold"), "{said}");
+    assert!(!said.contains('\u{1b}'), "{said}");
+}
+
+#[test]
+fn a_machine_and_a_kernel_may_be_files() {
+    let dir = here();
+    fs::write(dir.path().join("mine.toml"), "extends = \"xeon-up\"\n[cpu]\nclock_mhz = { value = 1200, source = \"a test\", kind = \"assumed\" }\n").expect("written");
+    fs::write(dir.path().join("base.toml"), "extends = \"sf_buf\"\ntitle = \"base\"\n").expect("written");
+    fs::write(dir.path().join("small.toml"), "extends = \"base.toml\"\n[ephemeral]\nentries = { value = 8, source = \"a test\", kind = \"assumed\" }\n").expect("written");
+    let arguments = [
+        "run",
+        "bw-pipe",
+        "--quick",
+        "--machine",
+        "mine.toml",
+        "--kernel",
+        "small.toml",
+        "--set",
+        "total_bytes=131072",
+        "--json",
+    ];
+    let run: Value = serde_json::from_str(&done(dir.path(), &arguments)).expect("JSON");
+    assert_eq!((&run["machine"], &run["kernel"]), (&"mine".into(), &"small".into()));
+    assert_eq!(
+        (&run["counters"]["ephemeral_hits"], &run["counters"]["ephemeral_misses"]),
+        (&0.into(), &32.into())
+    );
+    assert!(done(dir.path(), &["machines", "mine.toml"]).contains("1200"));
+}
+
+#[test]
+fn a_broken_law_is_exit_code_1() {
+    let arguments = [
+        "run",
+        "bw-pipe",
+        "--quick",
+        "--machine",
+        "xeon-mp",
+        "--kernel",
+        "sf_buf",
+        "--set",
+        "kernel.planted_fault=lost-wakeup",
+    ];
+    let output = pageferry(here().path(), &arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("deadlock: every CPU is halted"), "{said}");
+    let dir = here();
+    let output =
+        pageferry(dir.path(), &["pipe", "/dev/zero", "-o", "x", "--set", "kernel.planted_fault=lost-wakeup"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn lists_and_details_have_text_and_json() {
+    let dir = here();
+    for (verb, name, inside) in [
+        ("machines", "opteron-mp", "cpu.clock_mhz"),
+        ("kernels", "sf_buf", "paths.ephemeral.alloc_hit"),
+        ("experiments", "bw-pipe", "total_bytes"),
+    ] {
+        assert!(done(dir.path(), &[verb]).contains(name), "{verb}");
+        assert!(done(dir.path(), &[verb, name]).contains(inside), "{verb} {name}");
+        let all: Value = serde_json::from_str(&done(dir.path(), &[verb, "--json"])).expect("JSON");
+        assert!(all[name].is_object(), "{verb}");
+        let one: Value = serde_json::from_str(&done(dir.path(), &[verb, name, "--json"])).expect("JSON");
+        assert!(one.is_object(), "{verb} {name}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = command(here().path(), &["machines", "xeon-up"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut first = [0; 1];
+    child.stdout.take().expect("piped").read_exact(&mut first).expect("one byte");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
+fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
+    let dir = here();
+    for (out, jobs) in [("one", "1"), ("two", "2")] {
+        let said = done(dir.path(), &["reproduce", "--quick", "bw-pipe", "--out", out, "--jobs", jobs]);
+        assert!(said.contains("published") && said.contains("agree"), "{said}");
+    }
+    assert_eq!(entries(dir.path()), ["one", "two"]);
+    assert_eq!(
+        entries(&dir.path().join("one")),
+        ["figures", "host.json", "report.html", "results.csv", "results.json"]
+    );
+    for file in ["results.json", "results.csv", "figures/pipe-bandwidth.svg"] {
+        let read = |out: &str| fs::read(dir.path().join(out).join(file)).expect("readable");
+        assert!(read("one") == read("two"), "{file} differs");
+    }
+    // Again into the same place: nothing else there is touched.
+    fs::write(dir.path().join("one/notes.txt"), "mine").expect("written");
+    done(dir.path(), &["reproduce", "--quick", "invalidate", "--out", "one"]);
+    assert_eq!(fs::read_to_string(dir.path().join("one/notes.txt")).expect("there"), "mine");
+}
+
+#[test]
+fn pipe_carries_files_and_streams() {
+    let dir = here();
+    let bytes: Vec<u8> = (0..200_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    fs::write(dir.path().join("in"), &bytes).expect("written");
+    let said =
+        done(dir.path(), &["pipe", "in", "-o", "out", "--machine", "opteron-mp", "--kernel", "original"]);
+    assert!(
+        said.starts_with("identical") && said.contains("TLB invalidations") && said.contains("total"),
+        "{said}"
+    );
+    assert!(fs::read(dir.path().join("out")).expect("there") == bytes);
+    assert_eq!(entries(dir.path()), ["in", "out"]);
+    let cost: Value =
+        serde_json::from_str(&done(dir.path(), &["pipe", "in", "-o", "out", "--json"])).expect("JSON");
+    assert_eq!((&cost["len_bytes"], &cost["identical"]), (&200_001.into(), &true.into()));
+
+    let mut child = command(dir.path(), &["pipe", "-o", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || stdin.write_all(&sent));
+    let output = child.wait_with_output().expect("it ends");
+    writer.join().expect("no panic").expect("all taken");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stdout == bytes, "only the bytes are on standard output");
+    assert!(text(&output.stderr).contains("modelled time"));
+}
+
+#[test]
+fn an_interruption_leaves_nothing_behind() {
+    let dir = here();
+    let mut child = command(dir.path(), &["pipe", "-o", "out"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(&[1; 200_000]).expect("taken");
+    for _ in 0..200 {
+        if !entries(dir.path()).is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(entries(dir.path()).len(), 1, "the file is begun under another name");
+    assert!(!dir.path().join("out").exists());
+    let killed =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
+    assert!(killed.success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(entries(dir.path()), Vec::<String>::new());
+    drop(stdin);
+}

@@ -1,0 +1,30 @@
+//! Running the command as a user does.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The command with these arguments, run in `dir`.
+pub fn pageferry<S: AsRef<OsStr>>(dir: &Path, arguments: &[S]) -> Output {
+    command(dir, arguments).stdin(Stdio::null()).output().expect("it starts")
+}
+
+pub fn command<S: AsRef<OsStr>>(dir: &Path, arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pageferry"));
+    command.args(arguments).current_dir(dir);
+    command
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// The names in a directory, sorted.
+pub fn entries(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(dir)
+        .expect("readable")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,327 @@
+//! What the tests of this crate stand on: a modelled machine with kernel page tables and nothing above, a worker on each
+//! CPU that runs what it is handed, and a thread system in which sleeping is spinning.
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::arc_with_non_send_sync, clippy::type_complexity)]
+
+use pageferry_ephemeral::*;
+use pageferry_hal::*;
+use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
+use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub const PATH: Instructions = Instructions(20);
+pub const EPHEMERAL_PATHS: EphemeralPaths =
+    EphemeralPaths { alloc_hit: Instructions(70), alloc_miss: Instructions(130), free: Instructions(48) };
+
+pub fn cache(entries: usize) -> EphemeralConfig {
+    let scheme = Scheme::Cache { entries, rule: AccessedRule::Safe };
+    EphemeralConfig { scheme, honour_private: true, paths: EPHEMERAL_PATHS }
+}
+
+pub fn with_scheme(scheme: Scheme) -> EphemeralConfig {
+    EphemeralConfig { scheme, ..cache(1) }
+}
+
+pub fn machine(name: &str, schedule: Schedule) -> Model {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
+    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
+    let mut config = MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("valid");
+    // Little memory: booting is most of a short test's time.
+    config.memory.size_mb.value = 32;
+    Model::new(&config, Options { schedule }).expect("a valid machine")
+}
+
+/// Kernel addresses, lowest first.
+pub struct Kva {
+    free: RefCell<Vec<VaRange>>,
+}
+
+impl KernelAddresses for Kva {
+    fn alloc(&self, len_pages: usize) -> Option<VaRange> {
+        let mut free = self.free.borrow_mut();
+        let at = free.iter().position(|r| r.len_pages() >= len_pages)?;
+        let range = VaRange::pages_from(free[at].start(), len_pages);
+        free[at] = VaRange::new(range.end(), free[at].end());
+        Some(range)
+    }
+    fn free(&self, range: VaRange) {
+        self.free.borrow_mut().insert(0, range);
+    }
+}
+
+/// Threads that spin where others sleep: one for each CPU.
+#[derive(Clone)]
+pub struct SpinThreads {
+    m: Model,
+    sleepers: Rc<RefCell<Vec<(Channel, Rc<Cell<bool>>)>>>,
+    pub signals: Rc<Vec<Cell<bool>>>,
+    /// Sleeps, wakeups, interruptions so far.
+    pub slept: Rc<Cell<usize>>,
+}
+
+impl SpinThreads {
+    pub fn new(m: &Model) -> SpinThreads {
+        let signals = (0..m.topology().cpus).map(|_| Cell::new(false)).collect();
+        SpinThreads { m: m.clone(), sleepers: Rc::default(), signals: Rc::new(signals), slept: Rc::default() }
+    }
+    pub fn sleepers(&self) -> usize {
+        self.sleepers.borrow().len()
+    }
+}
+
+impl Threads for SpinThreads {
+    fn sleep(
+        &self,
+        channel: Channel,
+        _: &'static str,
+        interruptible: bool,
+        release: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        let woken = Rc::new(Cell::new(false));
+        self.sleepers.borrow_mut().push((channel, woken.clone()));
+        self.slept.set(self.slept.get() + 1);
+        release();
+        let signal = &self.signals[self.m.cpu().index()];
+        self.m.spin_until(&mut || woken.get() || (interruptible && signal.get()));
+        if woken.get() {
+            return Ok(());
+        }
+        signal.set(false);
+        self.sleepers.borrow_mut().retain(|(_, w)| !Rc::ptr_eq(w, &woken));
+        Err(Interrupted)
+    }
+    fn wakeup(&self, channel: Channel) -> usize {
+        let mut n = 0;
+        while self.wakeup_one(channel) {
+            n += 1;
+        }
+        n
+    }
+    fn wakeup_one(&self, channel: Channel) -> bool {
+        let mut sleepers = self.sleepers.borrow_mut();
+        let Some(at) = sleepers.iter().position(|s| s.0 == channel) else { return false };
+        sleepers.remove(at).1.set(true);
+        true
+    }
+    fn pin(&self) {}
+    fn unpin(&self) {}
+}
+
+pub type Eph = Ephemeral<Model, Kva>;
+type Job = Box<dyn FnOnce(&Rig)>;
+
+/// A machine that is running, with ephemeral mappings on it.
+#[derive(Clone)]
+pub struct Rig {
+    pub m: Model,
+    pub pmaps: Arc<Pmaps<Model>>,
+    pub eph: Rc<Eph>,
+    pub kva: Arc<Kva>,
+    pub threads: SpinThreads,
+    pub first_free: Pfn,
+    scratch: VaRange,
+    jobs: Rc<Vec<Cell<Option<Job>>>>,
+    busy: Rc<Vec<Cell<bool>>>,
+    stop: Rc<Cell<bool>>,
+}
+
+impl Rig {
+    /// A frame that nobody else uses.
+    pub fn frame(&self, n: u32) -> Pfn {
+        Pfn(self.first_free.0 + n)
+    }
+
+    /// The first bytes of the frame `n` in these tests.
+    pub fn tag(n: u32) -> [u8; 4] {
+        (n ^ 0x5f5f_0000).to_le_bytes()
+    }
+
+    /// Writes its tag into each of the first `frames` frames, through an address that is used for nothing else.
+    pub fn tag_frames(&self, frames: u32) {
+        for n in 0..frames {
+            self.pmaps.kenter(self.scratch.start(), &[self.frame(n)], Prot::RW).flush(&self.pmaps);
+            self.m.store(Mode::Kernel, self.scratch.start(), &Rig::tag(n)).unwrap();
+        }
+        self.pmaps.kremove(self.scratch).flush(&self.pmaps);
+    }
+
+    /// Maps frame `n`, or says why not.
+    pub fn alloc(&self, n: u32, flags: Flags) -> Result<Mapping, AllocError> {
+        self.eph.alloc(&self.threads, self.frame(n), flags)
+    }
+
+    pub fn free(&self, mapping: Mapping) {
+        self.eph.free(&self.threads, mapping);
+    }
+
+    /// Reads the tag through a mapping: sets the accessed bit, and fills the own TLB.
+    pub fn read(&self, mapping: &Mapping) -> [u8; 4] {
+        let mut buf = [0; 4];
+        self.m.load(Mode::Kernel, self.eph.kva(mapping), &mut buf).expect("an ephemeral mapping is mapped");
+        buf
+    }
+
+    /// Maps frame `n`, reads it if `touch`, and frees it.
+    pub fn cycle(&self, n: u32, flags: Flags, touch: bool) {
+        let mapping = self.alloc(n, flags).expect("a mapping");
+        if touch {
+            assert_eq!(self.read(&mapping), Rig::tag(n), "frame {n} reads as another");
+        }
+        self.free(mapping);
+    }
+
+    /// Runs `job` on `cpu` and waits for it.
+    pub fn on(&self, cpu: u8, job: impl FnOnce(&Rig) + 'static) {
+        self.start_on(cpu, job);
+        self.join(cpu);
+    }
+
+    /// Runs `job` on `cpu`, another than the own.
+    pub fn start_on(&self, cpu: u8, job: impl FnOnce(&Rig) + 'static) {
+        if cpu == self.m.cpu().0 {
+            job(self);
+            return;
+        }
+        self.busy[cpu as usize].set(true);
+        self.jobs[cpu as usize].set(Some(Box::new(job)));
+    }
+
+    /// Waits until `cpu` has done its job.
+    pub fn join(&self, cpu: u8) {
+        self.m.spin_until(&mut || !self.busy[cpu as usize].get());
+    }
+
+    /// What `work` adds to the counters.
+    pub fn counted(&self, work: impl FnOnce()) -> Counts {
+        let before = self.m.snapshot();
+        work();
+        Counts::between(&before, &self.m.snapshot())
+    }
+
+    fn worker(&self) {
+        let me = self.m.cpu().index();
+        self.pmaps.init_cpu();
+        loop {
+            let mut job = None;
+            self.m.spin_until(&mut || {
+                job = self.jobs[me].take();
+                job.is_some() || self.stop.get()
+            });
+            let Some(job) = job else { return };
+            job(self);
+            self.busy[me].set(false);
+        }
+    }
+}
+
+/// Differences of the counters that an allocation can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    pub local: u64,
+    pub remote: u64,
+    pub ipis: u64,
+    pub hits: u64,
+    pub misses: u64,
+}
+
+impl Counts {
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Counts {
+        let n = |c: Counter| after.counter(c) - before.counter(c);
+        Counts {
+            local: n(Counter::TlbInvalidationsLocal),
+            remote: n(Counter::TlbInvalidationsRemoteIssued),
+            ipis: n(Counter::ShootdownIpis),
+            hits: n(Counter::EphemeralHits),
+            misses: n(Counter::EphemeralMisses),
+        }
+    }
+}
+
+/// Boots `name` with ephemeral mappings as configured and runs `test` on CPU 0, the other CPUs waiting for jobs.
+pub fn try_run(
+    name: &str,
+    schedule: Schedule,
+    config: EphemeralConfig,
+    test: impl FnOnce(&Rig) + 'static,
+) -> (Model, Result<(), RunError>) {
+    let m = machine(name, schedule);
+    let result = m.run(Box::new(move |m| {
+        let rig = boot(m, config).expect("a configuration that fits");
+        let cpus = m.topology().cpus;
+        let mut started = Vec::new();
+        for cpu in 1..cpus {
+            let worker = rig.clone();
+            let running = Rc::new(Cell::new(false));
+            started.push(running.clone());
+            let entry = move || {
+                running.set(true);
+                worker.worker();
+                None
+            };
+            m.start_cpu(CpuId(cpu as u8), m.context_new("worker", Box::new(entry)));
+        }
+        m.spin_until(&mut || started.iter().all(|s| s.get()));
+        test(&rig);
+        (0..cpus as u8).for_each(|cpu| rig.join(cpu));
+        rig.eph.check().expect("the invariants of the cache hold");
+        rig.stop.set(true);
+        None
+    }));
+    (m, result)
+}
+
+fn boot(m: &Model, config: EphemeralConfig) -> Result<Rig, ConfigError> {
+    let paths =
+        PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
+    let pmap = PmapConfig { arena_bytes: 4 << 20, paths, ranged_shootdown: true };
+    let (pmaps, boot) = Pmaps::bootstrap(m.clone(), pmap).expect("enough memory");
+    let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
+    pmaps.init_cpu();
+    let handler = Arc::downgrade(&pmaps);
+    m.set_interrupt_handler(Box::new(move |_| handler.upgrade().unwrap().handle_shootdown()));
+    let kva = Arc::new(Kva { free: RefCell::new(vec![boot.kva]) });
+    let scratch = kva.alloc(1).expect("kernel addresses");
+    let eph = Rc::new(Ephemeral::new(config, pmaps.clone(), kva.clone(), &mut arena)?);
+    let cpus = m.topology().cpus;
+    Ok(Rig {
+        m: m.clone(),
+        pmaps,
+        eph,
+        kva,
+        threads: SpinThreads::new(m),
+        first_free: boot.first_free,
+        scratch,
+        jobs: Rc::new((0..cpus).map(|_| Cell::new(None)).collect()),
+        busy: Rc::new((0..cpus).map(|_| Cell::new(false)).collect()),
+        stop: Rc::default(),
+    })
+}
+
+/// Why a configuration does not fit `name`.
+pub fn config_error(name: &str, config: EphemeralConfig) -> Option<ConfigError> {
+    let m = machine(name, Schedule::Timed);
+    let found = Rc::new(Cell::new(None));
+    let result = found.clone();
+    m.run(Box::new(move |m| {
+        result.set(boot(m, config).err());
+        None
+    }))
+    .expect("booting does not panic");
+    found.get()
+}
+
+/// As [`try_run`], for tests that must end well: no panic, no stale use, accounts in balance.
+pub fn run(
+    name: &str,
+    schedule: Schedule,
+    config: EphemeralConfig,
+    test: impl FnOnce(&Rig) + 'static,
+) -> Model {
+    let (m, result) = try_run(name, schedule, config, test);
+    result.expect("the test ends well");
+    m.check().expect("the machine's laws hold");
+    m.snapshot().check().expect("the accounts balance");
+    assert_eq!(m.stale_uses(), [], "a stale translation was used");
+    m
+}

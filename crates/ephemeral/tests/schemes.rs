@@ -1,0 +1,172 @@
+//! The direct map, the original scheme, and windows: exact counts.
+
+mod common;
+use common::*;
+use pageferry_ephemeral::*;
+use pageferry_hal::*;
+use pageferry_model::{RunError, Schedule};
+
+fn all_flags() -> [Flags; 8] {
+    std::array::from_fn(|bits| Flags::from_bits_truncate(bits as u8))
+}
+
+#[test]
+fn the_direct_map_never_invalidates_and_never_fails() {
+    let m = run("opteron-mp", Schedule::Timed, with_scheme(Scheme::Direct), |rig| {
+        rig.tag_frames(64);
+        let before = rig.m.snapshot();
+        let counts = rig.counted(|| {
+            let mut held = Vec::new();
+            for flags in all_flags() {
+                for n in 0..64 {
+                    held.push(rig.alloc(n, flags).expect("the direct map never fails"));
+                }
+            }
+            for (i, mapping) in held.iter().enumerate() {
+                assert_eq!(rig.read(mapping), Rig::tag(i as u32 % 64));
+                assert_eq!(rig.eph.page(mapping), rig.frame(i as u32 % 64));
+                assert_eq!(Some(rig.eph.kva(mapping)), rig.pmaps.direct_va(rig.eph.page(mapping)));
+            }
+            held.into_iter().for_each(|mapping| rig.free(mapping));
+        });
+        assert_eq!(counts, Counts { hits: 512, ..Counts::default() });
+        let after = rig.m.snapshot();
+        assert_eq!(after.hardware.page_invalidations, before.hardware.page_invalidations);
+        assert_eq!(after.cause(Cause::Lock), before.cause(Cause::Lock), "no lock");
+        assert_eq!(after.cause(Cause::AddressAllocation), before.cause(Cause::AddressAllocation));
+    });
+    assert_eq!(m.snapshot().counter(Counter::EphemeralMisses), 0);
+}
+
+/// Nothing but the flushes of setting up; `tag_frames` has none when there is nothing to tag.
+#[test]
+fn the_direct_map_costs_nothing_but_the_access() {
+    run("opteron-mp", Schedule::Timed, with_scheme(Scheme::Direct), |rig| {
+        let before = rig.m.now();
+        let mapping = rig.alloc(1, Flags::empty()).unwrap();
+        rig.eph.kva(&mapping);
+        rig.free(mapping);
+        assert_eq!(rig.m.now(), before);
+    });
+}
+
+/// One page: an address, a mapping with a flush on all CPUs, another flush when it goes; whatever the flags.
+#[test]
+fn the_original_scheme_flushes_twice_for_each_use() {
+    for (name, others) in [("xeon-up", 0), ("xeon-htt", 1), ("xeon-mp-htt", 3), ("opteron-mp", 1)] {
+        for flags in all_flags() {
+            run(name, Schedule::Timed, with_scheme(Scheme::Original), move |rig| {
+                rig.tag_frames(2);
+                let remote = u64::from(others > 0);
+                for touch in [true, false] {
+                    let counts = rig.counted(|| rig.cycle(1, flags, touch));
+                    let expected =
+                        Counts { local: 2, remote: 2 * remote, ipis: 2 * others, hits: 0, misses: 1 };
+                    assert_eq!(counts, expected, "{name} {flags:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn the_original_scheme_maps_a_frame_as_often_as_asked() {
+    run("xeon-up", Schedule::Timed, with_scheme(Scheme::Original), |rig| {
+        rig.tag_frames(1);
+        let (a, b) = (rig.alloc(0, Flags::empty()).unwrap(), rig.alloc(0, Flags::empty()).unwrap());
+        assert_ne!(rig.eph.kva(&a), rig.eph.kva(&b));
+        assert_eq!((rig.read(&a), rig.read(&b)), (Rig::tag(0), Rig::tag(0)));
+        assert_eq!(rig.eph.held(), 2);
+        rig.free(a);
+        rig.free(b);
+        assert_eq!(rig.eph.held(), 0);
+    });
+}
+
+#[test]
+fn the_original_scheme_runs_out_of_addresses() {
+    run("xeon-up", Schedule::Timed, with_scheme(Scheme::Original), |rig| {
+        let mut held = Vec::new();
+        while rig.kva.alloc(16 << 10).is_some() {}
+        while let Some(range) = rig.kva.alloc(1) {
+            held.push(range);
+        }
+        for flags in all_flags() {
+            assert_eq!(rig.alloc(0, flags).unwrap_err(), AllocError::NoAddresses);
+        }
+        assert_eq!(rig.eph.window(1).unwrap_err(), AllocError::NoAddresses);
+        rig.kva.free(held.pop().expect("there were addresses"));
+        rig.cycle(0, Flags::empty(), false);
+    });
+}
+
+/// A run of pages costs two flushes in all, each with one shootdown; the addresses stay. In every scheme.
+#[test]
+fn a_window_flushes_once_for_each_change_of_its_run() {
+    let schemes = [
+        ("xeon-up", Scheme::Original, 0),
+        ("xeon-mp-htt", Scheme::Original, 3),
+        ("xeon-mp", Scheme::Cache { entries: 4, rule: AccessedRule::Safe }, 1),
+        ("opteron-mp", Scheme::Direct, 1),
+    ];
+    for (name, scheme, others) in schemes {
+        run(name, Schedule::Timed, with_scheme(scheme), move |rig| {
+            rig.tag_frames(16);
+            let mut window = rig.eph.window(17).unwrap();
+            assert_eq!((window.len_pages(), rig.eph.windows()), (17, 1));
+            let mut first = None;
+            for round in 0..3u32 {
+                let frames: Vec<Pfn> = (0..16).map(|n| rig.frame((n + round) % 16)).collect();
+                let before = rig.m.snapshot();
+                let va = rig.eph.window_enter(&mut window, &frames);
+                assert_eq!(*first.get_or_insert(va), va, "the addresses stay");
+                let look = move |rig: &Rig| {
+                    for n in 0..16 {
+                        let mut buf = [0; 4];
+                        rig.m.load(Mode::Kernel, va + n * PAGE_SIZE, &mut buf).unwrap();
+                        assert_eq!(buf, Rig::tag((n as u32 + round) % 16));
+                    }
+                };
+                look(rig);
+                rig.on(rig.m.topology().cpus as u8 - 1, look);
+                rig.eph.window_remove(&mut window);
+                let after = rig.m.snapshot();
+                let pages = if others > 0 { 32 } else { 0 };
+                let expected = Counts { local: 32, remote: pages, ipis: 2 * others, ..Counts::default() };
+                assert_eq!(Counts::between(&before, &after), expected, "{name}");
+                let shootdowns = after.counter(Counter::Shootdowns) - before.counter(Counter::Shootdowns);
+                assert_eq!(shootdowns, if others > 0 { 2 } else { 0 }, "one for each change");
+            }
+            rig.eph.window_release(window);
+            assert_eq!(rig.eph.windows(), 0);
+        });
+    }
+}
+
+#[test]
+fn windows_are_not_overfilled_nor_released_full() {
+    let enter_twice = |rig: &Rig| {
+        let mut window = rig.eph.window(2).unwrap();
+        rig.eph.window_enter(&mut window, &[rig.frame(0)]);
+        rig.eph.window_enter(&mut window, &[rig.frame(1)]);
+    };
+    let too_long = |rig: &Rig| {
+        let mut window = rig.eph.window(1).unwrap();
+        rig.eph.window_enter(&mut window, &[rig.frame(0), rig.frame(1)]);
+    };
+    let release_full = |rig: &Rig| {
+        let mut window = rig.eph.window(1).unwrap();
+        rig.eph.window_enter(&mut window, &[rig.frame(0)]);
+        rig.eph.window_release(window);
+    };
+    type Case = (fn(&Rig), &'static str);
+    let cases: [Case; 3] =
+        [(enter_twice, "mapped in this window"), (too_long, "do not fit"), (release_full, "still mapped")];
+    for (case, words) in cases {
+        let (_, result) = try_run("xeon-up", Schedule::Timed, with_scheme(Scheme::Original), case);
+        assert!(
+            matches!(&result, Err(RunError::Panicked(text)) if text.contains(words)),
+            "{words}: {result:?}"
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! Bringing a kernel up, running it until nothing is left to run, and checking what remains.
+//!
+//! Boot is single-threaded, on CPU 0, in the boot context; that context then becomes CPU 0's idle context. The interrupt
+//! handler knows the kernel only weakly: the machine keeps the handler, and the kernel keeps the machine.
+
+use crate::Kernel;
+use crate::config::{Fault, KernelConfig};
+use crate::error::{BootError, Errno};
+use crate::file::FileTable;
+use crate::process::{Killed, Pid, Processes};
+use crate::sched::{Sched, SchedPaths};
+use crate::user::Program;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pageferry_ephemeral::Ephemeral;
+use pageferry_hal::{
+    Cause, Channel, ContextId, CpuId, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE, SpinLock,
+    Threads,
+};
+use pageferry_pmap::Pmaps;
+use pageferry_vm::Vm;
+
+/// The thread system before there are threads: nothing can be waited for.
+struct BootThreads;
+
+impl Threads for BootThreads {
+    fn sleep(
+        &self,
+        channel: Channel,
+        reason: &'static str,
+        _: bool,
+        _: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        panic!("the boot context sleeps in {reason} on {channel:?}: there is nobody to wake it");
+    }
+    fn wakeup(&self, _: Channel) -> usize {
+        0
+    }
+    fn wakeup_one(&self, _: Channel) -> bool {
+        false
+    }
+    fn pin(&self) {}
+    fn unpin(&self) {}
+}
+
+impl<M: Machine> Kernel<M> {
+    /// Brings the kernel up on CPU 0, in the boot context.
+    ///
+    /// # Errors
+    /// [`BootError`]: this configuration and this machine do not go together.
+    pub fn boot(machine: M, config: KernelConfig) -> Result<Arc<Kernel<M>>, BootError> {
+        let _c = machine.scope(Cause::Boot);
+        let pipe = &config.pipe;
+        let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(PAGE_SIZE);
+        if !whole(pipe.buffer_bytes)
+            || !whole(pipe.big_buffer_bytes)
+            || pipe.big_buffer_bytes < pipe.buffer_bytes
+        {
+            let (buffer_bytes, big_buffer_bytes) = (pipe.buffer_bytes, pipe.big_buffer_bytes);
+            return Err(BootError::PipeBuffer { buffer_bytes, big_buffer_bytes });
+        }
+        let (pmaps, boot) = Pmaps::bootstrap(machine.clone(), config.pmap)?;
+        let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
+        pmaps.init_cpu();
+        let vm = Vm::new(config.vm, pmaps.clone(), &mut arena, boot.kva, boot.first_free)?;
+        let mut ephemeral = Ephemeral::new(config.ephemeral, pmaps.clone(), vm.clone(), &mut arena)?;
+        if config.fault == Fault::MissingShootdown {
+            ephemeral.plant_missing_shootdown();
+        }
+        let paths = &config.paths;
+        let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
+        let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
+        let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
+        let weak = Arc::downgrade(&pmaps);
+        machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
+            Interrupt::Shootdown => {
+                weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
+            }
+            // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
+            Interrupt::Reschedule => {}
+        }));
+        let boot_free_frames = vm.free_frames();
+        Ok(Arc::new(Kernel { machine, config, vm, ephemeral, sched, processes, boot_free_frames }))
+    }
+
+    /// Makes a process without a parent that will run `program`. Called in the boot context, before [`Kernel::run`].
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub fn spawn(self: &Arc<Self>, name: &str, program: Program<M>) -> Result<Pid, Errno> {
+        let _c = self.machine.scope(Cause::Boot);
+        let space = self.vm.space()?;
+        self.create_process(None, name, space.clone(), FileTable::new(), program)
+            .inspect_err(|_| space.terminate(&BootThreads))
+    }
+
+    /// Starts the other CPUs and schedules until no process is left; then every CPU but this one has stopped. The result
+    /// is what the boot context's entry returns.
+    ///
+    /// # Panics
+    /// When called twice.
+    pub fn run(self: &Arc<Self>) -> Option<ContextId> {
+        let m = &self.machine;
+        self.sched.set_idle_context(CpuId(0), m.context_current());
+        for cpu in m.cpus().iter().filter(|&cpu| cpu != CpuId(0)) {
+            let kernel = self.clone();
+            let entry = Box::new(move || {
+                let _c = kernel.machine.scope(Cause::Idle);
+                kernel.vm.pmaps().init_cpu();
+                kernel.sched.idle_loop();
+                kernel.vm.pmaps().retire_cpu();
+                kernel.sched.stopped_here();
+                None
+            });
+            let context = m.context_new(&format!("idle{}", cpu.0), entry);
+            self.sched.set_idle_context(cpu, context);
+            m.start_cpu(cpu, context);
+        }
+        if self.processes.lock().len() == 0 {
+            self.sched.stop();
+        }
+        self.sched.idle_loop();
+        let _c = m.scope(Cause::Idle);
+        self.sched.wait_for_stopped();
+        None
+    }
+
+    /// Processes that were killed by a fatal signal, in order.
+    pub fn killed(&self) -> Vec<Killed> {
+        self.processes.lock().killed().to_vec()
+    }
+
+    /// One line for each thread that sleeps: for reports of deadlocks.
+    pub fn sleepers(&self) -> String {
+        self.sched.sleepers()
+    }
+
+    /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings, and
+    /// that every frame that is handed through a pipe is wired. Called with no lock held; other CPUs may go on.
+    ///
+    /// # Errors
+    /// What is broken, in words.
+    pub fn check(&self) -> Result<(), String> {
+        self.vm.check()?;
+        self.sched.check()?;
+        self.ephemeral.check()?;
+        let pipes = self.processes.lock().pipes();
+        for pipe in pipes {
+            let held = pipe.state.lock();
+            if let Some(frame) = held.direct.frames().iter().find(|&&f| self.vm.frame_info(f).wire_count == 0)
+            {
+                return Err(format!("{frame:?} is handed through a pipe, but not wired"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tests that nothing is left behind when no process is: frames as after boot, nothing wired, no mapping held.
+    ///
+    /// # Errors
+    /// What is left, in words.
+    pub fn check_quiescent(&self) -> Result<(), String> {
+        self.check()?;
+        let (processes, pipes) = {
+            let table = self.processes.lock();
+            (table.len(), table.pipes().len())
+        };
+        let threads = self.sched.threads();
+        if (processes, pipes, threads) != (0, 0, 0) {
+            return Err(format!("{processes} processes, {pipes} pipes and {threads} threads are left"));
+        }
+        let (held, windows) = (self.ephemeral.held(), self.ephemeral.windows());
+        if (held, windows) != (0, 0) {
+            return Err(format!("{held} ephemeral mappings and {windows} windows are held"));
+        }
+        let free = self.vm.free_frames();
+        if free != self.boot_free_frames {
+            return Err(format!("{free} frames are free, after boot it was {}", self.boot_free_frames));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! What kind of kernel to boot: policies and path lengths, chosen at run time over one code base.
+
+use pageferry_ephemeral::EphemeralConfig;
+use pageferry_hal::{Cycles, Instructions};
+use pageferry_pmap::PmapConfig;
+use pageferry_vm::VmConfig;
+
+/// Path lengths of this floor, without the memory accesses and without what other floors do for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelPaths {
+    /// Dispatch of a system call, behind the hardware's entry.
+    pub syscall: Instructions,
+    /// Choosing the next thread and switching to it.
+    pub switch: Instructions,
+    /// Going to sleep, without the switch.
+    pub sleep: Instructions,
+    /// One wakeup, whether or not somebody sleeps.
+    pub wakeup: Instructions,
+    /// One call of `pipe_read` or `pipe_write`, without what follows.
+    pub pipe_call: Instructions,
+    /// Setting up one copy to or from user memory (`uiomove`).
+    pub uiomove: Instructions,
+    /// Looking up one page of a direct write (`vm_fault_quick`, `pmap_extract_and_hold`), without its memory accesses.
+    pub pipe_page: Instructions,
+    /// fork and exit, apart from their VM work.
+    pub process: Instructions,
+}
+
+/// Who maps the pages of a direct pipe write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PipeMapping {
+    /// The writer, as one run into addresses that the pipe keeps (`pmap_qenter`; the original kernel).
+    WriterRun,
+    /// The reader, page by page, by an ephemeral mapping.
+    ReaderPage,
+}
+
+/// How pipes move data (FreeBSD 5, `sys_pipe.c`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PipeConfig {
+    /// False: always copy through the kernel buffer.
+    pub direct: bool,
+    /// Writes of at least this many bytes go direct (`PIPE_MINDIRECT`).
+    pub min_direct_bytes: usize,
+    /// The kernel buffer (`PIPE_SIZE`), in whole pages.
+    pub buffer_bytes: usize,
+    /// The size that the buffer grows to for larger writes (`BIG_PIPE_SIZE`), in whole pages.
+    pub big_buffer_bytes: usize,
+    /// Who maps the pages of direct writes.
+    pub mapping: PipeMapping,
+}
+
+/// Which idle CPUs a wakeup interrupts, so that they look at the run queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardWakeup {
+    /// The lowest-numbered idle CPU that has not been interrupted for another thread already (FreeBSD 5.3 with
+    /// `kern.sched.ipiwakeup.onecpu=1`).
+    One,
+    /// Every idle CPU; the first takes the thread (FreeBSD 5.3's default).
+    All,
+}
+
+/// The scheduler: FreeBSD 5.3's 4BSD scheduler, as far as it shows in data movement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedConfig {
+    /// Which idle CPUs a wakeup interrupts.
+    pub forward: ForwardWakeup,
+    /// How long a thread runs before others of its kind get their turn (FreeBSD: 100 ms).
+    pub quantum_cycles: Cycles,
+}
+
+impl Default for SchedConfig {
+    /// One idle CPU; 100 ms at 2.4 GHz.
+    fn default() -> SchedConfig {
+        SchedConfig { forward: ForwardWakeup::One, quantum_cycles: Cycles(240_000_000) }
+    }
+}
+
+/// A defect to plant. They exist to prove that the checks can fail: a kernel with one of these must be caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Fault {
+    /// A sound kernel.
+    #[default]
+    None,
+    /// A pipe's reader that has drained a direct write does not wake the writer. Caught as a deadlock.
+    LostWakeup,
+    /// Changes of kernel mappings shared by all CPUs are made known to the own TLB only. Caught as the use of a stale
+    /// translation, on two CPUs or more.
+    MissingShootdown,
+    /// The pages of a direct write are handed to the reader without being wired. Caught where the reader takes them.
+    MissingWire,
+}
+
+/// Everything that distinguishes one kernel from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelConfig {
+    /// Page tables and shootdowns.
+    pub pmap: PmapConfig,
+    /// Virtual memory.
+    pub vm: VmConfig,
+    /// Ephemeral mappings.
+    pub ephemeral: EphemeralConfig,
+    /// Pipes.
+    pub pipe: PipeConfig,
+    /// The scheduler.
+    pub sched: SchedConfig,
+    /// Path lengths of this floor.
+    pub paths: KernelPaths,
+    /// A defect to plant; [`Fault::None`] but in tests.
+    pub fault: Fault,
+}

@@ -1,0 +1,99 @@
+//! What can go wrong, and who is to blame: [`BootError`] blames the configuration, [`Errno`] the program.
+
+use pageferry_ephemeral::AllocError;
+use pageferry_hal::Interrupted;
+use pageferry_hal::arena::ArenaFull;
+use pageferry_vm::VmError;
+
+/// Why a kernel cannot be brought up on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BootError {
+    /// The machine-dependent layer.
+    #[error("{0}")]
+    Pmap(#[from] pageferry_pmap::PmapError),
+    /// The VM system.
+    #[error("{0}")]
+    Vm(#[from] VmError),
+    /// Ephemeral mappings.
+    #[error("{0}")]
+    Ephemeral(#[from] pageferry_ephemeral::ConfigError),
+    /// The arena of kernel structures is too small.
+    #[error("{0}")]
+    Arena(#[from] ArenaFull),
+    /// A pipe's buffers are not whole pages, or the large one is the smaller.
+    #[error(
+        "pipe buffers of {buffer_bytes} and {big_buffer_bytes} bytes: expected whole pages, the large one not smaller"
+    )]
+    PipeBuffer {
+        /// `PipeConfig::buffer_bytes`.
+        buffer_bytes: usize,
+        /// `PipeConfig::big_buffer_bytes`.
+        big_buffer_bytes: usize,
+    },
+}
+
+/// What a system call returns instead of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Errno {
+    /// Not an open descriptor, or not open for this.
+    #[error("bad file descriptor (EBADF)")]
+    BadFd,
+    /// An argument makes no sense.
+    #[error("invalid argument (EINVAL)")]
+    Invalid,
+    /// An address that the process may not use in this way.
+    #[error("bad address (EFAULT)")]
+    Fault,
+    /// Nobody can read any more.
+    #[error("broken pipe (EPIPE)")]
+    BrokenPipe,
+    /// A signal ended a sleep.
+    #[error("interrupted (EINTR)")]
+    Interrupted,
+    /// A non-blocking call would have slept.
+    #[error("would block (EAGAIN)")]
+    WouldBlock,
+    /// No frames, addresses or structures.
+    #[error("out of memory (ENOMEM)")]
+    NoMemory,
+    /// No process has this number.
+    #[error("no such process (ESRCH)")]
+    NoProcess,
+    /// There is nothing to wait for.
+    #[error("no child to wait for (ECHILD)")]
+    NoChild,
+    /// The table of descriptors is full.
+    #[error("too many open files (EMFILE)")]
+    TooManyFiles,
+    /// The process was killed by a fatal signal; no call of it does anything any more. Programs return when they see
+    /// this.
+    #[error("killed by a fatal signal")]
+    Killed,
+}
+
+impl From<VmError> for Errno {
+    fn from(e: VmError) -> Errno {
+        match e {
+            VmError::NoMemory => Errno::NoMemory,
+            VmError::Fault(_) | VmError::Access => Errno::Fault,
+            VmError::Interrupted => Errno::Interrupted,
+            VmError::Invalid | VmError::Exists | VmError::Busy => Errno::Invalid,
+        }
+    }
+}
+
+impl From<AllocError> for Errno {
+    fn from(e: AllocError) -> Errno {
+        match e {
+            AllocError::WouldBlock => Errno::WouldBlock,
+            AllocError::Interrupted => Errno::Interrupted,
+            AllocError::NoAddresses => Errno::NoMemory,
+        }
+    }
+}
+
+impl From<Interrupted> for Errno {
+    fn from(_: Interrupted) -> Errno {
+        Errno::Interrupted
+    }
+}

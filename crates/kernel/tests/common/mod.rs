@@ -1,0 +1,245 @@
+//! What the tests of this crate stand on: kernels as configurations, and a run that checks every law at its end.
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::arc_with_non_send_sync, clippy::type_complexity)]
+
+use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_hal::*;
+use pageferry_kernel::*;
+use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
+use pageferry_pmap::{PmapConfig, PmapPaths};
+use pageferry_vm::{Inherit, VmConfig, VmPaths};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub type U = User<Model>;
+
+pub fn machine(name: &str, schedule: Schedule) -> Model {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
+    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
+    let mut config = MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("valid");
+    // Little memory: booting is most of a short test's time.
+    config.memory.size_mb.value = 64;
+    Model::new(&config, Options { schedule }).expect("a valid machine")
+}
+
+const fn n(instructions: u32) -> Instructions {
+    Instructions(instructions)
+}
+
+/// The kernel of the paper on i386: a mapping cache, and readers that map.
+pub fn sf_buf(entries: usize) -> KernelConfig {
+    KernelConfig {
+        pmap: PmapConfig {
+            arena_bytes: 16 << 20,
+            paths: PmapPaths {
+                enter: n(160),
+                remove: n(120),
+                kenter: n(8),
+                shootdown_send: n(60),
+                shootdown_handle: n(16),
+            },
+            ranged_shootdown: true,
+        },
+        vm: VmConfig {
+            paths: VmPaths {
+                fault: n(600),
+                map_entry: n(160),
+                kva_alloc: n(320),
+                kva_free: n(320),
+                frame: n(120),
+                wire: n(40),
+                anon: n(60),
+            },
+        },
+        ephemeral: EphemeralConfig {
+            scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
+            honour_private: true,
+            paths: EphemeralPaths { alloc_hit: n(70), alloc_miss: n(130), free: n(48) },
+        },
+        pipe: PipeConfig {
+            direct: true,
+            min_direct_bytes: 8192,
+            buffer_bytes: 16384,
+            big_buffer_bytes: 65536,
+            mapping: PipeMapping::ReaderPage,
+        },
+        sched: SchedConfig::default(),
+        paths: KernelPaths {
+            syscall: n(150),
+            switch: n(250),
+            sleep: n(220),
+            wakeup: n(260),
+            pipe_call: n(280),
+            uiomove: n(80),
+            pipe_page: n(60),
+            process: n(8000),
+        },
+        fault: Fault::None,
+    }
+}
+
+pub fn with_scheme(scheme: Scheme) -> KernelConfig {
+    let mut config = sf_buf(1);
+    config.ephemeral.scheme = scheme;
+    config
+}
+
+/// The original kernel: the writer maps its run, into the pipe's own addresses.
+pub fn original() -> KernelConfig {
+    let mut config = with_scheme(Scheme::Original);
+    config.pipe.mapping = PipeMapping::WriterRun;
+    config
+}
+
+/// Every combination of machine and kernel that pipes behave differently on.
+pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
+    let mut buffered = sf_buf(64);
+    buffered.pipe.direct = false;
+    let mut run_with_cache = sf_buf(64);
+    run_with_cache.pipe.mapping = PipeMapping::WriterRun;
+    let mut shared = sf_buf(64);
+    shared.ephemeral.honour_private = false;
+    let mut all = sf_buf(8);
+    all.sched.forward = ForwardWakeup::All;
+    vec![
+        ("sf_buf, 1 CPU", "xeon-up", sf_buf(64)),
+        ("sf_buf, tiny cache", "xeon-mp", sf_buf(2)),
+        ("sf_buf, 4 CPUs", "xeon-mp-htt", sf_buf(64)),
+        ("sf_buf, all idle CPUs told", "xeon-mp-htt", all),
+        ("sf_buf, shared", "xeon-htt", shared),
+        ("sf_buf, buffered only", "xeon-mp", buffered),
+        ("sf_buf, writer maps", "xeon-mp", run_with_cache),
+        ("original, 1 CPU", "xeon-up", original()),
+        ("original, 2 CPUs", "xeon-mp", original()),
+        ("original, 4 CPUs", "xeon-mp-htt", original()),
+        ("original, reader maps", "xeon-htt", with_scheme(Scheme::Original)),
+        ("direct map", "opteron-mp", with_scheme(Scheme::Direct)),
+        ("original, amd64", "opteron-mp", original()),
+        ("cache on amd64", "opteron-mp", sf_buf(16)),
+    ]
+}
+
+/// What a run leaves behind.
+pub struct Ended {
+    pub m: Model,
+    pub result: Result<(), RunError>,
+    pub kernel: Option<Arc<Kernel<Model>>>,
+}
+
+impl Ended {
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.m.snapshot().counter(counter)
+    }
+}
+
+/// Boots `config` on `name`, runs `init` as the first process until none is left; whatever comes of it.
+pub fn try_run(
+    name: &str,
+    schedule: Schedule,
+    config: KernelConfig,
+    init: impl FnOnce(&U) + 'static,
+) -> Ended {
+    let m = machine(name, schedule);
+    let kernel = Rc::new(RefCell::new(None));
+    let booted = kernel.clone();
+    let result = m.run(Box::new(move |m| {
+        let kernel = Kernel::boot(m.clone(), config).unwrap_or_else(|e| panic!("boot: {e}"));
+        booted.replace(Some(kernel.clone()));
+        kernel.spawn("init", Box::new(init)).expect("the first process");
+        kernel.run()
+    }));
+    let kernel = kernel.take();
+    Ended { m, result, kernel }
+}
+
+/// As [`try_run`], for tests that must end well: no panic, no deadlock, no stale use, nothing left, accounts in balance.
+pub fn run(name: &str, schedule: Schedule, config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
+    let ended = try_run(name, schedule, config, init);
+    let kernel = ended.kernel.as_ref();
+    if let Err(e) = &ended.result {
+        panic!("{name}, {schedule:?}: {e}\n{}", kernel.map_or(String::new(), |k| k.sleepers()));
+    }
+    ended.m.check().expect("the machine's laws hold");
+    ended.m.snapshot().check().expect("the accounts balance");
+    assert_eq!(ended.m.stale_uses(), [], "{name}, {schedule:?}: a stale translation was used");
+    let kernel = kernel.expect("the kernel booted");
+    kernel.check_quiescent().unwrap_or_else(|e| panic!("{name}, {schedule:?}: {e}"));
+    laws(&ended.m.snapshot());
+    ended
+}
+
+/// What goes in comes out.
+fn laws(s: &Snapshot) {
+    let pairs =
+        [(Counter::FramesAllocated, Counter::FramesFreed), (Counter::FramesWired, Counter::FramesUnwired)];
+    for (a, b) in pairs {
+        assert_eq!(s.counter(a), s.counter(b), "{} and {}", a.name(), b.name());
+    }
+    let allocated = s.counter(Counter::EphemeralHits) + s.counter(Counter::EphemeralMisses);
+    assert_eq!(allocated, s.counter(Counter::EphemeralFrees), "ephemeral mappings given back");
+}
+
+/// The byte at `at` of stream `seed`.
+pub fn byte(seed: u64, at: usize) -> u8 {
+    let x = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
+    ((x >> 23) ^ (x >> 51)) as u8
+}
+
+pub fn bytes(seed: u64, from: usize, len: usize) -> Vec<u8> {
+    (from..from + len).map(|at| byte(seed, at)).collect()
+}
+
+pub fn map(u: &U, len: usize) -> Va {
+    u.map(len, Prot::RW, Inherit::Copy).expect("memory")
+}
+
+/// Makes a child whose program is a plain closure.
+pub fn fork(u: &U, name: &str, program: impl FnOnce(&U) + 'static) -> Pid {
+    u.fork(name, Box::new(program)).expect("a child")
+}
+
+/// Reads until the end of the stream or `most` bytes, `chunk` at a time, into memory at `at`.
+pub fn read_all(u: &U, fd: Fd, at: Va, chunk: usize, most: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < most {
+        match u.read(fd, at, chunk.min(most - all.len())) {
+            Ok(0) => break,
+            Ok(n) => {
+                let mut part = vec![0; n];
+                u.load(at, &mut part);
+                all.extend(part);
+            }
+            Err(Errno::WouldBlock) => u.yield_now().expect("alive"),
+            Err(Errno::Interrupted) => {}
+            Err(e) => panic!("read: {e}"),
+        }
+    }
+    all
+}
+
+/// Writes bytes `from..from + len` of stream `seed` through memory at `at`, `chunk` at a time.
+pub fn write_all(u: &U, fd: Fd, at: Va, chunk: usize, seed: u64, len: usize) {
+    let mut done = 0;
+    while done < len {
+        let part = bytes(seed, done, chunk.min(len - done));
+        u.store(at, &part);
+        let mut sent = 0;
+        while sent < part.len() {
+            match u.write(fd, at + sent, part.len() - sent) {
+                Ok(n) => sent += n,
+                Err(Errno::WouldBlock) => u.yield_now().expect("alive"),
+                Err(Errno::Interrupted) => {}
+                Err(e) => panic!("write: {e}"),
+            }
+        }
+        done += part.len();
+    }
+}
+
+/// Waits until the process `pid` sleeps.
+pub fn until_asleep(u: &U, pid: Pid) {
+    while !u.kernel().is_asleep(pid) {
+        u.yield_now().expect("alive");
+        u.compute(Instructions(100));
+    }
+}

@@ -1,0 +1,264 @@
+//! Threads: sleeping, waking, pinning, signals, idle CPUs; and ephemeral mappings that are waited for.
+
+mod common;
+use common::*;
+use pageferry_ephemeral::{AllocError, Flags};
+use pageferry_hal::*;
+use pageferry_kernel::*;
+use pageferry_model::{ModelLock, RunError, Schedule};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const HERE: Channel = Channel(0x1234_5600);
+
+/// Sleeps on `channel` with nothing to release.
+fn sleep(u: &U, channel: Channel, interruptible: bool) -> Result<(), Interrupted> {
+    let mut released = 0;
+    let result = u.thread().sleep(channel, "test", interruptible, &mut || released += 1);
+    assert_eq!(released, 1, "what the caller holds is released once");
+    result
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_sleep() {
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let seen = order.clone();
+    run("xeon-up", Schedule::Timed, sf_buf(4), move |u| {
+        let mut pids = Vec::new();
+        for i in 0..4 {
+            let order = order.clone();
+            let pid = fork(u, "sleeper", move |u| {
+                sleep(u, HERE, false).unwrap();
+                order.borrow_mut().push(i);
+            });
+            until_asleep(u, pid);
+            pids.push(pid);
+        }
+        assert_eq!(u.thread().wakeup(Channel(HERE.0 + 1)), 0, "nobody sleeps there");
+        assert!(u.thread().wakeup_one(HERE));
+        u.wait().unwrap();
+        assert_eq!(*order.borrow(), [0]);
+        assert_eq!(u.thread().wakeup(HERE), 3);
+        assert!(!u.thread().wakeup_one(HERE));
+    });
+    assert_eq!(*seen.borrow(), [0, 1, 2, 3]);
+}
+
+/// A wakeup between the entry into the sleep queue and the switch is not lost.
+#[test]
+fn no_wakeup_is_lost() {
+    for seed in 0..200 {
+        let name = ["xeon-mp", "xeon-mp-htt"][seed as usize % 2];
+        run(name, Schedule::Seeded(seed), sf_buf(4), move |u| {
+            // Two hand a token to and fro, each sleeping until it has it; the token is under a lock of the machine.
+            let token = Rc::new(u.machine().new_lock(LockClass::Pipe, 0u32));
+            let play = move |u: &U, token: &ModelLock<u32>, mine: u32| {
+                for _ in 0..30 {
+                    let mut held = token.lock();
+                    while *held % 2 != mine {
+                        let mut guard = Some(held);
+                        u.thread().sleep(HERE, "token", false, &mut || drop(guard.take())).unwrap();
+                        held = token.lock();
+                    }
+                    *held += 1;
+                    u.thread().wakeup(HERE);
+                }
+            };
+            let other = token.clone();
+            fork(u, "partner", move |u| play(u, &other, 1));
+            play(u, &token, 0);
+            u.wait().unwrap();
+            assert_eq!(*token.lock(), 60);
+        });
+    }
+}
+
+#[test]
+fn a_pinned_thread_comes_back_to_its_cpu() {
+    for seed in 0..60 {
+        let name = ["xeon-mp", "xeon-mp-htt", "opteron-mp"][seed as usize % 3];
+        let moved = Rc::new(Cell::new(0));
+        let result = moved.clone();
+        run(name, Schedule::Seeded(seed), sf_buf(4), move |u| {
+            let done = Rc::new(Cell::new(0));
+            for i in 0..5u64 {
+                let (moved, done) = (moved.clone(), done.clone());
+                fork(u, "pinned", move |u| {
+                    let t = u.thread();
+                    for round in 0..20 {
+                        t.pin();
+                        let cpu = u.machine().cpu();
+                        sleep(u, Channel(HERE.0 + i), false).unwrap();
+                        assert_eq!(u.machine().cpu(), cpu, "seed {seed}, round {round}");
+                        t.unpin();
+                        sleep(u, Channel(HERE.0 + i), false).unwrap();
+                        moved.set(moved.get() + usize::from(u.machine().cpu() != cpu));
+                    }
+                    done.set(done.get() + 1);
+                });
+            }
+            while done.get() < 5 {
+                for i in 0..5 {
+                    u.thread().wakeup(Channel(HERE.0 + i));
+                }
+                u.yield_now().unwrap();
+            }
+        });
+        if seed > 3 {
+            assert!(result.get() > 0, "seed {seed}: the unpinned sleeps move about");
+        }
+    }
+}
+
+#[test]
+fn nested_pins() {
+    run("xeon-mp", Schedule::Timed, sf_buf(4), |u| {
+        let t = u.thread();
+        t.pin();
+        t.pin();
+        t.unpin();
+        assert!(t.is_pinned());
+        t.unpin();
+        assert!(!t.is_pinned());
+    });
+    let ended = try_run("xeon-mp", Schedule::Timed, sf_buf(4), |u| u.thread().unpin());
+    assert!(matches!(ended.result, Err(RunError::Panicked(text)) if text.contains("more often")));
+}
+
+/// Who sleeps holding a spin lock is found out by the machine.
+#[test]
+fn sleeping_with_a_spin_lock_is_a_bug() {
+    let ended = try_run("xeon-mp", Schedule::Timed, sf_buf(4), |u| {
+        let lock = u.machine().new_lock(LockClass::Pipe, ());
+        let _held = lock.lock();
+        let _ = sleep(u, HERE, true);
+    });
+    assert!(matches!(ended.result, Err(RunError::Panicked(text)) if text.contains("while it holds")));
+}
+
+#[test]
+fn signals_end_interruptible_sleeps_only() {
+    for seed in 0..40 {
+        run("xeon-mp", Schedule::Seeded(seed), sf_buf(4), |u| {
+            let deaf = fork(u, "deaf", |u| assert_eq!(sleep(u, HERE, false), Ok(())));
+            let keen = fork(u, "keen", |u| {
+                assert_eq!(sleep(u, HERE, true), Err(Interrupted));
+                assert_eq!(sleep(u, HERE, true), Err(Interrupted), "pending until the return to user mode");
+                u.yield_now().unwrap();
+                assert_eq!(u.signals_taken(), 1);
+            });
+            until_asleep(u, deaf);
+            until_asleep(u, keen);
+            u.signal(deaf).unwrap();
+            u.signal(keen).unwrap();
+            assert_eq!(u.wait(), Ok(keen));
+            assert!(u.kernel().is_asleep(deaf));
+            u.thread().wakeup(HERE);
+            assert_eq!(u.wait(), Ok(deaf));
+        });
+    }
+}
+
+/// One wakeup on a machine with three idle CPUs: one interrupt, or one for each, as configured.
+#[test]
+fn wakeups_interrupt_idle_cpus() {
+    for (forward, expected) in [(ForwardWakeup::One, 1), (ForwardWakeup::All, 3)] {
+        let mut config = sf_buf(4);
+        config.sched.forward = forward;
+        run("xeon-mp-htt", Schedule::Timed, config, move |u| {
+            let pid = fork(u, "sleeper", |u| sleep(u, HERE, false).unwrap());
+            until_asleep(u, pid);
+            (0..200).for_each(|_| u.compute(Instructions(1000)));
+            let ipis = || u.machine().snapshot().counter(Counter::ReschedIpis);
+            let before = ipis();
+            u.thread().wakeup(HERE);
+            assert_eq!(ipis() - before, expected);
+            u.wait().unwrap();
+        });
+    }
+}
+
+/// On one CPU the woken thread runs when its waker returns to user mode: it has slept in the kernel, the other has not.
+#[test]
+fn the_woken_runs_before_its_waker_goes_on() {
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let seen = order.clone();
+    run("xeon-up", Schedule::Timed, sf_buf(4), move |u| {
+        let (r, w) = u.pipe().unwrap();
+        let at = map(u, PAGE_SIZE);
+        let woken = order.clone();
+        let reader = fork(u, "reader", move |u| {
+            u.read(r, at, 10).unwrap();
+            woken.borrow_mut().push("reader");
+        });
+        until_asleep(u, reader);
+        u.write(w, at, 10).unwrap();
+        order.borrow_mut().push("writer");
+    });
+    assert_eq!(*seen.borrow(), ["reader", "writer"]);
+}
+
+/// More threads than buffers, some with signals on their way: everyone gets a mapping or an honest error, what it reads is
+/// right, nothing stays held, nobody sleeps for ever.
+#[test]
+fn threads_wait_for_ephemeral_mappings() {
+    for seed in 0..60 {
+        let name = ["xeon-up", "xeon-mp", "xeon-mp-htt", "opteron-mp"][seed as usize % 4];
+        run(name, Schedule::Seeded(seed), sf_buf(2), move |u| {
+            let kernel = u.kernel();
+            let memory = kernel.vm().kernel_alloc(6).unwrap();
+            for i in 0..6u8 {
+                let at = memory.va() + usize::from(i) * PAGE_SIZE;
+                u.machine().store(Mode::Kernel, at, &[i; 64]).unwrap();
+            }
+            let frames = memory.frames().to_vec();
+            let mut pids = Vec::new();
+            for i in 0..5usize {
+                let frames = frames.clone();
+                pids.push(fork(u, "user", move |u| {
+                    let (ephemeral, t) = (u.kernel().ephemeral(), u.thread());
+                    for round in 0..12 {
+                        let n = (i + round * (i + 1)) % 6;
+                        let private = round % 3 != 0;
+                        let mut flags = if private { Flags::PRIVATE } else { Flags::empty() };
+                        if round % 2 == 0 {
+                            flags |= Flags::INTERRUPTIBLE;
+                        }
+                        if private {
+                            t.pin();
+                        }
+                        match ephemeral.alloc(t, frames[n], flags) {
+                            Ok(mapping) => {
+                                let mut buf = [0; 64];
+                                u.machine().load(Mode::Kernel, ephemeral.kva(&mapping), &mut buf).unwrap();
+                                assert_eq!(buf, [n as u8; 64], "seed {seed}");
+                                // Some hold theirs over a sleep, so that others must wait.
+                                if round % 4 == 0 {
+                                    t.yield_now();
+                                }
+                                u.machine().load(Mode::Kernel, ephemeral.kva(&mapping), &mut buf).unwrap();
+                                assert_eq!(buf, [n as u8; 64], "seed {seed}, after a switch");
+                                ephemeral.free(t, mapping);
+                            }
+                            Err(e) => {
+                                assert_eq!(e, AllocError::Interrupted);
+                                assert!(flags.contains(Flags::INTERRUPTIBLE));
+                            }
+                        }
+                        if private {
+                            t.unpin();
+                        }
+                        u.yield_now().unwrap();
+                    }
+                }));
+            }
+            for pid in pids.iter().cycle().take(20) {
+                let _ = u.signal(*pid);
+                u.yield_now().unwrap();
+            }
+            (0..5).for_each(|_| while u.wait() == Err(Errno::Interrupted) {});
+            kernel.ephemeral().check().unwrap();
+            kernel.vm().kernel_free(memory);
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! What can go wrong here, and who is to blame.
+//!
+//! There are two kinds. *Input*: a name, key, value, file or path that somebody gave cannot be used; nothing was run, or
+//! nothing was kept. *A law*: a run finished and one of the laws that every run obeys does not hold; the numbers are
+//! not to be trusted. The command turns the first into exit code 2 and the second into exit code 1.
+
+use pageferry_model::ConfigError;
+use std::path::PathBuf;
+
+/// Who is to blame for an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blame {
+    /// What was asked for, or the place where the result was to go.
+    Input,
+    /// The model or the kernel: a law does not hold.
+    Law,
+}
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// A name that nothing goes by.
+    #[error("there is no {kind} `{name}`{}", hint(.nearest, .known))]
+    Unknown {
+        /// What was looked for.
+        kind: &'static str,
+        /// The name given.
+        name: String,
+        /// The known name most like it.
+        nearest: Option<String>,
+        /// All known names.
+        known: Vec<String>,
+    },
+    /// A configuration file that cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A `key=value` that cannot be used.
+    #[error("--set {key}: {problem}")]
+    Setting {
+        /// The key given.
+        key: String,
+        /// What is wrong, and what was expected.
+        problem: String,
+    },
+    /// A file or directory that cannot be read or written.
+    #[error("cannot {action} {}: {error}", .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the operating system says.
+        error: std::io::Error,
+    },
+    /// The machine and the kernel do not fit each other or the experiment.
+    #[error("{machine} under {kernel}: {problem}")]
+    Misfit {
+        /// The machine's name.
+        machine: String,
+        /// The kernel's name.
+        kernel: String,
+        /// What does not fit.
+        problem: String,
+    },
+    /// A run broke laws.
+    #[error("{run}: {}", .broken.join("; "))]
+    Law {
+        /// The run.
+        run: String,
+        /// What does not hold, one text each.
+        broken: Vec<String>,
+    },
+}
+
+impl LabError {
+    /// Who is to blame.
+    pub fn blame(&self) -> Blame {
+        match self {
+            LabError::Law { .. } => Blame::Law,
+            _ => Blame::Input,
+        }
+    }
+
+    /// An [`LabError::Io`].
+    pub fn io(action: &'static str, path: impl Into<PathBuf>, error: std::io::Error) -> LabError {
+        LabError::Io { action, path: path.into(), error }
+    }
+}
+
+fn hint(nearest: &Option<String>, known: &[String]) -> String {
+    match nearest {
+        Some(name) => format!("; did you mean `{name}`?"),
+        None => format!("; there are: {}", known.join(", ")),
+    }
+}

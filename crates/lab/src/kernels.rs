@@ -1,0 +1,416 @@
+//! Kernels as configurations: `kernels/*.toml`.
+//!
+//! A kernel file holds policies (which scheme of ephemeral mappings, who maps the pages of a pipe) and path lengths.
+//! All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
+
+use crate::error::LabError;
+use crate::registry::{self, Kind};
+use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_hal::{Arch, Cycles, Instructions};
+use pageferry_kernel::{ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeMapping, SchedConfig};
+use pageferry_model::{
+    Constant, Fault, MachineConfig, SourceKind, Sourced, constants_of, load_extending, nearest,
+};
+use pageferry_pmap::{PmapConfig, PmapPaths};
+use pageferry_vm::{VmConfig, VmPaths};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A kernel file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelFile {
+    /// The name in figures.
+    pub title: String,
+    /// One line on what it is.
+    pub summary: String,
+    /// True for a kernel that is known to be wrong and kept to show why.
+    #[serde(default, rename = "unsafe")]
+    pub is_unsafe: bool,
+    /// A defect to plant, to see it caught.
+    #[serde(default)]
+    pub planted_fault: FaultName,
+    /// The page-table layer.
+    pub pmap: PmapFile,
+    /// Ephemeral mappings.
+    pub ephemeral: EphemeralFile,
+    /// Pipes.
+    pub pipe: PipeFile,
+    /// The scheduler.
+    pub sched: SchedFile,
+    /// Path lengths in instructions.
+    pub paths: PathsFile,
+    /// The bibliography: a short key, and where to find the document.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
+}
+
+/// A defect that proves that the checks can fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultName {
+    /// A sound kernel.
+    #[default]
+    None,
+    /// See [`pageferry_kernel::Fault::LostWakeup`].
+    LostWakeup,
+}
+
+impl From<FaultName> for pageferry_kernel::Fault {
+    fn from(name: FaultName) -> Self {
+        match name {
+            FaultName::None => pageferry_kernel::Fault::None,
+            FaultName::LostWakeup => pageferry_kernel::Fault::LostWakeup,
+        }
+    }
+}
+
+/// The page-table layer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PmapFile {
+    /// One shootdown for a run of pages, or one for each page.
+    pub ranged_shootdown: Sourced<bool>,
+}
+
+/// How ephemeral mappings are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SchemeName {
+    /// The best that the architecture offers: the cache on i386, the direct map on amd64.
+    Native,
+    /// The cache of mappings.
+    Cache,
+    /// The direct map of all memory.
+    Direct,
+    /// An address allocated and a mapping changed for every use.
+    Original,
+}
+
+/// What a clear accessed bit in a replaced entry is taken to mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuleName {
+    /// See [`AccessedRule::Safe`].
+    Safe,
+    /// See [`AccessedRule::AsPrinted`].
+    AsPrinted,
+}
+
+/// Ephemeral mappings.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EphemeralFile {
+    /// How they are made.
+    pub scheme: Sourced<SchemeName>,
+    /// Entries of the cache, where there is one.
+    pub entries: Sourced<u64>,
+    /// The accessed-bit rule of the cache.
+    pub accessed_rule: Sourced<RuleName>,
+    /// False: the private option is ignored.
+    pub honour_private: Sourced<bool>,
+}
+
+/// Who maps the pages of a direct pipe write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MappingName {
+    /// See [`PipeMapping::WriterRun`].
+    WriterRun,
+    /// See [`PipeMapping::ReaderPage`].
+    ReaderPage,
+}
+
+/// Pipes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipeFile {
+    /// False: every byte is copied twice, through the kernel buffer.
+    pub direct: Sourced<bool>,
+    /// Writes of at least this many bytes go direct.
+    pub min_direct_bytes: Sourced<u64>,
+    /// The kernel buffer.
+    pub buffer_bytes: Sourced<u64>,
+    /// What the buffer grows to for large writes; the most that one direct transfer carries.
+    pub big_buffer_bytes: Sourced<u64>,
+    /// Who maps.
+    pub mapping: Sourced<MappingName>,
+}
+
+/// Which idle CPUs a wakeup interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForwardName {
+    /// See [`ForwardWakeup::One`].
+    One,
+    /// See [`ForwardWakeup::All`].
+    All,
+}
+
+/// The scheduler.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedFile {
+    /// Which idle CPUs a wakeup interrupts.
+    pub forward_wakeup: Sourced<ForwardName>,
+    /// How long a thread runs before others get their turn.
+    pub quantum_ms: Sourced<u64>,
+}
+
+macro_rules! paths {
+    ($($(#[$doc:meta])* $name:ident for $target:ident { $($field:ident),* $(,)? })*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(missing_docs, reason = "the fields are those of the target")]
+        pub struct $name { $(pub $field: Sourced<u32>),* }
+
+        impl $name {
+            fn lengths(&self) -> $target {
+                $target { $($field: Instructions(self.$field.value)),* }
+            }
+        }
+    )* };
+}
+
+paths! {
+    /// See [`KernelPaths`].
+    KernelPathsFile for KernelPaths { syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, process }
+    /// See [`VmPaths`].
+    VmPathsFile for VmPaths { fault, map_entry, kva_alloc, kva_free, frame, wire, anon }
+    /// See [`PmapPaths`].
+    PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle }
+    /// See [`EphemeralPaths`].
+    EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free }
+}
+
+/// Path lengths in instructions.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathsFile {
+    /// Processes, threads, pipes.
+    pub kernel: KernelPathsFile,
+    /// Virtual memory.
+    pub vm: VmPathsFile,
+    /// Page tables.
+    pub pmap: PmapPathsFile,
+    /// Ephemeral mappings.
+    pub ephemeral: EphemeralPathsFile,
+}
+
+/// A kernel under a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelChoice {
+    /// The short name.
+    pub name: String,
+    /// Its values.
+    pub file: KernelFile,
+}
+
+impl KernelChoice {
+    /// The kernel called `name`, or in the file `name`.
+    ///
+    /// # Errors
+    /// An unknown name, or a file that cannot be used.
+    pub fn find(name: &str) -> Result<KernelChoice, LabError> {
+        let source = registry::find(Kind::Kernel, name)?;
+        let lookup = |base: &str| registry::base(Kind::Kernel, &source.file, base).map(|s| s.text);
+        let file = load_extending(&source.file, &source.text, "kernel", &lookup, &KernelFile::validate)?;
+        Ok(KernelChoice { name: source.name, file })
+    }
+
+    /// Every constant with its source.
+    pub fn constants(&self) -> Vec<Constant> {
+        constants_of(&self.file)
+    }
+}
+
+impl KernelFile {
+    /// Refuses what no kernel could be.
+    ///
+    /// # Errors
+    /// The first offending key, and what is expected there.
+    pub fn validate(&self) -> Result<(), Fault> {
+        let scheme = self.ephemeral.scheme.value;
+        if self.ephemeral.entries.value == 0 && matches!(scheme, SchemeName::Native | SchemeName::Cache) {
+            return fault("ephemeral.entries", "0, expected at least 1: a cache of mappings needs an entry");
+        }
+        within("ephemeral.entries", &self.ephemeral.entries, 0, 1 << 32)?;
+        let page = pageferry_hal::PAGE_SIZE as u64;
+        within("pipe.buffer_bytes", &self.pipe.buffer_bytes, page, 1 << 24)?;
+        let buffer = self.pipe.buffer_bytes.value;
+        within("pipe.big_buffer_bytes", &self.pipe.big_buffer_bytes, buffer, 1 << 24)?;
+        within("pipe.min_direct_bytes", &self.pipe.min_direct_bytes, 1, 1 << 24)?;
+        for (key, size) in [
+            ("pipe.buffer_bytes", &self.pipe.buffer_bytes),
+            ("pipe.big_buffer_bytes", &self.pipe.big_buffer_bytes),
+        ] {
+            if size.value % page != 0 {
+                return fault(key, format!("{}, expected whole pages of {page} bytes", size.value));
+            }
+        }
+        within("sched.quantum_ms", &self.sched.quantum_ms, 1, 1_000_000)?;
+        let reader_maps = self.pipe.mapping.value == MappingName::ReaderPage;
+        if !reader_maps && scheme != SchemeName::Original {
+            return fault(
+                "pipe.mapping",
+                "`writer-run` goes with ephemeral.scheme = `original` only; expected `reader-page`",
+            );
+        }
+        self.validate_sources()
+    }
+
+    /// What was read somewhere names a document of the bibliography; what is reasoned need not.
+    fn validate_sources(&self) -> Result<(), Fault> {
+        for Constant { key, source, kind, .. } in constants_of(self) {
+            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed) {
+                continue;
+            }
+            let cited = source.split([',', ':']).next().unwrap_or("").trim();
+            if !self.sources.contains_key(cited) {
+                let suggestion = nearest(cited, self.sources.keys().map(String::as_str)).map(str::to_owned);
+                return Err(Fault {
+                    key,
+                    problem: format!("source `{cited}` is not in [sources]"),
+                    suggestion,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The configuration that this file describes on `machine`, whose kernel structures take `arena_bytes`.
+    pub fn config(&self, machine: &MachineConfig, arena_bytes: usize) -> KernelConfig {
+        KernelConfig {
+            pmap: PmapConfig {
+                arena_bytes,
+                paths: self.paths.pmap.lengths(),
+                ranged_shootdown: self.pmap.ranged_shootdown.value,
+            },
+            vm: VmConfig { paths: self.paths.vm.lengths() },
+            ephemeral: EphemeralConfig {
+                scheme: self.scheme(machine.arch.into()),
+                honour_private: self.ephemeral.honour_private.value,
+                paths: self.paths.ephemeral.lengths(),
+            },
+            pipe: PipeConfig {
+                direct: self.pipe.direct.value,
+                min_direct_bytes: self.pipe.min_direct_bytes.value as usize,
+                buffer_bytes: self.pipe.buffer_bytes.value as usize,
+                big_buffer_bytes: self.pipe.big_buffer_bytes.value as usize,
+                mapping: match self.pipe.mapping.value {
+                    MappingName::WriterRun => PipeMapping::WriterRun,
+                    MappingName::ReaderPage => PipeMapping::ReaderPage,
+                },
+            },
+            sched: SchedConfig {
+                forward: match self.sched.forward_wakeup.value {
+                    ForwardName::One => ForwardWakeup::One,
+                    ForwardName::All => ForwardWakeup::All,
+                },
+                quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
+            },
+            paths: self.paths.kernel.lengths(),
+            fault: self.planted_fault.into(),
+        }
+    }
+
+    /// The scheme of ephemeral mappings on `arch`.
+    pub fn scheme(&self, arch: Arch) -> Scheme {
+        let rule = match self.ephemeral.accessed_rule.value {
+            RuleName::Safe => AccessedRule::Safe,
+            RuleName::AsPrinted => AccessedRule::AsPrinted,
+        };
+        let cache = Scheme::Cache { entries: self.ephemeral.entries.value as usize, rule };
+        match (self.ephemeral.scheme.value, arch) {
+            (SchemeName::Native, Arch::I386) | (SchemeName::Cache, _) => cache,
+            (SchemeName::Native, Arch::Amd64) | (SchemeName::Direct, _) => Scheme::Direct,
+            (SchemeName::Original, _) => Scheme::Original,
+        }
+    }
+}
+
+fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { key: key.to_owned(), problem: problem.into(), suggestion: None })
+}
+
+fn within(key: &str, number: &Sourced<u64>, least: u64, most: u64) -> Result<(), Fault> {
+    if (least..=most).contains(&number.value) {
+        return Ok(());
+    }
+    fault(key, format!("{}, expected {least} to {most}", number.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn xeon() -> MachineConfig {
+        crate::machines::MachineChoice::find("xeon-up").expect("embedded").config
+    }
+
+    fn load(text: &str) -> Result<KernelFile, pageferry_model::ConfigError> {
+        let lookup = |base: &str| registry::embedded(Kind::Kernel, base).map(|s| s.text);
+        load_extending("test.toml", text, "kernel", &lookup, &KernelFile::validate)
+    }
+
+    #[test]
+    fn every_kernel_file_is_a_kernel_and_only_one_is_unsafe() {
+        let unsafe_ones: Vec<_> = registry::names(Kind::Kernel)
+            .into_iter()
+            .map(|name| KernelChoice::find(name).unwrap_or_else(|e| panic!("{e}")))
+            .filter(|kernel| kernel.file.is_unsafe)
+            .map(|kernel| (kernel.name, kernel.file.ephemeral.accessed_rule.value))
+            .collect();
+        assert_eq!(unsafe_ones, [("sf_buf-as-printed".to_owned(), RuleName::AsPrinted)]);
+    }
+
+    #[test]
+    fn native_is_what_the_architecture_offers() {
+        let kernel = KernelChoice::find("sf_buf").expect("embedded").file;
+        assert_eq!(kernel.scheme(Arch::I386), Scheme::Cache { entries: 65536, rule: AccessedRule::Safe });
+        assert_eq!(kernel.scheme(Arch::Amd64), Scheme::Direct);
+        let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
+        assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
+        let original = KernelChoice::find("original").expect("embedded").file;
+        assert_eq!(original.scheme(Arch::Amd64), Scheme::Original);
+        assert_eq!(original.config(&xeon(), 0).pipe.mapping, PipeMapping::WriterRun);
+    }
+
+    #[test]
+    fn kernels_differ_in_policies_only() {
+        let original = KernelChoice::find("original").expect("embedded").file;
+        for name in registry::names(Kind::Kernel) {
+            let other = KernelChoice::find(name).expect("embedded").file;
+            let lengths = |k: &KernelFile| {
+                let c = k.config(&xeon(), 0);
+                (c.paths, c.vm.paths, c.pmap.paths, c.ephemeral.paths)
+            };
+            assert_eq!(lengths(&other), lengths(&original), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cache_of_zero_entries_is_refused_with_its_place() {
+        let e = load("extends = \"sf_buf\"\n[ephemeral]\nentries = { value = 0, source = \"x\", kind = \"assumed\" }\n")
+            .expect_err("no entries");
+        assert_eq!((e.line, e.key.as_str()), (3, "ephemeral.entries"));
+        assert!(e.problem.contains("expected at least 1"), "{e}");
+    }
+
+    #[test]
+    fn unknown_keys_and_sources_get_the_nearest() {
+        let e = load("extends = \"sf_buf\"\n[ephemeral]\nentrys = 3\n").expect_err("no such key");
+        assert_eq!(e.suggestion.as_deref(), Some("entries"));
+        let e = load("extends = \"sf_buf\"\n[ephemeral]\nentries = { value = 1, source = \"papr, 3\", kind = \"paper\" }\n")
+            .expect_err("no such source");
+        assert_eq!(e.suggestion.as_deref(), Some("paper"));
+    }
+
+    #[test]
+    fn a_run_mapped_by_the_writer_needs_the_original_scheme() {
+        let e = load("extends = \"sf_buf\"\n[pipe]\nmapping = { value = \"writer-run\", source = \"x\", kind = \"assumed\" }\n")
+            .expect_err("does not go together");
+        assert_eq!(e.key, "pipe.mapping");
+    }
+}

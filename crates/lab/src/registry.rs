@@ -1,0 +1,136 @@
+//! Machines, kernels, experiments and papers by name.
+//!
+//! The repository's data files are embedded in the program. Where a machine or kernel is asked for, a path that ends in
+//! `.toml` may stand in place of a name; its `extends` may name an embedded file or another path beside it.
+
+use crate::error::LabError;
+use pageferry_model::nearest;
+use std::fs;
+use std::path::Path;
+
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+}
+
+/// What a data file describes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Hardware.
+    Machine,
+    /// A kernel's policies and path lengths.
+    Kernel,
+    /// A workload and the machines and kernels that it runs on.
+    Experiment,
+    /// Published numbers.
+    Paper,
+}
+
+impl Kind {
+    /// The word for one of them.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::Machine => "machine",
+            Kind::Kernel => "kernel",
+            Kind::Experiment => "experiment",
+            Kind::Paper => "paper",
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Kind::Machine => "machines",
+            Kind::Kernel => "kernels",
+            Kind::Experiment => "experiments",
+            Kind::Paper => "papers",
+        }
+    }
+
+    fn table(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Kind::Machine => embedded::MACHINES,
+            Kind::Kernel => embedded::KERNELS,
+            Kind::Experiment => embedded::EXPERIMENTS,
+            Kind::Paper => embedded::PAPERS,
+        }
+    }
+}
+
+/// A data file's contents.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// The short name: for results, figures and columns.
+    pub name: String,
+    /// The file, as errors call it.
+    pub file: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// The names of all embedded files of a kind, sorted.
+pub fn names(kind: Kind) -> Vec<&'static str> {
+    kind.table().iter().map(|(name, _)| *name).collect()
+}
+
+/// The file called `name`, or at the path `name` where that ends in `.toml`.
+///
+/// # Errors
+/// [`LabError::Unknown`] with the nearest name, or [`LabError::Io`].
+pub fn find(kind: Kind, name: &str) -> Result<Source, LabError> {
+    if name.ends_with(".toml") {
+        let text = fs::read_to_string(name).map_err(|e| LabError::io("read", name, e))?;
+        let stem = Path::new(name).file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
+        return Ok(Source { name: stem.into_owned(), file: name.to_owned(), text });
+    }
+    embedded(kind, name).ok_or_else(|| {
+        let known = names(kind);
+        LabError::Unknown {
+            kind: kind.word(),
+            name: name.to_owned(),
+            nearest: nearest(name, known.iter().copied()).map(str::to_owned),
+            known: known.into_iter().map(str::to_owned).collect(),
+        }
+    })
+}
+
+/// The embedded file called `name`.
+pub fn embedded(kind: Kind, name: &str) -> Option<Source> {
+    let (name, text) = kind.table().iter().find(|(n, _)| *n == name)?;
+    Some(Source {
+        name: (*name).to_owned(),
+        file: format!("{}/{name}.toml", kind.folder()),
+        text: (*text).to_owned(),
+    })
+}
+
+/// The file that `extends = name` means in the file `from`: an embedded one, or a path beside `from`.
+pub fn base(kind: Kind, from: &str, name: &str) -> Option<Source> {
+    if !name.ends_with(".toml") {
+        return embedded(kind, name);
+    }
+    let path = Path::new(from).parent().unwrap_or(Path::new("")).join(name);
+    find(kind, path.to_str()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_in() {
+        for name in
+            ["xeon-up", "xeon-htt", "xeon-mp", "xeon-mp-htt", "opteron-mp", "486", "pentium", "pentium-iii"]
+        {
+            assert!(names(Kind::Machine).contains(&name), "{name}");
+        }
+        assert_eq!(names(Kind::Kernel), ["original", "sf_buf", "sf_buf-as-printed", "sf_buf-shared"]);
+        assert_eq!(names(Kind::Experiment), ["bw-pipe", "ephemeral-hit", "invalidate"]);
+    }
+
+    #[test]
+    fn a_wrong_name_gets_the_nearest() {
+        let e = find(Kind::Kernel, "sfbuf").expect_err("no such kernel");
+        assert_eq!(e.to_string(), "there is no kernel `sfbuf`; did you mean `sf_buf`?");
+        let e = find(Kind::Experiment, "zzzzzzzz").expect_err("no such experiment");
+        assert!(e.to_string().contains("there are: bw-pipe"), "{e}");
+    }
+}

@@ -1,0 +1,471 @@
+//! The figures: which numbers go into which chart.
+
+use super::Reproduction;
+use super::charts::{Bar, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars, dots, history, stacks};
+use super::svg::Width;
+use crate::compare::TOLERANCE;
+use crate::experiments::{Compare, How, Workload};
+use crate::machines::MachineChoice;
+use crate::result::Record;
+use crate::text;
+use serde::Serialize;
+
+/// A figure, drawn for wide and for narrow pages, with its numbers.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figure {
+    pub(super) id: String,
+    pub(super) experiment: String,
+    pub(super) title: String,
+    pub(super) subtitle: String,
+    pub(super) wide: String,
+    pub(super) narrow: String,
+    pub(super) legend: Vec<Key>,
+    pub(super) note: String,
+    pub(super) table: Table,
+}
+
+/// A class of marks and what it stands for.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Key {
+    pub(super) class: String,
+    pub(super) label: String,
+}
+
+/// The numbers of a figure.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Table {
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// What the causes of cycles are drawn as: class, name, causes.
+const CAUSES: &[(&str, &str, &[&str])] = &[
+    ("c-copy", "copying", &["copy"]),
+    ("c-user", "user code", &["user"]),
+    ("c-tlb", "TLB misses", &["tlb_miss"]),
+    ("c-local", "local invalidation", &["invalidate_local"]),
+    ("c-shoot", "shootdowns", &["shootdown_sent", "shootdown_received"]),
+    ("c-pte", "page-table work", &["pte_work"]),
+    ("c-kva", "address allocation", &["address_allocation"]),
+    ("c-eph", "ephemeral mappings", &["ephemeral"]),
+    ("c-vm", "frames, faults, VM", &["frame", "vm", "fault", "zero"]),
+    ("c-lock", "locks", &["lock"]),
+    ("c-proto", "pipe code", &["protocol"]),
+    ("c-sys", "system calls, switches", &["syscall", "switch", "interrupt", "boot"]),
+    ("c-idle", "idle", &["idle"]),
+];
+
+/// All figures for which there are numbers, in order of the experiments.
+pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
+    let mut found = Vec::new();
+    for experiment in &of.experiments {
+        let figures = match experiment.file.workload {
+            Workload::BwPipe => {
+                let name = &experiment.name;
+                vec![bandwidth(of, name), gain(of, name), causes(of, name), invalidations(of, name)]
+            }
+            Workload::Invalidate => vec![costs(of, &experiment.name), invlpg(of, &experiment.name)],
+            Workload::EphemeralHit => vec![hits(of, &experiment.name)],
+        };
+        found.extend(figures.into_iter().flatten());
+    }
+    found
+}
+
+impl Reproduction {
+    fn record(&self, experiment: &str, machine: &str, kernel: &str) -> Option<&Record> {
+        self.records().find(|r| r.experiment == experiment && r.machine == machine && r.kernel == kernel)
+    }
+
+    /// The machines on which `experiment` ran, in order.
+    fn machines_of<'a>(&'a self, experiment: &'a str) -> impl Iterator<Item = &'a MachineChoice> {
+        let ran = move |m: &&MachineChoice| {
+            self.records().any(|r| r.experiment == experiment && r.machine == m.name)
+        };
+        self.machines.iter().map(|m| &**m).filter(ran)
+    }
+
+    /// The comparisons of `experiment` with a published value of `metric`.
+    fn value_of(&self, experiment: &str, how: How, machine: &str, metric: &str) -> Option<f64> {
+        let experiment = self.experiments.iter().find(|e| e.name == experiment)?;
+        let meant =
+            |c: &&Compare| c.how == how && c.metric == metric && c.machines.iter().any(|m| m == machine);
+        let rule = experiment.file.compare.iter().find(meant)?;
+        self.published(&rule.published)?.value
+    }
+
+    fn kernel_class(&self, name: &str) -> String {
+        match name {
+            "original" | "sf_buf" | "sf_buf-shared" => format!("k-{name}"),
+            _ => {
+                let at = self.kernels.iter().position(|k| k.name == name).unwrap_or(0);
+                format!("k-other{}", at % 3)
+            }
+        }
+    }
+
+    fn kernel_keys(&self, experiment: &str) -> Vec<Key> {
+        let ran = |name: &str| self.records().any(|r| r.experiment == experiment && r.kernel == name);
+        let kernels = self.kernels.iter().filter(|k| ran(&k.name));
+        kernels.map(|k| Key { class: self.kernel_class(&k.name), label: k.file.title.clone() }).collect()
+    }
+}
+
+fn published_key() -> Key {
+    Key { class: "published".into(), label: "published".into() }
+}
+
+fn both(draw: impl Fn(Width) -> String) -> (String, String) {
+    (draw(Width::Wide), draw(Width::Narrow))
+}
+
+fn bandwidth(of: &Reproduction, experiment: &str) -> Option<Figure> {
+    let mut groups = Vec::new();
+    let mut table = Table { head: vec!["machine".into()], rows: Vec::new() };
+    table.head.extend(of.kernels.iter().map(|k| format!("{}, MB/s", k.file.title)));
+    for machine in of.machines_of(experiment) {
+        let mut row = vec![machine.name.clone()];
+        let mut bars = Vec::new();
+        for kernel in &of.kernels {
+            let record = of.record(experiment, &machine.name, &kernel.name);
+            let Some(value) = record.and_then(|r| r.metric("bandwidth_mb_s")) else {
+                row.push(String::new());
+                continue;
+            };
+            row.push(format!("{value:.1}"));
+            bars.push(Bar {
+                class: of.kernel_class(&kernel.name),
+                name: kernel.file.title.clone(),
+                value,
+                shown: text::grouped(value.round() as i64),
+                published: None,
+            });
+        }
+        table.rows.push(row);
+        groups.push(Group { label: machine.name.clone(), bars });
+    }
+    let (wide, narrow) = both(|width| bars(width, &groups, "Pipe bandwidth for each machine and kernel"));
+    (!groups.is_empty()).then(|| Figure {
+        id: "pipe-bandwidth".into(),
+        experiment: experiment.into(),
+        title: "Pipe bandwidth".into(),
+        subtitle: "MB (10⁶ bytes) a second, from one process to another".into(),
+        wide,
+        narrow,
+        legend: of.kernel_keys(experiment),
+        note: "The paper prints no absolute bandwidths; only the gains can be compared.".into(),
+        table,
+    })
+}
+
+fn gain(of: &Reproduction, experiment: &str) -> Option<Figure> {
+    let mut rows = Vec::new();
+    let head = ["machine", "kernel", "gain, %", "published, %"].map(String::from).to_vec();
+    let mut table = Table { head, rows: Vec::new() };
+    for machine in of.machines_of(experiment) {
+        let of_kernel = |kernel: &str| of.record(experiment, &machine.name, kernel)?.metric("bandwidth_mb_s");
+        let Some(base) = of_kernel("original") else { continue };
+        let published = of.value_of(experiment, How::Gain, &machine.name, "bandwidth_mb_s");
+        let mut dots = Vec::new();
+        for kernel in of.kernels.iter().filter(|k| k.name != "original") {
+            let Some(value) = of_kernel(&kernel.name) else { continue };
+            let gain = (value / base - 1.0) * 100.0;
+            let theirs = published.filter(|_| kernel.name == "sf_buf").map(text::number).unwrap_or_default();
+            table.rows.push(vec![
+                machine.name.clone(),
+                kernel.file.title.clone(),
+                format!("{gain:.1}"),
+                theirs,
+            ]);
+            dots.push((of.kernel_class(&kernel.name), kernel.file.title.clone(), gain));
+        }
+        let band = published.map(|p| {
+            let ratio = 1.0 + p / 100.0;
+            ((ratio * (1.0 - TOLERANCE) - 1.0) * 100.0, (ratio * (1.0 + TOLERANCE) - 1.0) * 100.0)
+        });
+        rows.push(DotRow { label: machine.name.clone(), dots, published, band });
+    }
+    let (wide, narrow) = both(|width| dots(width, &rows, "Gain in pipe bandwidth over the original kernel"));
+    let mut legend: Vec<Key> =
+        of.kernel_keys(experiment).into_iter().filter(|k| k.class != "k-original").collect();
+    legend.push(published_key());
+    legend.push(Key { class: "band".into(), label: "within 10 % of the published ratio".into() });
+    (rows.iter().any(|r| !r.dots.is_empty())).then(|| Figure {
+        id: "pipe-gain".into(),
+        experiment: experiment.into(),
+        title: "Gain over the original kernel".into(),
+        subtitle: "Pipe bandwidth, percent more than under original".into(),
+        wide,
+        narrow,
+        legend,
+        note: "Where there is no diamond, no published value is at hand: the gain is a prediction.".into(),
+        table,
+    })
+}
+
+/// A stack of the causes in `cycles`, times `factor`.
+fn parts(record: &Record, factor: f64) -> Vec<Part> {
+    let part = |(class, name, causes): &(&str, &str, &[&str])| {
+        let cycles: u64 = causes.iter().map(|cause| record.cycles.of(cause)).sum();
+        Part { class: (*class).into(), name: (*name).into(), value: cycles as f64 * factor }
+    };
+    CAUSES.iter().map(part).collect()
+}
+
+fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
+    let mut groups = Vec::new();
+    let mut table = Table { head: vec!["machine".into(), "kernel".into()], rows: Vec::new() };
+    table.head.extend(CAUSES.iter().map(|(_, name, _)| (*name).to_owned()));
+    for machine in of.machines_of(experiment) {
+        let mut rows = Vec::new();
+        for kernel in &of.kernels {
+            let Some(record) = of.record(experiment, &machine.name, &kernel.name) else { continue };
+            let Some(Some(bytes)) = record.settings.get("total_bytes").map(as_number) else { continue };
+            let factor = machine.nanoseconds(1.0) / 1000.0 * 65536.0 / bytes;
+            let mut parts = parts(record, factor);
+            let mut row = vec![machine.name.clone(), kernel.file.title.clone()];
+            row.extend(parts.iter().map(|p| format!("{:.2}", p.value)));
+            table.rows.push(row);
+            parts.retain(|part| part.name != "idle");
+            let busy: f64 = parts.iter().map(|part| part.value).sum();
+            rows.push(StackRow { name: kernel.file.title.clone(), parts, shown: format!("{busy:.1}") });
+        }
+        groups.push(Stack { label: machine.name.clone(), rows });
+    }
+    let used = |name: &str| {
+        groups.iter().flat_map(|g| &g.rows).flat_map(|r| &r.parts).any(|p| p.name == name && p.value > 0.0)
+    };
+    let legend = CAUSES.iter().filter(|(_, name, _)| used(name));
+    let legend =
+        legend.map(|(class, name, _)| Key { class: (*class).into(), label: (*name).into() }).collect();
+    let (wide, narrow) =
+        both(|width| stacks(width, &groups, 46.0, "CPU time by cause for each machine and kernel"));
+    (!groups.is_empty()).then(|| Figure {
+        id: "pipe-cycles".into(),
+        experiment: experiment.into(),
+        title: "Where the time goes".into(),
+        subtitle: "Microseconds of CPU time spent on 64 KB, all CPUs together".into(),
+        wide,
+        narrow,
+        legend,
+        note: "Every cycle of every CPU has one cause, and with the idle time, which is left out here, the causes sum to \
+               the clocks."
+            .into(),
+        table,
+    })
+}
+
+fn as_number(setting: &crate::result::Setting) -> Option<f64> {
+    match setting {
+        crate::result::Setting::Integer(number) => Some(*number as f64),
+        crate::result::Setting::Text(_) => None,
+    }
+}
+
+fn invalidations(of: &Reproduction, experiment: &str) -> Option<Figure> {
+    let mut groups = Vec::new();
+    let head = ["machine", "kernel", "local", "remote, issued"].map(String::from).to_vec();
+    let mut table = Table { head, rows: Vec::new() };
+    for machine in of.machines_of(experiment) {
+        let mut rows = Vec::new();
+        for kernel in &of.kernels {
+            let Some(record) = of.record(experiment, &machine.name, &kernel.name) else { continue };
+            let count = |metric: &str| record.metric(metric).unwrap_or(0.0);
+            let (local, remote) =
+                (count("tlb_invalidations_local"), count("tlb_invalidations_remote_issued"));
+            let title = kernel.file.title.clone();
+            table.rows.push(vec![
+                machine.name.clone(),
+                title.clone(),
+                text::number(local),
+                text::number(remote),
+            ]);
+            let part =
+                |class: &str, name: &str, value| Part { class: class.into(), name: name.into(), value };
+            let shown = match (local, remote) {
+                (0.0, 0.0) => "0".to_owned(),
+                (_, 0.0) => text::number(local),
+                _ => format!("{} + {}", text::number(local), text::number(remote)),
+            };
+            let parts = vec![part("c-local", "local", local), part("c-shoot", "remote", remote)];
+            rows.push(StackRow { name: title, parts, shown });
+        }
+        groups.push(Stack { label: machine.name.clone(), rows });
+    }
+    let (wide, narrow) =
+        both(|width| stacks(width, &groups, 106.0, "TLB invalidations issued for each machine and kernel"));
+    (!groups.is_empty()).then(|| Figure {
+        id: "pipe-invalidations".into(),
+        experiment: experiment.into(),
+        title: "TLB invalidations issued".into(),
+        subtitle: "Pages invalidated, local and remote, in the measured part".into(),
+        wide,
+        narrow,
+        legend: vec![
+            Key { class: "c-local".into(), label: "local".into() },
+            Key { class: "c-shoot".into(), label: "remote, issued".into() },
+        ],
+        note:
+            "A remote invalidation is counted once, by the CPU that asks for it, however many CPUs are asked \
+               (sf_buf paper, 6.3)."
+                .into(),
+        table,
+    })
+}
+
+fn costs(of: &Reproduction, experiment: &str) -> Option<Figure> {
+    let kinds = [
+        ("local_cached_cycles", "c-local light", "local, entry in cache"),
+        ("local_uncached_cycles", "c-local", "local, entry in memory"),
+        ("remote_cycles", "c-shoot", "remote"),
+    ];
+    let mut groups = Vec::new();
+    let mut table = Table { head: vec!["machine".into()], rows: Vec::new() };
+    for (_, _, name) in kinds {
+        table.head.extend([format!("{name}, cycles"), "published".into()]);
+    }
+    // Machines that run one kernel only are there for the history of the instruction.
+    let kernels =
+        |name: &str| of.records().filter(|r| r.experiment == experiment && r.machine == name).count();
+    for machine in of.machines_of(experiment).filter(|m| kernels(&m.name) > 1) {
+        let Some(record) = of.record(experiment, &machine.name, "original") else { continue };
+        let mut row = vec![machine.name.clone()];
+        let mut bars = Vec::new();
+        for (metric, class, name) in kinds {
+            let published = of.value_of(experiment, How::Value, &machine.name, metric);
+            let value = record.metric(metric);
+            row.extend([
+                value.map(text::number).unwrap_or_default(),
+                published.map(text::number).unwrap_or_default(),
+            ]);
+            let Some(value) = value else { continue };
+            let shown = text::grouped(value.round() as i64);
+            bars.push(Bar { class: class.into(), name: name.into(), value, shown, published });
+        }
+        table.rows.push(row);
+        groups.push(Group { label: machine.name.clone(), bars });
+    }
+    let (wide, narrow) = both(|width| bars(width, &groups, "Cost of a TLB invalidation for each machine"));
+    let mut legend: Vec<Key> =
+        kinds.iter().map(|(_, class, name)| Key { class: (*class).into(), label: (*name).into() }).collect();
+    legend.push(published_key());
+    (!groups.is_empty()).then(|| Figure {
+        id: "invalidation-cost".into(),
+        experiment: experiment.into(),
+        title: "What an invalidation costs".into(),
+        subtitle: "Cycles of the CPU that issues it".into(),
+        wide,
+        narrow,
+        legend,
+        note: "A remote invalidation is waited for until every other CPU has answered.".into(),
+        table,
+    })
+}
+
+fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
+    let names = [
+        ("486", "486"),
+        ("pentium", "Pentium"),
+        ("pentium-iii", "Pentium III"),
+        ("xeon-up", "Pentium 4 Xeon"),
+    ];
+    let range = of.published("sfbuf-invlpg-p4").and_then(|p| Some((p.low?, p.high?)));
+    let (mut cycles, mut times, mut short, mut table) =
+        (Vec::new(), Vec::new(), Vec::new(), Table::default());
+    table.head = ["processor", "MHz", "cycles", "ns", "published, cycles"].map(String::from).to_vec();
+    for (name, title) in names {
+        let Some(machine) = of.machines.iter().find(|m| m.name == name) else { continue };
+        let record = of.record(experiment, name, "original");
+        let Some(value) = record.and_then(|r| r.metric("local_cached_cycles")) else { continue };
+        let exact = of.value_of(experiment, How::Value, name, "local_cached_cycles").map(|v| (v, v));
+        let published = if name == "xeon-up" { range } else { exact };
+        let shown = published.map_or(String::new(), |(low, high)| {
+            if low == high {
+                text::number(low)
+            } else {
+                format!("{} to {}", text::number(low), text::number(high))
+            }
+        });
+        let mhz = machine.config.cpu.clock_mhz.value;
+        let ns = machine.nanoseconds(value);
+        let row = [title.to_owned(), mhz.to_string(), text::number(value), format!("{ns:.0}"), shown];
+        table.rows.push(row.to_vec());
+        cycles.push((short.len(), value, published));
+        times.push((short.len(), ns, None));
+        short.push(title.replace("Pentium 4 Xeon", "P4 Xeon"));
+    }
+    let panel = |title: &str, points| Panel {
+        title: title.into(),
+        names: short.clone(),
+        lines: vec![Line { class: "dot".into(), name: "here".into(), points }],
+    };
+    let panels = [panel("cycles", cycles), panel("nanoseconds", times)];
+    let (wide, narrow) = both(|width| history(width, &panels, "Cost of invlpg over four processors"));
+    (short.len() > 1).then(|| Figure {
+        id: "invlpg-history".into(),
+        experiment: experiment.into(),
+        title: "Four generations of invlpg".into(),
+        subtitle: "One local invalidation, page-table entry in the data cache".into(),
+        wide,
+        narrow,
+        legend: vec![Key { class: "dot".into(), label: "here".into() }, published_key()],
+        note: "In nanoseconds the clock rates of these particular machines count; the paper gives cycles."
+            .into(),
+        table,
+    })
+}
+
+fn hits(of: &Reproduction, experiment: &str) -> Option<Figure> {
+    let head = ["machine", "entries", "modelled cycles", "modelled ns", "host ns"].map(String::from).to_vec();
+    let mut table = Table { head, rows: Vec::new() };
+    let entries = |r: &Record| r.settings.get("kernel.ephemeral.entries").and_then(as_number).unwrap_or(0.0);
+    let mut sizes: Vec<f64> = of.records().filter(|r| r.experiment == experiment).map(entries).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    let (mut cycles, mut host, mut legend) = (Vec::new(), Vec::new(), Vec::new());
+    for (n, machine) in of.machines_of(experiment).enumerate() {
+        let class = if n == 0 { "dot" } else { "dot2" };
+        let line = || Line { class: class.into(), name: machine.name.clone(), points: Vec::new() };
+        let (mut modelled, mut real) = (line(), line());
+        let runs = of.runs.iter().filter(|run| run.record.experiment == experiment);
+        for run in runs.filter(|run| run.record.machine == machine.name) {
+            let Some(pair) = run.record.metric("pair_cycles") else { continue };
+            let size = entries(&run.record);
+            let at = sizes.iter().position(|s| *s == size).unwrap_or(0);
+            let pairs = run.record.settings.get("times").and_then(as_number).unwrap_or(1.0);
+            let host_ns = run.host.measured_ms * 1e6 / pairs;
+            modelled.points.push((at, pair, None));
+            real.points.push((at, host_ns, None));
+            table.rows.push(vec![
+                machine.name.clone(),
+                text::number(size),
+                format!("{pair:.1}"),
+                format!("{:.0}", machine.nanoseconds(pair)),
+                format!("{host_ns:.0}"),
+            ]);
+        }
+        cycles.push(modelled);
+        host.push(real);
+        legend.push(Key { class: class.into(), label: machine.name.clone() });
+    }
+    let names: Vec<_> = sizes.iter().map(|size| text::number(*size)).collect();
+    let found = !table.rows.is_empty();
+    let panels = [
+        Panel { title: "modelled cycles".into(), names: names.clone(), lines: cycles },
+        Panel { title: "nanoseconds on this host, to model it".into(), names, lines: host },
+    ];
+    let (wide, narrow) = both(|width| history(width, &panels, "Cost of a hit for caches of different sizes"));
+    found.then(|| Figure {
+        id: "hit-cost".into(),
+        experiment: experiment.into(),
+        title: "Cost of a hit, by entries of the cache".into(),
+        subtitle: "One sf_buf_alloc and sf_buf_free of a page that is mapped already".into(),
+        wide,
+        narrow,
+        legend,
+        note: "The paper says that the expected time is constant (1 and 4.2). The Opteron is made to use a cache here; by \
+               itself it has the direct map. Times on the host vary from run to run."
+            .into(),
+        table,
+    })
+}

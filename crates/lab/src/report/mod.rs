@@ -1,0 +1,228 @@
+//! What a reproduction leaves behind: the report, the figures, and the numbers.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `report.html` | everything in one page that needs nothing else |
+//! | `figures/*.svg` | its figures, each on its own |
+//! | `results.json` | records, comparisons and constants; deterministic |
+//! | `results.csv` | a row for each run and metric, parameters as columns; deterministic |
+//! | `host.json` | how long it took here |
+
+use crate::compare::{Comparison, Standing, compare, statements};
+use crate::error::LabError;
+use crate::experiments::Experiment;
+use crate::kernels::KernelChoice;
+use crate::machines::MachineChoice;
+use crate::output::PendingDir;
+use crate::papers::{Paper, Published};
+use crate::plan::{Choices, RunSpec};
+use crate::result::{Record, RunResult};
+use pageferry_model::{Constant, SourceKind};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+mod charts;
+mod csv;
+mod figures;
+mod svg;
+mod view;
+
+pub use csv::csv;
+
+/// A calibrated constant, and what it was fitted to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+pub struct Calibrated {
+    /// The id of the published number.
+    pub against: String,
+    /// The constant's key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// How it was fitted.
+    pub source: String,
+    /// The files that hold it.
+    pub files: Vec<String>,
+}
+
+/// Finished runs and what they are set beside.
+pub struct Reproduction {
+    /// The choices for all runs.
+    pub choices: Choices,
+    /// The experiments, in order.
+    pub experiments: Vec<Arc<Experiment>>,
+    /// Papers by the names of their files.
+    pub papers: BTreeMap<String, Paper>,
+    /// Machines that were run, in order of appearance.
+    pub machines: Vec<Arc<MachineChoice>>,
+    /// Kernels that were run, in order of appearance.
+    pub kernels: Vec<Arc<KernelChoice>>,
+    /// The runs, in the order of the plan.
+    pub runs: Vec<RunResult>,
+    /// Results beside published numbers.
+    pub comparisons: Vec<Comparison>,
+}
+
+impl Reproduction {
+    /// Puts together what `plan` gave.
+    ///
+    /// # Errors
+    /// A paper that an experiment names and that is not there.
+    ///
+    /// # Panics
+    /// When there is not one result for each run of the plan.
+    pub fn new(plan: &[RunSpec], runs: Vec<RunResult>, choices: Choices) -> Result<Reproduction, LabError> {
+        assert_eq!(plan.len(), runs.len(), "a result for each run");
+        let mut experiments: Vec<Arc<Experiment>> = Vec::new();
+        let mut machines: Vec<Arc<MachineChoice>> = Vec::new();
+        let mut kernels: Vec<Arc<KernelChoice>> = Vec::new();
+        for spec in plan {
+            if experiments.iter().all(|e| e.name != spec.experiment.name) {
+                experiments.push(spec.experiment.clone());
+            }
+            if machines.iter().all(|m| m.name != spec.machine.name) {
+                machines.push(spec.machine.clone());
+            }
+            if kernels.iter().all(|k| k.name != spec.kernel.name) {
+                kernels.push(spec.kernel.clone());
+            }
+        }
+        let mut papers = BTreeMap::new();
+        for experiment in &experiments {
+            papers.insert(experiment.file.paper.clone(), Paper::find(&experiment.file.paper)?);
+        }
+        let records: Vec<Record> = runs.iter().map(|run| run.record.clone()).collect();
+        let constants: Vec<Constant> = machines
+            .iter()
+            .flat_map(|m| m.constants())
+            .chain(kernels.iter().flat_map(|k| k.constants()))
+            .collect();
+        let compared = |e: &Arc<Experiment>| compare(e, &papers[&e.file.paper], &records, &constants);
+        let comparisons = experiments.iter().flat_map(compared).collect();
+        Ok(Reproduction { choices, experiments, papers, machines, kernels, runs, comparisons })
+    }
+
+    /// The deterministic parts of the runs.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.runs.iter().map(|run| &run.record)
+    }
+
+    /// Runs with broken laws, each with what is broken.
+    pub fn broken(&self) -> Vec<(String, Vec<String>)> {
+        let broken = self.records().map(|record| (record.title(), record.broken()));
+        broken.filter(|(_, laws)| !laws.is_empty()).collect()
+    }
+
+    /// The published number called `id`.
+    pub fn published(&self, id: &str) -> Option<&Published> {
+        self.papers.values().find_map(|paper| paper.number(id))
+    }
+
+    /// Every calibrated constant once, however many files share it.
+    pub fn calibrated(&self) -> Vec<Calibrated> {
+        let mut found: BTreeMap<(String, String, String, String), BTreeSet<String>> = BTreeMap::new();
+        let mut add = |file: &str, constants: Vec<Constant>| {
+            for c in constants.into_iter().filter(|c| c.kind == SourceKind::Calibrated) {
+                let id = (c.against.unwrap_or_default(), c.key, c.value, c.source);
+                found.entry(id).or_default().insert(file.to_owned());
+            }
+        };
+        self.machines.iter().for_each(|m| add(&m.name, m.constants()));
+        self.kernels.iter().for_each(|k| add(&k.name, k.constants()));
+        let one = |((against, key, value, source), files): (_, BTreeSet<String>)| Calibrated {
+            against,
+            key,
+            value,
+            source,
+            files: files.into_iter().collect(),
+        };
+        found.into_iter().map(one).collect()
+    }
+
+    /// Published statements of one standing, in numbers or in words: how many agree, and how many there are.
+    pub fn tally(&self, standing: Standing, in_numbers: bool) -> (usize, usize) {
+        let all = statements(&self.comparisons);
+        let of = all.iter().filter(|s| s.standing == standing && s.in_numbers == in_numbers);
+        (of.clone().filter(|s| s.agrees).count(), of.count())
+    }
+
+    /// The deterministic numbers as JSON.
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Results<'a> {
+            format: u32,
+            version: &'a str,
+            quick: bool,
+            seed: u64,
+            runs: Vec<&'a Record>,
+            comparisons: &'a [Comparison],
+            calibrated: Vec<Calibrated>,
+            machines: BTreeMap<&'a str, Vec<Constant>>,
+            kernels: BTreeMap<&'a str, Vec<Constant>>,
+        }
+        pretty(&Results {
+            format: 1,
+            version: env!("CARGO_PKG_VERSION"),
+            quick: self.choices.quick,
+            seed: self.choices.seed,
+            runs: self.records().collect(),
+            comparisons: &self.comparisons,
+            calibrated: self.calibrated(),
+            machines: self.machines.iter().map(|m| (m.name.as_str(), m.constants())).collect(),
+            kernels: self.kernels.iter().map(|k| (k.name.as_str(), k.constants())).collect(),
+        })
+    }
+
+    /// What it took on this host, as JSON.
+    pub fn host_json(&self) -> String {
+        #[derive(Serialize)]
+        struct Row {
+            run: String,
+            wall_ms: f64,
+            measured_ms: f64,
+            accesses_per_s: f64,
+        }
+        let row = |run: &RunResult| Row {
+            run: run.record.title(),
+            wall_ms: run.host.wall_ms,
+            measured_ms: run.host.measured_ms,
+            accesses_per_s: run.host.accesses_per_s,
+        };
+        pretty(&self.runs.iter().map(row).collect::<Vec<_>>())
+    }
+
+    /// The report as one HTML page.
+    pub fn html(&self) -> String {
+        view::html(self)
+    }
+
+    /// Writes all files to `dir`: all of them, or none.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn write(&self, dir: PendingDir) -> Result<(), LabError> {
+        dir.write("report.html", self.html().as_bytes())?;
+        for figure in figures::all(self) {
+            dir.write(&format!("figures/{}.svg", figure.id), view::standalone(&figure).as_bytes())?;
+        }
+        dir.write("results.json", self.json().as_bytes())?;
+        dir.write("results.csv", csv(self.runs.iter().map(|run| &run.record)).as_bytes())?;
+        dir.write("host.json", self.host_json().as_bytes())?;
+        dir.commit()
+    }
+
+    /// As [`Reproduction::write`], from the start.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn write_to(&self, dir: &Path) -> Result<(), LabError> {
+        self.write(PendingDir::create(dir)?)
+    }
+}
+
+fn pretty<T: Serialize>(value: &T) -> String {
+    let mut text = serde_json::to_string_pretty(value).expect("plain data can be written as JSON");
+    text.push('\n');
+    text
+}

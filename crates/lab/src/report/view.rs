@@ -1,0 +1,254 @@
+//! The page: what the template is given.
+
+use super::figures::{Figure, all};
+use super::{Calibrated, Reproduction, svg};
+use crate::compare::{Standing, Statement, statements};
+use crate::experiments::Experiment;
+use crate::papers::Paper;
+use minijinja::value::Serde;
+use minijinja::{Environment, Value};
+use pageferry_model::Constant;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+const PAGE: &str = include_str!("report.html");
+const STYLE: &str = include_str!("style.css");
+const FIGURE_STYLE: &str = include_str!("figure.css");
+
+/// A figure as a file of its own.
+pub(super) fn standalone(figure: &Figure) -> String {
+    svg::standalone(&figure.wide, FIGURE_STYLE, &figure.title, &figure.subtitle)
+}
+
+/// Everything that the template names.
+#[derive(Serialize)]
+struct Page<'a> {
+    version: &'a str,
+    style: String,
+    quick: bool,
+    seed: u64,
+    runs: usize,
+    broken: Vec<(String, Vec<String>)>,
+    stale: u64,
+    laws: Vec<&'a str>,
+    /// Predicted numbers: how many agree, and how many there are.
+    numbers: (usize, usize),
+    /// Predicted tendencies, likewise.
+    words: (usize, usize),
+    constants: usize,
+    calibrated_constants: Vec<CalibratedView>,
+    groups: Vec<StatementGroup>,
+    experiments: Vec<ExperimentView<'a>>,
+    papers: Vec<&'a Paper>,
+    machines: Vec<ConstantsView>,
+    kernels: Vec<ConstantsView>,
+    hosts: Vec<HostView>,
+}
+
+/// Published statements of one standing.
+#[derive(Serialize)]
+struct StatementGroup {
+    title: &'static str,
+    agree: usize,
+    statements: Vec<Statement>,
+}
+
+#[derive(Serialize)]
+struct ExperimentView<'a> {
+    name: &'a str,
+    title: &'a str,
+    summary: &'a str,
+    source: String,
+    parameters: Vec<ParameterView<'a>>,
+    figures: Vec<&'a Figure>,
+}
+
+#[derive(Serialize)]
+struct ParameterView<'a> {
+    name: &'a str,
+    value: String,
+    unit: &'a str,
+    source: &'a str,
+}
+
+/// The constants of one file: all of them, or how they differ from those of another.
+#[derive(Serialize)]
+struct ConstantsView {
+    name: String,
+    title: String,
+    summary: String,
+    like: Option<String>,
+    rows: Vec<Constant>,
+    sources: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+struct CalibratedView {
+    #[serde(flatten)]
+    constant: Calibrated,
+    statement: String,
+}
+
+#[derive(Serialize)]
+struct HostView {
+    run: String,
+    wall: String,
+    rate: String,
+}
+
+pub(super) fn html(of: &Reproduction) -> String {
+    let figures = all(of);
+    let page = Page {
+        version: env!("CARGO_PKG_VERSION"),
+        style: format!("{FIGURE_STYLE}\n{STYLE}"),
+        quick: of.choices.quick,
+        seed: of.choices.seed,
+        runs: of.runs.len(),
+        broken: of.broken(),
+        stale: of.records().map(|r| r.stale_translations).sum(),
+        laws: of.runs.first().map_or(Vec::new(), |r| r.record.laws.iter().map(|l| l.name.as_str()).collect()),
+        numbers: of.tally(Standing::Predicted, true),
+        words: of.tally(Standing::Predicted, false),
+        constants: of.machines.iter().map(|m| m.constants().len()).max().unwrap_or(0)
+            + of.kernels.first().map_or(0, |k| k.constants().len()),
+        calibrated_constants: calibrated_view(of, of.calibrated()),
+        groups: groups(of),
+        experiments: of.experiments.iter().map(|e| experiment(of, e, &figures)).collect(),
+        papers: of.papers.values().collect(),
+        machines: machines(of),
+        kernels: kernels(of),
+        hosts: hosts(of),
+    };
+    let mut environment = Environment::new();
+    environment.add_template("report.html", PAGE).expect("the template is part of the program");
+    let template = environment.get_template("report.html").expect("just added");
+    template.render(Value::from(Serde(&page))).expect("the template names only what it is given")
+}
+
+fn groups(of: &Reproduction) -> Vec<StatementGroup> {
+    let all = statements(&of.comparisons);
+    let group = |title, standing, in_numbers| {
+        let meant = |s: &&Statement| s.standing == standing && s.in_numbers == in_numbers;
+        let statements: Vec<_> = all.iter().filter(meant).cloned().collect();
+        StatementGroup { title, agree: statements.iter().filter(|s| s.agrees).count(), statements }
+    };
+    let groups = vec![
+        group("Predicted numbers", Standing::Predicted, true),
+        group("Predicted tendencies", Standing::Predicted, false),
+        group("Calibrated", Standing::Calibrated, true),
+        group("Given", Standing::Given, true),
+    ];
+    groups.into_iter().filter(|g| !g.statements.is_empty()).collect()
+}
+
+fn experiment<'a>(
+    of: &'a Reproduction,
+    experiment: &'a Experiment,
+    figures: &'a [Figure],
+) -> ExperimentView<'a> {
+    let file = &experiment.file;
+    let short = of.papers.get(&file.paper).map_or("", |paper| paper.short.as_str());
+    let value = |name: &String| {
+        let runs = of.records().filter(|r| r.experiment == experiment.name);
+        let mut values: Vec<_> = runs.filter_map(|r| r.settings.get(name)).collect();
+        values.sort();
+        values.dedup();
+        values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let parameter = |(name, p): (&'a String, &'a crate::experiments::Parameter)| ParameterView {
+        name,
+        value: value(name),
+        unit: &p.unit,
+        source: &p.source,
+    };
+    ExperimentView {
+        name: &experiment.name,
+        title: &file.title,
+        summary: &file.summary,
+        source: format!("{short}, {}", file.section),
+        parameters: file.parameters.iter().map(parameter).collect(),
+        figures: figures.iter().filter(|f| f.experiment == experiment.name).collect(),
+    }
+}
+
+fn calibrated_view(of: &Reproduction, constants: Vec<Calibrated>) -> Vec<CalibratedView> {
+    let statement = |id: &str| match of.published(id) {
+        Some(p) => format!("{}: {}", p.metric, p.shown()),
+        None => id.to_owned(),
+    };
+    constants.into_iter().map(|c| CalibratedView { statement: statement(&c.against), constant: c }).collect()
+}
+
+/// Lists `all` as differences from the earlier file that shares most, where it shares nearly all.
+fn shortened(
+    name: &str,
+    all: Vec<Constant>,
+    earlier: &[(String, Vec<Constant>)],
+) -> (Option<String>, Vec<Constant>) {
+    let shared = |other: &[Constant]| all.iter().filter(|c| other.contains(c)).count();
+    let best = earlier.iter().max_by_key(|(_, constants)| shared(constants));
+    match best {
+        Some((other, constants)) if other != name && shared(constants) * 10 >= all.len() * 7 => {
+            let rows = all.into_iter().filter(|c| !constants.contains(c)).collect();
+            (Some(other.clone()), rows)
+        }
+        _ => (None, all),
+    }
+}
+
+fn machines(of: &Reproduction) -> Vec<ConstantsView> {
+    let mut earlier: Vec<(String, Vec<Constant>)> = Vec::new();
+    let mut views = Vec::new();
+    for machine in &of.machines {
+        let (like, rows) = shortened(&machine.name, machine.constants(), &earlier);
+        if like.is_none() {
+            earlier.push((machine.name.clone(), machine.constants()));
+        }
+        views.push(ConstantsView {
+            name: machine.name.clone(),
+            title: machine.config.title.clone(),
+            summary: machine.config.description.clone(),
+            sources: cited(&rows, &machine.config.sources),
+            like,
+            rows,
+        });
+    }
+    views
+}
+
+fn kernels(of: &Reproduction) -> Vec<ConstantsView> {
+    let mut earlier: Vec<(String, Vec<Constant>)> = Vec::new();
+    let mut views = Vec::new();
+    for kernel in &of.kernels {
+        let (like, rows) = shortened(&kernel.name, kernel.constants(), &earlier);
+        if like.is_none() {
+            earlier.push((kernel.name.clone(), kernel.constants()));
+        }
+        views.push(ConstantsView {
+            name: kernel.name.clone(),
+            title: kernel.file.title.clone(),
+            summary: kernel.file.summary.clone(),
+            sources: cited(&rows, &kernel.file.sources),
+            like,
+            rows,
+        });
+    }
+    views
+}
+
+/// The entries of the bibliography that `rows` cite.
+fn cited(rows: &[Constant], sources: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let is_cited =
+        |key: &str| rows.iter().any(|c| c.source.split(&[',', ':', ';'][..]).any(|s| s.trim() == key));
+    sources.iter().filter(|(key, _)| is_cited(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+fn hosts(of: &Reproduction) -> Vec<HostView> {
+    let rate = |per_s: f64| if per_s > 0.0 { format!("{:.1}", per_s / 1e6) } else { String::new() };
+    let host = |run: &crate::result::RunResult| HostView {
+        run: run.record.title(),
+        wall: format!("{:.2}", run.host.wall_ms / 1e3),
+        rate: rate(run.host.accesses_per_s),
+    };
+    of.runs.iter().map(host).collect()
+}

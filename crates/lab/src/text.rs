@@ -1,0 +1,69 @@
+//! Numbers and times as people read them.
+
+/// A number with as many digits as it deserves: `65,536`, `12.5`, `0.031`.
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if value == value.trunc() || magnitude >= 1000.0 {
+        return grouped(value.round() as i64);
+    }
+    let decimals = match magnitude {
+        m if m >= 100.0 => 1,
+        m if m >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A whole number with a comma between groups of three digits.
+pub fn grouped(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3 + 1);
+    if value < 0 {
+        text.push('-');
+    }
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A duration in the unit that suits it.
+pub fn seconds(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{} s", grouped(value.round() as i64)),
+        v if v >= 1.0 => format!("{value:.2} s"),
+        v if v >= 1e-3 => format!("{:.2} ms", value * 1e3),
+        v if v >= 1e-6 => format!("{:.2} µs", value * 1e6),
+        _ => format!("{:.0} ns", value * 1e9),
+    }
+}
+
+/// An amount of data: `100 bytes`, `64.0 KB`, `50.0 MB` (powers of 1024).
+pub fn bytes(value: u64) -> String {
+    match value {
+        v if v >= 1 << 30 => format!("{:.2} GB", v as f64 / f64::from(1 << 30)),
+        v if v >= 1 << 20 => format!("{:.1} MB", v as f64 / f64::from(1 << 20)),
+        v if v >= 1 << 10 => format!("{:.1} KB", v as f64 / 1024.0),
+        v => format!("{v} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(number(65536.0), "65,536");
+        assert_eq!(number(12.5), "12.5");
+        assert_eq!(number(0.0), "0");
+        assert_eq!(number(99.956), "99.96");
+        assert_eq!(grouped(-1_234_567), "-1,234,567");
+        assert_eq!(seconds(0.00025), "250.00 µs");
+        assert_eq!(bytes(52_428_800), "50.0 MB");
+    }
+}

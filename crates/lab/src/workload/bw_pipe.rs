@@ -1,0 +1,180 @@
+//! Pipe bandwidth (sf_buf paper, 6.3; lmbench's `bw_pipe`): the child writes, the parent reads.
+//!
+//! As in lmbench, the writer sends the same buffer again and again. So that a chunk can be told from the one before it,
+//! the buffer gets other contents for each, from outside the machine: filling and checking cost no modelled time and
+//! touch no modelled cache. The measured part begins when the reader has the last byte of the warm-up, and ends when it
+//! has the last byte of all.
+
+use super::{Outcome, differs, random_bytes, room_for};
+use crate::plan::RunSpec;
+use crate::run::{OutcomeCell, Site};
+use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Errno, Fd, Program, User};
+use pageferry_model::Model;
+use pageferry_vm::Inherit;
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+#[derive(Clone)]
+struct Transfer {
+    model: Model,
+    cell: OutcomeCell,
+    chunk_bytes: usize,
+    warmup_bytes: u64,
+    total_bytes: u64,
+    clock_mhz: f64,
+    payload: Rc<Payload>,
+}
+
+/// The program of the parent.
+pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+    let chunk_bytes = spec.parameter("chunk_bytes") as usize;
+    let transfer = Transfer {
+        model: site.model.clone(),
+        cell,
+        chunk_bytes,
+        warmup_bytes: spec.parameter("warmup_chunks") as u64 * chunk_bytes as u64,
+        total_bytes: spec.parameter("total_bytes") as u64,
+        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        payload: Rc::new(Payload { seed: spec.choices.seed, chunk_bytes, pool: OnceCell::new() }),
+    };
+    Box::new(move |user: &User<Model>| {
+        let cell = transfer.cell.clone();
+        if let Err(problem) = room_for(user, 2 * transfer.chunk_bytes) {
+            cell.borrow_mut().failed = Some(problem);
+            return;
+        }
+        if let Err((what, errno)) = transfer.parent(user) {
+            cell.borrow_mut().fail(what, errno);
+        }
+    })
+}
+
+type Failed = (&'static str, Errno);
+
+fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
+    move |errno| (what, errno)
+}
+
+impl Transfer {
+    fn parent(self, user: &User<Model>) -> Result<(), Failed> {
+        let (from, to) = user.pipe().map_err(named("pipe"))?;
+        let child = self.clone();
+        let writer: Program<Model> = Box::new(move |user: &User<Model>| {
+            let cell = child.cell.clone();
+            if let Err((what, errno)) = child.write(user, from, to) {
+                cell.borrow_mut().fail(what, errno);
+            }
+        });
+        user.fork("writer", writer).map_err(named("fork"))?;
+        user.close(to).map_err(named("close"))?;
+        let result = self.read(user, from);
+        // Without a reader the writer ends, too: no wait for ever after a failure.
+        user.close(from).map_err(named("close"))?;
+        user.wait().map_err(named("wait"))?;
+        result
+    }
+
+    fn write(&self, user: &User<Model>, unused: Fd, to: Fd) -> Result<(), Failed> {
+        user.close(unused).map_err(named("close"))?;
+        let buffer =
+            user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the writer's buffer"))?;
+        user.store(buffer, self.payload.chunk(0));
+        let all = self.warmup_bytes + self.total_bytes;
+        let mut sent = 0;
+        while sent < all {
+            let chunk = (all - sent).min(self.chunk_bytes as u64) as usize;
+            let filled =
+                self.model.poke(buffer, &self.payload.chunk(sent / self.chunk_bytes as u64)[..chunk]);
+            assert!(filled, "the writer's buffer is resident: it was stored to, and nothing is paged out");
+            let mut done = 0;
+            while done < chunk {
+                done += user.write(to, buffer + done, chunk - done).map_err(named("write"))?;
+            }
+            sent += chunk as u64;
+        }
+        user.close(to).map_err(named("close"))
+    }
+
+    fn read(&self, user: &User<Model>, from: Fd) -> Result<(), Failed> {
+        let buffer =
+            user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the reader's buffer"))?;
+        let mut check = Check { transfer: self, buffer, scratch: Vec::new() };
+        let all = self.warmup_bytes + self.total_bytes;
+        let (mut start, mut got) = (None, 0);
+        while got < all {
+            if got >= self.warmup_bytes && start.is_none() {
+                start = Some((user.machine().now(), self.model.snapshot(), Instant::now()));
+            }
+            // A read never crosses the end of the warm-up.
+            let end = if got < self.warmup_bytes { self.warmup_bytes } else { all };
+            let want = (end - got).min(self.chunk_bytes as u64) as usize;
+            let len = user.read(from, buffer, want).map_err(named("read"))?;
+            if len == 0 {
+                self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all} bytes"));
+                return Ok(());
+            }
+            check.arrived(got, len);
+            got += len as u64;
+        }
+        let (began, before, host) = start.expect("there is at least one byte to measure");
+        let elapsed = (user.machine().now() - began).0;
+        let outcome = &mut *self.cell.borrow_mut();
+        outcome.measured_s = host.elapsed().as_secs_f64();
+        outcome.measured = Some(self.model.snapshot().since(&before));
+        self.results(elapsed, outcome);
+        Ok(())
+    }
+
+    fn results(&self, elapsed_cycles: u64, outcome: &mut Outcome) {
+        let elapsed_us = elapsed_cycles as f64 / self.clock_mhz;
+        let pages = self.total_bytes as f64 / PAGE_SIZE as f64;
+        outcome.results.insert("elapsed_us".into(), elapsed_us);
+        outcome.results.insert("bandwidth_mb_s".into(), self.total_bytes as f64 / elapsed_us);
+        outcome.results.insert("elapsed_cycles_per_page".into(), elapsed_cycles as f64 / pages);
+    }
+}
+
+/// What is sent: each chunk is another window of one pool of random bytes.
+struct Payload {
+    seed: u64,
+    chunk_bytes: usize,
+    pool: OnceCell<Vec<u8>>,
+}
+
+impl Payload {
+    /// The contents of chunk `index`.
+    fn chunk(&self, index: u64) -> &[u8] {
+        let pool = self.pool.get_or_init(|| random_bytes(self.seed, 2 * self.chunk_bytes));
+        // Any step that is prime to most chunk sizes: neighbours differ in every place but by chance.
+        let at = (index.wrapping_mul(977) % self.chunk_bytes as u64) as usize;
+        &pool[at..at + self.chunk_bytes]
+    }
+}
+
+/// The reader's check of what arrives.
+struct Check<'a> {
+    transfer: &'a Transfer,
+    buffer: Va,
+    scratch: Vec<u8>,
+}
+
+impl Check<'_> {
+    /// Checks `len` bytes that are at `offset` in the stream. A read may end and begin anywhere in a chunk.
+    fn arrived(&mut self, offset: u64, len: usize) {
+        let Transfer { model, payload, chunk_bytes, cell, .. } = self.transfer;
+        let mut done = 0;
+        while done < len {
+            let place = offset + done as u64;
+            let at = (place % *chunk_bytes as u64) as usize;
+            let part = (len - done).min(chunk_bytes - at);
+            let expected = &payload.chunk(place / *chunk_bytes as u64)[at..at + part];
+            if let Some(wrong) = differs(model, self.buffer + done, expected, &mut self.scratch) {
+                let place = place + wrong as u64;
+                cell.borrow_mut().damage(format!("byte {place} of the stream is not what was sent"));
+            }
+            done += part;
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The cost of invalidations (sf_buf paper, 3): a custom system call repeats one many times.
+
+use super::Outcome;
+use crate::plan::RunSpec;
+use crate::run::{OutcomeCell, Site};
+use pageferry_kernel::{Errno, InvalidateKind, Program, User};
+use pageferry_model::Model;
+use std::time::Instant;
+
+/// The program of the experiment's only process. Remote invalidations are measured where there is another CPU.
+pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+    let times = spec.parameter("times") as u32;
+    let cycle_ns = site.machine.nanoseconds(1.0);
+    let mut kinds = vec![
+        ("local_cached", InvalidateKind::LocalCached),
+        ("local_uncached", InvalidateKind::LocalUncached),
+    ];
+    if site.machine.config.cpus() > 1 {
+        kinds.push(("remote", InvalidateKind::Remote));
+    }
+    let model = site.model.clone();
+    Box::new(move |user: &User<Model>| {
+        let (before, began) = (model.snapshot(), Instant::now());
+        for (name, kind) in kinds {
+            let outcome = &mut *cell.borrow_mut();
+            if let Err(errno) = measure(user, name, kind, times, cycle_ns, outcome) {
+                outcome.fail(name, errno);
+            }
+        }
+        let outcome = &mut *cell.borrow_mut();
+        outcome.measured_s = began.elapsed().as_secs_f64();
+        outcome.measured = Some(model.snapshot().since(&before));
+    })
+}
+
+fn measure(
+    user: &User<Model>,
+    name: &str,
+    kind: InvalidateKind,
+    times: u32,
+    cycle_ns: f64,
+    outcome: &mut Outcome,
+) -> Result<(), Errno> {
+    let cycles = user.invalidate(kind, times)?.0 as f64 / f64::from(times);
+    outcome.results.insert(format!("{name}_cycles"), cycles);
+    outcome.results.insert(format!("{name}_ns"), cycles * cycle_ns);
+    Ok(())
+}

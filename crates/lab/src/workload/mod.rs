@@ -1,0 +1,84 @@
+//! The programs of the experiments: what the modelled processes do, and what is measured of it.
+//!
+//! Each has a `program` that gives the first process's program. Its processes are coroutines of one host thread and
+//! leave what they found in a shared [`Outcome`].
+
+use crate::text;
+use pageferry_hal::{PAGE_SIZE, Va};
+use pageferry_kernel::{Errno, User};
+use pageferry_model::{Model, Snapshot};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+
+pub mod bw_pipe;
+pub mod ephemeral_hit;
+pub mod invalidate;
+pub mod stream;
+
+/// What a workload found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What the experiment measures.
+    pub results: BTreeMap<String, f64>,
+    /// Cycles, counters and hardware counts of the measured part.
+    pub measured: Option<Snapshot>,
+    /// Host time of the measured part.
+    pub measured_s: f64,
+    /// What was wrong with the payload.
+    pub payload: Result<(), String>,
+    /// A system call that failed, with what it was for.
+    pub failed: Option<String>,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Outcome { results: BTreeMap::new(), measured: None, measured_s: 0.0, payload: Ok(()), failed: None }
+    }
+}
+
+impl Outcome {
+    /// Keeps the first failure of a system call.
+    pub fn fail(&mut self, what: &str, errno: Errno) {
+        self.failed.get_or_insert_with(|| format!("{what}: {errno}"));
+    }
+
+    /// Keeps the first thing wrong with the payload.
+    pub fn damage(&mut self, fault: String) {
+        if self.payload.is_ok() {
+            self.payload = Err(fault);
+        }
+    }
+}
+
+/// Refuses buffers that do not fit the machine's free memory: a process that touched them would be killed.
+fn room_for(user: &User<Model>, buffers_bytes: usize) -> Result<(), String> {
+    // Page tables take a thousandth of what they map, and something is needed besides.
+    let wanted = buffers_bytes / PAGE_SIZE + buffers_bytes / PAGE_SIZE / 500 + 64;
+    let free = user.kernel().vm().free_frames();
+    if wanted <= free {
+        return Ok(());
+    }
+    let (wanted, free) = (wanted * PAGE_SIZE, free * PAGE_SIZE);
+    Err(format!(
+        "buffers of {} do not fit: {} of memory are free",
+        text::bytes(wanted as u64),
+        text::bytes(free as u64)
+    ))
+}
+
+/// `len_bytes` random bytes made from `seed`.
+fn random_bytes(seed: u64, len_bytes: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len_bytes];
+    ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
+}
+
+/// Compares user memory with what should be there, at no modelled cost.
+fn differs(model: &Model, at: Va, expected: &[u8], scratch: &mut Vec<u8>) -> Option<usize> {
+    scratch.resize(expected.len(), 0);
+    if !model.peek(at, scratch) {
+        return Some(0);
+    }
+    (scratch[..] != *expected).then(|| scratch.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0))
+}

@@ -1,0 +1,188 @@
+//! The report, from runs that were made up: what it must show, whatever the numbers are.
+
+use pageferry_lab::compare::Standing;
+use pageferry_lab::experiments::Experiment;
+use pageferry_lab::output::PendingDir;
+use pageferry_lab::plan::{Choices, RunSpec, matrix};
+use pageferry_lab::report::{Reproduction, csv};
+use pageferry_lab::result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A result for `spec`: numbers that are different for each run, and invented.
+fn invented(n: usize, spec: &RunSpec) -> RunResult {
+    let fast = match spec.kernel.name.as_str() {
+        "original" => 1.0,
+        _ => 1.5,
+    };
+    let results: BTreeMap<String, f64> = [
+        ("bandwidth_mb_s", 400.0 * fast + n as f64),
+        ("ephemeral_hit_rate_percent", 99.95),
+        ("tlb_invalidations", if fast > 1.0 { 0.0 } else { 51_200.0 }),
+        ("local_cached_cycles", 510.0),
+        ("local_cached_ns", 212.5),
+        ("local_uncached_cycles", 990.0),
+        ("remote_cycles", 4100.0),
+        ("pair_cycles", 123.4),
+        ("pair_ns", 51.4),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    let counters: BTreeMap<String, u64> = [
+        ("tlb_invalidations_local", 25_600),
+        ("tlb_invalidations_remote_issued", 25_600),
+        ("kva_allocations", 0),
+    ]
+    .map(|(name, count)| (name.to_owned(), count))
+    .into();
+    let by_cause: BTreeMap<String, u64> =
+        [("copy", 600), ("idle", 300), ("invalidate_local", 100)].map(|(c, n)| (c.to_owned(), n)).into();
+    let cpu = CpuCycles { cpu: 0, total: 1000, by_cause: by_cause.clone() };
+    let record = Record {
+        experiment: spec.experiment.name.clone(),
+        machine: spec.machine.name.clone(),
+        kernel: spec.kernel.name.clone(),
+        seed: 1,
+        settings: spec.settings(),
+        results,
+        counters,
+        cycles: Cycles { total: 1000, by_cause, per_cpu: vec![cpu] },
+        hardware: BTreeMap::new(),
+        payload_ok: true,
+        stale_translations: 0,
+        laws: vec![Law { name: "the <sum> of causes".into(), held: true, fault: None }],
+    };
+    RunResult { record, host: Host { wall_ms: 12.5, measured_ms: 10.0, accesses_per_s: 2e7 } }
+}
+
+fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {
+    let choices = Choices::default();
+    let experiments = Experiment::all().expect("embedded");
+    let plan: Vec<RunSpec> =
+        experiments.into_iter().flat_map(|e| matrix(&Arc::new(e), choices).expect("a matrix")).collect();
+    let mut runs: Vec<_> = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    runs.iter_mut().for_each(change);
+    Reproduction::new(&plan, runs, choices).expect("its papers are there")
+}
+
+/// The drawings in a page.
+fn drawings(html: &str) -> Vec<&str> {
+    html.match_indices("<svg")
+        .map(|(at, _)| &html[at..at + html[at..].find("</svg>").expect("closed") + 6])
+        .collect()
+}
+
+#[test]
+fn the_page_shows_every_run_figure_and_constant() {
+    let of = reproduction(|_| ());
+    let html = of.html();
+    for machine in &of.machines {
+        assert!(html.contains(&format!("<b>{}</b>", machine.name)), "{}", machine.name);
+        assert!(machine.constants().iter().any(|c| html.contains(&c.key)));
+    }
+    let kinds = [
+        "pipe-bandwidth",
+        "pipe-gain",
+        "pipe-cycles",
+        "pipe-invalidations",
+        "invalidation-cost",
+        "invlpg-history",
+        "hit-cost",
+    ];
+    for id in kinds {
+        assert!(html.contains(&format!("<figure id=\"{id}\">")), "{id}");
+    }
+    assert_eq!(drawings(&html).len(), 2 * kinds.len(), "each figure is there for wide and for narrow pages");
+    for drawing in drawings(&html) {
+        roxmltree::Document::parse(drawing).unwrap_or_else(|e| panic!("{e}: {drawing}"));
+        assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
+    }
+    assert!(html.contains("the &lt;sum&gt; of causes"), "texts are escaped");
+    for outside in ["http-equiv", "<script", "<link", "src=\"http", "url("] {
+        assert!(!html.contains(outside), "the page needs nothing from outside: {outside}");
+    }
+    assert!(!html.contains("are broken"));
+}
+
+#[test]
+fn all_calibrated_constants_are_listed_with_what_they_were_fitted_to() {
+    let of = reproduction(|_| ());
+    let html = of.html();
+    for constant in of.calibrated() {
+        assert!(of.published(&constant.against).is_some(), "{} is fitted to an unknown number", constant.key);
+        assert!(html.contains(&constant.key));
+        let standing = of.comparisons.iter().find(|c| c.published == constant.against).map(|c| c.standing);
+        assert!(standing.is_none_or(|s| s == Standing::Calibrated), "{}", constant.against);
+    }
+}
+
+#[test]
+fn broken_laws_are_the_first_thing_told() {
+    let of = reproduction(|run| {
+        if run.record.machine == "xeon-mp" && run.record.kernel == "sf_buf" {
+            run.record.laws.push(Law {
+                name: "no leaks".into(),
+                held: false,
+                fault: Some("3 frames".into()),
+            });
+        }
+    });
+    assert_eq!(of.broken().len(), 2);
+    let html = of.html();
+    let told = html.find("bw-pipe on xeon-mp under sf_buf: no leaks: 3 frames").expect("told");
+    assert!(told < html.find("id=\"compared\"").expect("the first section"));
+}
+
+#[test]
+fn a_part_of_the_runs_is_reported_too() {
+    let choices = Choices { quick: true, ..Choices::default() };
+    let experiment = Arc::new(Experiment::find("bw-pipe").expect("embedded"));
+    let plan: Vec<_> = matrix(&experiment, choices).expect("a matrix").into_iter().take(2).collect();
+    let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    let of = Reproduction::new(&plan, runs, choices).expect("its papers are there");
+    let html = of.html();
+    assert!(html.contains("A quick run"));
+    assert!(drawings(&html).len() == 8);
+}
+
+#[test]
+fn the_numbers_are_tidy_and_leave_the_host_out() {
+    let of = reproduction(|_| ());
+    let text = csv(of.records());
+    let mut lines = text.lines();
+    let head: Vec<_> = lines.next().expect("a head").split(',').collect();
+    assert_eq!(head[..4], ["experiment", "machine", "kernel", "seed"]);
+    assert_eq!(head[head.len() - 3..], ["kind", "metric", "value"]);
+    assert!(head.contains(&"total_bytes") && head.contains(&"kernel.ephemeral.entries"));
+    assert!(lines.clone().all(|line| line.split(',').count() == head.len()));
+    assert!(
+        lines.any(|line| line.starts_with("bw-pipe,xeon-up,original,1,")
+            && line.ends_with("result,bandwidth_mb_s,400"))
+    );
+    let slower = reproduction(|run| run.host.wall_ms *= 2.0);
+    assert_eq!(of.json(), slower.json());
+    assert_eq!(text, csv(slower.records()));
+    assert_ne!(of.host_json(), slower.host_json());
+}
+
+#[test]
+fn all_files_are_written_and_the_figures_stand_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    let of = reproduction(|_| ());
+    of.write(PendingDir::create(&out).expect("begun")).expect("written");
+    for file in ["report.html", "results.json", "results.csv", "host.json"] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    let mut figures = 0;
+    for entry in std::fs::read_dir(out.join("figures")).expect("figures") {
+        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("readable");
+        let document = roxmltree::Document::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        assert!(document.descendants().any(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "style"))));
+        figures += 1;
+    }
+    assert_eq!(figures, 7);
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("results.json")).expect("readable")).expect("JSON");
+    assert_eq!(json["runs"].as_array().map(Vec::len), Some(of.runs.len()));
+}

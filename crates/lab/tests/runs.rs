@@ -1,0 +1,196 @@
+//! Whole runs on the model: what they give, that they give it again, and that a broken law is told.
+
+use pageferry_lab::execute::{Silent, execute};
+use pageferry_lab::experiments::Experiment;
+use pageferry_lab::kernels::KernelChoice;
+use pageferry_lab::machines::MachineChoice;
+use pageferry_lab::plan::{Choices, RunSpec, Schedule};
+use pageferry_lab::result::RunResult;
+use pageferry_lab::settings::Settings;
+use pageferry_lab::{Blame, LabError};
+use std::sync::Arc;
+
+fn spec(experiment: &str, machine: &str, kernel: &str, settings: &[&str], choices: Choices) -> RunSpec {
+    let experiment = Arc::new(Experiment::find(experiment).expect("embedded"));
+    let (machine, kernel) =
+        (MachineChoice::find(machine).expect("there"), KernelChoice::find(kernel).expect("there"));
+    RunSpec::new(&experiment, machine, kernel, &Settings::parse(settings).expect("settings"), choices)
+        .expect("a run")
+}
+
+fn quick() -> Choices {
+    Choices { quick: true, ..Choices::default() }
+}
+
+fn run(experiment: &str, machine: &str, kernel: &str, settings: &[&str]) -> Result<RunResult, LabError> {
+    pageferry_lab::run::run(&spec(experiment, machine, kernel, settings, quick()))
+}
+
+fn sound(experiment: &str, machine: &str, kernel: &str, settings: &[&str]) -> RunResult {
+    let result = run(experiment, machine, kernel, settings).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(result.record.broken(), Vec::<String>::new(), "{}", result.record.title());
+    assert!(result.record.payload_ok && result.record.stale_translations == 0);
+    result
+}
+
+const SMALL: &[&str] = &["total_bytes=1048576"];
+
+#[test]
+fn the_original_kernel_invalidates_twice_a_page_and_sf_buf_never() {
+    for (machine, cpus) in [("xeon-up", 1), ("xeon-mp", 2), ("xeon-mp-htt", 4), ("opteron-mp", 2)] {
+        let original = sound("bw-pipe", machine, "original", SMALL).record;
+        let pages = (1 << 20) / 4096;
+        assert_eq!(original.counters["tlb_invalidations_local"], 2 * pages, "{machine}");
+        let remote = if cpus > 1 { 2 * pages } else { 0 };
+        assert_eq!(original.counters["tlb_invalidations_remote_issued"], remote, "{machine}");
+        // One range a chunk, entered and removed, for each other CPU.
+        assert_eq!(original.counters["shootdown_ipis"], 2 * (pages / 16) * (cpus - 1), "{machine}");
+        for kernel in ["sf_buf", "sf_buf-shared"] {
+            let sf_buf = sound("bw-pipe", machine, kernel, SMALL).record;
+            assert_eq!(sf_buf.metric("tlb_invalidations"), Some(0.0), "{machine} under {kernel}");
+            assert!(
+                sf_buf.metric("bandwidth_mb_s") > original.metric("bandwidth_mb_s"),
+                "{machine} under {kernel}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_cache_is_hit_after_warming_up_and_the_direct_map_is_no_cache() {
+    let xeon = sound("bw-pipe", "xeon-up", "sf_buf", SMALL).record;
+    assert_eq!(xeon.metric("ephemeral_hit_rate_percent"), Some(100.0));
+    let cold = sound("bw-pipe", "xeon-up", "sf_buf", &["total_bytes=65536", "warmup_chunks=0"]).record;
+    assert_eq!(cold.counters["ephemeral_misses"], 16);
+    let opteron = sound("bw-pipe", "opteron-mp", "sf_buf", SMALL).record;
+    assert_eq!(opteron.counters["kva_allocations"], 0);
+}
+
+#[test]
+fn a_cache_that_is_too_small_misses_always() {
+    let small =
+        sound("bw-pipe", "xeon-mp", "sf_buf", &["total_bytes=262144", "kernel.ephemeral.entries=8"]).record;
+    assert_eq!((small.counters["ephemeral_hits"], small.counters["ephemeral_misses"]), (0, 64));
+    assert!(small.counters["tlb_invalidations_local"] > 0);
+}
+
+#[test]
+fn odd_sizes_arrive_too() {
+    for (total, chunk, warmup) in
+        [("1", "1", "0"), ("100001", "8191", "3"), ("70000", "65537", "1"), ("300000", "200000", "0")]
+    {
+        let settings = [
+            format!("total_bytes={total}"),
+            format!("chunk_bytes={chunk}"),
+            format!("warmup_chunks={warmup}"),
+        ];
+        let settings: Vec<_> = settings.iter().map(String::as_str).collect();
+        for kernel in ["original", "sf_buf"] {
+            sound("bw-pipe", "xeon-htt", kernel, &settings);
+        }
+    }
+}
+
+#[test]
+fn cycles_sum_for_every_cpu() {
+    let record = sound("bw-pipe", "xeon-mp-htt", "original", SMALL).record;
+    assert_eq!(record.cycles.per_cpu.len(), 4);
+    for cpu in &record.cycles.per_cpu {
+        assert_eq!(cpu.by_cause.values().sum::<u64>(), cpu.total, "cpu{}", cpu.cpu);
+    }
+    assert_eq!(record.cycles.by_cause.values().sum::<u64>(), record.cycles.total);
+    let h = &record.hardware;
+    assert_eq!(h["tlb_hits"] + h["tlb_misses"], h["tlb_lookups"]);
+}
+
+#[test]
+fn invalidations_cost_more_when_the_entry_is_not_cached_and_most_when_remote() {
+    let record = sound("invalidate", "xeon-htt", "original", &["times=100"]).record;
+    let cost = |name: &str| record.metric(name).expect("measured");
+    assert!(cost("local_cached_cycles") < cost("local_uncached_cycles"));
+    assert!(cost("local_uncached_cycles") < cost("remote_cycles"));
+    assert!((cost("local_cached_ns") - cost("local_cached_cycles") / 2.4).abs() < 1e-6);
+    let up = sound("invalidate", "486", "original", &["times=100"]).record;
+    assert_eq!(up.metric("remote_cycles"), None);
+}
+
+#[test]
+fn a_hit_costs_the_same_in_any_cache() {
+    let cost = |entries: &str| {
+        let entries = format!("kernel.ephemeral.entries={entries}");
+        sound("ephemeral-hit", "xeon-up", "sf_buf", &[&entries, "times=5000"]).record
+    };
+    let (small, large) = (cost("64"), cost("65536"));
+    assert_eq!(small.metric("pair_cycles"), large.metric("pair_cycles"));
+    assert_eq!(large.counters["ephemeral_hits"], 5000);
+    assert_eq!(large.counters["ephemeral_misses"], 0);
+}
+
+#[test]
+fn a_faster_clock_gives_more_bandwidth_and_no_other_cycles() {
+    let at = |mhz: &str| sound("bw-pipe", "xeon-up", "sf_buf", &["total_bytes=262144", mhz]).record;
+    let (slow, fast) = (at("machine.cpu.clock_mhz=1200"), at("machine.cpu.clock_mhz=2400"));
+    assert_eq!(slow.cycles.busy(), fast.cycles.busy());
+    let ratio =
+        fast.metric("bandwidth_mb_s").expect("measured") / slow.metric("bandwidth_mb_s").expect("measured");
+    assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
+}
+
+#[test]
+fn equal_runs_are_equal_at_one_and_at_two_threads() {
+    let plan: Vec<RunSpec> = ["xeon-up", "xeon-mp-htt", "opteron-mp"]
+        .into_iter()
+        .flat_map(|machine| {
+            ["original", "sf_buf"].map(|kernel| spec("bw-pipe", machine, kernel, SMALL, quick()))
+        })
+        .chain([spec("invalidate", "xeon-mp", "original", &["times=50"], quick())])
+        .collect();
+    let records = |jobs: usize| -> Vec<String> {
+        let results = execute(&plan, jobs, &Silent);
+        results
+            .into_iter()
+            .map(|r| serde_json::to_string(&r.unwrap_or_else(|e| panic!("{e}")).record).expect("JSON"))
+            .collect()
+    };
+    let first = records(1);
+    assert_eq!(first, records(1));
+    assert_eq!(first, records(2));
+}
+
+#[test]
+fn seeded_schedules_differ_and_repeat_and_break_no_law() {
+    let seeded = |seed: u64| {
+        let choices = Choices { quick: true, seed, schedule: Schedule::Seeded };
+        let spec = spec("bw-pipe", "xeon-mp", "sf_buf", &["total_bytes=131072"], choices);
+        let record = pageferry_lab::run::run(&spec).unwrap_or_else(|e| panic!("{e}")).record;
+        assert_eq!(record.broken(), Vec::<String>::new(), "seed {seed}");
+        record
+    };
+    assert_eq!(seeded(1), seeded(1));
+    assert_ne!(seeded(1).cycles, seeded(2).cycles);
+}
+
+#[test]
+fn a_planted_fault_breaks_a_law() {
+    let result = run("bw-pipe", "xeon-mp", "sf_buf", &["kernel.planted_fault=lost-wakeup"]).expect("it ran");
+    let broken = result.record.broken();
+    assert!(broken[0].contains("deadlock"), "{broken:?}");
+}
+
+#[test]
+fn what_does_not_fit_is_the_inputs_fault() {
+    for settings in [
+        &["chunk_bytes=33554432"][..],
+        &["machine.memory.size_mb=1"],
+        &[
+            "kernel.ephemeral.scheme=cache",
+            "kernel.pipe.mapping=reader-page",
+            "kernel.ephemeral.entries=4000000",
+        ],
+        &["kernel.ephemeral.scheme=direct", "kernel.pipe.mapping=reader-page"],
+    ] {
+        let error = run("bw-pipe", "486", "original", settings).expect_err("it cannot fit");
+        assert_eq!(error.blame(), Blame::Input, "{error}");
+        assert!(error.to_string().starts_with("486 under original: "), "{error}");
+    }
+}

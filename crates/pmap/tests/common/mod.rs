@@ -1,0 +1,238 @@
+//! A machine with a pmap and nothing above: CPU 0 runs the test, the others do what it tells them.
+//!
+//! Small machines are made from the two archetypes: the Xeon's file for i386, the Opteron's for amd64, with as many
+//! packages of one CPU as a test wants and little memory. No test depends on what anything costs.
+#![allow(dead_code, unreachable_pub)] // Each test file uses its part.
+
+use pageferry_hal::*;
+use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
+use pageferry_pmap::{FrameSource, PmapConfig, PmapPaths, Pmaps};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+pub const PATHS: PmapPaths = PmapPaths {
+    enter: Instructions(100),
+    remove: Instructions(100),
+    kenter: Instructions(10),
+    shootdown_send: Instructions(50),
+    shootdown_handle: Instructions(30),
+};
+
+pub const CONFIG: PmapConfig = PmapConfig { arena_bytes: 1 << 20, paths: PATHS, ranged_shootdown: true };
+
+/// What a test runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub arch: Arch,
+    pub cpus: usize,
+    pub ranged: bool,
+    pub schedule: Schedule,
+    pub size_mb: u64,
+}
+
+impl Shape {
+    pub fn new(arch: Arch, cpus: usize) -> Shape {
+        Shape { arch, cpus, ranged: true, schedule: Schedule::Timed, size_mb: 64 }
+    }
+}
+
+pub fn machine(shape: Shape) -> Model {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
+    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
+    let name = if shape.arch == Arch::I386 { "xeon-up" } else { "opteron-mp" };
+    let mut config = MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("valid");
+    config.cpu.packages.value = shape.cpus as u64;
+    config.memory.size_mb.value = shape.size_mb;
+    Model::new(&config, Options { schedule: shape.schedule }).expect("a valid machine")
+}
+
+/// Free frames, last given first taken; refuses a frame that it did not hand out.
+pub struct Frames {
+    free: RefCell<Vec<Pfn>>,
+    out: RefCell<BTreeSet<Pfn>>,
+    pub limit: Cell<usize>,
+}
+
+impl Frames {
+    fn new(first: Pfn, frames: usize) -> Frames {
+        let free = (first.0..frames as u32).rev().map(Pfn).collect();
+        Frames { free: RefCell::new(free), out: RefCell::default(), limit: Cell::new(usize::MAX) }
+    }
+    /// Frames that are out.
+    pub fn out(&self) -> usize {
+        self.out.borrow().len()
+    }
+    /// A frame for data.
+    pub fn data(&self) -> Pfn {
+        self.take().expect("enough frames")
+    }
+}
+
+impl FrameSource for Frames {
+    fn take(&self) -> Option<Pfn> {
+        if self.out() >= self.limit.get() {
+            return None;
+        }
+        let frame = self.free.borrow_mut().pop()?;
+        assert!(self.out.borrow_mut().insert(frame), "{frame:?} is out twice");
+        Some(frame)
+    }
+    fn give(&self, frame: Pfn) {
+        assert!(self.out.borrow_mut().remove(&frame), "{frame:?} was not out");
+        self.free.borrow_mut().push(frame);
+    }
+}
+
+type Job = Box<dyn FnOnce(&Kernel)>;
+
+/// What a test has.
+pub struct Kernel {
+    pub m: Model,
+    pub pmaps: Pmaps<Model>,
+    pub frames: Frames,
+    pub kva: VaRange,
+    pub first_free: Pfn,
+    jobs: RefCell<Vec<Option<Job>>>,
+    busy: Cell<usize>,
+    stop: Cell<bool>,
+}
+
+impl Kernel {
+    fn boot(m: &Model, config: PmapConfig) -> Rc<Kernel> {
+        let (pmaps, boot) = Pmaps::bootstrap(m.clone(), config).expect("bootstrap");
+        let frames = Frames::new(boot.first_free, m.topology().frames);
+        let k = Rc::new(Kernel {
+            m: m.clone(),
+            pmaps,
+            frames,
+            kva: boot.kva,
+            first_free: boot.first_free,
+            jobs: RefCell::new((0..m.topology().cpus).map(|_| None).collect()),
+            busy: Cell::new(0),
+            stop: Cell::new(false),
+        });
+        k.pmaps.init_cpu();
+        let h = k.clone();
+        m.set_interrupt_handler(Box::new(move |interrupt| {
+            if interrupt == Interrupt::Shootdown {
+                h.pmaps.handle_shootdown();
+            }
+        }));
+        k
+    }
+
+    fn serve(&self) {
+        self.pmaps.init_cpu();
+        self.busy.set(self.busy.get() - 1);
+        let me = self.m.cpu().index();
+        loop {
+            self.m.idle_until(&mut || self.stop.get() || self.jobs.borrow()[me].is_some());
+            let Some(job) = self.jobs.borrow_mut()[me].take() else { break };
+            job(self);
+            self.busy.set(self.busy.get() - 1);
+        }
+        self.pmaps.retire_cpu();
+    }
+
+    /// Gives `cpu` something to do, and does not wait.
+    pub fn start(&self, cpu: usize, job: impl FnOnce(&Kernel) + 'static) {
+        let old = self.jobs.borrow_mut()[cpu].replace(Box::new(job));
+        assert!(old.is_none(), "cpu{cpu} has a job already");
+        self.busy.set(self.busy.get() + 1);
+        self.m.send_ipi(CpuSet::only(CpuId(cpu as u8)), Interrupt::Reschedule);
+    }
+
+    /// Waits until the other CPUs have done what they were given.
+    pub fn wait(&self) {
+        self.m.spin_until(&mut || self.busy.get() == 0);
+    }
+
+    /// Does something on `cpu`, and waits.
+    pub fn on(&self, cpu: usize, job: impl FnOnce(&Kernel) + 'static) {
+        if cpu == self.m.cpu().index() {
+            return job(self);
+        }
+        self.start(cpu, job);
+        self.wait();
+    }
+
+    /// What is counted while `work` runs.
+    pub fn counted(&self, work: impl FnOnce()) -> Snapshot {
+        let before = self.m.snapshot();
+        work();
+        self.m.snapshot().since(&before)
+    }
+
+    pub fn load(&self, mode: Mode, va: Va) -> Result<u8, CopyFault> {
+        let mut byte = [0];
+        self.m.load(mode, va, &mut byte)?;
+        Ok(byte[0])
+    }
+
+    /// Writes a byte into a frame, past all translations of the test.
+    pub fn mark(&self, frame: Pfn, byte: u8) {
+        let page = self.kva.end().0 - PAGE_SIZE as u64 * (1 + self.m.cpu().0 as u64);
+        let change = self.pmaps.kenter(Va(page), &[frame], Prot::RW);
+        change.flush_local(&self.pmaps);
+        self.m.store(Mode::Kernel, Va(page), &[byte]).expect("mapped");
+        self.pmaps.kremove(VaRange::page(Va(page))).flush_local(&self.pmaps);
+    }
+}
+
+/// Local invalidations, pages asked of others, shootdowns, interrupts for them.
+pub fn invalidations(s: &Snapshot) -> [u64; 4] {
+    [
+        Counter::TlbInvalidationsLocal,
+        Counter::TlbInvalidationsRemoteIssued,
+        Counter::Shootdowns,
+        Counter::ShootdownIpis,
+    ]
+    .map(|c| s.counter(c))
+}
+
+/// Runs `test` on CPU 0 with the other CPUs waiting; the machine's laws hold at the end, but for stale uses.
+pub fn try_run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> (Model, Result<(), RunError>) {
+    let m = machine(shape);
+    let config = PmapConfig { ranged_shootdown: shape.ranged, ..CONFIG };
+    let result = m.run(Box::new(move |m| {
+        let k = Kernel::boot(m, config);
+        for cpu in 1..m.topology().cpus {
+            k.busy.set(k.busy.get() + 1);
+            let k = k.clone();
+            let serve = m.context_new(
+                "serve",
+                Box::new(move || {
+                    k.serve();
+                    None
+                }),
+            );
+            m.start_cpu(CpuId(cpu as u8), serve);
+        }
+        k.wait();
+        test(&k);
+        k.stop.set(true);
+        m.send_ipi(m.cpus(), Interrupt::Reschedule);
+        None
+    }));
+    (m, result)
+}
+
+/// As [`try_run`]; the run ends well, and no stale translation was used.
+pub fn run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> Model {
+    let (m, result) = try_run(shape, test);
+    if let Err(e) = result {
+        panic!("{shape:?}: {e}");
+    }
+    m.check().expect("the machine's laws hold");
+    m.snapshot().check().expect("the accounts balance");
+    assert_eq!(m.stale_uses(), [], "{shape:?}");
+    m
+}
+
+pub const ARCHES: [Arch; 2] = [Arch::I386, Arch::Amd64];
+
+/// Every shape with 1 to 4 CPUs.
+pub fn shapes() -> impl Iterator<Item = Shape> {
+    ARCHES.into_iter().flat_map(|arch| (1..=4).map(move |cpus| Shape::new(arch, cpus)))
+}

@@ -1,0 +1,334 @@
+//! Kernel mappings: bootstrap, exact counts of invalidations, races, and forgotten flushes.
+
+mod common;
+use common::*;
+use pageferry_hal::x86::Layout;
+use pageferry_hal::*;
+use pageferry_model::{RunError, Schedule};
+use pageferry_pmap::{PmapConfig, PmapError, Pmaps};
+use std::cell::Cell;
+use std::rc::Rc;
+
+#[test]
+fn all_kernel_memory_is_mapped_at_boot() {
+    for arch in ARCHES {
+        run(Shape::new(arch, 2), move |k| {
+            let (layout, topology) = (Layout::of(arch), k.m.topology());
+            let superpage = x86::Format::of(arch).superpage_bytes();
+            assert_eq!(k.kva.end(), layout.kernel_end);
+            let temporary = if arch == Arch::I386 { 4 * PAGE_SIZE } else { 0 };
+            assert_eq!(k.kva.start(), layout.kernel_base + superpage + temporary);
+            let tables = if arch == Arch::I386 { 1 + 254 } else { 1 + 1 + 2 + 1 + 1 + 1021 };
+            assert_eq!(k.first_free.index(), superpage / PAGE_SIZE + tables);
+
+            // The arena lies on the lowest memory.
+            k.m.store(Mode::Kernel, layout.kernel_base + 0x1234, b"arena").unwrap();
+            assert_eq!(&k.m.frame_bytes(Pfn(1))[0x234..0x239], b"arena");
+            for frame in [0, 1, topology.frames / 2, topology.frames - 1].map(|f| Pfn(f as u32)) {
+                assert_eq!(k.pmaps.direct_va(frame).is_some(), arch == Arch::Amd64);
+                if let Some(va) = k.pmaps.direct_va(frame) {
+                    k.m.store(Mode::Kernel, va + 4095, &[frame.0 as u8]).unwrap();
+                    assert_eq!(k.m.frame_bytes(frame)[4095], frame.0 as u8);
+                }
+            }
+            // Every page of the paged addresses can be mapped; none is yet.
+            for va in [k.kva.start(), Va(k.kva.end().0 - PAGE_SIZE as u64)] {
+                assert_eq!(k.load(Mode::Kernel, va).unwrap_err().trap.kind, TrapKind::NotPresent);
+                k.pmaps.kenter(va, &[Pfn(1)], Prot::READ).flush(&k.pmaps);
+                assert!(k.load(Mode::Kernel, va).is_ok());
+                assert!(k.m.store(Mode::Kernel, va, &[1]).is_err(), "read-only");
+                assert_eq!(k.load(Mode::User, va).unwrap_err().trap.kind, TrapKind::Protection);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_fit_is_refused() {
+    let boot = |arch, size_mb, arena_bytes| {
+        let m = machine(Shape { size_mb, ..Shape::new(arch, 1) });
+        let refused = Rc::new(Cell::new(None));
+        let out = refused.clone();
+        m.run(Box::new(move |m| {
+            let config = PmapConfig { arena_bytes, ..CONFIG };
+            out.set(Pmaps::bootstrap(m.clone(), config).err());
+            None
+        }))
+        .unwrap();
+        refused.get()
+    };
+    // 4 MB of arena and 255 tables; 2 MB of arena, 1027 tables.
+    let wanted = [1024 + 255 + 1, 512 + 1027 + 1];
+    for (arch, wanted) in ARCHES.into_iter().zip(wanted) {
+        let frames = 4 << 20 >> PAGE_SHIFT;
+        assert_eq!(boot(arch, 4, 1), Some(PmapError::MemoryTooSmall { frames, wanted }));
+        assert_eq!(boot(arch, 64, 1), None);
+        let e = boot(arch, 64, 2 << 30).expect("too large");
+        assert!(matches!(e, PmapError::ArenaTooLarge { arena_bytes, .. } if arena_bytes == 2 << 30), "{e}");
+        assert!(matches!(boot(arch, 64, usize::MAX), Some(PmapError::ArenaTooLarge { .. })));
+    }
+}
+
+#[test]
+fn invalidations_are_counted_exactly() {
+    for shape in shapes().flat_map(|s| [s, Shape { ranged: false, ..s }]) {
+        run(shape, move |k| {
+            let others = shape.cpus as u64 - 1;
+            let asked = |pages: u64| {
+                let shootdowns = if shape.ranged { 1 } else { pages };
+                if others == 0 { [0; 3] } else { [pages, shootdowns, shootdowns * others] }
+            };
+            let va = k.kva.start();
+            for pages in [1, 4, 17] {
+                let frames: Vec<Pfn> = (0..pages as u32).map(|i| Pfn(2000 + i)).collect();
+                let [issued, shootdowns, ipis] = asked(pages);
+                let expected = [pages, issued, shootdowns, ipis];
+                // Over entries that were never valid, over valid ones, and their removal: always.
+                for step in 0..4 {
+                    let s = k.counted(|| match step {
+                        0..3 => k.pmaps.kenter(va, &frames, Prot::RW).flush(&k.pmaps),
+                        _ => k.pmaps.kremove(VaRange::pages_from(va, frames.len())).flush(&k.pmaps),
+                    });
+                    assert_eq!(invalidations(&s), expected, "{shape:?}, {pages} pages, step {step}");
+                    let invlpgs = pages * shape.cpus as u64;
+                    assert_eq!((s.hardware.page_invalidations, s.hardware.ipis_sent), (invlpgs, ipis));
+                    assert_eq!(s.hardware.interrupts, ipis, "all were taken before the flush returned");
+                    assert_eq!(s.cause(Cause::ShootdownSent) > 0, others > 0);
+                    assert_eq!(s.cause(Cause::ShootdownReceived) > 0, others > 0);
+                    assert!(s.cause(Cause::InvalidateLocal) > 0 && s.cause(Cause::PteWork) > 0);
+                }
+                let s = k.counted(|| k.pmaps.kenter(va, &frames, Prot::RW).flush_local(&k.pmaps));
+                assert_eq!(invalidations(&s), [pages, 0, 0, 0]);
+                let range = VaRange::pages_from(va, frames.len());
+                let s = k.counted(|| k.pmaps.kremove(range).not_cached(&k.pmaps));
+                assert_eq!(invalidations(&s), [0; 4]);
+            }
+            // The mapping cache's own invalidations.
+            let s = k.counted(|| k.pmaps.invalidate_local(va));
+            assert_eq!(invalidations(&s), [1, 0, 0, 0]);
+            let s = k.counted(|| k.pmaps.invalidate_remote(va, k.m.cpus()));
+            let [issued, shootdowns, ipis] = asked(1);
+            assert_eq!(invalidations(&s), [0, issued, shootdowns, ipis]);
+            let s = k.counted(|| k.pmaps.invalidate_remote(va, CpuSet::only(CpuId(0))));
+            assert_eq!(invalidations(&s), [0; 4], "itself excluded");
+            if others > 0 {
+                let s = k.counted(|| k.pmaps.invalidate_remote(va, CpuSet::only(CpuId(1))));
+                assert_eq!(invalidations(&s), [0, 1, 1, 1]);
+            }
+        });
+    }
+}
+
+#[test]
+fn merged_changes_take_one_shootdown() {
+    run(Shape::new(Arch::I386, 3), |k| {
+        let va = k.kva.start();
+        let s = k.counted(|| {
+            let mut change = k.pmaps.kenter(va, &[Pfn(2000)], Prot::RW);
+            change.merge(k.pmaps.kenter(va + 8 * PAGE_SIZE, &[Pfn(2001); 2], Prot::RW));
+            change.flush(&k.pmaps);
+        });
+        assert_eq!(invalidations(&s), [3, 3, 1, 2]);
+        // More ranges than one request holds: as few requests as need be.
+        let s = k.counted(|| {
+            let enter = |i: usize| k.pmaps.kenter(va + 2 * i * PAGE_SIZE, &[Pfn(2000)], Prot::RW);
+            let mut change = enter(0);
+            (1..7).for_each(|i| change.merge(enter(i)));
+            change.flush(&k.pmaps);
+        });
+        assert_eq!(invalidations(&s), [7, 7, 3, 6]);
+    });
+}
+
+#[test]
+fn old_accessed_tells_whether_the_entry_was_used() {
+    for arch in ARCHES {
+        run(Shape::new(arch, 1), |k| {
+            let va = k.kva.start();
+            let enter = |frame| {
+                let change = k.pmaps.kenter(va, &[frame], Prot::RW);
+                let accessed = change.old_accessed();
+                change.flush(&k.pmaps);
+                accessed
+            };
+            assert!(!enter(Pfn(2000)), "nothing was there");
+            assert!(!enter(Pfn(2001)), "it was not used");
+            k.load(Mode::Kernel, va).unwrap();
+            assert!(enter(Pfn(2002)));
+            assert!(!enter(Pfn(2003)));
+            k.m.store(Mode::Kernel, va, &[1]).unwrap();
+            let change = k.pmaps.kremove(VaRange::page(va));
+            assert!(change.old_accessed());
+            change.flush(&k.pmaps);
+        });
+    }
+}
+
+/// All CPUs read one kernel page while CPU 0 maps one frame after the other there.
+fn remap_under_readers(
+    shape: Shape,
+    discharge: fn(pageferry_pmap::Change<pageferry_model::Model>, &Kernel),
+) -> u64 {
+    let (m, result) = try_run(shape, move |k| {
+        let (va, rounds) = (k.kva.start(), 6u8);
+        let frames: Vec<Pfn> = (0..=rounds).map(|_| k.frames.data()).collect();
+        for (i, frame) in frames.iter().enumerate() {
+            k.mark(*frame, i as u8);
+        }
+        k.pmaps.kenter(va, &frames[..1], Prot::READ).flush(&k.pmaps);
+        // `reached` rises when a flush has returned: nobody may read an older frame from then on.
+        let reached = Rc::new(Cell::new(0));
+        for cpu in 1..shape.cpus {
+            let reached = reached.clone();
+            k.start(cpu, move |k| {
+                while reached.get() < rounds {
+                    let at_least = reached.get();
+                    let seen = k.load(Mode::Kernel, va).unwrap();
+                    // Under a planted fault the oracle speaks, not this.
+                    assert!(seen >= at_least || !k.m.stale_uses().is_empty(), "{seen} after {at_least}");
+                }
+            });
+        }
+        for round in 1..=rounds {
+            let change = k.pmaps.kenter(va, &frames[usize::from(round)..][..1], Prot::READ);
+            discharge(change, k);
+            reached.set(round);
+            k.m.execute(Instructions(500));
+        }
+        k.wait();
+    });
+    assert_eq!(result, Ok(()), "{shape:?}");
+    m.check().unwrap();
+    m.snapshot().hardware.stale_uses
+}
+
+#[test]
+fn after_a_flush_nothing_stale_is_used() {
+    for shape in shapes() {
+        for schedule in (0..16).map(Schedule::Seeded).chain([Schedule::Timed]) {
+            assert_eq!(remap_under_readers(Shape { schedule, ..shape }, |c, k| c.flush(&k.pmaps)), 0);
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_flush_is_found() {
+    for shape in shapes().filter(|s| s.cpus > 1) {
+        let found = |discharge| {
+            let seeds = (0..5).map(Schedule::Seeded);
+            seeds.map(|schedule| remap_under_readers(Shape { schedule, ..shape }, discharge)).sum::<u64>()
+        };
+        assert!(found(|c, k| c.flush_local(&k.pmaps)) > 0, "{shape:?}: local only");
+        assert!(found(|c, k| c.not_cached(&k.pmaps)) > 0, "{shape:?}: none");
+    }
+}
+
+#[test]
+fn a_dropped_change_is_loud() {
+    let enter = |k: &Rc<Kernel>| drop(k.pmaps.kenter(k.kva.start(), &[Pfn(2000)], Prot::RW));
+    let remove = |k: &Rc<Kernel>| drop(k.pmaps.kremove(VaRange::page(k.kva.start())));
+    for work in [enter as fn(&Rc<Kernel>), remove] {
+        let (_, result) = try_run(Shape::new(Arch::I386, 1), work);
+        let text = "dropped without a flush";
+        assert!(matches!(&result, Err(RunError::Panicked(t)) if t.contains(text)), "{result:?}");
+    }
+}
+
+#[test]
+fn initiators_do_not_wait_for_each_other_for_ever() {
+    for shape in shapes() {
+        for schedule in (0..10).map(Schedule::Seeded).chain([Schedule::Timed]) {
+            let shape = Shape { schedule, ..shape };
+            let m = run(shape, move |k| {
+                let work = |cpu: usize| {
+                    move |k: &Kernel| {
+                        let va = k.kva.start() + 16 * cpu * PAGE_SIZE;
+                        for i in 0..8 {
+                            k.pmaps.kenter(va, &[Pfn(2000 + i); 5], Prot::RW).flush(&k.pmaps);
+                            k.m.store(Mode::Kernel, va, &[cpu as u8]).unwrap();
+                            k.pmaps.kremove(VaRange::pages_from(va, 5)).flush(&k.pmaps);
+                        }
+                    }
+                };
+                (1..shape.cpus).for_each(|cpu| k.start(cpu, work(cpu)));
+                work(0)(k);
+                k.wait();
+            });
+            let (cpus, changes) = (shape.cpus as u64, 16 * shape.cpus as u64);
+            let asked = if cpus == 1 { [0; 3] } else { [5 * changes, changes, changes * (cpus - 1)] };
+            let [issued, shootdowns, ipis] = asked;
+            assert_eq!(invalidations(&m.snapshot()), [5 * changes, issued, shootdowns, ipis]);
+        }
+    }
+}
+
+#[test]
+fn a_retired_cpu_is_not_waited_for() {
+    for shape in shapes().filter(|s| s.cpus > 1) {
+        run(shape, move |k| {
+            k.on(1, |k| {
+                k.pmaps.retire_cpu();
+                // It may run on for a while, and comes back in order to retire again at the end of the test.
+            });
+            let s = k.counted(|| k.pmaps.kenter(k.kva.start(), &[Pfn(2000)], Prot::RW).flush(&k.pmaps));
+            let asked = shape.cpus as u64 - 2;
+            assert_eq!(invalidations(&s), if asked == 0 { [1, 0, 0, 0] } else { [1, 1, 1, asked] });
+            k.on(1, |k| k.pmaps.init_cpu());
+        });
+    }
+}
+
+#[test]
+fn frames_are_cleared_and_copied_on_every_cpu_at_once() {
+    for shape in shapes() {
+        for schedule in (0..4).map(Schedule::Seeded).chain([Schedule::Timed]) {
+            let shape = Shape { schedule, ..shape };
+            run(shape, move |k| {
+                let work = |cpu: usize| {
+                    move |k: &Kernel| {
+                        let (from, to, clear) = (k.frames.data(), k.frames.data(), k.frames.data());
+                        for round in 0..3 {
+                            let byte = (16 * cpu + round) as u8;
+                            k.mark(from, byte);
+                            k.mark(clear, 0xff);
+                            k.pmaps.copy_page(from, to);
+                            k.pmaps.zero_page(clear);
+                            assert_eq!(k.m.frame_bytes(to), k.m.frame_bytes(from));
+                            assert_eq!(k.m.frame_bytes(to)[0], byte);
+                            assert_eq!(k.m.frame_bytes(clear), [0; PAGE_SIZE]);
+                        }
+                    }
+                };
+                (1..shape.cpus).for_each(|cpu| k.start(cpu, work(cpu)));
+                work(0)(k);
+                k.wait();
+                let s = k.counted(|| {
+                    k.pmaps.zero_page(Pfn(3000));
+                    k.pmaps.copy_page(Pfn(3000), Pfn(3001));
+                });
+                let local = if shape.arch == Arch::I386 { 3 } else { 0 };
+                assert_eq!(invalidations(&s), [local, 0, 0, 0]);
+                assert!(s.cause(Cause::Zero) > 0 && s.cause(Cause::Copy) > 0);
+            });
+        }
+    }
+}
+
+#[test]
+fn equal_runs_are_equal() {
+    let once = |schedule| {
+        let shape = Shape { schedule, ..Shape::new(Arch::I386, 4) };
+        let (m, result) = try_run(shape, |k| {
+            for cpu in 1..4 {
+                k.start(cpu, |k| k.pmaps.zero_page(k.frames.data()));
+            }
+            k.pmaps.kenter(k.kva.start(), &[Pfn(2000); 3], Prot::RW).flush(&k.pmaps);
+            k.wait();
+        });
+        result.unwrap();
+        m.snapshot()
+    };
+    for schedule in [Schedule::Timed, Schedule::Seeded(3)] {
+        assert_eq!(once(schedule), once(schedule));
+    }
+}
