@@ -21,10 +21,16 @@
 //! # Failures
 //! Whatever a caller gets wrong, and running out of memory, is a [`VmError`]; nothing has changed then. What this floor
 //! gets wrong is a panic, or found by [`Vm::check`].
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[cfg(test)]
+extern crate self as pageferry_vm;
 
 mod amap;
 mod anon;
@@ -38,7 +44,12 @@ mod fault;
 mod fork;
 mod frame;
 mod kernel_map;
+<<<<<<< HEAD
 mod loan;
+=======
+#[cfg(test)]
+mod lent_tests;
+>>>>>>> vm
 mod map;
 mod map_lock;
 mod object;
