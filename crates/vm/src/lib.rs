@@ -44,12 +44,9 @@ mod fault;
 mod fork;
 mod frame;
 mod kernel_map;
-<<<<<<< HEAD
-mod loan;
-=======
 #[cfg(test)]
 mod lent_tests;
->>>>>>> vm
+mod loan;
 mod map;
 mod map_lock;
 mod object;

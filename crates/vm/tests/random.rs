@@ -177,101 +177,108 @@ impl World {
             .expect("one lives always")
     }
 
-    /// Does `op`. Running out of memory is returned, and then nothing has changed.
+    /// Does `op`. An error that the model did not expect is returned, and then nothing has changed.
     fn apply(&mut self, who: usize, op: &Op) -> Result<(), VmError> {
         let rig = self.rig.clone();
+        let t = rig.t();
+        let (space, model) = self.spaces[who].as_mut().expect("it lives");
+        let range = |page: u64, pages: u64| page..page + pages;
+        let expect = |got: Result<(), VmError>, expected: Result<(), VmError>| match got {
+            Err(VmError::NoMemory) if expected != got => Err(VmError::NoMemory),
+            got => {
+                assert_eq!(got, expected, "{op:?}");
+                Ok(got.is_ok())
+            }
+        };
         match *op {
-            Op::Map { page, pages, prot, inherit } => self.map(who, (page, pages), None, prot, inherit),
+            Op::Map { page, pages, prot, inherit } => {
+                let got = space.map(t, Some(va(page)), pages as usize * PAGE, prot, inherit).map(drop);
+                let expected = if model.is_free(range(page, pages)) { Ok(()) } else { Err(VmError::Exists) };
+                if expect(got, expected)? {
+                    model.pages.extend(range(page, pages).map(|n| (n, Page::zero(prot, inherit))));
+                }
+            }
             Op::MapFile { page, first, pages, prot, private, inherit } => {
-                self.map(who, (page, pages), Some((first, private)), prot, inherit)
+                let object = self.object.clone();
+                let mapped = Mapped { object, first_page: first, copy_on_write: private };
+                let len = pages as usize * PAGE;
+                let got = space.map_object(t, Some(va(page)), len, prot, inherit, mapped).map(drop);
+                let expected = if model.is_free(range(page, pages)) { Ok(()) } else { Err(VmError::Exists) };
+                if expect(got, expected)? {
+                    for (n, f) in range(page, pages).zip(first..) {
+                        let page = Page::of_file(&self.file[f as usize], private, prot, inherit);
+                        model.pages.insert(n, page);
+                    }
+                }
             }
             Op::Unmap { page, pages } => {
-                let (space, model) = self.process(who);
-                let len = pages as usize * PAGE;
-                if expect(space.unmap(rig.t(), va(page), len), Ok(()))? {
-                    model.pages.retain(|n, _| !(page..page + pages).contains(n));
+                if expect(space.unmap(t, va(page), pages as usize * PAGE), Ok(()))? {
+                    model.pages.retain(|n, _| !range(page, pages).contains(n));
                 }
-                Ok(())
             }
-            Op::Protect { page, pages, prot } => self.change(
-                who,
-                (page, pages),
-                |s, at, len| s.protect(rig.t(), at, len, prot),
-                |page| page.prot = prot,
-            ),
-            Op::Inherit { page, pages, inherit } => self.change(
-                who,
-                (page, pages),
-                |s, at, len| s.inherit(rig.t(), at, len, inherit),
-                |page| page.inherit = inherit,
-            ),
-            Op::Write { offset, len, tag } => self.write(who, offset, len, tag),
-            Op::Read { offset, len } => self.read(who, offset, len),
+            Op::Protect { page, pages, prot } => {
+                let all = model.is_mapped(range(page, pages));
+                let got = space.protect(t, va(page), pages as usize * PAGE, prot);
+                if expect(got, if all { Ok(()) } else { Err(VmError::NoMemory) })? {
+                    range(page, pages).for_each(|n| model.pages.get_mut(&n).unwrap().prot = prot);
+                }
+            }
+            Op::Inherit { page, pages, inherit } => {
+                let all = model.is_mapped(range(page, pages));
+                let got = space.inherit(t, va(page), pages as usize * PAGE, inherit);
+                if expect(got, if all { Ok(()) } else { Err(VmError::NoMemory) })? {
+                    range(page, pages).for_each(|n| model.pages.get_mut(&n).unwrap().inherit = inherit);
+                }
+            }
+            Op::Write { offset, len, tag } => {
+                let bytes = pattern(tag, len);
+                let (done, result) = rig.store_some(space, BASE + offset, &bytes);
+                for (n, from, to) in chunks(offset, done) {
+                    model.pages[&n].write(from % PAGE, &bytes[from - offset..to - offset]);
+                }
+                let at = BASE + offset + done;
+                let page = (at - BASE) as u64 / PAGE as u64;
+                let refusal = if done < len { model.refusal(page, true, at) } else { None };
+                expect(result, refusal.map_or(Ok(()), Err))?;
+            }
+            Op::Read { offset, len } => match rig.load(space, BASE + offset, len) {
+                Ok(got) => {
+                    for (n, from, to) in chunks(offset, len) {
+                        let expected = &model.pages[&n].bytes()[from % PAGE..from % PAGE + (to - from)];
+                        assert!(got[from - offset..to - offset] == *expected, "page {n} reads wrongly");
+                    }
+                }
+                Err(VmError::NoMemory) => return Err(VmError::NoMemory),
+                Err(e) => {
+                    let refused =
+                        chunks(offset, len).find_map(|(n, from, _)| model.refusal(n, false, BASE + from));
+                    assert_eq!(Some(e), refused);
+                }
+            },
             Op::Fork => {
                 let Some(free) = self.spaces.iter().position(Option::is_none) else { return Ok(()) };
-                let (space, model) = self.process(who);
-                let child = (space.fork(rig.t())?, model.fork());
+                let (space, model) = self.spaces[who].as_ref().expect("it lives");
+                let child = (space.fork(t)?, model.fork());
                 self.spaces[free] = Some(child);
-                Ok(())
             }
             Op::Exit => {
                 if self.spaces.iter().flatten().count() > 1 {
                     let (space, _) = self.spaces[who].take().expect("it lives");
                     rig.exit(space);
                 }
-                Ok(())
             }
-            Op::Wire { offset, len, write } => self.wire(who, offset, len, write),
-            Op::Scribble { which, tag } => self.scribble(which, tag),
+            Op::Wire { offset, len, write } => return self.wire(who, offset, len, write),
+            Op::Scribble { which, tag } => return self.scribble(which, tag),
             Op::Unwire { which } => {
                 if which < self.wires.len() {
                     rig.vm.unwire(self.wires.remove(which).wired);
                 }
-                Ok(())
-            }
-        }
-    }
-
-    fn process(&mut self, who: usize) -> &mut (AddressSpace, Process) {
-        self.spaces[who].as_mut().expect("it lives")
-    }
-
-    /// Maps zero-fill memory, or the file from a page on, privately or not.
-    fn map(
-        &mut self,
-        who: usize,
-        (page, pages): (u64, u64),
-        of_file: Option<(u64, bool)>,
-        prot: Prot,
-        inherit: Inherit,
-    ) -> Result<(), VmError> {
-        let (rig, object, file) = (self.rig.clone(), self.object.clone(), self.file.clone());
-        let (space, model) = self.process(who);
-        let (at, len) = (Some(va(page)), pages as usize * PAGE);
-        let got = match of_file {
-            None => space.map(rig.t(), at, len, prot, inherit),
-            Some((first_page, copy_on_write)) => {
-                let mapped = Mapped { object, first_page, copy_on_write };
-                space.map_object(rig.t(), at, len, prot, inherit, mapped)
-            }
-        };
-        let free = model.is_free(page..page + pages);
-        if expect(got.map(drop), if free { Ok(()) } else { Err(VmError::Exists) })? {
-            for i in 0..pages {
-                let new = match of_file {
-                    None => Page::zero(prot, inherit),
-                    Some((first, private)) => {
-                        Page::of_file(&file[(first + i) as usize], private, prot, inherit)
-                    }
-                };
-                model.pages.insert(page + i, new);
             }
             ref mover => return self.apply_mover(who, mover),
         }
         Ok(())
     }
 
-<<<<<<< HEAD
     /// What came of a call of the movers: true when it did what it should. With pages wired, they may be busy.
     fn outcome(
         &self,
@@ -381,26 +388,10 @@ impl World {
                 }
             }
             _ => {}
-=======
-    /// Changes an attribute of a range.
-    fn change(
-        &mut self,
-        who: usize,
-        (page, pages): (u64, u64),
-        call: impl FnOnce(&AddressSpace, Va, usize) -> Result<(), VmError>,
-        change: impl Fn(&mut Page),
-    ) -> Result<(), VmError> {
-        let (space, model) = self.process(who);
-        let range = page..page + pages;
-        let expected = if model.is_mapped(range.clone()) { Ok(()) } else { Err(VmError::NoMemory) };
-        if expect(call(space, va(page), pages as usize * PAGE), expected)? {
-            range.for_each(|n| change(model.pages.get_mut(&n).expect("it is mapped")));
->>>>>>> vm
         }
         Ok(())
     }
 
-<<<<<<< HEAD
     fn passed(&mut self, from: usize, to: usize, pages: std::ops::Range<u64>, to_page: u64, mode: PassMode) {
         let source = &self.spaces[from].as_ref().expect("it lives").1.pages;
         let all: Vec<(u64, Page)> = source.range(pages.clone()).map(|(&n, p)| (n, p.clone())).collect();
@@ -436,41 +427,6 @@ impl World {
         Ok(pages)
     }
 
-=======
-    fn write(&mut self, who: usize, offset: usize, len: usize, tag: u8) -> Result<(), VmError> {
-        let rig = self.rig.clone();
-        let (space, model) = self.process(who);
-        let bytes = pattern(tag, len);
-        let (done, result) = rig.store_some(space, BASE + offset, &bytes);
-        for (n, from, to) in chunks(offset, done) {
-            model.pages[&n].write(from % PAGE, &bytes[from - offset..to - offset]);
-        }
-        let at = BASE + offset + done;
-        let refusal =
-            if done < len { model.refusal((at - BASE) as u64 / PAGE as u64, true, at) } else { None };
-        expect(result, refusal.map_or(Ok(()), Err)).map(drop)
-    }
-
-    fn read(&mut self, who: usize, offset: usize, len: usize) -> Result<(), VmError> {
-        let rig = self.rig.clone();
-        let (space, model) = self.process(who);
-        match rig.load(space, BASE + offset, len) {
-            Ok(got) => {
-                for (n, from, to) in chunks(offset, len) {
-                    let expected = &model.pages[&n].bytes()[from % PAGE..from % PAGE + (to - from)];
-                    assert!(got[from - offset..to - offset] == *expected, "page {n} reads wrongly");
-                }
-                Ok(())
-            }
-            Err(e) => {
-                let refused =
-                    chunks(offset, len).find_map(|(n, from, _)| model.refusal(n, false, BASE + from));
-                expect(Err(e), refused.map_or(Ok(()), Err)).map(drop)
-            }
-        }
-    }
-
->>>>>>> vm
     fn wire(&mut self, who: usize, offset: usize, len: usize, write: bool) -> Result<(), VmError> {
         let (space, model) = self.spaces[who].as_ref().expect("it lives");
         let prot = if write { Prot::RW } else { Prot::READ };
@@ -565,7 +521,6 @@ impl World {
     }
 }
 
-<<<<<<< HEAD
 fn split<T>(result: Result<T, VmError>) -> (Result<(), VmError>, Option<T>) {
     match result {
         Ok(value) => (Ok(()), Some(value)),
@@ -582,19 +537,6 @@ fn receives(model: &Process, page: u64, pages: u64) -> Result<(), VmError> {
     if (page..page + pages).all(takes) { Ok(()) } else { Err(VmError::Access) }
 }
 
-=======
-/// Compares a result with the model's; true when it is a success. Running out of memory is passed on.
-fn expect(got: Result<(), VmError>, expected: Result<(), VmError>) -> Result<bool, VmError> {
-    match got {
-        Err(VmError::NoMemory) if expected != got => Err(VmError::NoMemory),
-        got => {
-            assert_eq!(got, expected);
-            Ok(got.is_ok())
-        }
-    }
-}
-
->>>>>>> vm
 /// The part of each page that `len` bytes from `offset` touch: page, first and last offset.
 fn chunks(offset: usize, len: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     let end = offset + len;
