@@ -110,7 +110,7 @@ fn what_cannot_be_lent() {
         assert_eq!(to_anons(va, PAGE + 1), VmError::Invalid);
         assert_eq!(to_anons(va, 5 * PAGE), VmError::Fault(va + 4 * PAGE));
         assert_eq!(to_anons(kernel, PAGE), VmError::Fault(kernel));
-        assert_eq!(to_anons(Va(u64::MAX & !0xfff), 2 * PAGE), VmError::Fault(Va(u64::MAX & !0xfff)));
+        assert_eq!(to_anons(Va(!0xfff), 2 * PAGE), VmError::Fault(Va(!0xfff)));
         s.protect(t, va + PAGE, PAGE, Prot::empty()).unwrap();
         assert_eq!(to_kernel(va, 4 * PAGE), VmError::Fault(va + PAGE));
         s.protect(t, va + PAGE, PAGE, Prot::RW).unwrap();

@@ -120,7 +120,7 @@ fn bad_arguments_change_nothing() {
         let object = rig.vm.object(4, Backing::Pager(Arc::new(Contents))).unwrap();
         let to = rig.vm.space().unwrap();
         to.map(t, Some(TO), PAGE, Prot::RW, Inherit::Copy).unwrap();
-        let top = Va(u64::MAX & !0xfff);
+        let top = Va(!0xfff);
         for mode in MODES {
             let from = sender(rig, &object);
             let entries = from.entry_count(t);
