@@ -38,6 +38,9 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
                 frame: NONE,
                 wire: NONE,
                 anon: NONE,
+                loan: NONE,
+                transfer: NONE,
+                pass: NONE,
             },
         },
         ephemeral: EphemeralConfig {

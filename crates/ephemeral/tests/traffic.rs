@@ -145,7 +145,7 @@ const MACHINES: [&str; 4] = ["xeon-up", "xeon-htt", "xeon-mp", "xeon-mp-htt"];
 #[test]
 fn the_safe_rule_never_reads_a_stale_page() {
     let times: u64 = std::env::var("PAGEFERRY_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    for seed in 0..3000 * times {
+    for seed in 0..2000 * times {
         let name = MACHINES[seed as usize % 4];
         let mix = [Mix::Private, Mix::Both, Mix::Shared][seed as usize % 3];
         let entries = 1 + seed as usize / 12 % 5;

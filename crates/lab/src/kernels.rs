@@ -177,7 +177,7 @@ paths! {
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths { syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, process }
     /// See [`VmPaths`].
-    VmPathsFile for VmPaths { fault, map_entry, kva_alloc, kva_free, frame, wire, anon }
+    VmPathsFile for VmPaths { fault, map_entry, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
     /// See [`PmapPaths`].
     PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle }
     /// See [`EphemeralPaths`].

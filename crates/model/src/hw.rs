@@ -8,7 +8,7 @@ use crate::cache::{Caches, Kind};
 use crate::memory::Memory;
 use crate::oracle::{Effect, Oracle, Site, effect};
 use crate::params::Params;
-use crate::tlb::{Entry, Level, Tlb};
+use crate::tlb::{Entry, Level, NO_PTE, Tlb};
 use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::{
     Access, Cause, Counter, CpuId, Cycles, Instructions, Interrupt, Mode, Pa, PteWidth, Trap, TrapKind, Va,
@@ -226,7 +226,7 @@ impl Hw {
         }
         let (format, width) = (self.format, self.format.width);
         let mut table = self.cpus[cpu].root.expect("an access before a page table was loaded");
-        let mut path = [Pa(u64::MAX); 4];
+        let mut path = [NO_PTE; 4];
         let (mut writable, mut user) = (true, true);
         for level in (0..format.levels).rev() {
             let slot = format.slot(table, va, level);
@@ -451,6 +451,17 @@ impl Hw {
             self.charge(cpu, cost);
         }
         self.memory.bytes_mut(at, bytes).fill(0);
+        // The frame begins a new life. Global translations that a walk through its last one has made (it was the root
+        // of an address space that is gone) still stand in the other roots: they have nothing to do with what comes.
+        let oracle = &mut self.oracle;
+        for tlb in &mut self.tlbs {
+            tlb.for_each(&mut |entry| {
+                for pte in entry.path.iter_mut().filter(|p| **p != NO_PTE && p.pfn() == at.pfn()) {
+                    oracle.entry_gone(&[*pte, NO_PTE, NO_PTE, NO_PTE]);
+                    *pte = NO_PTE;
+                }
+            });
+        }
     }
 
     pub(crate) fn flush_line(&mut self, at: Pa) {

@@ -8,6 +8,7 @@
 //! An upgrade (more permissions for the same frame) makes nothing stale. A cleared dirty bit does, for stores: the CPU
 //! would not set it again.
 
+use crate::tlb::NO_PTE;
 use core::fmt;
 use foldhash::fast::FixedState;
 use pageferry_hal::x86::{Format, PTE_D, PTE_P, PTE_PS, PTE_U, PTE_W};
@@ -140,13 +141,13 @@ impl Oracle {
     }
 
     pub(crate) fn entry_made(&mut self, path: &[Pa; 4]) {
-        for pte in path.iter().take_while(|p| p.0 != u64::MAX) {
+        for pte in path.iter().filter(|p| **p != NO_PTE) {
             *self.made_from.entry(pte.0).or_insert(0) += 1;
         }
     }
 
     pub(crate) fn entry_gone(&mut self, path: &[Pa; 4]) {
-        for pte in path.iter().take_while(|p| p.0 != u64::MAX) {
+        for pte in path.iter().filter(|p| **p != NO_PTE) {
             let count = self.made_from.get_mut(&pte.0).expect("an entry was made before it goes");
             *count -= 1;
             if *count == 0 {

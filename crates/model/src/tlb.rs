@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     pub(crate) user: bool,
     pub(crate) dirty: bool,
     pub(crate) global: bool,
-    /// The page-table entries it was made from; the leaf is `path[0]`, unused levels hold `Pa(u64::MAX)`.
+    /// The page-table entries it was made from; the leaf is `path[0]`, unused levels hold [`NO_PTE`].
     pub(crate) path: [Pa; 4],
     /// Number of the change that made it stale, counted from 1; 0 while the mapping stands.
     pub(crate) stale: u32,
@@ -38,6 +38,9 @@ pub(crate) struct Entry {
 }
 
 const FREE: u64 = u64::MAX;
+
+/// Stands for a level that a translation was not made from.
+pub(crate) const NO_PTE: Pa = Pa(u64::MAX);
 
 impl Entry {
     pub(crate) fn new(va: Va, superpage_shift: u32, superpage: bool, cpu: CpuId) -> Entry {
@@ -50,7 +53,7 @@ impl Entry {
             user: false,
             dirty: false,
             global: false,
-            path: [Pa(u64::MAX); 4],
+            path: [NO_PTE; 4],
             stale: 0,
             used_at: 0,
         }
@@ -259,6 +262,17 @@ impl Tlb {
         for array in self.arrays() {
             for slot in 0..array.tags.len() {
                 if array.tags[slot] != FREE && array.entries[slot].path.contains(&pte) {
+                    visit(&mut array.entries[slot]);
+                }
+            }
+        }
+    }
+
+    /// Calls `visit` on every entry.
+    pub(crate) fn for_each(&mut self, visit: &mut dyn FnMut(&mut Entry)) {
+        for array in self.arrays() {
+            for slot in 0..array.tags.len() {
+                if array.tags[slot] != FREE {
                     visit(&mut array.entries[slot]);
                 }
             }

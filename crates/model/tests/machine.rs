@@ -1,7 +1,7 @@
 //! The machine by itself: contexts, time, interrupts, locks, translation, and what the oracle sees.
 
 use pageferry_hal::machine::PteWidth;
-use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_P, PTE_PS, PTE_U, PTE_W};
+use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule};
 use std::cell::{Cell, RefCell};
@@ -293,4 +293,28 @@ fn a_deadlock_is_an_error() {
         None
     }));
     assert!(matches!(result, Err(RunError::Panicked(text)) if text.contains("waits for ever")));
+}
+
+#[test]
+fn a_dead_root_says_nothing_of_global_translations() {
+    let m = machine("xeon-up", Schedule::Timed);
+    run(&m, |m| {
+        let kernel = Va(0xc040_0000);
+        let superpage = 0x80_0000 | PTE_P | PTE_W | PTE_PS | PTE_G;
+        for root in [Pa(0x1000), Pa(0x2000)] {
+            m.pte_fill(Format::I386.slot(root, kernel, 1), PteWidth::Four, superpage);
+        }
+        m.load_root(Pa(0x1000));
+        m.store(Mode::Kernel, kernel, &[1]).unwrap();
+        m.load_root(Pa(0x2000));
+        // The first root is freed, and its frame becomes a page table whose entries come and go.
+        m.pte_clear_frame(Pa(0x1000));
+        let reused = Format::I386.slot(Pa(0x1000), kernel, 1);
+        m.pte_fill(reused, PteWidth::Four, 0x5000 | PTE_P);
+        let window = m.open_window();
+        m.pte_change(reused, PteWidth::Four, 0, &window);
+        m.close_window(window);
+        m.store(Mode::Kernel, kernel, &[2]).unwrap();
+    });
+    assert_eq!(m.stale_uses(), []);
 }

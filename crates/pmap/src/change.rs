@@ -6,7 +6,7 @@
 use crate::pmap::{PmapId, Pmaps};
 use alloc::vec::Vec;
 use pageferry_hal::x86::{PTE_A, PTE_P};
-use pageferry_hal::{Machine, PAGE_SIZE, Va, VaRange};
+use pageferry_hal::{Machine, Va, VaRange};
 
 /// Pages of one address space; [`PmapId::KERNEL`] means addresses that are the same in all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,14 +85,17 @@ impl<M: Machine> Change<M> {
     pub(crate) fn list(&mut self, space: PmapId, va: Va, old: u64) {
         assert!(va.is_page_aligned(), "{va:?} is no page");
         self.old_accessed |= old & PTE_P != 0 && old & PTE_A != 0;
-        if let Some(last) = self.parts.last_mut()
-            && last.space == space
-            && last.range.end() == va
-        {
-            last.range = VaRange::new(last.range.start(), va + PAGE_SIZE);
-            return;
+        self.add(Part { space, range: VaRange::pages_from(va, 1) });
+    }
+
+    /// Adds pages; to the last range, if they continue it.
+    fn add(&mut self, part: Part) {
+        match self.parts.last_mut() {
+            Some(last) if last.space == part.space && last.range.end() == part.range.start() => {
+                last.range = VaRange::new(last.range.start(), part.range.end());
+            }
+            _ => self.parts.push(part),
         }
-        self.parts.push(Part { space, range: VaRange::page(va) });
     }
 
     /// True when nothing need be invalidated.
@@ -108,7 +111,7 @@ impl<M: Machine> Change<M> {
 
     /// Adds the obligation of `other`.
     pub fn merge(&mut self, mut other: Change<M>) {
-        other.parts.take().for_each(|p| self.parts.push(p));
+        other.parts.take().for_each(|p| self.add(p));
         other.windows.take().for_each(|w| self.windows.push(w));
         self.old_accessed |= other.old_accessed;
     }

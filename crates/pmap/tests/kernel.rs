@@ -18,7 +18,7 @@ fn all_kernel_memory_is_mapped_at_boot() {
             assert_eq!(k.kva.end(), layout.kernel_end);
             let temporary = if arch == Arch::I386 { 4 * PAGE_SIZE } else { 0 };
             assert_eq!(k.kva.start(), layout.kernel_base + superpage + temporary);
-            let tables = if arch == Arch::I386 { 1 + 254 } else { 1 + 1 + 2 + 1 + 1 + 1021 };
+            let tables = if arch == Arch::I386 { 1 + 254 } else { 1 + 1 + 8 + 1 + 1 + 4093 };
             assert_eq!(k.first_free.index(), superpage / PAGE_SIZE + tables);
 
             // The arena lies on the lowest memory.
@@ -57,14 +57,14 @@ fn a_kernel_that_does_not_fit_is_refused() {
         .unwrap();
         refused.get()
     };
-    // 4 MB of arena and 255 tables; 2 MB of arena, 1027 tables.
-    let wanted = [1024 + 255 + 1, 512 + 1027 + 1];
+    // 4 MB of arena and 255 tables; 2 MB of arena, 4105 tables.
+    let wanted = [1024 + 255 + 1, 512 + 4105 + 1];
     for (arch, wanted) in ARCHES.into_iter().zip(wanted) {
         let frames = 4 << 20 >> PAGE_SHIFT;
         assert_eq!(boot(arch, 4, 1), Some(PmapError::MemoryTooSmall { frames, wanted }));
         assert_eq!(boot(arch, 64, 1), None);
-        let e = boot(arch, 64, 2 << 30).expect("too large");
-        assert!(matches!(e, PmapError::ArenaTooLarge { arena_bytes, .. } if arena_bytes == 2 << 30), "{e}");
+        let e = boot(arch, 64, 8 << 30).expect("too large");
+        assert!(matches!(e, PmapError::ArenaTooLarge { arena_bytes, .. } if arena_bytes == 8 << 30), "{e}");
         assert!(matches!(boot(arch, 64, usize::MAX), Some(PmapError::ArenaTooLarge { .. })));
     }
 }

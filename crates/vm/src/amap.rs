@@ -232,7 +232,7 @@ impl<M: Machine> AmapState<M> {
     }
 
     /// Takes all anons out of `slots`.
-    fn take(&mut self, vm: &Vm<M>, slots: Range<u64>, into: &mut Vec<Arc<Anon<M>>>) {
+    pub(crate) fn take(&mut self, vm: &Vm<M>, slots: Range<u64>, into: &mut Vec<Arc<Anon<M>>>) {
         let used: Vec<u64> = self.anons(slots).map(|(slot, _)| slot).collect();
         for slot in used {
             let chunk = self.chunks.get_mut(&(slot / SLOTS_PER_CHUNK)).expect("just seen");

@@ -1,8 +1,8 @@
 //! The anon: one virtual page of anonymous memory (UVM paper, 3.1, 3.3).
 //!
-//! An anon is referenced by slots of amaps, by more than one after a copy-on-write copy; its reference count is the
-//! number of those slots. All copying on write goes by that count: more than one, and the page must not be written.
-//! The anon owns its frame. (When there is swap, it may own a swap slot instead; until then the frame is always there.)
+//! An anon is referenced by slots of amaps, by more than one after a copy-on-write copy, and by loans; its reference count
+//! is the number of both. All copying on write goes by that count: more than one, and the page must not be written.
+//! The anon owns its frame, or has it on loan from an object; which of the two, the table of frames says. (When there is swap, it may own a swap slot instead; until then the frame is always there.)
 //!
 //! Each anon has its own lock of class `Anon`. Whoever changes which frame an anon has, or maps its frame, holds it.
 //! Making one fails when no structure or no frame is left, and then nothing has happened.
@@ -21,7 +21,7 @@ pub(crate) struct Anon<M: Machine> {
 
 #[derive(Debug)]
 pub(crate) struct AnonState {
-    /// Slots of amaps that hold this anon.
+    /// Slots of amaps that hold this anon, and loans.
     pub(crate) refs: u32,
     /// The data. Empty only after the last reference is gone.
     pub(crate) frame: Option<Pfn>,
@@ -73,20 +73,52 @@ impl<M: Machine> Anon<M> {
         vm.structures().free(Kind::Anon, self.at);
     }
 
-    /// True while the frame is wired.
-    pub(crate) fn is_wired(&self, vm: &Vm<M>) -> bool {
-        let state = self.lock();
-        vm.frames().lock().get(state.resident()).wire_count > 0
+    /// An anon with one reference for a frame that exists; the caller makes it owner or borrower of the frame, or undoes
+    /// this with [`Anon::forget`].
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn of_frame(vm: &Vm<M>, frame: Pfn) -> Result<Arc<Anon<M>>, VmError> {
+        vm.machine().execute(vm.paths().anon);
+        let at = vm.structures().alloc(Kind::Anon)?;
+        let state = vm.machine().new_lock(LockClass::Anon, AnonState { refs: 1, frame: Some(frame) });
+        let anon = Arc::new(Anon { at, state });
+        anon.touch(vm, Access::Write);
+        Ok(anon)
     }
 
-    /// If the frame is wired, a new anon with a copy of it, else nothing.
+    /// Undoes [`Anon::of_frame`] for an anon that nobody else has seen; the frame is left alone.
+    pub(crate) fn forget(self: Arc<Self>, vm: &Vm<M>) {
+        assert!(Arc::strong_count(&self) == 1, "an anon that others know is not forgotten");
+        vm.structures().free(Kind::Anon, self.at);
+    }
+
+    /// Adds a reference if the anon lives and has `frame`.
+    pub(crate) fn add_ref_if_has(&self, vm: &Vm<M>, frame: Pfn) -> bool {
+        let mut state = self.lock();
+        vm.machine().execute(vm.paths().anon);
+        self.touch(vm, Access::Write);
+        let has = state.refs > 0 && state.frame == Some(frame);
+        if has {
+            state.refs = state.refs.checked_add(1).expect("anon reference count overflows");
+        }
+        has
+    }
+
+    /// True while the frame is wired otherwise than by loans.
+    pub(crate) fn is_wired(&self, vm: &Vm<M>) -> bool {
+        let state = self.lock();
+        vm.frames().lock().get(state.resident()).is_pinned()
+    }
+
+    /// If the frame is wired otherwise than by loans, a new anon with a copy of it, else nothing.
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
     pub(crate) fn copy_if_wired(&self, vm: &Vm<M>) -> Result<Option<Arc<Anon<M>>>, VmError> {
         let state = self.lock();
         let frame = state.resident();
-        if vm.frames().lock().get(frame).wire_count == 0 {
+        if !vm.frames().lock().get(frame).is_pinned() {
             return Ok(None);
         }
         let (anon, copy) = Anon::with_frame(vm)?;
@@ -126,7 +158,7 @@ impl<M: Machine> Anon<M> {
         state.refs -= 1;
         if state.refs == 0 {
             let frame = state.frame.take().expect("a live anon has a frame");
-            vm.frames().disown(frame);
+            vm.frames().let_go(frame, self);
             drop(state);
             vm.structures().free(Kind::Anon, self.at);
         }

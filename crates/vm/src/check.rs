@@ -17,7 +17,7 @@ use crate::vm::Vm;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Va};
 
@@ -67,6 +67,8 @@ impl<M: Machine> Vm<M> {
     /// Takes all of them, one after the other: no spin lock may be held.
     pub fn check(&self) -> Result<(), String> {
         let abandoned = self.abandoned_spaces();
+        let lost = self.tally().lost.get();
+        law!(lost == 0, "{lost} pages on loan or in transfer were dropped without being given back");
         law!(abandoned == 0, "{abandoned} address spaces were dropped without being terminated");
         self.kernel_map().check()?;
         let spaces = self.structures().spaces();
@@ -84,6 +86,7 @@ impl<M: Machine> Vm<M> {
             map.entries().for_each(|e| census.add_entry(e));
         }
         census.find_anons()?;
+        census.find_owners(self);
         census.check_amaps()?;
         census.check_anons(self)?;
         let objects = self.structures().objects();
@@ -173,6 +176,22 @@ impl<M: Machine> Census<M> {
         Ok(())
     }
 
+    /// Anons that have a frame but perhaps no slot: those on loan.
+    fn find_owners(&mut self, vm: &Vm<M>) {
+        let owners: Vec<Arc<Anon<M>>> = {
+            let table = vm.frames().lock();
+            let frames = (0..table.len()).map(|i| table.get(Pfn(i as u32)));
+            let anons = frames.flat_map(|f| {
+                let owner = if let Owner::Anon(anon) = &f.owner { anon.upgrade() } else { None };
+                [owner, f.borrower.as_ref().and_then(|b| b.upgrade())]
+            });
+            anons.flatten().collect()
+        };
+        for anon in owners {
+            self.anons.entry(anon.struct_va().0.0).or_insert(FoundAnon { anon, slots: 0 });
+        }
+    }
+
     /// References of amaps, as a whole and slot by slot; and all entries of a slot agree on needs-copy.
     fn check_amaps(&self) -> Result<(), String> {
         for found in self.amaps.values() {
@@ -207,18 +226,25 @@ impl<M: Machine> Census<M> {
 
     /// References and frames of anons.
     fn check_anons(&self, vm: &Vm<M>) -> Result<(), String> {
+        let mut lent = 0;
         for found in self.anons.values() {
             let state = found.anon.lock();
             let (refs, slots) = (state.refs, found.slots);
-            law!(refs == slots, "an anon counts {refs} slots, {slots} hold it");
+            law!(refs >= slots, "an anon counts {refs} references, {slots} slots hold it");
+            lent += u64::from(refs - slots);
             let Some(frame) = state.frame else { return Err("an anon has no frame".into()) };
             let table = vm.frames().lock();
-            let owned = match &table.get(frame).owner {
-                Owner::Anon(anon) => core::ptr::eq(anon.as_ptr(), Arc::as_ptr(&found.anon)),
+            let is = |anon: &Weak<Anon<M>>| core::ptr::eq(anon.as_ptr(), Arc::as_ptr(&found.anon));
+            let f = table.get(frame);
+            let has = match &f.owner {
+                Owner::Anon(anon) => is(anon) && f.borrower.is_none(),
+                Owner::Object(..) => f.borrower.as_ref().is_some_and(is),
                 _ => false,
             };
-            law!(owned, "{frame:?} of an anon belongs to {:?}", table.get(frame).info().state);
+            law!(has, "{frame:?} of an anon belongs to {:?}", f.info().state);
         }
+        let tokens = vm.tally().anon_loans.get();
+        law!(lent == tokens, "anons count {lent} references beside slots, {tokens} are on loan");
         Ok(())
     }
 
@@ -268,16 +294,28 @@ impl<M: Machine> Census<M> {
 
     /// Every frame is in one state, the states add up, and nothing is mapped beside what was found.
     fn check_frames(&self, vm: &Vm<M>) -> Result<(), String> {
-        let (infos, walked, free, held) = {
+        let (infos, walked, free, held, lent, borrowed) = {
             let table = vm.frames().lock();
             let infos: Vec<_> = (0..table.len()).map(|i| table.get(Pfn(i as u32)).info()).collect();
-            (infos, table.walk_free(), table.free_count(), table.held_wires())
+            let frames = || (0..table.len()).map(|i| table.get(Pfn(i as u32)));
+            let lent: u64 = frames().map(|f| u64::from(f.kernel_loans())).sum();
+            let borrowed = frames().filter(|f| f.borrower.is_some()).count();
+            let wired = frames().all(|f| f.wire_count >= f.kernel_loans());
+            law!(wired, "a frame has more loans to the kernel than wires");
+            (infos, table.walk_free(), table.free_count(), table.held_wires(), lent, borrowed)
         };
         let count = |state| infos.iter().filter(|i| i.state == state).count();
         let listed = count(FrameState::Free);
         law!(listed == walked && listed == free, "{listed} frames are free, {walked} listed, {free} counted");
         let (owned, anons) = (count(FrameState::Anon), self.anons.len());
-        law!(owned == anons, "{owned} frames belong to anons, {anons} anons can be reached");
+        law!(
+            owned + borrowed == anons,
+            "{owned} frames belong to anons, {borrowed} are on loan, {anons} anons can be reached"
+        );
+        let tokens = vm.tally().kernel_loans.get();
+        law!(lent == tokens, "frames count {lent} loans to the kernel, {tokens} are on loan");
+        let (data, tokens) = (count(FrameState::Kernel(KernelUse::Data)), vm.tally().kernel_pages.get());
+        law!(data as u64 == tokens, "{data} frames hold the kernel's data, {tokens} are handed out");
         let mut kernel = 0;
         let mut wires = 0;
         for (i, info) in infos.iter().enumerate() {

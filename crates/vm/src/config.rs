@@ -24,6 +24,12 @@ pub struct VmPaths {
     pub wire: Instructions,
     /// One slot of an amap, or one anon.
     pub anon: Instructions,
+    /// Lending one page, or taking it back.
+    pub loan: Instructions,
+    /// Moving one page into an address space, or flushing it out of there.
+    pub transfer: Instructions,
+    /// Passing one map entry, beside making it.
+    pub pass: Instructions,
 }
 
 /// What differs between kernels on this floor.

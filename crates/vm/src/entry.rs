@@ -49,6 +49,8 @@ pub(crate) struct Attributes {
     pub(crate) copy_on_write: bool,
     /// The amap (or its absence) is shared with others only until somebody wants to change it.
     pub(crate) needs_copy: bool,
+    /// The range belongs to the space's area for page transfer.
+    pub(crate) transfer_area: bool,
 }
 
 pub(crate) struct Entry<M: Machine> {

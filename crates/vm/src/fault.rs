@@ -31,6 +31,8 @@ enum Step {
     Done,
     /// The entry must have an amap of its own first.
     NeedsAmap,
+    /// The page is copied only when write-protection that is under way has reached every CPU.
+    Unsettled,
 }
 
 /// One attempt: where and for what.
@@ -72,12 +74,13 @@ impl<M: Machine> Space<M> {
             if !entry.attributes.prot.permits(access) {
                 return Err(VmError::Access);
             }
-            match (Attempt { space: self, vm, entry, va, access }).run()? {
-                Step::Done => return Ok(()),
-                Step::NeedsAmap => {}
-            }
+            let step = (Attempt { space: self, vm, entry, va, access }).run()?;
             drop(map);
-            self.own_amap_at(t, page)?;
+            match step {
+                Step::Done => return Ok(()),
+                Step::NeedsAmap => self.own_amap_at(t, page)?,
+                Step::Unsettled => vm.batches().settle(vm.machine()),
+            }
         }
     }
 
@@ -137,6 +140,10 @@ impl<M: Machine> Attempt<'_, M> {
         let mut state = anon.lock();
         anon.touch(self.vm, Access::Read);
         let frame = state.resident();
+        let lent = self.vm.frames().loan_count(frame) > 0;
+        if self.writes() && (lent || state.refs > 1) && !self.vm.batches().is_settled() {
+            return Ok(Step::Unsettled);
+        }
         if self.writes() && state.refs > 1 {
             let old = self.install(amap, slot, Some(frame))?;
             assert!(old.is_some_and(|old| Arc::ptr_eq(&old, anon)), "the slot changed under its lock");
@@ -144,7 +151,6 @@ impl<M: Machine> Attempt<'_, M> {
             state.refs -= 1;
             return Ok(Step::Done);
         }
-        let lent = self.vm.frames().loan_count(frame) > 0;
         if self.writes() && lent {
             self.break_anon_loan(anon, &mut state)?;
             return Ok(Step::Done);
@@ -178,6 +184,9 @@ impl<M: Machine> Attempt<'_, M> {
             return Ok(Step::Done);
         }
         let lent = self.vm.frames().loan_count(frame) > 0;
+        if self.writes() && lent && !self.vm.batches().is_settled() {
+            return Ok(Step::Unsettled);
+        }
         if self.writes() && lent {
             let new = self.vm.frames().alloc(Owner::Object(Arc::downgrade(&oref.object), page))?;
             self.replace(frame, new)?;
@@ -233,7 +242,7 @@ impl<M: Machine> Attempt<'_, M> {
         let new = self.vm.frames().alloc(Owner::Anon(Arc::downgrade(anon)))?;
         self.replace(old, new)?;
         state.frame = Some(new);
-        self.vm.frames().disown(old);
+        self.vm.frames().let_go(old, anon);
         Ok(())
     }
 

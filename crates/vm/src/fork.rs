@@ -40,12 +40,13 @@ impl<M: Machine> Space<M> {
         for entry in entries {
             map.insert(vm, entry);
         }
+        map.transfer_area = parent.transfer_area;
         drop(map);
         Ok(child)
     }
 
     /// Write-protects the parent where the child's entries share an amap with it until one of them writes.
-    fn commit_deferred(&self, parent: &mut Map<M>, entries: &[Entry<M>]) {
+    pub(crate) fn commit_deferred(&self, parent: &mut Map<M>, entries: &[Entry<M>]) {
         let vm = self.vm();
         let mut pending = Pending::none();
         for entry in entries.iter().filter(|e| e.attributes.needs_copy && e.amap.is_some()) {
@@ -88,14 +89,14 @@ fn copy_entries<M: Machine>(vm: &Vm<M>, parent: &mut Map<M>) -> Result<Vec<Entry
 }
 
 /// An entry through which the child sees the same memory.
-fn share<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
+pub(crate) fn share<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
     // What is written first must be seen by both: the amap must exist, and be nobody else's.
     entry.own_amap(vm)?;
     entry.duplicate(vm)
 }
 
 /// An entry through which the child sees the memory as it is now.
-fn copy<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
+pub(crate) fn copy<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
     let mut child = entry.duplicate(vm)?;
     // A mapping that writes to its object is copied as one that promotes what the child writes.
     child.attributes.copy_on_write = true;

@@ -29,6 +29,8 @@ pub enum KernelUse {
     Boot,
     /// A page table.
     PageTable,
+    /// Data on its way: clusters of mbufs, a driver's buffers.
+    Data,
     /// Memory that the kernel allocated for itself.
     Memory,
 }
@@ -85,7 +87,10 @@ impl<M: Machine> Owner<M> {
 pub(crate) struct Frame<M: Machine> {
     pub(crate) owner: Owner<M>,
     pub(crate) wire_count: u32,
+    /// Loans to the kernel, each with a wire, and one for the borrower.
     pub(crate) loan_count: u32,
+    /// The anon that has this frame on loan from the object that owns it.
+    pub(crate) borrower: Option<Weak<Anon<M>>>,
     /// While free: the next on the free list.
     next_free: Option<Pfn>,
 }
@@ -93,6 +98,14 @@ pub(crate) struct Frame<M: Machine> {
 impl<M: Machine> Frame<M> {
     pub(crate) fn info(&self) -> FrameInfo {
         FrameInfo { state: self.owner.state(), wire_count: self.wire_count, loan_count: self.loan_count }
+    }
+    /// Loans to the kernel.
+    pub(crate) fn kernel_loans(&self) -> u32 {
+        self.loan_count - u32::from(self.borrower.is_some())
+    }
+    /// True when the frame is wired by others than its loans to the kernel: they may be writing it.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.wire_count > self.kernel_loans()
     }
     /// True when somebody but an owner still needs the frame.
     fn is_held(&self) -> bool {
@@ -152,6 +165,7 @@ impl<M: Machine> Frames<M> {
                 owner: if free { Owner::Free } else { Owner::Kernel(KernelUse::Boot) },
                 wire_count: u32::from(!free),
                 loan_count: 0,
+                borrower: None,
                 next_free: (free && !last).then_some(Pfn(i as u32 + 1)),
             }
         });
@@ -187,13 +201,19 @@ impl<M: Machine> Frames<M> {
         self.lock().disown(frame);
     }
 
+    /// As [`Frames::disown`], by an anon that owns the frame or has it on loan.
+    pub(crate) fn let_go(&self, frame: Pfn, anon: &Anon<M>) {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().let_go(frame, anon);
+    }
+
     /// Gives back a frame of the kernel's.
     pub(crate) fn free_kernel(&self, frame: Pfn, kernel_use: KernelUse) {
         let _c = self.machine.scope(Cause::Frame);
         self.lock().free_kernel(frame, kernel_use);
     }
 
-    /// The loan count. It can only fall while the frame's owner is locked.
+    /// The loan count. While the frame's owner is locked it does not leave zero; it may fall to it.
     pub(crate) fn loan_count(&self, frame: Pfn) -> u32 {
         let table = self.lock();
         table.touch_counts(frame, Access::Read);
@@ -231,7 +251,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.machine.touch(f.array.element(frame.index(), f.page_bytes), f.page_bytes, Access::Write);
     }
 
-    fn touch_counts(&self, frame: Pfn, access: Access) {
+    pub(crate) fn touch_counts(&self, frame: Pfn, access: Access) {
         let f = self.frames;
         let at = f.array.element(frame.index(), f.page_bytes);
         f.machine.touch(StructVa(at.0 + COUNTS_OFFSET), COUNTS_BYTES, access);
@@ -260,7 +280,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         let head = self.table.free_head;
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Free), "{frame:?} is freed twice");
-        assert!(!f.is_held(), "{frame:?} is freed while wired or lent");
+        assert!(!f.is_held() && f.borrower.is_none(), "{frame:?} is freed while wired or lent");
         f.owner = Owner::Free;
         f.next_free = head;
         self.table.free_head = Some(frame);
@@ -271,12 +291,70 @@ impl<M: Machine> FramesGuard<'_, M> {
     fn disown(&mut self, frame: Pfn) {
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
-        if f.is_held() {
+        if let Some(borrower) = f.borrower.take() {
+            assert!(matches!(f.owner, Owner::Object(..)), "{frame:?} is on loan from an object");
+            f.owner = Owner::Anon(borrower);
+            f.loan_count -= 1;
+            self.touch(frame);
+        } else if f.is_held() {
             f.owner = Owner::Orphan;
             self.touch(frame);
         } else {
             self.push_free(frame);
         }
+    }
+
+    fn let_go(&mut self, frame: Pfn, anon: &Anon<M>) {
+        let f = self.get_mut(frame);
+        let is = |weak: &Weak<Anon<M>>| core::ptr::eq(weak.as_ptr(), anon);
+        if matches!(&f.owner, Owner::Anon(owner) if is(owner)) {
+            return self.disown(frame);
+        }
+        assert!(f.borrower.as_ref().is_some_and(is), "{frame:?} is not this anon's");
+        assert!(matches!(f.owner, Owner::Object(..)), "a borrower adopts what has no owner");
+        f.borrower = None;
+        f.loan_count -= 1;
+        self.touch_counts(frame, Access::Write);
+    }
+
+    /// Lends a frame to the kernel. If this is its first loan, nothing may map it writable any more.
+    pub(crate) fn lend_to_kernel(&mut self, frame: Pfn) {
+        let f = self.get_mut(frame);
+        assert!(!matches!(f.owner, Owner::Kernel(_)), "the kernel's own {frame:?} is not lent to it");
+        f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
+        self.wire(frame);
+    }
+
+    /// Ends a loan to the kernel; an orphan is freed with the last one.
+    pub(crate) fn end_kernel_loan(&mut self, frame: Pfn) {
+        let f = self.get_mut(frame);
+        assert!(f.kernel_loans() > 0, "{frame:?} is given back but not on loan to the kernel");
+        f.loan_count -= 1;
+        self.unwire(frame);
+    }
+
+    /// Lends an object's frame to its one anon. If this is its first loan, nothing may map it writable any more.
+    pub(crate) fn lend_to_anon(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Object(..)) && f.borrower.is_none(), "{frame:?} has its borrower");
+        f.borrower = Some(Arc::downgrade(anon));
+        f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
+        self.touch(frame);
+    }
+
+    /// Gives an orphan, or a frame of the kernel's data, to an anon.
+    pub(crate) fn adopt(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
+        let f = self.get_mut(frame);
+        match f.owner {
+            Owner::Orphan => assert!(f.is_held(), "{frame:?} has neither owner nor user"),
+            Owner::Kernel(KernelUse::Data) => {
+                assert!(f.wire_count == 1 && f.loan_count == 0, "{frame:?} is still wired or lent");
+                f.wire_count = 0;
+            }
+            _ => panic!("{frame:?} has an owner and cannot be adopted"),
+        }
+        f.owner = Owner::Anon(Arc::downgrade(anon));
+        self.touch(frame);
     }
 
     fn free_kernel(&mut self, frame: Pfn, kernel_use: KernelUse) {
@@ -313,6 +391,27 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.table.held_wires -= 1;
         self.frames.machine.count(Counter::FramesUnwired, 1);
         if last_of_orphan {
+            self.push_free(frame);
+        }
+    }
+
+    /// Adds a borrower of the frame's contents. Who lends it has seen to it that no mapping permits writes.
+    #[cfg_attr(not(test), allow(dead_code, reason = "page loanout is built on this"))]
+    pub(crate) fn lend(&mut self, frame: Pfn) {
+        self.touch_counts(frame, Access::Write);
+        let f = self.get_mut(frame);
+        assert!(!matches!(f.owner, Owner::Free), "{frame:?} is free and cannot be lent");
+        f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
+    }
+
+    /// Ends one loan; an orphan is freed with the last one.
+    #[cfg_attr(not(test), allow(dead_code, reason = "page loanout is built on this"))]
+    pub(crate) fn end_loan(&mut self, frame: Pfn) {
+        self.touch_counts(frame, Access::Write);
+        let f = self.get_mut(frame);
+        assert!(f.loan_count > 0, "a loan of {frame:?} ends that never began");
+        f.loan_count -= 1;
+        if matches!(f.owner, Owner::Orphan) && !f.is_held() {
             self.push_free(frame);
         }
     }

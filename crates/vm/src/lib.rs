@@ -21,13 +21,20 @@
 //! # Failures
 //! Whatever a caller gets wrong, and running out of memory, is a [`VmError`]; nothing has changed then. What this floor
 //! gets wrong is a panic, or found by [`Vm::check`].
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[cfg(test)]
+extern crate self as pageferry_vm;
+
 mod amap;
 mod anon;
+mod batches;
 mod check;
 mod config;
 mod entry;
@@ -37,12 +44,18 @@ mod fault;
 mod fork;
 mod frame;
 mod kernel_map;
+#[cfg(test)]
+mod lent_tests;
+mod loan;
 mod map;
 mod map_lock;
 mod object;
+mod pass;
 mod slot_refs;
 mod space;
 mod structures;
+mod tally;
+mod transfer;
 mod vm;
 mod wire;
 
@@ -51,7 +64,10 @@ pub use entry::Inherit;
 pub use error::VmError;
 pub use frame::{FrameInfo, FrameState, KernelUse};
 pub use kernel_map::KernelMemory;
+pub use loan::{AnonLoan, KernelLoan};
 pub use object::{Backing, Object, Pager, PagerError};
+pub use pass::{PassMode, pass};
 pub use space::{Mapped, Space};
+pub use transfer::{KernelPages, Refused};
 pub use vm::Vm;
 pub use wire::Wired;

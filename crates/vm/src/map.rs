@@ -16,12 +16,14 @@ pub(crate) struct Map<M: Machine> {
     bounds: VaRange,
     /// By start address.
     entries: BTreeMap<Va, Entry<M>>,
+    /// Where the area for page transfer was made; what is left of it, the entries say.
+    pub(crate) transfer_area: Option<VaRange>,
 }
 
 impl<M: Machine> Map<M> {
     /// An empty map of the addresses in `bounds`.
     pub(crate) fn new(bounds: VaRange) -> Map<M> {
-        Map { bounds, entries: BTreeMap::new() }
+        Map { bounds, entries: BTreeMap::new(), transfer_area: None }
     }
 
     pub(crate) fn bounds(&self) -> VaRange {
@@ -80,6 +82,20 @@ impl<M: Machine> Map<M> {
             at = entry.range.end();
         }
         (self.bounds.end() - at >= len_bytes).then_some(at)
+    }
+
+    /// The highest free addresses for `len_pages` pages.
+    pub(crate) fn find_space_high(&self, vm: &Vm<M>, len_pages: usize) -> Option<Va> {
+        let len_bytes = len_pages.checked_mul(PAGE_SIZE)?;
+        let mut end = self.bounds.end();
+        for entry in self.entries.values().rev() {
+            entry.touch(vm, Access::Read);
+            if end - entry.range.end() >= len_bytes {
+                break;
+            }
+            end = entry.range.start();
+        }
+        (end - self.bounds.start() >= len_bytes).then(|| Va(end.0 - len_bytes as u64))
     }
 
     /// Puts an entry where nothing is mapped, joined with its neighbours if it continues them.

@@ -75,16 +75,6 @@ impl<M: Machine, T: 'static> MapLock<M, T> {
         MapWrite { lock: self, threads, contents: state.contents.take() }
     }
 
-    /// The map exclusively if nobody has it: for whoever holds another map already.
-    #[allow(dead_code, reason = "passing map entries takes the second map so")]
-    pub(crate) fn try_write<'a>(&'a self, threads: &'a dyn Threads) -> Option<MapWrite<'a, M, T>> {
-        let mut state = self.state.try_lock()?;
-        if !state.is_free() {
-            return None;
-        }
-        Some(MapWrite { lock: self, threads, contents: state.contents.take() })
-    }
-
     /// The map as it is, without holding it; `None` while a writer has it. Only for checks while nobody is at work: a
     /// writer that comes before the result is dropped panics.
     pub(crate) fn peek(&self) -> Option<Arc<T>> {

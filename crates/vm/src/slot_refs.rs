@@ -99,9 +99,9 @@ impl SlotRefs {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 mod tests {
     use super::*;
-    use alloc::vec;
 
     #[test]
     fn partial_references_free_partially() {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn agrees_with_an_array() {
         let mut r = SlotRefs::new(24);
-        let mut plain = vec![1u32; 24];
+        let mut plain = [1u32; 24];
         let mut seed = 12345u64;
         for _ in 0..4000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -64,7 +64,12 @@ fn effective(prot: Prot) -> Prot {
 }
 
 /// `at` and a length as a range of whole pages. `wrong` is the error for one that is not a range of user addresses.
-fn page_range<M: Machine>(vm: &Vm<M>, at: Va, len_bytes: usize, wrong: VmError) -> Result<VaRange, VmError> {
+pub(crate) fn page_range<M: Machine>(
+    vm: &Vm<M>,
+    at: Va,
+    len_bytes: usize,
+    wrong: VmError,
+) -> Result<VaRange, VmError> {
     if !at.is_page_aligned() {
         return Err(VmError::Invalid);
     }
@@ -171,6 +176,7 @@ impl<M: Machine> Space<M> {
             copy_on_write,
             // The amap is made when it is first needed.
             needs_copy: copy_on_write,
+            transfer_area: false,
         };
         let object = mapped.map(|m| {
             m.object.add_ref(vm);

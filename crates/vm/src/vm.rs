@@ -3,12 +3,14 @@
 //! It owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file only puts
 //! them together. Everything fails only at boot, for want of memory.
 
+use crate::batches::Batches;
 use crate::config::{Sizes, VmConfig, VmPaths};
 use crate::error::VmError;
 use crate::failures::Failures;
 use crate::frame::{FrameInfo, Frames};
 use crate::kernel_map::KernelMap;
 use crate::structures::Structures;
+use crate::tally::Tally;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_hal::x86::Layout;
@@ -28,6 +30,8 @@ pub struct Vm<M: Machine> {
     structures: Structures<M>,
     /// Address spaces that were dropped with memory still mapped. Always zero in a correct kernel.
     abandoned_spaces: AtomicUsize,
+    batches: Batches,
+    tally: Arc<Tally>,
 }
 
 impl<M: Machine> Vm<M> {
@@ -62,6 +66,8 @@ impl<M: Machine> Vm<M> {
             kernel_map,
             structures,
             abandoned_spaces: AtomicUsize::new(0),
+            batches: Batches::new(topology.cpus),
+            tally: Arc::default(),
         }))
     }
 
@@ -130,6 +136,14 @@ impl<M: Machine> Vm<M> {
     }
     pub(crate) fn structures(&self) -> &Structures<M> {
         &self.structures
+    }
+    /// Write-protections under way.
+    pub(crate) fn batches(&self) -> &Batches {
+        &self.batches
+    }
+    /// The obligations that callers hold.
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
     }
     pub(crate) fn abandon_space(&self) {
         self.abandoned_spaces.fetch_add(1, Ordering::Relaxed);

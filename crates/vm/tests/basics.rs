@@ -64,7 +64,7 @@ fn bad_arguments_change_nothing() {
         let s = rig.vm.space().unwrap();
         let va = map(rig, &s, 4);
         let rw = |at, len| s.map(t, at, len, Prot::RW, Inherit::Copy);
-        let top = Va(u64::MAX & !0xfff);
+        let top = Va(!0xfff);
         let kernel = x86::Layout::of(rig.m.topology().arch).kernel_base;
         assert_eq!(rw(None, 0), Err(VmError::Invalid));
         assert_eq!(rw(Some(va + 1), PAGE), Err(VmError::Invalid));

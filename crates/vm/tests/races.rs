@@ -18,7 +18,7 @@ fn writer(space: &AddressSpace, va: Va, cpu: usize, rounds: u8) -> Job {
     let space = space.clone();
     Box::new(move |rig| {
         // Every other CPU forgets its translations before each store, so that it faults while others need not.
-        let elsewhere = (cpu % 2 == 0).then(|| rig.vm.space().unwrap());
+        let elsewhere = cpu.is_multiple_of(2).then(|| rig.vm.space().unwrap());
         for value in 1..=rounds {
             for page in 0..PAGES {
                 elsewhere.iter().for_each(|space| rig.enter(space));
@@ -208,6 +208,59 @@ fn a_wire_for_writing_and_a_fork_never_share_a_frame() {
             }) as Job
         };
         rig.together(vec![forker(&s, va, 5), wirer]);
+        rig.check();
+        rig.exit(s);
+    });
+}
+
+#[test]
+fn a_frame_is_free_only_when_nobody_can_reach_it() {
+    const MANY: usize = 12;
+    seeds("xeon-mp-htt", |rig| {
+        let s = rig.vm.space().unwrap();
+        let va = Va(0x10_0000);
+        let over = Rc::new(Cell::new(false));
+        let remap = {
+            let (s, over) = (s.clone(), over.clone());
+            Box::new(move |rig: &Rig| {
+                for _ in 0..5 {
+                    s.map(rig.t(), Some(va), MANY * PAGE, Prot::RW, Inherit::Copy).unwrap();
+                    rig.store(&s, va, &[1; MANY * PAGE]).unwrap();
+                    s.unmap(rig.t(), va, MANY * PAGE).unwrap();
+                }
+                over.set(true);
+            }) as Job
+        };
+        // A thread of the same process that never stops storing there.
+        let intruder = {
+            let (s, over) = (s.clone(), over.clone());
+            Box::new(move |rig: &Rig| {
+                while !over.get() {
+                    for page in 0..MANY {
+                        let _ = rig.store(&s, va + page * PAGE + 8, &[0xee; 8]);
+                    }
+                }
+                rig.leave(1);
+            }) as Job
+        };
+        // Others, who get the frames as they become free.
+        let heir = |cpu: usize| {
+            let over = over.clone();
+            Box::new(move |rig: &Rig| {
+                let own = rig.vm.space().unwrap();
+                while !over.get() {
+                    own.map(rig.t(), Some(va), MANY * PAGE, Prot::RW, Inherit::Copy).unwrap();
+                    for page in 0..MANY {
+                        let at = va + page * PAGE;
+                        assert_eq!(rig.load(&own, at, 32).unwrap(), [0; 32], "another process writes here");
+                    }
+                    own.unmap(rig.t(), va, MANY * PAGE).unwrap();
+                }
+                rig.leave(cpu);
+                own.terminate(rig.t());
+            }) as Job
+        };
+        rig.together(vec![remap, intruder, heir(2), heir(3)]);
         rig.check();
         rig.exit(s);
     });

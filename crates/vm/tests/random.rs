@@ -34,6 +34,42 @@ enum Op {
     Wire { offset: usize, len: usize, write: bool },
     Scribble { which: usize, tag: u8 },
     Unwire { which: usize },
+    Loan { offset: usize, len: usize },
+    Unloan { which: usize },
+    LoanAnons { page: u64, pages: u64 },
+    LoanFurther { which: usize },
+    ReleaseAnons { which: usize },
+    TransferAnons { which: usize, page: u64 },
+    TransferPages { page: u64, pages: u64, tag: u8 },
+    Anflush { page: u64, pages: u64 },
+    Pass { to: usize, page: u64, pages: u64, to_page: u64, mode: PassMode },
+}
+
+/// What only the movers do.
+fn mover() -> impl Strategy<Value = Op> {
+    let page = 0..PAGES;
+    let pages = 1..7u64;
+    let which = 0..4usize;
+    let mode = prop_oneof![
+        Just(PassMode::Share),
+        Just(PassMode::Copy),
+        Just(PassMode::Donate),
+        Just(PassMode::DonateZero)
+    ];
+    prop_oneof![
+        4 => (0..PAGES as usize * PAGE, 1..4 * PAGE).prop_map(|(offset, len)| Op::Loan { offset, len }),
+        3 => which.clone().prop_map(|which| Op::Unloan { which }),
+        4 => (page.clone(), pages.clone()).prop_map(|(page, pages)| Op::LoanAnons { page, pages }),
+        2 => which.clone().prop_map(|which| Op::LoanFurther { which }),
+        2 => which.clone().prop_map(|which| Op::ReleaseAnons { which }),
+        4 => (which, page.clone()).prop_map(|(which, page)| Op::TransferAnons { which, page }),
+        3 => (page.clone(), pages.clone(), any::<u8>())
+            .prop_map(|(page, pages, tag)| Op::TransferPages { page, pages, tag }),
+        2 => (page.clone(), pages.clone()).prop_map(|(page, pages)| Op::Anflush { page, pages }),
+        8 => (0..PROCESSES, page.clone(), pages, page, mode).prop_map(|(to, page, pages, to_page, mode)| {
+            Op::Pass { to, page, pages, to_page, mode }
+        }),
+    ]
 }
 
 /// An operation of process `process` (or the next that lives), on `cpu`; `fail` lets an allocation in it fail.
@@ -78,6 +114,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (offset, len, any::<bool>()).prop_map(|(offset, len, write)| Op::Wire { offset, len, write }),
         2 => (0..8usize, any::<u8>()).prop_map(|(which, tag)| Op::Scribble { which, tag }),
         3 => (0..8usize).prop_map(|which| Op::Unwire { which }),
+        28 => mover(),
     ]
 }
 
@@ -96,6 +133,9 @@ struct World {
     rig: Rig,
     spaces: Vec<Option<(AddressSpace, Process)>>,
     wires: Vec<Wire>,
+    /// With the pages' bytes as of the loan.
+    loans: Vec<(KernelLoan, Vec<Vec<u8>>)>,
+    anon_loans: Vec<(AnonLoan<pageferry_model::Model>, Vec<Vec<u8>>)>,
     object: Arc<Object<pageferry_model::Model>>,
     file: Vec<Rc<RefCell<Vec<u8>>>>,
 }
@@ -118,7 +158,15 @@ impl World {
         let mut spaces: Vec<_> = (0..PROCESSES).map(|_| None).collect();
         spaces[0] = Some(first);
         let object = rig.vm.object(FILE_PAGES, Backing::Pager(Arc::new(Contents))).unwrap();
-        World { rig: rig.clone(), spaces, wires: Vec::new(), object, file: file(FILE_PAGES as usize) }
+        World {
+            rig: rig.clone(),
+            spaces,
+            wires: Vec::new(),
+            loans: Vec::new(),
+            anon_loans: Vec::new(),
+            object,
+            file: file(FILE_PAGES as usize),
+        }
     }
 
     /// The process that a step is for.
@@ -226,8 +274,157 @@ impl World {
                     rig.vm.unwire(self.wires.remove(which).wired);
                 }
             }
+            ref mover => return self.apply_mover(who, mover),
         }
         Ok(())
+    }
+
+    /// What came of a call of the movers: true when it did what it should. With pages wired, they may be busy.
+    fn outcome(
+        &self,
+        got: Result<(), VmError>,
+        expected: Result<(), VmError>,
+        op: &Op,
+    ) -> Result<bool, VmError> {
+        // A loan goes page by page: a wired one may come before one that is not there.
+        let may_be_busy = expected.is_ok() || matches!(op, Op::Loan { .. } | Op::LoanAnons { .. });
+        match got {
+            Err(VmError::NoMemory) if expected != got => Err(VmError::NoMemory),
+            Err(VmError::Busy) if may_be_busy && !self.wires.is_empty() => Ok(false),
+            got => {
+                assert_eq!(got, expected, "{op:?}");
+                Ok(got.is_ok())
+            }
+        }
+    }
+
+    fn apply_mover(&mut self, who: usize, op: &Op) -> Result<(), VmError> {
+        let rig = self.rig.clone();
+        let (t, vm) = (rig.t(), &rig.vm);
+        let (space, model) = self.spaces[who].clone().expect("it lives");
+        match *op {
+            Op::Loan { offset, len } => {
+                let lent = space.loan_to_kernel(t, BASE + offset, len);
+                let refused = chunks(offset, len)
+                    .find(|&(n, from, _)| model.refusal(n, false, BASE + from).is_some())
+                    .map_or(Ok(()), |(_, from, _)| Err(VmError::Fault(BASE + from)));
+                let (got, loan) = split(lent);
+                if self.outcome(got, refused, op)? {
+                    let bytes = chunks(offset, len).map(|(n, ..)| model.pages[&n].bytes()).collect();
+                    self.loans.push((loan.expect("it is lent"), bytes));
+                }
+            }
+            Op::Unloan { which } if which < self.loans.len() => vm.unloan(self.loans.remove(which).0),
+            Op::LoanAnons { page, pages } => {
+                let lent = space.loan_to_anons(t, va(page), pages as usize * PAGE);
+                let refused = (page..page + pages)
+                    .find(|&n| model.refusal(n, false, va(n)).is_some())
+                    .map_or(Ok(()), |n| Err(VmError::Fault(va(n))));
+                let (got, loan) = split(lent);
+                if self.outcome(got, refused, op)? {
+                    let bytes = (page..page + pages).map(|n| model.pages[&n].bytes()).collect();
+                    self.anon_loans.push((loan.expect("it is lent"), bytes));
+                }
+            }
+            Op::LoanFurther { which } => {
+                if let Some((loan, bytes)) = self.loans.get(which) {
+                    let further = vm.loan_frames_to_anons(loan)?;
+                    self.anon_loans.push((further, bytes.clone()));
+                }
+            }
+            Op::ReleaseAnons { which } if which < self.anon_loans.len() => {
+                vm.release_anons(self.anon_loans.remove(which).0);
+            }
+            Op::TransferAnons { which, page } if which < self.anon_loans.len() => {
+                let (loan, bytes) = self.anon_loans.remove(which);
+                let expected = receives(&model, page, bytes.len() as u64);
+                match space.transfer_anons(t, Some(va(page)), loan) {
+                    Ok(_) => {
+                        self.outcome(Ok(()), expected, op)?;
+                        (page..).zip(&bytes).for_each(|(n, bytes)| model.pages[&n].replace(bytes));
+                    }
+                    Err(Refused { error, back }) => {
+                        self.anon_loans.insert(which, (back, bytes));
+                        self.outcome(Err(error), expected, op)?;
+                    }
+                }
+            }
+            Op::TransferPages { page, pages, tag } => {
+                let data = self.data(pages as usize, tag)?;
+                let expected = receives(&model, page, pages);
+                match space.transfer_pages(t, Some(va(page)), data) {
+                    Ok(_) => {
+                        self.outcome(Ok(()), expected, op)?;
+                        let bytes = pattern(tag, pages as usize * PAGE);
+                        (page..).zip(bytes.chunks(PAGE)).for_each(|(n, b)| model.pages[&n].replace(b));
+                    }
+                    Err(Refused { error, back }) => {
+                        vm.free_kernel_pages(back);
+                        self.outcome(Err(error), expected, op)?;
+                    }
+                }
+            }
+            Op::Anflush { page, pages } => {
+                let all = model.is_mapped(page..page + pages);
+                let got = space.anflush(t, va(page), pages as usize * PAGE);
+                if self.outcome(got, if all { Ok(()) } else { Err(VmError::NoMemory) }, op)? {
+                    (page..page + pages).for_each(|n| model.pages[&n].flush());
+                }
+            }
+            Op::Pass { to, page, pages, to_page, mode } => {
+                let to = self.living(to);
+                let (target, target_model) = self.spaces[to].as_ref().expect("it lives");
+                let len = pages as usize * PAGE;
+                let got = pass(&space, target, t, va(page), len, Some(va(to_page)), mode).map(drop);
+                let expected = if model.is_free(page..page + pages) {
+                    Err(VmError::Fault(va(page)))
+                } else if !target_model.is_free(to_page..to_page + pages) {
+                    Err(VmError::Exists)
+                } else {
+                    Ok(())
+                };
+                if self.outcome(got, expected, op)? {
+                    self.passed(who, to, page..page + pages, to_page, mode);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn passed(&mut self, from: usize, to: usize, pages: std::ops::Range<u64>, to_page: u64, mode: PassMode) {
+        let source = &self.spaces[from].as_ref().expect("it lives").1.pages;
+        let all: Vec<(u64, Page)> = source.range(pages.clone()).map(|(&n, p)| (n, p.clone())).collect();
+        for (n, page) in all {
+            let source = &mut self.spaces[from].as_mut().expect("it lives").1.pages;
+            let received = match mode {
+                PassMode::Copy => page.copied(),
+                _ => page.clone(),
+            };
+            match mode {
+                PassMode::Donate => drop(source.remove(&n)),
+                PassMode::DonateZero => drop(source.insert(n, Page::zero(page.prot, page.inherit))),
+                PassMode::Share | PassMode::Copy => {}
+            }
+            let target = &mut self.spaces[to].as_mut().expect("it lives").1.pages;
+            target.insert(to_page + (n - pages.start), received);
+        }
+    }
+
+    /// Pages that a driver has filled.
+    fn data(&self, len_pages: usize, tag: u8) -> Result<KernelPages, VmError> {
+        let vm = &*self.rig.vm;
+        let pages = vm.kernel_pages(len_pages)?;
+        let Some(window) = KernelAddresses::alloc(vm, len_pages) else {
+            vm.free_kernel_pages(pages);
+            return Err(VmError::NoMemory);
+        };
+        vm.pmaps().kenter(window.start(), pages.frames(), Prot::RW).flush(vm.pmaps());
+        let stored = self.rig.m.store(Mode::Kernel, window.start(), &pattern(tag, len_pages * PAGE));
+        stored.expect("it is mapped");
+        vm.pmaps().kremove(window).flush(vm.pmaps());
+        KernelAddresses::free(vm, window);
+        Ok(pages)
     }
 
     fn wire(&mut self, who: usize, offset: usize, len: usize, write: bool) -> Result<(), VmError> {
@@ -285,6 +482,11 @@ impl World {
                 assert!(self.rig.m.frame_bytes(frame) == page.bytes(), "page {n} of {who} has other bytes");
             }
         }
+        for (loan, pages) in &self.loans {
+            for (bytes, &frame) in pages.iter().zip(loan.frames()) {
+                assert!(self.rig.m.frame_bytes(frame) == *bytes, "{frame:?} has changed while on loan");
+            }
+        }
         for wire in &self.wires {
             for (page, &frame) in wire.pages.iter().flatten().zip(wire.wired.frames()) {
                 assert!(
@@ -311,9 +513,28 @@ impl World {
         for wire in self.wires {
             rig.vm.unwire(wire.wired);
         }
+        self.loans.into_iter().for_each(|(loan, _)| rig.vm.unloan(loan));
+        rig.check();
+        self.anon_loans.into_iter().for_each(|(loan, _)| rig.vm.release_anons(loan));
         rig.vm.release_object(self.object);
         assert_eq!((rig.vm.free_frames(), rig.vm.wired_frames()), (free, 0), "all is given back");
     }
+}
+
+fn split<T>(result: Result<T, VmError>) -> (Result<(), VmError>, Option<T>) {
+    match result {
+        Ok(value) => (Ok(()), Some(value)),
+        Err(e) => (Err(e), None),
+    }
+}
+
+/// What a transfer to these pages should say.
+fn receives(model: &Process, page: u64, pages: u64) -> Result<(), VmError> {
+    if !model.is_mapped(page..page + pages) {
+        return Err(VmError::Fault(va(page)));
+    }
+    let takes = |n| model.pages[&n].is_anonymous() && model.pages[&n].prot.contains(Prot::RW);
+    if (page..page + pages).all(takes) { Ok(()) } else { Err(VmError::Access) }
 }
 
 /// The part of each page that `len` bytes from `offset` touch: page, first and last offset.

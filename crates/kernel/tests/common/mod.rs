@@ -49,6 +49,9 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
                 frame: n(120),
                 wire: n(40),
                 anon: n(60),
+                loan: n(120),
+                transfer: n(60),
+                pass: n(160),
             },
         },
         ephemeral: EphemeralConfig {

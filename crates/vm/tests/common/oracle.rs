@@ -27,18 +27,20 @@ type Shared = Rc<RefCell<Content>>;
 #[derive(Clone)]
 pub struct Page {
     shared: Shared,
+    /// The file below, if any.
+    below: Option<Bytes>,
     pub prot: Prot,
     pub inherit: Inherit,
 }
 
 impl Page {
     pub fn zero(prot: Prot, inherit: Inherit) -> Page {
-        Page { shared: Rc::new(RefCell::new(Content::Own(vec![0; PAGE_SIZE]))), prot, inherit }
+        Page { shared: Rc::new(RefCell::new(Content::Own(vec![0; PAGE_SIZE]))), below: None, prot, inherit }
     }
 
     pub fn of_file(file: &Bytes, private: bool, prot: Prot, inherit: Inherit) -> Page {
         let content = if private { Content::Private(file.clone()) } else { Content::File(file.clone()) };
-        Page { shared: Rc::new(RefCell::new(content)), prot, inherit }
+        Page { shared: Rc::new(RefCell::new(content)), below: Some(file.clone()), prot, inherit }
     }
 
     pub fn bytes(&self) -> Vec<u8> {
@@ -71,13 +73,37 @@ impl Page {
         match self.inherit {
             Inherit::None => None,
             Inherit::Share => Some(self.clone()),
-            Inherit::Copy => {
-                let content = match &*self.shared.borrow() {
-                    Content::File(file) => Content::Private(file.clone()),
-                    other => other.clone(),
-                };
-                Some(Page { shared: Rc::new(RefCell::new(content)), ..self.clone() })
-            }
+            Inherit::Copy => Some(self.copied()),
+        }
+    }
+
+    /// The page as a receiver of a copy sees it.
+    pub fn copied(&self) -> Page {
+        let content = match &*self.shared.borrow() {
+            Content::File(file) => Content::Private(file.clone()),
+            other => other.clone(),
+        };
+        Page { shared: Rc::new(RefCell::new(content)), ..self.clone() }
+    }
+
+    /// True for memory of its own (perhaps shared), false for a file that is written.
+    pub fn is_anonymous(&self) -> bool {
+        !matches!(&*self.shared.borrow(), Content::File(_))
+    }
+
+    /// Other bytes take the place of the page's.
+    pub fn replace(&self, bytes: &[u8]) {
+        assert!(self.is_anonymous());
+        *self.shared.borrow_mut() = Content::Own(bytes.to_vec());
+    }
+
+    /// Uncovers what is below.
+    pub fn flush(&self) {
+        if self.is_anonymous() {
+            *self.shared.borrow_mut() = match &self.below {
+                Some(file) => Content::Private(file.clone()),
+                None => Content::Own(vec![0; PAGE_SIZE]),
+            };
         }
     }
 }
