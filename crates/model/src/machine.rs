@@ -11,7 +11,7 @@
 //! visits interleavings that no cost model would produce, and is what the tests of races run on.
 //!
 //! # Ownership
-//! Everything hangs on one [`Inner`] behind an `Rc`; a run stays on one host thread. The hardware is borrowed for the
+//! Everything hangs on one `Inner` behind an `Rc`; a run stays on one host thread. The hardware is borrowed for the
 //! length of a step and never across a suspension or a call into kernel code.
 //!
 //! # Failure
@@ -20,7 +20,7 @@
 //!
 //! # Unsafe
 //! One place: a coroutine's `Yielder` is reached by pointer, because kernel code below the first frame has no way to
-//! pass the reference along. See [`Inner::suspend`].
+//! pass the reference along. See `Inner::suspend`.
 
 use crate::account::Snapshot;
 use crate::cache::Caches;
