@@ -395,27 +395,6 @@ impl<M: Machine> FramesGuard<'_, M> {
         }
     }
 
-    /// Adds a borrower of the frame's contents. Who lends it has seen to it that no mapping permits writes.
-    #[cfg_attr(not(test), allow(dead_code, reason = "page loanout is built on this"))]
-    pub(crate) fn lend(&mut self, frame: Pfn) {
-        self.touch_counts(frame, Access::Write);
-        let f = self.get_mut(frame);
-        assert!(!matches!(f.owner, Owner::Free), "{frame:?} is free and cannot be lent");
-        f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
-    }
-
-    /// Ends one loan; an orphan is freed with the last one.
-    #[cfg_attr(not(test), allow(dead_code, reason = "page loanout is built on this"))]
-    pub(crate) fn end_loan(&mut self, frame: Pfn) {
-        self.touch_counts(frame, Access::Write);
-        let f = self.get_mut(frame);
-        assert!(f.loan_count > 0, "a loan of {frame:?} ends that never began");
-        f.loan_count -= 1;
-        if matches!(f.owner, Owner::Orphan) && !f.is_held() {
-            self.push_free(frame);
-        }
-    }
-
     /// Length of the free list, walked.
     ///
     /// # Panics

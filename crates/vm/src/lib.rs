@@ -21,16 +21,10 @@
 //! # Failures
 //! Whatever a caller gets wrong, and running out of memory, is a [`VmError`]; nothing has changed then. What this floor
 //! gets wrong is a panic, or found by [`Vm::check`].
-#![cfg_attr(not(test), no_std)]
+#![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-
-#[cfg(test)]
-#[path = "../tests/common/mod.rs"]
-mod common;
-#[cfg(test)]
-extern crate self as pageferry_vm;
 
 mod amap;
 mod anon;
@@ -44,8 +38,6 @@ mod fault;
 mod fork;
 mod frame;
 mod kernel_map;
-#[cfg(test)]
-mod lent_tests;
 mod loan;
 mod map;
 mod map_lock;
