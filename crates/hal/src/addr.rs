@@ -53,6 +53,7 @@ impl core::ops::Add<usize> for Va {
     type Output = Va;
     /// # Panics
     /// When the sum wraps.
+    #[inline]
     fn add(self, len_bytes: usize) -> Va {
         self.checked_add(len_bytes).expect("virtual address wraps")
     }
@@ -82,6 +83,7 @@ impl Pa {
 
 impl core::ops::Add<usize> for Pa {
     type Output = Pa;
+    #[inline]
     fn add(self, len_bytes: usize) -> Pa {
         Pa(self.0.checked_add(len_bytes as u64).expect("physical address wraps"))
     }

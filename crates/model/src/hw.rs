@@ -155,6 +155,7 @@ impl Hw {
         if self.params.tlb_shared { self.cpus[cpu].package } else { cpu }
     }
 
+    #[inline(always)]
     fn line(&mut self, cpu: usize, pa: Pa, write: bool, kind: Kind) -> u64 {
         self.counts.accesses += 1;
         u64::from(self.caches.access(self.cpus[cpu].package, pa.0, write, kind))

@@ -63,7 +63,7 @@ impl Level {
     }
 
     /// Looks `line` up and makes it the most recently used of its set. Gives its entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn touch(&mut self, line: u64) -> Option<&mut u32> {
         let want = self.wanted(line);
         let (row, order) = self.set(line);
@@ -174,7 +174,7 @@ impl Level {
 }
 
 /// The way that holds the entry for `want`.
-#[inline]
+#[inline(always)]
 fn way_of(row: &[u32], want: u32) -> Option<usize> {
     // Rows of the usual lengths get loops of known length, which the compiler turns into vector instructions.
     let matches = match row.len() {
