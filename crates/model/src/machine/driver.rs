@@ -1,0 +1,293 @@
+//! The scheduler of discrete events: which CPU runs next, how time passes, when interrupts are taken, and what a context
+//! holds (causes, locks).
+//!
+//! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
+
+use super::{Inner, RunError, SLACK_CYCLES};
+use crate::hw::{CpuState, Hw};
+use corosensei::CoroutineResult;
+use pageferry_hal::{Cause, ContextId, Interrupt, LockClass};
+use rand_chacha::rand_core::Rng;
+
+impl Inner {
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+
+    pub(super) fn clock(&self) -> u64 {
+        self.hw.borrow().cpus[self.cpu.get()].clock
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        !self.seeded()
+    }
+
+    pub(super) fn seeded(&self) -> bool {
+        self.rng.borrow().is_some()
+    }
+
+    // ------------------------------------------------------------------------------------------------- the driver
+
+    /// Runs CPUs until all have stopped.
+    pub(super) fn drive(&self) -> Result<(), RunError> {
+        while let Some(cpu) = self.pick()? {
+            let index = self.current.borrow()[cpu];
+            self.cpu.set(cpu);
+            self.context.set(index);
+            let mut routine = {
+                let mut contexts = self.contexts.borrow_mut();
+                let context = &mut contexts[index];
+                self.hw.borrow_mut().cpus[cpu].cause = *context.causes.last().expect("never empty");
+                context.routine.take().expect("a context that is to run has its stack")
+            };
+            match routine.resume(()) {
+                CoroutineResult::Yield(()) => {
+                    let mut contexts = self.contexts.borrow_mut();
+                    contexts[index].routine = Some(routine);
+                    if self.current.borrow()[cpu] != index {
+                        contexts[index].on_cpu = None;
+                    }
+                }
+                CoroutineResult::Return(next) => self.finish(cpu, index, next),
+            }
+        }
+        Ok(())
+    }
+
+    /// A context's entry has returned.
+    pub(super) fn finish(&self, cpu: usize, index: usize, next: Option<ContextId>) {
+        let mut contexts = self.contexts.borrow_mut();
+        let context = &mut contexts[index];
+        assert!(context.held.is_empty(), "context {} ended holding {:?}", context.name, context.held);
+        context.on_cpu = None;
+        context.over = true;
+        match next {
+            Some(next) => {
+                let next = next.0 as usize;
+                let context = &mut contexts[next];
+                assert!(
+                    context.on_cpu.is_none() && !context.over,
+                    "context {} cannot be continued",
+                    context.name
+                );
+                context.on_cpu = Some(cpu);
+                self.current.borrow_mut()[cpu] = next;
+            }
+            None => self.hw.borrow_mut().cpus[cpu].state = CpuState::Off,
+        }
+    }
+
+    /// Chooses the CPU to run; ends its halt if it is in one. `None` when all have stopped.
+    pub(super) fn pick(&self) -> Result<Option<usize>, RunError> {
+        let mut hw = self.hw.borrow_mut();
+        let ready_at = |hw: &Hw, cpu: usize| {
+            let c = &hw.cpus[cpu];
+            match c.state {
+                CpuState::Off => None,
+                CpuState::Running => Some(c.clock),
+                CpuState::Halted => c.pending.front().map(|&(at, _)| at.max(c.clock)),
+            }
+        };
+        let mut first: Option<(u64, usize)> = None;
+        let mut second = u64::MAX;
+        let mut ready = 0;
+        for cpu in 0..hw.cpus.len() {
+            let Some(at) = ready_at(&hw, cpu) else { continue };
+            ready += 1;
+            match first {
+                Some((best, _)) if best <= at => second = second.min(at),
+                _ => {
+                    second = second.min(first.map_or(u64::MAX, |(best, _)| best));
+                    first = Some((at, cpu));
+                }
+            }
+        }
+        let Some((mut at, mut cpu)) = first else {
+            if hw.cpus.iter().all(|c| c.state == CpuState::Off) {
+                return Ok(None);
+            }
+            drop(hw);
+            return Err(RunError::Deadlock(self.describe_contexts()));
+        };
+        if let Some(rng) = self.rng.borrow_mut().as_mut() {
+            let mut nth = rng.next_u32() as usize % ready;
+            for c in 0..hw.cpus.len() {
+                if let Some(t) = ready_at(&hw, c) {
+                    if nth == 0 {
+                        (at, cpu) = (t, c);
+                        break;
+                    }
+                    nth -= 1;
+                }
+            }
+        }
+        self.others_at.set(second);
+        if hw.cpus[cpu].state == CpuState::Halted {
+            hw.idle_to(cpu, at);
+            hw.cpus[cpu].state = CpuState::Running;
+        }
+        Ok(Some(cpu))
+    }
+
+    pub(super) fn describe_contexts(&self) -> String {
+        let contexts = self.contexts.borrow();
+        let left: Vec<_> = contexts.iter().filter(|c| !c.over).map(|c| c.name.as_str()).collect();
+        left.join(", ")
+    }
+
+    /// Gives the host thread back to the driver; returns when the context is resumed.
+    pub(super) fn suspend(&self) {
+        let yielder = self.contexts.borrow()[self.context.get()].yielder;
+        assert!(!yielder.is_null(), "only a running context can be suspended");
+        // SAFETY: `yielder` was stored by this very coroutine when it started, and points to a value that lives on its
+        // stack as long as the coroutine does. We execute on that stack now: `context` names the coroutine that the
+        // driver resumed last, and the driver sets it at every resumption.
+        unsafe { &*yielder }.suspend(());
+    }
+
+    // ------------------------------------------------------------------------------------------------- time
+
+    /// What every call does first: let CPUs that are behind catch up, and take interrupts.
+    pub(crate) fn poll(&self) {
+        if !self.running.get() {
+            return;
+        }
+        if self.seeded() || self.clock() > self.others_at.get().saturating_add(SLACK_CYCLES) {
+            self.suspend();
+        }
+        self.take_interrupts();
+    }
+
+    /// As [`Inner::poll`], and no other CPU is behind afterwards.
+    pub(crate) fn sync(&self) {
+        self.poll();
+        if self.running.get() && !self.seeded() && self.clock() > self.others_at.get() {
+            self.suspend();
+            self.take_interrupts();
+        }
+    }
+
+    /// Passes a little time in the cause in force, so that another CPU can do what this one waits for.
+    ///
+    /// # Panics
+    /// When no other CPU can run: the wait would never end.
+    pub(crate) fn wait(&self, for_what: &dyn Fn() -> String) {
+        {
+            let mut hw = self.hw.borrow_mut();
+            let cpu = self.cpu.get();
+            let mine = hw.cpus[cpu].pending.front().map_or(u64::MAX, |&(at, _)| at);
+            let next = self.others_at.get().min(mine);
+            if next == u64::MAX {
+                drop(hw);
+                panic!("{} waits for ever: {}", self.describe_current(), for_what());
+            }
+            let clock = hw.cpus[cpu].clock;
+            let until = if self.seeded() { clock + 1 } else { next.max(clock) + 1 };
+            hw.charge(cpu, until - clock);
+            hw.cpus[cpu].spinning = true;
+        }
+        self.suspend();
+        self.hw.borrow_mut().cpus[self.cpu.get()].spinning = false;
+        self.take_interrupts();
+    }
+
+    pub(super) fn describe_current(&self) -> String {
+        format!("context {} on cpu{}", self.contexts.borrow()[self.context.get()].name, self.cpu.get())
+    }
+
+    /// Runs the handler for every interrupt that has arrived.
+    pub(super) fn take_interrupts(&self) {
+        loop {
+            let cpu = self.cpu.get();
+            let interrupt = {
+                let mut hw = self.hw.borrow_mut();
+                let c = &mut hw.cpus[cpu];
+                if c.in_handler {
+                    return;
+                }
+                match c.pending.front() {
+                    Some(&(at, interrupt)) if at <= c.clock || self.seeded() => {
+                        c.pending.pop_front();
+                        c.in_handler = true;
+                        interrupt
+                    }
+                    _ => return,
+                }
+            };
+            let cause = match interrupt {
+                Interrupt::Shootdown => Cause::ShootdownReceived,
+                Interrupt::Reschedule => Cause::Interrupt,
+            };
+            self.push_cause(cause);
+            {
+                let mut hw = self.hw.borrow_mut();
+                let entry = hw.params.ipi_entry;
+                hw.charge(cpu, entry);
+                hw.counts.interrupts += 1;
+            }
+            let handler = self.handler.borrow().clone().expect("an interrupt before a handler was set");
+            handler(interrupt);
+            assert_eq!(cpu, self.cpu.get(), "an interrupt handler changed CPUs");
+            {
+                let mut hw = self.hw.borrow_mut();
+                hw.handled_at = hw.handled_at.max(hw.cpus[cpu].clock);
+                let exit = hw.params.ipi_exit;
+                hw.charge(cpu, exit);
+                hw.cpus[cpu].in_handler = false;
+            }
+            self.pop_cause();
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------- causes, locks
+
+    pub(super) fn push_cause(&self, cause: Cause) {
+        self.contexts.borrow_mut()[self.context.get()].causes.push(cause);
+        self.hw.borrow_mut().cpus[self.cpu.get()].cause = cause;
+    }
+
+    pub(super) fn pop_cause(&self) {
+        let mut contexts = self.contexts.borrow_mut();
+        let causes = &mut contexts[self.context.get()].causes;
+        causes.pop();
+        let cause = *causes.last().expect("the first cause is never popped");
+        self.hw.borrow_mut().cpus[self.cpu.get()].cause = cause;
+    }
+
+    /// Refuses a lock that the order forbids to the executing context.
+    pub(crate) fn check_lock_order(&self, class: LockClass) {
+        let in_handler = self.hw.borrow().cpus[self.cpu.get()].in_handler;
+        assert!(!in_handler, "an interrupt handler takes the lock {class:?}");
+        let contexts = self.contexts.borrow();
+        let context = &contexts[self.context.get()];
+        if let Some(&above) = context.held.iter().find(|&&h| h >= class) {
+            panic!("lock order: {} takes {class:?} while it holds {above:?}", context.name);
+        }
+    }
+
+    pub(crate) fn lock_taken(&self, class: LockClass) {
+        self.contexts.borrow_mut()[self.context.get()].held.push(class);
+    }
+
+    pub(crate) fn lock_released(&self, class: LockClass) {
+        let mut contexts = self.contexts.borrow_mut();
+        let held = &mut contexts[self.context.get()].held;
+        let at =
+            held.iter().rposition(|&h| h == class).expect("a lock is released by the context that took it");
+        held.remove(at);
+    }
+
+    /// Runs `step` on the hardware as the executing CPU.
+    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Hw, usize) -> R) -> R {
+        step(&mut self.hw.borrow_mut(), self.cpu.get())
+    }
+
+    /// The moment at which the executing CPU must let others run.
+    pub(super) fn deadline(&self) -> u64 {
+        if self.seeded() { 0 } else { self.others_at.get().saturating_add(SLACK_CYCLES) }
+    }
+}
