@@ -246,6 +246,11 @@ impl Model {
         self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE).to_vec()
     }
 
+    /// True when a frame holds exactly these bytes.
+    pub fn frame_is(&self, frame: pageferry_hal::Pfn, bytes: &[u8]) -> bool {
+        self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE) == bytes
+    }
+
     /// Entries in the TLB of a CPU's core.
     pub fn tlb_entries(&self, cpu: CpuId) -> usize {
         self.0.hw.borrow().tlb_live(cpu.index())
