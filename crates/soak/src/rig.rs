@@ -38,7 +38,8 @@ fn config(name: &str) -> MachineConfig {
     };
     let text = read(name).unwrap_or_else(|| panic!("no machine is called {name}"));
     let mut config = MachineConfig::parse(name, &text, &read).expect("the machine files are valid");
-    config.memory.size_mb = Sourced::assumed(memory_mb(config.arch.into()), "a small machine is checked sooner");
+    config.memory.size_mb =
+        Sourced::assumed(memory_mb(config.arch.into()), "a small machine is checked sooner");
     config
 }
 
@@ -87,7 +88,7 @@ pub(crate) fn with_rig(
     schedule: Schedule,
     body: impl FnOnce(&Rig) + 'static,
 ) -> Result<(), String> {
-    let m = Model::new(&config(machine), Options { schedule }).expect("a valid machine");
+    let m = Model::flat(&config(machine), Options { schedule }).expect("a valid machine");
     m.run(Box::new(move |m| {
         let rig = boot(m);
         // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.

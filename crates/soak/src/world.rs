@@ -89,16 +89,28 @@ impl Pager for Contents {
 }
 
 fn file_page(page: u64) -> Bytes {
-    Rc::new(std::array::from_fn(|i| pattern_byte(page as u8, i)))
-}
-
-fn pattern_byte(tag: u8, i: usize) -> u8 {
-    tag.wrapping_mul(31).wrapping_add((i % 251) as u8)
+    Rc::new(pattern(page as u8, PAGE).try_into().expect("a page of bytes"))
 }
 
 /// Bytes that say where they are from.
 pub(crate) fn pattern(tag: u8, len: usize) -> Vec<u8> {
-    (0..len).map(|i| pattern_byte(tag, i)).collect()
+    /// Counts up to 250 and begins again: a prime, so that no page is like the next.
+    static RAMP: [u8; 251] = {
+        let mut ramp = [0; 251];
+        let mut i = 0;
+        while i < ramp.len() {
+            ramp[i] = i as u8;
+            i += 1;
+        }
+        ramp
+    };
+    let start = RAMP.map(|b| b.wrapping_add(tag.wrapping_mul(31)));
+    let mut bytes = Vec::with_capacity(len + start.len());
+    while bytes.len() < len {
+        bytes.extend_from_slice(&start);
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 pub(crate) fn va(page: u64) -> Va {
