@@ -47,6 +47,15 @@ pub enum Errno {
     /// Nobody can read any more.
     #[error("broken pipe (EPIPE)")]
     BrokenPipe,
+    /// The caller has no right to it.
+    #[error("permission denied (EACCES)")]
+    Access,
+    /// Somebody else is at it.
+    #[error("busy (EBUSY)")]
+    Busy,
+    /// What the number stood for is gone.
+    #[error("identifier removed (EIDRM)")]
+    Removed,
     /// A signal ended a sleep.
     #[error("interrupted (EINTR)")]
     Interrupted,
@@ -77,7 +86,8 @@ impl From<VmError> for Errno {
             VmError::NoMemory => Errno::NoMemory,
             VmError::Fault(_) | VmError::Access => Errno::Fault,
             VmError::Interrupted => Errno::Interrupted,
-            VmError::Invalid | VmError::Exists | VmError::Busy => Errno::Invalid,
+            VmError::Busy => Errno::Busy,
+            VmError::Invalid | VmError::Exists => Errno::Invalid,
         }
     }
 }
