@@ -24,6 +24,7 @@ mod copy;
 mod error;
 mod file;
 mod invalidate;
+mod monitor;
 mod pipe;
 mod pipe_direct;
 mod process;
