@@ -8,7 +8,7 @@ use crate::program::{Op, Step};
 use crate::rig::{Job, Rig, with_rig};
 use crate::world::{Task, World};
 use pageferry_model::Schedule;
-use pageferry_vm::VmError;
+use pageferry_vm::{VmError, Watch};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -92,6 +92,7 @@ fn next_round(world: &World, steps: &[Step], mut i: usize, cpus: usize) -> (Vec<
 
 fn run(rig: &Rig, steps: &[Step], care: Care, at: &Cell<usize>) {
     let world = Rc::new(World::new(rig));
+    let mut watch = Watch::new(&rig.vm).expect("the laws hold at the start");
     let (mut i, mut round) = (0, 0);
     while i < steps.len() {
         at.set(i);
@@ -117,8 +118,10 @@ fn run(rig: &Rig, steps: &[Step], care: Care, at: &Cell<usize>) {
         if care == Care::Strict || round % CHECK_EVERY == 0 {
             rig.check();
         }
+        watch.look().unwrap_or_else(|law| panic!("a law is broken, says the watch: {law}"));
     }
     at.set(steps.len());
+    drop(watch);
     let Ok(world) = Rc::try_unwrap(world) else { unreachable!("no job is left") };
     world.finish();
 }

@@ -136,6 +136,9 @@ impl<M: Machine> Anon<M> {
     }
 
     pub(crate) fn touch(&self, vm: &Vm<M>, access: Access) {
+        if access == Access::Write {
+            vm.journal().anon(self.at);
+        }
         vm.machine().touch(self.at, vm.sizes().anon_bytes, access);
     }
 

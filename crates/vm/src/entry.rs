@@ -13,7 +13,7 @@ use crate::object::Object;
 use crate::vm::Vm;
 use alloc::sync::Arc;
 use core::ops::Range;
-use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, Prot, StructVa, Va, VaRange};
+use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, Pfn, Prot, StructVa, Va, VaRange};
 
 /// What happens to a range at fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +204,20 @@ impl<M: Machine> Entry<M> {
         self.attributes.needs_copy = false;
         self.touch(vm, Access::Write);
         Ok(())
+    }
+
+    /// What the layers have at `va`, and whether it may be written; not accounted for.
+    pub(crate) fn layers_at(&self, va: Va) -> Option<(Pfn, bool)> {
+        let page = (va - self.range.start()) as u64 >> PAGE_SHIFT;
+        if let Some(a) = &self.amap
+            && let Some((_, anon)) = a.amap.lock().anons(a.slot + page..a.slot + page + 1).next()
+        {
+            let state = anon.lock();
+            return state.frame.map(|frame| (frame, state.refs == 1));
+        }
+        let o = self.object.as_ref()?;
+        let frame = *o.object.lock().pages().get(&(o.page + page))?;
+        Some((frame, !self.attributes.copy_on_write))
     }
 
     /// Drops an entry that is in no map, with its references. Its mappings are removed, and flushed.

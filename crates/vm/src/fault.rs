@@ -125,6 +125,7 @@ impl<M: Machine> Attempt<'_, M> {
     fn enter(&self, frame: Pfn, prot: Prot, mut also: Pending<M>) -> Result<(), VmError> {
         assert!(prot.permits(self.access), "a fault is resolved by a mapping that permits the access");
         let pmaps = self.vm.pmaps();
+        self.vm.journal().frame(frame);
         let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), self.va.page(), frame, prot, false);
         let result = entered.map(|change| also.add(change));
         also.flush(pmaps);

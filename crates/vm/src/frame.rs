@@ -14,6 +14,7 @@ use crate::anon::Anon;
 use crate::config::{Sizes, VmPaths};
 use crate::error::VmError;
 use crate::failures::Failures;
+use crate::journal::Journal;
 use crate::object::Object;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -130,6 +131,7 @@ pub(crate) struct Frames<M: Machine> {
     array: StructVa,
     page_bytes: usize,
     failures: Arc<Failures>,
+    journal: Arc<Journal>,
     table: M::Lock<Table<M>>,
 }
 
@@ -152,6 +154,7 @@ impl<M: Machine> Frames<M> {
         arena: &mut StructArena,
         first_free: Pfn,
         failures: Arc<Failures>,
+        journal: Arc<Journal>,
     ) -> Result<Frames<M>, VmError> {
         let page_bytes = Sizes::of(topology.arch).page_bytes;
         if first_free.index() >= topology.frames {
@@ -176,7 +179,7 @@ impl<M: Machine> Frames<M> {
             held_wires: 0,
         };
         let table = machine.new_lock(LockClass::PageQueues, table);
-        Ok(Frames { machine, paths, array, page_bytes, failures, table })
+        Ok(Frames { machine, paths, array, page_bytes, failures, journal, table })
     }
 
     pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
@@ -243,6 +246,7 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
+        self.frames.journal.frame(frame);
         &mut self.table.frames[frame.index()]
     }
 

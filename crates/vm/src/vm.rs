@@ -8,6 +8,7 @@ use crate::config::{Sizes, VmConfig, VmPaths};
 use crate::error::VmError;
 use crate::failures::Failures;
 use crate::frame::{FrameInfo, Frames};
+use crate::journal::Journal;
 use crate::kernel_map::KernelMap;
 use crate::structures::Structures;
 use crate::tally::Tally;
@@ -32,6 +33,7 @@ pub struct Vm<M: Machine> {
     abandoned_spaces: AtomicUsize,
     batches: Batches,
     tally: Arc<Tally>,
+    journal: Arc<Journal>,
 }
 
 impl<M: Machine> Vm<M> {
@@ -52,7 +54,16 @@ impl<M: Machine> Vm<M> {
         let layout = Layout::of(topology.arch);
         let failures = Arc::new(Failures::default());
         let paths = config.paths;
-        let frames = Frames::new(machine.clone(), paths, topology, arena, first_free, failures.clone())?;
+        let journal = Arc::<Journal>::default();
+        let frames = Frames::new(
+            machine.clone(),
+            paths,
+            topology,
+            arena,
+            first_free,
+            failures.clone(),
+            journal.clone(),
+        )?;
         let kernel_map = KernelMap::new(machine.clone(), paths, topology, arena, kva, failures.clone())?;
         let structures = Structures::new(&machine, topology, arena, failures.clone())?;
         Ok(Arc::new(Vm {
@@ -68,6 +79,7 @@ impl<M: Machine> Vm<M> {
             abandoned_spaces: AtomicUsize::new(0),
             batches: Batches::new(topology.cpus),
             tally: Arc::default(),
+            journal,
         }))
     }
 
@@ -144,6 +156,10 @@ impl<M: Machine> Vm<M> {
     /// The obligations that callers hold.
     pub(crate) fn tally(&self) -> &Arc<Tally> {
         &self.tally
+    }
+    /// What a watch is told of.
+    pub(crate) fn journal(&self) -> &Arc<Journal> {
+        &self.journal
     }
     pub(crate) fn abandon_space(&self) {
         self.abandoned_spaces.fetch_add(1, Ordering::Relaxed);
