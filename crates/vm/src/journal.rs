@@ -11,8 +11,8 @@ use pageferry_hal::{Pfn, StructVa};
 
 /// Notes between two looks; one operation on many pages takes a few for each page.
 const NOTES: usize = 1024;
-/// The kind of a note is in its top bits.
-const KIND_SHIFT: u32 = 62;
+/// The kind of a note is in its lowest bits. Kernel addresses have their sign twice: nothing is lost at the top.
+const KIND_BITS: u32 = 2;
 
 pub(crate) struct Journal {
     on: AtomicBool,
@@ -68,8 +68,7 @@ impl Journal {
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
-        // Kernel addresses are canonical: nothing is lost with the top bits.
-        let note = kind << KIND_SHIFT | what & !(3 << KIND_SHIFT);
+        let note = what << KIND_BITS | kind;
         if let Some(slot) = self.notes.get(self.len.fetch_add(1, Ordering::Relaxed)) {
             slot.store(note, Ordering::Relaxed);
         }
@@ -82,8 +81,8 @@ impl Journal {
         let mut changed = Changed::default();
         for note in notes {
             let note = note.load(Ordering::Relaxed);
-            let what = note & !(3 << KIND_SHIFT);
-            match note >> KIND_SHIFT {
+            let what = (note as i64 >> KIND_BITS) as u64;
+            match note & ((1 << KIND_BITS) - 1) {
                 0 => drop(changed.frames.insert(Pfn(what as u32))),
                 1 => drop(changed.anons.insert(what)),
                 2 => drop(changed.amaps.insert(what)),
@@ -92,9 +91,4 @@ impl Journal {
         }
         Some(changed)
     }
-}
-
-/// An address as it is noted.
-pub(crate) fn key(at: StructVa) -> u64 {
-    at.0.0 & !(3 << KIND_SHIFT)
 }

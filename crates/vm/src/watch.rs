@@ -10,11 +10,12 @@
 
 use crate::amap::Amap;
 use crate::anon::Anon;
-use crate::check::{candidates, check_cover, check_map, law};
+use crate::check::{check_cover, check_map, law};
 use crate::config::Kind;
-use crate::entry::Entry;
+use crate::entry::{Attributes, Entry};
 use crate::frame::{FrameState, KernelUse, Owner};
-use crate::journal::{Changed, key};
+use crate::journal::Changed;
+use crate::object::Object;
 use crate::space::Space;
 use crate::vm::Vm;
 use alloc::collections::BTreeMap;
@@ -22,7 +23,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot};
+use pageferry_hal::{Machine, Pfn, Prot, StructVa, Va, VaRange};
 use pageferry_pmap::PmapId;
 
 /// Checks the laws where something has changed. At most one at a time for a [`Vm`].
@@ -35,6 +36,9 @@ pub struct Watch<M: Machine> {
     amaps: BTreeMap<u64, SeenAmap<M>>,
     anons: BTreeMap<u64, SeenAnon<M>>,
 }
+
+/// Pages of an entry that are looked at one by one; of longer ones, only those whose frames have changed.
+const MOST_PAGES: usize = 64;
 
 /// What one frame adds to the totals.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,8 +66,15 @@ struct Totals {
 struct SeenSpace<M: Machine> {
     space: Weak<Space<M>>,
     pmap: PmapId,
-    covers: Vec<(u64, Cover)>,
-    entries: usize,
+    entries: Vec<SeenEntry<M>>,
+}
+
+/// An entry as it was.
+struct SeenEntry<M: Machine> {
+    range: VaRange,
+    attributes: Attributes,
+    amap: Option<(Weak<Amap<M>>, u64, Cover)>,
+    object: Option<(Weak<Object<M>>, u64)>,
 }
 
 /// An entry's part of an amap: the slots, and whether the entry needs a copy.
@@ -133,21 +144,14 @@ impl<M: Machine> Watch<M> {
         (self.amaps, self.anons, self.spaces, self.by_pmap) = Default::default();
         let changed = Changed {
             frames: (0..frames as u32).map(Pfn).collect(),
-            spaces: vm.structures().spaces().iter().map(|s| key(s.struct_va())).collect(),
+            spaces: vm.structures().spaces().iter().map(|s| s.struct_va().0.0).collect(),
             ..Changed::default()
         };
         self.look_at(changed)
     }
 
     fn look_at(&mut self, mut changed: Changed) -> Result<(), String> {
-        let vm = self.vm.clone();
-        for &frame in &changed.frames {
-            self.count_frame(frame);
-            for anon in anons_of(&vm, frame).into_iter().flatten() {
-                self.meet(&anon);
-                changed.anons.insert(key(anon.struct_va()));
-            }
-        }
+        self.count_frames(&mut changed);
         for at in core::mem::take(&mut changed.spaces) {
             self.look_at_space(at, &mut changed)?;
         }
@@ -157,18 +161,16 @@ impl<M: Machine> Watch<M> {
         for at in core::mem::take(&mut changed.anons) {
             self.look_at_anon(at, &mut changed)?;
         }
-        for &frame in &changed.frames {
-            self.look_at_frame(frame)?;
-        }
+        self.look_at_frames(&changed)?;
         self.add_up()?;
         // What a look does to locks and lists is no change.
-        let _ = vm.journal().take();
+        let _ = self.vm.journal().take();
         Ok(())
     }
 
     fn meet(&mut self, anon: &Arc<Anon<M>>) {
         let first = || SeenAnon { anon: Weak::new(), slots: 0, refs: 0 };
-        let seen = self.anons.entry(key(anon.struct_va())).or_insert_with(first);
+        let seen = self.anons.entry(anon.struct_va().0.0).or_insert_with(first);
         // Another may have lived at this address; what it counted goes when the slots that held it are looked at.
         if !core::ptr::eq(seen.anon.as_ptr(), Arc::as_ptr(anon)) {
             seen.anon = Arc::downgrade(anon);
@@ -177,52 +179,76 @@ impl<M: Machine> Watch<M> {
 
     // ------------------------------------------------------------------------------------------- spaces
 
+    /// Goes to the entries that are not as they were. What maps the pages of the others has not changed, or hangs on
+    /// frames that have.
     fn look_at_space(&mut self, at: u64, changed: &mut Changed) -> Result<(), String> {
-        if let Some(old) = self.spaces.remove(&at) {
+        let old = self.spaces.remove(&at);
+        let space = self.vm.structures().space(StructVa(Va(at)));
+        let same = old.as_ref().zip(space.as_ref()).is_some_and(|(old, new)| old.pmap == new.pmap().id());
+        let mut before = Vec::new();
+        if let Some(old) = old {
             self.by_pmap.remove(&old.pmap);
-            self.total.entries -= old.entries as i64;
-            for (amap, cover) in old.covers {
-                let seen = self.amaps.get_mut(&amap).expect("it was covered");
-                let i = seen.covers.iter().position(|c| *c == cover).expect("by this");
-                seen.covers.swap_remove(i);
-                changed.amaps.insert(amap);
-            }
+            self.total.entries -= old.entries.len() as i64;
+            before = old.entries;
         }
-        let spaces = self.vm.structures().spaces();
-        let Some(space) = spaces.iter().find(|s| key(s.struct_va()) == at) else { return Ok(()) };
+        let mut now = Vec::new();
+        if let Some(space) = &space {
+            let map = space.locked_map().peek().ok_or("a map is locked")?;
+            check_map(&map)?;
+            now = map.entries().map(SeenEntry::of).collect();
+        }
+        // Both are in order of addresses.
+        let gone = before
+            .iter()
+            .filter(|e| !now.binary_search_by_key(&e.start(), SeenEntry::start).is_ok_and(|i| now[i].is(e)));
+        let gone: Vec<SeenEntry<M>> = gone.cloned().collect();
+        let new = now.iter().filter(|e| {
+            !before.binary_search_by_key(&e.start(), SeenEntry::start).is_ok_and(|i| before[i].is(e))
+        });
+        let new: Vec<SeenEntry<M>> = new.cloned().collect();
+        gone.iter().for_each(|entry| self.uncover(entry, changed));
+        new.iter().for_each(|entry| self.cover(entry, changed));
+        let Some(space) = space else { return Ok(()) };
+        // After a death and a birth at one address nothing of the old one's addresses is of interest.
+        let pages = gone.iter().filter(|_| same).chain(&new).filter(|e| e.range.len_pages() <= MOST_PAGES);
         let map = space.locked_map().peek().ok_or("a map is locked")?;
-        check_map(&map)?;
-        let pmap = space.pmap().id();
-        let mut seen =
-            SeenSpace { space: Arc::downgrade(space), pmap, covers: Vec::new(), entries: map.len() };
-        let mut mapped = 0;
-        for entry in map.entries() {
-            if let Some(a) = &entry.amap {
-                let at = key(a.amap.struct_va());
-                let slots = entry.slots(a);
-                let cover =
-                    Cover { start: slots.start, end: slots.end, needs_copy: entry.attributes.needs_copy };
-                seen.covers.push((at, cover));
-                let first = || SeenAmap { amap: Weak::new(), covers: Vec::new(), slots: Vec::new() };
-                let known = self.amaps.entry(at).or_insert_with(first);
-                known.covers.push(cover);
-                // As with anons: another may have lived here.
-                if !core::ptr::eq(known.amap.as_ptr(), Arc::as_ptr(&a.amap)) {
-                    known.amap = Arc::downgrade(&a.amap);
+        for va in pages.flat_map(|e| e.range.pages()) {
+            let entry = map.entry_at(va);
+            match entry {
+                Some(entry) => {
+                    check_mapping(&self.vm, &space, entry, va, entry.layers_at(va))?;
                 }
-                changed.amaps.insert(at);
+                None => {
+                    let mapped = self.vm.pmaps().extract(space.pmap(), va);
+                    law!(mapped.is_none(), "{va:?} is mapped, where there is no entry");
+                }
             }
-            mapped += check_mappings(&self.vm, space, entry)?;
         }
-        let resident = space.pmap().resident_pages();
-        law!(
-            resident == mapped,
-            "an address space maps {resident} pages, {mapped} of them lie in its entries"
-        );
-        self.total.entries += seen.entries as i64;
-        self.by_pmap.insert(seen.pmap, at);
-        self.spaces.insert(at, seen);
+        self.total.entries += now.len() as i64;
+        let pmap = space.pmap().id();
+        self.by_pmap.insert(pmap, at);
+        self.spaces.insert(at, SeenSpace { space: Arc::downgrade(&space), pmap, entries: now });
         Ok(())
+    }
+
+    fn cover(&mut self, entry: &SeenEntry<M>, changed: &mut Changed) {
+        let Some((amap, at, cover)) = &entry.amap else { return };
+        let first = || SeenAmap { amap: Weak::new(), covers: Vec::new(), slots: Vec::new() };
+        let known = self.amaps.entry(*at).or_insert_with(first);
+        known.covers.push(*cover);
+        // As with anons: another may have lived here.
+        if !known.amap.ptr_eq(amap) {
+            known.amap = amap.clone();
+        }
+        changed.amaps.insert(*at);
+    }
+
+    fn uncover(&mut self, entry: &SeenEntry<M>, changed: &mut Changed) {
+        let Some((_, at, cover)) = &entry.amap else { return };
+        let seen = self.amaps.get_mut(at).expect("it was covered");
+        let i = seen.covers.iter().position(|c| c == cover).expect("by this");
+        seen.covers.swap_remove(i);
+        changed.amaps.insert(*at);
     }
 
     // ------------------------------------------------------------------------------------------- amaps, anons
@@ -238,7 +264,7 @@ impl<M: Machine> Watch<M> {
             let amap = amap.lock();
             check_cover(&amap, &seen.covers)?;
             for (slot, anon) in amap.anons(0..amap.slot_refs().len()) {
-                slots.push((slot, key(anon.struct_va())));
+                slots.push((slot, anon.struct_va().0.0));
                 anons.push(anon.clone());
             }
             let (_, _, counted) = amap.census();
@@ -292,42 +318,62 @@ impl<M: Machine> Watch<M> {
 
     // ------------------------------------------------------------------------------------------- frames
 
-    fn count_frame(&mut self, frame: Pfn) {
-        let now = {
-            let table = self.vm.frames().lock();
+    /// Counts the frames that have changed, and meets the anons that have them.
+    fn count_frames(&mut self, changed: &mut Changed) {
+        let vm = self.vm.clone();
+        let table = vm.frames().lock();
+        let mut anons = Vec::new();
+        for &frame in &changed.frames {
             let f = table.get(frame);
-            Share {
+            let now = Share {
                 state: f.info().state,
                 wires: f.wire_count,
                 kernel_loans: f.kernel_loans(),
                 borrowed: f.borrower.is_some(),
-            }
-        };
-        let before = core::mem::replace(&mut self.frames[frame.index()], now);
-        self.total.add(before, -1);
-        self.total.add(now, 1);
+            };
+            let before = core::mem::replace(&mut self.frames[frame.index()], now);
+            self.total.add(before, -1);
+            self.total.add(now, 1);
+            let owner = if let Owner::Anon(anon) = &f.owner { anon.upgrade() } else { None };
+            anons.extend([owner, f.borrower.as_ref().and_then(Weak::upgrade)].into_iter().flatten());
+        }
+        drop(table);
+        for anon in anons {
+            self.meet(&anon);
+            changed.anons.insert(anon.struct_va().0.0);
+        }
     }
 
-    fn look_at_frame(&self, frame: Pfn) -> Result<(), String> {
+    /// Their states are sound, and what maps them does so by right.
+    fn look_at_frames(&self, changed: &Changed) -> Result<(), String> {
         let vm = &self.vm;
-        let (info, owner) = {
-            let table = vm.frames().lock();
+        let mut of_objects = Vec::new();
+        let table = vm.frames().lock();
+        for &frame in &changed.frames {
             let f = table.get(frame);
             law!(f.wire_count >= f.kernel_loans(), "{frame:?} has more loans to the kernel than wires");
-            let owner = if let Owner::Object(o, page) = &f.owner { Some((o.upgrade(), *page)) } else { None };
-            (f.info(), owner)
-        };
-        let unused = info.wire_count == 0 && info.loan_count == 0;
-        law!(info.state != FrameState::Free || unused, "{frame:?} is free but wired or lent");
-        law!(info.state != FrameState::Orphan || !unused, "{frame:?} has neither owner nor user");
-        if let FrameState::Kernel(kernel_use) = info.state {
-            law!(info.wire_count == 1, "{kernel_use:?} frame {frame:?} has {} wires", info.wire_count);
+            let info = f.info();
+            let unused = info.wire_count == 0 && info.loan_count == 0;
+            law!(info.state != FrameState::Free || unused, "{frame:?} is free but wired or lent");
+            law!(info.state != FrameState::Orphan || !unused, "{frame:?} has neither owner nor user");
+            if let FrameState::Kernel(kernel_use) = info.state {
+                law!(info.wire_count == 1, "{kernel_use:?} frame {frame:?} has {} wires", info.wire_count);
+            }
+            if let Owner::Object(object, page) = &f.owner {
+                of_objects.push((frame, object.upgrade(), *page));
+            }
         }
-        if let Some((object, page)) = owner {
+        drop(table);
+        for (frame, object, page) in of_objects {
             let has = object.is_some_and(|o| o.lock().pages().get(&page) == Some(&frame));
             law!(has, "{frame:?} belongs to an object that does not have it");
         }
-        if info.state == FrameState::Kernel(KernelUse::Boot) {
+        changed.frames.iter().try_for_each(|&frame| self.look_at_mappings(frame))
+    }
+
+    fn look_at_mappings(&self, frame: Pfn) -> Result<(), String> {
+        let vm = &self.vm;
+        if self.frames[frame.index()].state == FrameState::Kernel(KernelUse::Boot) {
             return Ok(());
         }
         for (pmap, va) in vm.pmaps().mapped_at(frame) {
@@ -350,10 +396,15 @@ impl<M: Machine> Watch<M> {
         law!(lost == 0, "{lost} pages on loan or in transfer were dropped without being given back");
         let abandoned = vm.abandoned_spaces();
         law!(abandoned == 0, "{abandoned} address spaces were dropped without being terminated");
-        let live = |kind| vm.structures().live(kind) as i64;
+        let all_live = vm.structures().all_live();
+        let live = |kind: Kind| all_live[kind as usize] as i64;
+        let (free, wires) = {
+            let table = vm.frames().lock();
+            (table.free_count() as i64, table.held_wires() as i64)
+        };
         let laws = [
-            ("free frames", sum.free, vm.free_frames() as i64),
-            ("wires", sum.wires, vm.wired_frames() as i64 + sum.kernel),
+            ("free frames", sum.free, free),
+            ("wires", sum.wires, wires + sum.kernel),
             ("loans to the kernel", sum.kernel_loans, vm.tally().kernel_loans.get() as i64),
             ("loans to anons", sum.anon_loans, vm.tally().anon_loans.get() as i64),
             ("frames of the kernel's data", sum.data, vm.tally().kernel_pages.get() as i64),
@@ -367,6 +418,41 @@ impl<M: Machine> Watch<M> {
             law!(seen == counted, "{seen} {what} can be seen, {counted} are counted");
         }
         Ok(())
+    }
+}
+
+impl<M: Machine> Clone for SeenEntry<M> {
+    fn clone(&self) -> SeenEntry<M> {
+        let (range, attributes) = (self.range, self.attributes);
+        SeenEntry { range, attributes, amap: self.amap.clone(), object: self.object.clone() }
+    }
+}
+
+impl<M: Machine> SeenEntry<M> {
+    fn of(entry: &Entry<M>) -> SeenEntry<M> {
+        let amap = entry.amap.as_ref().map(|a| {
+            let slots = entry.slots(a);
+            let cover = Cover { start: slots.start, end: slots.end, needs_copy: entry.attributes.needs_copy };
+            (Arc::downgrade(&a.amap), a.amap.struct_va().0.0, cover)
+        });
+        let object = entry.object.as_ref().map(|o| (Arc::downgrade(&o.object), o.page));
+        SeenEntry { range: entry.range, attributes: entry.attributes, amap, object }
+    }
+
+    fn start(&self) -> Va {
+        self.range.start()
+    }
+
+    fn is(&self, other: &SeenEntry<M>) -> bool {
+        let amaps = match (&self.amap, &other.amap) {
+            (Some((a, _, over)), Some((b, _, other))) => a.ptr_eq(b) && over == other,
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let objects = match (&self.object, &other.object) {
+            (Some((a, page)), Some((b, other))) => a.ptr_eq(b) && page == other,
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        self.range == other.range && self.attributes == other.attributes && amaps && objects
     }
 }
 
@@ -388,29 +474,12 @@ impl Totals {
     }
 }
 
-/// The anon that owns a frame, and the one that has it on loan.
-fn anons_of<M: Machine>(vm: &Vm<M>, frame: Pfn) -> [Option<Arc<Anon<M>>>; 2] {
-    let table = vm.frames().lock();
-    let f = table.get(frame);
-    let owner = if let Owner::Anon(anon) = &f.owner { anon.upgrade() } else { None };
-    [owner, f.borrower.as_ref().and_then(Weak::upgrade)]
-}
-
-/// The pages of `entry` that are mapped are what its layers have.
-fn check_mappings<M: Machine>(vm: &Vm<M>, space: &Space<M>, entry: &Entry<M>) -> Result<usize, String> {
-    let mut mapped = 0;
-    for (va, frame, exclusive) in candidates(entry) {
-        mapped += usize::from(check_mapping(vm, space, entry, va, Some((frame, exclusive)))?);
-    }
-    Ok(mapped)
-}
-
 /// If `va` is mapped, then as `layers` say: the frame, and whether it may be written. True when it is.
 pub(crate) fn check_mapping<M: Machine>(
     vm: &Vm<M>,
     space: &Space<M>,
     entry: &Entry<M>,
-    va: pageferry_hal::Va,
+    va: Va,
     layers: Option<(Pfn, bool)>,
 ) -> Result<bool, String> {
     let Some((mapped, prot)) = vm.pmaps().extract(space.pmap(), va) else { return Ok(false) };
@@ -426,6 +495,3 @@ pub(crate) fn check_mapping<M: Machine>(
     law!(!writable || vm.frame_info(frame).loan_count == 0, "{va:?} is writable, {frame:?} is lent");
     Ok(true)
 }
-
-// A page's place in its entry is counted in pages.
-const _: () = assert!(PAGE_SIZE.is_power_of_two());
