@@ -127,6 +127,18 @@ named! {
         PipeBufferedWrites = "pipe_buffered_writes",
         /// Pipe writes that handed over wired pages.
         PipeDirectWrites = "pipe_direct_writes",
+        /// Clusters of mbufs taken from their pool.
+        Clusters = "clusters",
+        /// Pages that a sender lent to a socket.
+        PagesLent = "pages_lent",
+        /// Loans that were refused to a socket; the bytes were copied.
+        LoansRefused = "loans_refused",
+        /// Pages of clusters that became a receiver's.
+        PagesDonated = "pages_donated",
+        /// Pages on loan that a receiver got.
+        PagesLentOn = "pages_lent_on",
+        /// Bytes that a receiver by transfer got by copy all the same.
+        TransferBytesCopied = "transfer_bytes_copied",
     }
 }
 

@@ -329,7 +329,7 @@ impl World {
             }
             Op::LoanFurther { which } => {
                 if let Some((loan, bytes)) = self.loans.get(which) {
-                    let further = vm.loan_frames_to_anons(loan)?;
+                    let further = vm.loan_frames_to_anons(loan, 0..loan.frames().len())?;
                     self.anon_loans.push((further, bytes.clone()));
                 }
             }
