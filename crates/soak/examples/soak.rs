@@ -1,7 +1,27 @@
 use std::time::Instant;
 fn main() {
     let arg = |i: usize, d: u64| std::env::args().nth(i).map_or(d, |a| a.parse().unwrap());
-    let soak = pageferry_soak::Soak { seed: arg(1, 1), steps: arg(2, 100_000), threads: arg(3, 1) as usize };
+    let soak = pageferry_soak::Soak {
+        seed: arg(1, 1),
+        steps: arg(2, 100_000),
+        threads: arg(3, 1) as usize,
+        defect: None,
+    };
+    if std::env::args().nth(4).is_some() {
+        for d in pageferry_soak::Defect::ALL {
+            let soak = pageferry_soak::Soak { defect: Some(d), ..soak };
+            match soak.run(&|_| true) {
+                Ok(n) => println!("{d:?} NOT CAUGHT in {n}"),
+                Err(f) => println!(
+                    "{d:?} step {} ({} steps): {}",
+                    f.step,
+                    f.program.steps.len(),
+                    f.failure.message.lines().next().unwrap()
+                ),
+            }
+        }
+        return;
+    }
     let t = Instant::now();
     match soak.run(&|_| true) {
         Ok(n) => println!("{n} steps in {:?}: {:.0}/s", t.elapsed(), n as f64 / t.elapsed().as_secs_f64()),

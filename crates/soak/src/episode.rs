@@ -8,7 +8,7 @@ use crate::program::{Op, Step};
 use crate::rig::{Job, Rig, with_rig};
 use crate::world::{Task, World};
 use pageferry_model::Schedule;
-use pageferry_vm::{VmError, Watch};
+use pageferry_vm::{Defect, VmError, Watch};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -52,15 +52,18 @@ impl Program {
     /// # Errors
     /// How it failed.
     pub fn run(&self) -> Result<(), Failure> {
-        self.run_with(Care::Strict)
+        self.run_with(Care::Strict, None)
     }
 
-    pub(crate) fn run_with(&self, care: Care) -> Result<(), Failure> {
+    pub(crate) fn run_with(&self, care: Care, defect: Option<Defect>) -> Result<(), Failure> {
         let at = Rc::new(Cell::new(0));
         let (steps, seen) = (self.steps.clone(), at.clone());
         let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
-        with_rig(&self.machine, schedule, move |rig| run(rig, &steps, care, &seen))
-            .map_err(|message| Failure { step: at.get(), message })
+        with_rig(&self.machine, schedule, move |rig| {
+            rig.vm.plant(defect);
+            run(rig, &steps, care, &seen);
+        })
+        .map_err(|message| Failure { step: at.get(), message })
     }
 }
 

@@ -21,6 +21,7 @@ mod soak;
 mod world;
 
 pub use episode::{Failure, Program};
+pub use pageferry_vm::Defect;
 pub use program::{Access, Child, FILE_PAGES, Mode, Op, PAGES, PROCESSES, Step, TOKENS};
 pub use rig::MACHINES;
 pub use soak::{EPISODE_STEPS, Found, Soak};

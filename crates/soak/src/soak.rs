@@ -7,6 +7,7 @@ use crate::episode::{Care, Failure, Program};
 use crate::program;
 use crate::rig::MACHINES;
 use crate::shrink::shrink;
+use pageferry_vm::Defect;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::cell::Cell;
@@ -26,6 +27,8 @@ pub struct Soak {
     pub steps: u64,
     /// Host threads.
     pub threads: usize,
+    /// A defect to plant, to see it caught.
+    pub defect: Option<Defect>,
 }
 
 /// A program that failed.
@@ -33,6 +36,8 @@ pub struct Soak {
 pub struct Found {
     /// The episode, from zero.
     pub episode: u64,
+    /// The step of the whole run at which it was noticed, from zero.
+    pub step: u64,
     /// The program, as short as could be found.
     pub program: Program,
     /// How it fails.
@@ -65,7 +70,7 @@ impl Soak {
                 if episode >= episodes {
                     break;
                 }
-                match quietly(|| self.program(episode).run_with(Care::Usual)) {
+                match quietly(|| self.program(episode).run_with(Care::Usual, self.defect)) {
                     Ok(()) => {
                         run.fetch_add(EPISODE_STEPS, Ordering::Relaxed);
                         if !done(EPISODE_STEPS) {
@@ -88,8 +93,9 @@ impl Soak {
         match first {
             None => Ok(run.into_inner()),
             Some((episode, failure)) => {
-                let (program, failure) = quietly(|| shrink(self.program(episode), failure));
-                Err(Box::new(Found { episode, program, failure }))
+                let step = episode * EPISODE_STEPS + failure.step as u64;
+                let (program, failure) = quietly(|| shrink(self.program(episode), failure, self.defect));
+                Err(Box::new(Found { episode, step, program, failure }))
             }
         }
     }

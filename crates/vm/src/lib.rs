@@ -31,6 +31,7 @@ mod anon;
 mod batches;
 mod check;
 mod config;
+mod defect;
 mod entry;
 mod error;
 mod failures;
@@ -56,6 +57,7 @@ mod watch;
 mod wire;
 
 pub use config::{VmConfig, VmPaths};
+pub use defect::Defect;
 pub use entry::Inherit;
 pub use error::VmError;
 pub use frame::{FrameInfo, FrameState, KernelUse};
