@@ -5,7 +5,7 @@
 //! often, and in the end. When a program is run again to see where it fails, everything is checked at every step.
 
 use crate::program::{Op, Step};
-use crate::rig::{Job, Rig, with_rig};
+use crate::rig::{Job, MACHINES, Rig, with_rig};
 use crate::world::{Task, World};
 use pageferry_model::Schedule;
 use pageferry_vm::{Defect, VmError, Watch};
@@ -47,6 +47,24 @@ const COMPARE_EVERY: usize = 32;
 const CHECK_EVERY: usize = 1024;
 
 impl Program {
+    /// Says what is wrong with a program that was not made here.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn validate(&self) -> Result<(), String> {
+        if !MACHINES.contains(&self.machine.as_str()) {
+            return Err(format!(
+                "no machine is called {}: expected one of {}",
+                self.machine,
+                MACHINES.join(", ")
+            ));
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            step.op.validate().map_err(|problem| format!("step {i}: {problem}"))?;
+        }
+        Ok(())
+    }
+
     /// Runs it, looking at everything at every step.
     ///
     /// # Errors
