@@ -49,6 +49,10 @@ pub enum Workload {
     BwPipe,
     /// [`crate::workload::ephemeral_hit`].
     EphemeralHit,
+    /// [`crate::workload::ping_pong`].
+    PingPong,
+    /// [`crate::workload::pipeline`].
+    Pipeline,
 }
 
 /// A number that an experiment depends on.

@@ -66,6 +66,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             }
             Workload::Invalidate => vec![costs(of, &experiment.name), invlpg(of, &experiment.name)],
             Workload::EphemeralHit => vec![hits(of, &experiment.name)],
+            Workload::PingPong | Workload::Pipeline => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());
     }
