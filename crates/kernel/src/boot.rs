@@ -151,7 +151,7 @@ impl<M: Machine> Kernel<M> {
         self.ephemeral.check()?;
         let pipes = self.processes.lock().pipes();
         for pipe in pipes {
-            let held = pipe.state.lock();
+            let held = pipe.lock();
             if let Some(frame) = held.direct.frames().iter().find(|&&f| self.vm.frame_info(f).wire_count == 0)
             {
                 return Err(format!("{frame:?} is handed through a pipe, but not wired"));

@@ -26,6 +26,7 @@ mod error;
 mod export;
 mod file;
 mod invalidate;
+mod monitor;
 mod pipe;
 mod pipe_direct;
 mod process;

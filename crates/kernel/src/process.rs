@@ -271,8 +271,8 @@ impl<M: Machine> Kernel<M> {
         let Some(file) = Arc::into_inner(file) else { return };
         if file.pipe.close(self, threads, file.end) {
             let mut table = self.processes.lock();
-            table.pipes.remove(&file.pipe.at.0).expect("a pipe is freed once");
-            table.pipe_structures.free(file.pipe.at);
+            table.pipes.remove(&file.pipe.at().0).expect("a pipe is freed once");
+            table.pipe_structures.free(file.pipe.at());
         }
     }
 
