@@ -157,7 +157,8 @@ impl Inner {
             return;
         }
         // Where the seed decides, every call is a turn; but a CPU that runs alone need not ask.
-        let turn = if self.seeded() { self.others_at.get() != u64::MAX } else { self.clock() > self.deadline() };
+        let turn =
+            if self.seeded() { self.others_at.get() != u64::MAX } else { self.clock() > self.deadline() };
         if turn {
             self.suspend();
         }
