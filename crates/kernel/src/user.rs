@@ -22,7 +22,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::{
-    Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Prot, SpinLock, Va,
+    Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, SpinLock, Va,
 };
 use pageferry_vm::Inherit;
 
@@ -48,6 +48,11 @@ impl<M: Machine> User<M> {
     /// The process's thread; for tests that call lower floors themselves.
     pub fn thread(&self) -> &Thread<M> {
         &self.thread
+    }
+    /// The frame with the data of the page at `va`, mapped or not; for checks that look inside. See
+    /// [`pageferry_vm::Space::frame_behind`].
+    pub fn frame_behind(&self, va: Va) -> Option<Pfn> {
+        self.process.space.frame_behind(va)
     }
     /// The process's number.
     pub fn pid(&self) -> Pid {
