@@ -24,6 +24,7 @@ pub mod addr;
 pub mod arena;
 pub mod cause;
 pub mod cpu;
+pub mod flow;
 pub mod lock;
 pub mod machine;
 pub mod threads;
@@ -35,6 +36,7 @@ pub use addr::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Va, VaRange, page_round, page_tru
 pub use arena::{StructArena, StructVa, Zone};
 pub use cause::{Cause, Counter};
 pub use cpu::{CpuId, CpuSet};
+pub use flow::{Flow, FlowStep};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{Arch, ContextId, Crossing, Interrupt, Machine, PteWidth, Topology};
 pub use threads::{Channel, Interrupted, Threads};

@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use crate::oracle::{Effect, Oracle, Site, effect};
 use crate::params::Params;
 use crate::tlb::{Entry, Level, NO_PTE, Tlb};
+use crate::trace::Recorder;
 use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::{
     Access, Cause, Counter, CpuId, Cycles, Instructions, Interrupt, Mode, Pa, PteWidth, Trap, TrapKind, Va,
@@ -29,6 +30,8 @@ pub(crate) struct Cpu {
     pub(crate) clock: u64,
     /// The cause in force.
     pub(crate) cause: Cause,
+    /// The context in force.
+    pub(crate) context: usize,
     causes: [u64; Cause::COUNT],
     pub(crate) package: usize,
     pub(crate) state: CpuState,
@@ -54,6 +57,8 @@ pub(crate) struct Hw {
     pub(crate) counts: Counts,
     /// When the last interrupt handler finished: what it wrote cannot be seen earlier by a CPU that spins.
     pub(crate) handled_at: u64,
+    /// Records where the time goes, if that is asked for.
+    pub(crate) recorder: Option<Box<Recorder>>,
 }
 
 impl Hw {
@@ -72,6 +77,7 @@ impl Hw {
         let cpu = |i: usize| Cpu {
             clock: 0,
             cause: Cause::Boot,
+            context: 0,
             causes: [0; Cause::COUNT],
             package: i / params.threads_per_package,
             state: CpuState::Off,
@@ -91,6 +97,7 @@ impl Hw {
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
             handled_at: 0,
+            recorder: None,
             params,
         }
     }
@@ -98,9 +105,12 @@ impl Hw {
     // ------------------------------------------------------------------------------------------------- accounts
 
     pub(crate) fn charge_to(&mut self, cpu: usize, cause: Cause, cycles: u64) {
-        let cpu = &mut self.cpus[cpu];
-        cpu.clock += cycles;
-        cpu.causes[cause.index()] += cycles;
+        let c = &mut self.cpus[cpu];
+        if let Some(recorder) = &mut self.recorder {
+            recorder.spend(cpu, c.clock, cycles, cause, c.context);
+        }
+        c.clock += cycles;
+        c.causes[cause.index()] += cycles;
     }
 
     pub(crate) fn charge(&mut self, cpu: usize, cycles: u64) {
