@@ -80,7 +80,7 @@ impl<M: Machine> Kernel<M> {
                 weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
             }
             // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
-            Interrupt::Reschedule => {}
+            Interrupt::Reschedule | Interrupt::Disk => {}
         }));
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel { machine, config, vm, ephemeral, sched, processes, boot_free_frames }))

@@ -5,13 +5,15 @@
 
 use crate::account::{Hardware as Counts, Snapshot};
 use crate::cache::{Caches, Kind};
+use crate::disk::Disk;
 use crate::memory::Memory;
 use crate::oracle::{Effect, Oracle, Site, effect};
 use crate::params::Params;
 use crate::tlb::{Entry, Level, NO_PTE, Tlb};
 use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::{
-    Access, Cause, Counter, CpuId, Cycles, Instructions, Interrupt, Mode, Pa, PteWidth, Trap, TrapKind, Va,
+    Access, Cause, Counter, CpuId, Cycles, DiskRequest, Instructions, Interrupt, Mode, Pa, PteWidth, Trap,
+    TrapKind, Va,
 };
 use std::collections::VecDeque;
 
@@ -54,6 +56,7 @@ pub(crate) struct Hw {
     pub(crate) counts: Counts,
     /// When the last interrupt handler finished: what it wrote cannot be seen earlier by a CPU that spins.
     pub(crate) handled_at: u64,
+    pub(crate) disk: Disk,
 }
 
 impl Hw {
@@ -91,6 +94,7 @@ impl Hw {
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
             handled_at: 0,
+            disk: Disk::default(),
             params,
         }
     }
@@ -467,6 +471,25 @@ impl Hw {
 
     pub(crate) fn flush_line(&mut self, at: Pa) {
         self.caches.flush_line(at.0);
+    }
+
+    /// Takes in a request to the disk; its interrupt is on its way to CPU 0 from here on. Answers when it arrives.
+    pub(crate) fn disk_submit(&mut self, cpu: usize, request: DiskRequest) -> u64 {
+        let params = self.params.disk.expect("there is no disk");
+        let at = self.disk.submit(params, self.cpus[cpu].clock, request);
+        let pending = &mut self.cpus[0].pending;
+        let position = pending.partition_point(|&(other, _)| other <= at);
+        pending.insert(position, (at, Interrupt::Disk));
+        at
+    }
+
+    /// The disk's interrupt has arrived: the bytes are where they belong. The device has snooped them out of all caches.
+    pub(crate) fn disk_arrived(&mut self) {
+        for frame in self.disk.complete(&mut self.memory).frames {
+            for offset in (0..pageferry_hal::PAGE_SIZE).step_by(self.params.line_bytes) {
+                self.flush_line(frame.pa() + offset);
+            }
+        }
     }
 
     // ------------------------------------------------------------------------------------------------- TLB control

@@ -39,6 +39,16 @@ pub(crate) struct Params {
     pub(crate) tlb_shared: bool,
     pub(crate) walk_overhead: u64,
     pub(crate) line_bytes: usize,
+    pub(crate) disk: Option<DiskParams>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DiskParams {
+    pub(crate) blocks: u64,
+    /// Seek and rotation.
+    pub(crate) access: u64,
+    /// Moving one block.
+    pub(crate) block: u64,
 }
 
 impl Params {
@@ -80,6 +90,11 @@ impl Params {
             tlb_shared: c.tlb.shared_by_siblings.value,
             walk_overhead: c.tlb.walk_overhead_cycles.value,
             line_bytes: c.cache[0].line_bytes.value as usize,
+            disk: c.disk.as_ref().map(|d| DiskParams {
+                blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,
+                access: d.access_us.value * c.cpu.clock_mhz.value,
+                block: (PAGE_SIZE as u64 * c.cpu.clock_mhz.value).div_ceil(d.bandwidth_mb_s.value),
+            }),
         }
     }
 }
