@@ -56,6 +56,9 @@ pub enum Errno {
     /// No frames, addresses or structures.
     #[error("out of memory (ENOMEM)")]
     NoMemory,
+    /// The disk could not read or write.
+    #[error("input/output error (EIO)")]
+    Io,
     /// No process has this number.
     #[error("no such process (ESRCH)")]
     NoProcess,
@@ -75,7 +78,9 @@ impl From<VmError> for Errno {
     fn from(e: VmError) -> Errno {
         match e {
             VmError::NoMemory => Errno::NoMemory,
-            VmError::Fault(_) | VmError::Access => Errno::Fault,
+            VmError::Fault(_) | VmError::Access | VmError::Bus(_) => Errno::Fault,
+            VmError::Io => Errno::Io,
+            VmError::Again => Errno::WouldBlock,
             VmError::Interrupted => Errno::Interrupted,
             VmError::Invalid | VmError::Exists | VmError::Busy => Errno::Invalid,
         }

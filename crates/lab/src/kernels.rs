@@ -287,7 +287,7 @@ impl KernelFile {
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
             },
-            vm: VmConfig { paths: self.paths.vm.lengths() },
+            vm: VmConfig { paths: self.paths.vm.lengths(), paging: None },
             ephemeral: EphemeralConfig {
                 scheme: self.scheme(machine.arch.into()),
                 honour_private: self.ephemeral.honour_private.value,

@@ -6,13 +6,14 @@
 //! `mprotect`).
 
 use crate::config::Kind;
-use crate::entry::{AmapRef, Attributes, Entry, Inherit, ObjectRef};
+use crate::entry::{Advice, AmapRef, Attributes, Entry, Inherit, ObjectRef};
 use crate::error::VmError;
 use crate::map::Map;
 use crate::map_lock::MapLock;
 use crate::object::Object;
 use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use pageferry_hal::{Cause, Channel, Machine, PAGE_SHIFT, Prot, StructVa, Threads, Va, VaRange, page_round};
 use pageferry_pmap::Pmap;
 
@@ -135,7 +136,8 @@ impl<M: Machine> Space<M> {
     ) -> Result<Va, VmError> {
         let len_pages = page_round(len_bytes as u64).ok_or(VmError::NoMemory)? >> PAGE_SHIFT;
         let end = mapped.first_page.checked_add(len_pages).ok_or(VmError::Invalid)?;
-        if end > mapped.object.len_pages() {
+        // A file may be mapped behind its end; touching that is another matter.
+        if end > mapped.object.len_pages() && !mapped.object.is_file() {
             return Err(VmError::Invalid);
         }
         self.map_entry(t, at, len_bytes, prot, inherit, Some(mapped))
@@ -177,13 +179,14 @@ impl<M: Machine> Space<M> {
             // The amap is made when it is first needed.
             needs_copy: copy_on_write,
             transfer_area: false,
+            advice: Advice::Normal,
         };
         let object = mapped.map(|m| {
             m.object.add_ref(vm);
             ObjectRef { object: m.object, page: m.first_page }
         });
         let amap: Option<AmapRef<M>> = None;
-        map.insert(vm, Entry { at, range, attributes, amap, object });
+        map.insert(vm, Entry { at, range, attributes, amap, object, locked: Vec::new() });
         Ok(range.start())
     }
 
@@ -249,7 +252,7 @@ impl<M: Machine> Space<M> {
     }
 
     /// Gives the pages of a range the attributes that `new` makes of their old ones, if it does so for all of them.
-    fn change(
+    pub(crate) fn change(
         &self,
         t: &dyn Threads,
         at: Va,

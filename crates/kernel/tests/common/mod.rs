@@ -53,6 +53,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
                 transfer: n(60),
                 pass: n(160),
             },
+            paging: None,
         },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
