@@ -62,13 +62,15 @@ pub(crate) struct Run {
     /// The experiment (see `pageferry experiments`)
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiment: String,
-    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml; if absent, the first that the
+    /// experiment names
     #[arg(long, short, value_name = "M")]
-    pub(crate) machine: String,
-    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml
+    pub(crate) machine: Option<String>,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml; if absent, the first that the
+    /// experiment names
     #[arg(long, short, value_name = "K")]
-    pub(crate) kernel: String,
-    /// Change a parameter (total_bytes=1048576), a machine's constant (machine.cpu.clock_mhz=3000) or a kernel's value
+    pub(crate) kernel: Option<String>,
+    /// Change a parameter (total_bytes=1048576), a choice (send=loan), a machine's constant (machine.cpu.clock_mhz=3000) or a kernel's value
     /// (kernel.ephemeral.entries=6144)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,

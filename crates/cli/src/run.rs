@@ -17,7 +17,9 @@ use std::sync::Arc;
 /// Runs one experiment on one machine under one kernel.
 pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let experiment = Arc::new(Experiment::find(&options.experiment)?);
-    let (machine, kernel) = (MachineChoice::find(&options.machine)?, KernelChoice::find(&options.kernel)?);
+    let (machine, kernel) = experiment.file.first();
+    let machine = MachineChoice::find(options.machine.as_deref().unwrap_or(machine))?;
+    let kernel = KernelChoice::find(options.kernel.as_deref().unwrap_or(kernel))?;
     let settings = Settings::parse(&options.settings)?;
     let schedule = if options.seeded_schedule { Schedule::Seeded } else { Schedule::Timed };
     let choices = Choices { quick: options.quick, seed: options.seed, schedule };

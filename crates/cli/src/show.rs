@@ -121,10 +121,17 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
     };
     let rows: Vec<_> = file.parameters.iter().map(row).collect();
     out += &table(&["parameter (--set)", ">default", ">quick", "unit", "source"], &rows);
+    if !file.choices.is_empty() {
+        let row = |(name, c): (&String, &pageferry_lab::experiments::Choice)| {
+            vec![name.clone(), c.value.clone(), c.allowed.join(", "), c.source.clone()]
+        };
+        let rows: Vec<_> = file.choices.iter().map(row).collect();
+        out += &format!("\n{}", table(&["choice (--set)", "default", "of", "source"], &rows));
+    }
     out += "\n";
     for block in &file.matrix {
         out += &format!("runs on {}\n  under {}\n", block.machines.join(", "), block.kernels.join(", "));
-        if let Some(vary) = &block.vary {
+        for vary in &block.vary {
             let values: Vec<_> = vary.values.iter().map(ToString::to_string).collect();
             out += &format!("  with {} = {}\n", vary.key, values.join(", "));
         }

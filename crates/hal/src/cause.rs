@@ -141,6 +141,18 @@ named! {
         SwapFull = "swap_full",
         /// Sleeps for want of a free frame.
         MemorySleeps = "memory_sleeps",
+        /// Clusters of mbufs taken from their pool.
+        Clusters = "clusters",
+        /// Pages that a sender lent to a socket.
+        PagesLent = "pages_lent",
+        /// Loans that were refused to a socket; the bytes were copied.
+        LoansRefused = "loans_refused",
+        /// Pages of clusters that became a receiver's.
+        PagesDonated = "pages_donated",
+        /// Pages on loan that a receiver got.
+        PagesLentOn = "pages_lent_on",
+        /// Bytes that a receiver by transfer got by copy all the same.
+        TransferBytesCopied = "transfer_bytes_copied",
     }
 }
 

@@ -18,8 +18,10 @@ use core::ops::DerefMut;
 pub enum LockClass {
     /// Process table, descriptors.
     Process,
-    /// A pipe (and, later, a socket buffer).
+    /// A pipe, or one direction of a socket pair.
     Pipe,
+    /// The pool of mbufs and clusters.
+    Mbuf,
     /// The interlock of a sleepable map lock; held only for a few instructions.
     MapInterlock,
     /// An amap: its slots.

@@ -6,6 +6,7 @@
 use crate::Kernel;
 use crate::config::{Fault, KernelConfig};
 use crate::error::{BootError, Errno};
+use crate::export::Exports;
 use crate::file::FileTable;
 use crate::process::{Killed, Pid, Processes};
 use crate::sched::{Sched, SchedPaths};
@@ -74,6 +75,7 @@ impl<M: Machine> Kernel<M> {
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
+        let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
             Interrupt::Shootdown => {
@@ -83,7 +85,7 @@ impl<M: Machine> Kernel<M> {
             Interrupt::Reschedule | Interrupt::Disk => {}
         }));
         let boot_free_frames = vm.free_frames();
-        Ok(Arc::new(Kernel { machine, config, vm, ephemeral, sched, processes, boot_free_frames }))
+        Ok(Arc::new(Kernel { machine, config, vm, ephemeral, sched, processes, exports, boot_free_frames }))
     }
 
     /// Makes a process without a parent that will run `program`. Called in the boot context, before [`Kernel::run`].
@@ -149,7 +151,7 @@ impl<M: Machine> Kernel<M> {
         self.ephemeral.check()?;
         let pipes = self.processes.lock().pipes();
         for pipe in pipes {
-            let held = pipe.state.lock();
+            let held = pipe.lock();
             if let Some(frame) = held.direct.frames().iter().find(|&&f| self.vm.frame_info(f).wire_count == 0)
             {
                 return Err(format!("{frame:?} is handed through a pipe, but not wired"));
@@ -171,6 +173,10 @@ impl<M: Machine> Kernel<M> {
         let threads = self.sched.threads();
         if (processes, pipes, threads) != (0, 0, 0) {
             return Err(format!("{processes} processes, {pipes} pipes and {threads} threads are left"));
+        }
+        let exports = self.exports.lock().len();
+        if exports != 0 {
+            return Err(format!("{exports} offers of memory are left"));
         }
         let (held, windows) = (self.ephemeral.held(), self.ephemeral.windows());
         if (held, windows) != (0, 0) {

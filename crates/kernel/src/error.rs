@@ -47,6 +47,15 @@ pub enum Errno {
     /// Nobody can read any more.
     #[error("broken pipe (EPIPE)")]
     BrokenPipe,
+    /// The caller has no right to it.
+    #[error("permission denied (EACCES)")]
+    Access,
+    /// Somebody else is at it.
+    #[error("busy (EBUSY)")]
+    Busy,
+    /// What the number stood for is gone.
+    #[error("identifier removed (EIDRM)")]
+    Removed,
     /// A signal ended a sleep.
     #[error("interrupted (EINTR)")]
     Interrupted,
@@ -82,7 +91,8 @@ impl From<VmError> for Errno {
             VmError::Io => Errno::Io,
             VmError::Again => Errno::WouldBlock,
             VmError::Interrupted => Errno::Interrupted,
-            VmError::Invalid | VmError::Exists | VmError::Busy => Errno::Invalid,
+            VmError::Busy => Errno::Busy,
+            VmError::Invalid | VmError::Exists => Errno::Invalid,
         }
     }
 }

@@ -8,10 +8,11 @@
 //! * [`thread`]: a thread as it sees itself. `queue`: where each is. `sched`: sleep, wakeup, switch, idle CPUs.
 //! * `process`, `file`: processes and their descriptors. `user`: system calls and user memory. `copy`: copyin, copyout.
 //! * `pipe`, `pipe_direct`: pipes. `invalidate`: a system call that measures invalidations.
+//! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
 //! * `boot`: bringing all of it up, and checking it.
 //!
 //! # Locks
-//! In order: `Process` (the table of processes, a process's descriptors), `Pipe` (a pipe's state), then those of the floors
+//! In order: `Process` (the table of processes, a process's descriptors, the table of exports), `Pipe` (a pipe's state), then those of the floors
 //! below, and `Scheduler` above all. A thread holds none of them when it sleeps or touches user memory.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -22,18 +23,23 @@ mod boot;
 mod config;
 mod copy;
 mod error;
+mod export;
 mod file;
 mod invalidate;
+mod monitor;
 mod pipe;
 mod pipe_direct;
 mod process;
+mod ptrace;
 mod queue;
 mod sched;
 pub mod thread;
 mod user;
+mod user_pass;
 
 pub use config::{Fault, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeMapping, SchedConfig};
 pub use error::{BootError, Errno};
+pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use file::Fd;
 pub use invalidate::InvalidateKind;
 pub use pipe::ATOMIC_WRITE_BYTES;
@@ -54,6 +60,7 @@ pub struct Kernel<M: Machine> {
     ephemeral: Ephemeral<M, Vm<M>>,
     sched: Arc<sched::Sched<M>>,
     processes: M::Lock<process::Processes<M>>,
+    exports: M::Lock<export::Exports<M>>,
     boot_free_frames: usize,
 }
 

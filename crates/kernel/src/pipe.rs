@@ -6,9 +6,7 @@
 //! behaviour is that of FreeBSD 5's `sys_pipe.c`: who sleeps where, who wakes whom, and when.
 //!
 //! # The two locks
-//! The state is under a spin lock of class `Pipe`. No copy can be made under it, because a copy may fault and sleep. So
-//! there is a sleep lock beside it, `io_locked` (`pipelock`): who holds it may move bytes with the spin lock released, and
-//! nobody else moves any. All sleeps on a pipe share one channel, and every sleeper tests its condition again.
+//! The state is in a [`Monitor`]: under a spin lock, and with one turn, `io` (`pipelock`), for whoever moves bytes.
 //!
 //! # What can fail
 //! Making a pipe, for want of memory. Growing the buffer and finding addresses for direct writes may fail silently: the
@@ -17,12 +15,11 @@
 use crate::Kernel;
 use crate::copy::{Caller, Stopped};
 use crate::error::Errno;
+use crate::monitor::{self, Monitor, Turn};
 use crate::pipe_direct::Direct;
 use alloc::sync::Arc;
 use pageferry_ephemeral::Window;
-use pageferry_hal::{
-    Access, Cause, Channel, Counter, LockClass, Machine, PAGE_SIZE, SpinLock, StructVa, Threads, Va,
-};
+use pageferry_hal::{Access, Cause, Counter, Machine, PAGE_SIZE, StructVa, Threads, Va};
 use pageferry_vm::{KernelMemory, Vm};
 
 /// Writes up to this size are not mixed with those of others (`PIPE_BUF`).
@@ -42,8 +39,7 @@ pub(crate) enum End {
 
 /// A pipe. See the [module](self).
 pub(crate) struct Pipe<M: Machine> {
-    pub(crate) at: StructVa,
-    pub(crate) state: M::Lock<State>,
+    monitor: Monitor<M, State>,
 }
 
 /// What the spin lock protects.
@@ -57,9 +53,8 @@ pub(crate) struct State {
     pub(crate) direct: Direct,
     /// Addresses for direct writes, kept from the first one on.
     pub(crate) window: Option<Window>,
-    /// The sleep lock, and whether somebody waits for it.
-    io_locked: bool,
-    io_wanted: bool,
+    /// The turn at moving bytes.
+    io: Turn,
     /// A reader sleeps for bytes; a writer sleeps for room, or for its turn.
     pub(crate) want_read: bool,
     pub(crate) want_write: bool,
@@ -68,7 +63,7 @@ pub(crate) struct State {
 }
 
 /// The spin lock, held.
-pub(crate) type Held<'a, M> = <<M as Machine>::Lock<State> as SpinLock<State>>::Guard<'a>;
+pub(crate) type Held<'a, M> = monitor::Held<'a, M, State>;
 
 impl State {
     fn memory(&self) -> &KernelMemory {
@@ -97,18 +92,21 @@ impl<M: Machine> Pipe<M> {
             count: 0,
             direct: Direct::None,
             window: None,
-            io_locked: false,
-            io_wanted: false,
+            io: Turn::default(),
             want_read: false,
             want_write: false,
             reader_gone: false,
             writer_gone: false,
         };
-        Ok(Arc::new(Pipe { at, state: kernel.machine.new_lock(LockClass::Pipe, state) }))
+        Ok(Arc::new(Pipe { monitor: Monitor::new(&kernel.machine, at, state) }))
     }
 
-    pub(crate) fn channel(&self) -> Channel {
-        Channel(self.at.0.0)
+    pub(crate) fn at(&self) -> StructVa {
+        self.monitor.at()
+    }
+
+    pub(crate) fn lock(&self) -> Held<'_, M> {
+        self.monitor.lock()
     }
 
     // ------------------------------------------------------------------------------------------- sleeping and waking
@@ -124,55 +122,40 @@ impl<M: Machine> Pipe<M> {
         reason: &'static str,
         interruptible: bool,
     ) -> (Held<'a, M>, Result<(), Errno>) {
-        let mut held = Some(held);
-        let result = call.thread.sleep(self.channel(), reason, interruptible, &mut || drop(held.take()));
-        assert!(held.is_none(), "a sleep returned without releasing the lock of its caller");
-        (self.state.lock(), result.map_err(Errno::from))
+        self.monitor.wait(call.thread, held, reason, interruptible)
+    }
+
+    /// Wakes whoever sleeps on the pipe.
+    pub(crate) fn wake_all(&self, threads: &dyn Threads) {
+        self.monitor.wake_all(threads);
     }
 
     /// Wakes whoever sleeps on the pipe, if a reader said that it does.
     pub(crate) fn wake_reader(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        if core::mem::take(&mut held.want_read) {
-            call.thread.wakeup(self.channel());
-        }
+        self.monitor.wake(call.thread, &mut held.want_read);
     }
 
     /// Wakes whoever sleeps on the pipe, if a writer said that it does.
     pub(crate) fn wake_writer(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        if core::mem::take(&mut held.want_write) {
-            call.thread.wakeup(self.channel());
-        }
+        self.monitor.wake(call.thread, &mut held.want_write);
     }
 
-    /// Takes the sleep lock.
+    /// Takes the turn at moving bytes.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`], only if `interruptible`; the sleep lock is not taken.
+    /// [`Errno::Interrupted`], only if `interruptible`; the turn is not taken.
     pub(crate) fn lock_io<'a>(
         &'a self,
         call: &Caller<'_, M>,
-        mut held: Held<'a, M>,
+        held: Held<'a, M>,
         interruptible: bool,
     ) -> (Held<'a, M>, Result<(), Errno>) {
-        while held.io_locked {
-            held.io_wanted = true;
-            let (again, result) = self.wait(call, held, "pipelk", interruptible);
-            held = again;
-            if result.is_err() {
-                return (held, result);
-            }
-        }
-        held.io_locked = true;
-        (held, Ok(()))
+        self.monitor.take_turn(call.thread, held, |state| &mut state.io, "pipelk", interruptible)
     }
 
-    /// Gives the sleep lock up.
+    /// Gives the turn up.
     pub(crate) fn unlock_io(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        assert!(held.io_locked, "the pipe's sleep lock is not held");
-        held.io_locked = false;
-        if core::mem::take(&mut held.io_wanted) {
-            call.thread.wakeup(self.channel());
-        }
+        self.monitor.end_turn(call.thread, held, |state| &mut state.io);
     }
 
     // ------------------------------------------------------------------------------------------- reading
@@ -192,8 +175,8 @@ impl<M: Machine> Pipe<M> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.pipe_call);
-        m.touch(self.at, PIPE_USED_BYTES, Access::Write);
-        let (mut held, locked) = self.lock_io(call, self.state.lock(), true);
+        m.touch(self.at(), PIPE_USED_BYTES, Access::Write);
+        let (mut held, locked) = self.lock_io(call, self.lock(), true);
         locked?;
         let mut done = 0;
         let mut have_io = true;
@@ -263,8 +246,8 @@ impl<M: Machine> Pipe<M> {
         let from = held.base() + out;
         drop(held);
         let result = call.copy_out(to, from, len);
-        let mut held = self.state.lock();
-        assert!(held.io_locked && held.out == out, "somebody else has read under the sleep lock");
+        let mut held = self.lock();
+        assert!(held.io.is_taken() && held.out == out, "somebody else has read under the sleep lock");
         let (len, result) = moved(len, result);
         held.count -= len;
         // An empty buffer begins at its start again, where it is still warm.
@@ -290,8 +273,8 @@ impl<M: Machine> Pipe<M> {
         let config = &call.kernel.config.pipe;
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.pipe_call);
-        m.touch(self.at, PIPE_USED_BYTES, Access::Write);
-        let (held, locked) = self.lock_io(call, self.state.lock(), true);
+        m.touch(self.at(), PIPE_USED_BYTES, Access::Write);
+        let (held, locked) = self.lock_io(call, self.lock(), true);
         locked?;
         let mut held = self.grow_for(call, held, len_bytes);
         self.unlock_io(call, &mut held);
@@ -389,7 +372,7 @@ impl<M: Machine> Pipe<M> {
             let (more, r) = moved(len - first, call.copy_in(base, from + first, len - first));
             (done, result) = (done + more, r);
         }
-        let mut held = self.state.lock();
+        let mut held = self.lock();
         assert_eq!((held.out + held.count) % size, start, "somebody else has written under the sleep lock");
         held.count += done;
         (held, done, result)
@@ -405,14 +388,14 @@ impl<M: Machine> Pipe<M> {
         }
         drop(held);
         let larger = call.kernel.vm.kernel_alloc(config.big_buffer_bytes / PAGE_SIZE);
-        let mut held = self.state.lock();
+        let mut held = self.lock();
         let Ok(larger) = larger else { return held };
         assert_eq!(held.count, 0, "somebody has written under the sleep lock");
         held.out = 0;
         let smaller = held.memory.replace(larger).expect("a pipe in use has its buffer");
         drop(held);
         call.kernel.vm.kernel_free(smaller);
-        self.state.lock()
+        self.lock()
     }
 
     // ------------------------------------------------------------------------------------------- closing
@@ -420,17 +403,17 @@ impl<M: Machine> Pipe<M> {
     /// Closes an end for good. True when the other is gone too: then nothing is left of the pipe but its structure.
     pub(crate) fn close(&self, kernel: &Kernel<M>, threads: &dyn Threads, end: End) -> bool {
         let _c = kernel.machine.scope(Cause::Protocol);
-        let mut held = self.state.lock();
+        let mut held = self.lock();
         let gone = match end {
             End::Read => &mut held.reader_gone,
             End::Write => &mut held.writer_gone,
         };
         assert!(!core::mem::replace(gone, true), "an end of a pipe is closed twice");
         if !(held.reader_gone && held.writer_gone) {
-            threads.wakeup(self.channel());
+            self.wake_all(threads);
             return false;
         }
-        assert!(!held.io_locked, "a pipe without ends is in use");
+        assert!(!held.io.is_taken(), "a pipe without ends is in use");
         assert!(matches!(held.direct, Direct::None), "a pipe without ends has a direct write");
         let (memory, window) = (held.memory.take(), held.window.take());
         drop(held);

@@ -23,7 +23,7 @@ use crate::pipe::{Held, Pipe, moved};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_ephemeral::Flags;
-use pageferry_hal::{Counter, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, Threads, Va};
+use pageferry_hal::{Counter, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va};
 use pageferry_vm::{VmError, Wired};
 
 /// Pages that a writer hands over.
@@ -83,7 +83,7 @@ impl<M: Machine> Pipe<M> {
         let len = len.min(held.size());
         drop(held);
         let built = self.build(call, from, len);
-        held = self.state.lock();
+        held = self.lock();
         let result = match built {
             Ok(run) => {
                 held.direct = Direct::Ready { run: Arc::new(run), done: 0, left: len };
@@ -194,7 +194,7 @@ impl<M: Machine> Pipe<M> {
         };
         drop(held);
         self.tear_down(call, run);
-        held = self.state.lock();
+        held = self.lock();
         held.direct = Direct::None;
         self.unlock_io(call, &mut held);
         self.wake_writer(call, &mut held);
@@ -236,7 +236,7 @@ impl<M: Machine> Pipe<M> {
     fn map_run(&self, call: &Caller<'_, M>, frames: &[Pfn]) -> Result<Va, Errno> {
         let ephemeral = &call.kernel.ephemeral;
         let (window, size) = {
-            let mut held = self.state.lock();
+            let mut held = self.lock();
             (held.window.take(), held.size())
         };
         // A piece as long as the buffer touches one page more when it is not aligned.
@@ -250,7 +250,7 @@ impl<M: Machine> Pipe<M> {
             }
         };
         let at = ephemeral.window_enter(&mut window, frames);
-        self.state.lock().window = Some(window);
+        self.lock().window = Some(window);
         Ok(at)
     }
 
@@ -258,9 +258,9 @@ impl<M: Machine> Pipe<M> {
     fn tear_down(&self, call: &Caller<'_, M>, run: Arc<Run>) {
         let run = Arc::into_inner(run).expect("only a reader under the sleep lock shares a run");
         if run.mapped_at.is_some() {
-            let mut window = self.state.lock().window.take().expect("a mapped run is in the pipe's window");
+            let mut window = self.lock().window.take().expect("a mapped run is in the pipe's window");
             call.kernel.ephemeral.window_remove(&mut window);
-            self.state.lock().window = Some(window);
+            self.lock().window = Some(window);
         }
         if let Some(wired) = run.wired {
             call.kernel.vm.unwire(wired);
@@ -287,7 +287,7 @@ impl<M: Machine> Pipe<M> {
             at += len;
             (len, Ok(()))
         });
-        let mut held = self.state.lock();
+        let mut held = self.lock();
         let all = result.is_ok();
         assert!(!all || copied == left, "bytes of an interrupted writer were lost");
         if all {
@@ -316,7 +316,7 @@ impl<M: Machine> Pipe<M> {
             piece
         });
         drop(run);
-        let mut held = self.state.lock();
+        let mut held = self.lock();
         self.took(call, &mut held, len);
         (held, len, result)
     }
@@ -328,7 +328,7 @@ impl<M: Machine> Pipe<M> {
             Direct::Ready { run, left, .. } if left == len => {
                 state.direct = Direct::Drained { run };
                 if call.kernel.config.fault != Fault::LostWakeup {
-                    call.thread.wakeup(self.channel());
+                    self.wake_all(call.thread);
                 }
             }
             Direct::Ready { run, done, left } => {

@@ -126,7 +126,10 @@ impl<M: Machine> User<M> {
     // ------------------------------------------------------------------------------------------- system calls
 
     /// Enters the kernel, works, and returns.
-    fn system_call<R>(&self, work: impl FnOnce(&Caller<'_, M>) -> Result<R, Errno>) -> Result<R, Errno> {
+    pub(crate) fn system_call<R>(
+        &self,
+        work: impl FnOnce(&Caller<'_, M>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
         if self.is_killed() {
             return Err(Errno::Killed);
         }

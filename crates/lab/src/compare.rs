@@ -150,7 +150,8 @@ fn judge(
     records: &[&Record],
 ) -> Option<(f64, Outcome)> {
     let metric = |machine: &str, kernel: &str| {
-        let run = records.iter().find(|r| r.machine == machine && r.kernel == kernel)?;
+        let has = |r: &Record| rule.set.iter().all(|text| r.has_setting(text));
+        let run = records.iter().find(|r| r.machine == machine && r.kernel == kernel && has(r))?;
         run.metric(&rule.metric)
     };
     let value = metric(machine, &rule.kernel)?;

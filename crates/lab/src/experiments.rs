@@ -5,8 +5,9 @@
 
 use crate::error::LabError;
 use crate::registry::{self, Kind};
+use crate::result::Setting;
 use crate::settings::parse_integer;
-use pageferry_model::{load_toml, nearest};
+use pageferry_model::{Fault, load_extending, nearest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -26,8 +27,11 @@ pub struct ExperimentFile {
     pub summary: String,
     /// The program that is run.
     pub workload: Workload,
-    /// What may be changed with `--set`.
+    /// Numbers that may be changed with `--set`.
     pub parameters: BTreeMap<String, Parameter>,
+    /// Words that may be changed with `--set`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub choices: BTreeMap<String, Choice>,
     /// What is run by default.
     pub matrix: Vec<Matrix>,
     /// What the results stand beside.
@@ -47,12 +51,16 @@ pub enum Workload {
     EphemeralHit,
 }
 
-/// A parameter of an experiment.
+/// A number that an experiment depends on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// The default.
     pub value: i64,
+    /// The value in the runs of the matrix, where it is not the default: `reproduce` runs many, and a steady state needs
+    /// no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reproduce: Option<i64>,
     /// The value in quick runs.
     pub quick: i64,
     /// The least that makes sense.
@@ -63,7 +71,19 @@ pub struct Parameter {
     pub source: String,
 }
 
-/// A block of runs: each of the machines with each of the kernels.
+/// One of a few ways to do something.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// The default.
+    pub value: String,
+    /// All there are.
+    pub allowed: Vec<String>,
+    /// What they mean, and where they are from.
+    pub source: String,
+}
+
+/// A block of runs: each of the machines with each of the kernels, and each combination of the values that vary.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Matrix {
@@ -74,9 +94,9 @@ pub struct Matrix {
     /// Settings of all its runs, as for `--set`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-    /// One setting that takes several values.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vary: Option<Vary>,
+    /// Settings that take several values. The last one changes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vary: Vec<Vary>,
 }
 
 /// A setting that takes several values.
@@ -86,7 +106,7 @@ pub struct Vary {
     /// As for `--set`.
     pub key: String,
     /// The values.
-    pub values: Vec<i64>,
+    pub values: Vec<Setting>,
 }
 
 /// How a result stands beside a published number.
@@ -121,6 +141,9 @@ pub struct Compare {
     pub kernel: String,
     /// This result, counter or hardware count.
     pub metric: String,
+    /// Of the runs with these settings only, as for `--set`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
     /// For gains and orders: the other kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
@@ -141,6 +164,57 @@ pub struct Experiment {
     pub file: ExperimentFile,
 }
 
+impl ExperimentFile {
+    /// The machine and the kernel that its matrix names first.
+    ///
+    /// # Panics
+    /// When it names none: such a file cannot be loaded.
+    pub fn first(&self) -> (&str, &str) {
+        let block = self.matrix.first().expect("the matrix has a block");
+        (&block.machines[0], &block.kernels[0])
+    }
+
+    /// Refuses what no experiment could be.
+    fn validate(&self) -> Result<(), Fault> {
+        let fault = |key: &str, problem: String| Err(Fault { key: key.into(), problem, suggestion: None });
+        if self.matrix.is_empty() || self.matrix.iter().any(|b| b.machines.is_empty() || b.kernels.is_empty())
+        {
+            return fault("matrix", "no machine or no kernel, expected at least one of each".into());
+        }
+        for (name, choice) in &self.choices {
+            if !choice.allowed.contains(&choice.value) {
+                let problem = format!("`{}`, expected {}", choice.value, choice.allowed.join(" or "));
+                return fault(&format!("choices.{name}.value"), problem);
+            }
+            if self.parameters.contains_key(name) {
+                return fault(&format!("choices.{name}"), "a parameter has the same name".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which of a parameter's values is meant where none is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// The default: what the paper did.
+    Full,
+    /// As one run of the matrix among many.
+    Reproduce,
+    /// A look in seconds.
+    Quick,
+}
+
+impl Parameter {
+    fn at(&self, scale: Scale) -> i64 {
+        match scale {
+            Scale::Full => self.value,
+            Scale::Reproduce => self.reproduce.unwrap_or(self.value),
+            Scale::Quick => self.quick,
+        }
+    }
+}
+
 impl Experiment {
     /// The experiment called `name`, or in the file `name`.
     ///
@@ -148,7 +222,9 @@ impl Experiment {
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<Experiment, LabError> {
         let source = registry::find(Kind::Experiment, name)?;
-        let file = load_toml(&source.file, &source.text)?;
+        let alone = |_: &str| None;
+        let check = &ExperimentFile::validate;
+        let file = load_extending(&source.file, &source.text, "experiment", &alone, check)?;
         Ok(Experiment { name: source.name, file })
     }
 
@@ -163,38 +239,46 @@ impl Experiment {
         Ok(all)
     }
 
-    /// The parameters' values: the defaults, or those for quick runs, with `changes`.
+    /// The values of parameters and choices: those of `scale`, with `changes`.
     ///
     /// # Errors
-    /// A key that the experiment does not have (with the nearest), or a value out of range.
+    /// A key that the experiment does not have, or a word that is no choice (with the nearest); a number out of range.
     pub fn parameters(
         &self,
-        quick: bool,
+        scale: Scale,
         changes: &[(String, String)],
-    ) -> Result<BTreeMap<String, i64>, LabError> {
-        let default = |p: &Parameter| if quick { p.quick } else { p.value };
-        let mut values: BTreeMap<String, i64> =
-            self.file.parameters.iter().map(|(key, p)| (key.clone(), default(p))).collect();
+    ) -> Result<BTreeMap<String, Setting>, LabError> {
+        let numbers = self.file.parameters.iter().map(|(k, p)| (k.clone(), Setting::Integer(p.at(scale))));
+        let words = self.file.choices.iter().map(|(k, c)| (k.clone(), Setting::Text(c.value.clone())));
+        let mut values: BTreeMap<String, Setting> = numbers.chain(words).collect();
         for (key, text) in changes {
-            let refuse = |problem: String| LabError::Setting { key: key.clone(), problem };
-            let Some(parameter) = self.file.parameters.get(key) else {
-                return Err(refuse(self.unknown(key)));
-            };
-            match parse_integer(text) {
-                Some(value) if value >= parameter.min => values.insert(key.clone(), value),
-                _ => {
-                    let (min, unit) = (parameter.min, &parameter.unit);
-                    return Err(refuse(format!(
-                        "`{text}`, expected a whole number of {unit}, at least {min}"
-                    )));
-                }
-            };
+            let value = self.value(key, text);
+            let value = value.map_err(|problem| LabError::Setting { key: key.clone(), problem })?;
+            values.insert(key.clone(), value);
         }
         Ok(values)
     }
 
+    /// `text` as a value of `key`, or what is wrong with it.
+    fn value(&self, key: &str, text: &str) -> Result<Setting, String> {
+        if let Some(choice) = self.file.choices.get(key) {
+            let allowed = choice.allowed.iter().map(String::as_str);
+            return match nearest(text, allowed.clone()) {
+                _ if allowed.clone().any(|a| a == text) => Ok(Setting::Text(text.to_owned())),
+                Some(near) => Err(format!("`{text}`, did you mean `{near}`?")),
+                None => Err(format!("`{text}`, expected {}", choice.allowed.join(" or "))),
+            };
+        }
+        let parameter = self.file.parameters.get(key).ok_or_else(|| self.unknown(key))?;
+        let number = parse_integer(text).filter(|value| *value >= parameter.min);
+        let (min, unit) = (parameter.min, &parameter.unit);
+        let expected = || format!("`{text}`, expected a whole number of {unit}, at least {min}");
+        number.map(Setting::Integer).ok_or_else(expected)
+    }
+
     fn unknown(&self, key: &str) -> String {
-        let known: Vec<_> = self.file.parameters.keys().map(String::as_str).collect();
+        let known: Vec<_> =
+            self.file.parameters.keys().chain(self.file.choices.keys()).map(String::as_str).collect();
         let prefixed = [format!("machine.{key}"), format!("kernel.{key}")];
         match nearest(key, known.iter().copied()) {
             Some(name) => format!("experiment `{}` has no such parameter; did you mean `{name}`?", self.name),
@@ -247,14 +331,32 @@ mod tests {
     }
 
     #[test]
+    fn choices_are_checked() {
+        let mut experiment = Experiment::find("bw-pipe").expect("embedded");
+        let allowed = vec!["copy".to_owned(), "loan".to_owned()];
+        let choice = Choice { value: "copy".into(), allowed, source: String::new() };
+        experiment.file.choices.insert("send".into(), choice);
+        let change = |value: &str| experiment.parameters(Scale::Full, &[("send".into(), value.into())]);
+        assert_eq!(change("loan").expect("good")["send"], Setting::Text("loan".into()));
+        let told = |value: &str| change(value).expect_err("no such choice").to_string();
+        assert_eq!(told("laon"), "--set send: `laon`, did you mean `loan`?");
+        assert_eq!(told("magic"), "--set send: `magic`, expected copy or loan");
+        experiment.file.validate().expect("still an experiment");
+        experiment.file.choices.get_mut("send").expect("just made").value = "move".into();
+        assert_eq!(experiment.file.validate().expect_err("no default").key, "choices.send.value");
+    }
+
+    #[test]
     fn parameters_are_checked() {
         let experiment = Experiment::find("bw-pipe").expect("embedded");
-        let change = |key: &str, value: &str| experiment.parameters(false, &[(key.into(), value.into())]);
-        assert_eq!(change("total_bytes", "1_000").expect("good")["total_bytes"], 1000);
+        let change =
+            |key: &str, value: &str| experiment.parameters(Scale::Full, &[(key.into(), value.into())]);
+        assert_eq!(change("total_bytes", "1_000").expect("good")["total_bytes"], Setting::Integer(1000));
         let e = change("total_byte", "1").expect_err("no such key").to_string();
         assert!(e.ends_with("did you mean `total_bytes`?"), "{e}");
         let e = change("chunk_bytes", "0").expect_err("too small").to_string();
         assert!(e.contains("at least 1"), "{e}");
-        assert_eq!(experiment.parameters(true, &[]).expect("good")["total_bytes"], 4 << 20);
+        let quick = experiment.parameters(Scale::Quick, &[]).expect("good");
+        assert_eq!(quick["total_bytes"], Setting::Integer(4 << 20));
     }
 }

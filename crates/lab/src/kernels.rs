@@ -175,7 +175,7 @@ macro_rules! paths {
 
 paths! {
     /// See [`KernelPaths`].
-    KernelPathsFile for KernelPaths { syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, process }
+    KernelPathsFile for KernelPaths { syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process }
     /// See [`VmPaths`].
     VmPathsFile for VmPaths { fault, map_entry, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
     /// See [`PmapPaths`].

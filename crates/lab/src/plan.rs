@@ -1,12 +1,12 @@
 //! From experiments to runs.
 
 use crate::error::LabError;
-use crate::experiments::{Experiment, Workload};
+use crate::experiments::{Experiment, Scale, Vary, Workload};
 use crate::kernels::KernelChoice;
 use crate::machines::MachineChoice;
 use crate::result::Setting;
 use crate::settings::{Settings, parse_integer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How the modelled CPUs take turns.
@@ -45,10 +45,12 @@ pub struct RunSpec {
     pub machine: Arc<MachineChoice>,
     /// The kernel, with its changes.
     pub kernel: Arc<KernelChoice>,
-    /// The experiment's parameters.
-    pub parameters: BTreeMap<String, i64>,
+    /// The experiment's parameters and choices.
+    pub parameters: BTreeMap<String, Setting>,
     /// Changed constants, by their full keys.
     pub changes: BTreeMap<String, Setting>,
+    /// The keys of `parameters` that were set and not left at their defaults.
+    pub set: BTreeSet<String>,
     /// Seed and schedule.
     pub choices: Choices,
 }
@@ -65,6 +67,18 @@ impl RunSpec {
         settings: &Settings,
         choices: Choices,
     ) -> Result<RunSpec, LabError> {
+        let scale = if choices.quick { Scale::Quick } else { Scale::Full };
+        RunSpec::at_scale(experiment, machine, kernel, settings, choices, scale)
+    }
+
+    fn at_scale(
+        experiment: &Arc<Experiment>,
+        machine: MachineChoice,
+        kernel: KernelChoice,
+        settings: &Settings,
+        choices: Choices,
+        scale: Scale,
+    ) -> Result<RunSpec, LabError> {
         let changed = |prefix: &str, list: &[(String, String)]| -> Vec<(String, Setting)> {
             list.iter().map(|(key, text)| (format!("{prefix}.{key}"), as_setting(text))).collect()
         };
@@ -72,10 +86,11 @@ impl RunSpec {
         changes.extend(changed("kernel", &settings.kernel));
         Ok(RunSpec {
             experiment: experiment.clone(),
-            parameters: experiment.parameters(choices.quick, &settings.parameters)?,
+            parameters: experiment.parameters(scale, &settings.parameters)?,
             machine: Arc::new(settings.machine(machine)?),
             kernel: Arc::new(settings.kernel(kernel)?),
             changes: changes.into_iter().collect(),
+            set: settings.parameters.iter().map(|(key, _)| key.clone()).collect(),
             choices,
         })
     }
@@ -84,7 +99,8 @@ impl RunSpec {
     pub fn title(&self) -> String {
         let mut title =
             format!("{} on {} under {}", self.experiment.name, self.machine.name, self.kernel.name);
-        for (key, value) in &self.changes {
+        let set = self.parameters.iter().filter(|(key, _)| self.set.contains(*key));
+        for (key, value) in self.changes.iter().chain(set) {
             let key = key.rsplit('.').next().unwrap_or(key);
             title.push_str(&format!(", {key} {value}"));
         }
@@ -93,7 +109,10 @@ impl RunSpec {
 
     /// Roughly how much work the run is for the host, in arbitrary units: for progress bars.
     pub fn weight(&self) -> u64 {
-        let parameter = |key: &str| self.parameters.get(key).copied().unwrap_or(0).max(0) as u64;
+        let parameter = |key: &str| match self.parameters.get(key) {
+            Some(Setting::Integer(number)) => u64::try_from(*number).unwrap_or(0),
+            _ => 0,
+        };
         let cpus = self.machine.config.cpus() as u64;
         let work = match self.experiment.file.workload {
             Workload::BwPipe => parameter("total_bytes") / 4096 * (2 + cpus),
@@ -108,13 +127,27 @@ impl RunSpec {
     /// # Panics
     /// When the experiment's file does not have it: the file and the workload are one piece.
     pub fn parameter(&self, key: &str) -> i64 {
-        *self.parameters.get(key).unwrap_or_else(|| panic!("{} has no parameter {key}", self.experiment.name))
+        match self.parameters.get(key) {
+            Some(Setting::Integer(number)) => *number,
+            _ => panic!("{} has no parameter {key}", self.experiment.name),
+        }
+    }
+
+    /// The word chosen for `key`.
+    ///
+    /// # Panics
+    /// As [`RunSpec::parameter`].
+    pub fn choice(&self, key: &str) -> &str {
+        match self.parameters.get(key) {
+            Some(Setting::Text(word)) => word,
+            _ => panic!("{} has no choice of {key}", self.experiment.name),
+        }
     }
 
     /// All settings, for the record.
     pub fn settings(&self) -> BTreeMap<String, Setting> {
-        let parameters = self.parameters.iter().map(|(k, v)| (k.clone(), Setting::Integer(*v)));
-        let mut settings: BTreeMap<String, Setting> = parameters.chain(self.changes.clone()).collect();
+        let mut settings: BTreeMap<String, Setting> =
+            self.parameters.clone().into_iter().chain(self.changes.clone()).collect();
         if self.choices.schedule == Schedule::Seeded {
             settings.insert("schedule".into(), Setting::Text("seeded".into()));
         }
@@ -127,30 +160,32 @@ impl RunSpec {
 /// # Errors
 /// A name or setting that cannot be.
 pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunSpec>, LabError> {
+    let scale = if choices.quick { Scale::Quick } else { Scale::Reproduce };
     let mut runs = Vec::new();
     for block in &experiment.file.matrix {
-        let common = Settings::parse(&block.set)?;
-        let variants: Vec<Settings> = match &block.vary {
-            None => vec![common],
-            Some(vary) => {
-                let one = |value: &i64| {
-                    let mut settings = common.clone();
-                    settings.add(&vary.key, &value.to_string());
-                    settings
-                };
-                vary.values.iter().map(one).collect()
-            }
-        };
+        let variants = variants(Settings::parse(&block.set)?, &block.vary);
         for machine in &block.machines {
             for kernel in &block.kernels {
                 for settings in &variants {
                     let (machine, kernel) = (MachineChoice::find(machine)?, KernelChoice::find(kernel)?);
-                    runs.push(RunSpec::new(experiment, machine, kernel, settings, choices)?);
+                    runs.push(RunSpec::at_scale(experiment, machine, kernel, settings, choices, scale)?);
                 }
             }
         }
     }
     Ok(runs)
+}
+
+/// `common` with each combination of the values that vary.
+fn variants(common: Settings, vary: &[Vary]) -> Vec<Settings> {
+    vary.iter().fold(vec![common], |variants, vary| {
+        let with = |settings: &Settings, value: &Setting| {
+            let mut settings = settings.clone();
+            settings.add(&vary.key, &value.to_string());
+            settings
+        };
+        variants.iter().flat_map(|s| vary.values.iter().map(|v| with(s, v)).collect::<Vec<_>>()).collect()
+    })
 }
 
 fn as_setting(text: &str) -> Setting {
@@ -180,5 +215,23 @@ mod tests {
         assert_eq!(runs[0].title(), "ephemeral-hit on xeon-up under sf_buf, entries 1024");
         assert_eq!(runs[0].settings()["kernel.ephemeral.entries"], Setting::Integer(1024));
         assert_eq!(runs[0].kernel.file.ephemeral.entries.value, 1024);
+    }
+
+    #[test]
+    fn all_combinations_vary() {
+        let vary = |key: &str, values: Vec<Setting>| Vary { key: key.into(), values };
+        let sizes = vary("size_bytes", vec![Setting::Integer(1), Setting::Integer(2)]);
+        let words = vary("send", vec![Setting::Text("copy".into()), Setting::Text("loan".into())]);
+        let all: Vec<String> = variants(Settings::default(), &[sizes, words])
+            .iter()
+            .map(|s| s.parameters.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "))
+            .collect();
+        let expected = [
+            "size_bytes=1 send=copy",
+            "size_bytes=1 send=loan",
+            "size_bytes=2 send=copy",
+            "size_bytes=2 send=loan",
+        ];
+        assert_eq!(all, expected);
     }
 }

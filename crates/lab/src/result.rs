@@ -116,6 +116,13 @@ impl Record {
         format!("{} on {} under {}", self.experiment, self.machine, self.kernel)
     }
 
+    /// True when `key=value` is one of the settings.
+    pub fn has_setting(&self, text: &str) -> bool {
+        text.split_once('=').is_some_and(|(key, value)| {
+            self.settings.get(key.trim()).is_some_and(|setting| setting.to_string() == value.trim())
+        })
+    }
+
     /// A result, counter, hardware count, or cycle count (`cycles.copy`), by name.
     pub fn metric(&self, name: &str) -> Option<f64> {
         if let Some(cause) = name.strip_prefix("cycles.") {

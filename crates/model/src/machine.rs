@@ -125,14 +125,28 @@ impl Model {
     /// [`Fault`] when the configuration contradicts itself.
     pub fn new(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
         config.validate()?;
-        let params = Params::from_config(config);
+        Ok(Model::of(Params::from_config(config), Caches::new(config), options))
+    }
+
+    /// As [`Model::new`], but every access to memory takes one cycle and no cache is looked at: for tests that ask what
+    /// happens, not when.
+    ///
+    /// # Errors
+    /// As [`Model::new`].
+    pub fn flat(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
+        config.validate()?;
+        let params = Params { flat_memory: true, ..Params::from_config(config) };
+        Ok(Model::of(params, Caches::new(config), options))
+    }
+
+    fn of(params: Params, caches: Caches, options: Options) -> Model {
         let rng = match options.schedule {
             Schedule::Timed => None,
             Schedule::Seeded(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
         };
         let cpus = params.cpus;
-        Ok(Model(Rc::new(Inner {
-            hw: RefCell::new(Hw::new(params, Caches::new(config))),
+        Model(Rc::new(Inner {
+            hw: RefCell::new(Hw::new(params, caches)),
             contexts: RefCell::default(),
             handler: RefCell::default(),
             cpu: Cell::new(0),
@@ -141,7 +155,7 @@ impl Model {
             others_at: Cell::new(u64::MAX),
             rng: RefCell::new(rng),
             running: Cell::new(false),
-        })))
+        }))
     }
 
     /// Switches the machine on: CPU 0 runs `boot`, until every CPU has stopped.
@@ -257,6 +271,11 @@ impl Model {
     /// The bytes of a block of the disk, without cost.
     pub fn disk_block(&self, block: u64) -> Vec<u8> {
         self.0.hw.borrow().disk.block(block)
+    }
+
+    /// True when a frame holds exactly these bytes.
+    pub fn frame_is(&self, frame: pageferry_hal::Pfn, bytes: &[u8]) -> bool {
+        self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE) == bytes
     }
 
     /// Entries in the TLB of a CPU's core.

@@ -153,6 +153,9 @@ impl<M: Machine> Anon<M> {
     }
 
     pub(crate) fn touch(&self, vm: &Vm<M>, access: Access) {
+        if access == Access::Write {
+            vm.journal().anon(self.at);
+        }
         vm.machine().touch(self.at, vm.sizes().anon_bytes, access);
     }
 
@@ -209,6 +212,7 @@ impl<M: Machine> Anon<M> {
     /// Ends a move: wakes who waits for the page, and gives the mover's reference back.
     pub(crate) fn end_move(&self, vm: &Vm<M>, t: &dyn Threads, mut state: AnonGuard<'_, M>) {
         assert!(state.busy, "a move ends that never began");
+        vm.journal().anon(self.at);
         state.busy = false;
         state.refs -= 1;
         if core::mem::take(&mut state.wanted) {

@@ -5,7 +5,7 @@
 //! or lost what it should not. For moments when nobody is at work in the VM system; it changes nothing, but its reading
 //! is accounted for like any other.
 
-use crate::amap::Amap;
+use crate::amap::{Amap, AmapState};
 use crate::anon::Anon;
 use crate::config::Kind;
 use crate::entry::Entry;
@@ -15,12 +15,13 @@ use crate::object::Object;
 use crate::space::Space;
 use crate::swap::Holder;
 use crate::vm::Vm;
+use crate::watch::{Cover, check_mapping};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Va};
+use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Va};
 
 /// Stops with a message when a law does not hold.
 macro_rules! law {
@@ -30,6 +31,7 @@ macro_rules! law {
         }
     };
 }
+pub(crate) use law;
 
 mod paging;
 
@@ -53,7 +55,7 @@ struct FoundAmap<M: Machine> {
     amap: Arc<Amap<M>>,
     entries: u32,
     /// For each slot: entries that cover it, and how many of them need a copy.
-    covered: Vec<(u64, u64, bool)>,
+    covered: Vec<Cover>,
 }
 
 struct FoundAnon<M: Machine> {
@@ -129,7 +131,7 @@ impl<M: Machine> Vm<M> {
 }
 
 /// Entries are sorted, disjoint, aligned, within the map, and joined where they were never cut.
-fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
+pub(crate) fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
     let mut end = map.bounds().start();
     for entry in map.entries() {
         let range = entry.range;
@@ -151,6 +153,31 @@ fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
     Ok(())
 }
 
+/// References of an amap, as a whole and slot by slot; and all entries of a slot agree on needs-copy.
+pub(crate) fn check_cover<M: Machine>(amap: &AmapState<M>, covers: &[Cover]) -> Result<(), String> {
+    let (refs, entries) = (amap.refs() as usize, covers.len());
+    law!(refs == entries, "an amap counts {refs} entries, {entries} refer to it");
+    let len = amap.slot_refs().len();
+    let mut borders: Vec<u64> = covers.iter().flat_map(|c| [c.start, c.end]).collect();
+    borders.extend([0, len]);
+    borders.sort_unstable();
+    borders.dedup();
+    law!(borders.last() == Some(&len), "an entry reaches behind its amap's {len} slots");
+    for slots in borders.windows(2) {
+        let over = covers.iter().filter(|c| c.start <= slots[0] && slots[1] <= c.end);
+        let needs_copy = over.clone().filter(|c| c.needs_copy).count();
+        let over = over.count();
+        law!(needs_copy == 0 || needs_copy == over, "entries of slot {} disagree on needs-copy", slots[0]);
+        for slot in [slots[0], slots[1] - 1] {
+            let counted = amap.slot_refs().of(slot);
+            law!(counted as usize == over, "slot {slot} counts {counted} entries, {over} cover it");
+        }
+        let stray = if over > 0 { 0 } else { amap.anons(slots[0]..slots[1]).count() };
+        law!(stray == 0, "{stray} anons in slots {slots:?} that no entry covers");
+    }
+    Ok(())
+}
+
 impl<M: Machine> Census<M> {
     fn add_entry(&mut self, entry: &Entry<M>) {
         self.entries += 1;
@@ -163,7 +190,8 @@ impl<M: Machine> Census<M> {
             });
             found.entries += 1;
             let slots = entry.slots(a);
-            found.covered.push((slots.start, slots.end, entry.attributes.needs_copy));
+            let needs_copy = entry.attributes.needs_copy;
+            found.covered.push(Cover { start: slots.start, end: slots.end, needs_copy });
         }
         if let Some(o) = &entry.object {
             *self.objects.entry(o.object.struct_va().0.0).or_default() += 1;
@@ -214,34 +242,10 @@ impl<M: Machine> Census<M> {
         }
     }
 
-    /// References of amaps, as a whole and slot by slot; and all entries of a slot agree on needs-copy.
+    /// References of amaps.
     fn check_amaps(&self) -> Result<(), String> {
         for found in self.amaps.values() {
-            let amap = found.amap.lock();
-            let (refs, entries) = (amap.refs(), found.entries);
-            law!(refs == entries, "an amap counts {refs} entries, {entries} refer to it");
-            let len = amap.slot_refs().len();
-            let mut borders: Vec<u64> = found.covered.iter().flat_map(|&(s, e, _)| [s, e]).collect();
-            borders.extend([0, len]);
-            borders.sort_unstable();
-            borders.dedup();
-            law!(borders.last() == Some(&len), "an entry reaches behind its amap's {len} slots");
-            for slots in borders.windows(2) {
-                let over = found.covered.iter().filter(|&&(s, e, _)| s <= slots[0] && slots[1] <= e);
-                let needs_copy = over.clone().filter(|&&(.., n)| n).count();
-                let over = over.count();
-                law!(
-                    needs_copy == 0 || needs_copy == over,
-                    "entries of slot {} disagree on needs-copy",
-                    slots[0]
-                );
-                for slot in [slots[0], slots[1] - 1] {
-                    let counted = amap.slot_refs().of(slot);
-                    law!(counted as usize == over, "slot {slot} counts {counted} entries, {over} cover it");
-                }
-                let stray = amap.anons(slots[0]..slots[1]).count();
-                law!(over > 0 || stray == 0, "{stray} anons in slots {slots:?} that no entry covers");
-            }
+            check_cover(&found.amap.lock(), &found.covered)?;
         }
         Ok(())
     }
@@ -313,20 +317,9 @@ impl<M: Machine> Census<M> {
     fn check_mappings(&mut self, vm: &Vm<M>, space: &Space<M>, entry: &Entry<M>) -> Result<(), String> {
         paging::check_locked(vm, entry)?;
         for (va, frame, exclusive) in candidates(entry) {
-            let Some((mapped, prot)) = vm.pmaps().extract(space.pmap(), va) else { continue };
-            let a = entry.attributes;
-            law!(mapped == frame, "{va:?} maps {mapped:?}, its layers have {frame:?}");
-            law!(
-                a.prot.contains(prot & Prot::RW),
-                "{va:?} is mapped {prot:?}, its entry permits {:?}",
-                a.prot
-            );
-            let writable = prot.contains(Prot::WRITE);
-            law!(!writable || !a.needs_copy, "{va:?} is writable, its entry needs a copy");
-            law!(!writable || exclusive, "{va:?} is writable, its page is shared copy-on-write");
-            let info = vm.frame_info(frame);
-            law!(!writable || info.loan_count == 0, "{va:?} is writable, {frame:?} is lent");
-            *self.mappings.entry(frame).or_default() += 1;
+            if check_mapping(vm, space, entry, va, Some((frame, exclusive)))? {
+                *self.mappings.entry(frame).or_default() += 1;
+            }
         }
         Ok(())
     }
@@ -379,7 +372,7 @@ impl<M: Machine> Census<M> {
 }
 
 /// The pages of an entry that can be mapped, the frame that its layers have there, and whether it may be written.
-fn candidates<M: Machine>(entry: &Entry<M>) -> Vec<(Va, Pfn, bool)> {
+pub(crate) fn candidates<M: Machine>(entry: &Entry<M>) -> Vec<(Va, Pfn, bool)> {
     let range = entry.range;
     let va = |page: u64| range.start() + (page as usize) * PAGE_SIZE;
     let mut found = BTreeMap::new();

@@ -112,20 +112,31 @@ impl<M: Machine> Entry<M> {
     /// # Errors
     /// [`VmError::NoMemory`].
     pub(crate) fn duplicate(&self, vm: &Vm<M>) -> Result<Entry<M>, VmError> {
+        self.duplicate_part(vm, self.range)
+    }
+
+    /// A second entry for the pages of `part`, which this one covers, referring to the same layers.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn duplicate_part(&self, vm: &Vm<M>, part: VaRange) -> Result<Entry<M>, VmError> {
+        assert!(self.range.covers(&part) && !part.is_empty(), "{part:?} is no part of {:?}", self.range);
         let at = vm.structures().alloc(Kind::Entry)?;
         vm.machine().execute(vm.paths().map_entry);
         self.touch(vm, Access::Read);
+        let (first, len_pages) = (self.page_number(part.start()), part.len_pages() as u64);
         let amap = self.amap.as_ref().map(|a| {
-            a.amap.add_ref(vm, self.slots(a));
-            AmapRef { amap: a.amap.clone(), slot: a.slot }
+            let slot = a.slot + first;
+            a.amap.add_ref(vm, slot..slot + len_pages);
+            AmapRef { amap: a.amap.clone(), slot }
         });
         let object = self.object.as_ref().map(|o| {
             o.object.add_ref(vm);
-            ObjectRef { object: o.object.clone(), page: o.page }
+            ObjectRef { object: o.object.clone(), page: o.page + first }
         });
         // Locks are the entry's alone: a copy has none.
         let locked = Vec::new();
-        let entry = Entry { at, range: self.range, attributes: self.attributes, amap, object, locked };
+        let entry = Entry { at, range: part, attributes: self.attributes, amap, object, locked };
         entry.touch(vm, Access::Write);
         Ok(entry)
     }
@@ -222,6 +233,20 @@ impl<M: Machine> Entry<M> {
             let mut table = vm.frames().lock();
             core::mem::take(&mut self.locked).into_iter().for_each(|frame| table.unwire(frame));
         }
+    }
+
+    /// What the layers have at `va`, and whether it may be written; not accounted for.
+    pub(crate) fn layers_at(&self, va: Va) -> Option<(Pfn, bool)> {
+        let page = (va - self.range.start()) as u64 >> PAGE_SHIFT;
+        if let Some(a) = &self.amap
+            && let Some((_, anon)) = a.amap.lock().anons(a.slot + page..a.slot + page + 1).next()
+        {
+            let state = anon.lock();
+            return state.frame.map(|frame| (frame, state.refs == 1));
+        }
+        let o = self.object.as_ref()?;
+        let frame = *o.object.lock().pages().get(&(o.page + page))?;
+        Some((frame, !self.attributes.copy_on_write))
     }
 
     /// Drops an entry that is in no map, with its references. Its mappings are removed, and flushed.

@@ -169,6 +169,7 @@ impl<M: Machine> Attempt<'_, M> {
             return Ok(());
         }
         let pmaps = self.vm.pmaps();
+        self.vm.journal().frame(frame);
         let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), self.va.page(), frame, prot, false);
         let result = entered.map(|change| also.add(change));
         also.flush(pmaps);

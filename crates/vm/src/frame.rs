@@ -11,9 +11,10 @@
 //! overwrite all of it. Nobody gives a frame back while a mapping of it stands or may still be cached in a TLB.
 
 use crate::anon::Anon;
-use crate::config::{PagingConfig, Sizes, VmPaths};
+use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
 use crate::error::VmError;
 use crate::failures::Failures;
+use crate::journal::Journal;
 use crate::object::Object;
 use crate::queues::{Links, Queues};
 use alloc::sync::{Arc, Weak};
@@ -145,6 +146,7 @@ pub(crate) struct Frames<M: Machine> {
     free_now: AtomicUsize,
     /// Allocations that were refused because too few frames are free.
     refusals: AtomicU32,
+    journal: Arc<Journal>,
     table: M::Lock<Table<M>>,
 }
 
@@ -162,12 +164,12 @@ impl<M: Machine> Frames<M> {
     /// A table in which the frames from `first_free` on are free; lower numbers are used first.
     pub(crate) fn new(
         machine: M,
-        paths: VmPaths,
+        config: &VmConfig,
         topology: Topology,
         arena: &mut StructArena,
         first_free: Pfn,
         failures: Arc<Failures>,
-        paging: Option<PagingConfig>,
+        journal: Arc<Journal>,
     ) -> Result<Frames<M>, VmError> {
         let page_bytes = Sizes::of(topology.arch).page_bytes;
         if first_free.index() >= topology.frames {
@@ -197,7 +199,8 @@ impl<M: Machine> Frames<M> {
         };
         let (free_now, refusals) = (AtomicUsize::new(table.free), AtomicU32::new(0));
         let table = machine.new_lock(LockClass::PageQueues, table);
-        Ok(Frames { machine, paths, array, page_bytes, failures, paging, free_now, refusals, table })
+        let VmConfig { paths, paging } = *config;
+        Ok(Frames { machine, paths, array, page_bytes, failures, paging, free_now, refusals, journal, table })
     }
 
     pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
@@ -296,6 +299,7 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     pub(crate) fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
+        self.frames.journal.frame(frame);
         &mut self.table.frames[frame.index()]
     }
 

@@ -35,6 +35,7 @@ use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 use pageferry_hal::{
     Access, Cause, Counter, Machine, Pfn, Prot, Threads, Va, VaRange, page_round, page_trunc,
 };
@@ -474,20 +475,28 @@ impl<M: Machine> Vm<M> {
         end_kernel_loans(self, &frames);
     }
 
-    /// Lends frames that the kernel has on loan further, as anons: the anon of each, or a new one for an object's page and
-    /// for one whose owner is gone (UVM paper, 4.1.1 and 4.2.3). The loan to the kernel goes on.
+    /// Lends `pages` of those that the kernel has on loan further, as anons: the anon of each, or a new one for an object's
+    /// page and for one whose owner is gone (UVM paper, 4.1.1 and 4.2.3). The loan to the kernel goes on.
     ///
     /// # Errors
     /// [`VmError::NoMemory`]; nothing more is lent then.
     ///
     /// # Locks
     /// Takes anons' locks and the page queues.
-    pub fn loan_frames_to_anons(&self, loan: &KernelLoan) -> Result<AnonLoan<M>, VmError> {
+    ///
+    /// # Panics
+    /// When the loan has fewer pages.
+    pub fn loan_frames_to_anons(
+        &self,
+        loan: &KernelLoan,
+        pages: Range<usize>,
+    ) -> Result<AnonLoan<M>, VmError> {
         let _c = self.machine().scope(Cause::Vm);
-        let mut anons = Vec::with_capacity(loan.frames.len());
+        let frames = &loan.frames[pages];
+        let mut anons = Vec::with_capacity(frames.len());
         // Nothing to protect: the frames are on loan.
         let mut pending = Pending::none();
-        for &frame in &loan.frames {
+        for &frame in frames {
             self.machine().execute(self.paths().loan);
             match anon_of(self, frame, &mut pending) {
                 Ok(anon) => anons.push(anon),

@@ -52,8 +52,10 @@ impl<M: Machine> Vm<M> {
                 return Err(e.into());
             }
         };
-        let map = MapLock::new(self.machine(), Channel(at.0.0), Map::new(self.user()));
+        let map =
+            MapLock::new(self.machine(), Channel(at.0.0), self.journal().clone(), Map::new(self.user()));
         let space = Arc::new(Space { vm: self.clone(), at, map, pmap: Some(pmap) });
+        self.journal().space(at.0.0);
         self.structures().register_space(&space);
         Ok(space)
     }
@@ -302,6 +304,7 @@ impl<M: Machine> Drop for Space<M> {
     fn drop(&mut self) {
         let Some(pmap) = self.pmap.take() else { return };
         let empty = self.map.peek().is_some_and(|map| map.len() == 0);
+        self.vm.journal().space(self.at.0.0);
         self.vm.structures().forget_space(self.at);
         if !empty {
             self.vm.abandon_space();

@@ -67,6 +67,12 @@ impl<M: Machine> Structures<M> {
         self.state.lock().zones[kind as usize].live()
     }
 
+    /// Structures of each kind now allocated.
+    pub(crate) fn all_live(&self) -> [usize; Kind::ALL.len()] {
+        let state = self.state.lock();
+        Kind::ALL.map(|kind| state.zones[kind as usize].live())
+    }
+
     pub(crate) fn register_space(&self, space: &Arc<Space<M>>) {
         let old = self.state.lock().spaces.insert(space.struct_va().0.0, Arc::downgrade(space));
         assert!(old.is_none(), "two address spaces with one structure");
@@ -75,6 +81,11 @@ impl<M: Machine> Structures<M> {
     pub(crate) fn forget_space(&self, at: StructVa) {
         let old = self.state.lock().spaces.remove(&at.0.0);
         assert!(old.is_some(), "an address space that was never registered");
+    }
+
+    /// The address space whose structure lies at `at`, if there is one.
+    pub(crate) fn space(&self, at: StructVa) -> Option<Arc<Space<M>>> {
+        self.state.lock().spaces.get(&at.0.0).and_then(Weak::upgrade)
     }
 
     pub(crate) fn spaces(&self) -> Vec<Arc<Space<M>>> {

@@ -60,7 +60,8 @@ struct State<M: Machine> {
     next: usize,
     free: usize,
     bad: usize,
-    /// Slots whose page is in no frame.
+    /// Slots whose page is in no frame: those of anons, and all.
+    only_anons: usize,
     only: usize,
 }
 
@@ -75,6 +76,8 @@ pub struct SwapCensus {
     pub bad: usize,
     /// Held by pages that are in no frame.
     pub only: usize,
+    /// Those of them that are anons'.
+    pub only_anons: usize,
 }
 
 pub(crate) struct Swap<M: Machine> {
@@ -85,7 +88,7 @@ impl<M: Machine> Swap<M> {
     pub(crate) fn new(machine: &M, slots: u32) -> Swap<M> {
         let free = slots as usize;
         let slots = (0..slots).map(|_| Slot { generation: 0, used: Use::Free }).collect();
-        let state = State { slots, next: 0, free, bad: 0, only: 0 };
+        let state = State { slots, next: 0, free, bad: 0, only_anons: 0, only: 0 };
         Swap { state: machine.new_lock(LockClass::KernelVa, state) }
     }
 
@@ -131,22 +134,20 @@ impl<M: Machine> Swap<M> {
     pub(crate) fn set_only(&self, slot: SwapSlot, only: bool) {
         let mut state = self.state.lock();
         state.assert_live(slot);
-        if only {
-            state.only += 1;
-        } else {
-            state.only -= 1;
-        }
+        state.count_only(slot, if only { 1 } else { -1 });
     }
 
     /// The holder gives its slot up; `only` says whether its page was in no frame.
     pub(crate) fn free(&self, slot: SwapSlot, only: bool) {
         let mut state = self.state.lock();
         state.assert_live(slot);
+        if only {
+            state.count_only(slot, -1);
+        }
         let s = &mut state.slots[slot.index as usize];
         s.used = Use::Free;
         s.generation = s.generation.wrapping_add(1);
         state.free += 1;
-        state.only -= usize::from(only);
     }
 
     /// The slot cannot be written.
@@ -173,7 +174,13 @@ impl<M: Machine> Swap<M> {
 
     pub(crate) fn census(&self) -> SwapCensus {
         let state = self.state.lock();
-        SwapCensus { slots: state.slots.len(), free: state.free, bad: state.bad, only: state.only }
+        SwapCensus {
+            slots: state.slots.len(),
+            free: state.free,
+            bad: state.bad,
+            only: state.only,
+            only_anons: state.only_anons,
+        }
     }
 
     /// The slots that are held, and by whom.
@@ -190,6 +197,14 @@ impl<M: Machine> Swap<M> {
 }
 
 impl<M: Machine> State<M> {
+    fn count_only(&mut self, slot: SwapSlot, change: isize) {
+        let count = |n: usize| n.checked_add_signed(change).expect("pages without frames are counted");
+        self.only = count(self.only);
+        if matches!(self.slots[slot.index as usize].used, Use::Held(Holder::Anon(_))) {
+            self.only_anons = count(self.only_anons);
+        }
+    }
+
     fn assert_live(&self, slot: SwapSlot) {
         let s = &self.slots[slot.index as usize];
         let live = matches!(s.used, Use::Held(_)) && s.generation == slot.generation;

@@ -4,6 +4,9 @@
 //! anons (or the view of an object) that were there; or into the space's *transfer area*, addresses with a few amaps that
 //! stay when what was received there is flushed out with [`Space::anflush`].
 //!
+//! They are mapped at once, where that needs no waiting: who receives pages is about to use them (UVM paper, 5.3: a
+//! mapping is added to the receiving process). What could not be mapped is faulted in.
+//!
 //! The map is held exclusively. All that can fail comes first and is undone if something does: the entries get amaps of
 //! their own and these get room. Then, amap by amap, every mapping of what is replaced is revoked and flushed, and only
 //! then the slots change. So nobody sees an old page after a new one.
@@ -49,6 +52,14 @@ impl KernelPages {
     /// Adds the pages of `more` behind these.
     pub fn append(&mut self, mut more: KernelPages) {
         self.frames.append(&mut more.frames);
+    }
+
+    /// Takes the pages from `first` on out.
+    ///
+    /// # Panics
+    /// When there are fewer than `first`.
+    pub fn split_off(&mut self, first: usize) -> KernelPages {
+        KernelPages { frames: self.frames.split_off(first), tally: self.tally.clone() }
     }
 
     fn into_frames(mut self) -> Vec<Pfn> {
@@ -222,9 +233,10 @@ impl<M: Machine> Space<M> {
             let (part, aref, slots) = part(entry, range).expect("each has an amap");
             let mut amap = aref.amap.lock();
             self.revoke(entry, part, &amap, &slots);
-            for slot in slots {
+            for (slot, page) in slots.zip(part.pages()) {
                 vm.machine().execute(vm.paths().transfer);
                 let anon = anons.next().expect("as many anons as pages").clone();
+                self.map_received(entry, page, &anon);
                 replaced.extend(amap.put(vm, slot, anon));
             }
         }
@@ -232,6 +244,21 @@ impl<M: Machine> Space<M> {
         drop(map);
         replaced.iter().for_each(|anon| anon.drop_ref(vm));
         Ok(range.start())
+    }
+
+    /// Maps the page of `anon`, which goes into the slot of `page`; nothing is mapped there. Failing costs a fault later.
+    fn map_received(&self, entry: &Entry<M>, page: Va, anon: &Anon<M>) {
+        let vm = self.vm();
+        let state = anon.lock();
+        // What is in the swap area comes in when it is touched.
+        let Some(frame) = state.usable() else { return };
+        let mut prot = entry.attributes.prot;
+        if state.refs > 1 || vm.frames().loan_count(frame) > 0 {
+            prot.remove(Prot::WRITE);
+        }
+        if let Ok(change) = vm.pmaps().enter(vm.frames(), self.pmap(), page, frame, prot, false) {
+            assert!(change.is_empty(), "something was mapped at {page:?}, which was revoked");
+        }
     }
 
     /// Takes away and flushes every mapping of what is seen through `slots`, which the part `part` of `entry` covers.

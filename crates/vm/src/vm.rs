@@ -10,6 +10,7 @@ use crate::error::VmError;
 use crate::failures::Failures;
 use crate::frame::{FrameInfo, Frames};
 use crate::io::Io;
+use crate::journal::Journal;
 use crate::kernel_map::KernelMap;
 use crate::structures::Structures;
 use crate::swap::{Swap, SwapCensus};
@@ -38,6 +39,7 @@ pub struct Vm<M: Machine> {
     io: Io<M>,
     swap: Swap<M>,
     daemon: Daemon<M>,
+    journal: Arc<Journal>,
 }
 
 impl<M: Machine> Vm<M> {
@@ -63,8 +65,16 @@ impl<M: Machine> Vm<M> {
         if paging.is_some_and(|p| !p.is_valid()) || u64::from(swap_pages) > machine.disk_blocks() {
             return Err(VmError::Invalid);
         }
-        let frames =
-            Frames::new(machine.clone(), paths, topology, arena, first_free, failures.clone(), paging)?;
+        let journal = Arc::<Journal>::default();
+        let frames = Frames::new(
+            machine.clone(),
+            &config,
+            topology,
+            arena,
+            first_free,
+            failures.clone(),
+            journal.clone(),
+        )?;
         let kernel_map = KernelMap::new(machine.clone(), paths, topology, arena, kva, failures.clone())?;
         let virtual_pages = virtual_pages(topology, paging.as_ref());
         let structures = Structures::new(&machine, topology, virtual_pages, arena, failures.clone())?;
@@ -84,6 +94,7 @@ impl<M: Machine> Vm<M> {
             abandoned_spaces: AtomicUsize::new(0),
             batches: Batches::new(topology.cpus),
             tally: Arc::default(),
+            journal,
         }))
     }
 
@@ -186,6 +197,10 @@ impl<M: Machine> Vm<M> {
     /// The obligations that callers hold.
     pub(crate) fn tally(&self) -> &Arc<Tally> {
         &self.tally
+    }
+    /// What a watch is told of.
+    pub(crate) fn journal(&self) -> &Arc<Journal> {
+        &self.journal
     }
     pub(crate) fn abandon_space(&self) {
         self.abandoned_spaces.fetch_add(1, Ordering::Relaxed);

@@ -222,14 +222,14 @@ fn one_loan(rig: &Rig, s: AddressSpace, va: Va, way: u32, event: Event, what: &s
     let kernel = (way != 1).then(|| s.loan_to_kernel(t, va, PAGE).unwrap());
     let anons = match (&kernel, way) {
         (_, 1) => Some(s.loan_to_anons(t, va, PAGE).unwrap()),
-        (Some(kernel), 2) => Some(rig.vm.loan_frames_to_anons(kernel).unwrap()),
+        (Some(kernel), 2) => Some(rig.vm.loan_frames_to_anons(kernel, 0..kernel.frames().len()).unwrap()),
         _ => None,
     };
     rig.check();
     event(rig, s, va, &mut spaces);
     rig.check();
     // What became an orphan is lent on to an anon that adopts it.
-    let late = kernel.as_ref().map(|k| rig.vm.loan_frames_to_anons(k).unwrap());
+    let late = kernel.as_ref().map(|k| rig.vm.loan_frames_to_anons(k, 0..k.frames().len()).unwrap());
     if let Some(kernel) = kernel {
         assert!(bytes(rig, &kernel) == lent, "{what}: the kernel sees other bytes");
         rig.vm.unloan(kernel);
@@ -382,7 +382,7 @@ fn worker(rig: &Rig, s: &AddressSpace, va: Va, cpu: usize) {
             0 => {
                 let loan = s.loan_to_kernel(t, va, 6 * PAGE).unwrap();
                 let before = bytes(rig, &loan);
-                let anons = rig.vm.loan_frames_to_anons(&loan).unwrap();
+                let anons = rig.vm.loan_frames_to_anons(&loan, 0..loan.frames().len()).unwrap();
                 Some((loan, before, anons))
             }
             _ => {

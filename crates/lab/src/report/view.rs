@@ -163,12 +163,18 @@ fn experiment<'a>(
         unit: &p.unit,
         source: &p.source,
     };
+    let choice = |(name, c): (&'a String, &'a crate::experiments::Choice)| ParameterView {
+        name,
+        value: value(name),
+        unit: "",
+        source: &c.source,
+    };
     ExperimentView {
         name: &experiment.name,
         title: &file.title,
         summary: &file.summary,
         source: format!("{short}, {}", file.section),
-        parameters: file.parameters.iter().map(parameter).collect(),
+        parameters: file.parameters.iter().map(parameter).chain(file.choices.iter().map(choice)).collect(),
         figures: figures.iter().filter(|f| f.experiment == experiment.name).collect(),
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
 pub(super) fn check_swap<M: Machine>(vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> Result<(), String> {
     let census = vm.swap().census();
     let holders = vm.swap().holders();
-    let (held, mut only, mut of_objects) = (holders.len(), 0, 0);
+    let (held, mut only, mut only_anons, mut of_objects) = (holders.len(), 0, 0, 0);
     law!(
         census.free + census.bad + held == census.slots,
         "{} free, {} bad and {held} held slots are not {}",
@@ -58,6 +58,7 @@ pub(super) fn check_swap<M: Machine>(vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> 
             Holder::Anon(anon) => {
                 let Some(anon) = anon.upgrade() else { return Err(format!("{slot:?} is a dead anon's")) };
                 let state = anon.lock();
+                only_anons += usize::from(state.frame.is_none());
                 (state.swap == Some(slot), state.frame.is_some())
             }
             Holder::Page(object, page) => {
@@ -72,6 +73,11 @@ pub(super) fn check_swap<M: Machine>(vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> 
         law!(knows, "{slot:?} has a holder that knows nothing of it");
         only += usize::from(!resident);
     }
+    law!(
+        only_anons == census.only_anons,
+        "{only_anons} anons are there only, {} are counted",
+        census.only_anons
+    );
     law!(only == census.only, "{only} pages are in the swap area only, {} are counted", census.only);
     let known: usize = objects.iter().map(|o| o.lock().swap.len()).sum();
     law!(known == of_objects, "objects know {known} slots, {of_objects} slots are theirs");
