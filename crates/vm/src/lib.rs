@@ -73,7 +73,7 @@ pub use object::{Backing, Object, Pager, PagerError};
 pub use pass::{PassMode, pass, passable};
 pub use queues::Queue;
 pub use quick_ref::{QUICK_REF_PAGES, QuickRef, quick_ref};
-pub use space::{Mapped, Space};
+pub use space::{Mapped, Place, Space};
 pub use swap::SwapCensus;
 pub use transfer::{KernelPages, Refused};
 pub use vm::Vm;

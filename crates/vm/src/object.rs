@@ -129,6 +129,14 @@ impl<M: Machine> Object<M> {
         self.lock().len_pages
     }
 
+    /// Pages that are in frames.
+    ///
+    /// # Locks
+    /// Takes the object's lock.
+    pub fn resident_pages(&self) -> usize {
+        self.lock().pages.len()
+    }
+
     /// True for a file: it can be mapped behind its end, and written back.
     pub fn is_file(&self) -> bool {
         matches!(self.store, Store::Disk)

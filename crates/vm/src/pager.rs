@@ -351,6 +351,24 @@ impl<M: Machine> Vm<M> {
         state.blocks.split_off(len_pages as usize).into_iter().map(|b| b.at).collect()
     }
 
+    /// Ends a file if nobody but the caller, with one reference, has it any more, and gives that reference back; returns its
+    /// blocks. What was not written is lost. Nothing happens while somebody maps it or moves pages of it.
+    pub fn end_file(&self, object: &Object<M>) -> Option<Vec<u64>> {
+        assert!(object.is_file(), "only a file ends with blocks");
+        let mut state = object.lock();
+        if state.refs() != 1 {
+            return None;
+        }
+        // Without pages it is out of the page daemon's reach.
+        let pages = core::mem::take(state.pages_mut());
+        pages.into_values().for_each(|frame| self.frames().disown(frame));
+        let blocks = core::mem::take(&mut state.blocks);
+        state.set_len_pages(0);
+        drop(state);
+        object.drop_ref(self);
+        Some(blocks.into_iter().map(|b| b.at).collect())
+    }
+
     /// Writes a file's dirty pages to the disk (`fsync`).
     ///
     /// # Errors
