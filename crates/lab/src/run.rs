@@ -37,6 +37,8 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
         Workload::Invalidate => workload::invalidate::program(&site, spec, cell.clone()),
         Workload::BwPipe => workload::bw_pipe::program(&site, spec, cell.clone()),
         Workload::EphemeralHit => workload::ephemeral_hit::program(&site, spec, cell.clone()),
+        Workload::PingPong => workload::ping_pong::program(&site, spec, cell.clone()),
+        Workload::Pipeline => todo!(),
     };
     let finish = site.execute(&spec.experiment.name, program)?;
     let outcome = cell.take();
@@ -150,7 +152,8 @@ impl Site {
     /// Room for the kernel's structures: the VM system's, the mapping cache's, and some for processes and queues. Reverse
     /// mappings take a quarter of the whole.
     fn arena_bytes(&self) -> usize {
-        let vm = VmConfig::arena_bytes(self.model.topology());
+        let paging = self.kernel.file.paging();
+        let vm = VmConfig::arena_bytes_with(self.model.topology(), paging.as_ref());
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
         (vm.saturating_add(cache).saturating_add(2 << 20)).saturating_mul(3) / 2

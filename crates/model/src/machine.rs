@@ -258,6 +258,21 @@ impl Model {
         true
     }
 
+    /// Looks at the kernel from outside, in the middle of a run: what `look` does with locks is neither charged nor ordered.
+    /// For checks in user mode, while no other CPU can be in the middle of something that is looked at.
+    pub fn inspect<R>(&self, look: impl FnOnce() -> R) -> R {
+        let was_running = self.0.running.replace(false);
+        let result = look();
+        self.0.running.set(was_running);
+        result
+    }
+
+    /// Writes bytes to a frame, without cost: as [`Model::poke`], for data that is mapped nowhere.
+    pub fn poke_frame(&self, frame: pageferry_hal::Pfn, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= pageferry_hal::PAGE_SIZE, "the bytes leave the frame");
+        self.0.hw.borrow_mut().memory.bytes_mut(frame.pa() + offset, bytes.len()).copy_from_slice(bytes);
+    }
+
     /// The bytes of a frame, without cost.
     pub fn frame_bytes(&self, frame: pageferry_hal::Pfn) -> Vec<u8> {
         self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE).to_vec()

@@ -13,6 +13,7 @@
 
 use crate::anon::Anon;
 use crate::config::{Kind, SLOTS_PER_CHUNK};
+use crate::defect::Defect;
 use crate::error::VmError;
 use crate::slot_refs::SlotRefs;
 use crate::vm::Vm;
@@ -156,7 +157,9 @@ impl<M: Machine> AmapState<M> {
             match stand {
                 Ok(stand) => {
                     let anon = stand.unwrap_or_else(|| {
-                        anon.add_ref(vm);
+                        if !vm.has(Defect::AnonReferenceForgotten) {
+                            anon.add_ref(vm);
+                        }
                         anon.clone()
                     });
                     let old = copy.put(vm, slot, anon);

@@ -15,6 +15,7 @@
 
 use crate::amap::AmapState;
 use crate::anon::{Anon, AnonState};
+use crate::defect::Defect;
 use crate::entry::{Advice, Entry};
 use crate::error::VmError;
 use crate::frame::Owner;
@@ -189,7 +190,8 @@ impl<M: Machine> Attempt<'_, M> {
         if self.writes() && (lent || state.refs > 1) && !self.vm.batches().is_settled() {
             return Ok(Step::Unsettled);
         }
-        if self.writes() && state.refs > 1 {
+        let in_place = self.vm.has(Defect::SharedAnonWritten) && !lent;
+        if self.writes() && state.refs > 1 && !in_place {
             let old = self.install(amap, slot, Some(frame))?;
             assert!(old.is_some_and(|old| Arc::ptr_eq(&old, anon)), "the slot changed under its lock");
             anon.touch(self.vm, Access::Write);
@@ -201,7 +203,7 @@ impl<M: Machine> Attempt<'_, M> {
             return Ok(Step::Done);
         }
         let mut prot = self.entry.attributes.prot;
-        if needs_copy || state.refs > 1 || lent {
+        if needs_copy || state.refs > 1 && !in_place || lent {
             prot.remove(Prot::WRITE);
         }
         self.enter(frame, prot, Pending::none())?;
@@ -282,7 +284,7 @@ impl<M: Machine> Attempt<'_, M> {
         let shared = amap.slot_refs().of(slot) > 1;
         let mapped = amap.reserve(vm, slot).and_then(|()| {
             let mut also = Pending::none();
-            if let Some(from) = from.filter(|_| shared) {
+            if let Some(from) = from.filter(|_| shared && !vm.has(Defect::PromoteWithoutRevoke)) {
                 also.add(vm.pmaps().page_protect(from, Prot::empty()));
             }
             self.enter(frame, self.entry.attributes.prot, also)
@@ -314,7 +316,9 @@ impl<M: Machine> Attempt<'_, M> {
     fn replace(&self, old: Pfn, new: Pfn) -> Result<(), VmError> {
         self.vm.copy(old, new);
         let mut revoked = Pending::none();
-        revoked.add(self.vm.pmaps().page_protect(old, Prot::empty()));
+        if !self.vm.has(Defect::BreakWithoutRevoke) {
+            revoked.add(self.vm.pmaps().page_protect(old, Prot::empty()));
+        }
         let entered = self.enter(new, self.entry.attributes.prot, revoked);
         if entered.is_err() {
             self.vm.frames().disown(new);

@@ -12,6 +12,7 @@
 //! The parent's map is held exclusively throughout. All that can fail comes first and touches the parent only in ways
 //! that nobody can see; then the copy is committed.
 
+use crate::defect::Defect;
 use crate::entry::{AmapRef, Entry, Inherit};
 use crate::error::VmError;
 use crate::map::Map;
@@ -56,9 +57,9 @@ impl<M: Machine> Space<M> {
             if own.attributes.needs_copy {
                 continue;
             }
-            own.attributes.needs_copy = true;
+            own.attributes.needs_copy = !vm.has(Defect::ForkForgetsNeedsCopy);
             let readable = own.attributes.prot.difference(Prot::WRITE);
-            if readable != own.attributes.prot {
+            if readable != own.attributes.prot && !vm.has(Defect::ForkWithoutProtect) {
                 pending.add(vm.pmaps().protect(self.pmap(), own.range, readable));
             }
         }
@@ -91,7 +92,9 @@ fn copy_entries<M: Machine>(vm: &Vm<M>, parent: &mut Map<M>) -> Result<Vec<Entry
 /// An entry through which the child sees the same memory.
 pub(crate) fn share<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
     // What is written first must be seen by both: the amap must exist, and be nobody else's.
-    entry.own_amap(vm)?;
+    if !vm.has(Defect::ShareForgetsCopy) {
+        entry.own_amap(vm)?;
+    }
     entry.duplicate(vm)
 }
 
@@ -128,6 +131,7 @@ fn must_copy_now<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> bool {
     let amap = aref.amap.lock();
     let shared = amap.slot_refs().max_of(entry.slots(aref)) > 2;
     let any_wired = vm.frames().held_wires() > 0;
+    let any_wired = any_wired && !vm.has(Defect::ForkSharesWired);
     shared || any_wired && amap.anons(entry.slots(aref)).any(|(_, anon)| anon.is_wired(vm))
 }
 

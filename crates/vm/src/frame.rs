@@ -12,6 +12,7 @@
 
 use crate::anon::Anon;
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
+use crate::defect::{Defect, Planted};
 use crate::error::VmError;
 use crate::failures::Failures;
 use crate::journal::Journal;
@@ -147,6 +148,7 @@ pub(crate) struct Frames<M: Machine> {
     /// Allocations that were refused because too few frames are free.
     refusals: AtomicU32,
     journal: Arc<Journal>,
+    planted: Arc<Planted>,
     table: M::Lock<Table<M>>,
 }
 
@@ -170,6 +172,7 @@ impl<M: Machine> Frames<M> {
         first_free: Pfn,
         failures: Arc<Failures>,
         journal: Arc<Journal>,
+        planted: Arc<Planted>,
     ) -> Result<Frames<M>, VmError> {
         let page_bytes = Sizes::of(topology.arch).page_bytes;
         if first_free.index() >= topology.frames {
@@ -200,7 +203,19 @@ impl<M: Machine> Frames<M> {
         let (free_now, refusals) = (AtomicUsize::new(table.free), AtomicU32::new(0));
         let table = machine.new_lock(LockClass::PageQueues, table);
         let VmConfig { paths, paging } = *config;
-        Ok(Frames { machine, paths, array, page_bytes, failures, paging, free_now, refusals, journal, table })
+        Ok(Frames {
+            machine,
+            paths,
+            array,
+            page_bytes,
+            failures,
+            paging,
+            free_now,
+            refusals,
+            journal,
+            planted,
+            table,
+        })
     }
 
     pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
@@ -362,8 +377,18 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     pub(crate) fn disown(&mut self, frame: Pfn) {
+        let (early, forget) = (
+            self.frames.planted.is(Defect::LentFrameFreed),
+            self.frames.planted.is(Defect::BorrowerForgotten),
+        );
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
+        if early && f.wire_count == 0 && f.loan_count > 0 {
+            (f.loan_count, f.borrower) = (0, None);
+        }
+        if forget && f.borrower.take().is_some() {
+            f.loan_count -= 1;
+        }
         if let Some(borrower) = f.borrower.take() {
             assert!(matches!(f.owner, Owner::Object(..)), "{frame:?} is on loan from an object");
             f.owner = Owner::Anon(borrower);
@@ -405,6 +430,11 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(f.kernel_loans() > 0, "{frame:?} is given back but not on loan to the kernel");
         f.loan_count -= 1;
+        let early = self.frames.planted.is(Defect::OrphanFreedEarly);
+        let f = self.get_mut(frame);
+        if early && matches!(f.owner, Owner::Orphan) && f.loan_count > 0 {
+            (f.loan_count, f.wire_count) = (0, 1);
+        }
         self.unwire(frame);
     }
 

@@ -33,6 +33,7 @@ mod batches;
 mod check;
 mod config;
 mod daemon;
+mod defect;
 mod entry;
 mod error;
 mod failures;
@@ -64,6 +65,7 @@ mod wire;
 
 pub use advise::Advise;
 pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
+pub use defect::Defect;
 pub use entry::{Advice, Inherit};
 pub use error::VmError;
 pub use frame::{FrameInfo, FrameState, KernelUse};

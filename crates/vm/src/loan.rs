@@ -25,6 +25,7 @@
 //! What is flushed late is told in `batches`.
 
 use crate::anon::{Anon, AnonState};
+use crate::defect::Defect;
 use crate::entry::Entry;
 use crate::error::VmError;
 use crate::frame::Owner;
@@ -212,7 +213,9 @@ fn protect_first<M: Machine>(
     if state.is_pinned() {
         return Err(VmError::Busy);
     }
-    pending.add(vm.pmaps().page_protect(frame, READ_ONLY));
+    if !vm.has(Defect::LoanWithoutProtect) {
+        pending.add(vm.pmaps().page_protect(frame, READ_ONLY));
+    }
     Ok(())
 }
 
@@ -405,7 +408,9 @@ impl<M: Machine> Space<M> {
         vm.batches().end(cpu);
         t.unpin();
         // A page that another CPU has just protected for a loan of its own may still be written through a TLB.
-        vm.batches().settle(vm.machine());
+        if !vm.has(Defect::LoanUnsettled) {
+            vm.batches().settle(vm.machine());
+        }
         result
     }
 
@@ -450,7 +455,9 @@ impl<M: Machine> Space<M> {
         }
         let Some(oref) = &entry.object else { return Ok(Step::Missing(page)) };
         let mut state = oref.object.lock();
-        let frame = match oref.object.page(vm, &mut state, entry.object_page(oref, page)) {
+        let wrong = if vm.has(Defect::LoanAtWrongOffset) { oref.page } else { 0 };
+        let number = entry.object_page(oref, page) - wrong;
+        let frame = match oref.object.page(vm, &mut state, number) {
             Ok(frame) => frame,
             Err(ObjectPageError::NotResident) => return Ok(Step::Missing(page)),
             Err(ObjectPageError::NoMemory) => return Err(VmError::NoMemory),
@@ -469,9 +476,12 @@ impl<M: Machine> Vm<M> {
     /// Takes the page queues.
     pub fn unloan(&self, mut loan: KernelLoan) {
         let _c = self.machine().scope(Cause::Vm);
-        let frames = core::mem::take(&mut loan.frames);
+        let mut frames = core::mem::take(&mut loan.frames);
         self.machine().execute(self.paths().loan);
         self.tally().kernel_loans.sub(frames.len());
+        if self.has(Defect::LoanLeaked) {
+            frames.pop();
+        }
         end_kernel_loans(self, &frames);
     }
 

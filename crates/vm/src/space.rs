@@ -6,6 +6,7 @@
 //! `mprotect`).
 
 use crate::config::Kind;
+use crate::defect::Defect;
 use crate::entry::{Advice, AmapRef, Attributes, Entry, Inherit, ObjectRef};
 use crate::error::VmError;
 use crate::map::Map;
@@ -267,10 +268,15 @@ impl<M: Machine> Space<M> {
         let vm = &*self.vm;
         let entries = map.extract(range);
         let mut pending = Pending::none();
-        for entry in &entries {
+        let skip = vm.has(Defect::UnmapKeepsMappings) && range != vm.user();
+        for entry in entries.iter().filter(|_| !skip) {
             pending.add(vm.pmaps().remove(self.pmap(), entry.range));
         }
-        pending.flush(vm.pmaps());
+        if vm.has(Defect::UnmapWithoutFlush) {
+            pending.forget(vm.pmaps());
+        } else {
+            pending.flush(vm.pmaps());
+        }
         entries
     }
 
@@ -332,7 +338,7 @@ impl<M: Machine> Space<M> {
             let old = entry.attributes;
             entry.attributes = new(old)?;
             // Permissions that are gained come with the next fault.
-            if !entry.attributes.prot.contains(old.prot) {
+            if !entry.attributes.prot.contains(old.prot) && !vm.has(Defect::ProtectKeepsMappings) {
                 pending.add(vm.pmaps().protect(self.pmap(), entry.range, entry.attributes.prot));
             }
         }

@@ -16,6 +16,7 @@
 use crate::amap::{Amap, AmapState};
 use crate::anon::Anon;
 use crate::config::Kind;
+use crate::defect::Defect;
 use crate::entry::{Advice, AmapRef, Attributes, Entry, Inherit};
 use crate::error::VmError;
 use crate::frame::{KernelUse, Owner};
@@ -240,6 +241,9 @@ impl<M: Machine> Space<M> {
                 replaced.extend(amap.put(vm, slot, anon));
             }
         }
+        if vm.has(Defect::TransferLeaksReplaced) {
+            replaced.clear();
+        }
         assert!(anons.next().is_none(), "as many pages as anons");
         drop(map);
         replaced.iter().for_each(|anon| anon.drop_ref(vm));
@@ -256,6 +260,7 @@ impl<M: Machine> Space<M> {
         if state.refs > 1 || vm.frames().loan_count(frame) > 0 {
             prot.remove(Prot::WRITE);
         }
+        vm.journal().frame(frame);
         if let Ok(change) = vm.pmaps().enter(vm.frames(), self.pmap(), page, frame, prot, false) {
             assert!(change.is_empty(), "something was mapped at {page:?}, which was revoked");
         }
@@ -266,7 +271,7 @@ impl<M: Machine> Space<M> {
         let vm = self.vm();
         let mut pending = Pending::none();
         pending.add(vm.pmaps().remove(self.pmap(), part));
-        if amap.slot_refs().max_of(slots.clone()) > 1 {
+        if !vm.has(Defect::TransferKeepsMappings) && amap.slot_refs().max_of(slots.clone()) > 1 {
             for (_, anon) in amap.anons(slots.clone()) {
                 // What is in the swap area alone is not mapped.
                 if let Some(frame) = anon.lock().frame {
@@ -316,7 +321,9 @@ impl<M: Machine> Space<M> {
         for entry in map.overlapping(range) {
             let Some((part, aref, slots)) = part(entry, range) else { continue };
             let mut amap = aref.amap.lock();
-            self.revoke(entry, part, &amap, &slots);
+            if !vm.has(Defect::AnflushKeepsMappings) {
+                self.revoke(entry, part, &amap, &slots);
+            }
             amap.take(vm, slots, &mut removed);
         }
         drop(map);

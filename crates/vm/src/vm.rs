@@ -6,6 +6,7 @@
 use crate::batches::Batches;
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
 use crate::daemon::Daemon;
+use crate::defect::{Defect, Planted};
 use crate::error::VmError;
 use crate::failures::Failures;
 use crate::frame::{FrameInfo, Frames};
@@ -40,6 +41,7 @@ pub struct Vm<M: Machine> {
     swap: Swap<M>,
     daemon: Daemon<M>,
     journal: Arc<Journal>,
+    planted: Arc<Planted>,
 }
 
 impl<M: Machine> Vm<M> {
@@ -66,6 +68,7 @@ impl<M: Machine> Vm<M> {
             return Err(VmError::Invalid);
         }
         let journal = Arc::<Journal>::default();
+        let planted = Arc::<Planted>::default();
         let frames = Frames::new(
             machine.clone(),
             &config,
@@ -74,6 +77,7 @@ impl<M: Machine> Vm<M> {
             first_free,
             failures.clone(),
             journal.clone(),
+            planted.clone(),
         )?;
         let kernel_map = KernelMap::new(machine.clone(), paths, topology, arena, kva, failures.clone())?;
         let virtual_pages = virtual_pages(topology, paging.as_ref());
@@ -95,6 +99,7 @@ impl<M: Machine> Vm<M> {
             batches: Batches::new(topology.cpus),
             tally: Arc::default(),
             journal,
+            planted,
         }))
     }
 
@@ -158,6 +163,14 @@ impl<M: Machine> Vm<M> {
         self.failures.pending()
     }
 
+    /// For tests of the checks: plants a defect, or takes it out.
+    pub fn plant(&self, defect: Option<Defect>) {
+        self.planted.set(defect);
+    }
+
+    pub(crate) fn has(&self, defect: Defect) -> bool {
+        self.planted.is(defect)
+    }
     pub(crate) fn paths(&self) -> &VmPaths {
         &self.config.paths
     }
@@ -223,6 +236,9 @@ impl<M: Machine> Vm<M> {
 
     /// Clears a frame.
     pub(crate) fn zero(&self, frame: Pfn) {
+        if self.has(Defect::ZeroForgotten) {
+            return;
+        }
         let _c = self.machine.scope(Cause::Zero);
         self.pmaps.zero_page(frame);
     }
@@ -230,6 +246,9 @@ impl<M: Machine> Vm<M> {
     /// Copies a frame for a copy-on-write.
     pub(crate) fn copy(&self, from: Pfn, to: Pfn) {
         assert!(from != to, "a frame is not copied onto itself");
+        if self.has(Defect::CopyForgotten) {
+            return;
+        }
         let _c = self.machine.scope(Cause::Copy);
         self.machine.count(Counter::CowCopies, 1);
         self.pmaps.copy_page(from, to);
@@ -255,6 +274,13 @@ impl<M: Machine> Pending<M> {
     pub(crate) fn flush(self, pmaps: &Pmaps<M>) {
         if let Some(all) = self.0 {
             all.flush(pmaps);
+        }
+    }
+
+    /// Says that no TLB has any of it, which only a planted defect does.
+    pub(crate) fn forget(self, pmaps: &Pmaps<M>) {
+        if let Some(all) = self.0 {
+            all.not_cached(pmaps);
         }
     }
 }

@@ -11,6 +11,7 @@
 //! A frame is looked up and wired under the lock of the page queues. That is what makes it safe: a frame is only freed
 //! under that lock, and only when nothing maps it any more.
 
+use crate::defect::Defect;
 use crate::error::VmError;
 use crate::space::Space;
 use crate::vm::Vm;
@@ -112,7 +113,10 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Locks
     /// Takes the page queues.
-    pub fn unwire(&self, wired: Wired) {
+    pub fn unwire(&self, mut wired: Wired) {
+        if self.has(Defect::WireLeaked) {
+            wired.frames.pop();
+        }
         if wired.frames.is_empty() {
             return;
         }

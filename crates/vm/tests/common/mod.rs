@@ -6,8 +6,6 @@
     reason = "the interface has Arcs; a modelled machine stays on one thread"
 )]
 
-pub mod oracle;
-
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};
 use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
