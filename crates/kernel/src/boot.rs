@@ -8,14 +8,18 @@ use crate::config::{Fault, KernelConfig};
 use crate::error::{BootError, Errno};
 use crate::export::Exports;
 use crate::file::FileTable;
+use crate::mbuf::Pool;
 use crate::process::{Killed, Pid, Processes};
 use crate::sched::{Sched, SchedPaths};
+use crate::thread::Thread;
 use crate::user::Program;
+use crate::vnode::FileSystem;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use pageferry_ephemeral::Ephemeral;
 use pageferry_hal::{
     Cause, Channel, ContextId, CpuId, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE, SpinLock,
@@ -63,6 +67,10 @@ impl<M: Machine> Kernel<M> {
             let (buffer_bytes, big_buffer_bytes) = (pipe.buffer_bytes, pipe.big_buffer_bytes);
             return Err(BootError::PipeBuffer { buffer_bytes, big_buffer_bytes });
         }
+        let (high_water_bytes, loan_bytes) = (config.socket.high_water_bytes, config.socket.loan_bytes);
+        if high_water_bytes < PAGE_SIZE || !whole(loan_bytes) {
+            return Err(BootError::SocketBuffer { high_water_bytes, loan_bytes });
+        }
         let (pmaps, boot) = Pmaps::bootstrap(machine.clone(), config.pmap)?;
         let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
         pmaps.init_cpu();
@@ -72,20 +80,36 @@ impl<M: Machine> Kernel<M> {
             ephemeral.plant_missing_shootdown();
         }
         let paths = &config.paths;
+        let mbufs = Pool::new(vm.clone(), *paths, config.socket.clusters, &mut arena)?;
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
-        let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
+        let sched = Arc::new(Sched::new(vm.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
         let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
+        let noted = sched.disk_noted().clone();
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
             Interrupt::Shootdown => {
                 weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
             }
             // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
             Interrupt::Reschedule => {}
+            // Likewise: who looks takes locks.
+            Interrupt::Disk => noted.store(true, Ordering::Release),
         }));
+        let files = FileSystem::new(&vm, &mut arena)?;
         let boot_free_frames = vm.free_frames();
-        Ok(Arc::new(Kernel { machine, config, vm, ephemeral, sched, processes, exports, boot_free_frames }))
+        Ok(Arc::new(Kernel {
+            machine,
+            config,
+            vm,
+            ephemeral,
+            sched,
+            mbufs,
+            processes,
+            exports,
+            files,
+            boot_free_frames,
+        }))
     }
 
     /// Makes a process without a parent that will run `program`. Called in the boot context, before [`Kernel::run`].
@@ -123,11 +147,35 @@ impl<M: Machine> Kernel<M> {
         }
         if self.processes.lock().len() == 0 {
             self.sched.stop();
+        } else if self.config.vm.paging.is_some() {
+            self.start_page_daemon();
         }
         self.sched.idle_loop();
         let _c = m.scope(Cause::Idle);
         self.sched.wait_for_stopped();
+        self.mbufs.drain();
         None
+    }
+
+    /// The page daemon is the last to stop: it may have pages of processes that have exited on their way.
+    fn start_page_daemon(self: &Arc<Self>) {
+        let kernel = self.clone();
+        let body = Box::new(move |thread: Thread<M>| {
+            let _c = kernel.machine.scope(Cause::Vm);
+            kernel.vm.run_page_daemon(&thread);
+            kernel.sched.stop();
+        });
+        let daemon = self.sched.create("pagedaemon", None, body).expect("the first of few threads");
+        self.sched.launch(daemon);
+    }
+
+    /// Nobody is left to run.
+    pub(crate) fn stop(&self, threads: &dyn Threads) {
+        if self.config.vm.paging.is_some() {
+            self.vm.stop_page_daemon(threads);
+        } else {
+            self.sched.stop();
+        }
     }
 
     /// Processes that were killed by a fatal signal, in order.
@@ -140,8 +188,8 @@ impl<M: Machine> Kernel<M> {
         self.sched.sleepers()
     }
 
-    /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings, and
-    /// that every frame that is handed through a pipe is wired. Called with no lock held; other CPUs may go on.
+    /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings, the
+    /// socket buffers, and that every frame that is handed through a pipe or a socket is wired. Called with no lock held; other CPUs may go on.
     ///
     /// # Errors
     /// What is broken, in words.
@@ -157,7 +205,12 @@ impl<M: Machine> Kernel<M> {
                 return Err(format!("{frame:?} is handed through a pipe, but not wired"));
             }
         }
-        Ok(())
+        let sockets = self.processes.lock().sockets();
+        let is_lent = |frame| {
+            let info = self.vm.frame_info(frame);
+            info.wire_count > 0 && info.loan_count > 0
+        };
+        sockets.iter().try_for_each(|socket| socket.check(is_lent))
     }
 
     /// Tests that nothing is left behind when no process is: frames as after boot, nothing wired, no mapping held.
@@ -178,13 +231,20 @@ impl<M: Machine> Kernel<M> {
         if exports != 0 {
             return Err(format!("{exports} offers of memory are left"));
         }
+        let (sockets, (mbufs, clusters)) = (self.processes.lock().socket_count(), self.mbufs.in_use());
+        if (sockets, mbufs, clusters) != (0, 0, 0) {
+            return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
+        }
         let (held, windows) = (self.ephemeral.held(), self.ephemeral.windows());
         if (held, windows) != (0, 0) {
             return Err(format!("{held} ephemeral mappings and {windows} windows are held"));
         }
-        let free = self.vm.free_frames();
+        let free = self.vm.free_frames() + self.files.resident_pages(&self.vm);
         if free != self.boot_free_frames {
-            return Err(format!("{free} frames are free, after boot it was {}", self.boot_free_frames));
+            return Err(format!(
+                "{free} frames are free or hold files, after boot it was {}",
+                self.boot_free_frames
+            ));
         }
         Ok(())
     }

@@ -167,7 +167,8 @@ impl Site {
     /// Room for the kernel's structures: the VM system's, the mapping cache's, and some for processes and queues. Reverse
     /// mappings take a quarter of the whole.
     fn arena_bytes(&self) -> usize {
-        let vm = VmConfig::arena_bytes(self.model.topology());
+        let paging = self.kernel.file.paging();
+        let vm = VmConfig::arena_bytes_with(self.model.topology(), paging.as_ref());
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
         (vm.saturating_add(cache).saturating_add(2 << 20)).saturating_mul(3) / 2

@@ -13,6 +13,7 @@ use crate::frame::{FrameState, KernelUse, Owner};
 use crate::map::Map;
 use crate::object::Object;
 use crate::space::Space;
+use crate::swap::Holder;
 use crate::vm::Vm;
 use crate::watch::{Cover, check_mapping};
 use alloc::collections::BTreeMap;
@@ -32,6 +33,8 @@ macro_rules! law {
 }
 pub(crate) use law;
 
+mod paging;
+
 /// What the walk has found.
 struct Census<M: Machine> {
     amaps: BTreeMap<StructVaKey, FoundAmap<M>>,
@@ -42,6 +45,8 @@ struct Census<M: Machine> {
     /// Mappings found of each frame.
     mappings: BTreeMap<Pfn, usize>,
     entries: usize,
+    /// Wires of locked entries.
+    locked: u64,
 }
 
 type StructVaKey = u64;
@@ -80,6 +85,7 @@ impl<M: Machine> Vm<M> {
             objects: BTreeMap::new(),
             mappings: BTreeMap::new(),
             entries: 0,
+            locked: 0,
         };
         for space in &spaces {
             let map = space.locked_map().peek();
@@ -89,6 +95,7 @@ impl<M: Machine> Vm<M> {
         }
         census.find_anons()?;
         census.find_owners(self);
+        census.find_holders(self);
         census.check_amaps()?;
         census.check_anons(self)?;
         let objects = self.structures().objects();
@@ -100,6 +107,8 @@ impl<M: Machine> Vm<M> {
             }
         }
         census.check_frames(self)?;
+        paging::check_queues(self)?;
+        paging::check_swap(self, &objects)?;
         self.check_zones(&census, spaces.len(), objects.len())
     }
 
@@ -136,7 +145,8 @@ pub(crate) fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
         law!(entry.amap.is_some() || a.needs_copy || !a.copy_on_write, "entry {range:?} lost its amap");
         if let Some(o) = &entry.object {
             let pages = o.page + entry.len_pages();
-            law!(pages <= o.object.len_pages(), "entry {range:?} maps more pages than its object has");
+            let fits = pages <= o.object.len_pages() || o.object.is_file();
+            law!(fits, "entry {range:?} maps more pages than its object has");
         }
         end = range.end();
     }
@@ -171,6 +181,7 @@ pub(crate) fn check_cover<M: Machine>(amap: &AmapState<M>, covers: &[Cover]) -> 
 impl<M: Machine> Census<M> {
     fn add_entry(&mut self, entry: &Entry<M>) {
         self.entries += 1;
+        self.locked += entry.locked.len() as u64;
         if let Some(a) = &entry.amap {
             let found = self.amaps.entry(a.amap.struct_va().0.0).or_insert_with(|| FoundAmap {
                 amap: a.amap.clone(),
@@ -220,6 +231,17 @@ impl<M: Machine> Census<M> {
         }
     }
 
+    /// Anons that have neither frame nor slot of an amap, but one of the swap area: those on loan that were paged out.
+    fn find_holders(&mut self, vm: &Vm<M>) {
+        for (_, holder) in vm.swap().holders() {
+            if let Holder::Anon(anon) = holder
+                && let Some(anon) = anon.upgrade()
+            {
+                self.anons.entry(anon.struct_va().0.0).or_insert(FoundAnon { anon, slots: 0 });
+            }
+        }
+    }
+
     /// References of amaps.
     fn check_amaps(&self) -> Result<(), String> {
         for found in self.amaps.values() {
@@ -230,13 +252,18 @@ impl<M: Machine> Census<M> {
 
     /// References and frames of anons.
     fn check_anons(&self, vm: &Vm<M>) -> Result<(), String> {
-        let mut lent = 0;
+        let (mut lent, mut resident) = (0, 0);
         for found in self.anons.values() {
             let state = found.anon.lock();
             let (refs, slots) = (state.refs, found.slots);
             law!(refs >= slots, "an anon counts {refs} references, {slots} slots hold it");
             lent += u64::from(refs - slots);
-            let Some(frame) = state.frame else { return Err("an anon has no frame".into()) };
+            law!(!state.busy, "an anon's page is on its way, and nobody moves it");
+            let Some(frame) = state.frame else {
+                law!(state.swap.is_some(), "an anon has neither frame nor swap slot");
+                continue;
+            };
+            resident += 1;
             let table = vm.frames().lock();
             let is = |anon: &Weak<Anon<M>>| core::ptr::eq(anon.as_ptr(), Arc::as_ptr(&found.anon));
             let f = table.get(frame);
@@ -249,6 +276,16 @@ impl<M: Machine> Census<M> {
         }
         let tokens = vm.tally().anon_loans.get();
         law!(lent == tokens, "anons count {lent} references beside slots, {tokens} are on loan");
+        let (owned, borrowed) = {
+            let table = vm.frames().lock();
+            let frames = || (0..table.len()).map(|i| table.get(Pfn(i as u32)));
+            let owned = frames().filter(|f| matches!(f.owner, Owner::Anon(_))).count();
+            (owned, frames().filter(|f| f.borrower.is_some()).count())
+        };
+        law!(
+            owned + borrowed == resident,
+            "{owned} frames belong to anons, {borrowed} are on loan, {resident} anons with frames can be reached"
+        );
         Ok(())
     }
 
@@ -262,8 +299,9 @@ impl<M: Machine> Census<M> {
                 "an object counts {} references, {entries} entries map it",
                 state.refs()
             );
+            law!(state.busy().is_empty(), "pages of an object are on their way, and nobody moves them");
             for (&page, &frame) in state.pages() {
-                law!(page < object.len_pages(), "an object has page {page} of {}", object.len_pages());
+                law!(page < state.len_pages(), "an object has page {page} of {}", state.len_pages());
                 let table = vm.frames().lock();
                 let owned = match &table.get(frame).owner {
                     Owner::Object(o, p) => core::ptr::eq(o.as_ptr(), Arc::as_ptr(object)) && *p == page,
@@ -277,6 +315,7 @@ impl<M: Machine> Census<M> {
 
     /// What the page tables say about an entry agrees with its layers, and permits no write that others would see.
     fn check_mappings(&mut self, vm: &Vm<M>, space: &Space<M>, entry: &Entry<M>) -> Result<(), String> {
+        paging::check_locked(vm, entry)?;
         for (va, frame, exclusive) in candidates(entry) {
             if check_mapping(vm, space, entry, va, Some((frame, exclusive)))? {
                 *self.mappings.entry(frame).or_default() += 1;
@@ -287,24 +326,18 @@ impl<M: Machine> Census<M> {
 
     /// Every frame is in one state, the states add up, and nothing is mapped beside what was found.
     fn check_frames(&self, vm: &Vm<M>) -> Result<(), String> {
-        let (infos, walked, free, held, lent, borrowed) = {
+        let (infos, walked, free, held, lent) = {
             let table = vm.frames().lock();
             let infos: Vec<_> = (0..table.len()).map(|i| table.get(Pfn(i as u32)).info()).collect();
             let frames = || (0..table.len()).map(|i| table.get(Pfn(i as u32)));
             let lent: u64 = frames().map(|f| u64::from(f.kernel_loans())).sum();
-            let borrowed = frames().filter(|f| f.borrower.is_some()).count();
             let wired = frames().all(|f| f.wire_count >= f.kernel_loans());
             law!(wired, "a frame has more loans to the kernel than wires");
-            (infos, table.walk_free(), table.free_count(), table.held_wires(), lent, borrowed)
+            (infos, table.walk_free(), table.free_count(), table.held_wires(), lent)
         };
         let count = |state| infos.iter().filter(|i| i.state == state).count();
         let listed = count(FrameState::Free);
         law!(listed == walked && listed == free, "{listed} frames are free, {walked} listed, {free} counted");
-        let (owned, anons) = (count(FrameState::Anon), self.anons.len());
-        law!(
-            owned + borrowed == anons,
-            "{owned} frames belong to anons, {borrowed} are on loan, {anons} anons can be reached"
-        );
         let tokens = vm.tally().kernel_loans.get();
         law!(lent == tokens, "frames count {lent} loans to the kernel, {tokens} are on loan");
         let (data, tokens) = (count(FrameState::Kernel(KernelUse::Data)), vm.tally().kernel_pages.get());
@@ -329,6 +362,7 @@ impl<M: Machine> Census<M> {
             };
             law!(mapped == found, "{frame:?} ({info:?}) has {mapped} mappings, {found} lie in map entries");
         }
+        law!(held >= self.locked, "{held} wires are held, locked memory has {}", self.locked);
         law!(
             wires == held + kernel,
             "{wires} wires, {held} of them held and {kernel} of the kernel's frames"

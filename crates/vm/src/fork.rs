@@ -33,7 +33,7 @@ impl<M: Machine> Space<M> {
     pub fn fork(&self, t: &dyn Threads) -> Result<Arc<Space<M>>, VmError> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
-        let child = vm.space()?;
+        let child = vm.with_memory(t, || vm.space())?;
         let mut parent = self.locked_map().write(t);
         let entries = copy_entries(vm, &mut parent)?;
         self.commit_deferred(&mut parent, &entries);
@@ -147,8 +147,8 @@ fn copy_now<M: Machine>(
     let mut pending = Pending::none();
     for (_, anon) in amap.anons(entry.slots(from)) {
         let state = anon.lock();
-        if state.refs > 1 {
-            pending.add(vm.pmaps().page_protect(state.resident(), Prot::all().difference(Prot::WRITE)));
+        if let Some(frame) = state.frame.filter(|_| state.refs > 1) {
+            pending.add(vm.pmaps().page_protect(frame, Prot::all().difference(Prot::WRITE)));
         }
     }
     pending.flush(vm.pmaps());

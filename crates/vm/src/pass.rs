@@ -222,7 +222,14 @@ fn zero_fill<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<Vec
                 attributes.copy_on_write = true;
                 attributes.needs_copy = true;
                 attributes.transfer_area = false;
-                zeroed.push(Entry { at, range: entry.range, attributes, amap: None, object: None });
+                zeroed.push(Entry {
+                    at,
+                    range: entry.range,
+                    attributes,
+                    amap: None,
+                    object: None,
+                    locked: Vec::new(),
+                });
             }
             Err(e) => {
                 zeroed.into_iter().for_each(|entry| entry.dispose(vm));

@@ -33,13 +33,14 @@ impl<M: Machine> Structures<M> {
     pub(crate) fn new(
         machine: &M,
         topology: Topology,
+        virtual_pages: usize,
         arena: &mut StructArena,
         failures: Arc<Failures>,
     ) -> Result<Structures<M>, VmError> {
         let sizes = Sizes::of(topology.arch);
         let mut zones = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
-            zones.push(arena.zone(kind.name(), kind.capacity(topology.frames), sizes.item_bytes(kind))?);
+            zones.push(arena.zone(kind.name(), kind.capacity(virtual_pages), sizes.item_bytes(kind))?);
         }
         let Ok(zones) = zones.try_into() else { unreachable!("as many zones as kinds") };
         let state = State { zones, spaces: BTreeMap::new(), objects: BTreeMap::new() };

@@ -17,7 +17,7 @@ use crate::amap::{Amap, AmapState};
 use crate::anon::Anon;
 use crate::config::Kind;
 use crate::defect::Defect;
-use crate::entry::{AmapRef, Attributes, Entry, Inherit};
+use crate::entry::{Advice, AmapRef, Attributes, Entry, Inherit};
 use crate::error::VmError;
 use crate::frame::{KernelUse, Owner};
 use crate::loan::AnonLoan;
@@ -254,7 +254,8 @@ impl<M: Machine> Space<M> {
     fn map_received(&self, entry: &Entry<M>, page: Va, anon: &Anon<M>) {
         let vm = self.vm();
         let state = anon.lock();
-        let frame = state.resident();
+        // What is in the swap area comes in when it is touched.
+        let Some(frame) = state.usable() else { return };
         let mut prot = entry.attributes.prot;
         if state.refs > 1 || vm.frames().loan_count(frame) > 0 {
             prot.remove(Prot::WRITE);
@@ -273,7 +274,10 @@ impl<M: Machine> Space<M> {
         pending.add(vm.pmaps().remove(self.pmap(), part));
         if !vm.has(Defect::TransferKeepsMappings) && amap.slot_refs().max_of(slots.clone()) > 1 {
             for (_, anon) in amap.anons(slots.clone()) {
-                pending.add(vm.pmaps().page_protect(anon.lock().resident(), Prot::empty()));
+                // What is in the swap area alone is not mapped.
+                if let Some(frame) = anon.lock().frame {
+                    pending.add(vm.pmaps().page_protect(frame, Prot::empty()));
+                }
             }
             if let Some(oref) = &entry.object {
                 let first = entry.object_page(oref, part.start());
@@ -447,10 +451,14 @@ fn area_entry<M: Machine>(vm: &Vm<M>, range: VaRange) -> Result<Entry<M>, VmErro
         copy_on_write: true,
         needs_copy: false,
         transfer_area: true,
+        advice: Advice::Normal,
     };
     let at = vm.structures().alloc(Kind::Entry)?;
     match Amap::new(vm, range.len_pages() as u64) {
-        Ok(amap) => Ok(Entry { at, range, attributes, amap: Some(AmapRef { amap, slot: 0 }), object: None }),
+        Ok(amap) => {
+            let amap = Some(AmapRef { amap, slot: 0 });
+            Ok(Entry { at, range, attributes, amap, object: None, locked: Vec::new() })
+        }
         Err(e) => {
             vm.structures().free(Kind::Entry, at);
             Err(e)

@@ -292,7 +292,7 @@ impl<M: Machine> Watch<M> {
         let Some(seen) = self.anons.get_mut(&at) else { return Ok(()) };
         let anon = seen.anon.upgrade();
         let state = anon.as_ref().map(|anon| anon.lock());
-        let (refs, frame) = state.as_ref().map_or((0, None), |s| (s.refs, s.frame));
+        let (refs, frame, slot) = state.as_ref().map_or((0, None, None), |s| (s.refs, s.frame, s.swap));
         drop(state);
         law!(refs >= seen.slots, "an anon counts {refs} references, {} slots hold it", seen.slots);
         self.total.anon_loans += i64::from(refs) - i64::from(seen.refs);
@@ -302,7 +302,10 @@ impl<M: Machine> Watch<M> {
             self.anons.remove(&at);
             return Ok(());
         };
-        let Some(frame) = frame else { return Err("an anon has no frame".into()) };
+        let Some(frame) = frame else {
+            law!(slot.is_some(), "an anon has neither frame nor swap slot");
+            return Ok(());
+        };
         let table = self.vm.frames().lock();
         let is = |weak: &Weak<Anon<M>>| core::ptr::eq(weak.as_ptr(), Arc::as_ptr(&anon));
         let f = table.get(frame);
@@ -408,7 +411,7 @@ impl<M: Machine> Watch<M> {
             ("loans to the kernel", sum.kernel_loans, vm.tally().kernel_loans.get() as i64),
             ("loans to anons", sum.anon_loans, vm.tally().anon_loans.get() as i64),
             ("frames of the kernel's data", sum.data, vm.tally().kernel_pages.get() as i64),
-            ("anons with a frame", sum.of_anons, live(Kind::Anon)),
+            ("anons with a frame", sum.of_anons, live(Kind::Anon) - vm.swap_census().only_anons as i64),
             ("anons", self.anons.len() as i64, live(Kind::Anon)),
             ("map entries", sum.entries, live(Kind::Entry)),
             ("amaps", self.amaps.len() as i64, live(Kind::Amap)),

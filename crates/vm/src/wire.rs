@@ -31,6 +31,11 @@ pub struct Wired {
 }
 
 impl Wired {
+    /// Frames that the caller has wired.
+    pub(crate) fn of(frames: Vec<Pfn>, offset: usize, len_bytes: usize) -> Wired {
+        Wired { frames, offset, len_bytes }
+    }
+
     /// The frames.
     pub fn frames(&self) -> &[Pfn] {
         &self.frames
@@ -96,6 +101,7 @@ impl<M: Machine> Space<M> {
             match vm.pmaps().extract(self.pmap(), page) {
                 Some((frame, prot)) if prot.permits(access) => {
                     table.wire(frame);
+                    table.get_mut(frame).dirty |= access == Access::Write;
                     frames.push(frame);
                 }
                 _ => break,

@@ -6,7 +6,7 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapPaths};
-use pageferry_vm::{Inherit, VmConfig, VmPaths};
+use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmPaths};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -53,6 +53,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
                 transfer: n(60),
                 pass: n(160),
             },
+            paging: None,
         },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
@@ -60,11 +61,18 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             paths: EphemeralPaths { alloc_hit: n(70), alloc_miss: n(130), free: n(48) },
         },
         pipe: PipeConfig {
+            kind: PipeKind::Fifo,
             direct: true,
             min_direct_bytes: 8192,
             buffer_bytes: 16384,
             big_buffer_bytes: 65536,
             mapping: PipeMapping::ReaderPage,
+        },
+        socket: SocketConfig {
+            high_water_bytes: 65536,
+            loan_bytes: 65536,
+            clusters: 512,
+            null_protocol: true,
         },
         sched: SchedConfig::default(),
         paths: KernelPaths {
@@ -77,6 +85,11 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             pipe_page: n(60),
             export: n(600),
             process: n(8000),
+            sosend: n(280),
+            soreceive: n(280),
+            protocol: n(120),
+            mbuf: n(40),
+            cluster: n(40),
         },
         fault: Fault::None,
     }
@@ -92,6 +105,13 @@ pub fn with_scheme(scheme: Scheme) -> KernelConfig {
 pub fn original() -> KernelConfig {
     let mut config = with_scheme(Scheme::Original);
     config.pipe.mapping = PipeMapping::WriterRun;
+    config
+}
+
+/// The kernel of the UVM paper: pipes are connected sockets.
+pub fn sockets() -> KernelConfig {
+    let mut config = sf_buf(64);
+    config.pipe.kind = PipeKind::Socket;
     config
 }
 
@@ -121,6 +141,29 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("original, amd64", "opteron-mp", original()),
         ("cache on amd64", "opteron-mp", sf_buf(16)),
     ]
+}
+
+/// `config` with a page daemon, and a swap area of `swap_pages`.
+pub fn paging(mut config: KernelConfig, swap_pages: u32) -> KernelConfig {
+    config.vm.paging = Some(PagingConfig {
+        swap_pages,
+        free_min_pages: 32,
+        free_target_pages: 43,
+        kernel_reserve_pages: 16,
+        daemon_reserve_pages: 4,
+        inactive_percent: 33,
+        cluster_pages: 16,
+        read_ahead_pages: 8,
+        lock_limit_percent: 33,
+        paths: PagingPaths { scan: n(80), io: n(600) },
+    });
+    config
+}
+
+/// Takes all frames out of use but `left`; they are freed with [`Vm::free_kernel_pages`].
+pub fn hoard(u: &U, left: usize) -> KernelPages {
+    let vm = u.kernel().vm();
+    vm.kernel_pages(vm.free_frames() - left).expect("they are free")
 }
 
 /// What a run leaves behind.

@@ -224,7 +224,7 @@ impl Inner {
             };
             let cause = match interrupt {
                 Interrupt::Shootdown => Cause::ShootdownReceived,
-                Interrupt::Reschedule => Cause::Interrupt,
+                Interrupt::Reschedule | Interrupt::Disk => Cause::Interrupt,
             };
             self.push_cause(cause);
             {
@@ -232,6 +232,9 @@ impl Inner {
                 let entry = hw.params.ipi_entry;
                 hw.charge(cpu, entry);
                 hw.counts.interrupts += 1;
+                if interrupt == Interrupt::Disk {
+                    hw.disk_arrived();
+                }
             }
             let handler = self.handler.borrow().clone().expect("an interrupt before a handler was set");
             handler(interrupt);
