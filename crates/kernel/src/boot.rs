@@ -8,6 +8,7 @@ use crate::config::{Fault, KernelConfig};
 use crate::error::{BootError, Errno};
 use crate::export::Exports;
 use crate::file::FileTable;
+use crate::mbuf::Pool;
 use crate::process::{Killed, Pid, Processes};
 use crate::sched::{Sched, SchedPaths};
 use crate::user::Program;
@@ -63,6 +64,10 @@ impl<M: Machine> Kernel<M> {
             let (buffer_bytes, big_buffer_bytes) = (pipe.buffer_bytes, pipe.big_buffer_bytes);
             return Err(BootError::PipeBuffer { buffer_bytes, big_buffer_bytes });
         }
+        let (high_water_bytes, loan_bytes) = (config.socket.high_water_bytes, config.socket.loan_bytes);
+        if high_water_bytes < PAGE_SIZE || !whole(loan_bytes) {
+            return Err(BootError::SocketBuffer { high_water_bytes, loan_bytes });
+        }
         let (pmaps, boot) = Pmaps::bootstrap(machine.clone(), config.pmap)?;
         let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
         pmaps.init_cpu();
@@ -72,6 +77,7 @@ impl<M: Machine> Kernel<M> {
             ephemeral.plant_missing_shootdown();
         }
         let paths = &config.paths;
+        let mbufs = Pool::new(vm.clone(), *paths, config.socket.clusters, &mut arena)?;
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
@@ -85,7 +91,17 @@ impl<M: Machine> Kernel<M> {
             Interrupt::Reschedule => {}
         }));
         let boot_free_frames = vm.free_frames();
-        Ok(Arc::new(Kernel { machine, config, vm, ephemeral, sched, processes, exports, boot_free_frames }))
+        Ok(Arc::new(Kernel {
+            machine,
+            config,
+            vm,
+            ephemeral,
+            sched,
+            mbufs,
+            processes,
+            exports,
+            boot_free_frames,
+        }))
     }
 
     /// Makes a process without a parent that will run `program`. Called in the boot context, before [`Kernel::run`].
@@ -127,6 +143,7 @@ impl<M: Machine> Kernel<M> {
         self.sched.idle_loop();
         let _c = m.scope(Cause::Idle);
         self.sched.wait_for_stopped();
+        self.mbufs.drain();
         None
     }
 
@@ -140,8 +157,8 @@ impl<M: Machine> Kernel<M> {
         self.sched.sleepers()
     }
 
-    /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings, and
-    /// that every frame that is handed through a pipe is wired. Called with no lock held; other CPUs may go on.
+    /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings, the
+    /// socket buffers, and that every frame that is handed through a pipe or a socket is wired. Called with no lock held; other CPUs may go on.
     ///
     /// # Errors
     /// What is broken, in words.
@@ -157,7 +174,12 @@ impl<M: Machine> Kernel<M> {
                 return Err(format!("{frame:?} is handed through a pipe, but not wired"));
             }
         }
-        Ok(())
+        let sockets = self.processes.lock().sockets();
+        let is_lent = |frame| {
+            let info = self.vm.frame_info(frame);
+            info.wire_count > 0 && info.loan_count > 0
+        };
+        sockets.iter().try_for_each(|socket| socket.check(is_lent))
     }
 
     /// Tests that nothing is left behind when no process is: frames as after boot, nothing wired, no mapping held.
@@ -177,6 +199,10 @@ impl<M: Machine> Kernel<M> {
         let exports = self.exports.lock().len();
         if exports != 0 {
             return Err(format!("{exports} offers of memory are left"));
+        }
+        let (sockets, (mbufs, clusters)) = (self.processes.lock().socket_count(), self.mbufs.in_use());
+        if (sockets, mbufs, clusters) != (0, 0, 0) {
+            return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
         }
         let (held, windows) = (self.ephemeral.held(), self.ephemeral.windows());
         if (held, windows) != (0, 0) {

@@ -26,6 +26,16 @@ pub struct KernelPaths {
     pub export: Instructions,
     /// fork and exit, apart from their VM work.
     pub process: Instructions,
+    /// One call of `sosend`, without what follows.
+    pub sosend: Instructions,
+    /// One call of `soreceive`, without what follows.
+    pub soreceive: Instructions,
+    /// Passing one mbuf to the protocol and appending it to a socket buffer, or asking the null protocol for data.
+    pub protocol: Instructions,
+    /// Allocating or freeing an mbuf, and the step to the next one.
+    pub mbuf: Instructions,
+    /// Allocating or freeing a cluster.
+    pub cluster: Instructions,
 }
 
 /// Who maps the pages of a direct pipe write.
@@ -37,9 +47,20 @@ pub enum PipeMapping {
     ReaderPage,
 }
 
-/// How pipes move data (FreeBSD 5, `sys_pipe.c`).
+/// What a pipe is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PipeKind {
+    /// A mechanism of its own (FreeBSD 5, `sys_pipe.c`); the rest of [`PipeConfig`] describes it.
+    Fifo,
+    /// A pair of connected sockets, as in 4.4BSD (UVM paper, 5.3).
+    Socket,
+}
+
+/// How pipes move data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PipeConfig {
+    /// What a pipe is.
+    pub kind: PipeKind,
     /// False: always copy through the kernel buffer.
     pub direct: bool,
     /// Writes of at least this many bytes go direct (`PIPE_MINDIRECT`).
@@ -50,6 +71,20 @@ pub struct PipeConfig {
     pub big_buffer_bytes: usize,
     /// Who maps the pages of direct writes.
     pub mapping: PipeMapping,
+}
+
+/// Sockets and mbufs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketConfig {
+    /// Bytes that a socket buffer takes before a sender sleeps (`sb_hiwat`), at least a page.
+    pub high_water_bytes: usize,
+    /// The most that is lent in one mbuf, in whole pages.
+    pub loan_bytes: usize,
+    /// The most clusters, each of a page (`nmbclusters`).
+    pub clusters: usize,
+    /// There is a null protocol: it frees what is sent, and answers with pages as they are, whatever they hold. That is for
+    /// measuring (UVM paper, 5.1) and for nothing else.
+    pub null_protocol: bool,
 }
 
 /// Which idle CPUs a wakeup interrupts, so that they look at the run queue.
@@ -104,6 +139,8 @@ pub struct KernelConfig {
     pub ephemeral: EphemeralConfig,
     /// Pipes.
     pub pipe: PipeConfig,
+    /// Sockets.
+    pub socket: SocketConfig,
     /// The scheduler.
     pub sched: SchedConfig,
     /// Path lengths of this floor.

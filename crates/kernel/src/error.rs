@@ -30,6 +30,16 @@ pub enum BootError {
         /// `PipeConfig::big_buffer_bytes`.
         big_buffer_bytes: usize,
     },
+    /// A socket buffer is smaller than a page, or what is lent at once is not whole pages, at least one.
+    #[error(
+        "socket buffers of {high_water_bytes} bytes and loans of {loan_bytes}: expected at least a page, loans in whole pages"
+    )]
+    SocketBuffer {
+        /// `SocketConfig::high_water_bytes`.
+        high_water_bytes: usize,
+        /// `SocketConfig::loan_bytes`.
+        loan_bytes: usize,
+    },
 }
 
 /// What a system call returns instead of a result.
@@ -50,7 +60,7 @@ pub enum Errno {
     /// The caller has no right to it.
     #[error("permission denied (EACCES)")]
     Access,
-    /// Somebody else is at it.
+    /// Somebody else is at it; a page that is wired cannot be moved.
     #[error("busy (EBUSY)")]
     Busy,
     /// What the number stood for is gone.
@@ -68,6 +78,9 @@ pub enum Errno {
     /// No process has this number.
     #[error("no such process (ESRCH)")]
     NoProcess,
+    /// A file of this kind, or this kernel, does not do that.
+    #[error("operation not supported (EOPNOTSUPP)")]
+    NotSupported,
     /// There is nothing to wait for.
     #[error("no child to wait for (ECHILD)")]
     NoChild,

@@ -1,15 +1,19 @@
-//! Descriptors: a process's small numbers for its ends of pipes.
+//! Descriptors: a process's small numbers for its ends of pipes and sockets.
 //!
 //! An open [`File`] is shared by all descriptors that fork made of one, in any process; the last one to go closes the end
-//! of the pipe. The table belongs to one process, whose only thread changes it; its lock (class `Process`) is held for a
-//! look-up only.
+//! of what is behind it. The table belongs to one process, whose only thread changes it; its lock (class `Process`) is held
+//! for a look-up only.
 
+use crate::copy::Caller;
 use crate::error::Errno;
 use crate::pipe::{End, Pipe};
+use crate::soreceive::{ReceiveMode, Received};
+use crate::sosend::SendMode;
+use crate::stream::Stream;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
-use pageferry_hal::Machine;
+use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_hal::{Machine, Va};
 
 /// Descriptors of one process.
 const MAX_FILES: usize = 256;
@@ -18,12 +22,106 @@ const MAX_FILES: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fd(pub u32);
 
-/// An open end of a pipe.
+/// What is behind an open file.
+pub(crate) enum Open<M: Machine> {
+    /// An end of a pipe of its own kind.
+    Pipe { pipe: Arc<Pipe<M>>, end: End },
+    /// A connected socket: where it reads, and where it writes. The ends of a pipe do only one of both.
+    Socket { receive: Option<Arc<Stream<M>>>, send: Option<Arc<Stream<M>>> },
+    /// A socket of the null protocol.
+    Null,
+}
+
+/// An open file.
 pub(crate) struct File<M: Machine> {
-    pub(crate) pipe: Arc<Pipe<M>>,
-    pub(crate) end: End,
+    pub(crate) open: Open<M>,
     /// Calls fail instead of sleeping.
-    pub(crate) nonblocking: AtomicBool,
+    nonblocking: AtomicBool,
+}
+
+impl<M: Machine> File<M> {
+    pub(crate) fn new(open: Open<M>) -> File<M> {
+        File { open, nonblocking: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// Reads by copy. Errors are those of what is read.
+    pub(crate) fn read(&self, call: &Caller<'_, M>, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        match &self.open {
+            Open::Pipe { end: End::Write, .. } | Open::Socket { receive: None, .. } => Err(Errno::BadFd),
+            Open::Pipe { pipe, .. } => {
+                call.check_buffer(to, len_bytes)?;
+                pipe.read(call, to, len_bytes, self.nonblocking())
+            }
+            Open::Socket { receive: Some(stream), .. } => {
+                call.check_buffer(to, len_bytes)?;
+                stream.receive(call, to, len_bytes, self.nonblocking())
+            }
+            Open::Null => {
+                call.check_buffer(to, len_bytes)?;
+                let got = call.receive_from_nobody(ReceiveMode::Copy, Some(to), len_bytes)?;
+                Ok(got.len_bytes)
+            }
+        }
+    }
+
+    /// Reads by transfer. Errors are those of what is read.
+    pub(crate) fn read_transfer(
+        &self,
+        call: &Caller<'_, M>,
+        at: Option<Va>,
+        len_bytes: usize,
+    ) -> Result<Received, Errno> {
+        match &self.open {
+            Open::Pipe { end: End::Write, .. } | Open::Socket { receive: None, .. } => {
+                return Err(Errno::BadFd);
+            }
+            Open::Pipe { .. } => return Err(Errno::NotSupported),
+            _ => {}
+        }
+        if let Some(at) = at {
+            call.check_buffer(at, len_bytes)?;
+        }
+        match &self.open {
+            Open::Socket { receive: Some(stream), .. } => {
+                stream.receive_transfer(call, at, len_bytes, self.nonblocking())
+            }
+            _ => call.receive_from_nobody(ReceiveMode::Transfer, at, len_bytes),
+        }
+    }
+
+    /// Writes. Errors are those of what is written to; a pipe of its own kind knows copies only.
+    pub(crate) fn write(
+        &self,
+        call: &Caller<'_, M>,
+        from: Va,
+        len_bytes: usize,
+        mode: SendMode,
+    ) -> Result<usize, Errno> {
+        match &self.open {
+            Open::Pipe { end: End::Read, .. } | Open::Socket { send: None, .. } => Err(Errno::BadFd),
+            Open::Pipe { .. } if mode != SendMode::Copy => Err(Errno::NotSupported),
+            Open::Pipe { pipe, .. } => {
+                call.check_buffer(from, len_bytes)?;
+                pipe.write(call, from, len_bytes, self.nonblocking())
+            }
+            Open::Socket { send: Some(stream), .. } => {
+                call.check_buffer(from, len_bytes)?;
+                stream.send(call, from, len_bytes, mode, self.nonblocking())
+            }
+            Open::Null => {
+                call.check_buffer(from, len_bytes)?;
+                call.send_to_nobody(from, len_bytes, mode)
+            }
+        }
+    }
 }
 
 /// A process's descriptors, by number.

@@ -7,13 +7,16 @@
 //!
 //! * [`thread`]: a thread as it sees itself. `queue`: where each is. `sched`: sleep, wakeup, switch, idle CPUs.
 //! * `process`, `file`: processes and their descriptors. `user`: system calls and user memory. `copy`: copyin, copyout.
-//! * `pipe`, `pipe_direct`: pipes. `invalidate`: a system call that measures invalidations.
+//! * `monitor`: how threads wait and take turns. `pipe`, `pipe_direct`: pipes of their own kind.
+//! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
 //! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
+//! * `invalidate`: a system call that measures invalidations.
 //! * `boot`: bringing all of it up, and checking it.
 //!
 //! # Locks
-//! In order: `Process` (the table of processes, a process's descriptors, the table of exports), `Pipe` (a pipe's state), then those of the floors
-//! below, and `Scheduler` above all. A thread holds none of them when it sleeps or touches user memory.
+//! In order: `Process` (the table of processes, a process's descriptors, the table of exports), `Pipe` (the state of a
+//! pipe or socket), `Mbuf` (the pool of mbufs), then those of the floors below, and `Scheduler` above all. A thread holds
+//! none of them when it sleeps or touches user memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,6 +29,7 @@ mod error;
 mod export;
 mod file;
 mod invalidate;
+mod mbuf;
 mod monitor;
 mod pipe;
 mod pipe_direct;
@@ -33,17 +37,27 @@ mod process;
 mod ptrace;
 mod queue;
 mod sched;
+mod soreceive;
+mod sosend;
+mod sotee;
+mod stream;
 pub mod thread;
 mod user;
 mod user_pass;
+mod user_socket;
 
-pub use config::{Fault, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeMapping, SchedConfig};
+pub use config::{
+    Fault, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
+    SocketConfig,
+};
 pub use error::{BootError, Errno};
 pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use file::Fd;
 pub use invalidate::InvalidateKind;
 pub use pipe::ATOMIC_WRITE_BYTES;
 pub use process::{Killed, Pid};
+pub use soreceive::{ReceiveMode, Received};
+pub use sosend::SendMode;
 pub use thread::Thread;
 pub use user::{Program, User};
 
@@ -59,6 +73,7 @@ pub struct Kernel<M: Machine> {
     vm: Arc<Vm<M>>,
     ephemeral: Ephemeral<M, Vm<M>>,
     sched: Arc<sched::Sched<M>>,
+    mbufs: mbuf::Pool<M>,
     processes: M::Lock<process::Processes<M>>,
     exports: M::Lock<export::Exports<M>>,
     boot_free_frames: usize,
@@ -76,6 +91,11 @@ impl<M: Machine> Kernel<M> {
     /// Its VM system.
     pub fn vm(&self) -> &Arc<Vm<M>> {
         &self.vm
+    }
+    /// Where the free clusters of the mbufs' pool are, the next to be used first. For experiments that put there what a
+    /// null socket answers with.
+    pub fn free_clusters(&self) -> alloc::vec::Vec<pageferry_hal::Va> {
+        self.mbufs.free_clusters()
     }
     /// Its ephemeral mappings.
     pub fn ephemeral(&self) -> &Ephemeral<M, Vm<M>> {

@@ -15,9 +15,10 @@
 use crate::Kernel;
 use crate::copy::Caller;
 use crate::error::Errno;
-use crate::file::{File, FileTable};
-use crate::pipe::{MAX_PIPES, PIPE_BYTES, Pipe};
+use crate::file::{File, FileTable, Open};
+use crate::pipe::{End, MAX_PIPES, PIPE_BYTES, Pipe};
 use crate::sched::MAX_THREADS;
+use crate::stream::{SOCKET_BYTES, Stream};
 use crate::thread::{Thread, ThreadId};
 use crate::user::{Program, User};
 use alloc::boxed::Box;
@@ -87,7 +88,13 @@ pub(crate) struct Processes<M: Machine> {
     pipe_structures: Zone,
     /// Pipes that exist, by address; for checks.
     pipes: BTreeMap<Va, Weak<Pipe<M>>>,
+    socket_structures: Zone,
+    /// Directions of connected sockets that exist, by address; for checks.
+    sockets: BTreeMap<Va, Weak<Stream<M>>>,
 }
+
+/// Directions of connected sockets at a time.
+const MAX_SOCKETS: usize = 512;
 
 impl<M: Machine> Processes<M> {
     pub(crate) fn new(arena: &mut StructArena) -> Result<Processes<M>, ArenaFull> {
@@ -99,6 +106,8 @@ impl<M: Machine> Processes<M> {
             structures: arena.zone("processes", MAX_THREADS, PROCESS_BYTES)?,
             pipe_structures: arena.zone("pipes", MAX_PIPES, PIPE_BYTES)?,
             pipes: BTreeMap::new(),
+            socket_structures: arena.zone("sockets", MAX_SOCKETS, SOCKET_BYTES)?,
+            sockets: BTreeMap::new(),
         })
     }
 
@@ -117,6 +126,15 @@ impl<M: Machine> Processes<M> {
     /// Pipes that exist.
     pub(crate) fn pipes(&self) -> Vec<Arc<Pipe<M>>> {
         self.pipes.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Directions of connected sockets that exist.
+    pub(crate) fn sockets(&self) -> Vec<Arc<Stream<M>>> {
+        self.sockets.values().filter_map(Weak::upgrade).collect()
+    }
+    /// How many structures of those are in use.
+    pub(crate) fn socket_count(&self) -> usize {
+        self.socket_structures.live()
     }
 
     /// Takes `pid` out of the table.
@@ -269,10 +287,48 @@ impl<M: Machine> Kernel<M> {
     /// Gives up a descriptor's share of an open file; the last closes the end, the last end the pipe.
     pub(crate) fn release_file(&self, threads: &dyn Threads, file: Arc<File<M>>) {
         let Some(file) = Arc::into_inner(file) else { return };
-        if file.pipe.close(self, threads, file.end) {
+        match file.open {
+            Open::Pipe { pipe, end } => self.close_pipe(threads, &pipe, end),
+            Open::Socket { receive, send } => {
+                receive.into_iter().for_each(|stream| self.close_stream(threads, &stream, End::Read));
+                send.into_iter().for_each(|stream| self.close_stream(threads, &stream, End::Write));
+            }
+            Open::Null => {}
+        }
+    }
+
+    fn close_pipe(&self, threads: &dyn Threads, pipe: &Pipe<M>, end: End) {
+        if pipe.close(self, threads, end) {
             let mut table = self.processes.lock();
-            table.pipes.remove(&file.pipe.at().0).expect("a pipe is freed once");
-            table.pipe_structures.free(file.pipe.at());
+            table.pipes.remove(&pipe.at().0).expect("a pipe is freed once");
+            table.pipe_structures.free(pipe.at());
+        }
+    }
+
+    /// Makes one direction of a pair of connected sockets.
+    pub(crate) fn create_stream(&self) -> Result<Arc<Stream<M>>, Errno> {
+        let mut table = self.processes.lock();
+        let at = table.socket_structures.alloc().ok_or(Errno::NoMemory)?;
+        let stream = Arc::new(Stream::new(self, at));
+        table.sockets.insert(at.0, Arc::downgrade(&stream));
+        Ok(stream)
+    }
+
+    /// Gives back a direction that was never used.
+    pub(crate) fn discard_stream(&self, stream: &Stream<M>) {
+        let mut table = self.processes.lock();
+        table.sockets.remove(&stream.at().0).expect("a socket is freed once");
+        table.socket_structures.free(stream.at());
+    }
+
+    fn close_stream(&self, threads: &dyn Threads, stream: &Stream<M>, end: End) {
+        let _c = self.machine.scope(Cause::Protocol);
+        let last = match end {
+            End::Read => stream.close_reader(&self.mbufs, threads),
+            End::Write => stream.close_writer(threads),
+        };
+        if last {
+            self.discard_stream(stream);
         }
     }
 

@@ -11,16 +11,18 @@
 //! the program. What was killed, and why, is in [`Kernel::killed`].
 
 use crate::Kernel;
+use crate::config::PipeKind;
 use crate::copy::Caller;
 use crate::error::Errno;
-use crate::file::{Fd, File};
+use crate::file::{Fd, File, Open};
 use crate::invalidate::InvalidateKind;
 use crate::pipe::End;
 use crate::process::{Pid, Process};
+use crate::sosend::SendMode;
 use crate::thread::Thread;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use pageferry_hal::{
     Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Prot, SpinLock, Va,
 };
@@ -48,6 +50,10 @@ impl<M: Machine> User<M> {
     /// The process's thread; for tests that call lower floors themselves.
     pub fn thread(&self) -> &Thread<M> {
         &self.thread
+    }
+    /// The process's address space; for tests that call lower floors themselves.
+    pub fn space(&self) -> &Arc<pageferry_vm::Space<M>> {
+        &self.process.space
     }
     /// The process's number.
     pub fn pid(&self) -> Pid {
@@ -195,12 +201,20 @@ impl<M: Machine> User<M> {
             if !self.process.files.lock().has_room(2) {
                 return Err(Errno::TooManyFiles);
             }
-            let pipe = self.kernel.create_pipe()?;
-            let file = |pipe, end| File { pipe, end, nonblocking: AtomicBool::new(false) };
+            let (read, write) = match self.kernel.config.pipe.kind {
+                PipeKind::Fifo => {
+                    let pipe = self.kernel.create_pipe()?;
+                    let end = |end| Open::Pipe { pipe: pipe.clone(), end };
+                    (end(End::Read), end(End::Write))
+                }
+                PipeKind::Socket => {
+                    let stream = Some(self.kernel.create_stream()?);
+                    let read = Open::Socket { receive: stream.clone(), send: None };
+                    (read, Open::Socket { receive: None, send: stream })
+                }
+            };
             let mut files = self.process.files.lock();
-            let read = files.insert(file(pipe.clone(), End::Read));
-            let write = files.insert(file(pipe, End::Write));
-            Ok((read, write))
+            Ok((files.insert(File::new(read)), files.insert(File::new(write))))
         })
     }
 
@@ -210,9 +224,8 @@ impl<M: Machine> User<M> {
     /// [`Errno::BadFd`], [`Errno::Fault`], [`Errno::WouldBlock`], [`Errno::Interrupted`]; nothing was read then.
     pub fn read(&self, fd: Fd, to: Va, len_bytes: usize) -> Result<usize, Errno> {
         self.system_call(|call| {
-            let file = self.open_for(fd, End::Read)?;
-            call.check_buffer(to, len_bytes)?;
-            file.pipe.read(call, to, len_bytes, file.nonblocking.load(Ordering::Relaxed))
+            let file = self.process.files.lock().get(fd)?;
+            file.read(call, to, len_bytes)
         })
     }
 
@@ -223,15 +236,9 @@ impl<M: Machine> User<M> {
     /// [`Errno::Interrupted`].
     pub fn write(&self, fd: Fd, from: Va, len_bytes: usize) -> Result<usize, Errno> {
         self.system_call(|call| {
-            let file = self.open_for(fd, End::Write)?;
-            call.check_buffer(from, len_bytes)?;
-            file.pipe.write(call, from, len_bytes, file.nonblocking.load(Ordering::Relaxed))
+            let file = self.process.files.lock().get(fd)?;
+            file.write(call, from, len_bytes, SendMode::Copy)
         })
-    }
-
-    fn open_for(&self, fd: Fd, end: End) -> Result<Arc<File<M>>, Errno> {
-        let file = self.process.files.lock().get(fd)?;
-        if file.end == end { Ok(file) } else { Err(Errno::BadFd) }
     }
 
     /// Makes calls on an open file fail instead of sleep, for all descriptors that share it (`O_NONBLOCK`).
@@ -241,7 +248,7 @@ impl<M: Machine> User<M> {
     pub fn set_nonblocking(&self, fd: Fd, on: bool) -> Result<(), Errno> {
         self.system_call(|_| {
             let file = self.process.files.lock().get(fd)?;
-            file.nonblocking.store(on, Ordering::Relaxed);
+            file.set_nonblocking(on);
             Ok(())
         })
     }

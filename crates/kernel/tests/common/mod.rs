@@ -60,11 +60,18 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             paths: EphemeralPaths { alloc_hit: n(70), alloc_miss: n(130), free: n(48) },
         },
         pipe: PipeConfig {
+            kind: PipeKind::Fifo,
             direct: true,
             min_direct_bytes: 8192,
             buffer_bytes: 16384,
             big_buffer_bytes: 65536,
             mapping: PipeMapping::ReaderPage,
+        },
+        socket: SocketConfig {
+            high_water_bytes: 65536,
+            loan_bytes: 65536,
+            clusters: 512,
+            null_protocol: true,
         },
         sched: SchedConfig::default(),
         paths: KernelPaths {
@@ -77,6 +84,11 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             pipe_page: n(60),
             export: n(600),
             process: n(8000),
+            sosend: n(280),
+            soreceive: n(280),
+            protocol: n(120),
+            mbuf: n(40),
+            cluster: n(40),
         },
         fault: Fault::None,
     }
@@ -92,6 +104,13 @@ pub fn with_scheme(scheme: Scheme) -> KernelConfig {
 pub fn original() -> KernelConfig {
     let mut config = with_scheme(Scheme::Original);
     config.pipe.mapping = PipeMapping::WriterRun;
+    config
+}
+
+/// The kernel of the UVM paper: pipes are connected sockets.
+pub fn sockets() -> KernelConfig {
+    let mut config = sf_buf(64);
+    config.pipe.kind = PipeKind::Socket;
     config
 }
 

@@ -1,0 +1,397 @@
+//! Receiving: from mbufs into a process's memory, by copy or by transfer (4.4BSD, `soreceive`; UVM paper, 4.2.3 and 5.2).
+//!
+//! A receiver gets what there is, up to what it asked for. By *copy*, each mbuf is copied out and freed. By *transfer*, the
+//! page of a full cluster that nobody else refers to is donated (kernel page transfer), pages that their sender has lent
+//! are lent on (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters, and
+//! whatever does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its bytes
+//! were sent, so nothing else of the sender's or of the kernel's can be read.
+//!
+//! With an address given, pages and copied bytes go there, in order. Without, the first run of pages goes to the transfer
+//! area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear page and that is
+//! transferred.
+
+use crate::copy::Caller;
+use crate::error::Errno;
+use crate::mbuf::{Mbuf, NotDonated};
+use crate::pipe::moved;
+use crate::stream::{Held, Stream};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
+use pageferry_vm::AnonLoan;
+
+/// How a receiver's bytes get out of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReceiveMode {
+    /// By copying them to an address.
+    #[default]
+    Copy,
+    /// By making whole pages the receiver's memory, and copying the rest (UVM paper, 4.2).
+    Transfer,
+}
+
+/// What was received by transfer. All zero means the end of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Received {
+    /// Where it begins: the address that was given, or one in the transfer area. To be flushed with
+    /// [`User::anflush`](crate::User::anflush) in whole pages.
+    pub at: Va,
+    /// How much it is.
+    pub len_bytes: usize,
+    /// Pages that were the kernel's before.
+    pub donated_pages: usize,
+    /// Pages that are the sender's too, until one of the two writes to them.
+    pub lent_pages: usize,
+}
+
+/// Where received bytes go.
+#[derive(Clone, Copy)]
+enum To {
+    Copy(Va),
+    Transfer(Option<Va>),
+}
+
+/// A receiver on its way through the mbufs that it has taken out of a socket.
+struct Receiver<'a, M: Machine> {
+    call: &'a Caller<'a, M>,
+    to: To,
+    len: usize,
+    /// What is received, so far.
+    got: Received,
+    /// Pages were refused: the rest is copied.
+    refused: bool,
+    mbufs: VecDeque<Mbuf>,
+}
+
+impl<'a, M: Machine> Receiver<'a, M> {
+    fn new(call: &'a Caller<'a, M>, to: To, len: usize) -> Receiver<'a, M> {
+        let at = match to {
+            To::Copy(at) | To::Transfer(Some(at)) => at,
+            To::Transfer(None) => Va::default(),
+        };
+        let got = Received { at, ..Received::default() };
+        Receiver { call, to, len, got, refused: false, mbufs: VecDeque::new() }
+    }
+
+    fn left(&self) -> usize {
+        self.len - self.got.len_bytes
+    }
+
+    /// Moves what was taken, as far as it is wanted.
+    fn deliver(&mut self) -> Result<(), Errno> {
+        while self.left() > 0 && !self.mbufs.is_empty() && !self.is_complete() {
+            match self.to {
+                To::Copy(_) => self.copy()?,
+                To::Transfer(at) => self.transfer(at)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// True when nothing more may be added, because it would have to go behind what is there and need not be free.
+    fn is_complete(&self) -> bool {
+        matches!(self.to, To::Transfer(None)) && self.got.len_bytes > 0
+    }
+
+    fn next_at(&self) -> Va {
+        self.got.at + self.got.len_bytes
+    }
+
+    /// Copies from the first mbuf.
+    fn copy(&mut self) -> Result<(), Errno> {
+        let pool = &self.call.kernel.mbufs;
+        let mbuf = self.mbufs.front().expect("the caller has seen one");
+        let (from, len) = pool.piece(mbuf, 0..mbuf.len().min(self.left()));
+        let (len, result) = moved(len, self.call.copy_out(self.next_at(), from, len));
+        self.consume(len);
+        result
+    }
+
+    /// Says that `len` bytes of the first mbuf are where they should be.
+    fn consume(&mut self, len: usize) {
+        let mbuf = self.mbufs.front_mut().expect("the caller has seen one");
+        mbuf.advance(len);
+        self.got.len_bytes += len;
+        if mbuf.len() == 0 {
+            let mbuf = self.mbufs.pop_front().expect("just seen");
+            self.call.kernel.mbufs.free(mbuf);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- transfer
+
+    /// The one place where it is decided how each byte goes.
+    fn transfer(&mut self, at: Option<Va>) -> Result<(), Errno> {
+        let aligned = at.is_none() || self.next_at().is_page_aligned();
+        let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
+        let donatable = self.mbufs.iter().take(pages).take_while(|m| m.is_donatable()).count();
+        if donatable > 0 && self.donate(donatable) {
+            return Ok(());
+        }
+        let first = self.mbufs.front().expect("the caller has seen one");
+        if donatable == 0 && first.whole_lent_pages().min(pages) > 0 && self.lend_on(pages) {
+            return Ok(());
+        }
+        let before = self.got.len_bytes;
+        let copied = if at.is_some() { self.copy() } else { self.gather() };
+        let count = (self.got.len_bytes - before) as u64;
+        self.call.machine().count(Counter::TransferBytesCopied, count);
+        copied
+    }
+
+    /// Where transferred pages go.
+    fn target(&self) -> Option<Va> {
+        match self.to {
+            To::Transfer(None) => None,
+            _ => Some(self.next_at()),
+        }
+    }
+
+    /// Says that `pages` went to `va`.
+    fn arrived(&mut self, va: Va, pages: usize) {
+        if self.target().is_none() {
+            self.got.at = va;
+        }
+        self.got.len_bytes += pages * PAGE_SIZE;
+    }
+
+    /// Donates the pages of the first `count` clusters; false when they were refused.
+    fn donate(&mut self, count: usize) -> bool {
+        let (call, target) = (self.call, self.target());
+        let clusters: Vec<Mbuf> = self.mbufs.drain(..count).collect();
+        let give = |pages| {
+            call.space
+                .transfer_pages(call.thread, target, pages)
+                .map_err(|refused| (refused.error, refused.back))
+        };
+        match call.kernel.mbufs.donate(clusters, give) {
+            Ok(va) => {
+                self.arrived(va, count);
+                self.got.donated_pages += count;
+                true
+            }
+            Err(NotDonated { back, .. }) => {
+                back.into_iter().rev().for_each(|mbuf| self.mbufs.push_front(mbuf));
+                self.refused = true;
+                false
+            }
+        }
+    }
+
+    /// Lends up to `most` pages of the first mbufs on; false when they were refused.
+    fn lend_on(&mut self, most: usize) -> bool {
+        let (call, target) = (self.call, self.target());
+        let mut parts = Vec::new();
+        let mut all: Option<AnonLoan<M>> = None;
+        let mut pages = 0;
+        for mbuf in &self.mbufs {
+            let count = mbuf.whole_lent_pages().min(most - pages);
+            let Some(anons) =
+                (count > 0).then(|| call.kernel.mbufs.lend_on(mbuf, count)).and_then(Result::ok)
+            else {
+                break;
+            };
+            match &mut all {
+                None => all = Some(anons),
+                Some(all) => all.append(anons),
+            }
+            pages += count;
+            parts.push(count * PAGE_SIZE);
+            // What is behind a part that is not all of an mbuf does not begin here.
+            if count * PAGE_SIZE < mbuf.len() {
+                break;
+            }
+        }
+        let Some(anons) = all else { return false };
+        match call.space.transfer_anons(call.thread, target, anons) {
+            Ok(va) => {
+                let before = self.got.len_bytes;
+                parts.into_iter().for_each(|len| self.consume(len));
+                self.got.len_bytes = before;
+                self.arrived(va, pages);
+                self.got.lent_pages += pages;
+                call.machine().count(Counter::PagesLentOn, pages as u64);
+                true
+            }
+            Err(refused) => {
+                call.kernel.vm.release_anons(refused.back);
+                self.refused = true;
+                false
+            }
+        }
+    }
+
+    /// Gathers up to a page of bytes in a clear page, and transfers that to the transfer area.
+    fn gather(&mut self) -> Result<(), Errno> {
+        let (call, pool) = (self.call, &self.call.kernel.mbufs);
+        let m = call.machine();
+        let page = pool.cluster_to_gather()?;
+        let (base, _) = pool.piece(&page, 0..PAGE_SIZE);
+        let most = self.left().min(PAGE_SIZE);
+        let (mut filled, mut used) = (0, Vec::new());
+        for mbuf in &self.mbufs {
+            let len = mbuf.len().min(most - filled);
+            let mut done = 0;
+            while done < len {
+                let (from, piece) = pool.piece(mbuf, done..len);
+                call.copy_kernel(base + filled + done, from, piece);
+                done += piece;
+            }
+            filled += len;
+            used.push(len);
+            if filled == most {
+                break;
+            }
+        }
+        if filled < PAGE_SIZE {
+            let _c = m.scope(Cause::Zero);
+            m.zero(base + filled, PAGE_SIZE - filled).expect("the kernel's own addresses are mapped");
+        }
+        let give = |pages| {
+            call.space
+                .transfer_pages(call.thread, None, pages)
+                .map_err(|refused| (refused.error, refused.back))
+        };
+        match pool.donate(alloc::vec![page], give) {
+            Ok(va) => {
+                used.into_iter().for_each(|len| self.consume(len));
+                self.got.at = va;
+                self.got.donated_pages += 1;
+                Ok(())
+            }
+            Err(NotDonated { error, back }) => {
+                back.into_iter().for_each(|mbuf| pool.free(mbuf));
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl<M: Machine> Stream<M> {
+    /// Receives up to `len` bytes by copy: what is there, at least one byte; zero at the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was received. Bytes that could not
+    /// be delivered stay in the socket.
+    pub(crate) fn receive(
+        &self,
+        call: &Caller<'_, M>,
+        to: Va,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        self.receive_by(Receiver::new(call, To::Copy(to), len), nonblocking).map(|got| got.len_bytes)
+    }
+
+    /// Receives up to `len` bytes by transfer, to `at` or to the transfer area.
+    ///
+    /// # Errors
+    /// As [`Stream::receive`]; [`Errno::NoMemory`] also when the transfer area is full.
+    pub(crate) fn receive_transfer(
+        &self,
+        call: &Caller<'_, M>,
+        at: Option<Va>,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<Received, Errno> {
+        self.receive_by(Receiver::new(call, To::Transfer(at), len), nonblocking)
+    }
+
+    fn receive_by(&self, mut receiver: Receiver<'_, M>, nonblocking: bool) -> Result<Received, Errno> {
+        let call = receiver.call;
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(call.kernel.config.paths.soreceive);
+        self.touch(m);
+        let (mut held, turn) = self.turn_to_receive(call, self.lock());
+        turn?;
+        let (result, has_turn) = loop {
+            if receiver.left() == 0 || receiver.is_complete() {
+                break (Ok(()), true);
+            }
+            if !held.is_empty() {
+                let (again, result) = self.receive_some(held, &mut receiver);
+                held = again;
+                if result.is_err() {
+                    break (result, true);
+                }
+            } else if held.writer_gone || receiver.got.len_bytes > 0 {
+                break (Ok(()), true);
+            } else if nonblocking {
+                break (Err(Errno::WouldBlock), true);
+            } else {
+                let (again, result) = self.wait_for_data(call, held);
+                held = again;
+                if result.is_err() {
+                    break (result, false);
+                }
+            }
+        };
+        if has_turn {
+            self.end_receiving(call, &mut held);
+        }
+        if receiver.got.len_bytes > 0 {
+            self.wake_writer(call, &mut held);
+        }
+        drop(held);
+        if receiver.got.len_bytes > 0 { Ok(receiver.got) } else { result.map(|()| Received::default()) }
+    }
+
+    /// Takes mbufs out, delivers them with the lock released, and puts back what is left.
+    fn receive_some<'a>(
+        &'a self,
+        mut held: Held<'a, M>,
+        receiver: &mut Receiver<'_, M>,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        let before = receiver.got.len_bytes;
+        receiver.mbufs = held.take(receiver.left()).into();
+        drop(held);
+        let memory = |mbufs: &VecDeque<Mbuf>| mbufs.iter().map(Mbuf::memory_bytes).sum::<usize>();
+        let memory_before = memory(&receiver.mbufs);
+        let result = receiver.deliver();
+        let freed = memory_before - memory(&receiver.mbufs);
+        let mut held = self.lock();
+        let rest = core::mem::take(&mut receiver.mbufs);
+        held.put_back(rest.into(), receiver.got.len_bytes - before, freed);
+        (held, result)
+    }
+}
+
+impl<M: Machine> Caller<'_, M> {
+    /// Receives from the null protocol, which answers at once with as many bytes as are asked for: clusters as they are,
+    /// or fewer when there are no more (UVM paper, 5.2).
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`] or a bad address, only if nothing was received.
+    pub(crate) fn receive_from_nobody(
+        &self,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len: usize,
+    ) -> Result<Received, Errno> {
+        let m = self.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.kernel.config.paths.soreceive);
+        m.execute(self.kernel.config.paths.protocol);
+        let pool = &self.kernel.mbufs;
+        let to = match (mode, at) {
+            (ReceiveMode::Transfer, at) => To::Transfer(at),
+            (ReceiveMode::Copy, Some(at)) => To::Copy(at),
+            (ReceiveMode::Copy, None) => return Err(Errno::Fault),
+        };
+        let mut receiver = Receiver::new(self, to, len);
+        let mut answered = 0;
+        while answered < len {
+            let piece = (len - answered).min(PAGE_SIZE);
+            match pool.cluster(piece) {
+                Ok(mbuf) => receiver.mbufs.push_back(mbuf),
+                Err(e) if answered == 0 => return Err(e),
+                Err(_) => break,
+            }
+            answered += piece;
+        }
+        let result = receiver.deliver();
+        core::mem::take(&mut receiver.mbufs).into_iter().for_each(|mbuf| pool.free(mbuf));
+        if receiver.got.len_bytes > 0 { Ok(receiver.got) } else { result.map(|()| Received::default()) }
+    }
+}

@@ -1,0 +1,230 @@
+//! Sending: from a process's memory into mbufs, by copy or by loan (4.4BSD, `sosend`; UVM paper, 5.1).
+//!
+//! As in 4.4BSD a stream is sent one mbuf at a time: each is filled with no lock held and then handed to the protocol. A
+//! copy fills a cluster with up to a page. A loan takes as many whole pages as there are and as the buffer has room for,
+//! and is mapped for the kernel; what is before the first whole page or behind the last is copied, and so is everything
+//! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
+//! call, whatever the sender does later.
+
+use crate::copy::Caller;
+use crate::error::Errno;
+use crate::mbuf::Mbuf;
+use crate::pipe::moved;
+use crate::stream::{Held, Stream};
+use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
+
+/// How a sender's bytes get into a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SendMode {
+    /// By copying them into the kernel.
+    #[default]
+    Copy,
+    /// By lending whole pages, and copying the rest (UVM paper, 4.1).
+    Loan,
+}
+
+/// A sender on its way through its buffer.
+pub(crate) struct Sender<'a, M: Machine> {
+    call: &'a Caller<'a, M>,
+    from: Va,
+    len: usize,
+    done: usize,
+    /// Bytes before this one are copied, although others are lent.
+    copy_before: usize,
+}
+
+impl<'a, M: Machine> Sender<'a, M> {
+    /// The one place where it is decided how each byte goes.
+    pub(crate) fn new(call: &'a Caller<'a, M>, from: Va, len: usize, mode: SendMode) -> Sender<'a, M> {
+        let copy_before = match mode {
+            SendMode::Copy => len,
+            SendMode::Loan => 0,
+        };
+        Sender { call, from, len, done: 0, copy_before }
+    }
+
+    fn left(&self) -> usize {
+        self.len - self.done
+    }
+
+    /// An mbuf with the next bytes, at most `room`; and why there were no more, if the process's memory ends there. With
+    /// it, the mbuf may be missing.
+    fn next(&mut self, room: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let room = room.min(self.left());
+        let at = self.from + self.done;
+        let to_boundary = PAGE_SIZE - at.offset();
+        if self.done >= self.copy_before {
+            if !at.is_page_aligned() && room >= to_boundary + PAGE_SIZE {
+                return self.copy(to_boundary);
+            }
+            let pages = room.min(self.call.kernel.config.socket.loan_bytes) / PAGE_SIZE;
+            if at.is_page_aligned() && pages > 0 {
+                return self.lend(pages * PAGE_SIZE);
+            }
+        }
+        self.copy(room)
+    }
+
+    /// Copies up to `most` bytes into a new mbuf.
+    fn copy(&mut self, most: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let pool = &self.call.kernel.mbufs;
+        let mut mbuf = match pool.alloc(most) {
+            Ok(mbuf) => mbuf,
+            Err(e) => return (None, Err(e)),
+        };
+        let len = mbuf.len();
+        let (to, _) = pool.piece(&mbuf, 0..len);
+        let (len, result) = moved(len, self.call.copy_in(to, self.from + self.done, len));
+        self.done += len;
+        mbuf.truncate(len);
+        if len == 0 {
+            pool.free(mbuf);
+            return (None, result);
+        }
+        (Some(mbuf), result)
+    }
+
+    /// Lends `len` bytes, whole pages; or copies, if they are refused.
+    fn lend(&mut self, len: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let (call, at) = (self.call, self.from + self.done);
+        let lent = call.space.loan_to_kernel(call.thread, at, len);
+        let made = lent.map_err(Errno::from).and_then(|loan| call.kernel.mbufs.external(loan));
+        match made {
+            Ok(mbuf) => {
+                self.done += len;
+                call.machine().count(Counter::PagesLent, (len / PAGE_SIZE) as u64);
+                (Some(mbuf), Ok(()))
+            }
+            // What cannot be lent may be copied up to where the memory ends.
+            Err(_) => {
+                call.machine().count(Counter::LoansRefused, 1);
+                self.copy_before = self.done + len;
+                self.copy(len)
+            }
+        }
+    }
+}
+
+/// How far one step of sending got.
+enum Step {
+    Sent,
+    Failed(Errno),
+    /// A sleep failed, and somebody else may have the turn now.
+    TurnLost(Errno),
+}
+
+impl<M: Machine> Stream<M> {
+    /// Sends all of `len` bytes, or with `nonblocking` what there is room for.
+    ///
+    /// # Errors
+    /// [`Errno::BrokenPipe`] when the last reader is gone before all is sent; [`Errno::WouldBlock`],
+    /// [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address only if nothing was sent.
+    pub(crate) fn send(
+        &self,
+        call: &Caller<'_, M>,
+        from: Va,
+        len: usize,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(call.kernel.config.paths.sosend);
+        self.touch(m);
+        let mut sender = Sender::new(call, from, len, mode);
+        let (mut held, turn) = self.turn_to_send(call, self.lock());
+        turn?;
+        let (result, has_turn) = loop {
+            if sender.left() == 0 {
+                break (Ok(()), true);
+            }
+            let (again, step) = self.send_some(call, held, &mut sender, nonblocking);
+            held = again;
+            match step {
+                Step::Sent => {}
+                Step::Failed(e) => break (Err(e), true),
+                Step::TurnLost(e) => break (Err(e), false),
+            }
+        };
+        if has_turn {
+            self.end_sending(call, &mut held);
+        }
+        drop(held);
+        match result {
+            Err(Errno::BrokenPipe) => Err(Errno::BrokenPipe),
+            Err(e) if sender.done == 0 => Err(e),
+            _ => Ok(sender.done),
+        }
+    }
+
+    /// Sends an mbuf, or sleeps for room.
+    fn send_some<'a>(
+        &'a self,
+        call: &Caller<'_, M>,
+        held: Held<'a, M>,
+        sender: &mut Sender<'_, M>,
+        nonblocking: bool,
+    ) -> (Held<'a, M>, Step) {
+        if held.reader_gone {
+            return (held, Step::Failed(Errno::BrokenPipe));
+        }
+        let room = self.room(&held, sender.left());
+        if room == 0 {
+            if nonblocking {
+                return (held, Step::Failed(Errno::WouldBlock));
+            }
+            return match self.wait_for_room(call, held) {
+                (held, Ok(())) => (held, Step::Sent),
+                (held, Err(e)) => (held, Step::TurnLost(e)),
+            };
+        }
+        drop(held);
+        let before = sender.done;
+        let (mbuf, result) = sender.next(room);
+        let mut held = self.lock();
+        if let Some(mbuf) = mbuf {
+            let unneeded = if held.reader_gone {
+                // Nobody will read these.
+                sender.done = before;
+                Some(mbuf)
+            } else {
+                call.machine().execute(call.kernel.config.paths.protocol);
+                let unneeded = self.append(call, &mut held, mbuf);
+                self.wake_reader(call, &mut held);
+                unneeded
+            };
+            if let Some(mbuf) = unneeded {
+                drop(held);
+                call.kernel.mbufs.free(mbuf);
+                held = self.lock();
+            }
+        }
+        (held, result.map_or_else(Step::Failed, |()| Step::Sent))
+    }
+}
+
+impl<M: Machine> Caller<'_, M> {
+    /// Sends to the null protocol, which frees what it gets (UVM paper, 5.1).
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`] or a bad address, only if nothing was sent.
+    pub(crate) fn send_to_nobody(&self, from: Va, len: usize, mode: SendMode) -> Result<usize, Errno> {
+        let m = self.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.kernel.config.paths.sosend);
+        let mut sender = Sender::new(self, from, len, mode);
+        while sender.left() > 0 {
+            let (mbuf, result) = sender.next(self.kernel.config.socket.high_water_bytes);
+            if let Some(mbuf) = mbuf {
+                m.execute(self.kernel.config.paths.protocol);
+                self.kernel.mbufs.free(mbuf);
+            }
+            match result {
+                Err(e) if sender.done == 0 => return Err(e),
+                Err(_) => break,
+                Ok(()) => {}
+            }
+        }
+        Ok(sender.done)
+    }
+}
