@@ -64,6 +64,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             pipe_call: NONE,
             uiomove: NONE,
             pipe_page: NONE,
+            export: NONE,
             process: NONE,
         },
         fault: Fault::None,

@@ -6,6 +6,7 @@
 use crate::Kernel;
 use crate::config::{Fault, KernelConfig};
 use crate::error::{BootError, Errno};
+use crate::export::Exports;
 use crate::file::FileTable;
 use crate::mbuf::Pool;
 use crate::process::{Killed, Pid, Processes};
@@ -80,6 +81,7 @@ impl<M: Machine> Kernel<M> {
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
+        let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
             Interrupt::Shootdown => {
@@ -89,7 +91,17 @@ impl<M: Machine> Kernel<M> {
             Interrupt::Reschedule => {}
         }));
         let boot_free_frames = vm.free_frames();
-        Ok(Arc::new(Kernel { machine, config, vm, ephemeral, sched, mbufs, processes, boot_free_frames }))
+        Ok(Arc::new(Kernel {
+            machine,
+            config,
+            vm,
+            ephemeral,
+            sched,
+            mbufs,
+            processes,
+            exports,
+            boot_free_frames,
+        }))
     }
 
     /// Makes a process without a parent that will run `program`. Called in the boot context, before [`Kernel::run`].
@@ -187,6 +199,10 @@ impl<M: Machine> Kernel<M> {
         let (sockets, (mbufs, clusters)) = (self.processes.lock().socket_count(), self.mbufs.in_use());
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
+        }
+        let exports = self.exports.lock().len();
+        if exports != 0 {
+            return Err(format!("{exports} offers of memory are left"));
         }
         let (held, windows) = (self.ephemeral.held(), self.ephemeral.windows());
         if (held, windows) != (0, 0) {

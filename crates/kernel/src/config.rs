@@ -22,6 +22,8 @@ pub struct KernelPaths {
     pub uiomove: Instructions,
     /// Looking up one page of a direct write (`vm_fault_quick`, `pmap_extract_and_hold`), without its memory accesses.
     pub pipe_page: Instructions,
+    /// One export, import or withdrawal, apart from passing the memory.
+    pub export: Instructions,
     /// fork and exit, apart from their VM work.
     pub process: Instructions,
     /// One call of `sosend`, without what follows.

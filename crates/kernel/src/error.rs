@@ -57,6 +57,15 @@ pub enum Errno {
     /// Nobody can read any more.
     #[error("broken pipe (EPIPE)")]
     BrokenPipe,
+    /// The caller has no right to it.
+    #[error("permission denied (EACCES)")]
+    Access,
+    /// Somebody else is at it.
+    #[error("busy (EBUSY)")]
+    Busy,
+    /// What the number stood for is gone.
+    #[error("identifier removed (EIDRM)")]
+    Removed,
     /// A signal ended a sleep.
     #[error("interrupted (EINTR)")]
     Interrupted,
@@ -72,9 +81,6 @@ pub enum Errno {
     /// A file of this kind, or this kernel, does not do that.
     #[error("operation not supported (EOPNOTSUPP)")]
     NotSupported,
-    /// A page that is wired cannot be moved.
-    #[error("busy (EBUSY)")]
-    Busy,
     /// There is nothing to wait for.
     #[error("no child to wait for (ECHILD)")]
     NoChild,
@@ -93,7 +99,8 @@ impl From<VmError> for Errno {
             VmError::NoMemory => Errno::NoMemory,
             VmError::Fault(_) | VmError::Access => Errno::Fault,
             VmError::Interrupted => Errno::Interrupted,
-            VmError::Invalid | VmError::Exists | VmError::Busy => Errno::Invalid,
+            VmError::Busy => Errno::Busy,
+            VmError::Invalid | VmError::Exists => Errno::Invalid,
         }
     }
 }

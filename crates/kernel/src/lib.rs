@@ -9,12 +9,14 @@
 //! * `process`, `file`: processes and their descriptors. `user`: system calls and user memory. `copy`: copyin, copyout.
 //! * `monitor`: how threads wait and take turns. `pipe`, `pipe_direct`: pipes of their own kind.
 //! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
+//! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
 //! * `invalidate`: a system call that measures invalidations.
 //! * `boot`: bringing all of it up, and checking it.
 //!
 //! # Locks
-//! In order: `Process` (the table of processes, a process's descriptors), `Pipe` (the state of a pipe or socket), `Mbuf`
-//! (the pool of mbufs), then those of the floors below, and `Scheduler` above all. A thread holds none of them when it sleeps or touches user memory.
+//! In order: `Process` (the table of processes, a process's descriptors, the table of exports), `Pipe` (the state of a pipe
+//! or socket), `Mbuf` (the pool of mbufs), then those of the floors below, and `Scheduler` above all. A thread holds none of
+//! them when it sleeps or touches user memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -24,6 +26,7 @@ mod boot;
 mod config;
 mod copy;
 mod error;
+mod export;
 mod file;
 mod invalidate;
 mod mbuf;
@@ -31,6 +34,7 @@ mod monitor;
 mod pipe;
 mod pipe_direct;
 mod process;
+mod ptrace;
 mod queue;
 mod sched;
 mod soreceive;
@@ -39,6 +43,7 @@ mod sotee;
 mod stream;
 pub mod thread;
 mod user;
+mod user_pass;
 mod user_socket;
 
 pub use config::{
@@ -46,6 +51,7 @@ pub use config::{
     SocketConfig,
 };
 pub use error::{BootError, Errno};
+pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use file::Fd;
 pub use invalidate::InvalidateKind;
 pub use pipe::ATOMIC_WRITE_BYTES;
@@ -69,6 +75,7 @@ pub struct Kernel<M: Machine> {
     sched: Arc<sched::Sched<M>>,
     mbufs: mbuf::Pool<M>,
     processes: M::Lock<process::Processes<M>>,
+    exports: M::Lock<export::Exports<M>>,
     boot_free_frames: usize,
 }
 

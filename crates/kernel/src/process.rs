@@ -69,8 +69,9 @@ impl<M: Machine> Process<M> {
 }
 
 /// A process as the table knows it.
-struct Record {
+struct Record<M: Machine> {
     parent: Option<Pid>,
+    space: Weak<Space<M>>,
     thread: ThreadId,
     at: StructVa,
     exited: bool,
@@ -78,7 +79,7 @@ struct Record {
 
 /// The table. See the [module](self).
 pub(crate) struct Processes<M: Machine> {
-    table: BTreeMap<Pid, Record>,
+    table: BTreeMap<Pid, Record<M>>,
     next: u32,
     /// Processes that have not exited.
     alive: usize,
@@ -116,6 +117,11 @@ impl<M: Machine> Processes<M> {
     }
     pub(crate) fn killed(&self) -> &[Killed] {
         &self.killed
+    }
+    /// The parent of a process that has not exited, and its memory.
+    pub(crate) fn memory_of(&self, pid: Pid) -> Option<(Option<Pid>, Arc<Space<M>>)> {
+        let record = self.table.get(&pid).filter(|r| !r.exited)?;
+        Some((record.parent, record.space.upgrade()?))
     }
     /// Pipes that exist.
     pub(crate) fn pipes(&self) -> Vec<Arc<Pipe<M>>> {
@@ -159,6 +165,7 @@ impl<M: Machine> Kernel<M> {
         let files = self.machine.new_lock(LockClass::Process, files);
         let killed = AtomicBool::new(false);
         let process = Process { pid, name: name.to_string(), at, space: space.clone(), files, killed };
+        let memory = Arc::downgrade(&space);
         let kernel = self.clone();
         let body = Box::new(move |thread: Thread<M>| {
             let user = User { kernel, process: Arc::new(process), thread };
@@ -172,7 +179,7 @@ impl<M: Machine> Kernel<M> {
         };
         {
             let mut table = self.processes.lock();
-            table.table.insert(pid, Record { parent, thread, at, exited: false });
+            table.table.insert(pid, Record { parent, space: memory, thread, at, exited: false });
             table.alive += 1;
         }
         self.sched.launch(thread);
@@ -188,6 +195,7 @@ impl<M: Machine> Kernel<M> {
         m.execute(self.config.paths.process);
         let files = process.files.lock().take_all();
         files.into_iter().for_each(|file| self.release_file(&user.thread, file));
+        self.withdraw_all(process.pid);
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.
         self.sched.leave_space(&user.thread.own);
         process.space.terminate(&user.thread);

@@ -24,7 +24,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use pageferry_hal::{
-    Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Prot, SpinLock, Va,
+    Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, SpinLock, Va,
 };
 use pageferry_vm::Inherit;
 
@@ -54,6 +54,11 @@ impl<M: Machine> User<M> {
     /// The process's address space; for tests that call lower floors themselves.
     pub fn space(&self) -> &Arc<pageferry_vm::Space<M>> {
         &self.process.space
+    }
+    /// The frame with the data of the page at `va`, mapped or not; for checks that look inside. See
+    /// [`pageferry_vm::Space::frame_behind`].
+    pub fn frame_behind(&self, va: Va) -> Option<Pfn> {
+        self.process.space.frame_behind(va)
     }
     /// The process's number.
     pub fn pid(&self) -> Pid {

@@ -37,6 +37,40 @@ pub struct ExperimentFile {
     /// What the results stand beside.
     #[serde(default)]
     pub compare: Vec<Compare>,
+    /// What is drawn as curves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curves: Option<Curves>,
+}
+
+/// Curves over a parameter that varies in the matrix; both axes are logarithmic.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curves {
+    /// The title of the figure.
+    pub title: String,
+    /// What its axes are.
+    pub subtitle: String,
+    /// The parameter.
+    pub x: String,
+    /// The result.
+    pub metric: String,
+    /// What has to be said about it.
+    pub note: String,
+    /// The data sets, in the order of the legend.
+    pub lines: Vec<CurveLine>,
+}
+
+/// One data set of curves.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CurveLine {
+    /// Its name.
+    pub name: String,
+    /// Of the runs under this kernel only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// The runs with these settings, as for `--set`.
+    pub set: Vec<String>,
 }
 
 /// The programs.
@@ -49,6 +83,16 @@ pub enum Workload {
     BwPipe,
     /// [`crate::workload::ephemeral_hit`].
     EphemeralHit,
+    /// [`crate::workload::null_write`].
+    NullWrite,
+    /// [`crate::workload::null_read`].
+    NullRead,
+    /// [`crate::workload::uvm_pipe`].
+    UvmPipe,
+    /// [`crate::workload::ping_pong`].
+    PingPong,
+    /// [`crate::workload::pipeline`].
+    Pipeline,
 }
 
 /// A number that an experiment depends on.

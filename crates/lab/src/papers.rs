@@ -44,6 +44,8 @@ pub enum Relation {
     Range,
     /// As an order or a tendency, in words.
     Direction,
+    /// As a number that is withheld: it cannot be compared with, and what is found here is predicted without it.
+    HeldOut,
 }
 
 /// One published number.
@@ -84,6 +86,7 @@ impl Published {
             (None, Some(low), Some(high)) => {
                 format!("{} to {}", crate::text::number(low), crate::text::number(high))
             }
+            _ if self.relation == Relation::HeldOut => return "held out".to_owned(),
             _ => return self.direction.clone().unwrap_or_default(),
         };
         format!("{number} {}", self.unit).trim_end().to_owned()
@@ -112,11 +115,16 @@ mod tests {
 
     #[test]
     fn numbers_are_named_once_and_stated_somehow() {
-        let paper = Paper::find("sf-buf").expect("embedded");
-        for (i, number) in paper.numbers.iter().enumerate() {
-            assert!(paper.numbers[..i].iter().all(|other| other.id != number.id), "{}", number.id);
-            assert!(!number.shown().is_empty(), "{}", number.id);
+        for name in registry::names(Kind::Paper) {
+            let paper = Paper::find(name).expect("embedded");
+            for (i, number) in paper.numbers.iter().enumerate() {
+                assert!(paper.numbers[..i].iter().all(|other| other.id != number.id), "{}", number.id);
+                assert!(!number.shown().is_empty(), "{}", number.id);
+                let stated = number.value.is_some() || number.low.is_some() || number.direction.is_some();
+                assert_eq!(stated, number.relation != Relation::HeldOut, "{}", number.id);
+            }
         }
+        let paper = Paper::find("sf-buf").expect("embedded");
         assert_eq!(paper.number("sfbuf-pipe-gain-xeon-up").map(Published::shown).as_deref(), Some("67 %"));
     }
 }

@@ -117,9 +117,17 @@ mod tests {
 
     #[test]
     fn what_is_built_in() {
-        for name in
-            ["xeon-up", "xeon-htt", "xeon-mp", "xeon-mp-htt", "opteron-mp", "486", "pentium", "pentium-iii"]
-        {
+        for name in [
+            "xeon-up",
+            "xeon-htt",
+            "xeon-mp",
+            "xeon-mp-htt",
+            "opteron-mp",
+            "486",
+            "pentium",
+            "pentium-pro",
+            "pentium-iii",
+        ] {
             assert!(names(Kind::Machine).contains(&name), "{name}");
         }
         assert_eq!(names(Kind::Kernel), ["original", "sf_buf", "sf_buf-as-printed", "sf_buf-shared"]);

@@ -16,7 +16,7 @@
 //!   dirty elsewhere moves it at `transfer_cycles`, and memory gets it too; a store moves it and leaves memory as it was.
 //!   A store to a shared line takes the copies away from the others at `upgrade_cycles`.
 //! - Writing back a victim costs time only in a stream, where it takes bandwidth from it; a single access does not wait for
-//!   the write buffer. A victim that moves from level to level costs nothing beyond the constants of the levels.
+//!   the write buffer. Streams that take turns at memory pay `row_change_cycles` for each turn. A victim that moves from level to level costs nothing beyond the constants of the levels.
 
 mod level;
 
@@ -119,6 +119,7 @@ struct MemoryCosts {
     stream_load_cycles: u32,
     stream_store_cycles: u32,
     writeback_cycles: u32,
+    row_change_cycles: u32,
     transfer_cycles: u32,
     stream_transfer_cycles: u32,
     upgrade_cycles: u32,
@@ -145,6 +146,8 @@ pub struct Caches {
     first_back: usize,
     rules: Vec<Rules>,
     memory: MemoryCosts,
+    /// The line that memory served last.
+    last_memory_line: u64,
     /// `package * depth + level`.
     levels: Vec<Level>,
     /// As `levels`.
@@ -180,11 +183,13 @@ impl Caches {
                 stream_load_cycles: memory.stream_load_cycles.value as u32,
                 stream_store_cycles: memory.stream_store_cycles.value as u32,
                 writeback_cycles: memory.writeback_cycles.value as u32,
+                row_change_cycles: memory.row_change_cycles.as_ref().map_or(0, |n| n.value as u32),
                 transfer_cycles: memory.transfer_cycles.value as u32,
                 stream_transfer_cycles: memory.stream_transfer_cycles.value as u32,
                 upgrade_cycles: memory.upgrade_cycles.value as u32,
                 stream_upgrade_cycles: memory.stream_upgrade_cycles.value as u32,
             },
+            last_memory_line: 0,
             levels,
             counts: vec![LevelStats::default(); packages * depth],
             package_counts: vec![PackageStats::default(); packages],
@@ -319,18 +324,30 @@ impl Caches {
                 Kind::Stream => self.memory.stream_store_cycles,
             };
         }
-        let counts = &mut self.package_counts[package];
-        if elsewhere == Elsewhere::Dirty {
-            counts.transfers += 1;
+        let row_change = if elsewhere == Elsewhere::Dirty {
+            self.package_counts[package].transfers += 1;
+            0
         } else {
-            counts.memory_reads += 1;
-        }
+            self.package_counts[package].memory_reads += 1;
+            self.row_change(line, kind)
+        };
         let flags = match (write, elsewhere) {
             (true, _) => DIRTY | UNIQUE,
             (false, Elsewhere::Absent) => UNIQUE,
             (false, _) => 0,
         };
-        self.fetch_cost(elsewhere, write, kind) + self.fill(package, line, from, self.depth, flags, kind)
+        row_change
+            + self.fetch_cost(elsewhere, write, kind)
+            + self.fill(package, line, from, self.depth, flags, kind)
+    }
+
+    /// Memory serves `line`: what a stream pays when it comes to another row. A dependent access waits for as long every time,
+    /// so its latency has it already.
+    #[inline]
+    fn row_change(&mut self, line: u64, kind: Kind) -> u32 {
+        let follows = line == self.last_memory_line.wrapping_add(1);
+        self.last_memory_line = line;
+        if follows || kind == Kind::Latency { 0 } else { self.memory.row_change_cycles }
     }
 
     fn fetch_cost(&self, elsewhere: Elsewhere, write: bool, kind: Kind) -> u32 {
@@ -377,7 +394,8 @@ impl Caches {
                     return 0;
                 }
                 self.package_counts[package].memory_writebacks += 1;
-                return if kind == Kind::Stream { self.memory.writeback_cycles } else { 0 };
+                let row_change = self.row_change(victim.line, kind);
+                return if kind == Kind::Stream { self.memory.writeback_cycles + row_change } else { 0 };
             }
             if !self.rules[level].exclusive {
                 if !dirty {

@@ -206,6 +206,10 @@ pub struct MemoryConfig {
     pub stream_store_cycles: Number,
     /// One dirty line written back during a copy.
     pub writeback_cycles: Number,
+    /// More for a line of a stream, read or written back, that does not follow the one that memory served before it: a row
+    /// of the memory chips is closed and another opened. Without it streams do not disturb each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_change_cycles: Option<Number>,
     /// A dependent access to a line that is dirty in another package.
     pub transfer_cycles: Number,
     /// One line moved by a copy when it is dirty in another package.

@@ -158,6 +158,9 @@ impl Hw {
     #[inline(always)]
     fn line(&mut self, cpu: usize, pa: Pa, write: bool, kind: Kind) -> u64 {
         self.counts.accesses += 1;
+        if self.params.flat_memory {
+            return 1;
+        }
         u64::from(self.caches.access(self.cpus[cpu].package, pa.0, write, kind))
     }
 

@@ -125,14 +125,28 @@ impl Model {
     /// [`Fault`] when the configuration contradicts itself.
     pub fn new(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
         config.validate()?;
-        let params = Params::from_config(config);
+        Ok(Model::of(Params::from_config(config), Caches::new(config), options))
+    }
+
+    /// As [`Model::new`], but every access to memory takes one cycle and no cache is looked at: for tests that ask what
+    /// happens, not when.
+    ///
+    /// # Errors
+    /// As [`Model::new`].
+    pub fn flat(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
+        config.validate()?;
+        let params = Params { flat_memory: true, ..Params::from_config(config) };
+        Ok(Model::of(params, Caches::new(config), options))
+    }
+
+    fn of(params: Params, caches: Caches, options: Options) -> Model {
         let rng = match options.schedule {
             Schedule::Timed => None,
             Schedule::Seeded(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
         };
         let cpus = params.cpus;
-        Ok(Model(Rc::new(Inner {
-            hw: RefCell::new(Hw::new(params, Caches::new(config))),
+        Model(Rc::new(Inner {
+            hw: RefCell::new(Hw::new(params, caches)),
             contexts: RefCell::default(),
             handler: RefCell::default(),
             cpu: Cell::new(0),
@@ -141,7 +155,7 @@ impl Model {
             others_at: Cell::new(u64::MAX),
             rng: RefCell::new(rng),
             running: Cell::new(false),
-        })))
+        }))
     }
 
     /// Switches the machine on: CPU 0 runs `boot`, until every CPU has stopped.
@@ -241,9 +255,29 @@ impl Model {
         true
     }
 
+    /// Looks at the kernel from outside, in the middle of a run: what `look` does with locks is neither charged nor ordered.
+    /// For checks in user mode, while no other CPU can be in the middle of something that is looked at.
+    pub fn inspect<R>(&self, look: impl FnOnce() -> R) -> R {
+        let was_running = self.0.running.replace(false);
+        let result = look();
+        self.0.running.set(was_running);
+        result
+    }
+
+    /// Writes bytes to a frame, without cost: as [`Model::poke`], for data that is mapped nowhere.
+    pub fn poke_frame(&self, frame: pageferry_hal::Pfn, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= pageferry_hal::PAGE_SIZE, "the bytes leave the frame");
+        self.0.hw.borrow_mut().memory.bytes_mut(frame.pa() + offset, bytes.len()).copy_from_slice(bytes);
+    }
+
     /// The bytes of a frame, without cost.
     pub fn frame_bytes(&self, frame: pageferry_hal::Pfn) -> Vec<u8> {
         self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE).to_vec()
+    }
+
+    /// True when a frame holds exactly these bytes.
+    pub fn frame_is(&self, frame: pageferry_hal::Pfn, bytes: &[u8]) -> bool {
+        self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE) == bytes
     }
 
     /// Entries in the TLB of a CPU's core.

@@ -39,6 +39,8 @@ pub(crate) struct Params {
     pub(crate) tlb_shared: bool,
     pub(crate) walk_overhead: u64,
     pub(crate) line_bytes: usize,
+    /// Every access to memory takes one cycle, and the caches are left alone.
+    pub(crate) flat_memory: bool,
 }
 
 impl Params {
@@ -79,6 +81,7 @@ impl Params {
             tlb_second_cycles: c.tlb.second.as_ref().map_or(0, |s| s.hit_cycles.value),
             tlb_shared: c.tlb.shared_by_siblings.value,
             walk_overhead: c.tlb.walk_overhead_cycles.value,
+            flat_memory: false,
             line_bytes: c.cache[0].line_bytes.value as usize,
         }
     }

@@ -470,3 +470,20 @@ proptest! {
         prop_assert_eq!(stats.levels.iter().map(|l| l[0].accesses()).sum::<u64>(), accesses);
     }
 }
+
+#[test]
+fn streams_that_take_turns_at_memory_pay_for_the_rows() {
+    let mut machine = machine(1, vec![level(1, 1, Back, false)]);
+    machine.memory.row_change_cycles = Some(assumed(7));
+    let mut c = Caches::new(&machine);
+    let mut stream = |line: u64, write| c.access(0, line * LINE, write, Kind::Stream);
+    assert_eq!(stream(100, false), 307, "another row");
+    assert_eq!(stream(101, false), 300, "the next line");
+    assert_eq!(stream(200, false), 307);
+    assert_eq!(stream(102, true), 507);
+    assert_eq!(stream(103, true), 500 + 1_000 + 7, "the victim lies elsewhere");
+    assert_eq!(stream(104, false), 307 + 1_000 + 7, "and the stream has to come back");
+    assert_eq!(c.access(0, 300 * LINE, false, Kind::Latency), 100, "a latency has it already");
+    assert_eq!(c.access(0, 301 * LINE, false, Kind::Stream), 300);
+    c.check().expect("the laws hold");
+}

@@ -42,9 +42,17 @@ fn files() -> BTreeMap<String, String> {
 #[test]
 fn every_machine_file_is_a_machine() {
     let files = files();
-    for name in
-        ["xeon-up", "xeon-htt", "xeon-mp", "xeon-mp-htt", "opteron-mp", "486", "pentium", "pentium-iii"]
-    {
+    for name in [
+        "xeon-up",
+        "xeon-htt",
+        "xeon-mp",
+        "xeon-mp-htt",
+        "opteron-mp",
+        "486",
+        "pentium",
+        "pentium-pro",
+        "pentium-iii",
+    ] {
         assert!(files.contains_key(name), "no file for {name}");
     }
     for (name, text) in &files {

@@ -96,18 +96,29 @@ impl<M: Machine> Entry<M> {
     /// # Errors
     /// [`VmError::NoMemory`].
     pub(crate) fn duplicate(&self, vm: &Vm<M>) -> Result<Entry<M>, VmError> {
+        self.duplicate_part(vm, self.range)
+    }
+
+    /// A second entry for the pages of `part`, which this one covers, referring to the same layers.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn duplicate_part(&self, vm: &Vm<M>, part: VaRange) -> Result<Entry<M>, VmError> {
+        assert!(self.range.covers(&part) && !part.is_empty(), "{part:?} is no part of {:?}", self.range);
         let at = vm.structures().alloc(Kind::Entry)?;
         vm.machine().execute(vm.paths().map_entry);
         self.touch(vm, Access::Read);
+        let (first, len_pages) = (self.page_number(part.start()), part.len_pages() as u64);
         let amap = self.amap.as_ref().map(|a| {
-            a.amap.add_ref(vm, self.slots(a));
-            AmapRef { amap: a.amap.clone(), slot: a.slot }
+            let slot = a.slot + first;
+            a.amap.add_ref(vm, slot..slot + len_pages);
+            AmapRef { amap: a.amap.clone(), slot }
         });
         let object = self.object.as_ref().map(|o| {
             o.object.add_ref(vm);
-            ObjectRef { object: o.object.clone(), page: o.page }
+            ObjectRef { object: o.object.clone(), page: o.page + first }
         });
-        let entry = Entry { at, range: self.range, attributes: self.attributes, amap, object };
+        let entry = Entry { at, range: part, attributes: self.attributes, amap, object };
         entry.touch(vm, Access::Write);
         Ok(entry)
     }

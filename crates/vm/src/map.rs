@@ -43,6 +43,11 @@ impl<M: Machine> Map<M> {
         self.entries.len()
     }
 
+    /// The entry that holds `va`, not accounted for.
+    pub(crate) fn entry_at(&self, va: Va) -> Option<&Entry<M>> {
+        self.entries.range(..=va).next_back().map(|(_, e)| e).filter(|e| e.range.contains(va))
+    }
+
     /// The entry that holds `va`.
     pub(crate) fn look_up(&self, vm: &Vm<M>, va: Va) -> Option<&Entry<M>> {
         let entry = self.entries.range(..=va).next_back()?.1;
@@ -101,13 +106,19 @@ impl<M: Machine> Map<M> {
     /// Puts an entry where nothing is mapped, joined with its neighbours if it continues them.
     pub(crate) fn insert(&mut self, vm: &Vm<M>, entry: Entry<M>) {
         let range = entry.range;
+        self.insert_apart(vm, entry);
+        self.join_at(vm, range.start());
+        self.join_at(vm, range.end());
+    }
+
+    /// Puts an entry where nothing is mapped, and leaves it as it is.
+    pub(crate) fn insert_apart(&mut self, vm: &Vm<M>, entry: Entry<M>) {
+        let range = entry.range;
         assert!(self.bounds.covers(&range) && !range.is_empty(), "{range:?} is outside {:?}", self.bounds);
         assert!(self.overlapping(range).next().is_none(), "{range:?} is in use");
         vm.machine().execute(vm.paths().map_entry);
         entry.touch(vm, Access::Write);
         self.entries.insert(range.start(), entry);
-        self.join_at(vm, range.start());
-        self.join_at(vm, range.end());
     }
 
     /// Lets entries begin and end at both ends of `range`.

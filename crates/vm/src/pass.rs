@@ -18,7 +18,7 @@ use crate::map_lock::MapWrite;
 use crate::space::{Space, page_range};
 use crate::vm::{Pending, Vm};
 use alloc::vec::Vec;
-use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};
+use pageferry_hal::{Access, Cause, Machine, Threads, Va, VaRange};
 
 /// What becomes of the memory that is passed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -34,13 +34,13 @@ pub enum PassMode {
 }
 
 /// The two maps; one, when a space passes to itself.
-struct Maps<'a, M: Machine> {
-    from: MapWrite<'a, M, Map<M>>,
+pub(crate) struct Maps<'a, M: Machine> {
+    pub(crate) from: MapWrite<'a, M, Map<M>>,
     to: Option<MapWrite<'a, M, Map<M>>>,
 }
 
 impl<'a, M: Machine> Maps<'a, M> {
-    fn lock(from: &'a Space<M>, to: &'a Space<M>, t: &'a dyn Threads) -> Maps<'a, M> {
+    pub(crate) fn lock(from: &'a Space<M>, to: &'a Space<M>, t: &'a dyn Threads) -> Maps<'a, M> {
         let lock = |space: &'a Space<M>| space.locked_map().write(t);
         let (source, target) = (from.struct_va().0, to.struct_va().0);
         if source == target {
@@ -55,11 +55,40 @@ impl<'a, M: Machine> Maps<'a, M> {
         }
     }
 
-    fn to(&mut self) -> &mut Map<M> {
+    pub(crate) fn to(&mut self) -> &mut Map<M> {
         match &mut self.to {
             Some(to) => to,
             None => &mut self.from,
         }
+    }
+}
+
+/// Tests that [`pass`] could be asked for `len_bytes` from `at` in `from`: an offer that can never be taken is refused when
+/// it is made.
+///
+/// # Errors
+/// [`VmError::Invalid`] and [`VmError::Fault`], as of [`pass`].
+///
+/// # Locks
+/// Sleeps for the map lock: no spin lock may be held.
+pub fn passable<M: Machine>(
+    from: &Space<M>,
+    t: &dyn Threads,
+    at: Va,
+    len_bytes: usize,
+) -> Result<(), VmError> {
+    let vm = &**from.vm();
+    let _c = vm.machine().scope(Cause::Vm);
+    if len_bytes == 0 {
+        return Err(VmError::Invalid);
+    }
+    let range = page_range(vm, at, len_bytes, VmError::Fault(at))?;
+    match from.locked_map().read(t).overlapping(range).next() {
+        Some(entry) => {
+            entry.touch(vm, Access::Read);
+            Ok(())
+        }
+        None => Err(VmError::Fault(at)),
     }
 }
 

@@ -9,6 +9,7 @@ use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
 use pageferry_vm::*;
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -436,8 +437,12 @@ impl World {
             Err(e) => {
                 let refused = chunks(offset, len)
                     .find(|&(n, from, _)| model.refusal(n, write, BASE + from).is_some())
-                    .map(|(_, from, _)| VmError::Fault(BASE + from));
-                assert_eq!(Some(e), refused);
+                    .expect("nothing forbids it");
+                assert_eq!(e, VmError::Fault(BASE + refused.1));
+                // What comes before was made ready: a private page has a copy of its own from now on.
+                if write {
+                    (offset / PAGE..refused.1 / PAGE).for_each(|n| model.pages[&(n as u64)].promote());
+                }
                 return Ok(());
             }
         };
@@ -573,8 +578,11 @@ fn run(rig: &Rig, steps: Vec<Step>) {
 }
 
 fn cases(machine: &'static str) {
-    let config =
-        ProptestConfig { max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        max_shrink_iters: 400,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions"))),
+        ..ProptestConfig::default()
+    };
     proptest!(config, |(steps in prop::collection::vec(step(), 1..60))| {
         with_rig(machine, 24, Default::default(), move |rig| run(rig, steps));
     });
@@ -598,4 +606,37 @@ fn programs_on_four_i386_cpus() {
 #[test]
 fn programs_on_two_amd64_cpus() {
     cases("opteron-mp");
+}
+
+/// Steps without struck allocations: process, CPU, operation.
+fn program(machine: &str, steps: &[(usize, usize, Op)]) {
+    let step = |(process, cpu, op): &(usize, usize, Op)| Step {
+        process: *process,
+        cpu: *cpu,
+        fail: None,
+        op: op.clone(),
+    };
+    let steps: Vec<Step> = steps.iter().map(step).collect();
+    with_rig(machine, 24, Default::default(), move |rig| run(rig, steps));
+}
+
+/// Programs that failed once. A seed ages with the generator, a program does not.
+#[test]
+fn programs_that_once_failed() {
+    let write = |offset| Op::Write { offset, len: 1, tag: 0 };
+    let map = Op::Map { page: 0, pages: 1, prot: Prot::RW, inherit: Inherit::Copy };
+    program("xeon-mp", &[(0, 0, Op::Fork), (2, 0, write(0)), (0, 1, Op::Exit)]);
+    program("xeon-mp", &[(0, 0, map), (0, 0, write(0)), (0, 0, Op::Fork), (0, 1, Op::Exit)]);
+    // A wire for writing that comes to a hole has given the page before it a copy of its own.
+    let file = |page, private| Op::MapFile {
+        page,
+        first: 0,
+        pages: 1,
+        prot: Prot::RW,
+        private,
+        inherit: Inherit::Copy,
+    };
+    let wire = Op::Wire { offset: 0, len: 2 * PAGE, write: true };
+    let write_shared = Op::Write { offset: 5 * PAGE, len: 1, tag: 9 };
+    program("xeon-up", &[(0, 0, file(0, true)), (0, 0, wire), (0, 0, file(5, false)), (0, 0, write_shared)]);
 }

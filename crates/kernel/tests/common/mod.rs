@@ -82,6 +82,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             pipe_call: n(280),
             uiomove: n(80),
             pipe_page: n(60),
+            export: n(600),
             process: n(8000),
             sosend: n(280),
             soreceive: n(280),

@@ -2,6 +2,7 @@
 
 use super::Reproduction;
 use super::charts::{Bar, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars, dots, history, stacks};
+use super::curves;
 use super::svg::Width;
 use crate::compare::TOLERANCE;
 use crate::experiments::{Compare, How, Workload};
@@ -66,8 +67,14 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             }
             Workload::Invalidate => vec![costs(of, &experiment.name), invlpg(of, &experiment.name)],
             Workload::EphemeralHit => vec![hits(of, &experiment.name)],
+            Workload::NullWrite
+            | Workload::NullRead
+            | Workload::UvmPipe
+            | Workload::PingPong
+            | Workload::Pipeline => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());
+        found.extend(curves::figures(of, experiment));
     }
     found
 }
@@ -78,7 +85,7 @@ impl Reproduction {
     }
 
     /// The machines on which `experiment` ran, in order.
-    fn machines_of<'a>(&'a self, experiment: &'a str) -> impl Iterator<Item = &'a MachineChoice> {
+    pub(super) fn machines_of<'a>(&'a self, experiment: &'a str) -> impl Iterator<Item = &'a MachineChoice> {
         let ran = move |m: &&MachineChoice| {
             self.records().any(|r| r.experiment == experiment && r.machine == m.name)
         };
@@ -111,11 +118,11 @@ impl Reproduction {
     }
 }
 
-fn published_key() -> Key {
+pub(super) fn published_key() -> Key {
     Key { class: "published".into(), label: "published".into() }
 }
 
-fn both(draw: impl Fn(Width) -> String) -> (String, String) {
+pub(super) fn both(draw: impl Fn(Width) -> String) -> (String, String) {
     (draw(Width::Wide), draw(Width::Narrow))
 }
 
@@ -255,7 +262,7 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
     })
 }
 
-fn as_number(setting: &crate::result::Setting) -> Option<f64> {
+pub(super) fn as_number(setting: &crate::result::Setting) -> Option<f64> {
     match setting {
         crate::result::Setting::Integer(number) => Some(*number as f64),
         crate::result::Setting::Text(_) => None,

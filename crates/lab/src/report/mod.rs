@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 mod charts;
 mod csv;
+mod curves;
 mod figures;
 mod svg;
 mod view;

@@ -190,6 +190,50 @@ impl Scale {
     }
 }
 
+/// A logarithmic scale from values to pixels.
+pub(super) struct LogScale {
+    from: f64,
+    pixels: f64,
+    least: f64,
+    most: f64,
+}
+
+impl LogScale {
+    /// A scale of the values from `range.0` to `range.1`, both positive, over `pixels` (which may be negative: upwards),
+    /// starting at pixel `from`.
+    pub(super) fn new(range: (f64, f64), from: f64, pixels: f64) -> LogScale {
+        let (least, most) = range;
+        assert!(least > 0.0 && most >= least, "a logarithmic scale from {least} to {most}");
+        // A little room at both ends; and some range, where there is one value only.
+        let room = (most / least).powf(0.04).max(1.02);
+        LogScale { from, pixels, least: least / room, most: most * room }
+    }
+
+    pub(super) fn at(&self, value: f64) -> f64 {
+        self.from + (value / self.least).ln() / (self.most / self.least).ln() * self.pixels
+    }
+
+    /// The powers of ten within, and, where these are few, twice and five times them; true for a power of ten.
+    pub(super) fn decimal_ticks(&self) -> impl Iterator<Item = (f64, bool)> + use<> {
+        let (least, most) = (self.least, self.most);
+        let wide = most / least > 3000.0;
+        let power = move |p: i32| {
+            let one = 10f64.powi(p);
+            [(one, true), (2.0 * one, false), (5.0 * one, false)].into_iter().filter(move |t| t.1 || !wide)
+        };
+        (least.log10().floor() as i32..=most.log10().ceil() as i32)
+            .flat_map(power)
+            .filter(move |(tick, _)| (least..=most).contains(tick))
+    }
+
+    /// The powers of two within.
+    pub(super) fn binary_ticks(&self) -> impl Iterator<Item = f64> + use<> {
+        let (least, most) = (self.least, self.most);
+        let powers = least.log2().ceil() as i32..=most.log2().floor() as i32;
+        powers.map(|p| 2f64.powi(p))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +247,19 @@ mod tests {
             assert!((3..=6).contains(&scale.ticks().count()), "{most}");
             assert!((scale.at(last) - 100.0).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn logarithmic_scales_hold_their_values() {
+        let scale = LogScale::new((4096.0, 4194304.0), 50.0, 500.0);
+        assert!(scale.at(4096.0) > 50.0 && scale.at(4194304.0) < 550.0);
+        let steps: Vec<f64> = scale.binary_ticks().map(|t| scale.at(t)).collect();
+        assert_eq!(steps.len(), 11);
+        assert!(steps.windows(3).all(|w| (w[2] - w[1] - (w[1] - w[0])).abs() < 1e-9), "equal ratios");
+        let ticks: Vec<f64> = LogScale::new((11.0, 450.0), 0.0, 100.0).decimal_ticks().map(|t| t.0).collect();
+        assert_eq!(ticks, [20.0, 50.0, 100.0, 200.0]);
+        let wide = LogScale::new((11.0, 45_000.0), 0.0, 100.0);
+        assert!(wide.decimal_ticks().all(|(_, power_of_ten)| power_of_ten));
     }
 
     #[test]

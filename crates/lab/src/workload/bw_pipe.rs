@@ -5,14 +5,14 @@
 //! touch no modelled cache. The measured part begins when the reader has the last byte of the warm-up, and ends when it
 //! has the last byte of all.
 
-use super::{Outcome, differs, random_bytes, room_for};
+use super::{Failed, Outcome, Payload, differs, named, room_for};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, Program, User};
+use pageferry_kernel::{Fd, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         total_bytes: spec.parameter("total_bytes") as u64,
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
         aside: Rc::default(),
-        payload: Rc::new(Payload { seed: spec.choices.seed, chunk_bytes, pool: OnceCell::new() }),
+        payload: Rc::new(Payload::new(spec.choices.seed, chunk_bytes)),
     };
     Box::new(move |user: &User<Model>| {
         let cell = transfer.cell.clone();
@@ -52,12 +52,6 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
             cell.borrow_mut().fail(what, errno);
         }
     })
-}
-
-type Failed = (&'static str, Errno);
-
-fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
-    move |errno| (what, errno)
 }
 
 impl Transfer {
@@ -145,23 +139,6 @@ impl Transfer {
         outcome.results.insert("elapsed_us".into(), elapsed_us);
         outcome.results.insert("bandwidth_mb_s".into(), self.total_bytes as f64 / elapsed_us);
         outcome.results.insert("elapsed_cycles_per_page".into(), elapsed_cycles as f64 / pages);
-    }
-}
-
-/// What is sent: each chunk is another window of one pool of random bytes.
-struct Payload {
-    seed: u64,
-    chunk_bytes: usize,
-    pool: OnceCell<Vec<u8>>,
-}
-
-impl Payload {
-    /// The contents of chunk `index`.
-    fn chunk(&self, index: u64) -> &[u8] {
-        let pool = self.pool.get_or_init(|| random_bytes(self.seed, 2 * self.chunk_bytes));
-        // Any step that is prime to most chunk sizes: neighbours differ in every place but by chance.
-        let at = (index.wrapping_mul(977) % self.chunk_bytes as u64) as usize;
-        &pool[at..at + self.chunk_bytes]
     }
 }
 

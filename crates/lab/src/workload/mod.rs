@@ -3,18 +3,26 @@
 //! Each has a `program` that gives the first process's program. Its processes are coroutines of one host thread and
 //! leave what they found in a shared [`Outcome`].
 
+use crate::plan::RunSpec;
 use crate::text;
-use pageferry_hal::{PAGE_SIZE, Va};
-use pageferry_kernel::{Errno, User};
+use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Va};
+use pageferry_kernel::{Errno, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 pub mod bw_pipe;
 pub mod ephemeral_hit;
 pub mod invalidate;
+mod link;
+pub mod null_read;
+pub mod null_write;
+pub mod ping_pong;
 pub mod stream;
+pub mod uvm_pipe;
 
 /// What a workload found.
 #[derive(Debug)]
@@ -51,6 +59,13 @@ impl Outcome {
     }
 }
 
+/// A system call that failed: what it was for, and why.
+type Failed = (&'static str, Errno);
+
+fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
+    move |errno| (what, errno)
+}
+
 /// Refuses buffers that do not fit the machine's free memory: a process that touched them would be killed.
 fn room_for(user: &User<Model>, buffers_bytes: usize) -> Result<(), String> {
     // Page tables take a thousandth of what they map, and something is needed besides.
@@ -67,6 +82,27 @@ fn room_for(user: &User<Model>, buffers_bytes: usize) -> Result<(), String> {
     ))
 }
 
+/// What is sent: each chunk is another window of one pool of random bytes.
+struct Payload {
+    seed: u64,
+    chunk_bytes: usize,
+    pool: OnceCell<Vec<u8>>,
+}
+
+impl Payload {
+    fn new(seed: u64, chunk_bytes: usize) -> Payload {
+        Payload { seed, chunk_bytes, pool: OnceCell::new() }
+    }
+
+    /// The contents of chunk `index`.
+    fn chunk(&self, index: u64) -> &[u8] {
+        let pool = self.pool.get_or_init(|| random_bytes(self.seed, 2 * self.chunk_bytes));
+        // Any step that is prime to most chunk sizes: neighbours differ in every place but by chance.
+        let at = (index.wrapping_mul(977) % self.chunk_bytes as u64) as usize;
+        &pool[at..at + self.chunk_bytes]
+    }
+}
+
 /// `len_bytes` random bytes made from `seed`.
 fn random_bytes(seed: u64, len_bytes: usize) -> Vec<u8> {
     let mut bytes = vec![0; len_bytes];
@@ -81,4 +117,88 @@ fn differs(model: &Model, at: Va, expected: &[u8], scratch: &mut Vec<u8>) -> Opt
         return Some(0);
     }
     (scratch[..] != *expected).then(|| scratch.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0))
+}
+
+/// Compares the data of user memory with what should be there, mapped or not, at no modelled cost. `at` is page-aligned.
+fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {
+    model.inspect(|| {
+        for (page, expected) in expected.chunks(PAGE_SIZE).enumerate() {
+            let start = page * PAGE_SIZE;
+            let Some(frame) = user.frame_behind(at + start) else { return Some(start) };
+            let bytes = model.frame_bytes(frame);
+            if let Some(wrong) = expected.iter().zip(&bytes).position(|(a, b)| a != b) {
+                return Some(start + wrong);
+            }
+        }
+        None
+    })
+}
+
+/// Gives user memory other contents, mapped or not, at no modelled cost. `at` is page-aligned.
+///
+/// # Panics
+/// When a page is not in memory: the workload has made it so.
+fn fill_behind(user: &User<Model>, model: &Model, at: Va, bytes: &[u8]) {
+    model.inspect(|| {
+        for (page, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {
+            let frame = user.frame_behind(at + page * PAGE_SIZE).expect("the buffer was stored to");
+            model.poke_frame(frame, 0, bytes);
+        }
+    });
+}
+
+/// Measures a part of a run: modelled time, what happened in it, and time on the host.
+struct Stopwatch {
+    began: Cycles,
+    before: Snapshot,
+    host: Instant,
+    /// Time on the host for filling and checking payloads, which is not the model's.
+    aside: Duration,
+}
+
+impl Stopwatch {
+    fn start(user: &User<Model>, model: &Model) -> Stopwatch {
+        Stopwatch {
+            began: user.machine().now(),
+            before: model.snapshot(),
+            host: Instant::now(),
+            aside: Duration::ZERO,
+        }
+    }
+
+    /// Leaves what was done on the host since `began` out of its time.
+    fn leave_out(&mut self, began: Instant) {
+        self.aside += began.elapsed();
+    }
+
+    /// Ends the measured part, in which `total_bytes` were moved.
+    fn stop(
+        self,
+        user: &User<Model>,
+        model: &Model,
+        clock_mhz: f64,
+        total_bytes: u64,
+        outcome: &mut Outcome,
+    ) {
+        let elapsed_cycles = (user.machine().now() - self.began).0 as f64;
+        outcome.measured_s = self.host.elapsed().saturating_sub(self.aside).as_secs_f64();
+        outcome.measured = Some(model.snapshot().since(&self.before));
+        let elapsed_us = elapsed_cycles / clock_mhz;
+        let results = [
+            ("elapsed_us", elapsed_us),
+            ("bandwidth_mb_s", total_bytes as f64 / elapsed_us),
+            ("elapsed_cycles_per_page", elapsed_cycles / (total_bytes as f64 / PAGE_SIZE as f64)),
+        ];
+        outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
+    }
+}
+
+/// The word of a `send` choice.
+fn send_mode(spec: &RunSpec) -> SendMode {
+    if spec.choice("send") == "loan" { SendMode::Loan } else { SendMode::Copy }
+}
+
+/// The word of a `receive` choice.
+fn receive_mode(spec: &RunSpec) -> ReceiveMode {
+    if spec.choice("receive") == "transfer" { ReceiveMode::Transfer } else { ReceiveMode::Copy }
 }

@@ -156,7 +156,10 @@ impl Inner {
         if !self.running.get() {
             return;
         }
-        if self.seeded() || self.clock() > self.others_at.get().saturating_add(SLACK_CYCLES) {
+        // Where the seed decides, every call is a turn; but a CPU that runs alone need not ask.
+        let turn =
+            if self.seeded() { self.others_at.get() != u64::MAX } else { self.clock() > self.deadline() };
+        if turn {
             self.suspend();
         }
         self.take_interrupts();
@@ -288,6 +291,10 @@ impl Inner {
 
     /// The moment at which the executing CPU must let others run.
     pub(super) fn deadline(&self) -> u64 {
-        if self.seeded() { 0 } else { self.others_at.get().saturating_add(SLACK_CYCLES) }
+        match self.others_at.get() {
+            u64::MAX => u64::MAX,
+            _ if self.seeded() => 0,
+            at => at.saturating_add(SLACK_CYCLES),
+        }
     }
 }

@@ -1,0 +1,71 @@
+//! The system calls of map entry passing (UVM paper, 4.3): export, import, withdraw; and of a debugger.
+
+use crate::error::Errno;
+use crate::export::{ExportId, ExportTo, Imported};
+use crate::process::Pid;
+use crate::ptrace::Traced;
+use crate::user::User;
+use pageferry_hal::{Access, Machine, Va};
+use pageferry_vm::PassMode;
+
+impl<M: Machine> User<M> {
+    /// Offers `len_bytes` of memory at `at`, in whole pages, to be passed as `mode` says to whoever `to` permits. The range
+    /// may hold several mappings, and holes. What is passed is what is mapped there when somebody imports it.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: no length, or `at` is not page-aligned. [`Errno::Fault`]: nothing is mapped there, or the range
+    /// leaves user space. [`Errno::NoMemory`]: too many offers stand.
+    pub fn export(&self, at: Va, len_bytes: usize, mode: PassMode, to: ExportTo) -> Result<ExportId, Errno> {
+        self.system_call(|call| {
+            self.kernel.export(call, self.process.pid, &self.process.space, (at, len_bytes), mode, to)
+        })
+    }
+
+    /// Brings what `id` offers into this address space: at `at`, or where it fits.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: there never was such an offer, `at` is not page-aligned, or something is mapped there.
+    /// [`Errno::Removed`]: the offer was taken back, its maker has exited, or it was a donation that somebody has imported.
+    /// [`Errno::Access`]: it is for others. [`Errno::Busy`]: somebody is importing that donation. [`Errno::Fault`]: nothing
+    /// is mapped any more in the range that is offered. [`Errno::NoMemory`]. Nothing has changed then.
+    pub fn import(&self, id: ExportId, at: Option<Va>) -> Result<Imported, Errno> {
+        self.system_call(|call| self.kernel.import(call, self.process.pid, id, at))
+    }
+
+    /// Takes an offer back. Memory that was imported stays imported.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`], [`Errno::Removed`], [`Errno::Busy`] as of [`User::import`]. [`Errno::Access`]: it is another
+    /// process's.
+    pub fn withdraw(&self, id: ExportId) -> Result<(), Errno> {
+        self.system_call(|_| self.kernel.withdraw(self.process.pid, id))
+    }
+
+    /// Reads memory of a child, whatever its mapping permits at the moment (`PT_READ_D`). Gives how many bytes it read,
+    /// fewer only where the memory of either ends.
+    ///
+    /// # Errors
+    /// [`Errno::NoProcess`], [`Errno::Access`]: not a child of this process. [`Errno::Fault`], [`Errno::NoMemory`]: nothing
+    /// was read.
+    pub fn ptrace_read(&self, pid: Pid, from: Va, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| {
+            call.check_buffer(to, len_bytes)?;
+            let traced = Traced { theirs: from, own: to, len_bytes, access: Access::Read };
+            self.kernel.trace(call, self.process.pid, pid, traced)
+        })
+    }
+
+    /// Writes memory of a child, whatever its mapping permits at the moment (`PT_WRITE_D`). What the child shares
+    /// copy-on-write with others becomes its own first. Gives how many bytes it wrote, fewer only where the memory of
+    /// either ends.
+    ///
+    /// # Errors
+    /// As of [`User::ptrace_read`].
+    pub fn ptrace_write(&self, pid: Pid, to: Va, from: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| {
+            call.check_buffer(from, len_bytes)?;
+            let traced = Traced { theirs: to, own: from, len_bytes, access: Access::Write };
+            self.kernel.trace(call, self.process.pid, pid, traced)
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! What the processes of the UVM paper's programs have in common: a local socket between them, and loops over buffers.
+
+use super::{Failed, named};
+use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Fd, User};
+use pageferry_model::Model;
+use pageferry_vm::Inherit;
+
+/// A message: one number.
+const MESSAGE_BYTES: usize = 8;
+
+/// One process's end of a connection.
+#[derive(Clone, Copy)]
+pub(super) struct Link {
+    from: Fd,
+    to: Fd,
+    /// Where messages are put together and received.
+    message: Va,
+}
+
+impl Link {
+    /// Both ends of a new connection; the two processes are still to be forked apart.
+    pub(super) fn pair(user: &User<Model>) -> Result<(Link, Link), Failed> {
+        let (a, b) = (user.pipe().map_err(named("pipe"))?, user.pipe().map_err(named("pipe"))?);
+        let message = Va(0);
+        Ok((Link { from: a.0, to: b.1, message }, Link { from: b.0, to: a.1, message }))
+    }
+
+    /// The same, with memory for messages.
+    pub(super) fn with_message(self, user: &User<Model>) -> Result<Link, Failed> {
+        let message = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map the message"))?;
+        Ok(Link { message, ..self })
+    }
+
+    pub(super) fn close(self, user: &User<Model>) -> Result<(), Failed> {
+        user.close(self.from).map_err(named("close"))?;
+        user.close(self.to).map_err(named("close"))
+    }
+
+    /// Sends `len_bytes`, copied.
+    pub(super) fn send(&self, user: &User<Model>, from: Va, len_bytes: usize) -> Result<(), Failed> {
+        let mut done = 0;
+        while done < len_bytes {
+            done += user.write(self.to, from + done, len_bytes - done).map_err(named("send"))?;
+        }
+        Ok(())
+    }
+
+    /// Receives `len_bytes`, copied; false when the other end was closed.
+    pub(super) fn receive(&self, user: &User<Model>, to: Va, len_bytes: usize) -> Result<bool, Failed> {
+        let mut done = 0;
+        while done < len_bytes {
+            match user.read(self.from, to + done, len_bytes - done).map_err(named("receive"))? {
+                0 => return Ok(false),
+                len => done += len,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends a number.
+    pub(super) fn tell(&self, user: &User<Model>, number: u64) -> Result<(), Failed> {
+        user.store(self.message, &number.to_le_bytes());
+        self.send(user, self.message, MESSAGE_BYTES)
+    }
+
+    /// Receives a number; none when the other end was closed.
+    pub(super) fn hear(&self, user: &User<Model>) -> Result<Option<u64>, Failed> {
+        if !self.receive(user, self.message, MESSAGE_BYTES)? {
+            return Ok(None);
+        }
+        let mut number = [0; MESSAGE_BYTES];
+        user.load(self.message, &mut number);
+        Ok(Some(u64::from_le_bytes(number)))
+    }
+}
+
+/// The time that a loop takes beside its loads or stores: `instructions` for each word of four bytes.
+fn loop_over(user: &User<Model>, len_bytes: usize, instructions: u32) {
+    user.compute(Instructions((len_bytes as u32).div_ceil(4) * instructions));
+}
+
+/// Reads every word of a buffer.
+pub(super) fn read_over(user: &User<Model>, at: Va, len_bytes: usize, instructions: u32) {
+    let mut page = [0; PAGE_SIZE];
+    for done in (0..len_bytes).step_by(PAGE_SIZE) {
+        let page = &mut page[..PAGE_SIZE.min(len_bytes - done)];
+        user.load(at + done, page);
+        loop_over(user, page.len(), instructions);
+    }
+}
+
+/// Writes every word of a buffer.
+pub(super) fn write_over(user: &User<Model>, at: Va, bytes: &[u8], instructions: u32) {
+    for (page, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {
+        user.store(at + page * PAGE_SIZE, bytes);
+        loop_over(user, bytes.len(), instructions);
+    }
+}
+
+/// Reads every word of a buffer and writes another in its place.
+#[allow(dead_code)]
+pub(super) fn modify(user: &User<Model>, at: Va, bytes: &[u8], instructions: u32) {
+    let mut old = [0; PAGE_SIZE];
+    for (page, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {
+        user.load(at + page * PAGE_SIZE, &mut old[..bytes.len()]);
+        user.store(at + page * PAGE_SIZE, bytes);
+        loop_over(user, bytes.len(), instructions);
+    }
+}

@@ -1,0 +1,173 @@
+//! Data to and fro between two processes (UVM paper, 5.4): over a local socket, or by passing map entries.
+//!
+//! A parent and its child pass one buffer's worth of data from one to the other and back, round after round. *By socket* the
+//! kernel copies it from the sender into mbufs and from there to the receiver. *By pass* the sender exports the buffer as a
+//! donation to its peer and tells it the number of the offer in a message of eight bytes over the same kind of socket; the
+//! peer imports it, and so has the buffer. (The paper does not say how its processes told each other; a message is what
+//! processes that have nothing in common but the facility would use.)
+//!
+//! With `touch` a receiver goes over the data that has arrived: it reads every word and then writes every word, so that the
+//! next transfer carries other data. Without, the buffer is given other contents between transfers from outside of the
+//! machine, at no modelled cost. Every byte is checked at each arrival, also from outside.
+//!
+//! A transfer is one way; bandwidth counts both directions. The measured part begins when the parent sends for the first
+//! time after the warm-up, and ends when it has received, and gone over, what the child sent last.
+
+use super::link::{Link, read_over, write_over};
+use super::{Failed, Payload, differs_behind, fill_behind, named, room_for};
+use crate::plan::RunSpec;
+use crate::run::{OutcomeCell, Site};
+use pageferry_hal::{Machine as _, Prot, Va};
+use pageferry_kernel::{ExportId, ExportTo, Pid, Program, User};
+use pageferry_model::{Model, Snapshot};
+use pageferry_vm::{Inherit, PassMode};
+use std::rc::Rc;
+use std::time::Instant;
+
+#[derive(Clone)]
+struct PingPong {
+    model: Model,
+    cell: OutcomeCell,
+    by_pass: bool,
+    touch: bool,
+    size_bytes: usize,
+    warmup_transfers: u64,
+    transfers: u64,
+    loop_instructions: u32,
+    clock_mhz: f64,
+    payload: Rc<Payload>,
+}
+
+/// The program of the parent.
+pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+    let size_bytes = spec.parameter("size_bytes") as usize;
+    let game = PingPong {
+        model: site.model.clone(),
+        cell,
+        by_pass: spec.choice("by") == "pass",
+        touch: spec.choice("touch") == "true",
+        size_bytes,
+        warmup_transfers: 2 * spec.parameter("warmup_rounds") as u64,
+        transfers: 2 * spec.parameter("rounds") as u64,
+        loop_instructions: spec.parameter("loop_instructions") as u32,
+        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
+    };
+    Box::new(move |user: &User<Model>| {
+        let cell = game.cell.clone();
+        if let Err(problem) = room_for(user, 2 * game.size_bytes) {
+            cell.borrow_mut().failed = Some(problem);
+            return;
+        }
+        if let Err((what, errno)) = game.parent(user) {
+            cell.borrow_mut().fail(what, errno);
+        }
+    })
+}
+
+/// One of the two processes, as it plays.
+struct Player<'a> {
+    game: &'a PingPong,
+    user: &'a User<Model>,
+    link: Link,
+    peer: Pid,
+    /// The data, while this process has it.
+    buffer: Va,
+}
+
+impl PingPong {
+    fn parent(&self, user: &User<Model>) -> Result<(), Failed> {
+        let (own, other) = Link::pair(user)?;
+        let (game, parent) = (self.clone(), user.pid());
+        let child: Program<Model> = Box::new(move |user: &User<Model>| {
+            let result = own.close(user).and_then(|()| game.play(user, other, parent, false));
+            if let Err((what, errno)) = result {
+                game.cell.borrow_mut().fail(what, errno);
+            }
+        });
+        let child = user.fork("child", child).map_err(named("fork"))?;
+        other.close(user)?;
+        let result = self.play(user, own, child, true);
+        // Without a peer the child ends, too: no wait for ever after a failure.
+        own.close(user)?;
+        user.wait().map_err(named("wait"))?;
+        result
+    }
+
+    /// Plays the parent's part, which begins, or the child's.
+    fn play(&self, user: &User<Model>, link: Link, peer: Pid, is_parent: bool) -> Result<(), Failed> {
+        let mut buffer = Va(0);
+        // What is passed has one place at a time; what is copied has one in each process.
+        if is_parent || !self.by_pass {
+            buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
+            user.store(buffer, self.payload.chunk(0));
+        }
+        let link = link.with_message(user)?;
+        let mut player = Player { game: self, user, link, peer, buffer };
+        let mut start: Option<(u64, Snapshot, Instant)> = None;
+        for index in 0..self.warmup_transfers + self.transfers {
+            if index == self.warmup_transfers {
+                start = Some((user.machine().now().0, self.model.snapshot(), Instant::now()));
+            }
+            if (index % 2 == 0) == is_parent {
+                player.send(index)?;
+            } else if !player.receive(index)? {
+                return Ok(());
+            }
+        }
+        if is_parent {
+            self.results(user, start.expect("there is at least one round to measure"));
+        }
+        Ok(())
+    }
+
+    fn results(&self, user: &User<Model>, (began, before, host): (u64, Snapshot, Instant)) {
+        let elapsed_cycles = user.machine().now().0 - began;
+        let elapsed_us = elapsed_cycles as f64 / self.clock_mhz;
+        let outcome = &mut *self.cell.borrow_mut();
+        outcome.measured_s = host.elapsed().as_secs_f64();
+        outcome.measured = Some(self.model.snapshot().since(&before));
+        let bytes = (self.size_bytes as u64 * self.transfers) as f64;
+        let results = [
+            ("elapsed_us", elapsed_us),
+            ("bandwidth_mb_s", bytes / elapsed_us),
+            ("elapsed_cycles_per_transfer", elapsed_cycles as f64 / self.transfers as f64),
+        ];
+        outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
+    }
+}
+
+impl Player<'_> {
+    /// Sends transfer `index`.
+    fn send(&mut self, index: u64) -> Result<(), Failed> {
+        let PingPong { model, payload, size_bytes, touch, by_pass, .. } = self.game;
+        if !touch && index > 0 {
+            fill_behind(self.user, model, self.buffer, payload.chunk(index));
+        }
+        if !by_pass {
+            return self.link.send(self.user, self.buffer, *size_bytes);
+        }
+        let to = ExportTo::Process(self.peer);
+        let id = self.user.export(self.buffer, *size_bytes, PassMode::Donate, to).map_err(named("export"))?;
+        self.link.tell(self.user, id.0)
+    }
+
+    /// Receives transfer `index`, checks it, and goes over it; false when there is none, because the peer is gone.
+    fn receive(&mut self, index: u64) -> Result<bool, Failed> {
+        let PingPong { cell, payload, size_bytes, touch, by_pass, loop_instructions, model, .. } = self.game;
+        if *by_pass {
+            let Some(id) = self.link.hear(self.user)? else { return Ok(false) };
+            self.buffer = self.user.import(ExportId(id), None).map_err(named("import"))?.at;
+        } else if !self.link.receive(self.user, self.buffer, *size_bytes)? {
+            return Ok(false);
+        }
+        if let Some(wrong) = differs_behind(self.user, model, self.buffer, payload.chunk(index)) {
+            cell.borrow_mut().damage(format!("byte {wrong} of transfer {index} is not what was sent"));
+        }
+        if *touch {
+            read_over(self.user, self.buffer, *size_bytes, *loop_instructions);
+            write_over(self.user, self.buffer, payload.chunk(index + 1), *loop_instructions);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,156 @@
+//! One program on one machine, from boot to the end.
+//!
+//! Steps are run in rounds: alone, or several side by side on different CPUs. Behind each round the pages that it touched
+//! are compared with the model, and the laws are checked that what it changed could break; all pages and all laws every so
+//! often, and in the end. When a program is run again to see where it fails, everything is checked at every step.
+
+use crate::program::{Op, Step};
+use crate::rig::{Job, Rig, with_rig};
+use crate::world::{Task, World};
+use pageferry_model::Schedule;
+use pageferry_vm::VmError;
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// A program, and where it is to run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// One of [`crate::MACHINES`].
+    pub machine: String,
+    /// Who runs next is decided by this seed at every step of the machine; by the clocks, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<u64>,
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+/// How a program failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The step at which it was noticed, from zero.
+    pub step: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// How closely to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// Everything now and then.
+    Usual,
+    /// Everything at every step.
+    Strict,
+}
+
+const COMPARE_EVERY: usize = 32;
+const CHECK_EVERY: usize = 1024;
+
+impl Program {
+    /// Runs it, looking at everything at every step.
+    ///
+    /// # Errors
+    /// How it failed.
+    pub fn run(&self) -> Result<(), Failure> {
+        self.run_with(Care::Strict)
+    }
+
+    pub(crate) fn run_with(&self, care: Care) -> Result<(), Failure> {
+        let at = Rc::new(Cell::new(0));
+        let (steps, seen) = (self.steps.clone(), at.clone());
+        let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
+        with_rig(&self.machine, schedule, move |rig| run(rig, &steps, care, &seen))
+            .map_err(|message| Failure { step: at.get(), message })
+    }
+}
+
+/// The steps of the next round, and where the one behind them begins.
+fn next_round(world: &World, steps: &[Step], mut i: usize, cpus: usize) -> (Vec<Task>, usize) {
+    let mut tasks: Vec<Task> = Vec::new();
+    while i < steps.len() {
+        let step = &steps[i];
+        if !tasks.is_empty() && (!step.beside || step.fail.is_some() || tasks.len() == cpus) {
+            break;
+        }
+        let Some(task) = world.ready(step) else {
+            i += 1;
+            continue;
+        };
+        let solo = step.fail.is_some() || world.is_solo(&task);
+        if !tasks.is_empty() && (solo || !tasks.iter().all(|t| World::are_strangers(t, &task))) {
+            world.unready(task);
+            break;
+        }
+        tasks.push(task);
+        i += 1;
+        if solo {
+            break;
+        }
+    }
+    (tasks, i)
+}
+
+fn run(rig: &Rig, steps: &[Step], care: Care, at: &Cell<usize>) {
+    let world = Rc::new(World::new(rig));
+    let (mut i, mut round) = (0, 0);
+    while i < steps.len() {
+        at.set(i);
+        let first = steps[i];
+        let (tasks, next) = next_round(&world, steps, i, rig.cpus());
+        // The step that was begun with is the last one read, or lies further on: what was skipped does not count.
+        let alone = (tasks.len() == 1).then(|| steps[next - 1]);
+        i = next;
+        world.begin_round(&tasks);
+        let tasks: Vec<Rc<Task>> = tasks.into_iter().map(Rc::new).collect();
+        match alone {
+            Some(step) => run_alone(rig, &world, &tasks[0], &step),
+            None => run_together(rig, &world, &tasks, first.cpu),
+        }
+        round += 1;
+        for task in tasks {
+            world.compare_task(&task);
+            world.unready(Rc::into_inner(task).expect("the jobs are done"));
+        }
+        if care == Care::Strict || round % COMPARE_EVERY == 0 {
+            world.compare();
+        }
+        if care == Care::Strict || round % CHECK_EVERY == 0 {
+            rig.check();
+        }
+    }
+    at.set(steps.len());
+    let Ok(world) = Rc::try_unwrap(world) else { unreachable!("no job is left") };
+    world.finish();
+}
+
+fn run_alone(rig: &Rig, world: &Rc<World>, task: &Rc<Task>, step: &Step) {
+    // An exit makes all CPUs leave the address space, so it is CPU 0 that gives out the jobs.
+    let cpu = if matches!(task.op, Op::Exit) { 0 } else { step.cpu % rig.cpus() };
+    let (world, task, fail) = (world.clone(), task.clone(), step.fail);
+    rig.on(cpu, move |rig| {
+        rig.vm.fail_after(fail);
+        let struck = world.apply(&task);
+        rig.vm.fail_after(None);
+        if let Err(e) = struck {
+            assert_eq!(e, VmError::NoMemory, "{:?}", task.op);
+            assert!(fail.is_some(), "memory ran out by itself in {:?}", task.op);
+            world.compare_task(&task);
+            let again = world.apply(&task);
+            assert_eq!(again, Ok(()), "the failure did not last: {:?}", task.op);
+        }
+    });
+}
+
+fn run_together(rig: &Rig, world: &Rc<World>, tasks: &[Rc<Task>], turn: usize) {
+    let jobs = (0..tasks.len()).map(|i| {
+        let (world, task) = (world.clone(), tasks[(i + turn) % tasks.len()].clone());
+        let job: Job = Box::new(move |_| {
+            let done = world.apply(&task);
+            assert_eq!(done, Ok(()), "memory ran out by itself in {:?}", task.op);
+        });
+        job
+    });
+    if !tasks.is_empty() {
+        rig.together(jobs.collect());
+    }
+}

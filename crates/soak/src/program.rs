@@ -1,0 +1,258 @@
+//! Programs: what random processes do, step by step.
+//!
+//! Plain data, so that a program can be cut down, printed, kept in a file and run again. Numbers that name a page, a process
+//! or a token are taken modulo what there is when the step is run: so every step of every program means something, and
+//! steps can be left out without breaking those that follow.
+
+use pageferry_hal::Prot;
+use pageferry_vm::{Inherit, PassMode};
+use rand::{Rng, RngExt};
+use serde::{Deserialize, Serialize};
+
+/// Pages that a program works on: few enough that steps meet. They lie across the border of two page-table pages.
+pub const PAGES: u64 = 20;
+/// Pages of the file that may be mapped.
+pub const FILE_PAGES: u64 = 5;
+/// Address spaces at one time, at most.
+pub const PROCESSES: usize = 4;
+/// Loans, wires and lent anons at one time, at most, each.
+pub const TOKENS: usize = 6;
+
+/// Protections of mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Access {
+    None,
+    Read,
+    ReadWrite,
+}
+
+impl Access {
+    pub(crate) fn prot(self) -> Prot {
+        match self {
+            Access::None => Prot::empty(),
+            Access::Read => Prot::READ,
+            Access::ReadWrite => Prot::RW,
+        }
+    }
+}
+
+/// What a child gets of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Child {
+    Copy,
+    Share,
+    None,
+}
+
+impl Child {
+    pub(crate) fn inherit(self) -> Inherit {
+        match self {
+            Child::Copy => Inherit::Copy,
+            Child::Share => Inherit::Share,
+            Child::None => Inherit::None,
+        }
+    }
+}
+
+/// How memory is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Mode {
+    Share,
+    Copy,
+    Donate,
+    DonateZero,
+}
+
+impl Mode {
+    pub(crate) fn pass_mode(self) -> PassMode {
+        match self {
+            Mode::Share => PassMode::Share,
+            Mode::Copy => PassMode::Copy,
+            Mode::Donate => PassMode::Donate,
+            Mode::DonateZero => PassMode::DonateZero,
+        }
+    }
+}
+
+/// One operation. Pages are counted from the program's first; offsets and lengths are in bytes unless they say pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Op {
+    Map {
+        page: u64,
+        pages: u64,
+        access: Access,
+        child: Child,
+    },
+    MapFile {
+        page: u64,
+        first: u64,
+        pages: u64,
+        access: Access,
+        private: bool,
+        child: Child,
+    },
+    Unmap {
+        page: u64,
+        pages: u64,
+    },
+    Protect {
+        page: u64,
+        pages: u64,
+        access: Access,
+    },
+    Inherit {
+        page: u64,
+        pages: u64,
+        child: Child,
+    },
+    Write {
+        offset: usize,
+        len: usize,
+        tag: u8,
+    },
+    Read {
+        offset: usize,
+        len: usize,
+    },
+    Fork,
+    Exit,
+    Wire {
+        offset: usize,
+        len: usize,
+        write: bool,
+    },
+    /// The kernel stores into frames that are wired for writing, as a device would.
+    Scribble {
+        which: usize,
+        tag: u8,
+    },
+    Unwire {
+        which: usize,
+    },
+    Loan {
+        offset: usize,
+        len: usize,
+    },
+    Unloan {
+        which: usize,
+    },
+    LoanAnons {
+        page: u64,
+        pages: u64,
+    },
+    /// Frames on loan to the kernel are lent further, as anons.
+    LoanFurther {
+        which: usize,
+    },
+    ReleaseAnons {
+        which: usize,
+    },
+    TransferAnons {
+        which: usize,
+        page: u64,
+    },
+    TransferPages {
+        page: u64,
+        pages: u64,
+        tag: u8,
+    },
+    Anflush {
+        page: u64,
+        pages: u64,
+    },
+    Pass {
+        to: usize,
+        page: u64,
+        pages: u64,
+        to_page: u64,
+        mode: Mode,
+    },
+}
+
+/// An operation of a process, on a CPU; `fail` lets an allocation in it fail, behind so many that succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Step {
+    pub process: usize,
+    pub cpu: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail: Option<u32>,
+    /// May run beside the step before, if the two do not meddle with each other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub beside: bool,
+    pub op: Op,
+}
+
+/// A random step.
+pub(crate) fn step(rng: &mut impl Rng) -> Step {
+    Step {
+        process: rng.random_range(0..PROCESSES),
+        cpu: rng.random_range(0..4),
+        fail: rng.random_ratio(1, 8).then(|| rng.random_range(0..12)),
+        beside: rng.random_ratio(2, 3),
+        op: op(rng),
+    }
+}
+
+fn op(rng: &mut impl Rng) -> Op {
+    let page = rng.random_range(0..PAGES);
+    let pages = rng.random_range(1..7);
+    let offset = page as usize * 4096 + rng.random_range(0..4096);
+    // Mostly within a page, sometimes across several: long accesses cost the host most.
+    let len = if rng.random_ratio(1, 10) { rng.random_range(1..12_000) } else { rng.random_range(1..300) };
+    let (tag, which) = (rng.random(), rng.random_range(0..TOKENS));
+    let access = match rng.random_range(0..9) {
+        0 => Access::None,
+        1 | 2 => Access::Read,
+        _ => Access::ReadWrite,
+    };
+    let child = match rng.random_range(0..8) {
+        0 => Child::None,
+        1..4 => Child::Share,
+        _ => Child::Copy,
+    };
+    match rng.random_range(0..100) {
+        0..6 => Op::Map { page, pages, access, child },
+        6..9 => {
+            let first = page % FILE_PAGES;
+            let pages = pages.min(FILE_PAGES - first);
+            Op::MapFile {
+                page: rng.random_range(0..PAGES),
+                first,
+                pages,
+                access,
+                private: rng.random(),
+                child,
+            }
+        }
+        9..13 => Op::Unmap { page, pages },
+        13..16 => Op::Protect { page, pages, access },
+        16..18 => Op::Inherit { page, pages, child },
+        18..36 => Op::Write { offset, len, tag },
+        36..46 => Op::Read { offset, len },
+        46..50 => Op::Fork,
+        50..52 => Op::Exit,
+        52..56 => Op::Wire { offset, len, write: rng.random() },
+        56..58 => Op::Scribble { which, tag },
+        58..62 => Op::Unwire { which },
+        62..68 => Op::Loan { offset, len },
+        68..73 => Op::Unloan { which },
+        73..78 => Op::LoanAnons { page, pages },
+        78..80 => Op::LoanFurther { which },
+        80..83 => Op::ReleaseAnons { which },
+        83..87 => Op::TransferAnons { which, page },
+        87..90 => Op::TransferPages { page, pages, tag },
+        90..92 => Op::Anflush { page, pages },
+        _ => Op::Pass {
+            to: rng.random_range(0..PROCESSES),
+            page,
+            pages,
+            to_page: rng.random_range(0..PAGES),
+            mode: [Mode::Share, Mode::Copy, Mode::Donate, Mode::DonateZero][rng.random_range(0..4)],
+        },
+    }
+}

@@ -1,0 +1,335 @@
+//! A machine with nothing above the VM system: user accesses that fault, threads that halt their CPU instead of sleeping,
+//! and CPUs that take turns or work side by side.
+
+use pageferry_hal::*;
+use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};
+use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
+use pageferry_vm::*;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub(crate) type AddressSpace = Arc<Space<Model>>;
+
+/// The machines that programs run on, by name: one, two and four CPUs, and both instruction sets.
+pub const MACHINES: [&str; 4] = ["xeon-up", "xeon-mp", "xeon-mp-htt", "opteron-mp"];
+
+/// Small, so that little is cleared and little is walked; amd64's first page tables alone take 18 MB.
+const fn memory_mb(arch: Arch) -> u64 {
+    match arch {
+        Arch::I386 => 6,
+        Arch::Amd64 => 24,
+    }
+}
+
+fn config(name: &str) -> MachineConfig {
+    let read = |name: &str| {
+        let text = match name {
+            "xeon-up" => include_str!("../../../machines/xeon-up.toml"),
+            "xeon-mp" => include_str!("../../../machines/xeon-mp.toml"),
+            "xeon-mp-htt" => include_str!("../../../machines/xeon-mp-htt.toml"),
+            "xeon-htt" => include_str!("../../../machines/xeon-htt.toml"),
+            "opteron-mp" => include_str!("../../../machines/opteron-mp.toml"),
+            _ => return None,
+        };
+        Some(text.to_string())
+    };
+    let text = read(name).unwrap_or_else(|| panic!("no machine is called {name}"));
+    let mut config = MachineConfig::parse(name, &text, &read).expect("the machine files are valid");
+    config.memory.size_mb =
+        Sourced::assumed(memory_mb(config.arch.into()), "a small machine is checked sooner");
+    config
+}
+
+const PATH: Instructions = Instructions(20);
+
+const PATHS: VmPaths = VmPaths {
+    fault: PATH,
+    map_entry: PATH,
+    kva_alloc: PATH,
+    kva_free: PATH,
+    frame: PATH,
+    wire: PATH,
+    anon: PATH,
+    loan: PATH,
+    transfer: PATH,
+    pass: PATH,
+};
+
+/// A running VM system, on CPU 0.
+#[derive(Clone)]
+pub(crate) struct Rig {
+    pub(crate) m: Model,
+    pub(crate) vm: Arc<Vm<Model>>,
+    threads: Rc<Halting>,
+    turns: Rc<Turns>,
+    /// What each CPU runs on.
+    active: Rc<RefCell<Vec<Option<AddressSpace>>>>,
+}
+
+/// What runs on one CPU, or on all of them.
+pub(crate) type Job = Box<dyn FnOnce(&Rig)>;
+
+/// Which CPU is to run which job; a CPU with a job is busy until the job is done.
+struct Turns {
+    jobs: RefCell<Vec<Option<Job>>>,
+    busy: Vec<Cell<bool>>,
+    over: Cell<bool>,
+}
+
+/// Boots a small machine and calls `body` on CPU 0; the other CPUs wait for [`Rig::on`]. Then everything must balance.
+///
+/// # Errors
+/// What the machine, the kernel or `body` says is wrong.
+pub(crate) fn with_rig(
+    machine: &str,
+    schedule: Schedule,
+    body: impl FnOnce(&Rig) + 'static,
+) -> Result<(), String> {
+    let m = Model::flat(&config(machine), Options { schedule }).expect("a valid machine");
+    m.run(Box::new(move |m| {
+        let rig = boot(m);
+        // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
+        let keep = ManuallyDrop::new(rig.clone());
+        for cpu in 1..m.topology().cpus {
+            start_other(&rig, cpu);
+        }
+        body(&rig);
+        rig.turns.over.set(true);
+        let others = m.cpus().difference(CpuSet::only(CpuId(0)));
+        if !others.is_empty() {
+            m.send_ipi(others, Interrupt::Reschedule);
+        }
+        rig.vm.check().expect("the laws hold at the end");
+        rig.leave(0);
+        rig.vm.pmaps().retire_cpu();
+        drop(ManuallyDrop::into_inner(keep));
+        None
+    }))
+    .map_err(|e| e.to_string())?;
+    m.check()?;
+    match m.stale_uses().first() {
+        None => Ok(()),
+        Some(stale) => Err(format!("a stale translation was used: {stale:?}")),
+    }
+}
+
+fn boot(m: &Model) -> Rig {
+    let arena_bytes = VmConfig::arena_bytes(m.topology()) * 4 / 3 + 4 * PAGE_SIZE;
+    let paths =
+        PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
+    let config = PmapConfig { arena_bytes, paths, ranged_shootdown: true };
+    let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
+    let pmaps = Arc::new(pmaps);
+    let handler = pmaps.clone();
+    m.set_interrupt_handler(Box::new(move |interrupt| {
+        // A reschedule only ends a halt.
+        if interrupt == Interrupt::Shootdown {
+            handler.handle_shootdown();
+        }
+    }));
+    pmaps.init_cpu();
+    let before = boot.arena.left_bytes();
+    let config = VmConfig { paths: PATHS };
+    let vm = Vm::new(config, pmaps, &mut boot.arena, boot.kva, boot.first_free)
+        .expect("the arena is large enough");
+    assert!(before - boot.arena.left_bytes() <= VmConfig::arena_bytes(m.topology()), "the bound is one");
+    let cpus = m.topology().cpus;
+    Rig {
+        m: m.clone(),
+        vm,
+        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default() }),
+        turns: Rc::new(Turns {
+            jobs: RefCell::new((0..cpus).map(|_| None).collect()),
+            busy: vec![Cell::new(false); cpus],
+            over: Cell::new(false),
+        }),
+        active: Rc::new(RefCell::new(vec![None; cpus])),
+    }
+}
+
+fn start_other(rig: &Rig, cpu: usize) {
+    let rig = rig.clone();
+    let m = rig.m.clone();
+    let context = m.context_new(
+        &format!("cpu{cpu}"),
+        Box::new(move || {
+            rig.vm.pmaps().init_cpu();
+            loop {
+                let turns = &rig.turns;
+                rig.m.idle_until(&mut || turns.over.get() || turns.jobs.borrow()[cpu].is_some());
+                let Some(job) = turns.jobs.borrow_mut()[cpu].take() else { break };
+                job(&rig);
+                turns.busy[cpu].set(false);
+                rig.m.send_ipi(CpuSet::only(CpuId(0)), Interrupt::Reschedule);
+            }
+            rig.leave(cpu);
+            rig.vm.pmaps().retire_cpu();
+            None
+        }),
+    );
+    m.start_cpu(CpuId(cpu as u8), context);
+}
+
+impl Rig {
+    pub(crate) fn cpus(&self) -> usize {
+        self.m.topology().cpus
+    }
+
+    pub(crate) fn t(&self) -> &dyn Threads {
+        &*self.threads
+    }
+
+    fn start(&self, cpu: usize, job: Job) {
+        assert!(cpu > 0 && !self.turns.busy[cpu].replace(true), "cpu{cpu} is not free");
+        self.turns.jobs.borrow_mut()[cpu] = Some(job);
+        self.m.send_ipi(CpuSet::only(CpuId(cpu as u8)), Interrupt::Reschedule);
+    }
+
+    fn finish(&self, cpu: usize) {
+        self.m.idle_until(&mut || !self.turns.busy[cpu].get());
+    }
+
+    /// Runs `job` on `cpu` and waits for it.
+    pub(crate) fn on<R: 'static>(&self, cpu: usize, job: impl FnOnce(&Rig) -> R + 'static) -> R {
+        if cpu == 0 {
+            return job(self);
+        }
+        let result = Rc::new(RefCell::new(None));
+        let slot = result.clone();
+        self.start(cpu, Box::new(move |rig| *slot.borrow_mut() = Some(job(rig))));
+        self.finish(cpu);
+        let result = result.borrow_mut().take();
+        result.expect("the job is done")
+    }
+
+    /// Runs one job on each CPU, all at the same time, and waits for all.
+    pub(crate) fn together(&self, mut jobs: Vec<Job>) {
+        assert!(!jobs.is_empty() && jobs.len() <= self.cpus(), "at most one job for each CPU");
+        let mine = jobs.remove(0);
+        let others = jobs.len();
+        for (i, job) in jobs.into_iter().enumerate() {
+            self.start(i + 1, job);
+        }
+        mine(self);
+        (1..=others).for_each(|cpu| self.finish(cpu));
+    }
+
+    fn cpu(&self) -> usize {
+        self.m.cpu().index()
+    }
+
+    /// Makes `space` the executing CPU's.
+    pub(crate) fn enter(&self, space: &AddressSpace) {
+        let cpu = self.cpu();
+        let old = self.active.borrow_mut()[cpu].replace(space.clone());
+        self.vm.pmaps().activate(old.as_ref().map(|s| s.pmap()), Some(space.pmap()));
+    }
+
+    /// The executing CPU, `cpu`, leaves its address space.
+    pub(crate) fn leave(&self, cpu: usize) {
+        assert_eq!(cpu, self.cpu());
+        let old = self.active.borrow_mut()[cpu].take();
+        if let Some(old) = old {
+            self.vm.pmaps().activate(Some(old.pmap()), None);
+        }
+    }
+
+    /// Ends a space, on whatever CPUs it was active, and drops it. Called on CPU 0.
+    pub(crate) fn exit(&self, space: AddressSpace) {
+        assert_eq!(self.cpu(), 0, "only CPU 0 gives out jobs");
+        space.terminate(self.t());
+        for cpu in 0..self.cpus() {
+            let here = self.active.borrow()[cpu].as_ref().is_some_and(|s| Arc::ptr_eq(s, &space));
+            if here {
+                self.on(cpu, move |rig| rig.leave(cpu));
+            }
+        }
+        assert_eq!(Arc::strong_count(&space), 1, "this was the last reference");
+    }
+
+    /// A store by user code: how many bytes it stored, and what stopped it.
+    pub(crate) fn store_some(
+        &self,
+        space: &AddressSpace,
+        at: Va,
+        bytes: &[u8],
+    ) -> (usize, Result<(), VmError>) {
+        self.enter(space);
+        let mut done = 0;
+        while let Err(stop) = self.m.store(Mode::User, at + done, &bytes[done..]) {
+            done += stop.done_bytes;
+            if let Err(e) = self.take_fault(space, stop.trap) {
+                return (done, Err(e));
+            }
+        }
+        (bytes.len(), Ok(()))
+    }
+
+    /// A load by user code.
+    pub(crate) fn load(&self, space: &AddressSpace, from: Va, len_bytes: usize) -> Result<Vec<u8>, VmError> {
+        self.enter(space);
+        let mut buf = vec![0xee; len_bytes];
+        let mut done = 0;
+        while let Err(stop) = self.m.load(Mode::User, from + done, &mut buf[done..]) {
+            done += stop.done_bytes;
+            self.take_fault(space, stop.trap)?;
+        }
+        Ok(buf)
+    }
+
+    fn take_fault(&self, space: &AddressSpace, trap: Trap) -> Result<(), VmError> {
+        self.m.cross(Crossing::TrapEnter);
+        let result = space.fault(self.t(), trap);
+        self.m.cross(Crossing::TrapExit);
+        result
+    }
+
+    pub(crate) fn check(&self) {
+        self.vm.check().unwrap_or_else(|law| panic!("a law is broken: {law}"));
+    }
+}
+
+/// Threads without a scheduler: one on each CPU, which halts while the thread sleeps.
+pub(crate) struct Halting {
+    m: Model,
+    /// Wakeups of each channel so far.
+    woken: RefCell<BTreeMap<Channel, u64>>,
+}
+
+impl Halting {
+    fn count(&self, channel: Channel) -> u64 {
+        self.woken.borrow().get(&channel).copied().unwrap_or(0)
+    }
+}
+
+impl Threads for Halting {
+    fn sleep(
+        &self,
+        channel: Channel,
+        _reason: &'static str,
+        _interruptible: bool,
+        release: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        assert!(self.m.topology().cpus > 1, "nobody is left who could wake the sleeper");
+        let before = self.count(channel);
+        release();
+        self.m.idle_until(&mut || self.count(channel) != before);
+        Ok(())
+    }
+    fn wakeup(&self, channel: Channel) -> usize {
+        *self.woken.borrow_mut().entry(channel).or_default() += 1;
+        let others = self.m.cpus().difference(CpuSet::only(self.m.cpu()));
+        if !others.is_empty() {
+            self.m.send_ipi(others, Interrupt::Reschedule);
+        }
+        others.len()
+    }
+    fn wakeup_one(&self, channel: Channel) -> bool {
+        self.wakeup(channel) > 0
+    }
+    fn pin(&self) {}
+    fn unpin(&self) {}
+}

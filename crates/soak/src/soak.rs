@@ -1,0 +1,117 @@
+//! Many programs, on many machines, on all cores of the host.
+//!
+//! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is the
+//! same whoever runs it, and the first that fails, by number, is the one that is told.
+
+use crate::episode::{Care, Failure, Program};
+use crate::program;
+use crate::rig::MACHINES;
+use crate::shrink::shrink;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use std::cell::Cell;
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Steps of one episode.
+pub const EPISODE_STEPS: u64 = 4000;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Soak {
+    /// What everything is made from.
+    pub seed: u64,
+    /// Steps in all, rounded up to whole episodes.
+    pub steps: u64,
+    /// Host threads.
+    pub threads: usize,
+}
+
+/// A program that failed.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The episode, from zero.
+    pub episode: u64,
+    /// The program, as short as could be found.
+    pub program: Program,
+    /// How it fails.
+    pub failure: Failure,
+}
+
+impl Soak {
+    /// The program of an episode.
+    pub fn program(&self, episode: u64) -> Program {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
+        let machine = MACHINES[(episode % MACHINES.len() as u64) as usize];
+        // The clocks decide in one turn out of three.
+        let schedule = (episode / MACHINES.len() as u64 % 3 != 0).then_some(self.seed ^ episode);
+        let steps = (0..EPISODE_STEPS).map(|_| program::step(&mut rng)).collect();
+        Program { machine: machine.into(), schedule, steps }
+    }
+
+    /// Runs all episodes; `done` is told of steps that are done and answers whether to go on. Gives the steps that were
+    /// run.
+    ///
+    /// # Errors
+    /// The first episode that failed, shrunk.
+    pub fn run(&self, done: &(dyn Fn(u64) -> bool + Sync)) -> Result<u64, Box<Found>> {
+        let episodes = self.steps.div_ceil(EPISODE_STEPS);
+        let (next, run, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let work = || {
+            let mut failed: Option<(u64, Failure)> = None;
+            while failed.is_none() && !stop.load(Ordering::Relaxed) {
+                let episode = next.fetch_add(1, Ordering::Relaxed);
+                if episode >= episodes {
+                    break;
+                }
+                match quietly(|| self.program(episode).run_with(Care::Usual)) {
+                    Ok(()) => {
+                        run.fetch_add(EPISODE_STEPS, Ordering::Relaxed);
+                        if !done(EPISODE_STEPS) {
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    Err(failure) => {
+                        stop.store(true, Ordering::Relaxed);
+                        failed = Some((episode, failure));
+                    }
+                }
+            }
+            failed
+        };
+        let first = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let failed = threads.into_iter().filter_map(|t| t.join().expect("the thread catches panics"));
+            failed.min_by_key(|(episode, _)| *episode)
+        });
+        match first {
+            None => Ok(run.into_inner()),
+            Some((episode, failure)) => {
+                let (program, failure) = quietly(|| shrink(self.program(episode), failure));
+                Err(Box::new(Found { episode, program, failure }))
+            }
+        }
+    }
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, whose panics are results, without printing them.
+fn quietly<R>(work: impl FnOnce() -> R) -> R {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                loud(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let result = work();
+    QUIET.set(false);
+    result
+}
