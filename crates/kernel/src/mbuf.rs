@@ -203,12 +203,25 @@ impl<M: Machine> Pool<M> {
     /// # Errors
     /// [`Errno::NoMemory`].
     pub(crate) fn cluster(&self, len: usize) -> Result<Mbuf, Errno> {
+        self.cluster_of(self.most_clusters, len)
+    }
+
+    /// A cluster to gather bytes in that are taken out of others: there is one more than senders can get.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn cluster_to_gather(&self) -> Result<Mbuf, Errno> {
+        self.cluster_of(self.most_clusters + 1, PAGE_SIZE)
+    }
+
+    fn cluster_of(&self, most: usize, len: usize) -> Result<Mbuf, Errno> {
         assert!(len <= PAGE_SIZE, "a cluster is a page");
         self.machine.execute(self.paths.cluster);
         let (free, grow) = {
             let mut state = self.state.lock();
-            let free = state.free.pop();
-            let grow = free.is_none() && state.clusters < self.most_clusters;
+            let in_use = state.clusters - state.free.len();
+            let free = if in_use < most { state.free.pop() } else { None };
+            let grow = free.is_none() && state.clusters < most;
             state.clusters += usize::from(grow);
             (free, grow)
         };

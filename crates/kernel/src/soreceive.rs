@@ -225,7 +225,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn gather(&mut self) -> Result<(), Errno> {
         let (call, pool) = (self.call, &self.call.kernel.mbufs);
         let m = call.machine();
-        let page = pool.cluster(PAGE_SIZE)?;
+        let page = pool.cluster_to_gather()?;
         let (base, _) = pool.piece(&page, 0..PAGE_SIZE);
         let most = self.left().min(PAGE_SIZE);
         let (mut filled, mut used) = (0, Vec::new());

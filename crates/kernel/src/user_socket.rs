@@ -6,7 +6,6 @@ use crate::soreceive::Received;
 use crate::sosend::SendMode;
 use crate::user::User;
 use pageferry_hal::{Machine, SpinLock, Va};
-use pageferry_vm::VmError;
 
 impl<M: Machine> User<M> {
     /// Makes two sockets connected to each other: what is sent on one is received on the other (`socketpair`).
@@ -107,11 +106,6 @@ impl<M: Machine> User<M> {
     /// [`Errno::Invalid`] for a length of zero or an address within a page, [`Errno::NoMemory`] where not all is mapped,
     /// [`Errno::Busy`] for wired pages.
     pub fn anflush(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
-        self.system_call(|call| {
-            call.space.anflush(call.thread, at, len_bytes).map_err(|e| match e {
-                VmError::Busy => Errno::Busy,
-                e => e.into(),
-            })
-        })
+        self.system_call(|call| Ok(call.space.anflush(call.thread, at, len_bytes)?))
     }
 }

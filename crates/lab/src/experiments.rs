@@ -83,6 +83,12 @@ pub enum Workload {
     BwPipe,
     /// [`crate::workload::ephemeral_hit`].
     EphemeralHit,
+    /// [`crate::workload::null_write`].
+    NullWrite,
+    /// [`crate::workload::null_read`].
+    NullRead,
+    /// [`crate::workload::uvm_pipe`].
+    UvmPipe,
     /// [`crate::workload::ping_pong`].
     PingPong,
     /// [`crate::workload::pipeline`].

@@ -7,7 +7,9 @@ use crate::error::LabError;
 use crate::registry::{self, Kind};
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Arch, Cycles, Instructions};
-use pageferry_kernel::{ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeMapping, SchedConfig};
+use pageferry_kernel::{
+    ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
+};
 use pageferry_model::{
     Constant, Fault, MachineConfig, SourceKind, Sourced, constants_of, load_extending, nearest,
 };
@@ -36,6 +38,8 @@ pub struct KernelFile {
     pub ephemeral: EphemeralFile,
     /// Pipes.
     pub pipe: PipeFile,
+    /// Sockets.
+    pub socket: SocketFile,
     /// The scheduler.
     pub sched: SchedFile,
     /// The page daemon and its swap area; without this table memory that is full stays full.
@@ -124,10 +128,36 @@ pub enum MappingName {
     ReaderPage,
 }
 
+/// What a pipe is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PipeKindName {
+    /// See [`PipeKind::Fifo`].
+    Fifo,
+    /// See [`PipeKind::Socket`].
+    Socket,
+}
+
+/// Sockets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SocketFile {
+    /// Bytes that a socket buffer takes before its sender sleeps.
+    pub high_water_bytes: Sourced<u64>,
+    /// The most that is lent in one mbuf.
+    pub loan_bytes: Sourced<u64>,
+    /// The most clusters, each of a page.
+    pub clusters: Sourced<u64>,
+    /// There is a null protocol.
+    pub null_protocol: Sourced<bool>,
+}
+
 /// Pipes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PipeFile {
+    /// What a pipe is; the rest describes pipes that are no sockets.
+    pub kind: Sourced<PipeKindName>,
     /// False: every byte is copied twice, through the kernel buffer.
     pub direct: Sourced<bool>,
     /// Writes of at least this many bytes go direct.
@@ -223,7 +253,10 @@ macro_rules! paths {
 
 paths! {
     /// See [`KernelPaths`].
-    KernelPathsFile for KernelPaths { syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process }
+    KernelPathsFile for KernelPaths {
+        syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol, mbuf,
+        cluster,
+    }
     /// See [`VmPaths`].
     VmPathsFile for VmPaths { fault, map_entry, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
     /// See [`PmapPaths`].
@@ -292,11 +325,15 @@ impl KernelFile {
         for (key, size) in [
             ("pipe.buffer_bytes", &self.pipe.buffer_bytes),
             ("pipe.big_buffer_bytes", &self.pipe.big_buffer_bytes),
+            ("socket.loan_bytes", &self.socket.loan_bytes),
         ] {
             if size.value % page != 0 {
                 return fault(key, format!("{}, expected whole pages of {page} bytes", size.value));
             }
         }
+        within("socket.high_water_bytes", &self.socket.high_water_bytes, page, 1 << 24)?;
+        within("socket.loan_bytes", &self.socket.loan_bytes, page, 1 << 24)?;
+        within("socket.clusters", &self.socket.clusters, 0, 1 << 20)?;
         within("sched.quantum_ms", &self.sched.quantum_ms, 1, 1_000_000)?;
         if let Some(paging) = &self.paging {
             within("paging.swap_mb", &paging.swap_mb, 1, 1 << 20)?;
@@ -351,6 +388,10 @@ impl KernelFile {
                 paths: self.paths.ephemeral.lengths(),
             },
             pipe: PipeConfig {
+                kind: match self.pipe.kind.value {
+                    PipeKindName::Fifo => PipeKind::Fifo,
+                    PipeKindName::Socket => PipeKind::Socket,
+                },
                 direct: self.pipe.direct.value,
                 min_direct_bytes: self.pipe.min_direct_bytes.value as usize,
                 buffer_bytes: self.pipe.buffer_bytes.value as usize,
@@ -359,6 +400,12 @@ impl KernelFile {
                     MappingName::WriterRun => PipeMapping::WriterRun,
                     MappingName::ReaderPage => PipeMapping::ReaderPage,
                 },
+            },
+            socket: SocketConfig {
+                high_water_bytes: self.socket.high_water_bytes.value as usize,
+                loan_bytes: self.socket.loan_bytes.value as usize,
+                clusters: self.socket.clusters.value as usize,
+                null_protocol: self.socket.null_protocol.value,
             },
             sched: SchedConfig {
                 forward: match self.sched.forward_wakeup.value {

@@ -118,6 +118,9 @@ impl RunSpec {
             Workload::BwPipe => parameter("total_bytes") / 4096 * (2 + cpus),
             Workload::Invalidate => parameter("times") * (1 + 4 * (cpus - 1)) / 4,
             Workload::EphemeralHit => parameter("times") / 10,
+            Workload::NullWrite | Workload::NullRead | Workload::UvmPipe => {
+                parameter("total_bytes") / 4096 * 3
+            }
             Workload::PingPong | Workload::Pipeline => {
                 parameter("size_bytes") * parameter("rounds") / 400 + 1000
             }

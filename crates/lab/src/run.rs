@@ -52,6 +52,9 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         Workload::Invalidate => workload::invalidate::program(&site, spec, cell.clone()),
         Workload::BwPipe => workload::bw_pipe::program(&site, spec, cell.clone()),
         Workload::EphemeralHit => workload::ephemeral_hit::program(&site, spec, cell.clone()),
+        Workload::NullWrite => workload::null_write::program(&site, spec, cell.clone()),
+        Workload::NullRead => workload::null_read::program(&site, spec, cell.clone()),
+        Workload::UvmPipe => workload::uvm_pipe::program(&site, spec, cell.clone()),
         Workload::PingPong => workload::ping_pong::program(&site, spec, cell.clone()),
         Workload::Pipeline => todo!(),
     };

@@ -67,7 +67,11 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             }
             Workload::Invalidate => vec![costs(of, &experiment.name), invlpg(of, &experiment.name)],
             Workload::EphemeralHit => vec![hits(of, &experiment.name)],
-            Workload::PingPong | Workload::Pipeline => Vec::new(),
+            Workload::NullWrite
+            | Workload::NullRead
+            | Workload::UvmPipe
+            | Workload::PingPong
+            | Workload::Pipeline => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());
         found.extend(curves::figures(of, experiment));

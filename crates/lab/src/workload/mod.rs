@@ -3,21 +3,26 @@
 //! Each has a `program` that gives the first process's program. Its processes are coroutines of one host thread and
 //! leave what they found in a shared [`Outcome`].
 
+use crate::plan::RunSpec;
 use crate::text;
-use pageferry_hal::{PAGE_SIZE, Va};
-use pageferry_kernel::{Errno, User};
+use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Va};
+use pageferry_kernel::{Errno, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 pub mod bw_pipe;
 pub mod ephemeral_hit;
 pub mod invalidate;
 mod link;
+pub mod null_read;
+pub mod null_write;
 pub mod ping_pong;
 pub mod stream;
+pub mod uvm_pipe;
 
 /// What a workload found.
 #[derive(Debug)]
@@ -140,4 +145,60 @@ fn fill_behind(user: &User<Model>, model: &Model, at: Va, bytes: &[u8]) {
             model.poke_frame(frame, 0, bytes);
         }
     });
+}
+
+/// Measures a part of a run: modelled time, what happened in it, and time on the host.
+struct Stopwatch {
+    began: Cycles,
+    before: Snapshot,
+    host: Instant,
+    /// Time on the host for filling and checking payloads, which is not the model's.
+    aside: Duration,
+}
+
+impl Stopwatch {
+    fn start(user: &User<Model>, model: &Model) -> Stopwatch {
+        Stopwatch {
+            began: user.machine().now(),
+            before: model.snapshot(),
+            host: Instant::now(),
+            aside: Duration::ZERO,
+        }
+    }
+
+    /// Leaves what was done on the host since `began` out of its time.
+    fn leave_out(&mut self, began: Instant) {
+        self.aside += began.elapsed();
+    }
+
+    /// Ends the measured part, in which `total_bytes` were moved.
+    fn stop(
+        self,
+        user: &User<Model>,
+        model: &Model,
+        clock_mhz: f64,
+        total_bytes: u64,
+        outcome: &mut Outcome,
+    ) {
+        let elapsed_cycles = (user.machine().now() - self.began).0 as f64;
+        outcome.measured_s = self.host.elapsed().saturating_sub(self.aside).as_secs_f64();
+        outcome.measured = Some(model.snapshot().since(&self.before));
+        let elapsed_us = elapsed_cycles / clock_mhz;
+        let results = [
+            ("elapsed_us", elapsed_us),
+            ("bandwidth_mb_s", total_bytes as f64 / elapsed_us),
+            ("elapsed_cycles_per_page", elapsed_cycles / (total_bytes as f64 / PAGE_SIZE as f64)),
+        ];
+        outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
+    }
+}
+
+/// The word of a `send` choice.
+fn send_mode(spec: &RunSpec) -> SendMode {
+    if spec.choice("send") == "loan" { SendMode::Loan } else { SendMode::Copy }
+}
+
+/// The word of a `receive` choice.
+fn receive_mode(spec: &RunSpec) -> ReceiveMode {
+    if spec.choice("receive") == "transfer" { ReceiveMode::Transfer } else { ReceiveMode::Copy }
 }

@@ -1,0 +1,111 @@
+//! Reading from a null socket, by copy or by page transfer (UVM paper, 5.2).
+//!
+//! A process reads again and again; the null protocol answers at once, with clusters as they are. Before each read those get
+//! other contents from outside the machine, and what arrives is compared with it: so every byte is checked, and a page that
+//! is not the one it should be is found. By transfer, the pages go to the same buffer that copies go to, where they take the
+//! place of those before, and are freed by `anflush` behind each read. (The transfer area would do as well: then the kernel
+//! looks for room each time, which costs nothing as long as the area is empty.)
+
+use super::{Failed, Payload, Stopwatch, differs_behind, named, receive_mode, room_for};
+use crate::plan::RunSpec;
+use crate::run::{OutcomeCell, Site};
+use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Fd, Program, ReceiveMode, User};
+use pageferry_model::Model;
+use pageferry_vm::Inherit;
+use std::time::Instant;
+
+struct NullRead {
+    model: Model,
+    cell: OutcomeCell,
+    mode: ReceiveMode,
+    size_bytes: usize,
+    warmup: u64,
+    reads: u64,
+    clock_mhz: f64,
+    payload: Payload,
+}
+
+/// The program of the only process.
+pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+    let size_bytes = spec.parameter("size_bytes") as usize;
+    let work = NullRead {
+        model: site.model.clone(),
+        cell,
+        mode: receive_mode(spec),
+        size_bytes,
+        warmup: spec.parameter("warmup_reads") as u64,
+        reads: (spec.parameter("total_bytes") as u64).div_ceil(size_bytes as u64),
+        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        payload: Payload::new(spec.choices.seed, size_bytes),
+    };
+    Box::new(move |user: &User<Model>| {
+        if let Err(problem) = room_for(user, 3 * work.size_bytes) {
+            work.cell.borrow_mut().failed = Some(problem);
+        } else if let Err((what, errno)) = work.run(user) {
+            work.cell.borrow_mut().fail(what, errno);
+        }
+    })
+}
+
+impl NullRead {
+    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+        let socket = user.null_socket().map_err(named("null socket"))?;
+        let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
+        // The first read finds the clusters that all others use.
+        let at_once = self.read(user, socket, buffer)?;
+        self.flush(user, buffer, at_once)?;
+        let mut watch = Stopwatch::start(user, &self.model);
+        let mut total_bytes = 0;
+        for index in 0..self.warmup + self.reads {
+            if index == self.warmup {
+                watch = Stopwatch::start(user, &self.model);
+                total_bytes = 0;
+            }
+            let began = Instant::now();
+            let contents = &self.payload.chunk(index)[..at_once];
+            let filled = self.fill(user, contents);
+            watch.leave_out(began);
+            let len = self.read(user, socket, buffer)?;
+            let began = Instant::now();
+            let fault = match differs_behind(user, &self.model, buffer, contents) {
+                Some(wrong) => Some(format!("byte {wrong} is not what the socket had")),
+                None if !filled || len != at_once => Some(format!("{len} bytes, expected {at_once}")),
+                None => None,
+            };
+            fault.into_iter().for_each(|f| self.cell.borrow_mut().damage(format!("read {index}: {f}")));
+            watch.leave_out(began);
+            self.flush(user, buffer, len)?;
+            total_bytes += len as u64;
+        }
+        watch.stop(user, &self.model, self.clock_mhz, total_bytes, &mut self.cell.borrow_mut());
+        Ok(())
+    }
+
+    fn read(&self, user: &User<Model>, socket: Fd, buffer: Va) -> Result<usize, Failed> {
+        let read = match self.mode {
+            ReceiveMode::Copy => user.receive(socket, buffer, self.size_bytes),
+            ReceiveMode::Transfer => user
+                .receive_transfer(socket, Some(buffer), self.size_bytes)
+                .map(|received| received.len_bytes),
+        };
+        read.map_err(named("read"))
+    }
+
+    /// Frees what was received by transfer.
+    fn flush(&self, user: &User<Model>, buffer: Va, len: usize) -> Result<(), Failed> {
+        match self.mode {
+            ReceiveMode::Copy => Ok(()),
+            ReceiveMode::Transfer => {
+                user.anflush(buffer, len.next_multiple_of(PAGE_SIZE)).map_err(named("anflush"))
+            }
+        }
+    }
+
+    /// Gives the clusters that the next read will be answered from other contents, at no modelled cost.
+    fn fill(&self, user: &User<Model>, contents: &[u8]) -> bool {
+        let clusters = self.model.inspect(|| user.kernel().free_clusters());
+        let pages = contents.chunks(PAGE_SIZE);
+        pages.len() <= clusters.len() && pages.zip(clusters).all(|(page, at)| self.model.poke(at, page))
+    }
+}

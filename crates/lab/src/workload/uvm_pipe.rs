@@ -1,0 +1,167 @@
+//! Data through a pipe that is a pair of sockets (UVM paper, 5.3): copied or lent into it, copied or transferred out of it.
+//!
+//! A child writes the same buffer again and again; its parent reads, and after each read by transfer frees the pages with
+//! `anflush`. Each read and write is of `size_bytes`; a read returns with what is there.
+//!
+//! Every byte is checked at each read, from outside the machine. Where bytes are copied into the pipe, the buffer gets other
+//! contents for each write, from outside too. A page that is lent must not be changed behind the kernel's back: there the
+//! buffer gets other contents by stores of the child during the warm-up, each of which breaks a loan, and keeps the last of
+//! them, as in the paper's program; the pages of a buffer all differ.
+//!
+//! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all and
+//! has freed it.
+
+use super::{
+    Failed, Payload, Stopwatch, differs_behind, fill_behind, named, receive_mode, room_for, send_mode,
+};
+use crate::plan::RunSpec;
+use crate::run::{OutcomeCell, Site};
+use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
+use pageferry_model::Model;
+use pageferry_vm::Inherit;
+use std::rc::Rc;
+use std::time::Instant;
+
+#[derive(Clone)]
+struct Transfer {
+    model: Model,
+    cell: OutcomeCell,
+    send: SendMode,
+    receive: ReceiveMode,
+    size_bytes: usize,
+    warmup_writes: u64,
+    total_bytes: u64,
+    clock_mhz: f64,
+    payload: Rc<Payload>,
+}
+
+/// The program of the parent.
+pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+    let size_bytes = spec.parameter("size_bytes") as usize;
+    let transfer = Transfer {
+        model: site.model.clone(),
+        cell,
+        send: send_mode(spec),
+        receive: receive_mode(spec),
+        size_bytes,
+        warmup_writes: spec.parameter("warmup_writes") as u64,
+        total_bytes: spec.parameter("total_bytes") as u64,
+        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
+    };
+    Box::new(move |user: &User<Model>| {
+        // Two buffers, and the copies of lent pages that the writer makes when it fills its own again.
+        if let Err(problem) = room_for(user, 3 * transfer.size_bytes) {
+            transfer.cell.borrow_mut().failed = Some(problem);
+        } else if let Err((what, errno)) = transfer.parent(user) {
+            transfer.cell.borrow_mut().fail(what, errno);
+        }
+    })
+}
+
+impl Transfer {
+    fn parent(&self, user: &User<Model>) -> Result<(), Failed> {
+        let (from, to) = user.pipe().map_err(named("pipe"))?;
+        let child = self.clone();
+        let writer: Program<Model> = Box::new(move |user: &User<Model>| {
+            if let Err((what, errno)) = child.write(user, from, to) {
+                child.cell.borrow_mut().fail(what, errno);
+            }
+        });
+        user.fork("writer", writer).map_err(named("fork"))?;
+        user.close(to).map_err(named("close"))?;
+        let result = self.read(user, from);
+        // Without a reader the writer ends, too: no wait for ever after a failure.
+        user.close(from).map_err(named("close"))?;
+        user.wait().map_err(named("wait"))?;
+        result
+    }
+
+    fn all_bytes(&self) -> u64 {
+        self.warmup_writes * self.size_bytes as u64 + self.total_bytes
+    }
+
+    /// The contents of write `index`.
+    fn contents(&self, index: u64) -> &[u8] {
+        self.payload.chunk(match self.send {
+            SendMode::Copy => index,
+            SendMode::Loan => index.min(self.warmup_writes - 1),
+        })
+    }
+
+    fn write(&self, user: &User<Model>, unused: Fd, to: Fd) -> Result<(), Failed> {
+        user.close(unused).map_err(named("close"))?;
+        let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map"))?;
+        user.store(buffer, self.contents(0));
+        let (mut sent, all) = (0, self.all_bytes());
+        for index in 0.. {
+            if sent == all {
+                break;
+            }
+            match self.send {
+                SendMode::Copy => fill_behind(user, &self.model, buffer, self.contents(index)),
+                SendMode::Loan if index < self.warmup_writes => user.store(buffer, self.contents(index)),
+                SendMode::Loan => {}
+            }
+            let len = (all - sent).min(self.size_bytes as u64) as usize;
+            let mut done = 0;
+            while done < len {
+                done += user.send(to, buffer + done, len - done, self.send).map_err(named("write"))?;
+            }
+            sent += len as u64;
+        }
+        user.close(to).map_err(named("close"))
+    }
+
+    fn read(&self, user: &User<Model>, from: Fd) -> Result<(), Failed> {
+        let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map"))?;
+        let warmup_bytes = self.warmup_writes * self.size_bytes as u64;
+        let (mut got, all) = (0, self.all_bytes());
+        let mut watch = Stopwatch::start(user, &self.model);
+        while got < all {
+            if got == warmup_bytes {
+                watch = Stopwatch::start(user, &self.model);
+            }
+            // A read never crosses the end of the warm-up.
+            let end = if got < warmup_bytes { warmup_bytes } else { all };
+            let want = (end - got).min(self.size_bytes as u64) as usize;
+            let len = match self.receive {
+                ReceiveMode::Copy => user.receive(from, buffer, want),
+                ReceiveMode::Transfer => {
+                    user.receive_transfer(from, Some(buffer), want).map(|received| received.len_bytes)
+                }
+            };
+            let len = len.map_err(named("read"))?;
+            if len == 0 {
+                self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all} bytes"));
+                return Ok(());
+            }
+            let began = Instant::now();
+            self.check(user, buffer, got, len);
+            watch.leave_out(began);
+            if self.receive == ReceiveMode::Transfer {
+                user.anflush(buffer, len.next_multiple_of(PAGE_SIZE)).map_err(named("anflush"))?;
+            }
+            got += len as u64;
+        }
+        watch.stop(user, &self.model, self.clock_mhz, self.total_bytes, &mut self.cell.borrow_mut());
+        Ok(())
+    }
+
+    /// Checks `len` bytes that are at `offset` in the stream; a read may begin and end anywhere in a write.
+    fn check(&self, user: &User<Model>, buffer: Va, offset: u64, len: usize) {
+        let size = self.size_bytes as u64;
+        let mut expected = Vec::with_capacity(len);
+        while expected.len() < len {
+            let place = offset + expected.len() as u64;
+            let at = (place % size) as usize;
+            let part = (len - expected.len()).min(self.size_bytes - at);
+            expected.extend_from_slice(&self.contents(place / size)[at..at + part]);
+        }
+        if let Some(wrong) = differs_behind(user, &self.model, buffer, &expected) {
+            let place = offset + wrong as u64;
+            self.cell.borrow_mut().damage(format!("byte {place} of the stream is not what was sent"));
+        }
+    }
+}
