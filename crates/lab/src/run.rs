@@ -41,7 +41,7 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
         Workload::NullRead => workload::null_read::program(&site, spec, cell.clone()),
         Workload::UvmPipe => workload::uvm_pipe::program(&site, spec, cell.clone()),
         Workload::PingPong => workload::ping_pong::program(&site, spec, cell.clone()),
-        Workload::Pipeline => todo!(),
+        Workload::Pipeline => workload::pipeline::program(&site, spec, cell.clone()),
     };
     let finish = site.execute(&spec.experiment.name, program)?;
     let outcome = cell.take();
