@@ -9,7 +9,7 @@
 
 use crate::anon::Anon;
 use crate::object::Object;
-use alloc::sync::Weak;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use pageferry_hal::{LockClass, Machine, SpinLock};
 
@@ -164,6 +164,14 @@ impl<M: Machine> Swap<M> {
     /// When the slot has been freed, and perhaps given to another, since.
     pub(crate) fn assert_live(&self, slot: SwapSlot) {
         self.state.lock().assert_live(slot);
+    }
+
+    /// True when the slot is `anon`'s.
+    pub(crate) fn is_held_by(&self, slot: SwapSlot, anon: &Arc<Anon<M>>) -> bool {
+        let state = self.state.lock();
+        let s = &state.slots[slot.index as usize];
+        let held = matches!(&s.used, Use::Held(Holder::Anon(holder)) if core::ptr::eq(holder.as_ptr(), Arc::as_ptr(anon)));
+        held && s.generation == slot.generation
     }
 
     /// True when the area fills up: slots of pages that are in frames too should be given back.
