@@ -42,6 +42,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
                 transfer: NONE,
                 pass: NONE,
             },
+            paging: None,
         },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Direct,

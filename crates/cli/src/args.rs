@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Experiments(Show),
     /// Send a file or standard input through a modelled pipe, and say what it cost
     Pipe(Pipe),
+    /// Run random programs of many processes beside a copying model, with every law checked at every step
+    Soak(Soak),
 }
 
 #[derive(Debug, Args)]
@@ -83,6 +85,9 @@ pub(crate) struct Run {
     /// The experiment's short form
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, pages that move as arrows
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -121,4 +126,29 @@ pub(crate) struct Pipe {
     /// Print what it cost as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Soak {
+    /// Steps in all
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) steps: u64,
+    /// For so long instead
+    #[arg(long, value_name = "MINUTES", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) minutes: Option<u64>,
+    /// What the programs and the schedules are made from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Host threads; 0 means one for each core. What is found does not depend on it
+    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    pub(crate) jobs: usize,
+    /// Where a program that fails is kept
+    #[arg(long, value_name = "FILE", default_value = "soak-failure.json")]
+    pub(crate) keep: PathBuf,
+    /// Run the program of this file again, and nothing else
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["steps", "minutes", "planted"])]
+    pub(crate) replay: Option<PathBuf>,
+    /// Plant each known defect in turn and see it caught
+    #[arg(long, conflicts_with_all = ["minutes"])]
+    pub(crate) planted: bool,
 }

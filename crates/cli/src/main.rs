@@ -11,6 +11,7 @@ mod progress;
 mod reproduce;
 mod run;
 mod show;
+mod soak;
 mod terminal;
 
 use args::{Arguments, Command};
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Kernels(options) => show::kernels(&options),
         Command::Experiments(options) => show::experiments(&options),
         Command::Pipe(options) => pipe::pipe(&options),
+        Command::Soak(options) => soak::soak(&options),
     };
     // A run that ended badly may still hold an output.
     output::remove_pending();

@@ -96,3 +96,17 @@ pub(crate) fn bytes(total: Option<u64>) -> ProgressBar {
 pub(crate) fn note(text: &str) {
     eprintln!("{}", terminal::stderr().faint(text));
 }
+
+/// The progress of many steps, of a known or unknown total. Nothing where there is no terminal.
+pub(crate) fn steps(total: Option<u64>) -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    let template = match total {
+        Some(_) => "{bar:32.red/black} {human_pos} of {human_len}  {per_sec}  {eta:>4} left",
+        None => "{spinner} {human_pos} steps  {per_sec}  {elapsed}",
+    };
+    bar.set_style(ProgressStyle::with_template(template).expect("a good template").progress_chars("━╸─"));
+    bar
+}

@@ -127,6 +127,20 @@ named! {
         PipeBufferedWrites = "pipe_buffered_writes",
         /// Pipe writes that handed over wired pages.
         PipeDirectWrites = "pipe_direct_writes",
+        /// Pages read from the disk.
+        PageIns = "page_ins",
+        /// Pages written to the disk.
+        PageOuts = "page_outs",
+        /// Requests to the disk.
+        DiskRequests = "disk_requests",
+        /// Frames on the paging queues that the page daemon looked at.
+        PagesScanned = "pages_scanned",
+        /// Frames that the page daemon put on the free list: exactly as many as that list grew by it.
+        PagesReclaimed = "pages_reclaimed",
+        /// Pages that were to go to the swap area and found it full.
+        SwapFull = "swap_full",
+        /// Sleeps for want of a free frame.
+        MemorySleeps = "memory_sleeps",
         /// Clusters of mbufs taken from their pool.
         Clusters = "clusters",
         /// Pages that a sender lent to a socket.

@@ -9,6 +9,7 @@
 //!   of instructions for a count of cycles.
 //! * [`machine`]: the [`Machine`] trait, everything that a back end must provide.
 //! * [`lock`]: spin locks with a declared order.
+//! * [`disk`]: blocks that move to and from frames while the CPUs go on.
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
 //! * [`cause`]: what cycles are spent on, and what events are counted.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
@@ -24,6 +25,8 @@ pub mod addr;
 pub mod arena;
 pub mod cause;
 pub mod cpu;
+pub mod disk;
+pub mod flow;
 pub mod lock;
 pub mod machine;
 pub mod threads;
@@ -35,6 +38,8 @@ pub use addr::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Va, VaRange, page_round, page_tru
 pub use arena::{StructArena, StructVa, Zone};
 pub use cause::{Cause, Counter};
 pub use cpu::{CpuId, CpuSet};
+pub use disk::{DiskDone, DiskError, DiskRequest, Transfer};
+pub use flow::{Flow, FlowStep};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{Arch, ContextId, Crossing, Interrupt, Machine, PteWidth, Topology};
 pub use threads::{Channel, Interrupted, Threads};

@@ -17,6 +17,8 @@ use crate::addr::{Pa, Va};
 use crate::arena::StructVa;
 use crate::cause::{Cause, Counter};
 use crate::cpu::{CpuId, CpuSet};
+use crate::disk::{DiskDone, DiskRequest};
+use crate::flow::{Flow, FlowStep};
 use crate::lock::{LockClass, SpinLock};
 use crate::time::{Cycles, Instructions};
 use crate::trap::{Access, CopyFault, Mode};
@@ -53,6 +55,8 @@ pub enum Interrupt {
     Shootdown,
     /// Another CPU has put a thread on the run queue.
     Reschedule,
+    /// The disk has done a request; comes to CPU 0.
+    Disk,
 }
 
 /// The hardware's part of entering or leaving the kernel.
@@ -123,6 +127,10 @@ pub trait Machine: Clone + 'static {
     fn count(&self, counter: Counter, n: u64);
     /// Accounts for an access to a kernel structure, through TLB and caches, in the cause in force.
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access);
+    /// Says that something is on its way between protection domains. For drawings: costs nothing and changes nothing.
+    fn trace_flow(&self, flow: Flow, step: FlowStep) {
+        let _ = (flow, step);
+    }
     /// Accounts for the hardware's part of entering or leaving the kernel.
     fn cross(&self, crossing: Crossing);
 
@@ -218,4 +226,22 @@ pub trait Machine: Clone + 'static {
     /// Halts the CPU until an interrupt, again and again, until `done` answers true. An interrupt that comes between
     /// the test and the halt ends the halt. `done` makes no call on the machine.
     fn idle_until(&self, done: &mut dyn FnMut() -> bool);
+
+    // ----------------------------------------------------------------------------------------------- the disk
+
+    /// Blocks of the disk, of a page each; 0 without one.
+    fn disk_blocks(&self) -> u64 {
+        0
+    }
+    /// Hands a request to the disk. Does not wait.
+    ///
+    /// # Panics
+    /// When there is no disk, or it has no such blocks.
+    fn disk_submit(&self, request: DiskRequest) {
+        panic!("there is no disk for {request:?}");
+    }
+    /// The answer to the oldest request that is done and was not answered yet.
+    fn disk_done(&self) -> Option<DiskDone> {
+        None
+    }
 }

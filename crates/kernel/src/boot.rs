@@ -11,12 +11,15 @@ use crate::file::FileTable;
 use crate::mbuf::Pool;
 use crate::process::{Killed, Pid, Processes};
 use crate::sched::{Sched, SchedPaths};
+use crate::thread::Thread;
 use crate::user::Program;
+use crate::vnode::FileSystem;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use pageferry_ephemeral::Ephemeral;
 use pageferry_hal::{
     Cause, Channel, ContextId, CpuId, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE, SpinLock,
@@ -79,17 +82,21 @@ impl<M: Machine> Kernel<M> {
         let paths = &config.paths;
         let mbufs = Pool::new(vm.clone(), *paths, config.socket.clusters, &mut arena)?;
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
-        let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
+        let sched = Arc::new(Sched::new(vm.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
         let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
+        let noted = sched.disk_noted().clone();
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
             Interrupt::Shootdown => {
                 weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
             }
             // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
             Interrupt::Reschedule => {}
+            // Likewise: who looks takes locks.
+            Interrupt::Disk => noted.store(true, Ordering::Release),
         }));
+        let files = FileSystem::new(&vm, &mut arena)?;
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel {
             machine,
@@ -100,6 +107,7 @@ impl<M: Machine> Kernel<M> {
             mbufs,
             processes,
             exports,
+            files,
             boot_free_frames,
         }))
     }
@@ -139,12 +147,35 @@ impl<M: Machine> Kernel<M> {
         }
         if self.processes.lock().len() == 0 {
             self.sched.stop();
+        } else if self.config.vm.paging.is_some() {
+            self.start_page_daemon();
         }
         self.sched.idle_loop();
         let _c = m.scope(Cause::Idle);
         self.sched.wait_for_stopped();
         self.mbufs.drain();
         None
+    }
+
+    /// The page daemon is the last to stop: it may have pages of processes that have exited on their way.
+    fn start_page_daemon(self: &Arc<Self>) {
+        let kernel = self.clone();
+        let body = Box::new(move |thread: Thread<M>| {
+            let _c = kernel.machine.scope(Cause::Vm);
+            kernel.vm.run_page_daemon(&thread);
+            kernel.sched.stop();
+        });
+        let daemon = self.sched.create("pagedaemon", None, body).expect("the first of few threads");
+        self.sched.launch(daemon);
+    }
+
+    /// Nobody is left to run.
+    pub(crate) fn stop(&self, threads: &dyn Threads) {
+        if self.config.vm.paging.is_some() {
+            self.vm.stop_page_daemon(threads);
+        } else {
+            self.sched.stop();
+        }
     }
 
     /// Processes that were killed by a fatal signal, in order.
@@ -196,21 +227,24 @@ impl<M: Machine> Kernel<M> {
         if (processes, pipes, threads) != (0, 0, 0) {
             return Err(format!("{processes} processes, {pipes} pipes and {threads} threads are left"));
         }
-        let (sockets, (mbufs, clusters)) = (self.processes.lock().socket_count(), self.mbufs.in_use());
-        if (sockets, mbufs, clusters) != (0, 0, 0) {
-            return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
-        }
         let exports = self.exports.lock().len();
         if exports != 0 {
             return Err(format!("{exports} offers of memory are left"));
+        }
+        let (sockets, (mbufs, clusters)) = (self.processes.lock().socket_count(), self.mbufs.in_use());
+        if (sockets, mbufs, clusters) != (0, 0, 0) {
+            return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
         }
         let (held, windows) = (self.ephemeral.held(), self.ephemeral.windows());
         if (held, windows) != (0, 0) {
             return Err(format!("{held} ephemeral mappings and {windows} windows are held"));
         }
-        let free = self.vm.free_frames();
+        let free = self.vm.free_frames() + self.files.resident_pages(&self.vm);
         if free != self.boot_free_frames {
-            return Err(format!("{free} frames are free, after boot it was {}", self.boot_free_frames));
+            return Err(format!(
+                "{free} frames are free or hold files, after boot it was {}",
+                self.boot_free_frames
+            ));
         }
         Ok(())
     }

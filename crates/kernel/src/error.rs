@@ -60,7 +60,7 @@ pub enum Errno {
     /// The caller has no right to it.
     #[error("permission denied (EACCES)")]
     Access,
-    /// Somebody else is at it.
+    /// Somebody else is at it, or a page that is wired cannot be moved.
     #[error("busy (EBUSY)")]
     Busy,
     /// What the number stood for is gone.
@@ -75,6 +75,15 @@ pub enum Errno {
     /// No frames, addresses or structures.
     #[error("out of memory (ENOMEM)")]
     NoMemory,
+    /// The disk could not read or write.
+    #[error("input/output error (EIO)")]
+    Io,
+    /// There is no file of this name.
+    #[error("no such file (ENOENT)")]
+    NoFile,
+    /// No blocks of the disk are left.
+    #[error("no space left on device (ENOSPC)")]
+    NoSpace,
     /// No process has this number.
     #[error("no such process (ESRCH)")]
     NoProcess,
@@ -97,7 +106,9 @@ impl From<VmError> for Errno {
     fn from(e: VmError) -> Errno {
         match e {
             VmError::NoMemory => Errno::NoMemory,
-            VmError::Fault(_) | VmError::Access => Errno::Fault,
+            VmError::Fault(_) | VmError::Access | VmError::Bus(_) => Errno::Fault,
+            VmError::Io => Errno::Io,
+            VmError::Again => Errno::WouldBlock,
             VmError::Interrupted => Errno::Interrupted,
             VmError::Busy => Errno::Busy,
             VmError::Invalid | VmError::Exists => Errno::Invalid,

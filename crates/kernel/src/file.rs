@@ -10,6 +10,7 @@ use crate::pipe::{End, Pipe};
 use crate::soreceive::{ReceiveMode, Received};
 use crate::sosend::SendMode;
 use crate::stream::Stream;
+use crate::vnode::Regular;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,8 @@ pub(crate) enum Open<M: Machine> {
     Socket { receive: Option<Arc<Stream<M>>>, send: Option<Arc<Stream<M>>> },
     /// A socket of the null protocol.
     Null,
+    /// A file on the disk.
+    Regular(Regular<M>),
 }
 
 /// An open file.
@@ -64,6 +67,10 @@ impl<M: Machine> File<M> {
                 call.check_buffer(to, len_bytes)?;
                 stream.receive(call, to, len_bytes, self.nonblocking())
             }
+            Open::Regular(file) => {
+                call.check_buffer(to, len_bytes)?;
+                file.read(call, to, len_bytes)
+            }
             Open::Null => {
                 call.check_buffer(to, len_bytes)?;
                 let got = call.receive_from_nobody(ReceiveMode::Copy, Some(to), len_bytes)?;
@@ -83,7 +90,7 @@ impl<M: Machine> File<M> {
             Open::Pipe { end: End::Write, .. } | Open::Socket { receive: None, .. } => {
                 return Err(Errno::BadFd);
             }
-            Open::Pipe { .. } => return Err(Errno::NotSupported),
+            Open::Pipe { .. } | Open::Regular(_) => return Err(Errno::NotSupported),
             _ => {}
         }
         if let Some(at) = at {
@@ -107,7 +114,11 @@ impl<M: Machine> File<M> {
     ) -> Result<usize, Errno> {
         match &self.open {
             Open::Pipe { end: End::Read, .. } | Open::Socket { send: None, .. } => Err(Errno::BadFd),
-            Open::Pipe { .. } if mode != SendMode::Copy => Err(Errno::NotSupported),
+            Open::Pipe { .. } | Open::Regular(_) if mode != SendMode::Copy => Err(Errno::NotSupported),
+            Open::Regular(file) => {
+                call.check_buffer(from, len_bytes)?;
+                file.write(call, from, len_bytes)
+            }
             Open::Pipe { pipe, .. } => {
                 call.check_buffer(from, len_bytes)?;
                 pipe.write(call, from, len_bytes, self.nonblocking())

@@ -9,14 +9,15 @@
 //! * `process`, `file`: processes and their descriptors. `user`: system calls and user memory. `copy`: copyin, copyout.
 //! * `monitor`: how threads wait and take turns. `pipe`, `pipe_direct`: pipes of their own kind.
 //! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
-//! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
+//! * `vnode`: files on the disk, through the page cache. `user_file`, `user_memory`: their and their mappings' system calls.
 //! * `invalidate`: a system call that measures invalidations.
+//! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
 //! * `boot`: bringing all of it up, and checking it.
 //!
 //! # Locks
-//! In order: `Process` (the table of processes, a process's descriptors, the table of exports), `Pipe` (the state of a pipe
-//! or socket), `Mbuf` (the pool of mbufs), then those of the floors below, and `Scheduler` above all. A thread holds none of
-//! them when it sleeps or touches user memory.
+//! In order: `Process` (the table of processes, a process's descriptors, the table of exports, the directory of files),
+//! `Pipe` (the state of a pipe, socket or file), `Mbuf` (the pool of mbufs), then those of the floors below, and `Scheduler`
+//! above all. A thread holds none of them when it sleeps or touches user memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -43,8 +44,11 @@ mod sotee;
 mod stream;
 pub mod thread;
 mod user;
+mod user_file;
+mod user_memory;
 mod user_pass;
 mod user_socket;
+mod vnode;
 
 pub use config::{
     Fault, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
@@ -60,6 +64,7 @@ pub use soreceive::{ReceiveMode, Received};
 pub use sosend::SendMode;
 pub use thread::Thread;
 pub use user::{Program, User};
+pub use user_file::OpenFlags;
 
 use alloc::sync::Arc;
 use pageferry_ephemeral::Ephemeral;
@@ -76,6 +81,7 @@ pub struct Kernel<M: Machine> {
     mbufs: mbuf::Pool<M>,
     processes: M::Lock<process::Processes<M>>,
     exports: M::Lock<export::Exports<M>>,
+    files: vnode::FileSystem<M>,
     boot_free_frames: usize,
 }
 
@@ -96,6 +102,10 @@ impl<M: Machine> Kernel<M> {
     /// null socket answers with.
     pub fn free_clusters(&self) -> alloc::vec::Vec<pageferry_hal::Va> {
         self.mbufs.free_clusters()
+    }
+    /// Blocks of the disk that no file has.
+    pub fn free_file_blocks(&self) -> usize {
+        self.files.free_blocks()
     }
     /// Its ephemeral mappings.
     pub fn ephemeral(&self) -> &Ephemeral<M, Vm<M>> {

@@ -221,7 +221,7 @@ impl<M: Machine> Kernel<M> {
         let last = table.alive == 0;
         drop(table);
         if last {
-            self.sched.stop();
+            self.stop(&user.thread);
         }
     }
 
@@ -294,6 +294,7 @@ impl<M: Machine> Kernel<M> {
                 send.into_iter().for_each(|stream| self.close_stream(threads, &stream, End::Write));
             }
             Open::Null => {}
+            Open::Regular(file) => self.files.close(&self.vm, threads, file),
         }
     }
 

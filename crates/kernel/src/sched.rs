@@ -30,10 +30,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Cause, Channel, ContextId, Counter, CpuId, CpuSet, Cycles, Instructions, Interrupt, Interrupted,
-    LockClass, Machine, SpinLock, StructArena, StructVa,
+    LockClass, Machine, SpinLock, StructArena, StructVa, Threads,
 };
 use pageferry_pmap::Pmaps;
-use pageferry_vm::Space;
+use pageferry_vm::{Space, Vm};
 
 /// Threads at a time.
 pub(crate) const MAX_THREADS: usize = 256;
@@ -56,6 +56,9 @@ pub(crate) struct SchedPaths {
 pub(crate) struct Sched<M: Machine> {
     machine: M,
     pmaps: Arc<Pmaps<M>>,
+    vm: Arc<Vm<M>>,
+    /// The disk has interrupted, and nobody has taken its answers yet.
+    disk: Arc<AtomicBool>,
     config: SchedConfig,
     paths: SchedPaths,
     queues: M::Lock<Queues<M>>,
@@ -70,6 +73,29 @@ pub(crate) struct Sched<M: Machine> {
     heads: StructVa,
 }
 
+/// What takes the disk's answers may wake threads; it is none itself.
+struct Waker<'a, M: Machine>(&'a Sched<M>);
+
+impl<M: Machine> Threads for Waker<'_, M> {
+    fn sleep(
+        &self,
+        _: Channel,
+        reason: &'static str,
+        _: bool,
+        _: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        panic!("an idle CPU sleeps in {reason}");
+    }
+    fn wakeup(&self, channel: Channel) -> usize {
+        self.0.wakeup(channel, usize::MAX)
+    }
+    fn wakeup_one(&self, channel: Channel) -> bool {
+        self.0.wakeup(channel, 1) == 1
+    }
+    fn pin(&self) {}
+    fn unpin(&self) {}
+}
+
 /// What a CPU does next.
 struct Next<M: Machine> {
     thread: Option<ThreadId>,
@@ -80,12 +106,13 @@ struct Next<M: Machine> {
 
 impl<M: Machine> Sched<M> {
     pub(crate) fn new(
-        pmaps: Arc<Pmaps<M>>,
+        vm: Arc<Vm<M>>,
         config: SchedConfig,
         paths: SchedPaths,
         arena: &mut StructArena,
     ) -> Result<Sched<M>, ArenaFull> {
-        let machine = pmaps.machine().clone();
+        let pmaps = vm.pmaps().clone();
+        let machine = vm.machine().clone();
         let cpus = machine.topology().cpus;
         let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
         let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
@@ -97,10 +124,33 @@ impl<M: Machine> Sched<M> {
             next_id: AtomicU32::new(1),
             machine,
             pmaps,
+            vm,
+            disk: Arc::default(),
             config,
             paths,
             heads,
         })
+    }
+
+    /// Where the disk's interrupt handler leaves word.
+    pub(crate) fn disk_noted(&self) -> &Arc<AtomicBool> {
+        &self.disk
+    }
+
+    /// True when the disk has interrupted and nobody has looked.
+    pub(crate) fn disk_waits(&self) -> bool {
+        self.disk.load(Ordering::Acquire)
+    }
+
+    /// Takes the disk's answers, if it has interrupted, and wakes who waits for them.
+    ///
+    /// # Locks
+    /// Takes locks of the VM system and `Scheduler`; the caller holds none.
+    pub(crate) fn take_disk_answers(&self) {
+        if self.disk.load(Ordering::Relaxed) && self.disk.swap(false, Ordering::AcqRel) {
+            let _c = self.machine.scope(Cause::Interrupt);
+            self.vm.disk_interrupt(&Waker(self));
+        }
     }
 
     pub(crate) fn machine(&self) -> &M {
@@ -375,6 +425,11 @@ impl<M: Machine> Sched<M> {
         let me = m.cpu();
         let _idle = m.scope(Cause::Idle);
         loop {
+            if self.disk_waits() {
+                // Awake by itself, and not to be woken.
+                self.queues.lock().idle.remove(me);
+                self.take_disk_answers();
+            }
             {
                 let _c = m.scope(Cause::Switch);
                 let mut q = self.queues.lock();
@@ -392,7 +447,9 @@ impl<M: Machine> Sched<M> {
             }
             let flag = &self.resched[me.index()];
             m.idle_until(&mut || {
-                flag.swap(false, Ordering::Acquire) || self.stopping.load(Ordering::Acquire)
+                flag.swap(false, Ordering::Acquire)
+                    || self.stopping.load(Ordering::Acquire)
+                    || self.disk_waits()
             });
         }
     }

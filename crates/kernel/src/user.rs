@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering;
 use pageferry_hal::{
     Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, SpinLock, Va,
 };
-use pageferry_vm::Inherit;
+use pageferry_vm::{Inherit, VmError};
 
 /// A user program: what runs in a process's only thread.
 pub type Program<M> = Box<dyn FnOnce(&User<M>)>;
@@ -176,9 +176,15 @@ impl<M: Machine> User<M> {
     /// Changes permissions (`mprotect`).
     ///
     /// # Errors
-    /// [`Errno::Invalid`], or [`Errno::Fault`] where nothing is mapped.
+    /// [`Errno::Invalid`]; [`Errno::NoMemory`] where nothing is mapped; [`Errno::Access`] where the mapping can never permit
+    /// that.
     pub fn protect(&self, at: Va, len_bytes: usize, prot: Prot) -> Result<(), Errno> {
-        self.system_call(|call| Ok(call.space.protect(call.thread, at, len_bytes, prot)?))
+        self.system_call(|call| {
+            call.space.protect(call.thread, at, len_bytes, prot).map_err(|e| match e {
+                VmError::Access => Errno::Access,
+                e => e.into(),
+            })
+        })
     }
 
     /// Makes a child that runs `program` in a copy of this address space, with the same descriptors.

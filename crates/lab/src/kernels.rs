@@ -14,7 +14,7 @@ use pageferry_model::{
     Constant, Fault, MachineConfig, SourceKind, Sourced, constants_of, load_extending, nearest,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
-use pageferry_vm::{VmConfig, VmPaths};
+use pageferry_vm::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -42,6 +42,9 @@ pub struct KernelFile {
     pub socket: SocketFile,
     /// The scheduler.
     pub sched: SchedFile,
+    /// The page daemon and its swap area; without this table memory that is full stays full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paging: Option<PagingFile>,
     /// Path lengths in instructions.
     pub paths: PathsFile,
     /// The bibliography: a short key, and where to find the document.
@@ -187,6 +190,51 @@ pub struct SchedFile {
     pub quantum_ms: Sourced<u64>,
 }
 
+/// The page daemon and its swap area. See [`PagingConfig`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PagingFile {
+    /// The swap area, in MB (of 2^20 bytes), at the start of the disk.
+    pub swap_mb: Sourced<u64>,
+    /// Fewer free frames wake the page daemon.
+    pub free_min_pages: Sourced<u64>,
+    /// It goes on until so many are free.
+    pub free_target_pages: Sourced<u64>,
+    /// The last free frames, for the kernel only.
+    pub kernel_reserve_pages: Sourced<u64>,
+    /// The last of these, for the page daemon only.
+    pub daemon_reserve_pages: Sourced<u64>,
+    /// The part of pageable frames that is kept inactive.
+    pub inactive_percent: Sourced<u64>,
+    /// The most pages in one request.
+    pub cluster_pages: Sourced<u64>,
+    /// The most pages that come in behind one of a file.
+    pub read_ahead_pages: Sourced<u64>,
+    /// The part of memory that processes may lock.
+    pub lock_limit_percent: Sourced<u64>,
+    /// Instructions of the page daemon's look at one frame.
+    pub scan: Sourced<u32>,
+    /// Instructions of one request to the disk, and of taking its answer.
+    pub io: Sourced<u32>,
+}
+
+impl PagingFile {
+    fn config(&self) -> PagingConfig {
+        PagingConfig {
+            swap_pages: (self.swap_mb.value << 20 >> pageferry_hal::PAGE_SHIFT) as u32,
+            free_min_pages: self.free_min_pages.value as usize,
+            free_target_pages: self.free_target_pages.value as usize,
+            kernel_reserve_pages: self.kernel_reserve_pages.value as usize,
+            daemon_reserve_pages: self.daemon_reserve_pages.value as usize,
+            inactive_percent: self.inactive_percent.value as usize,
+            cluster_pages: self.cluster_pages.value as usize,
+            read_ahead_pages: self.read_ahead_pages.value as usize,
+            lock_limit_percent: self.lock_limit_percent.value as usize,
+            paths: PagingPaths { scan: Instructions(self.scan.value), io: Instructions(self.io.value) },
+        }
+    }
+}
+
 macro_rules! paths {
     ($($(#[$doc:meta])* $name:ident for $target:ident { $($field:ident),* $(,)? })*) => { $(
         $(#[$doc])*
@@ -287,6 +335,15 @@ impl KernelFile {
         within("socket.loan_bytes", &self.socket.loan_bytes, page, 1 << 24)?;
         within("socket.clusters", &self.socket.clusters, 0, 1 << 20)?;
         within("sched.quantum_ms", &self.sched.quantum_ms, 1, 1_000_000)?;
+        if let Some(paging) = &self.paging {
+            within("paging.swap_mb", &paging.swap_mb, 1, 1 << 20)?;
+            if !paging.config().is_valid() {
+                return fault(
+                    "paging.free_min_pages",
+                    "expected daemon_reserve_pages <= kernel_reserve_pages < free_min_pages <= free_target_pages, and percentages up to 100",
+                );
+            }
+        }
         let reader_maps = self.pipe.mapping.value == MappingName::ReaderPage;
         if !reader_maps && scheme != SchemeName::Original {
             return fault(
@@ -324,7 +381,7 @@ impl KernelFile {
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
             },
-            vm: VmConfig { paths: self.paths.vm.lengths() },
+            vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging() },
             ephemeral: EphemeralConfig {
                 scheme: self.scheme(machine.arch.into()),
                 honour_private: self.ephemeral.honour_private.value,
@@ -360,6 +417,11 @@ impl KernelFile {
             paths: self.paths.kernel.lengths(),
             fault: self.planted_fault.into(),
         }
+    }
+
+    /// The page daemon and its swap area, if this kernel has them.
+    pub fn paging(&self) -> Option<PagingConfig> {
+        self.paging.as_ref().map(PagingFile::config)
     }
 
     /// The scheme of ephemeral mappings on `arch`.

@@ -16,6 +16,7 @@ use crate::result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 use crate::workload::{self, Outcome};
 use pageferry_hal::{Cause, ContextId, Counter, Machine as _};
 use pageferry_kernel::{BootError, Errno, Kernel, Program};
+use pageferry_model::trace::Trace;
 use pageferry_model::{Fault, Model, Options, RunError, Snapshot};
 use pageferry_vm::VmConfig;
 use std::cell::{Cell, RefCell};
@@ -30,8 +31,22 @@ use std::time::Instant;
 /// # Errors
 /// When machine, kernel and experiment do not fit each other. A broken law is not an error here.
 pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
+    Ok(run_on(spec, |_| ())?.0)
+}
+
+/// Runs `spec`, and records where the time goes and what moves.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_traced(spec: &RunSpec) -> Result<(RunResult, Trace), LabError> {
+    let (result, model) = run_on(spec, |model| model.record(crate::trace::ROOM))?;
+    Ok((result, model.take_trace().expect("it was recorded")))
+}
+
+fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Model), LabError> {
     let began = Instant::now();
     let site = Site::new(&spec.machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    prepare(&site.model);
     let cell = OutcomeCell::default();
     let program: Program<Model> = match spec.experiment.file.workload {
         Workload::Invalidate => workload::invalidate::program(&site, spec, cell.clone()),
@@ -56,7 +71,7 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
         measured_ms: outcome.measured_s * 1e3,
         accesses_per_s: if outcome.measured_s > 0.0 { (accesses / outcome.measured_s).round() } else { 0.0 },
     };
-    Ok(RunResult { record, host })
+    Ok((RunResult { record, host }, site.model))
 }
 
 /// Where a workload leaves what it found: shared by its processes, which are coroutines of one thread.
@@ -155,7 +170,8 @@ impl Site {
     /// Room for the kernel's structures: the VM system's, the mapping cache's, and some for processes and queues. Reverse
     /// mappings take a quarter of the whole.
     fn arena_bytes(&self) -> usize {
-        let vm = VmConfig::arena_bytes(self.model.topology());
+        let paging = self.kernel.file.paging();
+        let vm = VmConfig::arena_bytes_with(self.model.topology(), paging.as_ref());
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
         (vm.saturating_add(cache).saturating_add(2 << 20)).saturating_mul(3) / 2

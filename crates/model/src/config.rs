@@ -66,6 +66,9 @@ pub struct MachineConfig {
     pub cache: Vec<CacheConfig>,
     /// Memory, and what packages do to each other's caches.
     pub memory: MemoryConfig,
+    /// The disk, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskConfig>,
     /// The bibliography: a short key, and where to find the document.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
@@ -220,6 +223,19 @@ pub struct MemoryConfig {
     pub stream_upgrade_cycles: Number,
 }
 
+/// A disk: requests are served one after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskConfig {
+    /// Capacity.
+    pub size_mb: Number,
+    /// From the start of a request to its first byte: seek and rotation. A request that goes on where the last one ended
+    /// pays nothing.
+    pub access_us: Number,
+    /// Between medium and memory, in 10^6 bytes a second.
+    pub bandwidth_mb_s: Number,
+}
+
 impl MachineConfig {
     /// Reads the machine file called `name`, whose contents are `text`. `base_lookup` gives the contents of the files that
     /// it extends.
@@ -281,6 +297,7 @@ impl MachineConfig {
         self.validate_tlb()?;
         self.validate_caches()?;
         self.validate_memory()?;
+        self.validate_disk()?;
         self.validate_costs()?;
         self.validate_sources()
     }
@@ -377,6 +394,14 @@ impl MachineConfig {
             (Some(cycles), None) => within("memory.latency_cycles", cycles, 1, MAX_COST),
             (None, Some(ns)) => within("memory.latency_ns", ns, 1, MAX_COST / 100),
         }
+    }
+
+    fn validate_disk(&self) -> Result<(), Fault> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        within("disk.size_mb", &disk.size_mb, 1, 1 << 22)?;
+        // Other CPUs may be a little behind the one that asks: the answer must lie in their future.
+        within("disk.access_us", &disk.access_us, 0, 10_000_000)?;
+        within("disk.bandwidth_mb_s", &disk.bandwidth_mb_s, 1, 100_000)
     }
 
     /// Costs must fit in 32 bits and leave room for sums.

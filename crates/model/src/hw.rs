@@ -5,13 +5,16 @@
 
 use crate::account::{Hardware as Counts, Snapshot};
 use crate::cache::{Caches, Kind};
+use crate::disk::Disk;
 use crate::memory::Memory;
 use crate::oracle::{Effect, Oracle, Site, effect};
 use crate::params::Params;
 use crate::tlb::{Entry, Level, NO_PTE, Tlb};
+use crate::trace::Recorder;
 use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::{
-    Access, Cause, Counter, CpuId, Cycles, Instructions, Interrupt, Mode, Pa, PteWidth, Trap, TrapKind, Va,
+    Access, Cause, Counter, CpuId, Cycles, DiskRequest, Instructions, Interrupt, Mode, Pa, PteWidth, Trap,
+    TrapKind, Va,
 };
 use std::collections::VecDeque;
 
@@ -29,6 +32,8 @@ pub(crate) struct Cpu {
     pub(crate) clock: u64,
     /// The cause in force.
     pub(crate) cause: Cause,
+    /// The context in force.
+    pub(crate) context: usize,
     causes: [u64; Cause::COUNT],
     pub(crate) package: usize,
     pub(crate) state: CpuState,
@@ -54,6 +59,9 @@ pub(crate) struct Hw {
     pub(crate) counts: Counts,
     /// When the last interrupt handler finished: what it wrote cannot be seen earlier by a CPU that spins.
     pub(crate) handled_at: u64,
+    /// Records where the time goes, if that is asked for.
+    pub(crate) recorder: Option<Box<Recorder>>,
+    pub(crate) disk: Disk,
 }
 
 impl Hw {
@@ -72,6 +80,7 @@ impl Hw {
         let cpu = |i: usize| Cpu {
             clock: 0,
             cause: Cause::Boot,
+            context: 0,
             causes: [0; Cause::COUNT],
             package: i / params.threads_per_package,
             state: CpuState::Off,
@@ -91,6 +100,8 @@ impl Hw {
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
             handled_at: 0,
+            recorder: None,
+            disk: Disk::default(),
             params,
         }
     }
@@ -98,9 +109,12 @@ impl Hw {
     // ------------------------------------------------------------------------------------------------- accounts
 
     pub(crate) fn charge_to(&mut self, cpu: usize, cause: Cause, cycles: u64) {
-        let cpu = &mut self.cpus[cpu];
-        cpu.clock += cycles;
-        cpu.causes[cause.index()] += cycles;
+        let c = &mut self.cpus[cpu];
+        if let Some(recorder) = &mut self.recorder {
+            recorder.spend(cpu, c.clock, cycles, cause, c.context);
+        }
+        c.clock += cycles;
+        c.causes[cause.index()] += cycles;
     }
 
     pub(crate) fn charge(&mut self, cpu: usize, cycles: u64) {
@@ -470,6 +484,25 @@ impl Hw {
 
     pub(crate) fn flush_line(&mut self, at: Pa) {
         self.caches.flush_line(at.0);
+    }
+
+    /// Takes in a request to the disk; its interrupt is on its way to CPU 0 from here on. Answers when it arrives.
+    pub(crate) fn disk_submit(&mut self, cpu: usize, request: DiskRequest) -> u64 {
+        let params = self.params.disk.expect("there is no disk");
+        let at = self.disk.submit(params, self.cpus[cpu].clock, request);
+        let pending = &mut self.cpus[0].pending;
+        let position = pending.partition_point(|&(other, _)| other <= at);
+        pending.insert(position, (at, Interrupt::Disk));
+        at
+    }
+
+    /// The disk's interrupt has arrived: the bytes are where they belong. The device has snooped them out of all caches.
+    pub(crate) fn disk_arrived(&mut self) {
+        for frame in self.disk.complete(&mut self.memory).frames {
+            for offset in (0..pageferry_hal::PAGE_SIZE).step_by(self.params.line_bytes) {
+                self.flush_line(frame.pa() + offset);
+            }
+        }
     }
 
     // ------------------------------------------------------------------------------------------------- TLB control

@@ -2,7 +2,7 @@
 //!
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
 //! * [`config`], [`sourced`]: machines described in TOML, each constant with its source.
-//! * `hw`: CPUs and the steps that they take; `tlb`, [`cache`], `memory`: what the steps go through.
+//! * `hw`: CPUs and the steps that they take; `tlb`, [`cache`], `memory`: what the steps go through; `disk`.
 //! * [`oracle`]: finds every use of a stale translation.
 //! * [`account`]: the accounts and their laws.
 //! * [`lock`]: spin locks with costs and a checked order.
@@ -11,6 +11,7 @@
 pub mod account;
 pub mod cache;
 pub mod config;
+mod disk;
 mod hw;
 pub mod lock;
 pub mod machine;
@@ -19,6 +20,7 @@ pub mod oracle;
 mod params;
 pub mod sourced;
 mod tlb;
+pub mod trace;
 
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;

@@ -32,11 +32,12 @@ use crate::lock::ModelLock;
 use crate::oracle::StaleUse;
 use crate::params::Params;
 use crate::sourced::Fault;
+use crate::trace::{Recorder, Trace};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{
-    Access, Cause, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, Instructions, Interrupt,
-    LockClass, Machine, Mode, Pa, PteWidth, StructVa, Topology, Va,
+    Access, Cause, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, DiskDone, DiskRequest,
+    Flow, FlowStep, Instructions, Interrupt, LockClass, Machine, Mode, Pa, PteWidth, StructVa, Topology, Va,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -185,6 +186,19 @@ impl Model {
         result
     }
 
+    /// Begins to record where the time goes and what moves, with room for so many slices and moves.
+    pub fn record(&self, room: usize) {
+        let mut hw = self.0.hw.borrow_mut();
+        hw.recorder = Some(Box::new(Recorder::new(hw.cpus.len(), room)));
+    }
+
+    /// What was recorded since [`Model::record`], which ends.
+    pub fn take_trace(&self) -> Option<Trace> {
+        let recorder = self.0.hw.borrow_mut().recorder.take()?;
+        let contexts = self.0.contexts.borrow().iter().map(|c| c.name.clone()).collect();
+        Some(recorder.finish(contexts))
+    }
+
     /// The accounts as they stand now; halted CPUs are idle up to this moment.
     pub fn snapshot(&self) -> Snapshot {
         let mut hw = self.0.hw.borrow_mut();
@@ -216,6 +230,9 @@ impl Model {
         let hw = self.0.hw.borrow();
         hw.check()?;
         if !self.0.running.get() {
+            if hw.disk.unanswered() > 0 {
+                return Err(format!("{} requests to the disk were not answered", hw.disk.unanswered()));
+            }
             if hw.oracle.open_windows() > 0 {
                 return Err(format!("{} windows were never closed", hw.oracle.open_windows()));
             }
@@ -273,6 +290,16 @@ impl Model {
     /// The bytes of a frame, without cost.
     pub fn frame_bytes(&self, frame: pageferry_hal::Pfn) -> Vec<u8> {
         self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE).to_vec()
+    }
+
+    /// For tests: from now on requests to the disk that touch `blocks` fail; with `broken` false, no more.
+    pub fn break_disk(&self, blocks: std::ops::Range<u64>, broken: bool) {
+        self.0.hw.borrow_mut().disk.set_broken(blocks, broken);
+    }
+
+    /// The bytes of a block of the disk, without cost.
+    pub fn disk_block(&self, block: u64) -> Vec<u8> {
+        self.0.hw.borrow().disk.block(block)
     }
 
     /// True when a frame holds exactly these bytes.
@@ -337,6 +364,15 @@ impl Machine for Model {
 
     fn count(&self, counter: Counter, n: u64) {
         self.0.step(|hw, _| hw.counters[counter.index()] += n);
+    }
+
+    fn trace_flow(&self, flow: Flow, step: FlowStep) {
+        let mut hw = self.0.hw.borrow_mut();
+        let cpu = self.0.cpu.get();
+        let at = hw.cpus[cpu].clock;
+        if let Some(recorder) = &mut hw.recorder {
+            recorder.step(cpu, at, flow, step);
+        }
     }
 
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {
@@ -609,5 +645,25 @@ impl Machine for Model {
             });
             self.0.take_interrupts();
         }
+    }
+
+    fn disk_blocks(&self) -> u64 {
+        self.0.hw.borrow().params.disk.map_or(0, |d| d.blocks)
+    }
+
+    fn disk_submit(&self, request: DiskRequest) {
+        self.0.sync();
+        self.0.step(|hw, cpu| {
+            let at = hw.disk_submit(cpu, request);
+            let first = &hw.cpus[0];
+            if cpu != 0 && first.state == CpuState::Halted {
+                self.0.others_at.set(self.0.others_at.get().min(at.max(first.clock)));
+            }
+        });
+    }
+
+    fn disk_done(&self) -> Option<DiskDone> {
+        self.0.poll();
+        self.0.step(|hw, _| hw.disk.take_done())
     }
 }

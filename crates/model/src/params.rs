@@ -41,6 +41,16 @@ pub(crate) struct Params {
     pub(crate) line_bytes: usize,
     /// Every access to memory takes one cycle, and the caches are left alone.
     pub(crate) flat_memory: bool,
+    pub(crate) disk: Option<DiskParams>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DiskParams {
+    pub(crate) blocks: u64,
+    /// Seek and rotation.
+    pub(crate) access: u64,
+    /// Moving one block.
+    pub(crate) block: u64,
 }
 
 impl Params {
@@ -83,6 +93,11 @@ impl Params {
             walk_overhead: c.tlb.walk_overhead_cycles.value,
             flat_memory: false,
             line_bytes: c.cache[0].line_bytes.value as usize,
+            disk: c.disk.as_ref().map(|d| DiskParams {
+                blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,
+                access: d.access_us.value * c.cpu.clock_mhz.value,
+                block: (PAGE_SIZE as u64 * c.cpu.clock_mhz.value).div_ceil(d.bandwidth_mb_s.value),
+            }),
         }
     }
 }

@@ -53,6 +53,14 @@ impl<M: Machine> Pmaps<M> {
         self.reverse.lock().mappings(frame).count()
     }
 
+    /// The user mappings of `frame`, oldest first.
+    ///
+    /// # Locks
+    /// Takes the lock of reverse mappings.
+    pub fn mapped_at(&self, frame: Pfn) -> Vec<(PmapId, Va)> {
+        self.reverse.lock().mappings(frame).collect()
+    }
+
     /// True when a mapping of `frame` was used since [`Pmaps::clear_referenced`].
     ///
     /// # Locks

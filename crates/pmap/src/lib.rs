@@ -40,5 +40,5 @@ mod window;
 pub use bootstrap::Bootstrap;
 pub use change::Change;
 pub use config::{FrameSource, PmapConfig, PmapError, PmapPaths};
-pub use pmap::{Pmap, Pmaps};
+pub use pmap::{Pmap, PmapId, Pmaps};
 pub use shootdown::FULL_FLUSH_PAGES;

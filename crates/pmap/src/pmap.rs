@@ -17,7 +17,7 @@ use pageferry_hal::{Arch, Cause, LockClass, Machine, PAGE_SIZE, Pa, SpinLock, Va
 
 /// The name of an address space; never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct PmapId(pub(crate) u32);
+pub struct PmapId(pub(crate) u32);
 
 impl PmapId {
     /// The kernel's addresses, which all spaces share.
@@ -38,6 +38,10 @@ pub struct Pmap<M: Machine> {
 }
 
 impl<M: Machine> Pmap<M> {
+    /// Its name.
+    pub fn id(&self) -> PmapId {
+        self.shared.id
+    }
     /// Number of pages mapped.
     ///
     /// # Locks

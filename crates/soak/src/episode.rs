@@ -5,10 +5,10 @@
 //! often, and in the end. When a program is run again to see where it fails, everything is checked at every step.
 
 use crate::program::{Op, Step};
-use crate::rig::{Job, Rig, with_rig};
+use crate::rig::{Job, MACHINES, Rig, with_rig};
 use crate::world::{Task, World};
 use pageferry_model::Schedule;
-use pageferry_vm::VmError;
+use pageferry_vm::{Defect, VmError, Watch};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -47,20 +47,41 @@ const COMPARE_EVERY: usize = 32;
 const CHECK_EVERY: usize = 1024;
 
 impl Program {
+    /// Says what is wrong with a program that was not made here.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn validate(&self) -> Result<(), String> {
+        if !MACHINES.contains(&self.machine.as_str()) {
+            return Err(format!(
+                "no machine is called {}: expected one of {}",
+                self.machine,
+                MACHINES.join(", ")
+            ));
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            step.op.validate().map_err(|problem| format!("step {i}: {problem}"))?;
+        }
+        Ok(())
+    }
+
     /// Runs it, looking at everything at every step.
     ///
     /// # Errors
     /// How it failed.
     pub fn run(&self) -> Result<(), Failure> {
-        self.run_with(Care::Strict)
+        self.run_with(Care::Strict, None)
     }
 
-    pub(crate) fn run_with(&self, care: Care) -> Result<(), Failure> {
+    pub(crate) fn run_with(&self, care: Care, defect: Option<Defect>) -> Result<(), Failure> {
         let at = Rc::new(Cell::new(0));
         let (steps, seen) = (self.steps.clone(), at.clone());
         let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
-        with_rig(&self.machine, schedule, move |rig| run(rig, &steps, care, &seen))
-            .map_err(|message| Failure { step: at.get(), message })
+        with_rig(&self.machine, schedule, move |rig| {
+            rig.vm.plant(defect);
+            run(rig, &steps, care, &seen);
+        })
+        .map_err(|message| Failure { step: at.get(), message })
     }
 }
 
@@ -92,6 +113,7 @@ fn next_round(world: &World, steps: &[Step], mut i: usize, cpus: usize) -> (Vec<
 
 fn run(rig: &Rig, steps: &[Step], care: Care, at: &Cell<usize>) {
     let world = Rc::new(World::new(rig));
+    let mut watch = Watch::new(&rig.vm).expect("the laws hold at the start");
     let (mut i, mut round) = (0, 0);
     while i < steps.len() {
         at.set(i);
@@ -117,8 +139,10 @@ fn run(rig: &Rig, steps: &[Step], care: Care, at: &Cell<usize>) {
         if care == Care::Strict || round % CHECK_EVERY == 0 {
             rig.check();
         }
+        watch.look().unwrap_or_else(|law| panic!("a law is broken, says the watch: {law}"));
     }
     at.set(steps.len());
+    drop(watch);
     let Ok(world) = Rc::try_unwrap(world) else { unreachable!("no job is left") };
     world.finish();
 }

@@ -2,7 +2,7 @@
 //!
 //! A program maps, faults, writes, forks, lends, transfers, passes and exits, on one to four CPUs of a modelled machine,
 //! several processes side by side, under the machine's own timing or under schedules that a seed chooses; allocations in it
-//! fail where the program says so. Beside it runs a model that copies everything ([`oracle`]). What a call answers, what
+//! fail where the program says so. Beside it runs a model that copies everything (module `oracle`). What a call answers, what
 //! a load reads, what is lent: all must be as the model says; and the conservation laws must hold.
 //!
 //! What fails is cut down to a few steps and is plain data: it can be kept, and run again.
@@ -18,9 +18,11 @@ mod program;
 mod rig;
 mod shrink;
 mod soak;
+mod storm;
 mod world;
 
 pub use episode::{Failure, Program};
+pub use pageferry_vm::Defect;
 pub use program::{Access, Child, FILE_PAGES, Mode, Op, PAGES, PROCESSES, Step, TOKENS};
 pub use rig::MACHINES;
 pub use soak::{EPISODE_STEPS, Found, Soak};

@@ -90,7 +90,7 @@ impl World {
     fn lend_further(&self, task: &Task) -> Result<(), VmError> {
         let token = task.token.borrow();
         let Token::Loan(lent) = &*token else { unreachable!("made ready") };
-        let loan = self.rig.vm.loan_frames_to_anons(&lent.loan)?;
+        let loan = self.rig.vm.loan_frames_to_anons(&lent.loan, 0..lent.loan.frames().len())?;
         self.anon_loans.borrow_mut().push(LentAnons { loan, bytes: lent.bytes() });
         Ok(())
     }

@@ -173,6 +173,43 @@ pub enum Op {
     },
 }
 
+/// Bytes of an operation, at most.
+const MOST_BYTES: usize = 1 << 20;
+
+impl Op {
+    /// Says what is wrong with an operation that was not made here.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        let pages_ok = |page: u64, pages: u64| page < PAGES && (1..=PAGES).contains(&pages);
+        let bytes_ok = |offset: usize, len: usize| offset < MOST_BYTES && (1..=MOST_BYTES).contains(&len);
+        let ok = match *self {
+            Op::Map { page, pages, .. }
+            | Op::Unmap { page, pages }
+            | Op::Protect { page, pages, .. }
+            | Op::Inherit { page, pages, .. }
+            | Op::LoanAnons { page, pages }
+            | Op::TransferPages { page, pages, .. }
+            | Op::Anflush { page, pages } => pages_ok(page, pages),
+            Op::Pass { page, pages, to_page, .. } => pages_ok(page, pages) && to_page < PAGES,
+            Op::MapFile { page, first, pages, .. } => {
+                pages_ok(page, pages) && first < FILE_PAGES && pages <= FILE_PAGES - first
+            }
+            Op::TransferAnons { page, .. } => page < PAGES,
+            Op::Write { offset, len, .. }
+            | Op::Read { offset, len }
+            | Op::Wire { offset, len, .. }
+            | Op::Loan { offset, len } => bytes_ok(offset, len),
+            Op::Fork
+            | Op::Exit
+            | Op::Scribble { .. }
+            | Op::Unwire { .. }
+            | Op::Unloan { .. }
+            | Op::LoanFurther { .. }
+            | Op::ReleaseAnons { .. } => true,
+        };
+        if ok { Ok(()) } else { Err(format!("{self:?} leads outside the program's {PAGES} pages")) }
+    }
+}
+
 /// An operation of a process, on a CPU; `fail` lets an allocation in it fail, behind so many that succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names say it")]

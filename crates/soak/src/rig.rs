@@ -132,7 +132,7 @@ fn boot(m: &Model) -> Rig {
     }));
     pmaps.init_cpu();
     let before = boot.arena.left_bytes();
-    let config = VmConfig { paths: PATHS };
+    let config = VmConfig { paths: PATHS, paging: None };
     let vm = Vm::new(config, pmaps, &mut boot.arena, boot.kva, boot.first_free)
         .expect("the arena is large enough");
     assert!(before - boot.arena.left_bytes() <= VmConfig::arena_bytes(m.topology()), "the bound is one");

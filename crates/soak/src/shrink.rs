@@ -2,14 +2,15 @@
 //! that are left.
 
 use crate::episode::{Care, Failure, Program};
+use pageferry_vm::Defect;
 
 /// Programs that are tried, at most.
 const TRIALS: usize = 600;
 
 /// A program that fails and is as short as could be found, and how it fails. A failure that does not come again is
 /// returned as it was.
-pub(crate) fn shrink(program: Program, failure: Failure) -> (Program, Failure) {
-    let mut search = Search { best: (program.clone(), failure), trials: TRIALS };
+pub(crate) fn shrink(program: Program, failure: Failure, defect: Option<Defect>) -> (Program, Failure) {
+    let mut search = Search { best: (program.clone(), failure), trials: TRIALS, defect };
     if !search.try_out(program) {
         return search.best;
     }
@@ -48,6 +49,7 @@ const SIMPLER: [fn(&mut crate::program::Step); 3] =
 struct Search {
     best: (Program, Failure),
     trials: usize,
+    defect: Option<Defect>,
 }
 
 impl Search {
@@ -57,7 +59,7 @@ impl Search {
             return false;
         }
         self.trials -= 1;
-        match program.run_with(Care::Strict) {
+        match program.run_with(Care::Strict, self.defect) {
             Ok(()) => false,
             Err(failure) => {
                 self.best = (program, failure);

@@ -7,6 +7,8 @@ use crate::episode::{Care, Failure, Program};
 use crate::program;
 use crate::rig::MACHINES;
 use crate::shrink::shrink;
+use crate::storm::storm;
+use pageferry_vm::Defect;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::cell::Cell;
@@ -17,6 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Steps of one episode.
 pub const EPISODE_STEPS: u64 = 4000;
 
+/// So many episodes are followed by a storm: many CPUs at the same pages at the same time.
+const EPISODES_PER_STORM: u64 = 2;
+
 /// What to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Soak {
@@ -26,6 +31,8 @@ pub struct Soak {
     pub steps: u64,
     /// Host threads.
     pub threads: usize,
+    /// A defect to plant, to see it caught.
+    pub defect: Option<Defect>,
 }
 
 /// A program that failed.
@@ -33,6 +40,8 @@ pub struct Soak {
 pub struct Found {
     /// The episode, from zero.
     pub episode: u64,
+    /// The step of the whole run at which it was noticed, from zero.
+    pub step: u64,
     /// The program, as short as could be found.
     pub program: Program,
     /// How it fails.
@@ -50,6 +59,19 @@ impl Soak {
         Program { machine: machine.into(), schedule, steps }
     }
 
+    fn run_episode(&self, episode: u64) -> Result<(), Failure> {
+        self.program(episode).run_with(Care::Usual, self.defect)?;
+        if episode % EPISODES_PER_STORM != 0 {
+            return Ok(());
+        }
+        let machine = MACHINES[(episode / EPISODES_PER_STORM % MACHINES.len() as u64) as usize];
+        let seed = self.seed ^ episode;
+        storm(machine, seed, self.defect).map_err(|message| {
+            let message = format!("in a storm on {machine}, seed {seed}: {message}");
+            Failure { step: EPISODE_STEPS as usize, message }
+        })
+    }
+
     /// Runs all episodes; `done` is told of steps that are done and answers whether to go on. Gives the steps that were
     /// run.
     ///
@@ -65,7 +87,7 @@ impl Soak {
                 if episode >= episodes {
                     break;
                 }
-                match quietly(|| self.program(episode).run_with(Care::Usual)) {
+                match quietly(|| self.run_episode(episode)) {
                     Ok(()) => {
                         run.fetch_add(EPISODE_STEPS, Ordering::Relaxed);
                         if !done(EPISODE_STEPS) {
@@ -88,8 +110,14 @@ impl Soak {
         match first {
             None => Ok(run.into_inner()),
             Some((episode, failure)) => {
-                let (program, failure) = quietly(|| shrink(self.program(episode), failure));
-                Err(Box::new(Found { episode, program, failure }))
+                let step = episode * EPISODE_STEPS + failure.step as u64;
+                if failure.step as u64 == EPISODE_STEPS {
+                    // It was a storm: no step of the program matters.
+                    let program = Program { steps: Vec::new(), ..self.program(episode) };
+                    return Err(Box::new(Found { episode, step, program, failure }));
+                }
+                let (program, failure) = quietly(|| shrink(self.program(episode), failure, self.defect));
+                Err(Box::new(Found { episode, step, program, failure }))
             }
         }
     }

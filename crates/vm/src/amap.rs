@@ -13,6 +13,7 @@
 
 use crate::anon::Anon;
 use crate::config::{Kind, SLOTS_PER_CHUNK};
+use crate::defect::Defect;
 use crate::error::VmError;
 use crate::slot_refs::SlotRefs;
 use crate::vm::Vm;
@@ -66,6 +67,7 @@ impl<M: Machine> Amap<M> {
     /// One more entry refers to `slots`.
     pub(crate) fn add_ref(&self, vm: &Vm<M>, slots: Range<u64>) {
         let mut state = self.lock();
+        vm.journal().amap(self.at);
         vm.machine().touch(self.at, vm.sizes().amap_bytes, Access::Write);
         state.slot_refs.add(slots);
         state.refs += 1;
@@ -74,6 +76,7 @@ impl<M: Machine> Amap<M> {
     /// One entry becomes two that cover the same slots between them.
     pub(crate) fn split_ref(&self, vm: &Vm<M>) {
         let mut state = self.lock();
+        vm.journal().amap(self.at);
         vm.machine().touch(self.at, vm.sizes().amap_bytes, Access::Write);
         assert!(state.refs > 0, "only a referenced amap is split");
         state.refs += 1;
@@ -82,6 +85,7 @@ impl<M: Machine> Amap<M> {
     /// Two entries that cover neighbouring slots become one.
     pub(crate) fn join_ref(&self, vm: &Vm<M>) {
         let mut state = self.lock();
+        vm.journal().amap(self.at);
         vm.machine().touch(self.at, vm.sizes().amap_bytes, Access::Write);
         assert!(state.refs > 1, "two entries refer to this amap");
         state.refs -= 1;
@@ -91,6 +95,7 @@ impl<M: Machine> Amap<M> {
     /// entry the amap. The caller has removed the entry's mappings, and flushed.
     pub(crate) fn drop_ref(&self, vm: &Vm<M>, slots: Range<u64>) {
         let mut state = self.lock();
+        vm.journal().amap(self.at);
         vm.machine().touch(self.at, vm.sizes().amap_bytes, Access::Write);
         assert!(state.refs > 0, "an amap's references are counted wrongly");
         let mut dead = Vec::new();
@@ -152,7 +157,9 @@ impl<M: Machine> AmapState<M> {
             match stand {
                 Ok(stand) => {
                     let anon = stand.unwrap_or_else(|| {
-                        anon.add_ref(vm);
+                        if !vm.has(Defect::AnonReferenceForgotten) {
+                            anon.add_ref(vm);
+                        }
                         anon.clone()
                     });
                     let old = copy.put(vm, slot, anon);
@@ -211,6 +218,7 @@ impl<M: Machine> AmapState<M> {
     pub(crate) fn put(&mut self, vm: &Vm<M>, slot: u64, anon: Arc<Anon<M>>) -> Option<Arc<Anon<M>>> {
         assert!(self.slot_refs.of(slot) > 0, "no entry covers slot {slot}");
         vm.machine().execute(vm.paths().anon);
+        vm.journal().amap(self.at);
         let chunk = self.chunks.get_mut(&(slot / SLOTS_PER_CHUNK)).expect("the slot is reserved");
         chunk.touch(vm, slot, Access::Write);
         let old = chunk.anons[(slot % SLOTS_PER_CHUNK) as usize].replace(anon);
@@ -234,6 +242,7 @@ impl<M: Machine> AmapState<M> {
     /// Takes all anons out of `slots`.
     pub(crate) fn take(&mut self, vm: &Vm<M>, slots: Range<u64>, into: &mut Vec<Arc<Anon<M>>>) {
         let used: Vec<u64> = self.anons(slots).map(|(slot, _)| slot).collect();
+        vm.journal().amap(self.at);
         for slot in used {
             let chunk = self.chunks.get_mut(&(slot / SLOTS_PER_CHUNK)).expect("just seen");
             chunk.touch(vm, slot, Access::Write);

@@ -5,7 +5,7 @@
 //! or lost what it should not. For moments when nobody is at work in the VM system; it changes nothing, but its reading
 //! is accounted for like any other.
 
-use crate::amap::Amap;
+use crate::amap::{Amap, AmapState};
 use crate::anon::Anon;
 use crate::config::Kind;
 use crate::entry::Entry;
@@ -13,13 +13,15 @@ use crate::frame::{FrameState, KernelUse, Owner};
 use crate::map::Map;
 use crate::object::Object;
 use crate::space::Space;
+use crate::swap::Holder;
 use crate::vm::Vm;
+use crate::watch::{Cover, check_mapping};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Va};
+use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Va};
 
 /// Stops with a message when a law does not hold.
 macro_rules! law {
@@ -29,6 +31,9 @@ macro_rules! law {
         }
     };
 }
+pub(crate) use law;
+
+mod paging;
 
 /// What the walk has found.
 struct Census<M: Machine> {
@@ -40,6 +45,8 @@ struct Census<M: Machine> {
     /// Mappings found of each frame.
     mappings: BTreeMap<Pfn, usize>,
     entries: usize,
+    /// Wires of locked entries.
+    locked: u64,
 }
 
 type StructVaKey = u64;
@@ -48,7 +55,7 @@ struct FoundAmap<M: Machine> {
     amap: Arc<Amap<M>>,
     entries: u32,
     /// For each slot: entries that cover it, and how many of them need a copy.
-    covered: Vec<(u64, u64, bool)>,
+    covered: Vec<Cover>,
 }
 
 struct FoundAnon<M: Machine> {
@@ -78,6 +85,7 @@ impl<M: Machine> Vm<M> {
             objects: BTreeMap::new(),
             mappings: BTreeMap::new(),
             entries: 0,
+            locked: 0,
         };
         for space in &spaces {
             let map = space.locked_map().peek();
@@ -87,6 +95,7 @@ impl<M: Machine> Vm<M> {
         }
         census.find_anons()?;
         census.find_owners(self);
+        census.find_holders(self);
         census.check_amaps()?;
         census.check_anons(self)?;
         let objects = self.structures().objects();
@@ -98,6 +107,8 @@ impl<M: Machine> Vm<M> {
             }
         }
         census.check_frames(self)?;
+        paging::check_queues(self)?;
+        paging::check_swap(self, &objects)?;
         self.check_zones(&census, spaces.len(), objects.len())
     }
 
@@ -120,7 +131,7 @@ impl<M: Machine> Vm<M> {
 }
 
 /// Entries are sorted, disjoint, aligned, within the map, and joined where they were never cut.
-fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
+pub(crate) fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
     let mut end = map.bounds().start();
     for entry in map.entries() {
         let range = entry.range;
@@ -134,9 +145,35 @@ fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
         law!(entry.amap.is_some() || a.needs_copy || !a.copy_on_write, "entry {range:?} lost its amap");
         if let Some(o) = &entry.object {
             let pages = o.page + entry.len_pages();
-            law!(pages <= o.object.len_pages(), "entry {range:?} maps more pages than its object has");
+            let fits = pages <= o.object.len_pages() || o.object.is_file();
+            law!(fits, "entry {range:?} maps more pages than its object has");
         }
         end = range.end();
+    }
+    Ok(())
+}
+
+/// References of an amap, as a whole and slot by slot; and all entries of a slot agree on needs-copy.
+pub(crate) fn check_cover<M: Machine>(amap: &AmapState<M>, covers: &[Cover]) -> Result<(), String> {
+    let (refs, entries) = (amap.refs() as usize, covers.len());
+    law!(refs == entries, "an amap counts {refs} entries, {entries} refer to it");
+    let len = amap.slot_refs().len();
+    let mut borders: Vec<u64> = covers.iter().flat_map(|c| [c.start, c.end]).collect();
+    borders.extend([0, len]);
+    borders.sort_unstable();
+    borders.dedup();
+    law!(borders.last() == Some(&len), "an entry reaches behind its amap's {len} slots");
+    for slots in borders.windows(2) {
+        let over = covers.iter().filter(|c| c.start <= slots[0] && slots[1] <= c.end);
+        let needs_copy = over.clone().filter(|c| c.needs_copy).count();
+        let over = over.count();
+        law!(needs_copy == 0 || needs_copy == over, "entries of slot {} disagree on needs-copy", slots[0]);
+        for slot in [slots[0], slots[1] - 1] {
+            let counted = amap.slot_refs().of(slot);
+            law!(counted as usize == over, "slot {slot} counts {counted} entries, {over} cover it");
+        }
+        let stray = if over > 0 { 0 } else { amap.anons(slots[0]..slots[1]).count() };
+        law!(stray == 0, "{stray} anons in slots {slots:?} that no entry covers");
     }
     Ok(())
 }
@@ -144,6 +181,7 @@ fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
 impl<M: Machine> Census<M> {
     fn add_entry(&mut self, entry: &Entry<M>) {
         self.entries += 1;
+        self.locked += entry.locked.len() as u64;
         if let Some(a) = &entry.amap {
             let found = self.amaps.entry(a.amap.struct_va().0.0).or_insert_with(|| FoundAmap {
                 amap: a.amap.clone(),
@@ -152,7 +190,8 @@ impl<M: Machine> Census<M> {
             });
             found.entries += 1;
             let slots = entry.slots(a);
-            found.covered.push((slots.start, slots.end, entry.attributes.needs_copy));
+            let needs_copy = entry.attributes.needs_copy;
+            found.covered.push(Cover { start: slots.start, end: slots.end, needs_copy });
         }
         if let Some(o) = &entry.object {
             *self.objects.entry(o.object.struct_va().0.0).or_default() += 1;
@@ -192,47 +231,39 @@ impl<M: Machine> Census<M> {
         }
     }
 
-    /// References of amaps, as a whole and slot by slot; and all entries of a slot agree on needs-copy.
+    /// Anons that have neither frame nor slot of an amap, but one of the swap area: those on loan that were paged out.
+    fn find_holders(&mut self, vm: &Vm<M>) {
+        for (_, holder) in vm.swap().holders() {
+            if let Holder::Anon(anon) = holder
+                && let Some(anon) = anon.upgrade()
+            {
+                self.anons.entry(anon.struct_va().0.0).or_insert(FoundAnon { anon, slots: 0 });
+            }
+        }
+    }
+
+    /// References of amaps.
     fn check_amaps(&self) -> Result<(), String> {
         for found in self.amaps.values() {
-            let amap = found.amap.lock();
-            let (refs, entries) = (amap.refs(), found.entries);
-            law!(refs == entries, "an amap counts {refs} entries, {entries} refer to it");
-            let len = amap.slot_refs().len();
-            let mut borders: Vec<u64> = found.covered.iter().flat_map(|&(s, e, _)| [s, e]).collect();
-            borders.extend([0, len]);
-            borders.sort_unstable();
-            borders.dedup();
-            law!(borders.last() == Some(&len), "an entry reaches behind its amap's {len} slots");
-            for slots in borders.windows(2) {
-                let over = found.covered.iter().filter(|&&(s, e, _)| s <= slots[0] && slots[1] <= e);
-                let needs_copy = over.clone().filter(|&&(.., n)| n).count();
-                let over = over.count();
-                law!(
-                    needs_copy == 0 || needs_copy == over,
-                    "entries of slot {} disagree on needs-copy",
-                    slots[0]
-                );
-                for slot in [slots[0], slots[1] - 1] {
-                    let counted = amap.slot_refs().of(slot);
-                    law!(counted as usize == over, "slot {slot} counts {counted} entries, {over} cover it");
-                }
-                let stray = amap.anons(slots[0]..slots[1]).count();
-                law!(over > 0 || stray == 0, "{stray} anons in slots {slots:?} that no entry covers");
-            }
+            check_cover(&found.amap.lock(), &found.covered)?;
         }
         Ok(())
     }
 
     /// References and frames of anons.
     fn check_anons(&self, vm: &Vm<M>) -> Result<(), String> {
-        let mut lent = 0;
+        let (mut lent, mut resident) = (0, 0);
         for found in self.anons.values() {
             let state = found.anon.lock();
             let (refs, slots) = (state.refs, found.slots);
             law!(refs >= slots, "an anon counts {refs} references, {slots} slots hold it");
             lent += u64::from(refs - slots);
-            let Some(frame) = state.frame else { return Err("an anon has no frame".into()) };
+            law!(!state.busy, "an anon's page is on its way, and nobody moves it");
+            let Some(frame) = state.frame else {
+                law!(state.swap.is_some(), "an anon has neither frame nor swap slot");
+                continue;
+            };
+            resident += 1;
             let table = vm.frames().lock();
             let is = |anon: &Weak<Anon<M>>| core::ptr::eq(anon.as_ptr(), Arc::as_ptr(&found.anon));
             let f = table.get(frame);
@@ -245,6 +276,16 @@ impl<M: Machine> Census<M> {
         }
         let tokens = vm.tally().anon_loans.get();
         law!(lent == tokens, "anons count {lent} references beside slots, {tokens} are on loan");
+        let (owned, borrowed) = {
+            let table = vm.frames().lock();
+            let frames = || (0..table.len()).map(|i| table.get(Pfn(i as u32)));
+            let owned = frames().filter(|f| matches!(f.owner, Owner::Anon(_))).count();
+            (owned, frames().filter(|f| f.borrower.is_some()).count())
+        };
+        law!(
+            owned + borrowed == resident,
+            "{owned} frames belong to anons, {borrowed} are on loan, {resident} anons with frames can be reached"
+        );
         Ok(())
     }
 
@@ -258,8 +299,9 @@ impl<M: Machine> Census<M> {
                 "an object counts {} references, {entries} entries map it",
                 state.refs()
             );
+            law!(state.busy().is_empty(), "pages of an object are on their way, and nobody moves them");
             for (&page, &frame) in state.pages() {
-                law!(page < object.len_pages(), "an object has page {page} of {}", object.len_pages());
+                law!(page < state.len_pages(), "an object has page {page} of {}", state.len_pages());
                 let table = vm.frames().lock();
                 let owned = match &table.get(frame).owner {
                     Owner::Object(o, p) => core::ptr::eq(o.as_ptr(), Arc::as_ptr(object)) && *p == page,
@@ -273,45 +315,29 @@ impl<M: Machine> Census<M> {
 
     /// What the page tables say about an entry agrees with its layers, and permits no write that others would see.
     fn check_mappings(&mut self, vm: &Vm<M>, space: &Space<M>, entry: &Entry<M>) -> Result<(), String> {
+        paging::check_locked(vm, entry)?;
         for (va, frame, exclusive) in candidates(entry) {
-            let Some((mapped, prot)) = vm.pmaps().extract(space.pmap(), va) else { continue };
-            let a = entry.attributes;
-            law!(mapped == frame, "{va:?} maps {mapped:?}, its layers have {frame:?}");
-            law!(
-                a.prot.contains(prot & Prot::RW),
-                "{va:?} is mapped {prot:?}, its entry permits {:?}",
-                a.prot
-            );
-            let writable = prot.contains(Prot::WRITE);
-            law!(!writable || !a.needs_copy, "{va:?} is writable, its entry needs a copy");
-            law!(!writable || exclusive, "{va:?} is writable, its page is shared copy-on-write");
-            let info = vm.frame_info(frame);
-            law!(!writable || info.loan_count == 0, "{va:?} is writable, {frame:?} is lent");
-            *self.mappings.entry(frame).or_default() += 1;
+            if check_mapping(vm, space, entry, va, Some((frame, exclusive)))? {
+                *self.mappings.entry(frame).or_default() += 1;
+            }
         }
         Ok(())
     }
 
     /// Every frame is in one state, the states add up, and nothing is mapped beside what was found.
     fn check_frames(&self, vm: &Vm<M>) -> Result<(), String> {
-        let (infos, walked, free, held, lent, borrowed) = {
+        let (infos, walked, free, held, lent) = {
             let table = vm.frames().lock();
             let infos: Vec<_> = (0..table.len()).map(|i| table.get(Pfn(i as u32)).info()).collect();
             let frames = || (0..table.len()).map(|i| table.get(Pfn(i as u32)));
             let lent: u64 = frames().map(|f| u64::from(f.kernel_loans())).sum();
-            let borrowed = frames().filter(|f| f.borrower.is_some()).count();
             let wired = frames().all(|f| f.wire_count >= f.kernel_loans());
             law!(wired, "a frame has more loans to the kernel than wires");
-            (infos, table.walk_free(), table.free_count(), table.held_wires(), lent, borrowed)
+            (infos, table.walk_free(), table.free_count(), table.held_wires(), lent)
         };
         let count = |state| infos.iter().filter(|i| i.state == state).count();
         let listed = count(FrameState::Free);
         law!(listed == walked && listed == free, "{listed} frames are free, {walked} listed, {free} counted");
-        let (owned, anons) = (count(FrameState::Anon), self.anons.len());
-        law!(
-            owned + borrowed == anons,
-            "{owned} frames belong to anons, {borrowed} are on loan, {anons} anons can be reached"
-        );
         let tokens = vm.tally().kernel_loans.get();
         law!(lent == tokens, "frames count {lent} loans to the kernel, {tokens} are on loan");
         let (data, tokens) = (count(FrameState::Kernel(KernelUse::Data)), vm.tally().kernel_pages.get());
@@ -336,6 +362,7 @@ impl<M: Machine> Census<M> {
             };
             law!(mapped == found, "{frame:?} ({info:?}) has {mapped} mappings, {found} lie in map entries");
         }
+        law!(held >= self.locked, "{held} wires are held, locked memory has {}", self.locked);
         law!(
             wires == held + kernel,
             "{wires} wires, {held} of them held and {kernel} of the kernel's frames"
@@ -345,7 +372,7 @@ impl<M: Machine> Census<M> {
 }
 
 /// The pages of an entry that can be mapped, the frame that its layers have there, and whether it may be written.
-fn candidates<M: Machine>(entry: &Entry<M>) -> Vec<(Va, Pfn, bool)> {
+pub(crate) fn candidates<M: Machine>(entry: &Entry<M>) -> Vec<(Va, Pfn, bool)> {
     let range = entry.range;
     let va = |page: u64| range.start() + (page as usize) * PAGE_SIZE;
     let mut found = BTreeMap::new();

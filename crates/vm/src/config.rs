@@ -37,17 +37,76 @@ pub struct VmPaths {
 pub struct VmConfig {
     /// Path lengths.
     pub paths: VmPaths,
+    /// The page daemon and its swap area; `None` for a kernel without them, in which memory that is full stays full.
+    pub paging: Option<PagingConfig>,
+}
+
+/// Path lengths of paging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagingPaths {
+    /// The page daemon's look at one frame, and its decision.
+    pub scan: Instructions,
+    /// Handing one request to the disk and taking its answer, in the pager and the driver.
+    pub io: Instructions,
+}
+
+/// How memory is taken back from those who do not use it (UVM paper, 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagingConfig {
+    /// The swap area: the first blocks of the disk, of a page each. The rest is for files.
+    pub swap_pages: u32,
+    /// The page daemon begins when fewer frames are free (NetBSD: `freemin`).
+    pub free_min_pages: usize,
+    /// It takes frames until so many are free (NetBSD: `freetarg`).
+    pub free_target_pages: usize,
+    /// The last frames that only the kernel itself gets.
+    pub kernel_reserve_pages: usize,
+    /// Of these, the last that only the page daemon gets.
+    pub daemon_reserve_pages: usize,
+    /// The part of pageable frames that the page daemon keeps inactive.
+    pub inactive_percent: usize,
+    /// The most pages that go out in one request.
+    pub cluster_pages: usize,
+    /// The most neighbours that come in with a file's page.
+    pub read_ahead_pages: usize,
+    /// The part of all frames that may be locked with [`crate::Space::lock_memory`].
+    pub lock_limit_percent: usize,
+    /// Path lengths.
+    pub paths: PagingPaths,
+}
+
+impl PagingConfig {
+    /// True when it makes sense: reserves below the minimum, that below the target, and something to move.
+    pub fn is_valid(&self) -> bool {
+        self.daemon_reserve_pages <= self.kernel_reserve_pages
+            && self.kernel_reserve_pages < self.free_min_pages
+            && self.free_min_pages <= self.free_target_pages
+            && (1..=100).contains(&self.inactive_percent)
+            && self.lock_limit_percent <= 100
+            && self.cluster_pages > 0
+    }
 }
 
 impl VmConfig {
-    /// Bytes of the arena of kernel structures that [`crate::Vm::new`] takes on this machine, at most.
+    /// Bytes of the arena of kernel structures that [`crate::Vm::new`] takes on this machine without paging, at most.
     pub fn arena_bytes(topology: Topology) -> usize {
+        VmConfig::arena_bytes_with(topology, None)
+    }
+
+    /// The same with paging: anonymous memory may then be more than memory.
+    pub fn arena_bytes_with(topology: Topology, paging: Option<&PagingConfig>) -> usize {
         let sizes = Sizes::of(topology.arch);
+        let virtual_pages = virtual_pages(topology, paging);
         let zones: usize =
-            Kind::ALL.iter().map(|&k| sizes.item_bytes(k) * k.capacity(topology.frames) + PAGE_SIZE).sum();
+            Kind::ALL.iter().map(|&k| sizes.item_bytes(k) * k.capacity(virtual_pages) + PAGE_SIZE).sum();
         let kernel_entries = kernel_entries(topology.frames) * sizes.entry_bytes + PAGE_SIZE;
         zones + kernel_entries + topology.frames * sizes.page_bytes + PAGE_SIZE
     }
+}
+
+/// Pages of anonymous memory that there can be: in frames and in the swap area.
+pub(crate) fn virtual_pages(topology: Topology, paging: Option<&PagingConfig>) -> usize {
+    topology.frames + paging.map_or(0, |p| p.swap_pages as usize)
 }
 
 /// The kinds of structure that come from zones.
@@ -86,7 +145,7 @@ impl Kind {
         }
     }
 
-    /// The most structures of this kind on a machine of `frames` frames.
+    /// The most structures of this kind for `frames` pages of memory.
     pub(crate) fn capacity(self, frames: usize) -> usize {
         match self {
             Kind::Anon => frames + frames / 2 + 64,

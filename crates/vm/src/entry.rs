@@ -12,8 +12,9 @@ use crate::error::VmError;
 use crate::object::Object;
 use crate::vm::Vm;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, Prot, StructVa, Va, VaRange};
+use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, Pfn, Prot, StructVa, Va, VaRange};
 
 /// What happens to a range at fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,18 @@ pub enum Inherit {
     Share,
     /// The child has a copy; made when one of them writes.
     Copy,
+}
+
+/// How the pages of a range will be used (`madvise`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Advice {
+    /// Nothing is known: a page that comes in brings some neighbours.
+    #[default]
+    Normal,
+    /// In order: it brings more.
+    Sequential,
+    /// In no order: it comes alone.
+    Random,
 }
 
 /// The upper layer: an amap from a slot on.
@@ -51,6 +64,7 @@ pub(crate) struct Attributes {
     pub(crate) needs_copy: bool,
     /// The range belongs to the space's area for page transfer.
     pub(crate) transfer_area: bool,
+    pub(crate) advice: Advice,
 }
 
 pub(crate) struct Entry<M: Machine> {
@@ -59,6 +73,8 @@ pub(crate) struct Entry<M: Machine> {
     pub(crate) attributes: Attributes,
     pub(crate) amap: Option<AmapRef<M>>,
     pub(crate) object: Option<ObjectRef<M>>,
+    /// The frames of an entry that is locked in memory, one for each page, each with a wire; else none.
+    pub(crate) locked: Vec<Pfn>,
 }
 
 impl<M: Machine> Entry<M> {
@@ -118,7 +134,9 @@ impl<M: Machine> Entry<M> {
             o.object.add_ref(vm);
             ObjectRef { object: o.object.clone(), page: o.page + first }
         });
-        let entry = Entry { at, range: part, attributes: self.attributes, amap, object };
+        // Locks are the entry's alone: a copy has none.
+        let locked = Vec::new();
+        let entry = Entry { at, range: part, attributes: self.attributes, amap, object, locked };
         entry.touch(vm, Access::Write);
         Ok(entry)
     }
@@ -136,9 +154,10 @@ impl<M: Machine> Entry<M> {
             o.object.add_ref(vm);
             ObjectRef { object: o.object.clone(), page: o.page + pages }
         });
+        let locked = if self.locked.is_empty() { Vec::new() } else { self.locked.split_off(pages as usize) };
         let upper = VaRange::new(va, self.range.end());
         self.range = VaRange::new(self.range.start(), va);
-        let entry = Entry { at, range: upper, attributes: self.attributes, amap, object };
+        let entry = Entry { at, range: upper, attributes: self.attributes, amap, object, locked };
         self.touch(vm, Access::Write);
         entry.touch(vm, Access::Write);
         entry
@@ -158,14 +177,16 @@ impl<M: Machine> Entry<M> {
             (Some(a), Some(b)) => Arc::ptr_eq(&a.object, &b.object) && a.page + pages == b.page,
             _ => false,
         };
-        self.range.end() == next.range.start() && self.attributes == next.attributes && amap && object
+        let alike = self.attributes == next.attributes && self.locked.is_empty() == next.locked.is_empty();
+        self.range.end() == next.range.start() && alike && amap && object
     }
 
     /// Takes in `next`, which [`Entry::continues_in`].
-    pub(crate) fn join(&mut self, vm: &Vm<M>, next: Entry<M>) {
+    pub(crate) fn join(&mut self, vm: &Vm<M>, mut next: Entry<M>) {
         assert!(self.continues_in(&next), "{:?} and {:?} are not one", self.range, next.range);
         vm.machine().execute(vm.paths().map_entry);
         self.range = VaRange::new(self.range.start(), next.range.end());
+        self.locked.append(&mut next.locked);
         self.touch(vm, Access::Write);
         if let Some(a) = &next.amap {
             a.amap.join_ref(vm);
@@ -206,9 +227,32 @@ impl<M: Machine> Entry<M> {
         Ok(())
     }
 
+    /// Takes the wires off the pages of a locked entry.
+    pub(crate) fn unlock(&mut self, vm: &Vm<M>) {
+        if !self.locked.is_empty() {
+            let mut table = vm.frames().lock();
+            core::mem::take(&mut self.locked).into_iter().for_each(|frame| table.unwire(frame));
+        }
+    }
+
+    /// What the layers have at `va`, and whether it may be written; not accounted for.
+    pub(crate) fn layers_at(&self, va: Va) -> Option<(Pfn, bool)> {
+        let page = (va - self.range.start()) as u64 >> PAGE_SHIFT;
+        if let Some(a) = &self.amap
+            && let Some((_, anon)) = a.amap.lock().anons(a.slot + page..a.slot + page + 1).next()
+        {
+            let state = anon.lock();
+            return state.frame.map(|frame| (frame, state.refs == 1));
+        }
+        let o = self.object.as_ref()?;
+        let frame = *o.object.lock().pages().get(&(o.page + page))?;
+        Some((frame, !self.attributes.copy_on_write))
+    }
+
     /// Drops an entry that is in no map, with its references. Its mappings are removed, and flushed.
-    pub(crate) fn dispose(self, vm: &Vm<M>) {
+    pub(crate) fn dispose(mut self, vm: &Vm<M>) {
         vm.machine().execute(vm.paths().map_entry);
+        self.unlock(vm);
         if let Some(a) = &self.amap {
             a.amap.drop_ref(vm, self.slots(a));
         }

@@ -1,7 +1,7 @@
 //! What can go wrong, in the words of Unix.
 
-use pageferry_hal::Va;
 use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{DiskError, Va};
 use pageferry_pmap::PmapError;
 
 /// Errors a Unix programmer expects; nothing has changed when one is returned.
@@ -29,6 +29,21 @@ pub enum VmError {
     /// A signal ended the wait.
     #[error("interrupted (EINTR)")]
     Interrupted,
+    /// The address is mapped, but the file ends before it.
+    #[error("access behind the end of a file at {0:?} (SIGBUS)")]
+    Bus(Va),
+    /// The disk could not read or write.
+    #[error("input/output error (EIO)")]
+    Io,
+    /// A limit of what may be locked is reached.
+    #[error("resource temporarily unavailable (EAGAIN)")]
+    Again,
+}
+
+impl From<DiskError> for VmError {
+    fn from(_: DiskError) -> VmError {
+        VmError::Io
+    }
 }
 
 impl From<PmapError> for VmError {

@@ -15,10 +15,11 @@
 
 use crate::amap::AmapState;
 use crate::anon::{Anon, AnonState};
-use crate::entry::Entry;
+use crate::defect::Defect;
+use crate::entry::{Advice, Entry};
 use crate::error::VmError;
 use crate::frame::Owner;
-use crate::object::ObjectPageError;
+use crate::object::{Object, ObjectPageError};
 use crate::space::Space;
 use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
@@ -26,13 +27,29 @@ use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, V
 
 /// How far a fault got with the map held shared.
 #[must_use]
-enum Step {
+enum Step<M: Machine> {
     /// The page is mapped so that the access will succeed.
     Done,
     /// The entry must have an amap of its own first.
     NeedsAmap,
     /// The page is copied only when write-protection that is under way has reached every CPU.
     Unsettled,
+    /// The anon's page is in the swap area, or on its way.
+    PageIn(Arc<Anon<M>>),
+    /// The object's page is on the disk, or on its way; so many more may come along.
+    Fetch(Arc<Object<M>>, u64, usize),
+    /// Too few frames are free.
+    NoFrames,
+}
+
+/// What a fault is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// An access.
+    Access,
+    /// Wiring the page for as long as it is mapped: it gets the frame that it would be written in, whether or not it may
+    /// be written now.
+    Wire,
 }
 
 /// One attempt: where and for what.
@@ -42,6 +59,7 @@ struct Attempt<'a, M: Machine> {
     entry: &'a Entry<M>,
     va: Va,
     access: Access,
+    purpose: Purpose,
 }
 
 impl<M: Machine> Space<M> {
@@ -62,6 +80,16 @@ impl<M: Machine> Space<M> {
 
     /// Makes the page at `va` resident and mapped for `access`. It may be gone again when this returns.
     pub(crate) fn resolve(&self, t: &dyn Threads, va: Va, access: Access) -> Result<(), VmError> {
+        self.resolve_for(t, va, access, Purpose::Access)
+    }
+
+    /// As [`Space::resolve`], for a page that is to be locked: later it need never be copied, whatever its protection will
+    /// be then.
+    pub(crate) fn resolve_to_lock(&self, t: &dyn Threads, va: Va, access: Access) -> Result<(), VmError> {
+        self.resolve_for(t, va, access, Purpose::Wire)
+    }
+
+    fn resolve_for(&self, t: &dyn Threads, va: Va, access: Access, purpose: Purpose) -> Result<(), VmError> {
         let vm = &**self.vm();
         let page = va.page();
         if !vm.user().contains(page) {
@@ -71,13 +99,24 @@ impl<M: Machine> Space<M> {
             vm.machine().execute(vm.paths().fault);
             let map = self.locked_map().read(t);
             let entry = map.look_up(vm, page).ok_or(VmError::Fault(va))?;
-            if !entry.attributes.prot.permits(access) {
+            if purpose == Purpose::Access && !entry.attributes.prot.permits(access) {
                 return Err(VmError::Access);
             }
-            let step = (Attempt { space: self, vm, entry, va, access }).run()?;
+            let seen = vm.frames().refusals();
+            let step = match (Attempt { space: self, vm, entry, va, access, purpose }).run() {
+                Err(VmError::NoMemory) if vm.frames().refusals() != seen => Step::NoFrames,
+                step => step?,
+            };
             drop(map);
             match step {
-                Step::Done => return Ok(()),
+                Step::Done => {
+                    vm.poke_daemon(t);
+                    return Ok(());
+                }
+                Step::PageIn(anon) => anon.page_in(vm, t)?,
+                Step::Fetch(object, page, read_ahead) => object.fetch(vm, t, page, read_ahead)?,
+                Step::NoFrames if vm.wait_for_memory(t) => {}
+                Step::NoFrames => return Err(VmError::NoMemory),
                 Step::NeedsAmap => self.own_amap_at(t, page)?,
                 Step::Unsettled => vm.batches().settle(vm.machine()),
             }
@@ -95,7 +134,7 @@ impl<M: Machine> Space<M> {
 }
 
 impl<M: Machine> Attempt<'_, M> {
-    fn run(&self) -> Result<Step, VmError> {
+    fn run(&self) -> Result<Step<M>, VmError> {
         let attributes = self.entry.attributes;
         let Some(aref) = &self.entry.amap else {
             return if self.entry.object.is_some() { self.object(None) } else { Ok(Step::NeedsAmap) };
@@ -123,8 +162,15 @@ impl<M: Machine> Attempt<'_, M> {
 
     /// Maps `frame` at the page, and flushes what that replaces. The frame's owner is locked.
     fn enter(&self, frame: Pfn, prot: Prot, mut also: Pending<M>) -> Result<(), VmError> {
-        assert!(prot.permits(self.access), "a fault is resolved by a mapping that permits the access");
+        let permits = prot.permits(self.access) || self.purpose == Purpose::Wire;
+        assert!(permits, "a fault is resolved by a mapping that permits the access");
+        // What nobody may touch is only made resident.
+        if prot.is_empty() {
+            also.flush(self.vm.pmaps());
+            return Ok(());
+        }
         let pmaps = self.vm.pmaps();
+        self.vm.journal().frame(frame);
         let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), self.va.page(), frame, prot, false);
         let result = entered.map(|change| also.add(change));
         also.flush(pmaps);
@@ -132,19 +178,20 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     /// The slot holds `anon`.
-    fn anon(&self, amap: &mut AmapState<M>, slot: u64, anon: &Arc<Anon<M>>) -> Result<Step, VmError> {
+    fn anon(&self, amap: &mut AmapState<M>, slot: u64, anon: &Arc<Anon<M>>) -> Result<Step<M>, VmError> {
         let needs_copy = self.entry.attributes.needs_copy;
         if self.writes() && needs_copy {
             return Ok(Step::NeedsAmap);
         }
         let mut state = anon.lock();
         anon.touch(self.vm, Access::Read);
-        let frame = state.resident();
+        let Some(frame) = state.usable() else { return Ok(Step::PageIn(anon.clone())) };
         let lent = self.vm.frames().loan_count(frame) > 0;
         if self.writes() && (lent || state.refs > 1) && !self.vm.batches().is_settled() {
             return Ok(Step::Unsettled);
         }
-        if self.writes() && state.refs > 1 {
+        let in_place = self.vm.has(Defect::SharedAnonWritten) && !lent;
+        if self.writes() && state.refs > 1 && !in_place {
             let old = self.install(amap, slot, Some(frame))?;
             assert!(old.is_some_and(|old| Arc::ptr_eq(&old, anon)), "the slot changed under its lock");
             anon.touch(self.vm, Access::Write);
@@ -156,7 +203,7 @@ impl<M: Machine> Attempt<'_, M> {
             return Ok(Step::Done);
         }
         let mut prot = self.entry.attributes.prot;
-        if needs_copy || state.refs > 1 || lent {
+        if needs_copy || state.refs > 1 && !in_place || lent {
             prot.remove(Prot::WRITE);
         }
         self.enter(frame, prot, Pending::none())?;
@@ -164,7 +211,7 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     /// The page is the object's; `upper` is the hole above it.
-    fn object(&self, upper: Option<(&mut AmapState<M>, u64)>) -> Result<Step, VmError> {
+    fn object(&self, upper: Option<(&mut AmapState<M>, u64)>) -> Result<Step<M>, VmError> {
         let attributes = self.entry.attributes;
         let promote = self.writes() && attributes.copy_on_write;
         if promote && (attributes.needs_copy || upper.is_none()) {
@@ -173,10 +220,15 @@ impl<M: Machine> Attempt<'_, M> {
         let oref = self.entry.object.as_ref().expect("the caller has seen it");
         let page = self.entry.object_page(oref, self.va);
         let mut state = oref.object.lock();
-        let frame = oref.object.page(self.vm, &mut state, page).map_err(|e| match e {
-            ObjectPageError::NoMemory => VmError::NoMemory,
-            ObjectPageError::Pager(_) => VmError::Fault(self.va),
-        })?;
+        let frame = match oref.object.page(self.vm, &mut state, page) {
+            Ok(frame) => frame,
+            Err(ObjectPageError::NotResident) => {
+                return Ok(Step::Fetch(oref.object.clone(), page, self.read_ahead()));
+            }
+            Err(ObjectPageError::NoMemory) => return Err(VmError::NoMemory),
+            Err(ObjectPageError::Pager(_)) => return Err(VmError::Fault(self.va)),
+            Err(ObjectPageError::BehindEnd) => return Err(VmError::Bus(self.va)),
+        };
         if promote {
             let (amap, slot) = upper.expect("checked above");
             let old = self.install(amap, slot, Some(frame))?;
@@ -191,6 +243,7 @@ impl<M: Machine> Attempt<'_, M> {
             let new = self.vm.frames().alloc(Owner::Object(Arc::downgrade(&oref.object), page))?;
             self.replace(frame, new)?;
             let old = oref.object.replace(&mut state, page, new);
+            self.vm.frames().publish(new);
             self.vm.frames().disown(old);
             return Ok(Step::Done);
         }
@@ -200,6 +253,16 @@ impl<M: Machine> Attempt<'_, M> {
         }
         self.enter(frame, prot, Pending::none())?;
         Ok(Step::Done)
+    }
+
+    /// How many pages behind this one may come in with it.
+    fn read_ahead(&self) -> usize {
+        let usual = self.vm.read_ahead();
+        match self.entry.attributes.advice {
+            Advice::Normal => usual,
+            Advice::Sequential => 2 * usual,
+            Advice::Random => 0,
+        }
     }
 
     /// Puts a new anon in `slot` and maps it: with a copy of `from`, or clear. Returns what the slot held.
@@ -221,7 +284,7 @@ impl<M: Machine> Attempt<'_, M> {
         let shared = amap.slot_refs().of(slot) > 1;
         let mapped = amap.reserve(vm, slot).and_then(|()| {
             let mut also = Pending::none();
-            if let Some(from) = from.filter(|_| shared) {
+            if let Some(from) = from.filter(|_| shared && !vm.has(Defect::PromoteWithoutRevoke)) {
                 also.add(vm.pmaps().page_protect(from, Prot::empty()));
             }
             self.enter(frame, self.entry.attributes.prot, also)
@@ -231,17 +294,20 @@ impl<M: Machine> Attempt<'_, M> {
             anon.discard(vm, frame);
             return Err(e);
         }
-        Ok(amap.put(vm, slot, anon))
+        let old = amap.put(vm, slot, anon);
+        vm.frames().publish(frame);
+        Ok(old)
     }
 
     /// Writes to a lent frame are kept from its borrowers: the anon gets a new frame, the old one stays as it is until
     /// the last loan ends (UVM paper, 4.1.1).
     fn break_anon_loan(&self, anon: &Arc<Anon<M>>, state: &mut AnonState) -> Result<(), VmError> {
         assert!(state.refs == 1, "a shared anon is copied, its loan is not broken");
-        let old = state.resident();
+        let old = state.usable().expect("the caller has seen it");
         let new = self.vm.frames().alloc(Owner::Anon(Arc::downgrade(anon)))?;
         self.replace(old, new)?;
         state.frame = Some(new);
+        self.vm.frames().publish(new);
         self.vm.frames().let_go(old, anon);
         Ok(())
     }
@@ -250,7 +316,9 @@ impl<M: Machine> Attempt<'_, M> {
     fn replace(&self, old: Pfn, new: Pfn) -> Result<(), VmError> {
         self.vm.copy(old, new);
         let mut revoked = Pending::none();
-        revoked.add(self.vm.pmaps().page_protect(old, Prot::empty()));
+        if !self.vm.has(Defect::BreakWithoutRevoke) {
+            revoked.add(self.vm.pmaps().page_protect(old, Prot::empty()));
+        }
         let entered = self.enter(new, self.entry.attributes.prot, revoked);
         if entered.is_err() {
             self.vm.frames().disown(new);

@@ -12,6 +12,7 @@
 //! The parent's map is held exclusively throughout. All that can fail comes first and touches the parent only in ways
 //! that nobody can see; then the copy is committed.
 
+use crate::defect::Defect;
 use crate::entry::{AmapRef, Entry, Inherit};
 use crate::error::VmError;
 use crate::map::Map;
@@ -32,7 +33,7 @@ impl<M: Machine> Space<M> {
     pub fn fork(&self, t: &dyn Threads) -> Result<Arc<Space<M>>, VmError> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
-        let child = vm.space()?;
+        let child = vm.with_memory(t, || vm.space())?;
         let mut parent = self.locked_map().write(t);
         let entries = copy_entries(vm, &mut parent)?;
         self.commit_deferred(&mut parent, &entries);
@@ -56,9 +57,9 @@ impl<M: Machine> Space<M> {
             if own.attributes.needs_copy {
                 continue;
             }
-            own.attributes.needs_copy = true;
+            own.attributes.needs_copy = !vm.has(Defect::ForkForgetsNeedsCopy);
             let readable = own.attributes.prot.difference(Prot::WRITE);
-            if readable != own.attributes.prot {
+            if readable != own.attributes.prot && !vm.has(Defect::ForkWithoutProtect) {
                 pending.add(vm.pmaps().protect(self.pmap(), own.range, readable));
             }
         }
@@ -91,7 +92,9 @@ fn copy_entries<M: Machine>(vm: &Vm<M>, parent: &mut Map<M>) -> Result<Vec<Entry
 /// An entry through which the child sees the same memory.
 pub(crate) fn share<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
     // What is written first must be seen by both: the amap must exist, and be nobody else's.
-    entry.own_amap(vm)?;
+    if !vm.has(Defect::ShareForgetsCopy) {
+        entry.own_amap(vm)?;
+    }
     entry.duplicate(vm)
 }
 
@@ -128,6 +131,7 @@ fn must_copy_now<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> bool {
     let amap = aref.amap.lock();
     let shared = amap.slot_refs().max_of(entry.slots(aref)) > 2;
     let any_wired = vm.frames().held_wires() > 0;
+    let any_wired = any_wired && !vm.has(Defect::ForkSharesWired);
     shared || any_wired && amap.anons(entry.slots(aref)).any(|(_, anon)| anon.is_wired(vm))
 }
 
@@ -143,8 +147,8 @@ fn copy_now<M: Machine>(
     let mut pending = Pending::none();
     for (_, anon) in amap.anons(entry.slots(from)) {
         let state = anon.lock();
-        if state.refs > 1 {
-            pending.add(vm.pmaps().page_protect(state.resident(), Prot::all().difference(Prot::WRITE)));
+        if let Some(frame) = state.frame.filter(|_| state.refs > 1) {
+            pending.add(vm.pmaps().page_protect(frame, Prot::all().difference(Prot::WRITE)));
         }
     }
     pending.flush(vm.pmaps());

@@ -11,14 +11,19 @@
 //! overwrite all of it. Nobody gives a frame back while a mapping of it stands or may still be cached in a TLB.
 
 use crate::anon::Anon;
-use crate::config::{Sizes, VmPaths};
+use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
+use crate::defect::{Defect, Planted};
 use crate::error::VmError;
 use crate::failures::Failures;
+use crate::journal::Journal;
 use crate::object::Object;
+use crate::queues::{Links, Queues};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::{
-    Access, Cause, Counter, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa, Topology,
+    Access, Cause, Counter, Flow, FlowStep, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa,
+    Topology,
 };
 use pageferry_pmap::FrameSource;
 
@@ -91,6 +96,12 @@ pub(crate) struct Frame<M: Machine> {
     pub(crate) loan_count: u32,
     /// The anon that has this frame on loan from the object that owns it.
     pub(crate) borrower: Option<Weak<Anon<M>>>,
+    /// Somebody fills, writes out or has just made it, and it is not to be taken, wired or lent meanwhile.
+    pub(crate) busy: bool,
+    /// The kernel knows that its bytes are not those of its place on the disk. (Stores through user mappings the page
+    /// tables know.)
+    pub(crate) dirty: bool,
+    pub(crate) links: Links,
     /// While free: the next on the free list.
     next_free: Option<Pfn>,
 }
@@ -120,6 +131,7 @@ pub(crate) struct Table<M: Machine> {
     free: usize,
     /// Wires that callers hold (as against those that stand for the kernel's own frames).
     held_wires: u64,
+    queues: Queues,
 }
 
 /// The table, its lock, and what its accounting needs.
@@ -130,6 +142,14 @@ pub(crate) struct Frames<M: Machine> {
     array: StructVa,
     page_bytes: usize,
     failures: Arc<Failures>,
+    /// `None`: no page daemon will look, and paging queues are not kept.
+    paging: Option<PagingConfig>,
+    /// The length of the free list, to be looked at without the lock.
+    free_now: AtomicUsize,
+    /// Allocations that were refused because too few frames are free.
+    refusals: AtomicU32,
+    journal: Arc<Journal>,
+    planted: Arc<Planted>,
     table: M::Lock<Table<M>>,
 }
 
@@ -147,11 +167,13 @@ impl<M: Machine> Frames<M> {
     /// A table in which the frames from `first_free` on are free; lower numbers are used first.
     pub(crate) fn new(
         machine: M,
-        paths: VmPaths,
+        config: &VmConfig,
         topology: Topology,
         arena: &mut StructArena,
         first_free: Pfn,
         failures: Arc<Failures>,
+        journal: Arc<Journal>,
+        planted: Arc<Planted>,
     ) -> Result<Frames<M>, VmError> {
         let page_bytes = Sizes::of(topology.arch).page_bytes;
         if first_free.index() >= topology.frames {
@@ -166,6 +188,9 @@ impl<M: Machine> Frames<M> {
                 wire_count: u32::from(!free),
                 loan_count: 0,
                 borrower: None,
+                busy: false,
+                dirty: false,
+                links: Links::default(),
                 next_free: (free && !last).then_some(Pfn(i as u32 + 1)),
             }
         });
@@ -174,9 +199,24 @@ impl<M: Machine> Frames<M> {
             free_head: Some(first_free),
             free: topology.frames - first_free.index(),
             held_wires: 0,
+            queues: Queues::default(),
         };
+        let (free_now, refusals) = (AtomicUsize::new(table.free), AtomicU32::new(0));
         let table = machine.new_lock(LockClass::PageQueues, table);
-        Ok(Frames { machine, paths, array, page_bytes, failures, table })
+        let VmConfig { paths, paging } = *config;
+        Ok(Frames {
+            machine,
+            paths,
+            array,
+            page_bytes,
+            failures,
+            paging,
+            free_now,
+            refusals,
+            journal,
+            planted,
+            table,
+        })
     }
 
     pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
@@ -229,9 +269,41 @@ impl<M: Machine> Frames<M> {
     pub(crate) fn held_wires(&self) -> u64 {
         self.table.lock().held_wires
     }
+
+    /// Frames on the free list a moment ago, without the lock.
+    pub(crate) fn free_now(&self) -> usize {
+        self.free_now.load(Ordering::Relaxed)
+    }
+
+    /// Allocations so far that were refused because too few frames are free: what has changed since the caller looked
+    /// tells it that a [`VmError::NoMemory`] can be waited out.
+    pub(crate) fn refusals(&self) -> u32 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// The maker of a frame has done with it: from here on it can be taken.
+    pub(crate) fn publish(&self, frame: Pfn) {
+        if self.paging.is_some() {
+            self.lock().set_busy(frame, false);
+        }
+    }
 }
 
 impl<M: Machine> FramesGuard<'_, M> {
+    /// True when there are paging queues.
+    pub(crate) fn keeps_queues(&self) -> bool {
+        self.frames.paging.is_some()
+    }
+
+    pub(crate) fn queues(&mut self) -> &mut Queues {
+        &mut self.table.queues
+    }
+
+    /// Lengths of the active and the inactive queue.
+    pub(crate) fn queue_lens(&self) -> (usize, usize) {
+        self.table.queues.lens()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.table.frames.len()
     }
@@ -242,7 +314,8 @@ impl<M: Machine> FramesGuard<'_, M> {
         &self.table.frames[frame.index()]
     }
 
-    fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
+    pub(crate) fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
+        self.frames.journal.frame(frame);
         &mut self.table.frames[frame.index()]
     }
 
@@ -260,16 +333,29 @@ impl<M: Machine> FramesGuard<'_, M> {
     fn alloc(&mut self, owner: Owner<M>) -> Result<Pfn, VmError> {
         assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for somebody");
         self.frames.machine.execute(self.frames.paths.frame);
-        let frame = self.table.free_head.ok_or(VmError::NoMemory)?;
-        self.touch(frame);
         let wired = matches!(owner, Owner::Kernel(_));
+        let reserve_pages = match &self.frames.paging {
+            Some(paging) if wired => paging.daemon_reserve_pages,
+            Some(paging) => paging.kernel_reserve_pages,
+            None => 0,
+        };
+        if self.table.free <= reserve_pages {
+            self.frames.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(VmError::NoMemory);
+        }
+        let frame = self.table.free_head.expect("some are free");
+        self.touch(frame);
+        let busy = self.keeps_queues() && !wired;
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Free) && !f.is_held(), "{frame:?} is on the free list but in use");
         f.owner = owner;
         f.wire_count = u32::from(wired);
+        f.busy = busy;
+        f.dirty = true;
         let next = f.next_free.take();
         self.table.free_head = next;
         self.table.free -= 1;
+        self.frames.free_now.store(self.table.free, Ordering::Relaxed);
         self.frames.machine.count(Counter::FramesAllocated, 1);
         Ok(frame)
     }
@@ -282,29 +368,44 @@ impl<M: Machine> FramesGuard<'_, M> {
         assert!(!matches!(f.owner, Owner::Free), "{frame:?} is freed twice");
         assert!(!f.is_held() && f.borrower.is_none(), "{frame:?} is freed while wired or lent");
         f.owner = Owner::Free;
+        f.busy = false;
         f.next_free = head;
         self.table.free_head = Some(frame);
         self.table.free += 1;
+        self.place(frame);
+        self.frames.free_now.store(self.table.free, Ordering::Relaxed);
         self.frames.machine.count(Counter::FramesFreed, 1);
     }
 
-    fn disown(&mut self, frame: Pfn) {
+    pub(crate) fn disown(&mut self, frame: Pfn) {
+        let (early, forget) = (
+            self.frames.planted.is(Defect::LentFrameFreed),
+            self.frames.planted.is(Defect::BorrowerForgotten),
+        );
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
+        if early && f.wire_count == 0 && f.loan_count > 0 {
+            (f.loan_count, f.borrower) = (0, None);
+        }
+        if forget && f.borrower.take().is_some() {
+            f.loan_count -= 1;
+        }
         if let Some(borrower) = f.borrower.take() {
             assert!(matches!(f.owner, Owner::Object(..)), "{frame:?} is on loan from an object");
             f.owner = Owner::Anon(borrower);
             f.loan_count -= 1;
             self.touch(frame);
+            self.place(frame);
         } else if f.is_held() {
             f.owner = Owner::Orphan;
             self.touch(frame);
+            self.place(frame);
         } else {
             self.push_free(frame);
         }
     }
 
-    fn let_go(&mut self, frame: Pfn, anon: &Anon<M>) {
+    pub(crate) fn let_go(&mut self, frame: Pfn, anon: &Anon<M>) {
         let f = self.get_mut(frame);
         let is = |weak: &Weak<Anon<M>>| core::ptr::eq(weak.as_ptr(), anon);
         if matches!(&f.owner, Owner::Anon(owner) if is(owner)) {
@@ -322,6 +423,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Kernel(_)), "the kernel's own {frame:?} is not lent to it");
         f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
+        self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Sent);
         self.wire(frame);
     }
 
@@ -330,6 +432,12 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(f.kernel_loans() > 0, "{frame:?} is given back but not on loan to the kernel");
         f.loan_count -= 1;
+        self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
+        let early = self.frames.planted.is(Defect::OrphanFreedEarly);
+        let f = self.get_mut(frame);
+        if early && matches!(f.owner, Owner::Orphan) && f.loan_count > 0 {
+            (f.loan_count, f.wire_count) = (0, 1);
+        }
         self.unwire(frame);
     }
 
@@ -354,7 +462,9 @@ impl<M: Machine> FramesGuard<'_, M> {
             _ => panic!("{frame:?} has an owner and cannot be adopted"),
         }
         f.owner = Owner::Anon(Arc::downgrade(anon));
+        f.dirty = true;
         self.touch(frame);
+        self.place(frame);
     }
 
     fn free_kernel(&mut self, frame: Pfn, kernel_use: KernelUse) {
@@ -374,7 +484,9 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.touch_counts(frame, Access::Write);
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Free), "{frame:?} is free and cannot be wired");
+        assert!(!f.busy, "{frame:?} is busy and cannot be wired");
         f.wire_count = f.wire_count.checked_add(1).expect("wire count overflows");
+        self.place(frame);
         self.table.held_wires += 1;
         self.frames.machine.count(Counter::FramesWired, 1);
     }
@@ -392,6 +504,8 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.frames.machine.count(Counter::FramesUnwired, 1);
         if last_of_orphan {
             self.push_free(frame);
+        } else {
+            self.place(frame);
         }
     }
 

@@ -25,6 +25,7 @@
 //! What is flushed late is told in `batches`.
 
 use crate::anon::{Anon, AnonState};
+use crate::defect::Defect;
 use crate::entry::Entry;
 use crate::error::VmError;
 use crate::frame::Owner;
@@ -129,6 +130,7 @@ enum Taker<M: Machine> {
 }
 
 /// How far lending got with the map held.
+#[derive(PartialEq, Eq)]
 enum Step {
     Done,
     /// The page at this address must be faulted in first.
@@ -153,7 +155,7 @@ impl<M: Machine> Taker<M> {
         state: &mut AnonState,
         pending: &mut Pending<M>,
     ) -> Result<(), VmError> {
-        let frame = state.resident();
+        let frame = state.usable().expect("the caller has seen it");
         let mut table = vm.frames().lock();
         table.touch_counts(frame, Access::Read);
         if state.refs == 1 {
@@ -211,7 +213,9 @@ fn protect_first<M: Machine>(
     if state.is_pinned() {
         return Err(VmError::Busy);
     }
-    pending.add(vm.pmaps().page_protect(frame, READ_ONLY));
+    if !vm.has(Defect::LoanWithoutProtect) {
+        pending.add(vm.pmaps().page_protect(frame, READ_ONLY));
+    }
     Ok(())
 }
 
@@ -334,7 +338,13 @@ impl<M: Machine> Space<M> {
             return Err(VmError::Fault(first));
         }
         loop {
-            let step = self.lend_resident(t, pages, first, &mut taker).and_then(|step| match step {
+            let seen = vm.frames().refusals();
+            let lent = self.lend_resident(t, pages, first, &mut taker);
+            // What was lent so far stays so meanwhile.
+            if lent == Err(VmError::NoMemory) && vm.frames().refusals() != seen && vm.wait_for_memory(t) {
+                continue;
+            }
+            let step = lent.and_then(|step| match step {
                 Step::Missing(va) => {
                     let _c = vm.machine().scope(Cause::Fault);
                     self.resolve(t, va.max(first), Access::Read).map(|()| Step::Missing(va))
@@ -398,7 +408,9 @@ impl<M: Machine> Space<M> {
         vm.batches().end(cpu);
         t.unpin();
         // A page that another CPU has just protected for a loan of its own may still be written through a TLB.
-        vm.batches().settle(vm.machine());
+        if !vm.has(Defect::LoanUnsettled) {
+            vm.batches().settle(vm.machine());
+        }
         result
     }
 
@@ -428,21 +440,30 @@ impl<M: Machine> Space<M> {
                     vm.zero(frame);
                     let old = amap.put(vm, *slot, anon.clone());
                     assert!(old.is_none(), "the hole was filled under its lock");
+                    vm.frames().publish(frame);
                     Some(anon)
                 }
             };
             if let Some(anon) = anon {
                 let mut state = anon.lock();
                 anon.touch(vm, Access::Write);
+                if state.usable().is_none() {
+                    return Ok(Step::Missing(page));
+                }
                 return taker.take_anon(vm, &anon, &mut state, pending).map(|()| Step::Done);
             }
         }
         let Some(oref) = &entry.object else { return Ok(Step::Missing(page)) };
         let mut state = oref.object.lock();
-        let frame = oref.object.page(vm, &mut state, entry.object_page(oref, page)).map_err(|e| match e {
-            ObjectPageError::NoMemory => VmError::NoMemory,
-            ObjectPageError::Pager(_) => VmError::Fault(page.max(first)),
-        })?;
+        let wrong = if vm.has(Defect::LoanAtWrongOffset) { oref.page } else { 0 };
+        let number = entry.object_page(oref, page) - wrong;
+        let frame = match oref.object.page(vm, &mut state, number) {
+            Ok(frame) => frame,
+            Err(ObjectPageError::NotResident) => return Ok(Step::Missing(page)),
+            Err(ObjectPageError::NoMemory) => return Err(VmError::NoMemory),
+            Err(ObjectPageError::Pager(_)) => return Err(VmError::Fault(page.max(first))),
+            Err(ObjectPageError::BehindEnd) => return Err(VmError::Bus(page.max(first))),
+        };
         taker.take_object(vm, frame, pending)?;
         Ok(Step::Done)
     }
@@ -455,9 +476,12 @@ impl<M: Machine> Vm<M> {
     /// Takes the page queues.
     pub fn unloan(&self, mut loan: KernelLoan) {
         let _c = self.machine().scope(Cause::Vm);
-        let frames = core::mem::take(&mut loan.frames);
+        let mut frames = core::mem::take(&mut loan.frames);
         self.machine().execute(self.paths().loan);
         self.tally().kernel_loans.sub(frames.len());
+        if self.has(Defect::LoanLeaked) {
+            frames.pop();
+        }
         end_kernel_loans(self, &frames);
     }
 

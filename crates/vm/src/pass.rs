@@ -10,6 +10,7 @@
 //! is complete and has only to be put in. So a failure at any step leaves both as they were.
 
 use crate::config::Kind;
+use crate::defect::Defect;
 use crate::entry::Entry;
 use crate::error::VmError;
 use crate::fork;
@@ -147,6 +148,12 @@ pub fn pass<M: Machine>(
     let (passed, zeroed) = match prepared {
         Ok(prepared) => prepared,
         Err(e) => {
+            if vm.has(Defect::DonateLosesOnFailure) && mode == PassMode::Donate {
+                for entry in maps.from.extract(range) {
+                    vm.pmaps().remove(from.pmap(), entry.range).flush(vm.pmaps());
+                    entry.dispose(vm);
+                }
+            }
             maps.from.join_around(vm, range);
             return Err(e);
         }
@@ -159,7 +166,7 @@ pub fn pass<M: Machine>(
     if matches!(mode, PassMode::Donate | PassMode::DonateZero) {
         taken = maps.from.extract(range);
         let mut pending = Pending::none();
-        for entry in &taken {
+        for entry in taken.iter().filter(|_| !vm.has(Defect::DonateKeepsMappings)) {
             pending.add(vm.pmaps().remove(from.pmap(), entry.range));
         }
         pending.flush(vm.pmaps());
@@ -215,7 +222,14 @@ fn zero_fill<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<Vec
                 attributes.copy_on_write = true;
                 attributes.needs_copy = true;
                 attributes.transfer_area = false;
-                zeroed.push(Entry { at, range: entry.range, attributes, amap: None, object: None });
+                zeroed.push(Entry {
+                    at,
+                    range: entry.range,
+                    attributes,
+                    amap: None,
+                    object: None,
+                    locked: Vec::new(),
+                });
             }
             Err(e) => {
                 zeroed.into_iter().for_each(|entry| entry.dispose(vm));

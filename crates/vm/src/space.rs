@@ -6,13 +6,15 @@
 //! `mprotect`).
 
 use crate::config::Kind;
-use crate::entry::{AmapRef, Attributes, Entry, Inherit, ObjectRef};
+use crate::defect::Defect;
+use crate::entry::{Advice, AmapRef, Attributes, Entry, Inherit, ObjectRef};
 use crate::error::VmError;
 use crate::map::Map;
 use crate::map_lock::MapLock;
 use crate::object::Object;
 use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use pageferry_hal::{Cause, Channel, Machine, PAGE_SHIFT, Prot, StructVa, Threads, Va, VaRange, page_round};
 use pageferry_pmap::Pmap;
 
@@ -24,6 +26,19 @@ pub struct Space<M: Machine> {
     map: MapLock<M, Map<M>>,
     /// Taken when the space is dropped.
     pmap: Option<Pmap<M>>,
+}
+
+/// Where a mapping goes (`mmap`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// At the lowest addresses that are free.
+    Anywhere,
+    /// At this address if it is free there; else anywhere. An address that makes no sense is no hint.
+    Hint(Va),
+    /// At this address, where nothing may be mapped.
+    Free(Va),
+    /// At this address, instead of what is mapped there (`MAP_FIXED`).
+    Replace(Va),
 }
 
 /// An object, or part of one, to be mapped.
@@ -51,8 +66,10 @@ impl<M: Machine> Vm<M> {
                 return Err(e.into());
             }
         };
-        let map = MapLock::new(self.machine(), Channel(at.0.0), Map::new(self.user()));
+        let map =
+            MapLock::new(self.machine(), Channel(at.0.0), self.journal().clone(), Map::new(self.user()));
         let space = Arc::new(Space { vm: self.clone(), at, map, pmap: Some(pmap) });
+        self.journal().space(at.0.0);
         self.structures().register_space(&space);
         Ok(space)
     }
@@ -117,7 +134,8 @@ impl<M: Machine> Space<M> {
         prot: Prot,
         inherit: Inherit,
     ) -> Result<Va, VmError> {
-        self.map_entry(t, at, len_bytes, prot, inherit, None)
+        let place = at.map_or(Place::Anywhere, Place::Free);
+        self.map_at(t, place, len_bytes, (prot, Prot::all()), inherit, None)
     }
 
     /// Maps `len_bytes` of an object, rounded up to whole pages.
@@ -133,20 +151,32 @@ impl<M: Machine> Space<M> {
         inherit: Inherit,
         mapped: Mapped<M>,
     ) -> Result<Va, VmError> {
-        let len_pages = page_round(len_bytes as u64).ok_or(VmError::NoMemory)? >> PAGE_SHIFT;
-        let end = mapped.first_page.checked_add(len_pages).ok_or(VmError::Invalid)?;
-        if end > mapped.object.len_pages() {
-            return Err(VmError::Invalid);
-        }
-        self.map_entry(t, at, len_bytes, prot, inherit, Some(mapped))
+        let place = at.map_or(Place::Anywhere, Place::Free);
+        self.map_at(t, place, len_bytes, (prot, Prot::all()), inherit, Some(mapped))
     }
 
-    fn map_entry(
+    fn refuse_behind_end(mapped: &Mapped<M>, len_bytes: usize) -> Result<(), VmError> {
+        let len_pages = page_round(len_bytes as u64).ok_or(VmError::NoMemory)? >> PAGE_SHIFT;
+        let end = mapped.first_page.checked_add(len_pages).ok_or(VmError::Invalid)?;
+        // A file may be mapped behind its end; touching that is another matter.
+        if end > mapped.object.len_pages() && !mapped.object.is_file() {
+            return Err(VmError::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Maps `len_bytes` of zero-fill memory, or of an object, rounded up to whole pages, at `place`; `prots` are what may be
+    /// done there and what may ever be permitted.
+    ///
+    /// # Errors
+    /// As [`Space::map_object`]; [`VmError::Access`] when more is permitted than may ever be. What [`Place::Replace`] was to
+    /// replace is still there then.
+    pub fn map_at(
         &self,
         t: &dyn Threads,
-        at: Option<Va>,
+        place: Place,
         len_bytes: usize,
-        prot: Prot,
+        prots: (Prot, Prot),
         inherit: Inherit,
         mapped: Option<Mapped<M>>,
     ) -> Result<Va, VmError> {
@@ -155,12 +185,23 @@ impl<M: Machine> Space<M> {
         if len_bytes == 0 {
             return Err(VmError::Invalid);
         }
-        let fixed = at.map(|at| page_range(vm, at, len_bytes, VmError::NoMemory)).transpose()?;
+        let (prot, max_prot) = (effective(prots.0), effective(prots.1));
+        if !max_prot.contains(prot) {
+            return Err(VmError::Access);
+        }
+        mapped.as_ref().map_or(Ok(()), |m| Self::refuse_behind_end(m, len_bytes))?;
+        let wanted = match place {
+            Place::Anywhere => None,
+            Place::Hint(at) => page_range(vm, at, len_bytes, VmError::NoMemory).ok(),
+            Place::Free(at) | Place::Replace(at) => Some(page_range(vm, at, len_bytes, VmError::NoMemory)?),
+        };
         let mut map = self.map.write(t);
-        let range = match fixed {
-            Some(range) if map.overlapping(range).next().is_some() => return Err(VmError::Exists),
-            Some(range) => range,
-            None => {
+        let free = |range: &VaRange| map.overlapping(*range).next().is_none();
+        let range = match (place, wanted) {
+            (Place::Replace(_), Some(range)) => range,
+            (_, Some(range)) if free(&range) => range,
+            (Place::Free(_), _) => return Err(VmError::Exists),
+            _ => {
                 let len_bytes = page_round(len_bytes as u64).ok_or(VmError::NoMemory)?;
                 let len_pages = (len_bytes >> PAGE_SHIFT) as usize;
                 let start = map.find_space(vm, len_pages).ok_or(VmError::NoMemory)?;
@@ -170,20 +211,29 @@ impl<M: Machine> Space<M> {
         let at = vm.structures().alloc(Kind::Entry)?;
         let copy_on_write = mapped.as_ref().is_none_or(|m| m.copy_on_write);
         let attributes = Attributes {
-            prot: effective(prot),
-            max_prot: Prot::all(),
+            prot,
+            max_prot,
             inherit,
             copy_on_write,
             // The amap is made when it is first needed.
             needs_copy: copy_on_write,
             transfer_area: false,
+            advice: Advice::Normal,
         };
+        if let Err(e) = map.clip(vm, range) {
+            vm.structures().free(Kind::Entry, at);
+            return Err(e);
+        }
+        // Nothing, unless it is to be replaced.
+        let replaced = self.take_out(&mut map, range);
         let object = mapped.map(|m| {
             m.object.add_ref(vm);
             ObjectRef { object: m.object, page: m.first_page }
         });
         let amap: Option<AmapRef<M>> = None;
-        map.insert(vm, Entry { at, range, attributes, amap, object });
+        map.insert(vm, Entry { at, range, attributes, amap, object, locked: Vec::new() });
+        drop(map);
+        replaced.into_iter().for_each(|entry| entry.dispose(vm));
         Ok(range.start())
     }
 
@@ -205,17 +255,29 @@ impl<M: Machine> Space<M> {
         let vm = &*self.vm;
         let mut map = self.map.write(t);
         map.clip(vm, range)?;
-        let entries = map.extract(range);
-        let mut pending = Pending::none();
-        for entry in &entries {
-            pending.add(vm.pmaps().remove(self.pmap(), entry.range));
-        }
-        pending.flush(vm.pmaps());
+        let entries = self.take_out(&mut map, range);
         drop(map);
         for entry in entries {
             entry.dispose(vm);
         }
         Ok(())
+    }
+
+    /// Takes the entries out of a clipped range, and removes and flushes their mappings.
+    fn take_out(&self, map: &mut Map<M>, range: VaRange) -> Vec<Entry<M>> {
+        let vm = &*self.vm;
+        let entries = map.extract(range);
+        let mut pending = Pending::none();
+        let skip = vm.has(Defect::UnmapKeepsMappings) && range != vm.user();
+        for entry in entries.iter().filter(|_| !skip) {
+            pending.add(vm.pmaps().remove(self.pmap(), entry.range));
+        }
+        if vm.has(Defect::UnmapWithoutFlush) {
+            pending.forget(vm.pmaps());
+        } else {
+            pending.flush(vm.pmaps());
+        }
+        entries
     }
 
     /// Changes what may be done in a range. A length of zero changes nothing.
@@ -249,7 +311,7 @@ impl<M: Machine> Space<M> {
     }
 
     /// Gives the pages of a range the attributes that `new` makes of their old ones, if it does so for all of them.
-    fn change(
+    pub(crate) fn change(
         &self,
         t: &dyn Threads,
         at: Va,
@@ -276,7 +338,7 @@ impl<M: Machine> Space<M> {
             let old = entry.attributes;
             entry.attributes = new(old)?;
             // Permissions that are gained come with the next fault.
-            if !entry.attributes.prot.contains(old.prot) {
+            if !entry.attributes.prot.contains(old.prot) && !vm.has(Defect::ProtectKeepsMappings) {
                 pending.add(vm.pmaps().protect(self.pmap(), entry.range, entry.attributes.prot));
             }
         }
@@ -299,6 +361,7 @@ impl<M: Machine> Drop for Space<M> {
     fn drop(&mut self) {
         let Some(pmap) = self.pmap.take() else { return };
         let empty = self.map.peek().is_some_and(|map| map.len() == 0);
+        self.vm.journal().space(self.at.0.0);
         self.vm.structures().forget_space(self.at);
         if !empty {
             self.vm.abandon_space();

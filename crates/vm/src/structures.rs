@@ -33,13 +33,14 @@ impl<M: Machine> Structures<M> {
     pub(crate) fn new(
         machine: &M,
         topology: Topology,
+        virtual_pages: usize,
         arena: &mut StructArena,
         failures: Arc<Failures>,
     ) -> Result<Structures<M>, VmError> {
         let sizes = Sizes::of(topology.arch);
         let mut zones = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
-            zones.push(arena.zone(kind.name(), kind.capacity(topology.frames), sizes.item_bytes(kind))?);
+            zones.push(arena.zone(kind.name(), kind.capacity(virtual_pages), sizes.item_bytes(kind))?);
         }
         let Ok(zones) = zones.try_into() else { unreachable!("as many zones as kinds") };
         let state = State { zones, spaces: BTreeMap::new(), objects: BTreeMap::new() };
@@ -66,6 +67,12 @@ impl<M: Machine> Structures<M> {
         self.state.lock().zones[kind as usize].live()
     }
 
+    /// Structures of each kind now allocated.
+    pub(crate) fn all_live(&self) -> [usize; Kind::ALL.len()] {
+        let state = self.state.lock();
+        Kind::ALL.map(|kind| state.zones[kind as usize].live())
+    }
+
     pub(crate) fn register_space(&self, space: &Arc<Space<M>>) {
         let old = self.state.lock().spaces.insert(space.struct_va().0.0, Arc::downgrade(space));
         assert!(old.is_none(), "two address spaces with one structure");
@@ -74,6 +81,11 @@ impl<M: Machine> Structures<M> {
     pub(crate) fn forget_space(&self, at: StructVa) {
         let old = self.state.lock().spaces.remove(&at.0.0);
         assert!(old.is_some(), "an address space that was never registered");
+    }
+
+    /// The address space whose structure lies at `at`, if there is one.
+    pub(crate) fn space(&self, at: StructVa) -> Option<Arc<Space<M>>> {
+        self.state.lock().spaces.get(&at.0.0).and_then(Weak::upgrade)
     }
 
     pub(crate) fn spaces(&self) -> Vec<Arc<Space<M>>> {

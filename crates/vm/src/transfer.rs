@@ -16,7 +16,8 @@
 use crate::amap::{Amap, AmapState};
 use crate::anon::Anon;
 use crate::config::Kind;
-use crate::entry::{AmapRef, Attributes, Entry, Inherit};
+use crate::defect::Defect;
+use crate::entry::{Advice, AmapRef, Attributes, Entry, Inherit};
 use crate::error::VmError;
 use crate::frame::{KernelUse, Owner};
 use crate::loan::AnonLoan;
@@ -27,7 +28,7 @@ use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_hal::{Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
 
 /// Amaps of a transfer area.
 const AREA_AMAPS: usize = 4;
@@ -240,6 +241,9 @@ impl<M: Machine> Space<M> {
                 replaced.extend(amap.put(vm, slot, anon));
             }
         }
+        if vm.has(Defect::TransferLeaksReplaced) {
+            replaced.clear();
+        }
         assert!(anons.next().is_none(), "as many pages as anons");
         drop(map);
         replaced.iter().for_each(|anon| anon.drop_ref(vm));
@@ -250,11 +254,14 @@ impl<M: Machine> Space<M> {
     fn map_received(&self, entry: &Entry<M>, page: Va, anon: &Anon<M>) {
         let vm = self.vm();
         let state = anon.lock();
-        let frame = state.resident();
+        // What is in the swap area comes in when it is touched.
+        let Some(frame) = state.usable() else { return };
         let mut prot = entry.attributes.prot;
         if state.refs > 1 || vm.frames().loan_count(frame) > 0 {
             prot.remove(Prot::WRITE);
         }
+        vm.journal().frame(frame);
+        vm.machine().trace_flow(Flow::Page(frame), FlowStep::Received);
         if let Ok(change) = vm.pmaps().enter(vm.frames(), self.pmap(), page, frame, prot, false) {
             assert!(change.is_empty(), "something was mapped at {page:?}, which was revoked");
         }
@@ -265,9 +272,12 @@ impl<M: Machine> Space<M> {
         let vm = self.vm();
         let mut pending = Pending::none();
         pending.add(vm.pmaps().remove(self.pmap(), part));
-        if amap.slot_refs().max_of(slots.clone()) > 1 {
+        if !vm.has(Defect::TransferKeepsMappings) && amap.slot_refs().max_of(slots.clone()) > 1 {
             for (_, anon) in amap.anons(slots.clone()) {
-                pending.add(vm.pmaps().page_protect(anon.lock().resident(), Prot::empty()));
+                // What is in the swap area alone is not mapped.
+                if let Some(frame) = anon.lock().frame {
+                    pending.add(vm.pmaps().page_protect(frame, Prot::empty()));
+                }
             }
             if let Some(oref) = &entry.object {
                 let first = entry.object_page(oref, part.start());
@@ -312,7 +322,9 @@ impl<M: Machine> Space<M> {
         for entry in map.overlapping(range) {
             let Some((part, aref, slots)) = part(entry, range) else { continue };
             let mut amap = aref.amap.lock();
-            self.revoke(entry, part, &amap, &slots);
+            if !vm.has(Defect::AnflushKeepsMappings) {
+                self.revoke(entry, part, &amap, &slots);
+            }
             amap.take(vm, slots, &mut removed);
         }
         drop(map);
@@ -439,10 +451,14 @@ fn area_entry<M: Machine>(vm: &Vm<M>, range: VaRange) -> Result<Entry<M>, VmErro
         copy_on_write: true,
         needs_copy: false,
         transfer_area: true,
+        advice: Advice::Normal,
     };
     let at = vm.structures().alloc(Kind::Entry)?;
     match Amap::new(vm, range.len_pages() as u64) {
-        Ok(amap) => Ok(Entry { at, range, attributes, amap: Some(AmapRef { amap, slot: 0 }), object: None }),
+        Ok(amap) => {
+            let amap = Some(AmapRef { amap, slot: 0 });
+            Ok(Entry { at, range, attributes, amap, object: None, locked: Vec::new() })
+        }
         Err(e) => {
             vm.structures().free(Kind::Entry, at);
             Err(e)

@@ -4,12 +4,17 @@
 //! them together. Everything fails only at boot, for want of memory.
 
 use crate::batches::Batches;
-use crate::config::{Sizes, VmConfig, VmPaths};
+use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
+use crate::daemon::Daemon;
+use crate::defect::{Defect, Planted};
 use crate::error::VmError;
 use crate::failures::Failures;
 use crate::frame::{FrameInfo, Frames};
+use crate::io::Io;
+use crate::journal::Journal;
 use crate::kernel_map::KernelMap;
 use crate::structures::Structures;
+use crate::swap::{Swap, SwapCensus};
 use crate::tally::Tally;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -32,6 +37,11 @@ pub struct Vm<M: Machine> {
     abandoned_spaces: AtomicUsize,
     batches: Batches,
     tally: Arc<Tally>,
+    io: Io<M>,
+    swap: Swap<M>,
+    daemon: Daemon<M>,
+    journal: Arc<Journal>,
+    planted: Arc<Planted>,
 }
 
 impl<M: Machine> Vm<M> {
@@ -39,7 +49,8 @@ impl<M: Machine> Vm<M> {
     /// addresses from `arena`, at most [`VmConfig::arena_bytes`] of them.
     ///
     /// # Errors
-    /// [`VmError::NoMemory`] when the arena is too small or no frame is free.
+    /// [`VmError::NoMemory`] when the arena is too small or no frame is free. [`VmError::Invalid`] when paging makes no
+    /// sense, or the disk is smaller than the swap area.
     pub fn new(
         config: VmConfig,
         pmaps: Arc<Pmaps<M>>,
@@ -51,11 +62,30 @@ impl<M: Machine> Vm<M> {
         let topology = machine.topology();
         let layout = Layout::of(topology.arch);
         let failures = Arc::new(Failures::default());
-        let paths = config.paths;
-        let frames = Frames::new(machine.clone(), paths, topology, arena, first_free, failures.clone())?;
+        let (paths, paging) = (config.paths, config.paging);
+        let swap_pages = paging.map_or(0, |p| p.swap_pages);
+        if paging.is_some_and(|p| !p.is_valid()) || u64::from(swap_pages) > machine.disk_blocks() {
+            return Err(VmError::Invalid);
+        }
+        let journal = Arc::<Journal>::default();
+        let planted = Arc::<Planted>::default();
+        let frames = Frames::new(
+            machine.clone(),
+            &config,
+            topology,
+            arena,
+            first_free,
+            failures.clone(),
+            journal.clone(),
+            planted.clone(),
+        )?;
         let kernel_map = KernelMap::new(machine.clone(), paths, topology, arena, kva, failures.clone())?;
-        let structures = Structures::new(&machine, topology, arena, failures.clone())?;
+        let virtual_pages = virtual_pages(topology, paging.as_ref());
+        let structures = Structures::new(&machine, topology, virtual_pages, arena, failures.clone())?;
         Ok(Arc::new(Vm {
+            io: Io::new(&machine),
+            swap: Swap::new(&machine, swap_pages),
+            daemon: Daemon::new(&machine),
             machine,
             config,
             sizes: Sizes::of(topology.arch),
@@ -68,6 +98,8 @@ impl<M: Machine> Vm<M> {
             abandoned_spaces: AtomicUsize::new(0),
             batches: Batches::new(topology.cpus),
             tally: Arc::default(),
+            journal,
+            planted,
         }))
     }
 
@@ -107,6 +139,19 @@ impl<M: Machine> Vm<M> {
         self.kernel_map.census()
     }
 
+    /// How full the swap area is.
+    ///
+    /// # Locks
+    /// Takes a leaf lock.
+    pub fn swap_census(&self) -> SwapCensus {
+        self.swap.census()
+    }
+
+    /// The blocks of the disk that are not the swap area: room for files.
+    pub fn file_blocks(&self) -> core::ops::Range<u64> {
+        u64::from(self.config.paging.map_or(0, |p| p.swap_pages))..self.machine.disk_blocks()
+    }
+
     /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed
     /// and the next one fail, once. `None` calls it off.
     pub fn fail_after(&self, succeed: Option<u32>) {
@@ -118,8 +163,29 @@ impl<M: Machine> Vm<M> {
         self.failures.pending()
     }
 
+    /// For tests of the checks: plants a defect, or takes it out.
+    pub fn plant(&self, defect: Option<Defect>) {
+        self.planted.set(defect);
+    }
+
+    pub(crate) fn has(&self, defect: Defect) -> bool {
+        self.planted.is(defect)
+    }
     pub(crate) fn paths(&self) -> &VmPaths {
         &self.config.paths
+    }
+    /// How memory is taken back, if it is.
+    pub(crate) fn paging(&self) -> Option<&PagingConfig> {
+        self.config.paging.as_ref()
+    }
+    pub(crate) fn io(&self) -> &Io<M> {
+        &self.io
+    }
+    pub(crate) fn swap(&self) -> &Swap<M> {
+        &self.swap
+    }
+    pub(crate) fn daemon(&self) -> &Daemon<M> {
+        &self.daemon
     }
     pub(crate) fn sizes(&self) -> &Sizes {
         &self.sizes
@@ -145,6 +211,10 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn tally(&self) -> &Arc<Tally> {
         &self.tally
     }
+    /// What a watch is told of.
+    pub(crate) fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
     pub(crate) fn abandon_space(&self) {
         self.abandoned_spaces.fetch_add(1, Ordering::Relaxed);
     }
@@ -152,8 +222,23 @@ impl<M: Machine> Vm<M> {
         self.abandoned_spaces.load(Ordering::Relaxed)
     }
 
+    /// A frame has got its bytes from the disk: forgets what its last owner did to it, and lets it be taken. Nothing maps
+    /// it yet.
+    pub(crate) fn publish_clean(&self, frame: Pfn, dirty: bool) {
+        self.pmaps.clear_modified(frame).not_cached(&self.pmaps);
+        self.pmaps.clear_referenced(frame).not_cached(&self.pmaps);
+        let mut table = self.frames.lock();
+        table.get_mut(frame).dirty = dirty;
+        if table.keeps_queues() {
+            table.set_busy(frame, false);
+        }
+    }
+
     /// Clears a frame.
     pub(crate) fn zero(&self, frame: Pfn) {
+        if self.has(Defect::ZeroForgotten) {
+            return;
+        }
         let _c = self.machine.scope(Cause::Zero);
         self.pmaps.zero_page(frame);
     }
@@ -161,6 +246,9 @@ impl<M: Machine> Vm<M> {
     /// Copies a frame for a copy-on-write.
     pub(crate) fn copy(&self, from: Pfn, to: Pfn) {
         assert!(from != to, "a frame is not copied onto itself");
+        if self.has(Defect::CopyForgotten) {
+            return;
+        }
         let _c = self.machine.scope(Cause::Copy);
         self.machine.count(Counter::CowCopies, 1);
         self.pmaps.copy_page(from, to);
@@ -186,6 +274,13 @@ impl<M: Machine> Pending<M> {
     pub(crate) fn flush(self, pmaps: &Pmaps<M>) {
         if let Some(all) = self.0 {
             all.flush(pmaps);
+        }
+    }
+
+    /// Says that no TLB has any of it, which only a planted defect does.
+    pub(crate) fn forget(self, pmaps: &Pmaps<M>) {
+        if let Some(all) = self.0 {
+            all.not_cached(pmaps);
         }
     }
 }

@@ -11,12 +11,14 @@
 //! A frame is looked up and wired under the lock of the page queues. That is what makes it safe: a frame is only freed
 //! under that lock, and only when nothing maps it any more.
 
+use crate::defect::Defect;
 use crate::error::VmError;
 use crate::space::Space;
 use crate::vm::Vm;
 use alloc::vec::Vec;
 use pageferry_hal::{
-    Access, Cause, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange, page_round, page_trunc,
+    Access, Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange, page_round,
+    page_trunc,
 };
 
 /// Frames wired for the kernel's use, in order of their addresses; the data begins `offset` bytes into the first.
@@ -29,6 +31,11 @@ pub struct Wired {
 }
 
 impl Wired {
+    /// Frames that the caller has wired.
+    pub(crate) fn of(frames: Vec<Pfn>, offset: usize, len_bytes: usize) -> Wired {
+        Wired { frames, offset, len_bytes }
+    }
+
     /// The frames.
     pub fn frames(&self) -> &[Pfn] {
         &self.frames
@@ -69,6 +76,8 @@ impl<M: Machine> Space<M> {
         loop {
             self.wire_resident(t, pages, access, &mut wired.frames);
             let Some(missing) = pages.pages().nth(wired.frames.len()) else {
+                let sent = |&frame: &Pfn| vm.machine().trace_flow(Flow::Page(frame), FlowStep::Sent);
+                wired.frames.iter().filter(|_| access == Access::Read).for_each(sent);
                 return Ok(wired);
             };
             let missing = missing.max(at);
@@ -92,6 +101,7 @@ impl<M: Machine> Space<M> {
             match vm.pmaps().extract(self.pmap(), page) {
                 Some((frame, prot)) if prot.permits(access) => {
                     table.wire(frame);
+                    table.get_mut(frame).dirty |= access == Access::Write;
                     frames.push(frame);
                 }
                 _ => break,
@@ -106,7 +116,10 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Locks
     /// Takes the page queues.
-    pub fn unwire(&self, wired: Wired) {
+    pub fn unwire(&self, mut wired: Wired) {
+        if self.has(Defect::WireLeaked) {
+            wired.frames.pop();
+        }
         if wired.frames.is_empty() {
             return;
         }
@@ -114,6 +127,7 @@ impl<M: Machine> Vm<M> {
         let mut table = self.frames().lock();
         for frame in wired.frames {
             table.unwire(frame);
+            self.machine().trace_flow(Flow::Page(frame), FlowStep::Done);
         }
     }
 }

@@ -6,7 +6,7 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapPaths};
-use pageferry_vm::{Inherit, VmConfig, VmPaths};
+use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmPaths};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -53,6 +53,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
                 transfer: n(60),
                 pass: n(160),
             },
+            paging: None,
         },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
@@ -140,6 +141,29 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("original, amd64", "opteron-mp", original()),
         ("cache on amd64", "opteron-mp", sf_buf(16)),
     ]
+}
+
+/// `config` with a page daemon, and a swap area of `swap_pages`.
+pub fn paging(mut config: KernelConfig, swap_pages: u32) -> KernelConfig {
+    config.vm.paging = Some(PagingConfig {
+        swap_pages,
+        free_min_pages: 32,
+        free_target_pages: 43,
+        kernel_reserve_pages: 16,
+        daemon_reserve_pages: 4,
+        inactive_percent: 33,
+        cluster_pages: 16,
+        read_ahead_pages: 8,
+        lock_limit_percent: 33,
+        paths: PagingPaths { scan: n(80), io: n(600) },
+    });
+    config
+}
+
+/// Takes all frames out of use but `left`; they are freed with [`Vm::free_kernel_pages`].
+pub fn hoard(u: &U, left: usize) -> KernelPages {
+    let vm = u.kernel().vm();
+    vm.kernel_pages(vm.free_frames() - left).expect("they are free")
 }
 
 /// What a run leaves behind.

@@ -41,7 +41,8 @@ impl Inner {
             let mut routine = {
                 let mut contexts = self.contexts.borrow_mut();
                 let context = &mut contexts[index];
-                self.hw.borrow_mut().cpus[cpu].cause = *context.causes.last().expect("never empty");
+                let c = &mut self.hw.borrow_mut().cpus[cpu];
+                (c.cause, c.context) = (*context.causes.last().expect("never empty"), index);
                 context.routine.take().expect("a context that is to run has its stack")
             };
             match routine.resume(()) {
@@ -223,7 +224,7 @@ impl Inner {
             };
             let cause = match interrupt {
                 Interrupt::Shootdown => Cause::ShootdownReceived,
-                Interrupt::Reschedule => Cause::Interrupt,
+                Interrupt::Reschedule | Interrupt::Disk => Cause::Interrupt,
             };
             self.push_cause(cause);
             {
@@ -231,6 +232,9 @@ impl Inner {
                 let entry = hw.params.ipi_entry;
                 hw.charge(cpu, entry);
                 hw.counts.interrupts += 1;
+                if interrupt == Interrupt::Disk {
+                    hw.disk_arrived();
+                }
             }
             let handler = self.handler.borrow().clone().expect("an interrupt before a handler was set");
             handler(interrupt);

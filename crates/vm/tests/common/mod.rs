@@ -6,8 +6,6 @@
     reason = "the interface has Arcs; a modelled machine stays on one thread"
 )]
 
-pub mod oracle;
-
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};
 use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
@@ -16,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 pub type AddressSpace = Arc<Space<Model>>;
 
@@ -67,11 +65,36 @@ struct Turns {
     over: Cell<bool>,
 }
 
+/// Paging that a test has in its hands: nothing is taken before it is asked for, and then all that can be.
+pub const PAGING: PagingConfig = PagingConfig {
+    swap_pages: 512,
+    free_min_pages: 24,
+    free_target_pages: 1 << 20,
+    kernel_reserve_pages: 12,
+    daemon_reserve_pages: 4,
+    inactive_percent: 33,
+    cluster_pages: 8,
+    read_ahead_pages: 4,
+    lock_limit_percent: 20,
+    paths: PagingPaths { scan: PATH, io: PATH },
+};
+
 /// Boots a small machine and calls `body` on CPU 0; the other CPUs wait for [`Rig::on`]. Then everything must balance.
 pub fn with_rig(machine: &str, memory_mb: u64, schedule: Schedule, body: impl FnOnce(&Rig) + 'static) {
+    with_paging(machine, memory_mb, schedule, None, body);
+}
+
+/// As [`with_rig`], with paging.
+pub fn with_paging(
+    machine: &str,
+    memory_mb: u64,
+    schedule: Schedule,
+    paging: Option<PagingConfig>,
+    body: impl FnOnce(&Rig) + 'static,
+) {
     let m = Model::new(&config(machine, memory_mb), Options { schedule }).expect("a valid machine");
     m.run(Box::new(move |m| {
-        let rig = boot(m);
+        let rig = boot(m, paging);
         // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
         let keep = ManuallyDrop::new(rig.clone());
         for cpu in 1..m.topology().cpus {
@@ -94,31 +117,37 @@ pub fn with_rig(machine: &str, memory_mb: u64, schedule: Schedule, body: impl Fn
     assert_eq!(m.stale_uses(), []);
 }
 
-fn boot(m: &Model) -> Rig {
-    let arena_bytes = VmConfig::arena_bytes(m.topology()) * 4 / 3 + 4 * PAGE_SIZE;
+fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
+    let arena_bytes = VmConfig::arena_bytes_with(m.topology(), paging.as_ref()) * 4 / 3 + 4 * PAGE_SIZE;
     let paths =
         PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
     let config = PmapConfig { arena_bytes, paths, ranged_shootdown: true };
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
     let pmaps = Arc::new(pmaps);
     let handler = pmaps.clone();
-    m.set_interrupt_handler(Box::new(move |interrupt| {
-        // A reschedule only ends a halt.
-        if interrupt == Interrupt::Shootdown {
-            handler.handle_shootdown();
+    let disk = Rc::new(Cell::new(false));
+    let (noted, machine) = (disk.clone(), m.clone());
+    m.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
+        Interrupt::Shootdown => handler.handle_shootdown(),
+        // Ends a halt.
+        Interrupt::Reschedule => {}
+        Interrupt::Disk => {
+            noted.set(true);
+            machine.send_ipi(machine.cpus(), Interrupt::Reschedule);
         }
     }));
     pmaps.init_cpu();
     let before = boot.arena.left_bytes();
-    let config = VmConfig { paths: PATHS };
+    let config = VmConfig { paths: PATHS, paging };
     let vm = Vm::new(config, pmaps, &mut boot.arena, boot.kva, boot.first_free)
         .expect("the arena is large enough");
-    assert!(before - boot.arena.left_bytes() <= VmConfig::arena_bytes(m.topology()), "the bound is one");
+    let bound = VmConfig::arena_bytes_with(m.topology(), paging.as_ref());
+    assert!(before - boot.arena.left_bytes() <= bound, "the bound is one");
     let cpus = m.topology().cpus;
     Rig {
         m: m.clone(),
+        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default(), disk, vm: Arc::downgrade(&vm) }),
         vm,
-        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default() }),
         turns: Rc::new(Turns {
             jobs: RefCell::new((0..cpus).map(|_| None).collect()),
             busy: vec![Cell::new(false); cpus],
@@ -265,6 +294,11 @@ impl Rig {
         result
     }
 
+    /// Takes all frames but `left` out of use, until they are freed with [`Vm::free_kernel_pages`].
+    pub fn hoard(&self, left: usize) -> KernelPages {
+        self.vm.kernel_pages(self.vm.free_frames() - left).expect("they are free")
+    }
+
     pub fn counter(&self, counter: Counter) -> u64 {
         self.m.snapshot().counter(counter)
     }
@@ -279,6 +313,9 @@ pub struct Halting {
     m: Model,
     /// Wakeups of each channel so far.
     woken: RefCell<BTreeMap<Channel, u64>>,
+    /// The disk has interrupted, and nobody has looked.
+    disk: Rc<Cell<bool>>,
+    vm: Weak<Vm<Model>>,
 }
 
 impl Halting {
@@ -295,10 +332,14 @@ impl Threads for Halting {
         _interruptible: bool,
         release: &mut dyn FnMut(),
     ) -> Result<(), Interrupted> {
-        assert!(self.m.topology().cpus > 1, "nobody is left who could wake the sleeper");
         let before = self.count(channel);
         release();
-        self.m.idle_until(&mut || self.count(channel) != before);
+        while self.count(channel) == before {
+            self.m.idle_until(&mut || self.count(channel) != before || self.disk.get());
+            if self.disk.take() {
+                self.vm.upgrade().expect("it runs").disk_interrupt(self);
+            }
+        }
         Ok(())
     }
     fn wakeup(&self, channel: Channel) -> usize {

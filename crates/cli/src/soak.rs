@@ -1,0 +1,113 @@
+//! `pageferry soak`.
+
+use crate::args;
+use crate::progress;
+use crate::terminal::{self, print, table};
+use pageferry_lab::LabError;
+use pageferry_lab::output::PendingFile;
+use pageferry_soak::{Defect, Found, Program, Soak};
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Runs random programs, one kept program, or the planted defects.
+pub(crate) fn soak(options: &args::Soak) -> Result<ExitCode, LabError> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let soak = Soak {
+        seed: options.seed,
+        steps: if options.minutes.is_some() { u64::MAX } else { options.steps },
+        threads: if options.jobs == 0 { cores() } else { options.jobs },
+        defect: None,
+    };
+    match &options.replay {
+        Some(file) => replay(file),
+        None if options.planted => planted(soak),
+        None => search(soak, options),
+    }
+}
+
+fn search(soak: Soak, options: &args::Soak) -> Result<ExitCode, LabError> {
+    let start = Instant::now();
+    let limit = options.minutes.map(|m| Duration::from_secs(60 * m));
+    let bar = progress::steps(options.minutes.is_none().then_some(soak.steps));
+    let done = |steps| {
+        bar.inc(steps);
+        limit.is_none_or(|limit| start.elapsed() < limit)
+    };
+    let result = soak.run(&done);
+    bar.finish_and_clear();
+    match result {
+        Ok(steps) => {
+            let seconds = start.elapsed().as_secs_f64();
+            let rate = steps as f64 / seconds / soak.threads as f64;
+            print(&format!(
+                "{steps} steps in {seconds:.1} s, {rate:.0} a second and thread: every law held at every step, and every byte \
+                 was as the copying model has it.\n"
+            ))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(found) => failed(&found, &options.keep),
+    }
+}
+
+fn failed(found: &Found, keep: &Path) -> Result<ExitCode, LabError> {
+    let mut file = PendingFile::create(keep)?;
+    let text = serde_json::to_string_pretty(&found.program).expect("a program is plain data");
+    file.write_all(text.as_bytes()).map_err(|e| LabError::io("write", keep, e))?;
+    file.commit()?;
+    let style = terminal::stderr();
+    eprintln!("{}: step {}: {}", style.strong_red("pageferry"), found.step, found.failure.message);
+    eprintln!("{} steps are enough to see it, on {}:", found.program.steps.len(), found.program.machine);
+    for step in &found.program.steps {
+        eprintln!("  process {}, cpu {}: {:?}", step.process, step.cpu, step.op);
+    }
+    eprintln!("Run them again: pageferry soak --replay {}", keep.display());
+    Ok(ExitCode::from(1))
+}
+
+fn replay(file: &Path) -> Result<ExitCode, LabError> {
+    let text = fs::read_to_string(file).map_err(|e| LabError::io("read", file, e))?;
+    let wrong = |problem: String| LabError::Setting { key: file.display().to_string(), problem };
+    let program: Program = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    program.validate().map_err(wrong)?;
+    match program.run() {
+        Ok(()) => {
+            print(&format!("{} steps: every law held at every step.\n", program.steps.len()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(failure) => {
+            let style = terminal::stderr();
+            eprintln!("{}: step {}: {}", style.strong_red("pageferry"), failure.step, failure.message);
+            Ok(ExitCode::from(1))
+        }
+    }
+}
+
+fn planted(soak: Soak) -> Result<ExitCode, LabError> {
+    let bar = progress::steps(Some(Defect::ALL.len() as u64));
+    let mut rows = Vec::new();
+    let mut missed = 0;
+    for &defect in Defect::ALL {
+        let result = Soak { defect: Some(defect), ..soak }.run(&|_| true);
+        bar.inc(1);
+        let (caught, shortest, how) = match result {
+            Ok(steps) => {
+                missed += 1;
+                (format!("not in {steps}"), String::new(), String::new())
+            }
+            Err(found) => {
+                let how = found.failure.message.lines().next().unwrap_or_default().replace("panic: ", "");
+                let shortest = found.program.steps.len();
+                let shortest = if shortest == 0 { String::new() } else { shortest.to_string() };
+                (found.step.to_string(), shortest, how)
+            }
+        };
+        rows.push(vec![defect.sentence().to_owned(), caught, shortest, how]);
+    }
+    bar.finish_and_clear();
+    print(&table(&["defect", ">caught at step", ">shortest program", "as"], &rows))?;
+    print(&format!("\n{} defects planted, {} caught.\n", rows.len(), rows.len() - missed))?;
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}

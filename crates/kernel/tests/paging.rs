@@ -1,0 +1,442 @@
+//! Files on the modelled disk, their mappings, and memory overcommitted: the payload is checked everywhere.
+
+mod common;
+use common::*;
+use pageferry_ephemeral::Scheme;
+use pageferry_hal::*;
+use pageferry_kernel::*;
+use pageferry_model::{Model, Schedule};
+use pageferry_vm::{Advise, Inherit, Place};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const PAGE: usize = PAGE_SIZE;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+const NEW: OpenFlags = RW.union(OpenFlags::CREATE);
+
+/// On one and on four CPUs, with a mapping cache and with a direct map.
+fn each(body: impl Fn(&U) + Clone + 'static) {
+    for (name, config) in [
+        ("xeon-up", paging(sf_buf(64), 512)),
+        ("xeon-mp-htt", paging(sf_buf(8), 512)),
+        ("opteron-mp", paging(with_scheme(Scheme::Direct), 512)),
+        ("xeon-up", sf_buf(64)),
+    ] {
+        let body = body.clone();
+        run(name, Schedule::Timed, config, move |u| {
+            body(u);
+            // Files outlive their processes; these do not.
+            for name in ["a", "f", "g", "x"] {
+                let _ = u.unlink(name);
+            }
+        });
+    }
+}
+
+fn load(u: &U, from: Va, len: usize) -> Vec<u8> {
+    let mut buf = vec![0; len];
+    u.load(from, &mut buf);
+    buf
+}
+
+/// Makes a file of `len` bytes of stream `seed`, open for both.
+fn file(u: &U, name: &str, seed: u64, len: usize) -> Fd {
+    let fd = u.open(name, NEW).unwrap();
+    let at = map(u, len.max(1));
+    u.store(at, &bytes(seed, 0, len));
+    assert_eq!(u.write(fd, at, len), Ok(len));
+    u.unmap(at, len.max(1)).unwrap();
+    fd
+}
+
+#[test]
+fn what_is_written_is_read() {
+    each(|u| {
+        let blocks = u.kernel().free_file_blocks();
+        let len = 5 * PAGE + 777;
+        let fd = file(u, "a", 1, len);
+        assert_eq!(u.file_size(fd), Ok(len as u64));
+        u.seek(fd, 0).unwrap();
+        let at = map(u, 1 << 16);
+        assert!(read_all(u, fd, at, 3000, 1 << 20) == bytes(1, 0, len));
+        // Another descriptor has an offset of its own; a write in the middle leaves the rest.
+        let other = u.open("a", RW).unwrap();
+        u.seek(other, 5000).unwrap();
+        u.store(at, &bytes(9, 0, 4000));
+        assert_eq!(u.write(other, at, 4000), Ok(4000));
+        let mut expected = bytes(1, 0, len);
+        expected[5000..9000].copy_from_slice(&bytes(9, 0, 4000));
+        u.seek(fd, 0).unwrap();
+        assert!(read_all(u, fd, at, 70_000, 1 << 20) == expected);
+        // A hole is clear, and so is what was cut off before.
+        u.truncate(fd, 5000).unwrap();
+        u.truncate(fd, 9000).unwrap();
+        u.seek(fd, 0).unwrap();
+        expected.truncate(5000);
+        expected.resize(9000, 0);
+        assert!(read_all(u, fd, at, 10_000, 1 << 20) == expected);
+        u.close(other).unwrap();
+        u.unlink("a").unwrap();
+        assert_eq!(u.open("a", OpenFlags::READ), Err(Errno::NoFile));
+        u.seek(fd, 4990).unwrap();
+        assert_eq!(u.read(fd, at, 100), Ok(100), "an open file without a name can be read");
+        u.close(fd).unwrap();
+        assert_eq!(u.kernel().free_file_blocks(), blocks);
+    });
+}
+
+#[test]
+fn bad_calls_are_refused() {
+    each(|u| {
+        assert_eq!(u.open("", NEW), Err(Errno::Invalid));
+        assert_eq!(u.open("x", RW), Err(Errno::NoFile));
+        assert_eq!(u.open("x", OpenFlags::CREATE), Err(Errno::Invalid));
+        assert_eq!(u.unlink("x"), Err(Errno::NoFile));
+        let fd = file(u, "x", 1, 100);
+        let ro = u.open("x", OpenFlags::READ).unwrap();
+        let at = map(u, PAGE);
+        assert_eq!(u.write(ro, at, 1), Err(Errno::BadFd));
+        assert_eq!(u.truncate(ro, 0), Err(Errno::BadFd));
+        let (r, _w) = u.pipe().unwrap();
+        assert_eq!(u.seek(r, 0), Err(Errno::BadFd));
+        let m = |fd, offset, len, prot, shared| u.map_file(fd, offset, Place::Anywhere, len, prot, shared);
+        assert_eq!(m(ro, 0, PAGE, Prot::RW, true), Err(Errno::Access));
+        assert_eq!(m(fd, 100, PAGE, Prot::RW, true), Err(Errno::Invalid));
+        assert_eq!(m(fd, 0, 0, Prot::RW, true), Err(Errno::Invalid));
+        // What was mapped for reading of a file that is open for reading is never to be written.
+        let va = m(ro, 0, PAGE, Prot::READ, true).unwrap();
+        assert_eq!(u.protect(va, PAGE, Prot::RW), Err(Errno::Access));
+        let private = m(ro, 0, PAGE, Prot::READ, false).unwrap();
+        u.protect(private, PAGE, Prot::RW).unwrap();
+        u.store(private, b"mine");
+        assert_eq!(load(u, va, 4), bytes(1, 0, 4));
+        assert_eq!(u.sync_memory(va + 1, PAGE), Err(Errno::Invalid));
+        assert_eq!(u.sync_memory(Va(0x7000_0000), PAGE), Err(Errno::NoMemory));
+        assert_eq!(u.lock_memory(Va(0x7000_0000), PAGE), Err(Errno::NoMemory));
+        assert_eq!(u.advise(Va(0x7000_0000), PAGE, Advise::WillNeed), Err(Errno::NoMemory));
+        assert_eq!(u.truncate(fd, 1 << 50), Err(Errno::NoSpace));
+        assert_eq!(u.file_size(fd), Ok(100));
+    });
+}
+
+#[test]
+fn a_shared_mapping_is_the_file_and_a_private_one_is_not() {
+    each(|u| {
+        let fd = file(u, "f", 2, 3 * PAGE);
+        let shared = u.map_file(fd, 0, Place::Anywhere, 3 * PAGE, Prot::RW, true).unwrap();
+        let private = u.map_file(fd, PAGE as u64, Place::Anywhere, 2 * PAGE, Prot::RW, false).unwrap();
+        u.close(fd).unwrap();
+        u.store(shared + 10, b"to all");
+        u.store(private + 20, b"to me");
+        u.store(shared + PAGE + 20, b"hidden");
+        let child = fork(u, "child", move |u| {
+            u.store(shared + 2 * PAGE, b"child");
+            u.store(private + PAGE, b"its own");
+        });
+        assert_eq!(u.wait(), Ok(child));
+        let fd = u.open("f", RW).unwrap();
+        let mut expected = bytes(2, 0, 3 * PAGE);
+        expected[10..16].copy_from_slice(b"to all");
+        expected[PAGE + 20..PAGE + 26].copy_from_slice(b"hidden");
+        expected[2 * PAGE..2 * PAGE + 5].copy_from_slice(b"child");
+        let at = map(u, PAGE);
+        assert!(read_all(u, fd, at, PAGE, 3 * PAGE) == expected);
+        assert_eq!(load(u, private + 20, 5), b"to me");
+        assert_eq!(load(u, private + PAGE, 5), b"child", "not promoted here: it sees the file");
+        // The same page through `write`.
+        u.store(at, b"written");
+        u.seek(fd, 100).unwrap();
+        u.write(fd, at, 7).unwrap();
+        assert_eq!(load(u, shared + 100, 7), b"written");
+    });
+}
+
+#[test]
+fn sync_writes_what_is_dirty_once() {
+    each(|u| {
+        let fd = file(u, "f", 3, 4 * PAGE);
+        let out = || u.machine().snapshot().counter(Counter::PageOuts);
+        let va = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
+        let before = out();
+        u.sync_memory(va, 4 * PAGE).unwrap();
+        assert_eq!(out() - before, 4, "written by `write`, not on the disk yet");
+        u.sync_memory(va, 4 * PAGE).unwrap();
+        assert_eq!(out() - before, 4, "all is clean");
+        u.store(va + PAGE, b"dirty");
+        u.sync_memory(va, PAGE).unwrap();
+        assert_eq!(out() - before, 4, "not in the range");
+        u.sync_memory(va, 4 * PAGE).unwrap();
+        assert_eq!(out() - before, 5);
+        // A page on loan is written, and stays on loan; a locked one is written and stays locked.
+        let space_loan = va + 2 * PAGE;
+        u.store(space_loan, b"lent");
+        u.lock_memory(va + 3 * PAGE, PAGE).unwrap();
+        u.store(va + 3 * PAGE, b"locked");
+        u.sync_file(fd).unwrap();
+        assert_eq!(out() - before, 7);
+        u.store(va + 3 * PAGE, b"again");
+        u.sync_file(fd).unwrap();
+        assert_eq!(out() - before, 8);
+        u.unlock_memory(va, 4 * PAGE).unwrap();
+        let first = u.kernel().vm().file_blocks().start;
+        let mut expected = bytes(3, PAGE, PAGE);
+        expected[..5].copy_from_slice(b"dirty");
+        assert!(u.machine().disk_block(first + 1) == expected, "the block on the disk");
+    });
+}
+
+#[test]
+fn a_disk_that_fails_is_told_and_nothing_is_lost() {
+    each(|u| {
+        let fd = file(u, "f", 3, 4 * PAGE);
+        let first = u.kernel().vm().file_blocks().start;
+        u.machine().break_disk(first + 1..first + 2, true);
+        assert_eq!(u.sync_file(fd), Err(Errno::Io));
+        u.machine().break_disk(first + 1..first + 2, false);
+        u.sync_file(fd).unwrap();
+        for page in 0..4 {
+            let stored = u.machine().disk_block(first + page as u64);
+            assert!(stored == bytes(3, page * PAGE, PAGE), "page {page}");
+        }
+    });
+}
+
+#[test]
+fn behind_the_end_of_a_file_is_a_fatal_signal() {
+    each(|u| {
+        let fd = file(u, "f", 4, 3 * PAGE);
+        let va = u.map_file(fd, 0, Place::Anywhere, 8 * PAGE, Prot::RW, true).unwrap();
+        assert_eq!(load(u, va + 2 * PAGE, 10), bytes(4, 2 * PAGE, 10));
+        u.truncate(fd, PAGE as u64 + 5).unwrap();
+        assert_eq!(load(u, va + PAGE, 7), [bytes(4, PAGE, 5), vec![0; 2]].concat());
+        let killed = fork(u, "killed", move |u| {
+            u.store(va + 2 * PAGE, b"x");
+            assert!(u.is_killed());
+        });
+        assert_eq!(u.wait(), Ok(killed));
+        // A system call gets an error instead.
+        let other = file(u, "g", 1, 1);
+        assert_eq!(u.write(other, va + 2 * PAGE, 1), Err(Errno::Fault));
+        u.truncate(fd, 3 * PAGE as u64).unwrap();
+        assert_eq!(load(u, va + 2 * PAGE, 4), [0; 4], "it has grown again, clear");
+        u.close(fd).unwrap();
+        u.unlink("f").unwrap();
+        u.store(va, b"still mapped");
+        u.unmap(va, 8 * PAGE).unwrap();
+    });
+}
+
+#[test]
+fn mappings_go_where_they_are_wanted() {
+    each(|u| {
+        let va = map(u, 4 * PAGE);
+        u.store(va, &bytes(1, 0, 4 * PAGE));
+        assert_eq!(u.map_at(Place::Free(va + PAGE), PAGE, Prot::RW, Inherit::Copy), Err(Errno::Invalid));
+        let hinted = u.map_at(Place::Hint(va + PAGE), PAGE, Prot::RW, Inherit::Copy).unwrap();
+        assert!(hinted < va || hinted >= va + 4 * PAGE);
+        u.unmap(hinted, PAGE).unwrap();
+        assert_eq!(u.map_at(Place::Hint(hinted), PAGE, Prot::RW, Inherit::Copy), Ok(hinted));
+        let replaced = u.map_at(Place::Replace(va + PAGE), 2 * PAGE, Prot::RW, Inherit::Copy);
+        assert_eq!(replaced, Ok(va + PAGE));
+        assert_eq!(load(u, va + PAGE, 4), [0; 4]);
+        assert_eq!(load(u, va, 4), bytes(1, 0, 4));
+        assert_eq!(load(u, va + 3 * PAGE, 4), bytes(1, 3 * PAGE, 4));
+        assert_eq!(u.map_at(Place::Replace(va + 1), PAGE, Prot::RW, Inherit::Copy), Err(Errno::Invalid));
+    });
+}
+
+#[test]
+fn advice_brings_pages_in_and_gives_them_up() {
+    run("xeon-mp", Schedule::Timed, paging(sf_buf(64), 512), |u| {
+        let fd = file(u, "f", 5, 40 * PAGE);
+        u.sync_file(fd).unwrap();
+        let va = u.map_file(fd, 0, Place::Anywhere, 40 * PAGE, Prot::READ, true).unwrap();
+        let vm = u.kernel().vm().clone();
+        let empty = || {
+            u.advise(va, 40 * PAGE, Advise::DontNeed).unwrap();
+            let hoard = hoard(u, 4);
+            vm.reclaim(u.thread());
+            vm.free_kernel_pages(hoard);
+            u.machine().snapshot().counter(Counter::DiskRequests)
+        };
+        let requests = || u.machine().snapshot().counter(Counter::DiskRequests);
+        let before = empty();
+        u.advise(va, 40 * PAGE, Advise::WillNeed).unwrap();
+        let read = requests() - before;
+        assert!((1..=8).contains(&read), "{read} requests for 40 pages, nine at a time");
+        assert_eq!(load(u, va, 40 * PAGE), bytes(5, 0, 40 * PAGE));
+        assert_eq!(requests() - before, read);
+        let before = empty();
+        u.advise(va, 40 * PAGE, Advise::Use(pageferry_vm::Advice::Random)).unwrap();
+        assert_eq!(load(u, va, 40 * PAGE), bytes(5, 0, 40 * PAGE));
+        assert!(requests() - before >= 35, "one at a time");
+        u.unlink("f").unwrap();
+        // Contents that are given up are gone.
+        let own = map(u, 2 * PAGE);
+        u.store(own, &[7; 2 * PAGE]);
+        u.advise(own, PAGE, Advise::Free).unwrap();
+        assert_eq!((load(u, own, 1), load(u, own + PAGE, 1)), (vec![0], vec![7]));
+    });
+}
+
+#[test]
+fn locked_memory_stays() {
+    run("xeon-mp", Schedule::Timed, paging(sf_buf(64), 512), |u| {
+        let va = map(u, 10 * PAGE);
+        u.store(va, &bytes(6, 0, 10 * PAGE));
+        u.lock_memory(va + 2 * PAGE, 3 * PAGE).unwrap();
+        let vm = u.kernel().vm().clone();
+        vm.check().unwrap();
+        let hoarded = hoard(u, 4);
+        vm.reclaim(u.thread());
+        let ins = || u.machine().snapshot().counter(Counter::PageIns);
+        let before = ins();
+        assert_eq!(load(u, va + 2 * PAGE, 3 * PAGE), bytes(6, 2 * PAGE, 3 * PAGE));
+        assert_eq!(ins(), before, "they were there");
+        vm.free_kernel_pages(hoarded);
+        assert_eq!(load(u, va, 10 * PAGE), bytes(6, 0, 10 * PAGE));
+        assert!(ins() > before);
+        // A child's copy is not locked, and the parent's does not move under its writes.
+        let child = fork(u, "child", move |u| {
+            u.store(va + 2 * PAGE, b"child");
+            u.kernel().vm().check().unwrap();
+        });
+        u.store(va + 2 * PAGE, b"parent");
+        assert_eq!(u.wait(), Ok(child));
+        vm.check().unwrap();
+        assert_eq!(load(u, va + 2 * PAGE, 6), b"parent");
+        // Cutting and unmapping a locked range unlocks what goes.
+        u.unmap(va + 3 * PAGE, PAGE).unwrap();
+        vm.check().unwrap();
+        u.unlock_memory(va + 4 * PAGE, PAGE).unwrap();
+        let third = vm.free_frames();
+        let all = map(u, third * PAGE);
+        assert_eq!(u.lock_memory(all, third * PAGE), Err(Errno::WouldBlock), "more than may be");
+        vm.check().unwrap();
+    });
+}
+
+/// Several processes, each with more than its share of memory, anonymous and of a file, forking and checking all of it.
+fn overcommit(
+    name: &'static str,
+    schedule: Schedule,
+    config: KernelConfig,
+    workers: u64,
+    pages: usize,
+) -> (u64, u64) {
+    let ended = run(name, schedule, paging(config, 1024), move |u| {
+        let vm = u.kernel().vm().clone();
+        // Each worker has `pages` of its own and half as many of the file that they share.
+        let fd = file(u, "shared", 99, pages / 2 * PAGE);
+        u.sync_file(fd).unwrap();
+        let hoarded = hoard(u, 60 + 20 * workers as usize + workers as usize * pages / 4);
+        for worker in 0..workers {
+            fork(u, &format!("worker{worker}"), move |u| {
+                let va = map(u, pages * PAGE);
+                let half = pages / 2 * PAGE;
+                let shared = u.map_file(fd, 0, Place::Anywhere, half, Prot::RW, true).unwrap();
+                let private = u.map_file(fd, 0, Place::Anywhere, half, Prot::RW, false).unwrap();
+                for round in 0..2 {
+                    for page in 0..pages {
+                        u.store(va + page * PAGE, &bytes(worker * 100 + round, page, PAGE));
+                        if page.is_multiple_of(2) {
+                            let own = page / 2 * PAGE + 64 * worker as usize;
+                            u.store(shared + own, &bytes(worker * 7 + round, page, 64));
+                            if page.is_multiple_of(8) {
+                                u.store(private + page / 2 * PAGE, &bytes(worker, page, 100));
+                            }
+                        }
+                    }
+                    let child = fork(u, "child", move |u| {
+                        u.store(va, b"a child's own");
+                        let got = load(u, va + 3 * PAGE, PAGE);
+                        assert!(
+                            got == bytes(worker * 100 + round, 3, PAGE),
+                            "a child's copy of worker {worker}"
+                        );
+                    });
+                    for page in 0..pages {
+                        let got = load(u, va + page * PAGE, PAGE);
+                        assert!(
+                            got == bytes(worker * 100 + round, page, PAGE),
+                            "page {page} of worker {worker}"
+                        );
+                        if page.is_multiple_of(2) {
+                            let own = page / 2 * PAGE + 64 * worker as usize;
+                            let got = load(u, shared + own, 64);
+                            assert!(
+                                got == bytes(worker * 7 + round, page, 64),
+                                "shared page {page} of {worker}"
+                            );
+                        }
+                        if page.is_multiple_of(8) {
+                            let got = load(u, private + page / 2 * PAGE, 100);
+                            assert!(got == bytes(worker, page, 100), "private page {page} of {worker}");
+                        }
+                    }
+                    assert_eq!(u.wait(), Ok(child));
+                }
+            });
+        }
+        for _ in 0..workers {
+            u.wait().unwrap();
+        }
+        vm.free_kernel_pages(hoarded);
+        u.close(fd).unwrap();
+        u.unlink("shared").unwrap();
+    });
+    let killed = ended.kernel.as_ref().unwrap().killed();
+    assert!(killed.is_empty(), "{killed:?}");
+    let clock = ended.m.snapshot().clocks.iter().sum();
+    (ended.counter(Counter::PageOuts), clock)
+}
+
+#[test]
+fn memory_is_overcommitted_four_times() {
+    let small = |config, schedule, name| overcommit(name, schedule, config, 4, 120);
+    for (name, config) in [
+        ("xeon-up", sf_buf(64)),
+        ("xeon-mp-htt", sf_buf(64)),
+        ("opteron-mp", with_scheme(Scheme::Direct)),
+        ("xeon-mp", original()),
+    ] {
+        let (outs, clock) = small(config, Schedule::Timed, name);
+        assert!(outs > 4 * 120, "{name}: {outs} pages went out");
+        assert_eq!(small(config, Schedule::Timed, name), (outs, clock), "{name}: the same again");
+    }
+}
+
+#[test]
+fn memory_is_overcommitted_under_seeded_schedules() {
+    for seed in 0..3 {
+        overcommit("xeon-mp-htt", Schedule::Seeded(seed), sf_buf(16), 4, 40);
+        overcommit("xeon-mp", Schedule::Seeded(seed), original(), 3, 40);
+    }
+}
+
+#[test]
+fn who_asks_for_more_than_memory_and_swap_is_killed_and_the_others_go_on() {
+    for name in ["xeon-up", "xeon-mp"] {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let told = order.clone();
+        let ended = run(name, Schedule::Timed, paging(sf_buf(64), 64), move |u| {
+            let at = map(u, 8 * PAGE);
+            u.store(at, &bytes(1, 0, 8 * PAGE));
+            let hoarded = hoard(u, 100);
+            let glutton = fork(u, "glutton", move |u| {
+                let va = map(u, 400 * PAGE);
+                for page in 0..400 {
+                    u.store(va + page * PAGE, &[1]);
+                }
+                told.borrow_mut().push(u.is_killed());
+            });
+            assert_eq!(u.wait(), Ok(glutton));
+            assert!(load(u, at, 8 * PAGE) == bytes(1, 0, 8 * PAGE));
+            u.kernel().vm().free_kernel_pages(hoarded);
+        });
+        assert_eq!(*order.borrow(), [true]);
+        let kernel: std::sync::Arc<Kernel<Model>> = ended.kernel.clone().unwrap();
+        assert_eq!(kernel.killed().len(), 1);
+        assert_eq!(kernel.vm().swap_census().free, 64);
+    }
+}

@@ -1,0 +1,60 @@
+//! Storms: several CPUs at one piece of shared memory at the same time.
+//!
+//! Here what a call does depends on who came first, so there is no model to compare with; what must hold all the same is
+//! that no store is lost and that nobody sees bytes change that are on loan to him.
+
+use crate::rig::{AddressSpace, Job, Rig, with_rig};
+use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
+use pageferry_model::Schedule;
+use pageferry_vm::{Defect, Inherit, KernelLoan};
+
+const PAGES: usize = 4;
+const ROUNDS: u8 = 24;
+
+/// Half of the CPUs lend the pages and look at them, the others store into them, under a schedule from `seed`.
+///
+/// # Errors
+/// What went wrong.
+pub(crate) fn storm(machine: &str, seed: u64, defect: Option<Defect>) -> Result<(), String> {
+    with_rig(machine, Schedule::Seeded(seed), move |rig| {
+        rig.vm.plant(defect);
+        let space = rig.vm.space().expect("there is memory");
+        let va = space.map(rig.t(), None, PAGES * PAGE_SIZE, Prot::RW, Inherit::Copy).expect("there is room");
+        let jobs = (0..rig.cpus()).map(|cpu| {
+            let space = space.clone();
+            let job: Job = Box::new(move |rig| {
+                for round in 1..=ROUNDS {
+                    if cpu % 3 == 0 { lend(rig, &space, va) } else { write(rig, &space, va, cpu, round) }
+                }
+                rig.leave(cpu);
+            });
+            job
+        });
+        rig.together(jobs.collect());
+        rig.check();
+        rig.exit(space);
+    })
+}
+
+fn lend(rig: &Rig, space: &AddressSpace, va: Va) {
+    let loan = space.loan_to_kernel(rig.t(), va, PAGES * PAGE_SIZE).expect("nothing forbids it");
+    let before = bytes(rig, &loan);
+    // Time for a store that is still on its way.
+    (0..20).for_each(|_| pageferry_hal::Machine::execute(&rig.m, Instructions(1)));
+    assert!(bytes(rig, &loan) == before, "a borrower saw a write");
+    rig.vm.unloan(loan);
+}
+
+fn write(rig: &Rig, space: &AddressSpace, va: Va, cpu: usize, round: u8) {
+    for page in (0..PAGES).rev() {
+        let at = va + page * PAGE_SIZE + cpu;
+        let (_, stored) = rig.store_some(space, at, &[round]);
+        stored.expect("nothing forbids it");
+        let got = rig.load(space, at, 1).expect("nothing forbids it");
+        assert_eq!(got, [round], "a store of cpu{cpu} is lost");
+    }
+}
+
+fn bytes(rig: &Rig, loan: &KernelLoan) -> Vec<u8> {
+    loan.frames().iter().flat_map(|&f| rig.m.frame_bytes(f)).collect()
+}

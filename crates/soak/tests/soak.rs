@@ -1,0 +1,44 @@
+//! Programs that failed once, a run of new ones, and the proof that a run can fail.
+
+use pageferry_soak::{Defect, Program, Soak};
+use std::path::Path;
+
+const SOAK: Soak = Soak { seed: 1, steps: 40_000, threads: 2, defect: None };
+
+#[test]
+fn programs_that_once_failed() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let mut run = 0;
+    for file in std::fs::read_dir(kept).unwrap() {
+        let path = file.unwrap().path();
+        let program: Program = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        program.validate().unwrap();
+        assert_eq!(program.run(), Ok(()), "{}", path.display());
+        run += 1;
+    }
+    assert!(run >= 3, "the kept programs are gone");
+}
+
+#[test]
+fn new_programs() {
+    let steps = SOAK.run(&|_| true).unwrap_or_else(|found| panic!("{found:?}"));
+    assert_eq!(steps, SOAK.steps);
+}
+
+#[test]
+fn a_defect_is_found_and_cut_down_to_what_matters() {
+    let soak = Soak { defect: Some(Defect::LoanWithoutProtect), ..SOAK };
+    let found = soak.run(&|_| true).expect_err("the defect is planted");
+    assert!(found.program.steps.len() <= 3, "{:?}", found.program.steps);
+    let again = soak.run(&|_| true).expect_err("the defect is planted");
+    assert_eq!((found.step, found.program), (again.step, again.program), "the same is found again");
+}
+
+#[test]
+fn a_program_from_elsewhere_is_checked() {
+    let of = |text: &str| serde_json::from_str::<Program>(text).unwrap().validate();
+    assert!(of(r#"{ "machine": "vax", "steps": [] }"#).unwrap_err().contains("xeon-up"));
+    let far = r#"{ "machine": "xeon-up", "steps": [
+        { "process": 0, "cpu": 0, "op": { "Unmap": { "page": 900, "pages": 1 } } } ] }"#;
+    assert!(of(far).unwrap_err().starts_with("step 0"));
+}

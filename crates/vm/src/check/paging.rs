@@ -1,0 +1,111 @@
+//! The laws of paging: queues, the swap area, locked memory.
+
+use crate::entry::Entry;
+use crate::memory_lock::with_resident;
+use crate::object::Object;
+use crate::queues::Queue;
+use crate::swap::Holder;
+use crate::vm::Vm;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use pageferry_hal::{Access, Machine, Pfn};
+
+/// A frame is on a paging queue exactly when it is pageable, and nothing is busy when nobody is at work.
+pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
+    let mut table = vm.frames().lock();
+    if !table.keeps_queues() {
+        return Ok(());
+    }
+    let mut listed = [0; 2];
+    for i in 0..table.len() {
+        let frame = Pfn(i as u32);
+        let f = table.get(frame);
+        law!(!f.busy, "{frame:?} ({:?}) is busy, and nobody works on it", f.info());
+        let queue = f.links.queue;
+        law!(
+            f.is_pageable() == (queue != Queue::None),
+            "{frame:?} ({:?}) is on the paging queue {queue:?}",
+            f.info()
+        );
+        match queue {
+            Queue::None => {}
+            Queue::Active => listed[0] += 1,
+            Queue::Inactive => listed[1] += 1,
+        }
+    }
+    let walked = [table.walk_queue(Queue::Active), table.walk_queue(Queue::Inactive)];
+    law!(listed == walked, "{listed:?} frames are active and inactive, {walked:?} are on the queues");
+    let free = (table.free_count(), vm.frames().free_now());
+    law!(free.0 == free.1, "{} frames are free, {} are shown", free.0, free.1);
+    Ok(())
+}
+
+/// Each slot has one holder, that knows it; slots are free, held or bad; "only there" counts pages without frames.
+pub(super) fn check_swap<M: Machine>(vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> Result<(), String> {
+    let census = vm.swap().census();
+    let holders = vm.swap().holders();
+    let (held, mut only, mut only_anons, mut of_objects) = (holders.len(), 0, 0, 0);
+    law!(
+        census.free + census.bad + held == census.slots,
+        "{} free, {} bad and {held} held slots are not {}",
+        census.free,
+        census.bad,
+        census.slots
+    );
+    for (slot, holder) in holders {
+        let (knows, resident) = match holder {
+            Holder::Anon(anon) => {
+                let Some(anon) = anon.upgrade() else { return Err(format!("{slot:?} is a dead anon's")) };
+                let state = anon.lock();
+                only_anons += usize::from(state.frame.is_none());
+                (state.swap == Some(slot), state.frame.is_some())
+            }
+            Holder::Page(object, page) => {
+                let Some(object) = object.upgrade() else {
+                    return Err(format!("{slot:?} is a dead object's"));
+                };
+                of_objects += 1;
+                let state = object.lock();
+                (state.swap.get(&page) == Some(&slot), state.pages().contains_key(&page))
+            }
+        };
+        law!(knows, "{slot:?} has a holder that knows nothing of it");
+        only += usize::from(!resident);
+    }
+    law!(
+        only_anons == census.only_anons,
+        "{only_anons} anons are there only, {} are counted",
+        census.only_anons
+    );
+    law!(only == census.only, "{only} pages are in the swap area only, {} are counted", census.only);
+    let known: usize = objects.iter().map(|o| o.lock().swap.len()).sum();
+    law!(known == of_objects, "objects know {known} slots, {of_objects} slots are theirs");
+    let requests = vm.io().under_way();
+    law!(requests == 0, "{requests} requests to the disk are under way, and nobody waits");
+    Ok(())
+}
+
+/// A locked entry has a wire on each of its pages, which is where its layers have it (unless a file was cut).
+pub(super) fn check_locked<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> Result<(), String> {
+    if entry.locked.is_empty() {
+        return Ok(());
+    }
+    law!(
+        entry.locked.len() as u64 == entry.len_pages(),
+        "{:?} is locked in {} frames",
+        entry.range,
+        entry.locked.len()
+    );
+    for (page, &frame) in entry.range.pages().zip(&entry.locked) {
+        let info = vm.frame_info(frame);
+        law!(info.wire_count > 0, "{page:?} is locked in {frame:?}, which is not wired");
+        let now = with_resident(entry, page, Access::Read, |frame| frame);
+        let cut = entry
+            .object
+            .as_ref()
+            .is_some_and(|o| o.object.is_file() && entry.object_page(o, page) >= o.object.len_pages());
+        law!(cut || now == Some(frame), "{page:?} is locked in {frame:?}, its layers have {now:?}");
+    }
+    Ok(())
+}
