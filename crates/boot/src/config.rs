@@ -3,7 +3,9 @@
 
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Instructions, PAGE_SIZE, Topology};
-use pageferry_kernel::{Fault, KernelConfig, KernelPaths, PipeConfig, PipeMapping, SchedConfig};
+use pageferry_kernel::{
+    Fault, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
+};
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{VmConfig, VmPaths};
 
@@ -50,11 +52,19 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             paths: EphemeralPaths { alloc_hit: NONE, alloc_miss: NONE, free: NONE },
         },
         pipe: PipeConfig {
+            kind: PipeKind::Fifo,
+            socket_buffer_bytes: 16 * PAGE_SIZE,
             direct: true,
             min_direct_bytes: 2 * PAGE_SIZE,
             buffer_bytes: 4 * PAGE_SIZE,
             big_buffer_bytes: 16 * PAGE_SIZE,
             mapping: PipeMapping::ReaderPage,
+        },
+        socket: SocketConfig {
+            high_water_bytes: 4 * PAGE_SIZE,
+            loan_bytes: 16 * PAGE_SIZE,
+            clusters: 1024,
+            null_protocol: false,
         },
         sched: SchedConfig::default(),
         paths: KernelPaths {
@@ -67,6 +77,12 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             pipe_page: NONE,
             export: NONE,
             process: NONE,
+            sosend: NONE,
+            soreceive: NONE,
+            protocol: NONE,
+            transfer_call: NONE,
+            mbuf: NONE,
+            cluster: NONE,
         },
         fault: Fault::None,
     }

@@ -67,7 +67,8 @@ impl<M: Machine> Kernel<M> {
             let (buffer_bytes, big_buffer_bytes) = (pipe.buffer_bytes, pipe.big_buffer_bytes);
             return Err(BootError::PipeBuffer { buffer_bytes, big_buffer_bytes });
         }
-        let (high_water_bytes, loan_bytes) = (config.socket.high_water_bytes, config.socket.loan_bytes);
+        let high_water_bytes = config.socket.high_water_bytes.min(pipe.socket_buffer_bytes);
+        let loan_bytes = config.socket.loan_bytes;
         if high_water_bytes < PAGE_SIZE || !whole(loan_bytes) {
             return Err(BootError::SocketBuffer { high_water_bytes, loan_bytes });
         }

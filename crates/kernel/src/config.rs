@@ -32,6 +32,8 @@ pub struct KernelPaths {
     pub soreceive: Instructions,
     /// Passing one mbuf to the protocol and appending it to a socket buffer, or asking the null protocol for data.
     pub protocol: Instructions,
+    /// One call that moves pages into a process or flushes them out, beside what is done for each page.
+    pub transfer_call: Instructions,
     /// Allocating or freeing an mbuf, and the step to the next one.
     pub mbuf: Instructions,
     /// Allocating or freeing a cluster.
@@ -61,6 +63,8 @@ pub enum PipeKind {
 pub struct PipeConfig {
     /// What a pipe is.
     pub kind: PipeKind,
+    /// For pipes that are sockets: bytes that the socket buffer takes, at least a page.
+    pub socket_buffer_bytes: usize,
     /// False: always copy through the kernel buffer.
     pub direct: bool,
     /// Writes of at least this many bytes go direct (`PIPE_MINDIRECT`).
@@ -76,7 +80,7 @@ pub struct PipeConfig {
 /// Sockets and mbufs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketConfig {
-    /// Bytes that a socket buffer takes before a sender sleeps (`sb_hiwat`), at least a page.
+    /// Bytes that a socket buffer takes before a sender sleeps (`sb_hiwat`), at least a page. Pipes have their own.
     pub high_water_bytes: usize,
     /// The most that is lent in one mbuf, in whole pages.
     pub loan_bytes: usize,

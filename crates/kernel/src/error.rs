@@ -35,7 +35,7 @@ pub enum BootError {
         "socket buffers of {high_water_bytes} bytes and loans of {loan_bytes}: expected at least a page, loans in whole pages"
     )]
     SocketBuffer {
-        /// `SocketConfig::high_water_bytes`.
+        /// The smaller of `SocketConfig::high_water_bytes` and `PipeConfig::socket_buffer_bytes`.
         high_water_bytes: usize,
         /// `SocketConfig::loan_bytes`.
         loan_bytes: usize,

@@ -306,11 +306,11 @@ impl<M: Machine> Kernel<M> {
         }
     }
 
-    /// Makes one direction of a pair of connected sockets.
-    pub(crate) fn create_stream(&self) -> Result<Arc<Stream<M>>, Errno> {
+    /// Makes one direction of a pair of connected sockets, with a buffer of `high_water_bytes`.
+    pub(crate) fn create_stream(&self, high_water_bytes: usize) -> Result<Arc<Stream<M>>, Errno> {
         let mut table = self.processes.lock();
         let at = table.socket_structures.alloc().ok_or(Errno::NoMemory)?;
-        let stream = Arc::new(Stream::new(self, at));
+        let stream = Arc::new(Stream::new(self, at, high_water_bytes));
         table.sockets.insert(at.0, Arc::downgrade(&stream));
         Ok(stream)
     }

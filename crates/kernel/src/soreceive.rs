@@ -158,6 +158,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// Donates the pages of the first `count` clusters; false when they were refused.
     fn donate(&mut self, count: usize) -> bool {
         let (call, target) = (self.call, self.target());
+        call.machine().execute(call.kernel.config.paths.transfer_call);
         let clusters: Vec<Mbuf> = self.mbufs.drain(..count).collect();
         let give = |pages| {
             call.space
@@ -181,6 +182,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// Lends up to `most` pages of the first mbufs on; false when they were refused.
     fn lend_on(&mut self, most: usize) -> bool {
         let (call, target) = (self.call, self.target());
+        call.machine().execute(call.kernel.config.paths.transfer_call);
         let mut parts = Vec::new();
         let mut all: Option<AnonLoan<M>> = None;
         let mut pages = 0;

@@ -92,8 +92,7 @@ impl Buffer {
 }
 
 impl<M: Machine> Stream<M> {
-    pub(crate) fn new(kernel: &Kernel<M>, at: StructVa) -> Stream<M> {
-        let high_water_bytes = kernel.config.socket.high_water_bytes;
+    pub(crate) fn new(kernel: &Kernel<M>, at: StructVa, high_water_bytes: usize) -> Stream<M> {
         let limits = Limits {
             high_water_bytes,
             memory_bytes: 2 * high_water_bytes,

@@ -219,7 +219,8 @@ impl<M: Machine> User<M> {
                     (end(End::Read), end(End::Write))
                 }
                 PipeKind::Socket => {
-                    let stream = Some(self.kernel.create_stream()?);
+                    let stream =
+                        Some(self.kernel.create_stream(self.kernel.config.pipe.socket_buffer_bytes)?);
                     let read = Open::Socket { receive: stream.clone(), send: None };
                     (read, Open::Socket { receive: None, send: stream })
                 }

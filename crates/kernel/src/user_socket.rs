@@ -17,8 +17,10 @@ impl<M: Machine> User<M> {
             if !self.process.files.lock().has_room(2) {
                 return Err(Errno::TooManyFiles);
             }
-            let there = self.kernel.create_stream()?;
-            let back = self.kernel.create_stream().inspect_err(|_| self.kernel.discard_stream(&there))?;
+            let bytes = self.kernel.config.socket.high_water_bytes;
+            let there = self.kernel.create_stream(bytes)?;
+            let back =
+                self.kernel.create_stream(bytes).inspect_err(|_| self.kernel.discard_stream(&there))?;
             let socket = |receive, send| File::new(Open::Socket { receive: Some(receive), send: Some(send) });
             let mut files = self.process.files.lock();
             Ok((files.insert(socket(back.clone(), there.clone())), files.insert(socket(there, back))))
@@ -106,6 +108,9 @@ impl<M: Machine> User<M> {
     /// [`Errno::Invalid`] for a length of zero or an address within a page, [`Errno::NoMemory`] where not all is mapped,
     /// [`Errno::Busy`] for wired pages.
     pub fn anflush(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
-        self.system_call(|call| Ok(call.space.anflush(call.thread, at, len_bytes)?))
+        self.system_call(|call| {
+            call.machine().execute(self.kernel.config.paths.transfer_call);
+            Ok(call.space.anflush(call.thread, at, len_bytes)?)
+        })
     }
 }

@@ -32,6 +32,7 @@ fn places() -> Vec<(&'static str, KernelConfig)> {
     };
     let mut small = sockets();
     small.socket.high_water_bytes = PAGE;
+    small.pipe.socket_buffer_bytes = PAGE;
     let mut few = sockets();
     few.socket.clusters = 3;
     vec![

@@ -142,7 +142,7 @@ pub enum PipeKindName {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SocketFile {
-    /// Bytes that a socket buffer takes before its sender sleeps.
+    /// Bytes that a socket buffer takes before its sender sleeps; pipes have their own.
     pub high_water_bytes: Sourced<u64>,
     /// The most that is lent in one mbuf.
     pub loan_bytes: Sourced<u64>,
@@ -156,8 +156,10 @@ pub struct SocketFile {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PipeFile {
-    /// What a pipe is; the rest describes pipes that are no sockets.
+    /// What a pipe is.
     pub kind: Sourced<PipeKindName>,
+    /// For pipes that are sockets: bytes that the socket buffer takes. The rest describes the others.
+    pub socket_buffer_bytes: Sourced<u64>,
     /// False: every byte is copied twice, through the kernel buffer.
     pub direct: Sourced<bool>,
     /// Writes of at least this many bytes go direct.
@@ -254,7 +256,7 @@ macro_rules! paths {
 paths! {
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths {
-        syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol, mbuf,
+        syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol, transfer_call, mbuf,
         cluster,
     }
     /// See [`VmPaths`].
@@ -331,6 +333,7 @@ impl KernelFile {
                 return fault(key, format!("{}, expected whole pages of {page} bytes", size.value));
             }
         }
+        within("pipe.socket_buffer_bytes", &self.pipe.socket_buffer_bytes, page, 1 << 24)?;
         within("socket.high_water_bytes", &self.socket.high_water_bytes, page, 1 << 24)?;
         within("socket.loan_bytes", &self.socket.loan_bytes, page, 1 << 24)?;
         within("socket.clusters", &self.socket.clusters, 0, 1 << 20)?;
@@ -392,6 +395,7 @@ impl KernelFile {
                     PipeKindName::Fifo => PipeKind::Fifo,
                     PipeKindName::Socket => PipeKind::Socket,
                 },
+                socket_buffer_bytes: self.pipe.socket_buffer_bytes.value as usize,
                 direct: self.pipe.direct.value,
                 min_direct_bytes: self.pipe.min_direct_bytes.value as usize,
                 buffer_bytes: self.pipe.buffer_bytes.value as usize,

@@ -130,8 +130,12 @@ mod tests {
         ] {
             assert!(names(Kind::Machine).contains(&name), "{name}");
         }
-        assert_eq!(names(Kind::Kernel), ["original", "sf_buf", "sf_buf-as-printed", "sf_buf-shared"]);
-        assert_eq!(names(Kind::Experiment), ["bw-pipe", "ephemeral-hit", "invalidate"]);
+        assert_eq!(names(Kind::Kernel), ["original", "sf_buf", "sf_buf-as-printed", "sf_buf-shared", "uvm"]);
+        for name in
+            ["bw-pipe", "ephemeral-hit", "invalidate", "null-read", "null-write", "uvm-pipe", "ping-pong"]
+        {
+            assert!(names(Kind::Experiment).contains(&name), "{name}");
+        }
     }
 
     #[test]

@@ -72,6 +72,26 @@ fn drawings(html: &str) -> Vec<&str> {
         .collect()
 }
 
+/// How many figures are in a page.
+fn figures(html: &str) -> usize {
+    html.matches("<figure id=").count()
+}
+
+#[test]
+fn curves_have_a_mark_for_each_published_value_and_none_for_what_is_held_out() {
+    let html = reproduction(|_| ()).html();
+    let figure = |id: &str| {
+        let from = html.find(&format!("<figure id=\"{id}\">")).expect("a figure");
+        &html[from..from + html[from..].find("</figure>").expect("closed")]
+    };
+    let marks = |id: &str| drawings(figure(id)).first().map_or(0, |d| d.matches("published, ").count());
+    assert_eq!(marks("ping-pong-pentium-pro"), 4);
+    assert_eq!(marks("pipeline-pentium-pro"), 2);
+    assert!(figure("ping-pong-pentium-pro").contains("published, socket, touched, 4K: 35"));
+    assert!(!figure("ping-pong-pentium-pro").contains("published, pass, touched"));
+    assert_eq!(marks("null-write-pentium-pro"), 0, "all is held out");
+}
+
 #[test]
 fn the_page_shows_every_run_figure_and_constant() {
     let of = reproduction(|_| ());
@@ -88,11 +108,20 @@ fn the_page_shows_every_run_figure_and_constant() {
         "invalidation-cost",
         "invlpg-history",
         "hit-cost",
+        "null-write-pentium-pro",
+        "null-read-pentium-pro",
+        "uvm-pipe-pentium-pro",
+        "ping-pong-pentium-pro",
+        "pipeline-pentium-pro",
     ];
     for id in kinds {
         assert!(html.contains(&format!("<figure id=\"{id}\">")), "{id}");
     }
-    assert_eq!(drawings(&html).len(), 2 * kinds.len(), "each figure is there for wide and for narrow pages");
+    assert_eq!(
+        drawings(&html).len(),
+        2 * figures(&html),
+        "each figure is there for wide and for narrow pages"
+    );
     for drawing in drawings(&html) {
         roxmltree::Document::parse(drawing).unwrap_or_else(|e| panic!("{e}: {drawing}"));
         assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
@@ -181,7 +210,7 @@ fn all_files_are_written_and_the_figures_stand_alone() {
         assert!(document.descendants().any(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "style"))));
         figures += 1;
     }
-    assert_eq!(figures, 7);
+    assert_eq!(figures, self::figures(&of.html()));
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("results.json")).expect("readable")).expect("JSON");
     assert_eq!(json["runs"].as_array().map(Vec::len), Some(of.runs.len()));

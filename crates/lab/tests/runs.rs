@@ -136,6 +136,68 @@ fn a_faster_clock_gives_more_bandwidth_and_no_other_cycles() {
     assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
 }
 
+/// A transfer in the ping-pong costs what is copied, or what is mapped: by pass nothing is copied, and no page is touched
+/// that the program does not touch.
+#[test]
+fn what_is_passed_is_not_copied() {
+    let run = |settings: &[&str]| {
+        let all = [settings, &["size_bytes=262144", "rounds=2"]].concat();
+        sound("ping-pong", "pentium-pro", "uvm", &all).record
+    };
+    let socket = run(&["by=socket", "touch=false"]);
+    let (untouched, touched) = (run(&["by=pass", "touch=false"]), run(&["by=pass", "touch=true"]));
+    let transfers = 2 * 2;
+    assert_eq!(socket.counters["bytes_copied"], transfers * 2 * 262_144, "twice a transfer");
+    // Four messages of eight bytes, each copied in and out.
+    assert_eq!(untouched.counters["bytes_copied"], transfers * 2 * 8);
+    assert_eq!(untouched.counters["page_faults"], 0);
+    assert_eq!(touched.counters["page_faults"], transfers * 64, "each page once, when it is touched");
+    let bandwidth = |r: &pageferry_lab::result::Record| r.metric("bandwidth_mb_s").expect("measured");
+    assert!(bandwidth(&untouched) > 10.0 * bandwidth(&socket));
+    assert!(bandwidth(&touched) > bandwidth(&run(&["by=socket", "touch=true"])));
+}
+
+#[test]
+fn a_pass_that_is_not_touched_costs_nearly_the_same_at_any_size() {
+    let cost = |size: &str| {
+        let settings = ["by=pass", "touch=false", size];
+        sound("ping-pong", "pentium-pro", "uvm", &settings)
+            .record
+            .metric("elapsed_cycles_per_transfer")
+            .expect("measured")
+    };
+    assert!(cost("size_bytes=4194304") < 2.0 * cost("size_bytes=4096"));
+}
+
+#[test]
+fn a_pipeline_that_passes_and_lends_copies_messages_only() {
+    for size in ["4096", "100000"] {
+        let size = format!("size_bytes={size}");
+        let pass = sound("pipeline", "pentium-pro", "uvm", &["by=pass", "send=loan", &size, "rounds=3"]);
+        // Three messages a round; of a last page that is not whole, the rest is copied.
+        let rest = if size.ends_with("4096") { 0 } else { 100_000 % 4096 };
+        assert_eq!(pass.record.counters["bytes_copied"], 3 * (3 * 2 * 8 + rest));
+        for (by, send) in [("by=socket", "send=copy"), ("by=socket", "send=loan"), ("by=pass", "send=copy")] {
+            sound("pipeline", "pentium-pro", "uvm", &[by, send, &size]);
+        }
+    }
+}
+
+#[test]
+fn buffers_of_any_size_go_to_and_fro() {
+    for size in ["1", "4097", "70000"] {
+        let size = format!("size_bytes={size}");
+        for machine in ["pentium-pro", "xeon-mp", "opteron-mp"] {
+            for (by, touch) in
+                [("by=pass", "touch=true"), ("by=pass", "touch=false"), ("by=socket", "touch=true")]
+            {
+                sound("ping-pong", machine, "uvm", &[by, touch, &size]);
+            }
+            sound("pipeline", machine, "uvm", &[&size]);
+        }
+    }
+}
+
 #[test]
 fn equal_runs_are_equal_at_one_and_at_two_threads() {
     let plan: Vec<RunSpec> = ["xeon-up", "xeon-mp-htt", "opteron-mp"]
@@ -144,6 +206,8 @@ fn equal_runs_are_equal_at_one_and_at_two_threads() {
             ["original", "sf_buf"].map(|kernel| spec("bw-pipe", machine, kernel, SMALL, quick()))
         })
         .chain([spec("invalidate", "xeon-mp", "original", &["times=50"], quick())])
+        .chain([spec("ping-pong", "pentium-pro", "uvm", &["by=pass"], quick())])
+        .chain([spec("pipeline", "pentium-pro", "uvm", &[], quick())])
         .collect();
     let records = |jobs: usize| -> Vec<String> {
         let results = execute(&plan, jobs, &Silent);

@@ -62,6 +62,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         },
         pipe: PipeConfig {
             kind: PipeKind::Fifo,
+            socket_buffer_bytes: 65536,
             direct: true,
             min_direct_bytes: 8192,
             buffer_bytes: 16384,
@@ -90,6 +91,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             protocol: n(120),
             mbuf: n(40),
             cluster: n(40),
+            transfer_call: n(250),
         },
         fault: Fault::None,
     }

@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(steps.len(), 11);
         assert!(steps.windows(3).all(|w| (w[2] - w[1] - (w[1] - w[0])).abs() < 1e-9), "equal ratios");
         let ticks: Vec<f64> = LogScale::new((11.0, 450.0), 0.0, 100.0).decimal_ticks().map(|t| t.0).collect();
-        assert_eq!(ticks, [20.0, 50.0, 100.0, 200.0]);
+        assert_eq!(ticks, [10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
         let wide = LogScale::new((11.0, 45_000.0), 0.0, 100.0);
         assert!(wide.decimal_ticks().all(|(_, power_of_ten)| power_of_ten));
     }
