@@ -85,6 +85,9 @@ pub(crate) struct Run {
     /// The experiment's short form
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, pages that move as arrows
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,7 @@
 //! `pageferry run`.
 
 use crate::args::Run;
+use crate::progress::note;
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use pageferry_lab::experiments::Experiment;
@@ -11,6 +12,7 @@ use pageferry_lab::result::{Cycles, Record, RunResult};
 use pageferry_lab::settings::Settings;
 use pageferry_lab::{LabError, text};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -24,7 +26,10 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let schedule = if options.seeded_schedule { Schedule::Seeded } else { Schedule::Timed };
     let choices = Choices { quick: options.quick, seed: options.seed, schedule };
     let spec = RunSpec::new(&experiment, machine, kernel, &settings, choices)?;
-    let result = pageferry_lab::run::run(&spec)?;
+    let result = match &options.trace {
+        None => pageferry_lab::run::run(&spec)?,
+        Some(file) => traced(&spec, file)?,
+    };
     if options.json {
         print_json(&result)?;
     } else {
@@ -35,6 +40,18 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
         return Ok(ExitCode::SUCCESS);
     }
     Err(LabError::Law { run: spec.title(), broken })
+}
+
+fn traced(spec: &RunSpec, file: &Path) -> Result<RunResult, LabError> {
+    let (result, trace) = pageferry_lab::run::run_traced(spec)?;
+    let mhz = spec.machine.config.cpu.clock_mhz.value;
+    pageferry_lab::trace::write(&trace, &spec.machine.name, mhz, file)?;
+    let kept = trace.slices.len() + trace.moves.len();
+    note(&format!("{kept} events are in {}: open it in ui.perfetto.dev", file.display()));
+    if trace.lost > 0 {
+        note(&format!("{} later ones found no room: a shorter run (--quick) would fit", trace.lost));
+    }
+    Ok(result)
 }
 
 fn shown(experiment: &Experiment, result: &RunResult) -> String {

@@ -18,6 +18,7 @@ use crate::arena::StructVa;
 use crate::cause::{Cause, Counter};
 use crate::cpu::{CpuId, CpuSet};
 use crate::disk::{DiskDone, DiskRequest};
+use crate::flow::{Flow, FlowStep};
 use crate::lock::{LockClass, SpinLock};
 use crate::time::{Cycles, Instructions};
 use crate::trap::{Access, CopyFault, Mode};
@@ -126,6 +127,10 @@ pub trait Machine: Clone + 'static {
     fn count(&self, counter: Counter, n: u64);
     /// Accounts for an access to a kernel structure, through TLB and caches, in the cause in force.
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access);
+    /// Says that something is on its way between protection domains. For drawings: costs nothing and changes nothing.
+    fn trace_flow(&self, flow: Flow, step: FlowStep) {
+        let _ = (flow, step);
+    }
     /// Accounts for the hardware's part of entering or leaving the kernel.
     fn cross(&self, crossing: Crossing);
 

@@ -23,7 +23,7 @@ use crate::pipe::{Held, Pipe, moved};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_ephemeral::Flags;
-use pageferry_hal::{Counter, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va};
+use pageferry_hal::{Counter, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va};
 use pageferry_vm::{VmError, Wired};
 
 /// Pages that a writer hands over.
@@ -309,6 +309,10 @@ impl<M: Machine> Pipe<M> {
         };
         let (run, done, len) = (run.clone(), *done, most.min(*left));
         drop(held);
+        let at = run.offset + done;
+        for &frame in &run.frames[at / PAGE_SIZE..(at + len).div_ceil(PAGE_SIZE)] {
+            call.machine().trace_flow(Flow::Page(frame), FlowStep::Received);
+        }
         let mut at = 0;
         let (len, result) = self.each_piece(call, &run, done, len, &mut |from, len| {
             let piece = moved(len, call.copy_out(to + at, from, len));

@@ -26,6 +26,7 @@ pub mod result;
 pub mod run;
 pub mod settings;
 pub mod text;
+pub mod trace;
 pub mod workload;
 
 pub use error::{Blame, LabError};

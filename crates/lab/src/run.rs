@@ -16,6 +16,7 @@ use crate::result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 use crate::workload::{self, Outcome};
 use pageferry_hal::{Cause, ContextId, Counter, Machine as _};
 use pageferry_kernel::{BootError, Errno, Kernel, Program};
+use pageferry_model::trace::Trace;
 use pageferry_model::{Fault, Model, Options, RunError, Snapshot};
 use pageferry_vm::VmConfig;
 use std::cell::{Cell, RefCell};
@@ -30,8 +31,22 @@ use std::time::Instant;
 /// # Errors
 /// When machine, kernel and experiment do not fit each other. A broken law is not an error here.
 pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
+    Ok(run_on(spec, |_| ())?.0)
+}
+
+/// Runs `spec`, and records where the time goes and what moves.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_traced(spec: &RunSpec) -> Result<(RunResult, Trace), LabError> {
+    let (result, model) = run_on(spec, |model| model.record(crate::trace::ROOM))?;
+    Ok((result, model.take_trace().expect("it was recorded")))
+}
+
+fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Model), LabError> {
     let began = Instant::now();
     let site = Site::new(&spec.machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    prepare(&site.model);
     let cell = OutcomeCell::default();
     let program: Program<Model> = match spec.experiment.file.workload {
         Workload::Invalidate => workload::invalidate::program(&site, spec, cell.clone()),
@@ -41,7 +56,7 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
         Workload::NullRead => workload::null_read::program(&site, spec, cell.clone()),
         Workload::UvmPipe => workload::uvm_pipe::program(&site, spec, cell.clone()),
         Workload::PingPong => workload::ping_pong::program(&site, spec, cell.clone()),
-        Workload::Pipeline => todo!(),
+        Workload::Pipeline => workload::pipeline::program(&site, spec, cell.clone()),
     };
     let finish = site.execute(&spec.experiment.name, program)?;
     let outcome = cell.take();
@@ -56,7 +71,7 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
         measured_ms: outcome.measured_s * 1e3,
         accesses_per_s: if outcome.measured_s > 0.0 { (accesses / outcome.measured_s).round() } else { 0.0 },
     };
-    Ok(RunResult { record, host })
+    Ok((RunResult { record, host }, site.model))
 }
 
 /// Where a workload leaves what it found: shared by its processes, which are coroutines of one thread.

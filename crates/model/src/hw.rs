@@ -10,6 +10,7 @@ use crate::memory::Memory;
 use crate::oracle::{Effect, Oracle, Site, effect};
 use crate::params::Params;
 use crate::tlb::{Entry, Level, NO_PTE, Tlb};
+use crate::trace::Recorder;
 use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::{
     Access, Cause, Counter, CpuId, Cycles, DiskRequest, Instructions, Interrupt, Mode, Pa, PteWidth, Trap,
@@ -31,6 +32,8 @@ pub(crate) struct Cpu {
     pub(crate) clock: u64,
     /// The cause in force.
     pub(crate) cause: Cause,
+    /// The context in force.
+    pub(crate) context: usize,
     causes: [u64; Cause::COUNT],
     pub(crate) package: usize,
     pub(crate) state: CpuState,
@@ -56,6 +59,8 @@ pub(crate) struct Hw {
     pub(crate) counts: Counts,
     /// When the last interrupt handler finished: what it wrote cannot be seen earlier by a CPU that spins.
     pub(crate) handled_at: u64,
+    /// Records where the time goes, if that is asked for.
+    pub(crate) recorder: Option<Box<Recorder>>,
     pub(crate) disk: Disk,
 }
 
@@ -75,6 +80,7 @@ impl Hw {
         let cpu = |i: usize| Cpu {
             clock: 0,
             cause: Cause::Boot,
+            context: 0,
             causes: [0; Cause::COUNT],
             package: i / params.threads_per_package,
             state: CpuState::Off,
@@ -94,6 +100,7 @@ impl Hw {
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
             handled_at: 0,
+            recorder: None,
             disk: Disk::default(),
             params,
         }
@@ -102,9 +109,12 @@ impl Hw {
     // ------------------------------------------------------------------------------------------------- accounts
 
     pub(crate) fn charge_to(&mut self, cpu: usize, cause: Cause, cycles: u64) {
-        let cpu = &mut self.cpus[cpu];
-        cpu.clock += cycles;
-        cpu.causes[cause.index()] += cycles;
+        let c = &mut self.cpus[cpu];
+        if let Some(recorder) = &mut self.recorder {
+            recorder.spend(cpu, c.clock, cycles, cause, c.context);
+        }
+        c.clock += cycles;
+        c.causes[cause.index()] += cycles;
     }
 
     pub(crate) fn charge(&mut self, cpu: usize, cycles: u64) {

@@ -20,6 +20,7 @@ pub mod oracle;
 mod params;
 pub mod sourced;
 mod tlb;
+pub mod trace;
 
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;

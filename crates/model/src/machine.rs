@@ -32,11 +32,12 @@ use crate::lock::ModelLock;
 use crate::oracle::StaleUse;
 use crate::params::Params;
 use crate::sourced::Fault;
+use crate::trace::{Recorder, Trace};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{
     Access, Cause, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, DiskDone, DiskRequest,
-    Instructions, Interrupt, LockClass, Machine, Mode, Pa, PteWidth, StructVa, Topology, Va,
+    Flow, FlowStep, Instructions, Interrupt, LockClass, Machine, Mode, Pa, PteWidth, StructVa, Topology, Va,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -183,6 +184,19 @@ impl Model {
             }
         }
         result
+    }
+
+    /// Begins to record where the time goes and what moves, with room for so many slices and moves.
+    pub fn record(&self, room: usize) {
+        let mut hw = self.0.hw.borrow_mut();
+        hw.recorder = Some(Box::new(Recorder::new(hw.cpus.len(), room)));
+    }
+
+    /// What was recorded since [`Model::record`], which ends.
+    pub fn take_trace(&self) -> Option<Trace> {
+        let recorder = self.0.hw.borrow_mut().recorder.take()?;
+        let contexts = self.0.contexts.borrow().iter().map(|c| c.name.clone()).collect();
+        Some(recorder.finish(contexts))
     }
 
     /// The accounts as they stand now; halted CPUs are idle up to this moment.
@@ -350,6 +364,15 @@ impl Machine for Model {
 
     fn count(&self, counter: Counter, n: u64) {
         self.0.step(|hw, _| hw.counters[counter.index()] += n);
+    }
+
+    fn trace_flow(&self, flow: Flow, step: FlowStep) {
+        let mut hw = self.0.hw.borrow_mut();
+        let cpu = self.0.cpu.get();
+        let at = hw.cpus[cpu].clock;
+        if let Some(recorder) = &mut hw.recorder {
+            recorder.step(cpu, at, flow, step);
+        }
     }
 
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {

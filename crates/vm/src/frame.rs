@@ -22,7 +22,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::{
-    Access, Cause, Counter, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa, Topology,
+    Access, Cause, Counter, Flow, FlowStep, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa,
+    Topology,
 };
 use pageferry_pmap::FrameSource;
 
@@ -422,6 +423,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Kernel(_)), "the kernel's own {frame:?} is not lent to it");
         f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
+        self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Sent);
         self.wire(frame);
     }
 
@@ -430,6 +432,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(f.kernel_loans() > 0, "{frame:?} is given back but not on loan to the kernel");
         f.loan_count -= 1;
+        self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
         let early = self.frames.planted.is(Defect::OrphanFreedEarly);
         let f = self.get_mut(frame);
         if early && matches!(f.owner, Owner::Orphan) && f.loan_count > 0 {

@@ -28,7 +28,7 @@ use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_hal::{Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
 
 /// Amaps of a transfer area.
 const AREA_AMAPS: usize = 4;
@@ -261,6 +261,7 @@ impl<M: Machine> Space<M> {
             prot.remove(Prot::WRITE);
         }
         vm.journal().frame(frame);
+        vm.machine().trace_flow(Flow::Page(frame), FlowStep::Received);
         if let Ok(change) = vm.pmaps().enter(vm.frames(), self.pmap(), page, frame, prot, false) {
             assert!(change.is_empty(), "something was mapped at {page:?}, which was revoked");
         }

@@ -17,7 +17,8 @@ use crate::space::Space;
 use crate::vm::Vm;
 use alloc::vec::Vec;
 use pageferry_hal::{
-    Access, Cause, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange, page_round, page_trunc,
+    Access, Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange, page_round,
+    page_trunc,
 };
 
 /// Frames wired for the kernel's use, in order of their addresses; the data begins `offset` bytes into the first.
@@ -75,6 +76,8 @@ impl<M: Machine> Space<M> {
         loop {
             self.wire_resident(t, pages, access, &mut wired.frames);
             let Some(missing) = pages.pages().nth(wired.frames.len()) else {
+                let sent = |&frame: &Pfn| vm.machine().trace_flow(Flow::Page(frame), FlowStep::Sent);
+                wired.frames.iter().filter(|_| access == Access::Read).for_each(sent);
                 return Ok(wired);
             };
             let missing = missing.max(at);
@@ -124,6 +127,7 @@ impl<M: Machine> Vm<M> {
         let mut table = self.frames().lock();
         for frame in wired.frames {
             table.unwire(frame);
+            self.machine().trace_flow(Flow::Page(frame), FlowStep::Done);
         }
     }
 }

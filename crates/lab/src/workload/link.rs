@@ -12,8 +12,7 @@ const MESSAGE_BYTES: usize = 8;
 /// One process's end of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
-    from: Fd,
-    to: Fd,
+    socket: Fd,
     /// Where messages are put together and received.
     message: Va,
 }
@@ -21,9 +20,9 @@ pub(super) struct Link {
 impl Link {
     /// Both ends of a new connection; the two processes are still to be forked apart.
     pub(super) fn pair(user: &User<Model>) -> Result<(Link, Link), Failed> {
-        let (a, b) = (user.pipe().map_err(named("pipe"))?, user.pipe().map_err(named("pipe"))?);
+        let (a, b) = user.socket_pair().map_err(named("socket pair"))?;
         let message = Va(0);
-        Ok((Link { from: a.0, to: b.1, message }, Link { from: b.0, to: a.1, message }))
+        Ok((Link { socket: a, message }, Link { socket: b, message }))
     }
 
     /// The same, with memory for messages.
@@ -33,15 +32,14 @@ impl Link {
     }
 
     pub(super) fn close(self, user: &User<Model>) -> Result<(), Failed> {
-        user.close(self.from).map_err(named("close"))?;
-        user.close(self.to).map_err(named("close"))
+        user.close(self.socket).map_err(named("close"))
     }
 
     /// Sends `len_bytes`, copied.
     pub(super) fn send(&self, user: &User<Model>, from: Va, len_bytes: usize) -> Result<(), Failed> {
         let mut done = 0;
         while done < len_bytes {
-            done += user.write(self.to, from + done, len_bytes - done).map_err(named("send"))?;
+            done += user.write(self.socket, from + done, len_bytes - done).map_err(named("send"))?;
         }
         Ok(())
     }
@@ -50,7 +48,7 @@ impl Link {
     pub(super) fn receive(&self, user: &User<Model>, to: Va, len_bytes: usize) -> Result<bool, Failed> {
         let mut done = 0;
         while done < len_bytes {
-            match user.read(self.from, to + done, len_bytes - done).map_err(named("receive"))? {
+            match user.read(self.socket, to + done, len_bytes - done).map_err(named("receive"))? {
                 0 => return Ok(false),
                 len => done += len,
             }
@@ -80,16 +78,6 @@ fn loop_over(user: &User<Model>, len_bytes: usize, instructions: u32) {
     user.compute(Instructions((len_bytes as u32).div_ceil(4) * instructions));
 }
 
-/// Reads every word of a buffer.
-pub(super) fn read_over(user: &User<Model>, at: Va, len_bytes: usize, instructions: u32) {
-    let mut page = [0; PAGE_SIZE];
-    for done in (0..len_bytes).step_by(PAGE_SIZE) {
-        let page = &mut page[..PAGE_SIZE.min(len_bytes - done)];
-        user.load(at + done, page);
-        loop_over(user, page.len(), instructions);
-    }
-}
-
 /// Writes every word of a buffer.
 pub(super) fn write_over(user: &User<Model>, at: Va, bytes: &[u8], instructions: u32) {
     for (page, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {
@@ -99,7 +87,6 @@ pub(super) fn write_over(user: &User<Model>, at: Va, bytes: &[u8], instructions:
 }
 
 /// Reads every word of a buffer and writes another in its place.
-#[allow(dead_code)]
 pub(super) fn modify(user: &User<Model>, at: Va, bytes: &[u8], instructions: u32) {
     let mut old = [0; PAGE_SIZE];
     for (page, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {

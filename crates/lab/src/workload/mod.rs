@@ -21,6 +21,7 @@ mod link;
 pub mod null_read;
 pub mod null_write;
 pub mod ping_pong;
+pub mod pipeline;
 pub mod stream;
 pub mod uvm_pipe;
 

@@ -6,14 +6,15 @@
 //! peer imports it, and so has the buffer. (The paper does not say how its processes told each other; a message is what
 //! processes that have nothing in common but the facility would use.)
 //!
-//! With `touch` a receiver goes over the data that has arrived: it reads every word and then writes every word, so that the
-//! next transfer carries other data. Without, the buffer is given other contents between transfers from outside of the
+//! With `touch` a receiver goes over the data that has arrived: it reads every word and writes another in its place, so that
+//! the next transfer carries other data. Without, the buffer is given other contents between transfers from outside of the
 //! machine, at no modelled cost. Every byte is checked at each arrival, also from outside.
 //!
-//! A transfer is one way; bandwidth counts both directions. The measured part begins when the parent sends for the first
-//! time after the warm-up, and ends when it has received, and gone over, what the child sent last.
+//! The paper counts "the number of times the data was transferred from parent to child process and back": bandwidth is one
+//! buffer for each such round. The measured part begins when the parent sends for the first time after the warm-up, and
+//! ends when it has received, and gone over, what the child sent last.
 
-use super::link::{Link, read_over, write_over};
+use super::link::{Link, modify};
 use super::{Failed, Payload, differs_behind, fill_behind, named, room_for};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
@@ -117,8 +118,10 @@ impl PingPong {
         }
         if is_parent {
             self.results(user, start.expect("there is at least one round to measure"));
+            return Ok(());
         }
-        Ok(())
+        // What a process offers goes with it: the parent has to take the last buffer first, and then it closes.
+        player.link.hear(user).map(|_| ())
     }
 
     fn results(&self, user: &User<Model>, (began, before, host): (u64, Snapshot, Instant)) {
@@ -127,7 +130,7 @@ impl PingPong {
         let outcome = &mut *self.cell.borrow_mut();
         outcome.measured_s = host.elapsed().as_secs_f64();
         outcome.measured = Some(self.model.snapshot().since(&before));
-        let bytes = (self.size_bytes as u64 * self.transfers) as f64;
+        let bytes = (self.size_bytes as u64 * self.transfers / 2) as f64;
         let results = [
             ("elapsed_us", elapsed_us),
             ("bandwidth_mb_s", bytes / elapsed_us),
@@ -165,8 +168,7 @@ impl Player<'_> {
             cell.borrow_mut().damage(format!("byte {wrong} of transfer {index} is not what was sent"));
         }
         if *touch {
-            read_over(self.user, self.buffer, *size_bytes, *loop_instructions);
-            write_over(self.user, self.buffer, payload.chunk(index + 1), *loop_instructions);
+            modify(self.user, self.buffer, payload.chunk(index + 1), *loop_instructions);
         }
         Ok(true)
     }

@@ -41,7 +41,8 @@ impl Inner {
             let mut routine = {
                 let mut contexts = self.contexts.borrow_mut();
                 let context = &mut contexts[index];
-                self.hw.borrow_mut().cpus[cpu].cause = *context.causes.last().expect("never empty");
+                let c = &mut self.hw.borrow_mut().cpus[cpu];
+                (c.cause, c.context) = (*context.causes.last().expect("never empty"), index);
                 context.routine.take().expect("a context that is to run has its stack")
             };
             match routine.resume(()) {
