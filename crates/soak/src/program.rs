@@ -120,6 +120,8 @@ pub enum Op {
     },
     Fork,
     Exit,
+    /// All frames that can be taken go to the disk.
+    PageOut,
     Wire {
         offset: usize,
         len: usize,
@@ -200,6 +202,7 @@ impl Op {
             | Op::Loan { offset, len } => bytes_ok(offset, len),
             Op::Fork
             | Op::Exit
+            | Op::PageOut
             | Op::Scribble { .. }
             | Op::Unwire { .. }
             | Op::Unloan { .. }
@@ -284,6 +287,7 @@ fn op(rng: &mut impl Rng) -> Op {
         83..87 => Op::TransferAnons { which, page },
         87..90 => Op::TransferPages { page, pages, tag },
         90..92 => Op::Anflush { page, pages },
+        92 => Op::PageOut,
         _ => Op::Pass {
             to: rng.random_range(0..PROCESSES),
             page,

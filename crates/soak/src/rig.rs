@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 pub(crate) type AddressSpace = Arc<Space<Model>>;
 
@@ -56,6 +56,20 @@ const PATHS: VmPaths = VmPaths {
     loan: PATH,
     transfer: PATH,
     pass: PATH,
+};
+
+/// No page daemon runs; programs say when pages go, and then all do that can.
+const PAGING: PagingConfig = PagingConfig {
+    swap_pages: 1024,
+    free_min_pages: 1,
+    free_target_pages: usize::MAX,
+    kernel_reserve_pages: 0,
+    daemon_reserve_pages: 0,
+    inactive_percent: 100,
+    cluster_pages: 16,
+    read_ahead_pages: 4,
+    lock_limit_percent: 33,
+    paths: PagingPaths { scan: PATH, io: PATH },
 };
 
 /// A running VM system, on CPU 0.
@@ -117,30 +131,36 @@ pub(crate) fn with_rig(
 }
 
 fn boot(m: &Model) -> Rig {
-    let arena_bytes = VmConfig::arena_bytes(m.topology()) * 4 / 3 + 4 * PAGE_SIZE;
+    let bound = VmConfig::arena_bytes_with(m.topology(), Some(&PAGING));
+    let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
     let paths =
         PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
     let config = PmapConfig { arena_bytes, paths, ranged_shootdown: true };
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
     let pmaps = Arc::new(pmaps);
     let handler = pmaps.clone();
-    m.set_interrupt_handler(Box::new(move |interrupt| {
-        // A reschedule only ends a halt.
-        if interrupt == Interrupt::Shootdown {
-            handler.handle_shootdown();
+    let disk = Rc::new(Cell::new(false));
+    let (noted, machine) = (disk.clone(), m.clone());
+    m.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
+        Interrupt::Shootdown => handler.handle_shootdown(),
+        // Ends a halt.
+        Interrupt::Reschedule => {}
+        Interrupt::Disk => {
+            noted.set(true);
+            machine.send_ipi(machine.cpus(), Interrupt::Reschedule);
         }
     }));
     pmaps.init_cpu();
     let before = boot.arena.left_bytes();
-    let config = VmConfig { paths: PATHS, paging: None };
+    let config = VmConfig { paths: PATHS, paging: Some(PAGING) };
     let vm = Vm::new(config, pmaps, &mut boot.arena, boot.kva, boot.first_free)
         .expect("the arena is large enough");
-    assert!(before - boot.arena.left_bytes() <= VmConfig::arena_bytes(m.topology()), "the bound is one");
+    assert!(before - boot.arena.left_bytes() <= bound, "the bound is one");
     let cpus = m.topology().cpus;
     Rig {
         m: m.clone(),
+        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default(), disk, vm: Arc::downgrade(&vm) }),
         vm,
-        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default() }),
         turns: Rc::new(Turns {
             jobs: RefCell::new((0..cpus).map(|_| None).collect()),
             busy: vec![Cell::new(false); cpus],
@@ -297,6 +317,9 @@ pub(crate) struct Halting {
     m: Model,
     /// Wakeups of each channel so far.
     woken: RefCell<BTreeMap<Channel, u64>>,
+    /// The disk has interrupted, and nobody has looked.
+    disk: Rc<Cell<bool>>,
+    vm: Weak<Vm<Model>>,
 }
 
 impl Halting {
@@ -313,10 +336,14 @@ impl Threads for Halting {
         _interruptible: bool,
         release: &mut dyn FnMut(),
     ) -> Result<(), Interrupted> {
-        assert!(self.m.topology().cpus > 1, "nobody is left who could wake the sleeper");
         let before = self.count(channel);
         release();
-        self.m.idle_until(&mut || self.count(channel) != before);
+        while self.count(channel) == before {
+            self.m.idle_until(&mut || self.count(channel) != before || self.disk.get());
+            if self.disk.take() {
+                self.vm.upgrade().expect("it runs").disk_interrupt(self);
+            }
+        }
         Ok(())
     }
     fn wakeup(&self, channel: Channel) -> usize {

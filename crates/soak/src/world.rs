@@ -143,7 +143,8 @@ fn pages_of(op: &Op) -> Range<u64> {
         | Op::Loan { offset, len } => (offset / PAGE) as u64..((offset + len).div_ceil(PAGE)) as u64,
         Op::TransferAnons { page, .. } => page..page + PAGES,
         Op::Fork | Op::Exit => 0..u64::MAX,
-        Op::Scribble { .. }
+        Op::PageOut
+        | Op::Scribble { .. }
         | Op::Unwire { .. }
         | Op::Unloan { .. }
         | Op::LoanFurther { .. }
@@ -253,6 +254,10 @@ impl World {
     pub(crate) fn apply(&self, task: &Task) -> Result<(), VmError> {
         match task.op {
             Op::Fork => self.fork(task),
+            Op::PageOut => {
+                self.rig.vm.reclaim(self.rig.t());
+                Ok(())
+            }
             Op::Exit => {
                 let seat = self.seats[task.who].borrow_mut().take().expect("it lives");
                 self.rig.exit(seat.space);
