@@ -497,6 +497,8 @@ impl<M: Machine> Vm<M> {
     /// Ends a victim's move; answers 1 if its frame is free now.
     fn settle(&self, t: &DaemonThread<'_>, victim: Victim<M>, fate: Fate) -> usize {
         let frame = victim.frame;
+        let held = self.frame_info(frame).wire_count > 0 || self.frame_info(frame).loan_count > 0;
+        assert!(!held, "{frame:?} was wired or lent while the page daemon had it");
         let kept = matches!(fate, Fate::Kept);
         match victim.owner {
             VictimOwner::Anon(anon) => {
