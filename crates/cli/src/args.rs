@@ -19,6 +19,7 @@ const EXIT_CODES: &str = "Exit codes:
 
 Try:
   pageferry reproduce --quick
+  pageferry explain loan
   pageferry run bw-pipe --machine xeon-up --kernel sf_buf
   pageferry pipe FILE -o COPY --machine opteron-mp --kernel original";
 
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Experiments(Show),
     /// Send a file or standard input through a modelled pipe, and say what it cost
     Pipe(Pipe),
+    /// Tell what a mechanism does, step by step, with the counters of a small run beside each step
+    Explain(Explain),
     /// Run random programs of many processes beside a copying model, with every law checked at every step
     Soak(Soak),
 }
@@ -124,6 +127,22 @@ pub(crate) struct Pipe {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
     /// Print what it cost as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The mechanism; a list if absent
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml; if absent, one that suits the mechanism
+    #[arg(long, short, value_name = "M", requires = "name")]
+    pub(crate) machine: Option<String>,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml; if absent, one that has the mechanism
+    #[arg(long, short, value_name = "K", requires = "name")]
+    pub(crate) kernel: Option<String>,
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod explain;
 mod pipe;
 mod progress;
 mod reproduce;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Kernels(options) => show::kernels(&options),
         Command::Experiments(options) => show::experiments(&options),
         Command::Pipe(options) => pipe::pipe(&options),
+        Command::Explain(options) => explain::explain(&options),
         Command::Soak(options) => soak::soak(&options),
     };
     // A run that ended badly may still hold an output.

@@ -4,6 +4,7 @@
 //!   [`papers`] say what is in their files, [`settings`] changes them.
 //! * [`plan`]: from experiments to runs; [`run`]: one run, the only place (with [`workload`]) that knows the model and
 //!   the kernel; [`execute`]: many runs on all cores.
+//! * [`explain`]: small runs that are told step by step.
 //! * [`result`]: what a run gives; [`compare`]: results beside published numbers; [`output`]: files, written whole or
 //!   not at all; [`report`]: figures and the report.
 //!
@@ -15,6 +16,7 @@ pub mod compare;
 pub mod error;
 pub mod execute;
 pub mod experiments;
+pub mod explain;
 pub mod kernels;
 pub mod machines;
 pub mod output;

@@ -61,9 +61,9 @@ impl Outcome {
 }
 
 /// A system call that failed: what it was for, and why.
-type Failed = (&'static str, Errno);
+pub(crate) type Failed = (&'static str, Errno);
 
-fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
+pub(crate) fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
     move |errno| (what, errno)
 }
 
@@ -84,19 +84,19 @@ fn room_for(user: &User<Model>, buffers_bytes: usize) -> Result<(), String> {
 }
 
 /// What is sent: each chunk is another window of one pool of random bytes.
-struct Payload {
+pub(crate) struct Payload {
     seed: u64,
     chunk_bytes: usize,
     pool: OnceCell<Vec<u8>>,
 }
 
 impl Payload {
-    fn new(seed: u64, chunk_bytes: usize) -> Payload {
+    pub(crate) fn new(seed: u64, chunk_bytes: usize) -> Payload {
         Payload { seed, chunk_bytes, pool: OnceCell::new() }
     }
 
     /// The contents of chunk `index`.
-    fn chunk(&self, index: u64) -> &[u8] {
+    pub(crate) fn chunk(&self, index: u64) -> &[u8] {
         let pool = self.pool.get_or_init(|| random_bytes(self.seed, 2 * self.chunk_bytes));
         // Any step that is prime to most chunk sizes: neighbours differ in every place but by chance.
         let at = (index.wrapping_mul(977) % self.chunk_bytes as u64) as usize;
@@ -121,7 +121,7 @@ fn differs(model: &Model, at: Va, expected: &[u8], scratch: &mut Vec<u8>) -> Opt
 }
 
 /// Compares the data of user memory with what should be there, mapped or not, at no modelled cost. `at` is page-aligned.
-fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {
+pub(crate) fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {
     model.inspect(|| {
         for (page, expected) in expected.chunks(PAGE_SIZE).enumerate() {
             let start = page * PAGE_SIZE;
