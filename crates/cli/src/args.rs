@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Experiments(Show),
     /// Send a file or standard input through a modelled pipe, and say what it cost
     Pipe(Pipe),
+    /// Play scenarios: what processes do to shared, copied and lent memory, and what each must then see
+    Scenarios(Scenarios),
     /// Run random programs of many processes beside a copying model, with every law checked at every step
     Soak(Soak),
 }
@@ -151,4 +153,20 @@ pub(crate) struct Soak {
     /// Plant each known defect in turn and see it caught
     #[arg(long, conflicts_with_all = ["minutes"])]
     pub(crate) planted: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Scenarios {
+    /// Scenarios to play, or files that end in .toml; all if none is named
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
+    #[arg(long, short, value_name = "M", default_value = "xeon-mp")]
+    pub(crate) machine: String,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml
+    #[arg(long, short, value_name = "K", default_value = "uvm-paging")]
+    pub(crate) kernel: String,
+    /// Play each also under so many seeded schedules
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seeds: u64,
 }

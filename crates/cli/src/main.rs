@@ -10,6 +10,7 @@ mod pipe;
 mod progress;
 mod reproduce;
 mod run;
+mod scenarios;
 mod show;
 mod soak;
 mod terminal;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Kernels(options) => show::kernels(&options),
         Command::Experiments(options) => show::experiments(&options),
         Command::Pipe(options) => pipe::pipe(&options),
+        Command::Scenarios(options) => scenarios::scenarios(&options),
         Command::Soak(options) => soak::soak(&options),
     };
     // A run that ended badly may still hold an output.
