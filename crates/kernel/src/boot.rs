@@ -240,7 +240,9 @@ impl<M: Machine> Kernel<M> {
         if (held, windows) != (0, 0) {
             return Err(format!("{held} ephemeral mappings and {windows} windows are held"));
         }
-        let free = self.vm.free_frames() + self.files.resident_pages(&self.vm);
+        // First: files that nobody can reach any more end here.
+        let cached = self.files.resident_pages(&self.vm);
+        let free = self.vm.free_frames() + cached;
         if free != self.boot_free_frames {
             return Err(format!(
                 "{free} frames are free or hold files, after boot it was {}",

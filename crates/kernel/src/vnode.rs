@@ -22,6 +22,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, SpinLock, StructArena, Threads, Va, Zone};
@@ -42,7 +43,9 @@ struct Directory<M: Machine> {
     names: BTreeMap<String, Arc<Inode<M>>>,
     /// Inodes without name and opener whose objects are still mapped.
     leaving: Vec<Arc<Inode<M>>>,
-    free_blocks: BTreeSet<u64>,
+    /// Blocks that no file has had, and those that some have given back.
+    fresh_blocks: Range<u64>,
+    freed_blocks: BTreeSet<u64>,
     structures: Zone,
 }
 
@@ -75,7 +78,8 @@ impl<M: Machine> FileSystem<M> {
         let directory = Directory {
             names: BTreeMap::new(),
             leaving: Vec::new(),
-            free_blocks: vm.file_blocks().collect(),
+            fresh_blocks: vm.file_blocks(),
+            freed_blocks: BTreeSet::new(),
             structures: arena.zone("inodes", MAX_INODES, INODE_BYTES)?,
         };
         Ok(FileSystem { state: vm.machine().new_lock(LockClass::Process, directory) })
@@ -170,7 +174,7 @@ impl<M: Machine> FileSystem<M> {
         for inode in core::mem::take(&mut directory.leaving) {
             match vm.end_file(&inode.object) {
                 Some(blocks) => {
-                    directory.free_blocks.extend(blocks);
+                    directory.freed_blocks.extend(blocks);
                     directory.structures.free(inode.state.at());
                 }
                 None => directory.leaving.push(inode),
@@ -178,22 +182,23 @@ impl<M: Machine> FileSystem<M> {
         }
     }
 
-    /// `count` free blocks, in a row if the lowest are.
+    /// `count` free blocks, the lowest there are.
     fn take_blocks(&self, count: usize) -> Result<Vec<u64>, Errno> {
         let mut directory = self.state.lock();
-        if directory.free_blocks.len() < count {
+        if directory.free_blocks() < count {
             return Err(Errno::NoSpace);
         }
-        Ok((0..count).map(|_| directory.free_blocks.pop_first().expect("counted above")).collect())
+        let block = |d: &mut Directory<M>| d.freed_blocks.pop_first().or_else(|| d.fresh_blocks.next());
+        Ok((0..count).map(|_| block(&mut directory).expect("counted above")).collect())
     }
 
     fn give_blocks(&self, blocks: Vec<u64>) {
-        self.state.lock().free_blocks.extend(blocks);
+        self.state.lock().freed_blocks.extend(blocks);
     }
 
     /// Blocks that no file has.
     pub(crate) fn free_blocks(&self) -> usize {
-        self.state.lock().free_blocks.len()
+        self.state.lock().free_blocks()
     }
 
     /// Frames that hold pages of files.
@@ -201,6 +206,12 @@ impl<M: Machine> FileSystem<M> {
         self.sweep(vm);
         let directory = self.state.lock();
         directory.names.values().chain(&directory.leaving).map(|i| i.object.resident_pages()).sum()
+    }
+}
+
+impl<M: Machine> Directory<M> {
+    fn free_blocks(&self) -> usize {
+        (self.fresh_blocks.end - self.fresh_blocks.start) as usize + self.freed_blocks.len()
     }
 }
 

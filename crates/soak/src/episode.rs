@@ -153,13 +153,13 @@ fn run_alone(rig: &Rig, world: &Rc<World>, task: &Rc<Task>, step: &Step) {
     let (world, task, fail) = (world.clone(), task.clone(), step.fail);
     rig.on(cpu, move |rig| {
         rig.vm.fail_after(fail);
-        let struck = world.apply(&task);
+        let struck = world.apply(&task, true);
         rig.vm.fail_after(None);
         if let Err(e) = struck {
             assert_eq!(e, VmError::NoMemory, "{:?}", task.op);
             assert!(fail.is_some(), "memory ran out by itself in {:?}", task.op);
             world.compare_task(&task);
-            let again = world.apply(&task);
+            let again = world.apply(&task, true);
             assert_eq!(again, Ok(()), "the failure did not last: {:?}", task.op);
         }
     });
@@ -169,7 +169,7 @@ fn run_together(rig: &Rig, world: &Rc<World>, tasks: &[Rc<Task>], turn: usize) {
     let jobs = (0..tasks.len()).map(|i| {
         let (world, task) = (world.clone(), tasks[(i + turn) % tasks.len()].clone());
         let job: Job = Box::new(move |_| {
-            let done = world.apply(&task);
+            let done = world.apply(&task, false);
             assert_eq!(done, Ok(()), "memory ran out by itself in {:?}", task.op);
         });
         job

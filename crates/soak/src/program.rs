@@ -120,6 +120,8 @@ pub enum Op {
     },
     Fork,
     Exit,
+    /// The page daemon takes all frames that it may take.
+    Reclaim,
     Wire {
         offset: usize,
         len: usize,
@@ -200,6 +202,7 @@ impl Op {
             | Op::Loan { offset, len } => bytes_ok(offset, len),
             Op::Fork
             | Op::Exit
+            | Op::Reclaim
             | Op::Scribble { .. }
             | Op::Unwire { .. }
             | Op::Unloan { .. }
@@ -272,7 +275,9 @@ fn op(rng: &mut impl Rng) -> Op {
         18..36 => Op::Write { offset, len, tag },
         36..46 => Op::Read { offset, len },
         46..50 => Op::Fork,
-        50..52 => Op::Exit,
+        50 => Op::Exit,
+        51 if rng.random() => Op::Reclaim,
+        51 => Op::Exit,
         52..56 => Op::Wire { offset, len, write: rng.random() },
         56..58 => Op::Scribble { which, tag },
         58..62 => Op::Unwire { which },

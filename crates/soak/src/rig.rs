@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 pub(crate) type AddressSpace = Arc<Space<Model>>;
 
@@ -116,31 +116,48 @@ pub(crate) fn with_rig(
     }
 }
 
+/// Nothing is paged out but by a step that says so, and then all that can be.
+const PAGING: PagingConfig = PagingConfig {
+    swap_pages: 512,
+    free_min_pages: 24,
+    free_target_pages: 1 << 20,
+    kernel_reserve_pages: 12,
+    daemon_reserve_pages: 4,
+    inactive_percent: 33,
+    cluster_pages: 8,
+    read_ahead_pages: 4,
+    lock_limit_percent: 20,
+    paths: PagingPaths { scan: PATH, io: PATH },
+};
+
 fn boot(m: &Model) -> Rig {
-    let arena_bytes = VmConfig::arena_bytes(m.topology()) * 4 / 3 + 4 * PAGE_SIZE;
+    let arena_bytes = VmConfig::arena_bytes_with(m.topology(), Some(&PAGING)) * 4 / 3 + 4 * PAGE_SIZE;
     let paths =
         PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
     let config = PmapConfig { arena_bytes, paths, ranged_shootdown: true };
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
     let pmaps = Arc::new(pmaps);
     let handler = pmaps.clone();
-    m.set_interrupt_handler(Box::new(move |interrupt| {
-        // A reschedule only ends a halt.
-        if interrupt == Interrupt::Shootdown {
-            handler.handle_shootdown();
+    let disk = Rc::new(Cell::new(false));
+    let (noted, machine) = (disk.clone(), m.clone());
+    m.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
+        Interrupt::Shootdown => handler.handle_shootdown(),
+        // Ends a halt.
+        Interrupt::Reschedule => {}
+        Interrupt::Disk => {
+            noted.set(true);
+            machine.send_ipi(machine.cpus(), Interrupt::Reschedule);
         }
     }));
     pmaps.init_cpu();
-    let before = boot.arena.left_bytes();
-    let config = VmConfig { paths: PATHS, paging: None };
+    let config = VmConfig { paths: PATHS, paging: Some(PAGING) };
     let vm = Vm::new(config, pmaps, &mut boot.arena, boot.kva, boot.first_free)
         .expect("the arena is large enough");
-    assert!(before - boot.arena.left_bytes() <= VmConfig::arena_bytes(m.topology()), "the bound is one");
     let cpus = m.topology().cpus;
     Rig {
         m: m.clone(),
+        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default(), disk, vm: Arc::downgrade(&vm) }),
         vm,
-        threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default() }),
         turns: Rc::new(Turns {
             jobs: RefCell::new((0..cpus).map(|_| None).collect()),
             busy: vec![Cell::new(false); cpus],
@@ -297,6 +314,9 @@ pub(crate) struct Halting {
     m: Model,
     /// Wakeups of each channel so far.
     woken: RefCell<BTreeMap<Channel, u64>>,
+    /// The disk has interrupted, and nobody has looked.
+    disk: Rc<Cell<bool>>,
+    vm: Weak<Vm<Model>>,
 }
 
 impl Halting {
@@ -313,10 +333,14 @@ impl Threads for Halting {
         _interruptible: bool,
         release: &mut dyn FnMut(),
     ) -> Result<(), Interrupted> {
-        assert!(self.m.topology().cpus > 1, "nobody is left who could wake the sleeper");
         let before = self.count(channel);
         release();
-        self.m.idle_until(&mut || self.count(channel) != before);
+        while self.count(channel) == before {
+            self.m.idle_until(&mut || self.count(channel) != before || self.disk.get());
+            if self.disk.take() {
+                self.vm.upgrade().expect("it runs").disk_interrupt(self);
+            }
+        }
         Ok(())
     }
     fn wakeup(&self, channel: Channel) -> usize {

@@ -69,6 +69,7 @@ pub(crate) struct Task {
 
 pub(crate) struct World {
     pub(crate) rig: Rig,
+    /// As many as processes, and one that stays empty: the page daemon's.
     pub(crate) seats: Vec<RefCell<Option<Seat>>>,
     wires: RefCell<Vec<Wire>>,
     pub(crate) loans: RefCell<Vec<Lent>>,
@@ -144,6 +145,7 @@ fn pages_of(op: &Op) -> Range<u64> {
         Op::TransferAnons { page, .. } => page..page + PAGES,
         Op::Fork | Op::Exit => 0..u64::MAX,
         Op::Scribble { .. }
+        | Op::Reclaim
         | Op::Unwire { .. }
         | Op::Unloan { .. }
         | Op::LoanFurther { .. }
@@ -155,7 +157,7 @@ impl World {
     pub(crate) fn new(rig: &Rig) -> World {
         let free_at_start = rig.vm.free_frames();
         let first = Seat { space: rig.vm.space().expect("there is memory"), model: Process::default() };
-        let seats: Vec<_> = (0..PROCESSES).map(|_| RefCell::new(None)).collect();
+        let seats: Vec<_> = (0..=PROCESSES).map(|_| RefCell::new(None)).collect();
         *seats[0].borrow_mut() = Some(first);
         let object = rig.vm.object(FILE_PAGES, Backing::Pager(Arc::new(Contents))).expect("there is memory");
         World {
@@ -193,7 +195,10 @@ impl World {
             })
         }
         match step.op {
-            Op::Fork => task.other = Some(self.seats.iter().position(|s| s.borrow().is_none())?),
+            Op::Fork => {
+                task.other = Some(self.seats[..PROCESSES].iter().position(|s| s.borrow().is_none())?);
+            }
+            Op::Reclaim => task.who = PROCESSES,
             Op::Exit if self.seats.iter().filter(|s| s.borrow().is_some()).count() < 2 => return None,
             Op::Pass { to, .. } => task.other = Some(self.living(to)),
             Op::Scribble { which, .. } | Op::Unwire { which } => {
@@ -250,9 +255,19 @@ impl World {
     // ------------------------------------------------------------------------------------------- running
 
     /// Does the task. An error that the model did not expect is returned, and then nothing has changed.
-    pub(crate) fn apply(&self, task: &Task) -> Result<(), VmError> {
+    pub(crate) fn apply(&self, task: &Task, alone: bool) -> Result<(), VmError> {
         match task.op {
             Op::Fork => self.fork(task),
+            Op::Reclaim => {
+                let before = self.rig.vm.free_frames();
+                let reclaimed = self.rig.vm.reclaim(self.rig.t());
+                let grown = self.rig.vm.free_frames().saturating_sub(before);
+                assert!(
+                    !alone || grown == reclaimed,
+                    "{reclaimed} frames count as reclaimed, {grown} are free"
+                );
+                Ok(())
+            }
             Op::Exit => {
                 let seat = self.seats[task.who].borrow_mut().take().expect("it lives");
                 self.rig.exit(seat.space);

@@ -14,6 +14,7 @@
 //! Making one fails when no structure or no frame is left, and then nothing has happened.
 
 use crate::config::Kind;
+use crate::defect::Defect;
 use crate::error::VmError;
 use crate::frame::Owner;
 use crate::swap::SwapSlot;
@@ -271,6 +272,8 @@ impl<M: Machine> Anon<M> {
                 let scarce = vm.swap().is_scarce();
                 if scarce {
                     state.swap = None;
+                    vm.swap().free(slot, false);
+                } else if vm.has(Defect::SwapSlotFreedEarly) {
                     vm.swap().free(slot, false);
                 }
                 vm.publish_clean(frame, scarce);

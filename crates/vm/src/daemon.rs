@@ -26,6 +26,7 @@
 //! frame to free one; were it ever to wait for memory it would wait for itself, and that is a panic.
 
 use crate::anon::Anon;
+use crate::defect::Defect;
 use crate::error::VmError;
 use crate::frame::Owner;
 use crate::object::Object;
@@ -403,7 +404,9 @@ impl<M: Machine> Vm<M> {
             return false;
         }
         table.set_busy(frame, true);
-        pending.add(self.pmaps().page_protect(frame, Prot::empty()));
+        if !self.has(Defect::PageoutKeepsMappings) {
+            pending.add(self.pmaps().page_protect(frame, Prot::empty()));
+        }
         true
     }
 
@@ -415,7 +418,7 @@ impl<M: Machine> Vm<M> {
         let mut to_files: Vec<(Victim<M>, u64)> = Vec::new();
         let mut to_swap = Vec::new();
         for victim in victims {
-            let dirty = self.is_dirty(victim.frame);
+            let dirty = self.is_dirty(victim.frame) && !self.has(Defect::PageoutDropsChanges);
             match &victim.owner {
                 VictimOwner::Anon(anon) if dirty || anon.lock().swap.is_none() => to_swap.push(victim),
                 VictimOwner::Page(object, page) if dirty => {
@@ -494,6 +497,8 @@ impl<M: Machine> Vm<M> {
     /// Ends a victim's move; answers 1 if its frame is free now.
     fn settle(&self, t: &DaemonThread<'_>, victim: Victim<M>, fate: Fate) -> usize {
         let frame = victim.frame;
+        let held = self.frame_info(frame).wire_count > 0 || self.frame_info(frame).loan_count > 0;
+        assert!(!held, "{frame:?} was wired or lent while the page daemon had it");
         let kept = matches!(fate, Fate::Kept);
         match victim.owner {
             VictimOwner::Anon(anon) => {
@@ -501,7 +506,7 @@ impl<M: Machine> Vm<M> {
                 assert!(state.frame == Some(frame) && state.busy, "a busy anon has lost its frame");
                 if let Fate::Clean(new) = fate {
                     if let Some(new) = new {
-                        let old = state.swap.replace(new);
+                        let old = state.swap.replace(new).filter(|_| !self.has(Defect::SwapSlotLeaked));
                         old.into_iter().for_each(|old| self.swap().free(old, false));
                     }
                     let slot = state.swap.expect("a clean anon has its slot");

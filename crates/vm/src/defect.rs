@@ -57,6 +57,10 @@ defects! {
     ShareForgetsCopy: "Sharing by pass does not resolve a copy that the sender still has to make.",
     WireLeaked: "A wire is not taken off.",
     ProtectKeepsMappings: "Reducing the permissions of a range leaves those of its mappings.",
+    PageoutKeepsMappings: "The page daemon takes a frame and leaves its mappings.",
+    PageoutDropsChanges: "The page daemon takes a page that was modified since it came in for a clean one.",
+    SwapSlotLeaked: "A page that goes to a new slot of the swap area does not give its old one up.",
+    SwapSlotFreedEarly: "A page that comes in gives its slot up and goes on using it.",
 }
 
 /// The one that is planted, if any.

@@ -484,7 +484,6 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.touch_counts(frame, Access::Write);
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Free), "{frame:?} is free and cannot be wired");
-        assert!(!f.busy, "{frame:?} is busy and cannot be wired");
         f.wire_count = f.wire_count.checked_add(1).expect("wire count overflows");
         self.place(frame);
         self.table.held_wires += 1;

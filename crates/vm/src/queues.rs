@@ -78,7 +78,8 @@ impl<M: Machine> FramesGuard<'_, M> {
         }
     }
 
-    /// Somebody works on the frame, or no more: while busy it is not taken, wired or lent.
+    /// Somebody works on the frame, or no more: while busy it is not taken. (Who takes it has removed its mappings in the
+    /// same step, so nobody finds it to wire it; a frame that is being made may be wired as soon as it is mapped.)
     pub(crate) fn set_busy(&mut self, frame: Pfn, busy: bool) {
         let f = self.get_mut(frame);
         assert!(f.busy != busy, "{frame:?} is busy: {busy}, and was before");

@@ -9,7 +9,7 @@
 
 use crate::anon::Anon;
 use crate::object::Object;
-use alloc::sync::Weak;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use pageferry_hal::{LockClass, Machine, SpinLock};
 
@@ -166,6 +166,14 @@ impl<M: Machine> Swap<M> {
         self.state.lock().assert_live(slot);
     }
 
+    /// True when the slot is `anon`'s.
+    pub(crate) fn is_held_by(&self, slot: SwapSlot, anon: &Arc<Anon<M>>) -> bool {
+        let state = self.state.lock();
+        let s = &state.slots[slot.index as usize];
+        let held = matches!(&s.used, Use::Held(Holder::Anon(holder)) if core::ptr::eq(holder.as_ptr(), Arc::as_ptr(anon)));
+        held && s.generation == slot.generation
+    }
+
     /// True when the area fills up: slots of pages that are in frames too should be given back.
     pub(crate) fn is_scarce(&self) -> bool {
         let state = self.state.lock();
@@ -209,5 +217,76 @@ impl<M: Machine> State<M> {
         let s = &self.slots[slot.index as usize];
         let live = matches!(s.used, Use::Held(_)) && s.generation == slot.generation;
         assert!(live, "{slot:?} was freed, it is in generation {} now", s.generation);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Object;
+    use alloc::vec;
+    use pageferry_model::{MachineConfig, Model, Options};
+
+    fn swap(slots: u32) -> Swap<Model> {
+        let read = |n: &str| {
+            std::fs::read_to_string(alloc::format!(
+                concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/{}.toml"),
+                n
+            ))
+            .ok()
+        };
+        let config =
+            MachineConfig::parse("486", &read("486").expect("a machine file"), &read).expect("valid");
+        Swap::new(&Model::new(&config, Options::default()).expect("valid"), slots)
+    }
+
+    fn holder(page: u64) -> Holder<Model> {
+        Holder::Page(Weak::<Object<Model>>::new(), page)
+    }
+
+    #[test]
+    fn runs_are_as_long_as_they_can_be() {
+        let swap = swap(8);
+        let blocks = |n: u64| {
+            let slots = swap.alloc_run(&(0..n).map(holder).collect::<Vec<_>>());
+            slots.iter().map(|s| s.block()).collect::<Vec<_>>()
+        };
+        assert_eq!(blocks(3), [0, 1, 2]);
+        assert_eq!(blocks(3), [3, 4, 5]);
+        assert_eq!(blocks(3), [6, 7], "no longer run is left");
+        assert!(blocks(1).is_empty());
+        let held = swap.holders();
+        for (slot, _) in held.into_iter().filter(|(s, _)| [1, 2, 5].contains(&s.block())) {
+            swap.free(slot, false);
+        }
+        assert_eq!(blocks(2), [1, 2]);
+        assert_eq!(blocks(2), [5]);
+    }
+
+    #[test]
+    #[should_panic(expected = "generation")]
+    fn a_slot_is_not_mistaken_for_its_next_life() {
+        let swap = swap(1);
+        let first = swap.alloc_run(&[holder(1)])[0];
+        swap.assert_live(first);
+        swap.free(first, false);
+        let second = swap.alloc_run(&[holder(2)])[0];
+        assert_eq!((first.block(), swap.census().free), (second.block(), 0));
+        swap.assert_live(second);
+        // Who still has the old value would read another's page.
+        swap.assert_live(first);
+    }
+
+    #[test]
+    fn bad_slots_are_never_used_again() {
+        let swap = swap(2);
+        let slots = swap.alloc_run(&[holder(1), holder(2)]);
+        swap.set_only(slots[1], true);
+        swap.retire(slots[0]);
+        swap.free(slots[1], true);
+        let again = swap.alloc_run(&[holder(1), holder(2)]);
+        assert_eq!(again.iter().map(|s| s.block()).collect::<Vec<_>>(), vec![1]);
+        let census = swap.census();
+        assert_eq!((census.bad, census.only, census.free), (1, 0, 0));
     }
 }

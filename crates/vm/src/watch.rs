@@ -16,6 +16,7 @@ use crate::entry::{Attributes, Entry};
 use crate::frame::{FrameState, KernelUse, Owner};
 use crate::journal::Changed;
 use crate::object::Object;
+use crate::queues::Queue;
 use crate::space::Space;
 use crate::vm::Vm;
 use alloc::collections::BTreeMap;
@@ -293,7 +294,9 @@ impl<M: Machine> Watch<M> {
         let anon = seen.anon.upgrade();
         let state = anon.as_ref().map(|anon| anon.lock());
         let (refs, frame, slot) = state.as_ref().map_or((0, None, None), |s| (s.refs, s.frame, s.swap));
+        let busy = state.as_ref().is_some_and(|s| s.busy);
         drop(state);
+        law!(!busy, "an anon's page is on its way, and nobody moves it");
         law!(refs >= seen.slots, "an anon counts {refs} references, {} slots hold it", seen.slots);
         self.total.anon_loans += i64::from(refs) - i64::from(seen.refs);
         seen.refs = refs;
@@ -302,6 +305,9 @@ impl<M: Machine> Watch<M> {
             self.anons.remove(&at);
             return Ok(());
         };
+        if let Some(slot) = slot {
+            law!(self.vm.swap().is_held_by(slot, &anon), "an anon has {slot:?}, which is not its own");
+        }
         let Some(frame) = frame else {
             law!(slot.is_some(), "an anon has neither frame nor swap slot");
             return Ok(());
@@ -356,6 +362,10 @@ impl<M: Machine> Watch<M> {
             let f = table.get(frame);
             law!(f.wire_count >= f.kernel_loans(), "{frame:?} has more loans to the kernel than wires");
             let info = f.info();
+            let queue = f.links.queue;
+            let queued = !table.keeps_queues() || f.is_pageable() == (queue != Queue::None);
+            law!(queued, "{frame:?} ({info:?}) is on the paging queue {queue:?}");
+            law!(!f.busy, "{frame:?} ({info:?}) is busy, and nobody works on it");
             let unused = info.wire_count == 0 && info.loan_count == 0;
             law!(info.state != FrameState::Free || unused, "{frame:?} is free but wired or lent");
             law!(info.state != FrameState::Orphan || !unused, "{frame:?} has neither owner nor user");

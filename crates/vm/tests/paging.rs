@@ -379,3 +379,114 @@ fn memory_is_overcommitted_four_times() {
         overcommit("opteron-mp", Schedule::Seeded(seed), 1);
     }
 }
+
+#[test]
+fn a_devices_pages_are_mapped_as_they_are_and_never_taken() {
+    each(|rig| {
+        assert_eq!(rig.vm.device_object(0).err(), Some(VmError::Invalid));
+        let device = rig.vm.device_object(3).unwrap();
+        let s = rig.vm.space().unwrap();
+        let mapped = |copy_on_write| Mapped { object: device.clone(), first_page: 0, copy_on_write };
+        let va = s.map_object(rig.t(), None, 3 * PAGE, Prot::RW, Inherit::Share, mapped(false)).unwrap();
+        let private = s.map_object(rig.t(), None, PAGE, Prot::RW, Inherit::Copy, mapped(true)).unwrap();
+        assert_eq!(rig.load(&s, va, 3 * PAGE).unwrap(), vec![0; 3 * PAGE]);
+        rig.store(&s, va, &pattern(1, 3 * PAGE)).unwrap();
+        assert_eq!(reclaim(rig), 0);
+        assert_eq!(s.loan_to_kernel(rig.t(), va, PAGE).err(), Some(VmError::Busy));
+        assert_eq!(s.loan_to_anons(rig.t(), va, PAGE).err(), Some(VmError::Busy));
+        let wired = s.wire(rig.t(), va, PAGE, Prot::RW).unwrap();
+        assert_eq!(rig.m.frame_bytes(wired.frames()[0]), pattern(1, PAGE));
+        rig.vm.unwire(wired);
+        rig.store(&s, private, b"copied").unwrap();
+        rig.store(&s, va, b"device").unwrap();
+        let child = s.fork(rig.t()).unwrap();
+        assert_eq!(rig.load(&child, va, 6).unwrap(), b"device");
+        assert_eq!(rig.load(&child, private, 6).unwrap(), b"copied");
+        rig.exit(s);
+        rig.exit(child);
+        rig.vm.release_object(device);
+        assert_eq!(rig.vm.wired_frames(), 0);
+    });
+}
+
+#[test]
+fn shared_memory_objects_go_to_the_swap_area_too() {
+    each(|rig| {
+        let object = rig.vm.object(12, Backing::Zero).unwrap();
+        let (a, b) = (rig.vm.space().unwrap(), rig.vm.space().unwrap());
+        let mapped = || Mapped { object: object.clone(), first_page: 0, copy_on_write: false };
+        let va = a.map_object(rig.t(), None, 12 * PAGE, Prot::RW, Inherit::Share, mapped()).unwrap();
+        let vb = b.map_object(rig.t(), None, 12 * PAGE, Prot::RW, Inherit::Share, mapped()).unwrap();
+        rig.store(&a, va, &pattern(1, 6 * PAGE)).unwrap();
+        rig.load(&b, vb + 6 * PAGE, 6 * PAGE).unwrap();
+        assert_eq!(reclaim(rig), 12);
+        assert_eq!(rig.vm.swap_census().only, 6, "clear pages need no slot");
+        rig.store(&b, vb + 2 * PAGE, b"from b").unwrap();
+        let mut expected = pattern(1, 6 * PAGE);
+        expected[2 * PAGE..2 * PAGE + 6].copy_from_slice(b"from b");
+        expected.resize(12 * PAGE, 0);
+        reclaim(rig);
+        expect(rig, &a, va, &expected);
+        rig.exit(a);
+        rig.exit(b);
+        reclaim(rig);
+        rig.vm.release_object(object);
+        assert_eq!(rig.vm.swap_census().free, 512);
+    });
+}
+
+#[test]
+fn several_work_while_one_reclaims_all_the_time() {
+    for seed in 0..12 {
+        with_paging("xeon-mp-htt", 24, Schedule::Seeded(seed), Some(PAGING), |rig| {
+            const PAGES: usize = 6;
+            let (s, va) = filled(rig, PAGES, 1);
+            let mut jobs: Vec<Job> = vec![Box::new(|rig| {
+                for _ in 0..6 {
+                    rig.vm.reclaim(rig.t());
+                }
+            })];
+            // Two threads write to bytes of their own in the same space; one lends, forks and copies.
+            for cpu in 1..3 {
+                let s = s.clone();
+                jobs.push(Box::new(move |rig| {
+                    for value in 1..=4u8 {
+                        for page in 0..PAGES {
+                            let at = va + page * PAGE + 1024 * cpu;
+                            rig.store(&s, at, &[value]).unwrap();
+                            assert_eq!(rig.load(&s, at, 1).unwrap(), [value], "a write of cpu{cpu} is lost");
+                        }
+                    }
+                    rig.leave(cpu);
+                }));
+            }
+            let lender = s.clone();
+            jobs.push(Box::new(move |rig| {
+                for _ in 0..3 {
+                    let loan = lender.loan_to_kernel(rig.t(), va, 3 * PAGE).unwrap();
+                    let lent: Vec<_> = loan.frames().iter().map(|&f| rig.m.frame_bytes(f)).collect();
+                    let child = lender.fork(rig.t()).unwrap();
+                    let snapshot = rig.load(&child, va + 3 * PAGE, PAGE).unwrap();
+                    rig.store(&child, va + 3 * PAGE, b"child").unwrap();
+                    let mut expected = snapshot;
+                    expected[..5].copy_from_slice(b"child");
+                    assert!(rig.load(&child, va + 3 * PAGE, PAGE).unwrap() == expected, "a copy changes");
+                    let now: Vec<_> = loan.frames().iter().map(|&f| rig.m.frame_bytes(f)).collect();
+                    assert!(lent == now, "what is lent stays as it is");
+                    rig.vm.unloan(loan);
+                    rig.leave(3);
+                    child.terminate(rig.t());
+                }
+            }));
+            rig.together(jobs);
+            rig.check();
+            for page in 0..PAGES {
+                for cpu in 1..3 {
+                    assert_eq!(rig.load(&s, va + page * PAGE + 1024 * cpu, 1).unwrap(), [4]);
+                }
+            }
+            rig.exit(s);
+            assert_eq!(rig.vm.swap_census().free, 512);
+        });
+    }
+}
