@@ -53,6 +53,7 @@ mod memory_lock;
 mod object;
 mod pager;
 mod pass;
+mod probes;
 mod queues;
 mod quick_ref;
 mod slot_refs;
