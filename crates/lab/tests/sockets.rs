@@ -71,8 +71,8 @@ fn what_is_said_to_be_moved_is_moved() {
 #[test]
 fn any_size_on_any_machine_and_any_schedule() {
     for machine in ["pentium-pro", "xeon-mp-htt", "opteron-mp"] {
-        for size in ["size_bytes=1", "size_bytes=5000", "size_bytes=4096", "size_bytes=300000"] {
-            let total = if size == "size_bytes=1" { "total_bytes=300" } else { "total_bytes=600000" };
+        for size in ["size_bytes=1", "size_bytes=5000", "size_bytes=4096", "size_bytes=70000"] {
+            let total = if size == "size_bytes=1" { "total_bytes=50" } else { "total_bytes=60000" };
             for send in ["send=copy", "send=loan"] {
                 run("null-write", machine, &[size, send, total]);
                 for receive in ["receive=copy", "receive=transfer"] {
