@@ -433,6 +433,31 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.touch(frame);
     }
 
+    /// True when `anon` owns the frame, and does not have it on loan.
+    pub(crate) fn is_owned_by(&self, frame: Pfn, anon: &Arc<Anon<M>>) -> bool {
+        matches!(&self.get(frame).owner, Owner::Anon(owner) if core::ptr::eq(owner.as_ptr(), Arc::as_ptr(anon)))
+    }
+
+    /// Makes an anon's frame the page `page` of an object. With `borrower` the anon has it on loan from then on, and nothing
+    /// may map it writable any more.
+    pub(crate) fn give_to_object(
+        &mut self,
+        frame: Pfn,
+        object: &Arc<Object<M>>,
+        page: u64,
+        borrower: Option<&Arc<Anon<M>>>,
+    ) {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Anon(_)) && f.borrower.is_none(), "{frame:?} is no anon's own");
+        f.owner = Owner::Object(Arc::downgrade(object), page);
+        f.dirty = true;
+        self.touch(frame);
+        if let Some(anon) = borrower {
+            self.lend_to_anon(frame, anon);
+        }
+        self.place(frame);
+    }
+
     /// Gives an orphan, or a frame of the kernel's data, to an anon.
     pub(crate) fn adopt(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
         let f = self.get_mut(frame);
