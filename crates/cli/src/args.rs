@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Pipe(Pipe),
     /// Tell what a mechanism does, step by step, with the counters of a small run beside each step
     Explain(Explain),
+    /// Play scenarios: what processes do to shared, copied and lent memory, and what each must then see
+    Scenarios(Scenarios),
     /// Run random programs of many processes beside a copying model, with every law checked at every step
     Soak(Soak),
 }
@@ -170,4 +172,20 @@ pub(crate) struct Soak {
     /// Plant each known defect in turn and see it caught
     #[arg(long, conflicts_with_all = ["minutes"])]
     pub(crate) planted: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Scenarios {
+    /// Scenarios to play, or files that end in .toml; all if none is named
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
+    #[arg(long, short, value_name = "M", default_value = "xeon-mp")]
+    pub(crate) machine: String,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml
+    #[arg(long, short, value_name = "K", default_value = "uvm-paging")]
+    pub(crate) kernel: String,
+    /// Play each also under so many seeded schedules
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seeds: u64,
 }

@@ -11,6 +11,7 @@ mod pipe;
 mod progress;
 mod reproduce;
 mod run;
+mod scenarios;
 mod show;
 mod soak;
 mod terminal;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Experiments(options) => show::experiments(&options),
         Command::Pipe(options) => pipe::pipe(&options),
         Command::Explain(options) => explain::explain(&options),
+        Command::Scenarios(options) => scenarios::scenarios(&options),
         Command::Soak(options) => soak::soak(&options),
     };
     // A run that ended badly may still hold an output.

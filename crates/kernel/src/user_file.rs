@@ -32,7 +32,8 @@ impl<M: Machine> User<M> {
     pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
         self.system_call(|call| {
             let (readable, writable) = (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE));
-            if !(readable || writable) || flags.contains(OpenFlags::TRUNCATE) && !writable {
+            let truncates = flags.contains(OpenFlags::TRUNCATE);
+            if !(writable || readable && !truncates) {
                 return Err(Errno::Invalid);
             }
             if !self.process.files.lock().has_room(1) {

@@ -34,6 +34,14 @@ pub enum LabError {
     /// A configuration file that cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A scenario that makes no sense.
+    #[error("{file}: {problem}")]
+    Scenario {
+        /// Its file.
+        file: String,
+        /// What is wrong, and where.
+        problem: String,
+    },
     /// A `key=value` that cannot be used.
     #[error("--set {key}: {problem}")]
     Setting {

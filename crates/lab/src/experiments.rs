@@ -151,6 +151,9 @@ pub struct Vary {
     pub key: String,
     /// The values.
     pub values: Vec<Setting>,
+    /// Those of quick runs, where they are fewer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quick: Vec<Setting>,
 }
 
 /// How a result stands beside a published number.

@@ -493,7 +493,8 @@ mod tests {
     #[test]
     fn kernels_differ_in_policies_only() {
         let original = KernelChoice::find("original").expect("embedded").file;
-        for name in registry::names(Kind::Kernel) {
+        // UVM is another system: its way from process to process is its own.
+        for name in registry::names(Kind::Kernel).into_iter().filter(|name| *name != "uvm") {
             let other = KernelChoice::find(name).expect("embedded").file;
             let lengths = |k: &KernelFile| {
                 let c = k.config(&xeon(), 0);

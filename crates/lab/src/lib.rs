@@ -26,6 +26,7 @@ pub mod registry;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod scenario;
 pub mod settings;
 pub mod text;
 pub mod trace;

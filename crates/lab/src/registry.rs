@@ -23,6 +23,8 @@ pub enum Kind {
     Experiment,
     /// Published numbers.
     Paper,
+    /// What several processes do, and what bytes they must see.
+    Scenario,
 }
 
 impl Kind {
@@ -33,6 +35,7 @@ impl Kind {
             Kind::Kernel => "kernel",
             Kind::Experiment => "experiment",
             Kind::Paper => "paper",
+            Kind::Scenario => "scenario",
         }
     }
 
@@ -42,6 +45,7 @@ impl Kind {
             Kind::Kernel => "kernels",
             Kind::Experiment => "experiments",
             Kind::Paper => "papers",
+            Kind::Scenario => "scenarios",
         }
     }
 
@@ -51,6 +55,7 @@ impl Kind {
             Kind::Kernel => embedded::KERNELS,
             Kind::Experiment => embedded::EXPERIMENTS,
             Kind::Paper => embedded::PAPERS,
+            Kind::Scenario => embedded::SCENARIOS,
         }
     }
 }
@@ -130,7 +135,18 @@ mod tests {
         ] {
             assert!(names(Kind::Machine).contains(&name), "{name}");
         }
-        assert_eq!(names(Kind::Kernel), ["original", "sf_buf", "sf_buf-as-printed", "sf_buf-shared", "uvm"]);
+        assert_eq!(
+            names(Kind::Kernel),
+            [
+                "original",
+                "sf_buf",
+                "sf_buf-as-printed",
+                "sf_buf-paging",
+                "sf_buf-shared",
+                "uvm",
+                "uvm-paging"
+            ]
+        );
         for name in
             ["bw-pipe", "ephemeral-hit", "invalidate", "null-read", "null-write", "uvm-pipe", "ping-pong"]
         {

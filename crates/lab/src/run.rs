@@ -316,13 +316,18 @@ fn conservation(measured: &Snapshot) -> Vec<Law> {
         .then_some(())
         .ok_or_else(|| format!("{} + {} is not {}", h.tlb_hits, h.tlb_misses, h.tlb_lookups));
     let counter = |c: Counter| measured.counter(c);
+    // Where the measured part begins and ends, each other CPU may have counted what it is about to send to all.
+    let cpus = measured.clocks.len() as u64;
+    let under_way = (cpus - 1) * (cpus - 1);
     let (sent, ipis) = (counter(Counter::ShootdownIpis) + counter(Counter::ReschedIpis), h.ipis_sent);
     vec![
         law("the causes of measured cycles sum to the measured time", measured.check()),
         law("TLB hits and misses sum to look-ups", lookups),
         law(
             "interprocessor interrupts sent are those that the kernel counted",
-            (sent == ipis).then_some(()).ok_or_else(|| format!("{ipis} sent, {sent} counted")),
+            (sent.abs_diff(ipis) <= under_way)
+                .then_some(())
+                .ok_or_else(|| format!("{ipis} sent, {sent} counted")),
         ),
     ]
 }

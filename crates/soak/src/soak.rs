@@ -54,14 +54,14 @@ impl Soak {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
         let machine = MACHINES[(episode % MACHINES.len() as u64) as usize];
         // The clocks decide in one turn out of three.
-        let schedule = (episode / MACHINES.len() as u64 % 3 != 0).then_some(self.seed ^ episode);
+        let schedule = (!(episode / MACHINES.len() as u64).is_multiple_of(3)).then_some(self.seed ^ episode);
         let steps = (0..EPISODE_STEPS).map(|_| program::step(&mut rng)).collect();
         Program { machine: machine.into(), schedule, steps }
     }
 
     fn run_episode(&self, episode: u64) -> Result<(), Failure> {
         self.program(episode).run_with(Care::Usual, self.defect)?;
-        if episode % EPISODES_PER_STORM != 0 {
+        if !episode.is_multiple_of(EPISODES_PER_STORM) {
             return Ok(());
         }
         let machine = MACHINES[(episode / EPISODES_PER_STORM % MACHINES.len() as u64) as usize];

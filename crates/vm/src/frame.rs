@@ -12,11 +12,10 @@
 
 use crate::anon::Anon;
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
-use crate::defect::{Defect, Planted};
+use crate::defect::Defect;
 use crate::error::VmError;
-use crate::failures::Failures;
-use crate::journal::Journal;
 use crate::object::Object;
+use crate::probes::Probes;
 use crate::queues::{Links, Queues};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -141,15 +140,13 @@ pub(crate) struct Frames<M: Machine> {
     /// Where the array of `vm_page` lies.
     array: StructVa,
     page_bytes: usize,
-    failures: Arc<Failures>,
+    probes: Probes,
     /// `None`: no page daemon will look, and paging queues are not kept.
     paging: Option<PagingConfig>,
     /// The length of the free list, to be looked at without the lock.
     free_now: AtomicUsize,
     /// Allocations that were refused because too few frames are free.
     refusals: AtomicU32,
-    journal: Arc<Journal>,
-    planted: Arc<Planted>,
     table: M::Lock<Table<M>>,
 }
 
@@ -171,9 +168,7 @@ impl<M: Machine> Frames<M> {
         topology: Topology,
         arena: &mut StructArena,
         first_free: Pfn,
-        failures: Arc<Failures>,
-        journal: Arc<Journal>,
-        planted: Arc<Planted>,
+        probes: Probes,
     ) -> Result<Frames<M>, VmError> {
         let page_bytes = Sizes::of(topology.arch).page_bytes;
         if first_free.index() >= topology.frames {
@@ -204,19 +199,7 @@ impl<M: Machine> Frames<M> {
         let (free_now, refusals) = (AtomicUsize::new(table.free), AtomicU32::new(0));
         let table = machine.new_lock(LockClass::PageQueues, table);
         let VmConfig { paths, paging } = *config;
-        Ok(Frames {
-            machine,
-            paths,
-            array,
-            page_bytes,
-            failures,
-            paging,
-            free_now,
-            refusals,
-            journal,
-            planted,
-            table,
-        })
+        Ok(Frames { machine, paths, array, page_bytes, probes, paging, free_now, refusals, table })
     }
 
     pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
@@ -229,7 +212,7 @@ impl<M: Machine> Frames<M> {
     /// [`VmError::NoMemory`].
     pub(crate) fn alloc(&self, owner: Owner<M>) -> Result<Pfn, VmError> {
         let _c = self.machine.scope(Cause::Frame);
-        if self.failures.due() {
+        if self.probes.failures.due() {
             return Err(VmError::NoMemory);
         }
         self.lock().alloc(owner)
@@ -315,7 +298,7 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     pub(crate) fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
-        self.frames.journal.frame(frame);
+        self.frames.probes.journal.frame(frame);
         &mut self.table.frames[frame.index()]
     }
 
@@ -379,8 +362,8 @@ impl<M: Machine> FramesGuard<'_, M> {
 
     pub(crate) fn disown(&mut self, frame: Pfn) {
         let (early, forget) = (
-            self.frames.planted.is(Defect::LentFrameFreed),
-            self.frames.planted.is(Defect::BorrowerForgotten),
+            self.frames.probes.planted.is(Defect::LentFrameFreed),
+            self.frames.probes.planted.is(Defect::BorrowerForgotten),
         );
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
@@ -433,7 +416,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         assert!(f.kernel_loans() > 0, "{frame:?} is given back but not on loan to the kernel");
         f.loan_count -= 1;
         self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
-        let early = self.frames.planted.is(Defect::OrphanFreedEarly);
+        let early = self.frames.probes.planted.is(Defect::OrphanFreedEarly);
         let f = self.get_mut(frame);
         if early && matches!(f.owner, Owner::Orphan) && f.loan_count > 0 {
             (f.loan_count, f.wire_count) = (0, 1);
@@ -448,6 +431,31 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.borrower = Some(Arc::downgrade(anon));
         f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
         self.touch(frame);
+    }
+
+    /// True when `anon` owns the frame, and does not have it on loan.
+    pub(crate) fn is_owned_by(&self, frame: Pfn, anon: &Arc<Anon<M>>) -> bool {
+        matches!(&self.get(frame).owner, Owner::Anon(owner) if core::ptr::eq(owner.as_ptr(), Arc::as_ptr(anon)))
+    }
+
+    /// Makes an anon's frame the page `page` of an object. With `borrower` the anon has it on loan from then on, and nothing
+    /// may map it writable any more.
+    pub(crate) fn give_to_object(
+        &mut self,
+        frame: Pfn,
+        object: &Arc<Object<M>>,
+        page: u64,
+        borrower: Option<&Arc<Anon<M>>>,
+    ) {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Anon(_)) && f.borrower.is_none(), "{frame:?} is no anon's own");
+        f.owner = Owner::Object(Arc::downgrade(object), page);
+        f.dirty = true;
+        self.touch(frame);
+        if let Some(anon) = borrower {
+            self.lend_to_anon(frame, anon);
+        }
+        self.place(frame);
     }
 
     /// Gives an orphan, or a frame of the kernel's data, to an anon.

@@ -73,7 +73,7 @@ impl<M: Machine> Space<M> {
                 let wire = |frame: Pfn| {
                     let mut table = vm.frames().lock();
                     let f = table.get(frame);
-                    let usable = !f.busy && !(access == Access::Write && f.loan_count > 0);
+                    let usable = !(f.busy || access == Access::Write && f.loan_count > 0);
                     if usable {
                         table.wire(frame);
                     }

@@ -337,14 +337,17 @@ impl<M: Machine> Space<M> {
 }
 
 /// What `entry` has of `range`: the pages, the amap, the slots. Nothing for an entry without amap.
-fn part<M: Machine>(entry: &Entry<M>, range: VaRange) -> Option<(VaRange, &AmapRef<M>, Range<u64>)> {
+pub(crate) fn part<M: Machine>(
+    entry: &Entry<M>,
+    range: VaRange,
+) -> Option<(VaRange, &AmapRef<M>, Range<u64>)> {
     let part = entry.range.intersect(&range)?;
     let aref = entry.amap.as_ref()?;
     let first = entry.slot(aref, part.start());
     Some((part, aref, first..first + part.len_pages() as u64))
 }
 
-fn own_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
+pub(crate) fn own_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
     let starts: Vec<Va> = map.overlapping(range).map(|e| e.range.start()).collect();
     for start in starts {
         map.look_up_mut(vm, start).expect("just seen").own_amap(vm)?;

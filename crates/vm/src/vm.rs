@@ -6,13 +6,13 @@
 use crate::batches::Batches;
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
 use crate::daemon::Daemon;
-use crate::defect::{Defect, Planted};
+use crate::defect::Defect;
 use crate::error::VmError;
-use crate::failures::Failures;
 use crate::frame::{FrameInfo, Frames};
 use crate::io::Io;
 use crate::journal::Journal;
 use crate::kernel_map::KernelMap;
+use crate::probes::Probes;
 use crate::structures::Structures;
 use crate::swap::{Swap, SwapCensus};
 use crate::tally::Tally;
@@ -29,7 +29,6 @@ pub struct Vm<M: Machine> {
     sizes: Sizes,
     user: VaRange,
     pmaps: Arc<Pmaps<M>>,
-    failures: Arc<Failures>,
     frames: Frames<M>,
     kernel_map: KernelMap<M>,
     structures: Structures<M>,
@@ -40,8 +39,7 @@ pub struct Vm<M: Machine> {
     io: Io<M>,
     swap: Swap<M>,
     daemon: Daemon<M>,
-    journal: Arc<Journal>,
-    planted: Arc<Planted>,
+    probes: Probes,
 }
 
 impl<M: Machine> Vm<M> {
@@ -61,27 +59,17 @@ impl<M: Machine> Vm<M> {
         let machine = pmaps.machine().clone();
         let topology = machine.topology();
         let layout = Layout::of(topology.arch);
-        let failures = Arc::new(Failures::default());
+        let probes = Probes::default();
         let (paths, paging) = (config.paths, config.paging);
         let swap_pages = paging.map_or(0, |p| p.swap_pages);
         if paging.is_some_and(|p| !p.is_valid()) || u64::from(swap_pages) > machine.disk_blocks() {
             return Err(VmError::Invalid);
         }
-        let journal = Arc::<Journal>::default();
-        let planted = Arc::<Planted>::default();
-        let frames = Frames::new(
-            machine.clone(),
-            &config,
-            topology,
-            arena,
-            first_free,
-            failures.clone(),
-            journal.clone(),
-            planted.clone(),
-        )?;
-        let kernel_map = KernelMap::new(machine.clone(), paths, topology, arena, kva, failures.clone())?;
+        let frames = Frames::new(machine.clone(), &config, topology, arena, first_free, probes.clone())?;
+        let kernel_map =
+            KernelMap::new(machine.clone(), paths, topology, arena, kva, probes.failures.clone())?;
         let virtual_pages = virtual_pages(topology, paging.as_ref());
-        let structures = Structures::new(&machine, topology, virtual_pages, arena, failures.clone())?;
+        let structures = Structures::new(&machine, topology, virtual_pages, arena, probes.failures.clone())?;
         Ok(Arc::new(Vm {
             io: Io::new(&machine),
             swap: Swap::new(&machine, swap_pages),
@@ -91,15 +79,13 @@ impl<M: Machine> Vm<M> {
             sizes: Sizes::of(topology.arch),
             user: VaRange::new(layout.user_start, layout.user_end),
             pmaps,
-            failures,
             frames,
             kernel_map,
             structures,
             abandoned_spaces: AtomicUsize::new(0),
             batches: Batches::new(topology.cpus),
             tally: Arc::default(),
-            journal,
-            planted,
+            probes,
         }))
     }
 
@@ -155,21 +141,21 @@ impl<M: Machine> Vm<M> {
     /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed
     /// and the next one fail, once. `None` calls it off.
     pub fn fail_after(&self, succeed: Option<u32>) {
-        self.failures.plan(succeed);
+        self.probes.failures.plan(succeed);
     }
 
     /// For tests: true while a failure planned with [`Vm::fail_after`] has not come.
     pub fn failure_pending(&self) -> bool {
-        self.failures.pending()
+        self.probes.failures.pending()
     }
 
     /// For tests of the checks: plants a defect, or takes it out.
     pub fn plant(&self, defect: Option<Defect>) {
-        self.planted.set(defect);
+        self.probes.planted.set(defect);
     }
 
     pub(crate) fn has(&self, defect: Defect) -> bool {
-        self.planted.is(defect)
+        self.probes.planted.is(defect)
     }
     pub(crate) fn paths(&self) -> &VmPaths {
         &self.config.paths
@@ -213,7 +199,7 @@ impl<M: Machine> Vm<M> {
     }
     /// What a watch is told of.
     pub(crate) fn journal(&self) -> &Arc<Journal> {
-        &self.journal
+        &self.probes.journal
     }
     pub(crate) fn abandon_space(&self) {
         self.abandoned_spaces.fetch_add(1, Ordering::Relaxed);

@@ -11,9 +11,7 @@
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all and
 //! has freed it.
 
-use super::{
-    Failed, Payload, Stopwatch, differs_behind, fill_behind, named, receive_mode, room_for, send_mode,
-};
+use super::{Failed, Payload, Stopwatch, differs, named, receive_mode, room_for, send_mode};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -100,7 +98,14 @@ impl Transfer {
                 break;
             }
             match self.send {
-                SendMode::Copy => fill_behind(user, &self.model, buffer, self.contents(index)),
+                // Through the page tables: another CPU may be in the middle of what the kernel knows of the page.
+                SendMode::Copy => {
+                    let filled = self.model.poke(buffer, self.contents(index));
+                    assert!(
+                        filled,
+                        "the writer's buffer is mapped: it was stored to, and nothing is paged out"
+                    );
+                }
                 SendMode::Loan if index < self.warmup_writes => user.store(buffer, self.contents(index)),
                 SendMode::Loan => {}
             }
@@ -118,6 +123,7 @@ impl Transfer {
         let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map"))?;
         let warmup_bytes = self.warmup_writes * self.size_bytes as u64;
         let (mut got, all) = (0, self.all_bytes());
+        let mut scratch = Vec::new();
         let mut watch = Stopwatch::start(user, &self.model);
         while got < all {
             if got == warmup_bytes {
@@ -138,7 +144,7 @@ impl Transfer {
                 return Ok(());
             }
             let began = Instant::now();
-            self.check(user, buffer, got, len);
+            self.check(buffer, got, len, &mut scratch);
             watch.leave_out(began);
             if self.receive == ReceiveMode::Transfer {
                 user.anflush(buffer, len.next_multiple_of(PAGE_SIZE)).map_err(named("anflush"))?;
@@ -150,7 +156,7 @@ impl Transfer {
     }
 
     /// Checks `len` bytes that are at `offset` in the stream; a read may begin and end anywhere in a write.
-    fn check(&self, user: &User<Model>, buffer: Va, offset: u64, len: usize) {
+    fn check(&self, buffer: Va, offset: u64, len: usize, scratch: &mut Vec<u8>) {
         let size = self.size_bytes as u64;
         let mut expected = Vec::with_capacity(len);
         while expected.len() < len {
@@ -159,7 +165,7 @@ impl Transfer {
             let part = (len - expected.len()).min(self.size_bytes - at);
             expected.extend_from_slice(&self.contents(place / size)[at..at + part]);
         }
-        if let Some(wrong) = differs_behind(user, &self.model, buffer, &expected) {
+        if let Some(wrong) = differs(&self.model, buffer, &expected, scratch) {
             let place = offset + wrong as u64;
             self.cell.borrow_mut().damage(format!("byte {place} of the stream is not what was sent"));
         }
