@@ -235,3 +235,20 @@ fn an_interruption_leaves_nothing_behind() {
     assert_eq!(entries(dir.path()), Vec::<String>::new());
     drop(stdin);
 }
+
+#[test]
+fn explain_tells_steps_and_lists_what_it_knows() {
+    let dir = here();
+    let list = done(dir.path(), &["explain"]);
+    assert!(["loan", "sf_buf", "direct-pipe"].iter().all(|name| list.contains(name)), "{list}");
+    let told = done(dir.path(), &["explain", "loan"]);
+    assert!(told.contains("pages lent 4") && told.contains("cow copies 1"), "{told}");
+    assert!(told.lines().all(|line| line.chars().count() <= 110), "{told}");
+    let json: Value = serde_json::from_str(&done(dir.path(), &["explain", "loan", "--json"])).expect("JSON");
+    assert_eq!(json["steps"][0]["counters"]["pages_lent"], 4);
+    let output = pageferry(dir.path(), &["explain", "lona"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("did you mean `loan`"));
+    let other = done(dir.path(), &["explain", "direct-pipe", "--kernel", "original"]);
+    assert!(other.contains("The words are those of sf_buf; the numbers are those of original."), "{other}");
+}

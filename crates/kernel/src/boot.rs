@@ -167,6 +167,7 @@ impl<M: Machine> Kernel<M> {
             kernel.sched.stop();
         });
         let daemon = self.sched.create("pagedaemon", None, body).expect("the first of few threads");
+        self.vm.launch_page_daemon();
         self.sched.launch(daemon);
     }
 

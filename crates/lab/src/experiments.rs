@@ -91,6 +91,8 @@ pub enum Workload {
     UvmPipe,
     /// [`crate::workload::ping_pong`].
     PingPong,
+    /// [`crate::workload::cost_growth`].
+    CostGrowth,
     /// [`crate::workload::pipeline`].
     Pipeline,
 }

@@ -258,3 +258,20 @@ fn what_does_not_fit_is_the_inputs_fault() {
         assert!(error.to_string().starts_with("486 under original: "), "{error}");
     }
 }
+
+#[test]
+fn costs_grow_with_what_is_moved_and_not_with_what_is_there() {
+    let cost = |of: &str, n: u32, metric: &str| {
+        let (of, n) = (format!("of={of}"), format!("n={n}"));
+        sound("cost-growth", "pentium-pro", "uvm", &[&of, &n]).record.metric(metric).expect("measured")
+    };
+    for of in ["loan", "transfer", "fork"] {
+        let (few, many) = if of == "fork" { (1, 4) } else { (16, 256) };
+        let (few, many) = (cost(of, few, "cycles_per_unit"), cost(of, many, "cycles_per_unit"));
+        assert!(many < 1.5 * few, "{of}: {few} cycles a page of few, {many} of many");
+    }
+    for (of, few, many) in [("lookup", 10, 1000), ("amap", 10, 100), ("loan", 16, 256)] {
+        let (few, many) = (cost(of, few, "cycles_per_call"), cost(of, many, "cycles_per_call"));
+        assert_eq!(of == "lookup", many < 3.0 * few, "{of}: {few} cycles a call for few, {many} for many");
+    }
+}

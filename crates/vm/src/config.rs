@@ -149,7 +149,8 @@ impl Kind {
     pub(crate) fn capacity(self, frames: usize) -> usize {
         match self {
             Kind::Anon => frames + frames / 2 + 64,
-            Kind::Entry | Kind::Amap => (frames / 8).clamp(256, 16384),
+            Kind::Entry => (frames / 8).clamp(256, 131_072),
+            Kind::Amap => (frames / 8).clamp(256, 16384),
             Kind::Chunk => frames / 4 + 512,
             Kind::Object => (frames / 32).clamp(32, 8192),
             Kind::Space => (frames / 64).clamp(32, 1024),

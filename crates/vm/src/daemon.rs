@@ -54,6 +54,8 @@ pub(crate) struct Daemon<M: Machine> {
 
 #[derive(Default)]
 struct State {
+    /// Its thread was made and has not yet had its first turn: who wants memory meanwhile waits for it all the same.
+    launched: bool,
     running: bool,
     stopping: bool,
     /// Somebody wants frames.
@@ -166,7 +168,7 @@ impl<M: Machine> Vm<M> {
 
     fn want(&self, t: &dyn Threads) {
         let mut state = self.daemon().state.lock();
-        if state.running && !core::mem::replace(&mut state.wanted, true) {
+        if (state.running || state.launched) && !core::mem::replace(&mut state.wanted, true) {
             t.wakeup(DAEMON);
         }
     }
@@ -180,7 +182,7 @@ impl<M: Machine> Vm<M> {
         let mut state = self.daemon().state.lock();
         let failures = state.failures;
         loop {
-            if !state.running {
+            if !(state.running || state.launched) {
                 return false;
             }
             if !self.is_short() {
@@ -204,6 +206,11 @@ impl<M: Machine> Vm<M> {
 
     // ------------------------------------------------------------------------------------------- the thread
 
+    /// A thread for [`Vm::run_page_daemon`] was made and will run.
+    pub fn launch_page_daemon(&self) {
+        self.daemon().state.lock().launched = true;
+    }
+
     /// The page daemon's life, on a thread of its own, until [`Vm::stop_page_daemon`].
     ///
     /// # Panics
@@ -216,6 +223,7 @@ impl<M: Machine> Vm<M> {
             assert!(!state.running, "there is one page daemon");
             // Who stops it may be faster than its first step.
             state.running = !state.stopping;
+            state.launched = false;
         }
         loop {
             let mut state = self.daemon().state.lock();

@@ -71,6 +71,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::NullRead
             | Workload::UvmPipe
             | Workload::PingPong
+            | Workload::CostGrowth
             | Workload::Pipeline => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());

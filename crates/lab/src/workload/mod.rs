@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 pub mod bw_pipe;
+pub mod cost_growth;
 pub mod ephemeral_hit;
 pub mod invalidate;
 mod link;
