@@ -93,6 +93,8 @@ pub enum Workload {
     PingPong,
     /// [`crate::workload::pipeline`].
     Pipeline,
+    /// [`crate::workload::mixed`].
+    Mixed,
 }
 
 /// A number that an experiment depends on.

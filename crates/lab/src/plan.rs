@@ -121,6 +121,7 @@ impl RunSpec {
             Workload::NullWrite | Workload::NullRead | Workload::UvmPipe => {
                 parameter("total_bytes") / 4096 * 3
             }
+            Workload::Mixed => (parameter("rounds") + parameter("warmup_rounds")) * 1000,
             Workload::PingPong | Workload::Pipeline => {
                 parameter("size_bytes") * parameter("rounds") / 400 + 1000
             }

@@ -71,7 +71,8 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::NullRead
             | Workload::UvmPipe
             | Workload::PingPong
-            | Workload::Pipeline => Vec::new(),
+            | Workload::Pipeline
+            | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());
         found.extend(curves::figures(of, experiment));

@@ -6,7 +6,7 @@
 use crate::plan::RunSpec;
 use crate::text;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Va};
-use pageferry_kernel::{Errno, ReceiveMode, SendMode, User};
+use pageferry_kernel::{Carrier, Errno, Fd, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -18,6 +18,7 @@ pub mod bw_pipe;
 pub mod ephemeral_hit;
 pub mod invalidate;
 mod link;
+pub mod mixed;
 pub mod null_read;
 pub mod null_write;
 pub mod ping_pong;
@@ -196,10 +197,54 @@ impl Stopwatch {
 
 /// The word of a `send` choice.
 fn send_mode(spec: &RunSpec) -> SendMode {
-    if spec.choice("send") == "loan" { SendMode::Loan } else { SendMode::Copy }
+    send_word(spec.choice("send"))
 }
 
 /// The word of a `receive` choice.
 fn receive_mode(spec: &RunSpec) -> ReceiveMode {
-    if spec.choice("receive") == "transfer" { ReceiveMode::Transfer } else { ReceiveMode::Copy }
+    receive_word(spec.choice("receive"))
+}
+
+/// Whether buffers are passed, by the word of a `by` choice. For `auto` the kernel says what is cheaper for buffers of
+/// this size, once: both ends have to do the same.
+fn by_pass(user: &User<Model>, word: &str, size_bytes: usize) -> Result<bool, Failed> {
+    match word {
+        "auto" => Ok(user.choose_carrier(size_bytes).map_err(named("choose a carrier"))? == Carrier::Pass),
+        word => Ok(word == "pass"),
+    }
+}
+
+/// How to send, by its word; copies for any other.
+pub fn send_word(word: &str) -> SendMode {
+    match word {
+        "loan" => SendMode::Loan,
+        "auto" => SendMode::Auto,
+        _ => SendMode::Copy,
+    }
+}
+
+/// How to receive, by its word; copies for any other.
+pub fn receive_word(word: &str) -> ReceiveMode {
+    match word {
+        "transfer" => ReceiveMode::Transfer,
+        "auto" => ReceiveMode::Auto,
+        _ => ReceiveMode::Copy,
+    }
+}
+
+/// Receives as `mode` says, to `at`, and answers how many bytes, and whether pages came, which are to be flushed out.
+fn receive_by(
+    user: &User<Model>,
+    from: Fd,
+    at: Va,
+    len_bytes: usize,
+    mode: ReceiveMode,
+) -> Result<(usize, bool), Errno> {
+    let received = match mode {
+        ReceiveMode::Copy => return Ok((user.receive(from, at, len_bytes)?, false)),
+        ReceiveMode::Transfer => user.receive_transfer(from, Some(at), len_bytes)?,
+        ReceiveMode::Auto => user.receive_auto(from, at, len_bytes)?,
+    };
+    let pages = received.donated_pages + received.lent_pages;
+    Ok((received.len_bytes, mode == ReceiveMode::Transfer || pages > 0))
 }
