@@ -7,11 +7,12 @@
 //!
 //! * **Working set.** A copy costs by how much memory is used between two uses of the same. To nobody that is the buffer
 //!   and one cluster, which is freed and used again. Between two processes it is the sender's buffer, the clusters, and the
-//!   receiver's buffer. What is received from a loan was in no cluster: then it is two buffers.
+//!   receiver's buffer. What is received from a loan was in no cluster: then it is two buffers. A process that is known to
+//!   write to its buffers has just had them in the cache.
 //! * **Whole pages.** What is before the first whole page and behind the last is copied in any case.
-//! * **Regret.** A process that writes to what it has lent pays a fault for each page, and a copy while the loan stands.
-//!   That is counted (`pageferry_vm::LoanHistory`); a smoothed cost of it for each page lent is added to the cost of
-//!   lending. A process that is kept from lending by that alone lends a page of its data now and then, so that a change of
+//! * **Regret.** A process that writes to what it has lent, or to what it got by a loan, pays a fault for each page, and a
+//!   copy while the loan stands. That is counted (`pageferry_vm::LoanHistory`); a smoothed cost of it for each such page is
+//!   added to the cost of lending. A process that is kept from lending by that alone lends a page of its data now and then, so that a change of
 //!   its ways is found.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: [`crate::User::choose_carrier`] tells them
 //!   what is cheaper. It is taken that who gets data uses it, so each page passed is touched once.
@@ -73,10 +74,11 @@ fn whole_pages(at: Va, len: usize) -> (usize, usize) {
 }
 
 impl MoveCosts {
-    /// The cost of sending pages by copy and the cost of lending them, without regret.
-    fn sending(&self, pages: usize, len: usize, loan_pages: usize, sink: Sink) -> (u64, u64) {
+    /// The cost of sending pages by copy and the cost of lending them, without regret. `warm`: they were just written.
+    fn sending(&self, pages: usize, len: usize, loan_pages: usize, sink: Sink, warm: bool) -> (u64, u64) {
         let working_set = match sink {
             Sink::Nobody => len + PAGE_SIZE,
+            Sink::Peer if warm => 2 * len,
             Sink::Peer => 3 * len,
         };
         let copy = pages as u64 * (self.cluster_cycles + self.copy_page_cycles(working_set));
@@ -94,8 +96,8 @@ impl<M: Machine> Caller<'_, M> {
         }
         let costs = self.move_costs();
         let loan_pages = self.kernel.config.socket.loan_bytes / PAGE_SIZE;
-        let (copy, lend) = costs.sending(pages, len, loan_pages, sink);
         let mut note = self.looked_at(&costs);
+        let (copy, lend) = costs.sending(pages, len, loan_pages, sink, note.regret_cycles > 0);
         let lent = if lend >= copy {
             len..len
         } else if lend + note.regret_cycles * pages as u64 <= copy {
@@ -138,7 +140,14 @@ impl<M: Machine> Caller<'_, M> {
     /// Whether `pages` on loan are to be lent on rather than copied, in a call of `len` bytes.
     pub(crate) fn chooses_lending_on(&self, pages: usize, len: usize) -> bool {
         let costs = self.move_costs();
-        costs.lend_on.of(pages) < pages as u64 * costs.copy_page_cycles(2 * len)
+        let mut note = self.looked_at(&costs);
+        let lends = costs.lend_on.of(pages) + note.regret_cycles * (pages as u64)
+            < pages as u64 * costs.copy_page_cycles(2 * len);
+        if lends {
+            note.lent += pages.min(255) as u32;
+        }
+        self.space.loan_history().keep(note.pack());
+        lends
     }
 
     /// How `len` bytes get to another process at less cost.
@@ -146,8 +155,9 @@ impl<M: Machine> Caller<'_, M> {
         let pages = len.div_ceil(PAGE_SIZE);
         let costs = self.move_costs();
         let loan_pages = self.kernel.config.socket.loan_bytes / PAGE_SIZE;
-        let (copy, lend) = costs.sending(pages, len, loan_pages, Sink::Peer);
-        let lend = lend + Note::unpack(self.space.loan_history().note()).regret_cycles * pages as u64;
+        let regret = Note::unpack(self.space.loan_history().note()).regret_cycles;
+        let (copy, lend) = costs.sending(pages, len, loan_pages, Sink::Peer, regret > 0);
+        let lend = lend + regret * pages as u64;
         // The message that tells of what is passed takes what a call and a switch of the socket's own take.
         let copied = copy + pages as u64 * costs.copy_page_cycles(3 * len);
         let lent = lend + pages as u64 * costs.copy_page_cycles(2 * len);

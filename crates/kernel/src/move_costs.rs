@@ -62,7 +62,7 @@ impl Linear {
 /// What was measured, in cycles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MoveCosts {
-    /// Copying one page to or from the user, by the working set: 2 to the power of the index, plus 1, pages.
+    /// Copying one page to or from the user, by the working set: pages of 2 to the power of the index and 1.
     copy_page: [u64; CLASSES],
     /// An mbuf with a cluster: made, handed to the protocol, and freed.
     pub cluster_cycles: u64,
@@ -101,9 +101,15 @@ impl MoveCosts {
 
     /// Copying a page while `working_set_bytes` are used in turn.
     pub fn copy_page_cycles(&self, working_set_bytes: usize) -> u64 {
-        let pages = working_set_bytes.div_ceil(PAGE_SIZE).max(2);
-        let class = pages.next_power_of_two().trailing_zeros() as usize - 1;
-        self.copy_page[class.min(CLASSES - 1)]
+        let set = working_set_bytes.max(2 * PAGE_SIZE);
+        let class = set.ilog2() as usize - (2 * PAGE_SIZE).ilog2() as usize;
+        if class >= CLASSES - 1 {
+            return self.copy_page[CLASSES - 1];
+        }
+        let (below, above) = (self.copy_page[class], self.copy_page[class + 1]);
+        let size = 2 * PAGE_SIZE << class;
+        // Between two sets that were measured the cost is taken to change evenly.
+        (below * (2 * size - set) as u64 + above * (set - size) as u64) / size as u64
     }
 }
 

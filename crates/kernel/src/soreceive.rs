@@ -76,6 +76,9 @@ struct Receiver<'a, M: Machine> {
     got: Received,
     /// Pages were refused: the rest is copied.
     refused: bool,
+    /// Neither way pays for the rest of the run: what is left of it is shorter.
+    no_donation: bool,
+    no_lending: bool,
     mbufs: VecDeque<Mbuf>,
 }
 
@@ -86,7 +89,16 @@ impl<'a, M: Machine> Receiver<'a, M> {
             To::Transfer(None) => Va::default(),
         };
         let got = Received { at, ..Received::default() };
-        Receiver { call, to, len, got, refused: false, mbufs: VecDeque::new() }
+        Receiver {
+            call,
+            to,
+            len,
+            got,
+            refused: false,
+            no_donation: false,
+            no_lending: false,
+            mbufs: VecDeque::new(),
+        }
     }
 
     fn left(&self) -> usize {
@@ -141,7 +153,8 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn transfer(&mut self, at: Option<Va>) -> Result<(), Errno> {
         let aligned = at.is_none() || self.next_at().is_page_aligned();
         let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
-        let donatable = self.mbufs.iter().take(pages).take_while(|m| m.is_donatable()).count();
+        let most = if self.no_donation { 0 } else { pages };
+        let donatable = self.mbufs.iter().take(most).take_while(|m| m.is_donatable()).count();
         if donatable > 0 && self.donation_pays(donatable) && self.donate(donatable) {
             return Ok(());
         }
@@ -157,18 +170,18 @@ impl<'a, M: Machine> Receiver<'a, M> {
         copied
     }
 
-    fn donation_pays(&self, pages: usize) -> bool {
-        match self.to {
-            To::Auto(_, sink) => self.call.chooses_donation(pages, self.len, sink),
-            _ => true,
+    fn donation_pays(&mut self, pages: usize) -> bool {
+        if let To::Auto(_, sink) = self.to {
+            self.no_donation = self.no_donation || !self.call.chooses_donation(pages, self.len, sink);
         }
+        !self.no_donation
     }
 
-    fn lending_on_pays(&self, pages: usize) -> bool {
-        match self.to {
-            To::Auto(..) => self.call.chooses_lending_on(pages, self.len),
-            _ => true,
+    fn lending_on_pays(&mut self, pages: usize) -> bool {
+        if let To::Auto(..) = self.to {
+            self.no_lending = self.no_lending || !self.call.chooses_lending_on(pages, self.len);
         }
+        !self.no_lending
     }
 
     /// Where transferred pages go.

@@ -71,6 +71,12 @@ pub struct CurveLine {
     pub kernel: Option<String>,
     /// The runs with these settings, as for `--set`.
     pub set: Vec<String>,
+    /// The line that it should be above, where it is a mechanism that replaces another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+    /// The lines of which it should be as high as the highest, where it is a choice that the kernel makes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub best_of: Vec<String>,
 }
 
 /// The programs.
@@ -153,6 +159,9 @@ pub struct Vary {
     pub key: String,
     /// The values.
     pub values: Vec<Setting>,
+    /// The values in quick runs, where they are fewer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quick: Vec<Setting>,
 }
 
 /// How a result stands beside a published number.
@@ -234,6 +243,12 @@ impl ExperimentFile {
             }
             if self.parameters.contains_key(name) {
                 return fault(&format!("choices.{name}"), "a parameter has the same name".into());
+            }
+        }
+        let lines = self.curves.iter().flat_map(|curves| &curves.lines);
+        for name in lines.clone().flat_map(|line| line.over.iter().chain(&line.best_of)) {
+            if lines.clone().all(|line| line.name != *name) {
+                return fault("curves.lines", format!("no line is called `{name}`"));
             }
         }
         Ok(())

@@ -170,7 +170,7 @@ pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunS
     let scale = if choices.quick { Scale::Quick } else { Scale::Reproduce };
     let mut runs = Vec::new();
     for block in &experiment.file.matrix {
-        let variants = variants(Settings::parse(&block.set)?, &block.vary);
+        let variants = variants(Settings::parse(&block.set)?, &block.vary, choices.quick);
         for machine in &block.machines {
             for kernel in &block.kernels {
                 for settings in &variants {
@@ -184,14 +184,15 @@ pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunS
 }
 
 /// `common` with each combination of the values that vary.
-fn variants(common: Settings, vary: &[Vary]) -> Vec<Settings> {
+fn variants(common: Settings, vary: &[Vary], quick: bool) -> Vec<Settings> {
     vary.iter().fold(vec![common], |variants, vary| {
         let with = |settings: &Settings, value: &Setting| {
             let mut settings = settings.clone();
             settings.add(&vary.key, &value.to_string());
             settings
         };
-        variants.iter().flat_map(|s| vary.values.iter().map(|v| with(s, v)).collect::<Vec<_>>()).collect()
+        let values = if quick && !vary.quick.is_empty() { &vary.quick } else { &vary.values };
+        variants.iter().flat_map(|s| values.iter().map(|v| with(s, v)).collect::<Vec<_>>()).collect()
     })
 }
 
@@ -210,10 +211,10 @@ mod tests {
     #[test]
     fn matrices_are_expanded_in_order() {
         let runs = plan("bw-pipe");
-        assert_eq!(runs.len(), 15);
+        assert_eq!(runs.len(), 17);
         assert_eq!(runs[0].title(), "bw-pipe on xeon-up under original");
         assert_eq!(runs[14].title(), "bw-pipe on opteron-mp under sf_buf-shared");
-        assert_eq!(plan("invalidate").len(), 18);
+        assert_eq!(plan("invalidate").len(), 20);
     }
 
     #[test]
@@ -226,10 +227,10 @@ mod tests {
 
     #[test]
     fn all_combinations_vary() {
-        let vary = |key: &str, values: Vec<Setting>| Vary { key: key.into(), values };
+        let vary = |key: &str, values: Vec<Setting>| Vary { key: key.into(), values, quick: Vec::new() };
         let sizes = vary("size_bytes", vec![Setting::Integer(1), Setting::Integer(2)]);
         let words = vary("send", vec![Setting::Text("copy".into()), Setting::Text("loan".into())]);
-        let all: Vec<String> = variants(Settings::default(), &[sizes, words])
+        let all: Vec<String> = variants(Settings::default(), &[sizes, words], false)
             .iter()
             .map(|s| s.parameters.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "))
             .collect();

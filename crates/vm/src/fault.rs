@@ -199,6 +199,7 @@ impl<M: Machine> Attempt<'_, M> {
             assert!(old.is_some_and(|old| Arc::ptr_eq(&old, anon)), "the slot changed under its lock");
             anon.touch(self.vm, Access::Write);
             state.refs -= 1;
+            self.space.loan_history().loan_broken();
             return Ok(Step::Done);
         }
         if self.writes() && lent {

@@ -61,6 +61,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
     let mut found = Vec::new();
     for experiment in &of.experiments {
         let figures = match experiment.file.workload {
+            _ if experiment.file.curves.is_some() => Vec::new(),
             Workload::BwPipe => {
                 let name = &experiment.name;
                 vec![bandwidth(of, name), gain(of, name), causes(of, name), invalidations(of, name)]
