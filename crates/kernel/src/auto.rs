@@ -61,6 +61,10 @@ impl Note {
     fn unpack(word: u32) -> Note {
         Note { regret_cycles: u64::from(word >> 16) << 4, lent: word >> 8 & 255, copied: word & 255 }
     }
+    /// True for a process that has written to more than a quarter of what it lent: it has its data in the cache.
+    fn is_warm(self, costs: &MoveCosts) -> bool {
+        4 * self.regret_cycles > costs.rewrite_cycles
+    }
     fn pack(self) -> u32 {
         let regret = (self.regret_cycles >> 4).min(0xffff) as u32;
         regret << 16 | self.lent.min(255) << 8 | self.copied.min(255)
@@ -97,10 +101,11 @@ impl<M: Machine> Caller<'_, M> {
         let costs = self.move_costs();
         let loan_pages = self.kernel.config.socket.loan_bytes / PAGE_SIZE;
         let mut note = self.looked_at(&costs);
-        let (copy, lend) = costs.sending(pages, len, loan_pages, sink, note.regret_cycles > 0);
+        let (copy, lend) = costs.sending(pages, len, loan_pages, sink, false);
+        let (copy_now, _) = costs.sending(pages, len, loan_pages, sink, note.is_warm(&costs));
         let lent = if lend >= copy {
             len..len
-        } else if lend + note.regret_cycles * pages as u64 <= copy {
+        } else if lend + note.regret_cycles * pages as u64 <= copy_now {
             note.lent += pages.min(255) as u32;
             0..len
         } else if note.copied + pages.min(255) as u32 >= PAGES_A_PROBE {
@@ -155,8 +160,9 @@ impl<M: Machine> Caller<'_, M> {
         let pages = len.div_ceil(PAGE_SIZE);
         let costs = self.move_costs();
         let loan_pages = self.kernel.config.socket.loan_bytes / PAGE_SIZE;
-        let regret = Note::unpack(self.space.loan_history().note()).regret_cycles;
-        let (copy, lend) = costs.sending(pages, len, loan_pages, Sink::Peer, regret > 0);
+        let note = Note::unpack(self.space.loan_history().note());
+        let (regret, warm) = (note.regret_cycles, note.is_warm(&costs));
+        let (copy, lend) = costs.sending(pages, len, loan_pages, Sink::Peer, warm);
         let lend = lend + regret * pages as u64;
         // The message that tells of what is passed takes what a call and a switch of the socket's own take.
         let copied = copy + pages as u64 * costs.copy_page_cycles(3 * len);

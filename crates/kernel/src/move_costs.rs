@@ -20,7 +20,8 @@
 //! One of class `Process` around the result, held for a look only. Two threads may measure at once; one result is kept.
 //!
 //! # What can fail
-//! Measuring, for want of memory. Then everything but copying is taken to cost more than it can be worth, for this call.
+//! Measuring, for want of memory. Then everything but copying is taken to cost more than it can be worth, for good: a
+//! machine without a few pages to spare is none to lend on.
 
 use crate::copy::Caller;
 use crate::error::Errno;
@@ -119,10 +120,8 @@ impl<M: Machine> Caller<'_, M> {
         if let Some(known) = *self.kernel.move_costs.lock() {
             return known;
         }
-        match self.measure() {
-            Ok(costs) => *self.kernel.move_costs.lock().get_or_insert(costs),
-            Err(_) => MoveCosts::UNKNOWN,
-        }
+        let costs = self.measure().unwrap_or(MoveCosts::UNKNOWN);
+        *self.kernel.move_costs.lock().get_or_insert(costs)
     }
 
     fn measure(&self) -> Result<MoveCosts, Errno> {

@@ -57,7 +57,16 @@ enum To {
 }
 
 impl To {
-    fn new(mode: ReceiveMode, at: Option<Va>, from: Sink) -> Result<To, Errno> {
+    /// What a choice needs is measured now, before anything is taken that it might be short of.
+    fn new<M: Machine>(
+        call: &Caller<'_, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        from: Sink,
+    ) -> Result<To, Errno> {
+        if mode == ReceiveMode::Auto {
+            call.move_costs();
+        }
         match (mode, at) {
             (ReceiveMode::Transfer, at) => Ok(To::Transfer(at)),
             (ReceiveMode::Copy, Some(at)) => Ok(To::Copy(at)),
@@ -325,7 +334,7 @@ pub(crate) fn deliver<M: Machine>(
     len: usize,
     mbufs: Vec<Mbuf>,
 ) -> Result<(), Errno> {
-    let mut receiver = Receiver::new(call, To::new(mode, Some(at), Sink::Nobody)?, len);
+    let mut receiver = Receiver::new(call, To::new(call, mode, Some(at), Sink::Nobody)?, len);
     receiver.mbufs = mbufs.into();
     let result = receiver.deliver();
     receiver.mbufs.into_iter().for_each(|mbuf| call.kernel.mbufs.free(mbuf));
@@ -361,7 +370,8 @@ impl<M: Machine> Stream<M> {
         len: usize,
         nonblocking: bool,
     ) -> Result<Received, Errno> {
-        self.receive_by(Receiver::new(call, To::new(mode, at, Sink::Peer)?, len), nonblocking)
+        let to = To::new(call, mode, at, Sink::Peer)?;
+        self.receive_by(Receiver::new(call, to, len), nonblocking)
     }
 
     fn receive_by(&self, mut receiver: Receiver<'_, M>, nonblocking: bool) -> Result<Received, Errno> {
@@ -441,7 +451,7 @@ impl<M: Machine> Caller<'_, M> {
         m.execute(self.kernel.config.paths.soreceive);
         m.execute(self.kernel.config.paths.protocol);
         let pool = &self.kernel.mbufs;
-        let mut receiver = Receiver::new(self, To::new(mode, at, Sink::Nobody)?, len);
+        let mut receiver = Receiver::new(self, To::new(self, mode, at, Sink::Nobody)?, len);
         let mut answered = 0;
         while answered < len {
             let piece = (len - answered).min(PAGE_SIZE);
