@@ -1,6 +1,6 @@
 //! What the command line says.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Move pages, not bytes, on modelled machines: rerun published experiments, or send your own data through.
@@ -108,6 +108,26 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SendWord {
+    /// Copied into the kernel
+    Copy,
+    /// Whole pages are lent
+    Loan,
+    /// Whichever is cheaper, by call
+    Auto,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ReceiveWord {
+    /// Copied out of the kernel
+    Copy,
+    /// Whole pages become the reader's
+    Transfer,
+    /// Whichever is cheaper, by run of pages
+    Auto,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Pipe {
     /// What to send; standard input if absent or `-`
@@ -116,12 +136,20 @@ pub(crate) struct Pipe {
     /// Where it goes; `-` is standard output
     #[arg(long, short, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
-    #[arg(long, short, value_name = "M", default_value = "xeon-mp")]
-    pub(crate) machine: String,
-    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml
-    #[arg(long, short, value_name = "K", default_value = "sf_buf")]
-    pub(crate) kernel: String,
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml [default: xeon-mp; with --send or
+    /// --receive pentium-pro]
+    #[arg(long, short, value_name = "M")]
+    pub(crate) machine: Option<String>,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml [default: sf_buf; with --send or --receive
+    /// uvm]
+    #[arg(long, short, value_name = "K")]
+    pub(crate) kernel: Option<String>,
+    /// How bytes get into the pipe, under a kernel whose pipes are sockets
+    #[arg(long, value_name = "HOW")]
+    pub(crate) send: Option<SendWord>,
+    /// How bytes get out of the pipe, under a kernel whose pipes are sockets
+    #[arg(long, value_name = "HOW")]
+    pub(crate) receive: Option<ReceiveWord>,
     /// Bytes in one write
     #[arg(long, value_name = "BYTES", default_value_t = 65536)]
     pub(crate) chunk: u32,

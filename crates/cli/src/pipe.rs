@@ -1,16 +1,16 @@
 //! `pageferry pipe`.
 
-use crate::args::Pipe;
+use crate::args::{Pipe, ReceiveWord, SendWord};
 use crate::progress::bytes;
 use crate::run::{counts, stack};
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use indicatif::HumanDuration;
-use pageferry_lab::kernels::KernelChoice;
+use pageferry_lab::kernels::{KernelChoice, PipeKindName};
 use pageferry_lab::machines::MachineChoice;
 use pageferry_lab::output::PendingFile;
 use pageferry_lab::settings::Settings;
-use pageferry_lab::workload::stream::{Ends, Transferred, stream};
+use pageferry_lab::workload::stream::{Ends, ReceiveMode, SendMode, Transferred, Ways, stream};
 use pageferry_lab::{LabError, text};
 use std::cell::RefCell;
 use std::fs::File;
@@ -27,8 +27,12 @@ pub(crate) fn pipe(options: &Pipe) -> Result<ExitCode, LabError> {
         let problem = "expected machine.KEY or kernel.KEY; the size of a write is --chunk".to_owned();
         return Err(LabError::Setting { key: key.clone(), problem });
     }
-    let machine = settings.machine(MachineChoice::find(&options.machine)?)?;
-    let kernel = settings.kernel(KernelChoice::find(&options.kernel)?)?;
+    let chosen = options.send.is_some() || options.receive.is_some();
+    let (machine, kernel) = if chosen { ("pentium-pro", "uvm") } else { ("xeon-mp", "sf_buf") };
+    let machine = MachineChoice::find(options.machine.as_deref().unwrap_or(machine))?;
+    let kernel = KernelChoice::find(options.kernel.as_deref().unwrap_or(kernel))?;
+    let (machine, kernel) = (settings.machine(machine)?, settings.kernel(kernel)?);
+    let ways = ways(options, &kernel)?;
     if options.chunk == 0 {
         let problem = "0, expected at least 1 byte in a write".to_owned();
         return Err(LabError::Setting { key: "--chunk".into(), problem });
@@ -46,7 +50,7 @@ pub(crate) fn pipe(options: &Pipe) -> Result<ExitCode, LabError> {
         output_name: if to_stdout { "standard output".into() } else { options.output.clone() },
         progress: Box::new(move |done| shown.set_position(done)),
     };
-    let result = stream(&machine, &kernel, options.chunk as usize, ends);
+    let result = stream(&machine, &kernel, options.chunk as usize, ways, ends);
     bar.finish_and_clear();
     let moved = result?;
     let broken: Vec<_> = moved.laws.iter().filter(|law| !law.held).map(|law| law.name.clone()).collect();
@@ -63,6 +67,29 @@ pub(crate) fn pipe(options: &Pipe) -> Result<ExitCode, LabError> {
         (None, false) => drop(print_json(&moved)?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the bytes are to go.
+fn ways(options: &Pipe, kernel: &KernelChoice) -> Result<Ways, LabError> {
+    let key = if options.send.is_some() { "--send" } else { "--receive" };
+    let chosen = options.send.is_some() || options.receive.is_some();
+    if chosen && kernel.file.pipe.kind.value != PipeKindName::Socket {
+        let name = &kernel.name;
+        let problem =
+            format!("the pipes of kernel `{name}` are not sockets, expected a kernel where they are: `uvm`");
+        return Err(LabError::Setting { key: key.into(), problem });
+    }
+    let send = match options.send {
+        None | Some(SendWord::Copy) => SendMode::Copy,
+        Some(SendWord::Loan) => SendMode::Loan,
+        Some(SendWord::Auto) => SendMode::Auto,
+    };
+    let receive = match options.receive {
+        None | Some(ReceiveWord::Copy) => ReceiveMode::Copy,
+        Some(ReceiveWord::Transfer) => ReceiveMode::Transfer,
+        Some(ReceiveWord::Auto) => ReceiveMode::Auto,
+    };
+    Ok(Ways { send, receive })
 }
 
 type Input = (Box<dyn Read>, PathBuf, Option<u64>);

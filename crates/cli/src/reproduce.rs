@@ -83,9 +83,35 @@ fn shown(of: &Reproduction) -> String {
     section("Predicted tendencies", Standing::Predicted, false);
     section("Calibrated: a constant was fitted to the number", Standing::Calibrated, true);
     section("Given: the number is a constant of the model", Standing::Given, true);
+    let _ = write!(out, "{}{}", pays(of), chosen(of));
     let calibrated = of.calibrated().len();
     let _ = writeln!(out, "{calibrated} constants are calibrated. {} runs broke a law.", of.broken().len());
     out
+}
+
+/// From which size on each mechanism pays.
+fn pays(of: &Reproduction) -> String {
+    let rows: Vec<Vec<String>> = (of.pays_rows().into_iter())
+        .map(|r| vec![r.experiment, r.mechanism, r.machine, r.then, r.now])
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heading = terminal::stdout().strong("From which size each mechanism pays");
+    format!("{heading}\n{}\n", table(&["experiment", "mechanism", "machine", "then", "today"], &rows))
+}
+
+/// How near the kernel's choices come to the best fixed ones.
+fn chosen(of: &Reproduction) -> String {
+    let rows: Vec<Vec<String>> = (of.chosen_rows().into_iter())
+        .map(|r| vec![r.experiment, r.line, r.machine, format!("{} of {}", r.near, r.sizes), r.worst])
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heading =
+        terminal::stdout().strong("Choices by the kernel: within 5 % of the best fixed one, or better");
+    format!("{heading}\n{}\n", table(&["experiment", "choice", "machine", "so at", "worst"], &rows))
 }
 
 /// A row for each comparison in numbers; one row for a statement in words.

@@ -53,6 +53,12 @@ fn unknown_names_get_the_nearest() {
     assert!(said.contains("did you mean `invalidate`?"), "{said}");
     let said = refused(&["reproduce", "--quick", "bw-pipe", "bwpipe"]);
     assert!(said.contains("did you mean `bw-pipe`?"), "{said}");
+    let said = refused(&["pipe", "-o", "x", "--send", "laon"]);
+    assert!(said.contains("'loan'"), "{said}");
+    let said = refused(&["pipe", "-o", "x", "--receive", "transfr"]);
+    assert!(said.contains("'transfer'"), "{said}");
+    let said = refused(&["pipe", "-o", "x", "--kernel", "sf_buf", "--receive", "auto"]);
+    assert!(said.contains("`sf_buf` are not sockets") && said.contains("`uvm`"), "{said}");
     let said = refused(&["pipe", "-o", "x", "--machine", "xeonmp"]);
     assert!(said.contains("did you mean `xeon-mp`?"), "{said}");
     let said = refused(&["reprodcue"]);

@@ -252,3 +252,31 @@ fn explain_tells_steps_and_lists_what_it_knows() {
     let other = done(dir.path(), &["explain", "direct-pipe", "--kernel", "original"]);
     assert!(other.contains("The words are those of sf_buf; the numbers are those of original."), "{other}");
 }
+
+#[test]
+fn pipe_copies_and_moves_the_same_bytes() {
+    let dir = here();
+    let bytes: Vec<u8> = (0..300_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    fs::write(dir.path().join("in"), &bytes).expect("written");
+    for machine in ["pentium-pro", "today"] {
+        for send in ["copy", "loan", "auto"] {
+            for receive in ["copy", "transfer", "auto"] {
+                let ways = ["--send", send, "--receive", receive, "--machine", machine, "--json"];
+                let said = done(dir.path(), &[&["pipe", "in", "-o", "out"][..], &ways[..]].concat());
+                let cost: Value = serde_json::from_str(&said).expect("JSON");
+                assert_eq!((&cost["kernel"], &cost["identical"]), (&"uvm".into(), &true.into()));
+                assert!(fs::read(dir.path().join("out")).expect("there") == bytes, "{send} {receive}");
+                let count = |name: &str| cost["counters"][name].as_u64().expect("a counter");
+                if send != "auto" {
+                    assert_eq!(count("pages_lent") > 0, send == "loan", "{send} {receive}");
+                }
+                if receive == "copy" && send == "copy" {
+                    assert_eq!(count("pages_donated") + count("pages_lent_on"), 0);
+                }
+                if receive == "transfer" {
+                    assert!(count("pages_donated") + count("pages_lent_on") > 0, "{send} {receive}");
+                }
+            }
+        }
+    }
+}

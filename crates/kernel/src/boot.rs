@@ -85,6 +85,7 @@ impl<M: Machine> Kernel<M> {
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
         let sched = Arc::new(Sched::new(vm.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
+        let move_costs = machine.new_lock(LockClass::Process, None);
         let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
         let noted = sched.disk_noted().clone();
@@ -106,6 +107,7 @@ impl<M: Machine> Kernel<M> {
             ephemeral,
             sched,
             mbufs,
+            move_costs,
             processes,
             exports,
             files,

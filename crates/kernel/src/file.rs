@@ -79,10 +79,11 @@ impl<M: Machine> File<M> {
         }
     }
 
-    /// Reads by transfer. Errors are those of what is read.
+    /// Reads by transfer, or as is cheaper. Errors are those of what is read.
     pub(crate) fn read_transfer(
         &self,
         call: &Caller<'_, M>,
+        mode: ReceiveMode,
         at: Option<Va>,
         len_bytes: usize,
     ) -> Result<Received, Errno> {
@@ -98,9 +99,9 @@ impl<M: Machine> File<M> {
         }
         match &self.open {
             Open::Socket { receive: Some(stream), .. } => {
-                stream.receive_transfer(call, at, len_bytes, self.nonblocking())
+                stream.receive_transfer(call, mode, at, len_bytes, self.nonblocking())
             }
-            _ => call.receive_from_nobody(ReceiveMode::Transfer, at, len_bytes),
+            _ => call.receive_from_nobody(mode, at, len_bytes),
         }
     }
 

@@ -9,6 +9,7 @@
 //! * `process`, `file`: processes and their descriptors. `user`: system calls and user memory. `copy`: copyin, copyout.
 //! * `monitor`: how threads wait and take turns. `pipe`, `pipe_direct`: pipes of their own kind.
 //! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
+//! * `auto`: copy or move, by call. `move_costs`: what either costs here.
 //! * `vnode`: files on the disk, through the page cache. `user_file`, `user_memory`: their and their mappings' system calls.
 //! * `invalidate`: a system call that measures invalidations.
 //! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
@@ -23,6 +24,7 @@
 
 extern crate alloc;
 
+mod auto;
 mod boot;
 mod config;
 mod copy;
@@ -32,6 +34,7 @@ mod file;
 mod invalidate;
 mod mbuf;
 mod monitor;
+mod move_costs;
 mod pipe;
 mod pipe_direct;
 mod process;
@@ -50,6 +53,7 @@ mod user_pass;
 mod user_socket;
 mod vnode;
 
+pub use auto::Carrier;
 pub use config::{
     Fault, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
     SocketConfig,
@@ -58,6 +62,7 @@ pub use error::{BootError, Errno};
 pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use file::Fd;
 pub use invalidate::InvalidateKind;
+pub use move_costs::{Linear, MoveCosts};
 pub use pipe::ATOMIC_WRITE_BYTES;
 pub use process::{Killed, Pid};
 pub use soreceive::{ReceiveMode, Received};
@@ -79,6 +84,7 @@ pub struct Kernel<M: Machine> {
     ephemeral: Ephemeral<M, Vm<M>>,
     sched: Arc<sched::Sched<M>>,
     mbufs: mbuf::Pool<M>,
+    move_costs: M::Lock<Option<MoveCosts>>,
     processes: M::Lock<process::Processes<M>>,
     exports: M::Lock<export::Exports<M>>,
     files: vnode::FileSystem<M>,

@@ -10,6 +10,7 @@
 //! area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear page and that is
 //! transferred.
 
+use crate::auto::Sink;
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::mbuf::{Mbuf, NotDonated};
@@ -28,6 +29,8 @@ pub enum ReceiveMode {
     Copy,
     /// By making whole pages the receiver's memory, and copying the rest (UVM paper, 4.2).
     Transfer,
+    /// By whichever of the two is cheaper for each run of pages, on this machine.
+    Auto,
 }
 
 /// What was received by transfer. All zero means the end of the stream.
@@ -49,6 +52,28 @@ pub struct Received {
 enum To {
     Copy(Va),
     Transfer(Option<Va>),
+    /// Pages where that is cheaper; data comes from there.
+    Auto(Va, Sink),
+}
+
+impl To {
+    /// What a choice needs is measured now, before anything is taken that it might be short of.
+    fn new<M: Machine>(
+        call: &Caller<'_, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        from: Sink,
+    ) -> Result<To, Errno> {
+        if mode == ReceiveMode::Auto {
+            call.move_costs();
+        }
+        match (mode, at) {
+            (ReceiveMode::Transfer, at) => Ok(To::Transfer(at)),
+            (ReceiveMode::Copy, Some(at)) => Ok(To::Copy(at)),
+            (ReceiveMode::Auto, Some(at)) => Ok(To::Auto(at, from)),
+            (_, None) => Err(Errno::Fault),
+        }
+    }
 }
 
 /// A receiver on its way through the mbufs that it has taken out of a socket.
@@ -60,17 +85,29 @@ struct Receiver<'a, M: Machine> {
     got: Received,
     /// Pages were refused: the rest is copied.
     refused: bool,
+    /// Neither way pays for the rest of the run: what is left of it is shorter.
+    no_donation: bool,
+    no_lending: bool,
     mbufs: VecDeque<Mbuf>,
 }
 
 impl<'a, M: Machine> Receiver<'a, M> {
     fn new(call: &'a Caller<'a, M>, to: To, len: usize) -> Receiver<'a, M> {
         let at = match to {
-            To::Copy(at) | To::Transfer(Some(at)) => at,
+            To::Copy(at) | To::Transfer(Some(at)) | To::Auto(at, _) => at,
             To::Transfer(None) => Va::default(),
         };
         let got = Received { at, ..Received::default() };
-        Receiver { call, to, len, got, refused: false, mbufs: VecDeque::new() }
+        Receiver {
+            call,
+            to,
+            len,
+            got,
+            refused: false,
+            no_donation: false,
+            no_lending: false,
+            mbufs: VecDeque::new(),
+        }
     }
 
     fn left(&self) -> usize {
@@ -83,6 +120,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
             match self.to {
                 To::Copy(_) => self.copy()?,
                 To::Transfer(at) => self.transfer(at)?,
+                To::Auto(at, _) => self.transfer(Some(at))?,
             }
         }
         Ok(())
@@ -124,12 +162,14 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn transfer(&mut self, at: Option<Va>) -> Result<(), Errno> {
         let aligned = at.is_none() || self.next_at().is_page_aligned();
         let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
-        let donatable = self.mbufs.iter().take(pages).take_while(|m| m.is_donatable()).count();
-        if donatable > 0 && self.donate(donatable) {
+        let most = if self.no_donation { 0 } else { pages };
+        let donatable = self.mbufs.iter().take(most).take_while(|m| m.is_donatable()).count();
+        if donatable > 0 && self.donation_pays(donatable) && self.donate(donatable) {
             return Ok(());
         }
         let first = self.mbufs.front().expect("the caller has seen one");
-        if donatable == 0 && first.whole_lent_pages().min(pages) > 0 && self.lend_on(pages) {
+        let lent = first.whole_lent_pages().min(pages);
+        if donatable == 0 && lent > 0 && self.lending_on_pays(lent) && self.lend_on(pages) {
             return Ok(());
         }
         let before = self.got.len_bytes;
@@ -137,6 +177,20 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let count = (self.got.len_bytes - before) as u64;
         self.call.machine().count(Counter::TransferBytesCopied, count);
         copied
+    }
+
+    fn donation_pays(&mut self, pages: usize) -> bool {
+        if let To::Auto(_, sink) = self.to {
+            self.no_donation = self.no_donation || !self.call.chooses_donation(pages, self.len, sink);
+        }
+        !self.no_donation
+    }
+
+    fn lending_on_pays(&mut self, pages: usize) -> bool {
+        if let To::Auto(..) = self.to {
+            self.no_lending = self.no_lending || !self.call.chooses_lending_on(pages, self.len);
+        }
+        !self.no_lending
     }
 
     /// Where transferred pages go.
@@ -269,6 +323,24 @@ impl<'a, M: Machine> Receiver<'a, M> {
     }
 }
 
+/// Receives `mbufs` as if they had been in a socket: for measuring.
+///
+/// # Errors
+/// As [`Stream::receive`]. The mbufs are freed in any case.
+pub(crate) fn deliver<M: Machine>(
+    call: &Caller<'_, M>,
+    mode: ReceiveMode,
+    at: Va,
+    len: usize,
+    mbufs: Vec<Mbuf>,
+) -> Result<(), Errno> {
+    let mut receiver = Receiver::new(call, To::new(call, mode, Some(at), Sink::Nobody)?, len);
+    receiver.mbufs = mbufs.into();
+    let result = receiver.deliver();
+    receiver.mbufs.into_iter().for_each(|mbuf| call.kernel.mbufs.free(mbuf));
+    result
+}
+
 impl<M: Machine> Stream<M> {
     /// Receives up to `len` bytes by copy: what is there, at least one byte; zero at the end of the stream.
     ///
@@ -285,18 +357,21 @@ impl<M: Machine> Stream<M> {
         self.receive_by(Receiver::new(call, To::Copy(to), len), nonblocking).map(|got| got.len_bytes)
     }
 
-    /// Receives up to `len` bytes by transfer, to `at` or to the transfer area.
+    /// Receives up to `len` bytes by transfer, to `at` or to the transfer area; or as is cheaper, to `at`.
     ///
     /// # Errors
-    /// As [`Stream::receive`]; [`Errno::NoMemory`] also when the transfer area is full.
+    /// As [`Stream::receive`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::Fault`] where an address
+    /// is needed and missing.
     pub(crate) fn receive_transfer(
         &self,
         call: &Caller<'_, M>,
+        mode: ReceiveMode,
         at: Option<Va>,
         len: usize,
         nonblocking: bool,
     ) -> Result<Received, Errno> {
-        self.receive_by(Receiver::new(call, To::Transfer(at), len), nonblocking)
+        let to = To::new(call, mode, at, Sink::Peer)?;
+        self.receive_by(Receiver::new(call, to, len), nonblocking)
     }
 
     fn receive_by(&self, mut receiver: Receiver<'_, M>, nonblocking: bool) -> Result<Received, Errno> {
@@ -376,12 +451,7 @@ impl<M: Machine> Caller<'_, M> {
         m.execute(self.kernel.config.paths.soreceive);
         m.execute(self.kernel.config.paths.protocol);
         let pool = &self.kernel.mbufs;
-        let to = match (mode, at) {
-            (ReceiveMode::Transfer, at) => To::Transfer(at),
-            (ReceiveMode::Copy, Some(at)) => To::Copy(at),
-            (ReceiveMode::Copy, None) => return Err(Errno::Fault),
-        };
-        let mut receiver = Receiver::new(self, to, len);
+        let mut receiver = Receiver::new(self, To::new(self, mode, at, Sink::Nobody)?, len);
         let mut answered = 0;
         while answered < len {
             let piece = (len - answered).min(PAGE_SIZE);

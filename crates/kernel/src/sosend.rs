@@ -6,11 +6,13 @@
 //! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
 //! call, whatever the sender does later.
 
+use crate::auto::Sink;
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::mbuf::Mbuf;
 use crate::pipe::moved;
 use crate::stream::{Held, Stream};
+use core::ops::Range;
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
 
 /// How a sender's bytes get into a socket.
@@ -21,6 +23,8 @@ pub enum SendMode {
     Copy,
     /// By lending whole pages, and copying the rest (UVM paper, 4.1).
     Loan,
+    /// By whichever of the two is cheaper for this call, on this machine.
+    Auto,
 }
 
 /// A sender on its way through its buffer.
@@ -29,18 +33,25 @@ pub(crate) struct Sender<'a, M: Machine> {
     from: Va,
     len: usize,
     done: usize,
-    /// Bytes before this one are copied, although others are lent.
-    copy_before: usize,
+    /// The bytes of the call whose whole pages are lent; all others are copied.
+    lent: Range<usize>,
 }
 
 impl<'a, M: Machine> Sender<'a, M> {
     /// The one place where it is decided how each byte goes.
-    pub(crate) fn new(call: &'a Caller<'a, M>, from: Va, len: usize, mode: SendMode) -> Sender<'a, M> {
-        let copy_before = match mode {
-            SendMode::Copy => len,
-            SendMode::Loan => 0,
+    pub(crate) fn new(
+        call: &'a Caller<'a, M>,
+        from: Va,
+        len: usize,
+        mode: SendMode,
+        sink: Sink,
+    ) -> Sender<'a, M> {
+        let lent = match mode {
+            SendMode::Copy => len..len,
+            SendMode::Loan => 0..len,
+            SendMode::Auto => call.choose_lent(from, len, sink),
         };
-        Sender { call, from, len, done: 0, copy_before }
+        Sender { call, from, len, done: 0, lent }
     }
 
     fn left(&self) -> usize {
@@ -53,7 +64,8 @@ impl<'a, M: Machine> Sender<'a, M> {
         let room = room.min(self.left());
         let at = self.from + self.done;
         let to_boundary = PAGE_SIZE - at.offset();
-        if self.done >= self.copy_before {
+        if self.lent.contains(&self.done) {
+            let room = room.min(self.lent.end - self.done);
             if !at.is_page_aligned() && room >= to_boundary + PAGE_SIZE {
                 return self.copy(to_boundary);
             }
@@ -62,7 +74,10 @@ impl<'a, M: Machine> Sender<'a, M> {
                 return self.lend(pages * PAGE_SIZE);
             }
         }
-        self.copy(room)
+        // Copies end where loans begin.
+        let behind =
+            self.lent.start.checked_sub(self.done).filter(|&behind| behind > 0 && !self.lent.is_empty());
+        self.copy(behind.map_or(room, |behind| room.min(behind)))
     }
 
     /// Copies up to `most` bytes into a new mbuf.
@@ -98,11 +113,17 @@ impl<'a, M: Machine> Sender<'a, M> {
             // What cannot be lent may be copied up to where the memory ends.
             Err(_) => {
                 call.machine().count(Counter::LoansRefused, 1);
-                self.copy_before = self.done + len;
+                self.lent.start = self.done + len;
                 self.copy(len)
             }
         }
     }
+}
+
+/// An mbuf over pages that are lent, or with a copy of the first if they are refused: for measuring.
+pub(crate) fn lend_or_copy<M: Machine>(call: &Caller<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
+    let (mbuf, result) = Sender::new(call, from, len, SendMode::Loan, Sink::Nobody).next(len);
+    mbuf.ok_or_else(|| result.expect_err("without an mbuf there is an error"))
 }
 
 /// How far one step of sending got.
@@ -131,7 +152,7 @@ impl<M: Machine> Stream<M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.sosend);
         self.touch(m);
-        let mut sender = Sender::new(call, from, len, mode);
+        let mut sender = Sender::new(call, from, len, mode, Sink::Peer);
         let (mut held, turn) = self.turn_to_send(call, self.lock());
         turn?;
         let (result, has_turn) = loop {
@@ -212,7 +233,7 @@ impl<M: Machine> Caller<'_, M> {
         let m = self.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
-        let mut sender = Sender::new(self, from, len, mode);
+        let mut sender = Sender::new(self, from, len, mode, Sink::Nobody);
         while sender.left() > 0 {
             let (mbuf, result) = sender.next(self.kernel.config.socket.high_water_bytes);
             if let Some(mbuf) = mbuf {

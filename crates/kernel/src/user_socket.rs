@@ -2,7 +2,7 @@
 
 use crate::error::Errno;
 use crate::file::{Fd, File, Open};
-use crate::soreceive::Received;
+use crate::soreceive::{ReceiveMode, Received};
 use crate::sosend::SendMode;
 use crate::user::User;
 use pageferry_hal::{Machine, SpinLock, Va};
@@ -45,7 +45,7 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Sends `len_bytes` by copy or by loan; fewer only if a signal came, the descriptor is non-blocking, or the memory
+    /// Sends `len_bytes` by copy or by loan, or as is cheaper; fewer only if a signal came, the descriptor is non-blocking, or the memory
     /// ends. What is received is what is at `from` now, also if it is changed before it is received.
     ///
     /// # Errors
@@ -74,7 +74,19 @@ impl<M: Machine> User<M> {
     pub fn receive_transfer(&self, fd: Fd, at: Option<Va>, len_bytes: usize) -> Result<Received, Errno> {
         self.system_call(|call| {
             let file = self.process.files.lock().get(fd)?;
-            file.read_transfer(call, at, len_bytes)
+            file.read_transfer(call, ReceiveMode::Transfer, at, len_bytes)
+        })
+    }
+
+    /// Receives up to `len_bytes` at `at`: pages where that is cheaper on this machine, copied bytes elsewhere. What is at
+    /// `at` then is the process's own either way; pages that came need not be flushed.
+    ///
+    /// # Errors
+    /// As [`User::receive_transfer`].
+    pub fn receive_auto(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<Received, Errno> {
+        self.system_call(|call| {
+            let file = self.process.files.lock().get(fd)?;
+            file.read_transfer(call, ReceiveMode::Auto, Some(at), len_bytes)
         })
     }
 

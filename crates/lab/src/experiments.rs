@@ -71,6 +71,12 @@ pub struct CurveLine {
     pub kernel: Option<String>,
     /// The runs with these settings, as for `--set`.
     pub set: Vec<String>,
+    /// The line that it should be above, where it is a mechanism that replaces another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+    /// The lines of which it should be as high as the highest, where it is a choice that the kernel makes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub best_of: Vec<String>,
 }
 
 /// The programs.
@@ -95,6 +101,8 @@ pub enum Workload {
     CostGrowth,
     /// [`crate::workload::pipeline`].
     Pipeline,
+    /// [`crate::workload::mixed`].
+    Mixed,
 }
 
 /// A number that an experiment depends on.
@@ -237,6 +245,12 @@ impl ExperimentFile {
             }
             if self.parameters.contains_key(name) {
                 return fault(&format!("choices.{name}"), "a parameter has the same name".into());
+            }
+        }
+        let lines = self.curves.iter().flat_map(|curves| &curves.lines);
+        for name in lines.clone().flat_map(|line| line.over.iter().chain(&line.best_of)) {
+            if lines.clone().all(|line| line.name != *name) {
+                return fault("curves.lines", format!("no line is called `{name}`"));
             }
         }
         Ok(())

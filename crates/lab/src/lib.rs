@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod crossover;
 pub mod error;
 pub mod execute;
 pub mod experiments;

@@ -122,6 +122,7 @@ impl RunSpec {
                 parameter("total_bytes") / 4096 * 3
             }
             Workload::CostGrowth => parameter("n").min(100_000) * parameter("times"),
+            Workload::Mixed => (parameter("rounds") + parameter("warmup_rounds")) * 1000,
             Workload::PingPong | Workload::Pipeline => {
                 parameter("size_bytes") * parameter("rounds") / 400 + 1000
             }
@@ -211,10 +212,10 @@ mod tests {
     #[test]
     fn matrices_are_expanded_in_order() {
         let runs = plan("bw-pipe");
-        assert_eq!(runs.len(), 15);
+        assert_eq!(runs.len(), 17);
         assert_eq!(runs[0].title(), "bw-pipe on xeon-up under original");
         assert_eq!(runs[14].title(), "bw-pipe on opteron-mp under sf_buf-shared");
-        assert_eq!(plan("invalidate").len(), 18);
+        assert_eq!(plan("invalidate").len(), 20);
     }
 
     #[test]

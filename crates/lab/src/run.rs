@@ -57,6 +57,7 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         Workload::UvmPipe => workload::uvm_pipe::program(&site, spec, cell.clone()),
         Workload::CostGrowth => workload::cost_growth::program(&site, spec, cell.clone()),
         Workload::PingPong => workload::ping_pong::program(&site, spec, cell.clone()),
+        Workload::Mixed => workload::mixed::program(&site, spec, cell.clone()),
         Workload::Pipeline => workload::pipeline::program(&site, spec, cell.clone()),
     };
     let finish = site.execute(&spec.experiment.name, program)?;

@@ -148,7 +148,7 @@ fn all_calibrated_constants_are_listed_with_what_they_were_fitted_to() {
 #[test]
 fn broken_laws_are_the_first_thing_told() {
     let of = reproduction(|run| {
-        if run.record.machine == "xeon-mp" && run.record.kernel == "sf_buf" {
+        if run.record.machine == "xeon-htt" && run.record.kernel == "sf_buf" {
             run.record.laws.push(Law {
                 name: "no leaks".into(),
                 held: false,
@@ -158,7 +158,7 @@ fn broken_laws_are_the_first_thing_told() {
     });
     assert_eq!(of.broken().len(), 2);
     let html = of.html();
-    let told = html.find("bw-pipe on xeon-mp under sf_buf: no leaks: 3 frames").expect("told");
+    let told = html.find("bw-pipe on xeon-htt under sf_buf: no leaks: 3 frames").expect("told");
     assert!(told < html.find("id=\"compared\"").expect("the first section"));
 }
 

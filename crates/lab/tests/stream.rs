@@ -2,7 +2,7 @@
 
 use pageferry_lab::kernels::KernelChoice;
 use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::workload::stream::{Ends, Transferred, stream};
+use pageferry_lab::workload::stream::{Ends, Transferred, Ways, stream};
 use pageferry_lab::{Blame, LabError};
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -66,7 +66,7 @@ fn carry(
     };
     let (machine, kernel) =
         (MachineChoice::find("xeon-mp").expect("there"), KernelChoice::find(kernel).expect("there"));
-    stream(&machine, &kernel, chunk, ends)
+    stream(&machine, &kernel, chunk, Ways::default(), ends)
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::object::{Object, ObjectPageError};
 use crate::space::Space;
 use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
-use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, Va};
+use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, TrapKind, Va};
 
 /// How far a fault got with the map held shared.
 #[must_use]
@@ -75,6 +75,9 @@ impl<M: Machine> Space<M> {
         let m = self.vm().machine();
         let _c = m.scope(Cause::Fault);
         m.count(Counter::PageFaults, 1);
+        if (trap.access, trap.kind) == (Access::Write, TrapKind::Protection) {
+            self.loan_history().refused_write();
+        }
         self.resolve(t, trap.va, trap.access)
     }
 
@@ -196,6 +199,7 @@ impl<M: Machine> Attempt<'_, M> {
             assert!(old.is_some_and(|old| Arc::ptr_eq(&old, anon)), "the slot changed under its lock");
             anon.touch(self.vm, Access::Write);
             state.refs -= 1;
+            self.space.loan_history().loan_broken();
             return Ok(Step::Done);
         }
         if self.writes() && lent {
@@ -309,6 +313,7 @@ impl<M: Machine> Attempt<'_, M> {
         state.frame = Some(new);
         self.vm.frames().publish(new);
         self.vm.frames().let_go(old, anon);
+        self.space.loan_history().loan_broken();
         Ok(())
     }
 

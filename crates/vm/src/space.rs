@@ -9,6 +9,7 @@ use crate::config::Kind;
 use crate::defect::Defect;
 use crate::entry::{Advice, AmapRef, Attributes, Entry, Inherit, ObjectRef};
 use crate::error::VmError;
+use crate::loan_history::LoanHistory;
 use crate::map::Map;
 use crate::map_lock::MapLock;
 use crate::object::Object;
@@ -26,6 +27,7 @@ pub struct Space<M: Machine> {
     map: MapLock<M, Map<M>>,
     /// Taken when the space is dropped.
     pmap: Option<Pmap<M>>,
+    loans: LoanHistory,
 }
 
 /// Where a mapping goes (`mmap`).
@@ -68,7 +70,8 @@ impl<M: Machine> Vm<M> {
         };
         let map =
             MapLock::new(self.machine(), Channel(at.0.0), self.journal().clone(), Map::new(self.user()));
-        let space = Arc::new(Space { vm: self.clone(), at, map, pmap: Some(pmap) });
+        let space =
+            Arc::new(Space { vm: self.clone(), at, map, pmap: Some(pmap), loans: LoanHistory::default() });
         self.journal().space(at.0.0);
         self.structures().register_space(&space);
         Ok(space)
@@ -100,6 +103,11 @@ impl<M: Machine> Space<M> {
     /// The page tables.
     pub fn pmap(&self) -> &Pmap<M> {
         self.pmap.as_ref().expect("taken only when the space is dropped")
+    }
+
+    /// What became of the loans of this space.
+    pub fn loan_history(&self) -> &LoanHistory {
+        &self.loans
     }
 
     /// The VM system.

@@ -1,5 +1,6 @@
 //! Tidy tables: a row for each run and metric.
 
+use crate::crossover::{Crossover, Pays};
 use crate::result::Record;
 use std::collections::BTreeSet;
 
@@ -45,4 +46,24 @@ fn metrics(record: &Record) -> Vec<(&'static str, &str, String)> {
     rows.push(("check", "payload_ok", u8::from(record.payload_ok).to_string()));
     rows.push(("check", "stale_translations", record.stale_translations.to_string()));
     rows
+}
+
+/// Crossovers as CSV: from which size on each mechanism pays, in bytes; `always` and `never` are words.
+///
+/// # Panics
+/// Never: memory can be written.
+pub(super) fn crossovers(all: &[Crossover]) -> String {
+    let mut out = ::csv::Writer::from_writer(Vec::new());
+    let head = ["experiment", "mechanism", "over", "machine", "pays_from_bytes", "gain_at_largest"];
+    out.write_record(head).expect("memory");
+    for c in all {
+        let from = match c.pays {
+            Pays::Always => "always".to_owned(),
+            Pays::From(bytes) => bytes.to_string(),
+            Pays::Never => "never".to_owned(),
+        };
+        let gain = c.gain_at_largest.to_string();
+        out.write_record([&c.experiment, &c.mechanism, &c.over, &c.machine, &from, &gain]).expect("memory");
+    }
+    String::from_utf8(out.into_inner().expect("memory")).expect("text in, text out")
 }

@@ -7,9 +7,9 @@
 use super::Reproduction;
 use super::figures::{Figure, Key, Table, both, published_key};
 use super::svg::{Anchor, LogScale, Svg, Width};
+use crate::crossover::points;
 use crate::experiments::{Compare, CurveLine, Curves, Experiment, How};
 use crate::machines::MachineChoice;
-use crate::result::Record;
 use crate::text;
 
 /// A line of a chart.
@@ -37,7 +37,7 @@ fn figure(
     let line = |(n, line): (usize, &CurveLine)| Curve {
         class: format!("s{}", n % 6),
         name: line.name.clone(),
-        points: points(of, experiment, curves, machine, line),
+        points: points(of.records(), &experiment.name, curves, &machine.name, line),
         published: published(of, experiment, curves, machine, line),
     };
     let drawn: Vec<Curve> =
@@ -63,30 +63,6 @@ fn figure(
         note: curves.note.clone(),
         table: table(&drawn),
     })
-}
-
-fn x_of(curves: &Curves, record: &Record) -> Option<f64> {
-    record.settings.get(&curves.x).and_then(super::figures::as_number)
-}
-
-fn points(
-    of: &Reproduction,
-    experiment: &Experiment,
-    curves: &Curves,
-    machine: &MachineChoice,
-    line: &CurveLine,
-) -> Vec<(f64, f64)> {
-    let meant = |r: &&Record| {
-        let kernel = line.kernel.as_ref().is_none_or(|kernel| *kernel == r.kernel);
-        let set = line.set.iter().all(|text| r.has_setting(text));
-        r.experiment == experiment.name && r.machine == machine.name && kernel && set
-    };
-    let mut points: Vec<(f64, f64)> = (of.records().filter(meant))
-        .filter_map(|r| Some((x_of(curves, r)?, r.metric(&curves.metric)?)))
-        .filter(|(x, value)| *x > 0.0 && *value > 0.0)
-        .collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    points
 }
 
 /// Published values of the data set of `line`, where they are stated for one x.
@@ -137,7 +113,7 @@ fn table(curves: &[Curve]) -> Table {
 }
 
 /// A size in bytes, short: `4K`, `2M`.
-fn size(bytes: f64) -> String {
+pub(super) fn size(bytes: f64) -> String {
     let whole = |unit: f64| bytes >= unit && bytes % unit == 0.0;
     if whole(1048576.0) {
         format!("{}M", bytes / 1048576.0)

@@ -61,6 +61,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
     let mut found = Vec::new();
     for experiment in &of.experiments {
         let figures = match experiment.file.workload {
+            _ if experiment.file.curves.is_some() => Vec::new(),
             Workload::BwPipe => {
                 let name = &experiment.name;
                 vec![bandwidth(of, name), gain(of, name), causes(of, name), invalidations(of, name)]
@@ -72,7 +73,8 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::UvmPipe
             | Workload::PingPong
             | Workload::CostGrowth
-            | Workload::Pipeline => Vec::new(),
+            | Workload::Pipeline
+            | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());
         found.extend(curves::figures(of, experiment));

@@ -6,9 +6,11 @@
 //! | `figures/*.svg` | its figures, each on its own |
 //! | `results.json` | records, comparisons and constants; deterministic |
 //! | `results.csv` | a row for each run and metric, parameters as columns; deterministic |
+//! | `crossovers.csv` | from which size each mechanism pays; deterministic |
 //! | `host.json` | how long it took here |
 
 use crate::compare::{Comparison, Standing, compare, statements};
+use crate::crossover::{Chosen, Crossover, chosen, crossovers};
 use crate::error::LabError;
 use crate::experiments::Experiment;
 use crate::kernels::KernelChoice;
@@ -28,9 +30,11 @@ mod csv;
 mod curves;
 mod figures;
 mod svg;
+mod then_now;
 mod view;
 
 pub use csv::csv;
+pub use then_now::{ChosenRow, PaysRow};
 
 /// A calibrated constant, and what it was fitted to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -63,6 +67,10 @@ pub struct Reproduction {
     pub runs: Vec<RunResult>,
     /// Results beside published numbers.
     pub comparisons: Vec<Comparison>,
+    /// From which size on each mechanism pays.
+    pub crossovers: Vec<Crossover>,
+    /// What the kernel chose, beside the best fixed choice.
+    pub chosen: Vec<Chosen>,
 }
 
 impl Reproduction {
@@ -101,7 +109,21 @@ impl Reproduction {
             .collect();
         let compared = |e: &Arc<Experiment>| compare(e, &papers[&e.file.paper], &records, &constants);
         let comparisons = experiments.iter().flat_map(compared).collect();
-        Ok(Reproduction { choices, experiments, papers, machines, kernels, runs, comparisons })
+        let names: Vec<String> = machines.iter().map(|m| m.name.clone()).collect();
+        let all: Vec<&Record> = records.iter().collect();
+        let crossovers = experiments.iter().flat_map(|e| crossovers(e, &names, &all)).collect();
+        let chosen = experiments.iter().flat_map(|e| chosen(e, &names, &all)).collect();
+        Ok(Reproduction {
+            choices,
+            experiments,
+            papers,
+            machines,
+            kernels,
+            runs,
+            comparisons,
+            crossovers,
+            chosen,
+        })
     }
 
     /// The deterministic parts of the runs.
@@ -158,6 +180,8 @@ impl Reproduction {
             seed: u64,
             runs: Vec<&'a Record>,
             comparisons: &'a [Comparison],
+            crossovers: &'a [Crossover],
+            chosen: &'a [Chosen],
             calibrated: Vec<Calibrated>,
             machines: BTreeMap<&'a str, Vec<Constant>>,
             kernels: BTreeMap<&'a str, Vec<Constant>>,
@@ -169,6 +193,8 @@ impl Reproduction {
             seed: self.choices.seed,
             runs: self.records().collect(),
             comparisons: &self.comparisons,
+            crossovers: &self.crossovers,
+            chosen: &self.chosen,
             calibrated: self.calibrated(),
             machines: self.machines.iter().map(|m| (m.name.as_str(), m.constants())).collect(),
             kernels: self.kernels.iter().map(|k| (k.name.as_str(), k.constants())).collect(),
@@ -209,6 +235,7 @@ impl Reproduction {
         }
         dir.write("results.json", self.json().as_bytes())?;
         dir.write("results.csv", csv(self.runs.iter().map(|run| &run.record)).as_bytes())?;
+        dir.write("crossovers.csv", csv::crossovers(&self.crossovers).as_bytes())?;
         dir.write("host.json", self.host_json().as_bytes())?;
         dir.commit()
     }

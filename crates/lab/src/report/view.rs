@@ -1,7 +1,7 @@
 //! The page: what the template is given.
 
 use super::figures::{Figure, all};
-use super::{Calibrated, Reproduction, svg};
+use super::{Calibrated, ChosenRow, PaysRow, Reproduction, svg};
 use crate::compare::{Standing, Statement, statements};
 use crate::experiments::Experiment;
 use crate::papers::Paper;
@@ -40,6 +40,8 @@ struct Page<'a> {
     constants: usize,
     calibrated_constants: Vec<CalibratedView>,
     groups: Vec<StatementGroup>,
+    pays: Vec<PaysRow>,
+    chosen: Vec<ChosenRow>,
     experiments: Vec<ExperimentView<'a>>,
     papers: Vec<&'a Paper>,
     machines: Vec<ConstantsView>,
@@ -115,6 +117,8 @@ pub(super) fn html(of: &Reproduction) -> String {
             + of.kernels.first().map_or(0, |k| k.constants().len()),
         calibrated_constants: calibrated_view(of, of.calibrated()),
         groups: groups(of),
+        pays: of.pays_rows(),
+        chosen: of.chosen_rows(),
         experiments: of.experiments.iter().map(|e| experiment(of, e, &figures)).collect(),
         papers: of.papers.values().collect(),
         machines: machines(of),

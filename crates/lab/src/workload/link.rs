@@ -1,8 +1,8 @@
 //! What the processes of the UVM paper's programs have in common: a local socket between them, and loops over buffers.
 
-use super::{Failed, named};
+use super::{Failed, named, receive_by};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Fd, User};
+use pageferry_kernel::{Fd, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 
@@ -15,14 +15,22 @@ pub(super) struct Link {
     socket: Fd,
     /// Where messages are put together and received.
     message: Va,
+    /// How data is sent and received; messages are copied.
+    send: SendMode,
+    receive: ReceiveMode,
 }
 
 impl Link {
     /// Both ends of a new connection; the two processes are still to be forked apart.
     pub(super) fn pair(user: &User<Model>) -> Result<(Link, Link), Failed> {
         let (a, b) = user.socket_pair().map_err(named("socket pair"))?;
-        let message = Va(0);
-        Ok((Link { socket: a, message }, Link { socket: b, message }))
+        let link = |socket| Link {
+            socket,
+            message: Va(0),
+            send: SendMode::default(),
+            receive: ReceiveMode::default(),
+        };
+        Ok((link(a), link(b)))
     }
 
     /// The same, with memory for messages.
@@ -31,24 +39,35 @@ impl Link {
         Ok(Link { message, ..self })
     }
 
+    /// The same, where the kernel chooses for each call whether data is copied.
+    pub(super) fn with_auto(self, auto: bool) -> Link {
+        if !auto {
+            return self;
+        }
+        Link { send: SendMode::Auto, receive: ReceiveMode::Auto, ..self }
+    }
+
     pub(super) fn close(self, user: &User<Model>) -> Result<(), Failed> {
         user.close(self.socket).map_err(named("close"))
     }
 
-    /// Sends `len_bytes`, copied.
+    /// Sends `len_bytes`.
     pub(super) fn send(&self, user: &User<Model>, from: Va, len_bytes: usize) -> Result<(), Failed> {
         let mut done = 0;
         while done < len_bytes {
-            done += user.write(self.socket, from + done, len_bytes - done).map_err(named("send"))?;
+            done +=
+                user.send(self.socket, from + done, len_bytes - done, self.send).map_err(named("send"))?;
         }
         Ok(())
     }
 
-    /// Receives `len_bytes`, copied; false when the other end was closed.
+    /// Receives `len_bytes`; false when the other end was closed.
     pub(super) fn receive(&self, user: &User<Model>, to: Va, len_bytes: usize) -> Result<bool, Failed> {
         let mut done = 0;
         while done < len_bytes {
-            match user.read(self.socket, to + done, len_bytes - done).map_err(named("receive"))? {
+            let mode = self.receive;
+            let got = receive_by(user, self.socket, to + done, len_bytes - done, mode);
+            match got.map_err(named("receive"))?.0 {
                 0 => return Ok(false),
                 len => done += len,
             }
@@ -56,15 +75,19 @@ impl Link {
         Ok(true)
     }
 
+    fn copying(self) -> Link {
+        Link { send: SendMode::Copy, receive: ReceiveMode::Copy, ..self }
+    }
+
     /// Sends a number.
     pub(super) fn tell(&self, user: &User<Model>, number: u64) -> Result<(), Failed> {
         user.store(self.message, &number.to_le_bytes());
-        self.send(user, self.message, MESSAGE_BYTES)
+        self.copying().send(user, self.message, MESSAGE_BYTES)
     }
 
     /// Receives a number; none when the other end was closed.
     pub(super) fn hear(&self, user: &User<Model>) -> Result<Option<u64>, Failed> {
-        if !self.receive(user, self.message, MESSAGE_BYTES)? {
+        if !self.copying().receive(user, self.message, MESSAGE_BYTES)? {
             return Ok(None);
         }
         let mut number = [0; MESSAGE_BYTES];

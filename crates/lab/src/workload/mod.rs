@@ -6,7 +6,7 @@
 use crate::plan::RunSpec;
 use crate::text;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Va};
-use pageferry_kernel::{Errno, ReceiveMode, SendMode, User};
+use pageferry_kernel::{Carrier, Errno, Fd, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -19,6 +19,7 @@ pub mod cost_growth;
 pub mod ephemeral_hit;
 pub mod invalidate;
 mod link;
+pub mod mixed;
 pub mod null_read;
 pub mod null_write;
 pub mod ping_pong;
@@ -123,9 +124,18 @@ fn differs(model: &Model, at: Va, expected: &[u8], scratch: &mut Vec<u8>) -> Opt
 
 /// Compares the data of user memory with what should be there, mapped or not, at no modelled cost. `at` is page-aligned.
 pub(crate) fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {
+    // Through the mapping where there is one: looking behind it takes the locks of what is there, and another CPU that holds
+    // one of them just now does not go on meanwhile.
+    let mut seen = [0; PAGE_SIZE];
+    let mapped = |page: usize, expected: &[u8], seen: &mut [u8]| {
+        model.peek(at + page * PAGE_SIZE, seen) && *seen == *expected
+    };
     model.inspect(|| {
         for (page, expected) in expected.chunks(PAGE_SIZE).enumerate() {
             let start = page * PAGE_SIZE;
+            if mapped(page, expected, &mut seen[..expected.len()]) {
+                continue;
+            }
             let Some(frame) = user.frame_behind(at + start) else { return Some(start) };
             let bytes = model.frame_bytes(frame);
             if let Some(wrong) = expected.iter().zip(&bytes).position(|(a, b)| a != b) {
@@ -197,10 +207,54 @@ impl Stopwatch {
 
 /// The word of a `send` choice.
 fn send_mode(spec: &RunSpec) -> SendMode {
-    if spec.choice("send") == "loan" { SendMode::Loan } else { SendMode::Copy }
+    send_word(spec.choice("send"))
 }
 
 /// The word of a `receive` choice.
 fn receive_mode(spec: &RunSpec) -> ReceiveMode {
-    if spec.choice("receive") == "transfer" { ReceiveMode::Transfer } else { ReceiveMode::Copy }
+    receive_word(spec.choice("receive"))
+}
+
+/// Whether buffers are passed, by the word of a `by` choice. For `auto` the kernel says what is cheaper for buffers of
+/// this size, once: both ends have to do the same.
+fn by_pass(user: &User<Model>, word: &str, size_bytes: usize) -> Result<bool, Failed> {
+    match word {
+        "auto" => Ok(user.choose_carrier(size_bytes).map_err(named("choose a carrier"))? == Carrier::Pass),
+        word => Ok(word == "pass"),
+    }
+}
+
+/// How to send, by its word; copies for any other.
+pub fn send_word(word: &str) -> SendMode {
+    match word {
+        "loan" => SendMode::Loan,
+        "auto" => SendMode::Auto,
+        _ => SendMode::Copy,
+    }
+}
+
+/// How to receive, by its word; copies for any other.
+pub fn receive_word(word: &str) -> ReceiveMode {
+    match word {
+        "transfer" => ReceiveMode::Transfer,
+        "auto" => ReceiveMode::Auto,
+        _ => ReceiveMode::Copy,
+    }
+}
+
+/// Receives as `mode` says, to `at`, and answers how many bytes, and whether pages came, which are to be flushed out.
+fn receive_by(
+    user: &User<Model>,
+    from: Fd,
+    at: Va,
+    len_bytes: usize,
+    mode: ReceiveMode,
+) -> Result<(usize, bool), Errno> {
+    let received = match mode {
+        ReceiveMode::Copy => return Ok((user.receive(from, at, len_bytes)?, false)),
+        ReceiveMode::Transfer => user.receive_transfer(from, Some(at), len_bytes)?,
+        ReceiveMode::Auto => user.receive_auto(from, at, len_bytes)?,
+    };
+    let pages = received.donated_pages + received.lent_pages;
+    Ok((received.len_bytes, mode == ReceiveMode::Transfer || pages > 0))
 }

@@ -6,7 +6,7 @@
 //! place of those before, and are freed by `anflush` behind each read. (The transfer area would do as well: then the kernel
 //! looks for room each time, which costs nothing as long as the area is empty.)
 
-use super::{Failed, Payload, Stopwatch, differs_behind, named, receive_mode, room_for};
+use super::{Failed, Payload, Stopwatch, differs_behind, named, receive_by, receive_mode, room_for};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -53,8 +53,9 @@ impl NullRead {
         let socket = user.null_socket().map_err(named("null socket"))?;
         let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         // The first read finds the clusters that all others use.
-        let at_once = self.read(user, socket, buffer)?;
-        self.flush(user, buffer, at_once)?;
+        let first = self.read(user, socket, buffer)?;
+        self.flush(user, buffer, first)?;
+        let at_once = first.0;
         let mut watch = Stopwatch::start(user, &self.model);
         let mut total_bytes = 0;
         for index in 0..self.warmup + self.reads {
@@ -66,7 +67,7 @@ impl NullRead {
             let contents = &self.payload.chunk(index)[..at_once];
             let filled = self.fill(user, contents);
             watch.leave_out(began);
-            let len = self.read(user, socket, buffer)?;
+            let (len, pages) = self.read(user, socket, buffer)?;
             let began = Instant::now();
             let fault = match differs_behind(user, &self.model, buffer, contents) {
                 Some(wrong) => Some(format!("byte {wrong} is not what the socket had")),
@@ -75,31 +76,23 @@ impl NullRead {
             };
             fault.into_iter().for_each(|f| self.cell.borrow_mut().damage(format!("read {index}: {f}")));
             watch.leave_out(began);
-            self.flush(user, buffer, len)?;
+            self.flush(user, buffer, (len, pages))?;
             total_bytes += len as u64;
         }
         watch.stop(user, &self.model, self.clock_mhz, total_bytes, &mut self.cell.borrow_mut());
         Ok(())
     }
 
-    fn read(&self, user: &User<Model>, socket: Fd, buffer: Va) -> Result<usize, Failed> {
-        let read = match self.mode {
-            ReceiveMode::Copy => user.receive(socket, buffer, self.size_bytes),
-            ReceiveMode::Transfer => user
-                .receive_transfer(socket, Some(buffer), self.size_bytes)
-                .map(|received| received.len_bytes),
-        };
-        read.map_err(named("read"))
+    fn read(&self, user: &User<Model>, socket: Fd, buffer: Va) -> Result<(usize, bool), Failed> {
+        receive_by(user, socket, buffer, self.size_bytes, self.mode).map_err(named("read"))
     }
 
-    /// Frees what was received by transfer.
-    fn flush(&self, user: &User<Model>, buffer: Va, len: usize) -> Result<(), Failed> {
-        match self.mode {
-            ReceiveMode::Copy => Ok(()),
-            ReceiveMode::Transfer => {
-                user.anflush(buffer, len.next_multiple_of(PAGE_SIZE)).map_err(named("anflush"))
-            }
+    /// Frees what was received, if it came as pages.
+    fn flush(&self, user: &User<Model>, buffer: Va, (len, pages): (usize, bool)) -> Result<(), Failed> {
+        if !pages {
+            return Ok(());
         }
+        user.anflush(buffer, len.next_multiple_of(PAGE_SIZE)).map_err(named("anflush"))
     }
 
     /// Gives the clusters that the next read will be answered from other contents, at no modelled cost.

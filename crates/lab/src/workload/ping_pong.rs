@@ -6,6 +6,9 @@
 //! peer imports it, and so has the buffer. (The paper does not say how its processes told each other; a message is what
 //! processes that have nothing in common but the facility would use.)
 //!
+//! *By auto* the parent asks the kernel once what is cheaper for buffers of this size; over a socket, each call is by copy or
+//! by loan and by copy or by transfer, as the kernel chooses.
+//!
 //! With `touch` a receiver goes over the data that has arrived: it reads every word and writes another in its place, so that
 //! the next transfer carries other data. Without, the buffer is given other contents between transfers from outside of the
 //! machine, at no modelled cost. Every byte is checked at each arrival, also from outside.
@@ -15,7 +18,7 @@
 //! ends when it has received, and gone over, what the child sent last.
 
 use super::link::{Link, modify};
-use super::{Failed, Payload, differs_behind, fill_behind, named, room_for};
+use super::{Failed, Payload, by_pass, differs_behind, fill_behind, named, room_for};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{Machine as _, Prot, Va};
@@ -29,6 +32,8 @@ use std::time::Instant;
 struct PingPong {
     model: Model,
     cell: OutcomeCell,
+    by: String,
+    /// What it means: known when the first process has asked.
     by_pass: bool,
     touch: bool,
     size_bytes: usize,
@@ -42,10 +47,11 @@ struct PingPong {
 /// The program of the parent.
 pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
-    let game = PingPong {
+    let mut game = PingPong {
         model: site.model.clone(),
         cell,
-        by_pass: spec.choice("by") == "pass",
+        by: spec.choice("by").to_owned(),
+        by_pass: false,
         touch: spec.choice("touch") == "true",
         size_bytes,
         warmup_transfers: 2 * spec.parameter("warmup_rounds") as u64,
@@ -60,7 +66,11 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
             cell.borrow_mut().failed = Some(problem);
             return;
         }
-        if let Err((what, errno)) = game.parent(user) {
+        let result = by_pass(user, &game.by, game.size_bytes).and_then(|by_pass| {
+            game.by_pass = by_pass;
+            game.parent(user)
+        });
+        if let Err((what, errno)) = result {
             cell.borrow_mut().fail(what, errno);
         }
     })
@@ -79,6 +89,7 @@ struct Player<'a> {
 impl PingPong {
     fn parent(&self, user: &User<Model>) -> Result<(), Failed> {
         let (own, other) = Link::pair(user)?;
+        let (own, other) = (own.with_auto(self.by == "auto"), other.with_auto(self.by == "auto"));
         let (game, parent) = (self.clone(), user.pid());
         let child: Program<Model> = Box::new(move |user: &User<Model>| {
             let result = own.close(user).and_then(|()| game.play(user, other, parent, false));

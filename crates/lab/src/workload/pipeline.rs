@@ -5,6 +5,9 @@
 //! the buffer itself goes from one to the next as a donation, its number in a message (see [`super::ping_pong`]); the first
 //! process maps a new one for each round, and the last unmaps it. The last may write by copy or by loan either way.
 //!
+//! *By auto* the first process asks the kernel once what is cheaper for buffers of this size; over sockets, each call is as
+//! the kernel chooses.
+//!
 //! "Then the first process can generate another buffers worth of data" (5.4) is taken at its word: the third process tells
 //! the first, in a message, that it has written the data, and the first waits for that. So one buffer is on its way at a
 //! time, however it travels.
@@ -14,7 +17,7 @@
 //! written the last of all.
 
 use super::link::{Link, modify, write_over};
-use super::{Failed, Payload, differs_behind, named, room_for};
+use super::{Failed, Payload, by_pass, differs_behind, named, room_for, send_mode};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{Machine as _, Prot, Va};
@@ -28,8 +31,10 @@ use std::time::Instant;
 struct Pipeline {
     model: Model,
     cell: OutcomeCell,
+    by: String,
+    /// What it means: known when the first process has asked.
     by_pass: bool,
-    loan: bool,
+    send: SendMode,
     size_bytes: usize,
     warmup_rounds: u64,
     rounds: u64,
@@ -41,11 +46,12 @@ struct Pipeline {
 /// The program of the first process.
 pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
-    let line = Pipeline {
+    let mut line = Pipeline {
         model: site.model.clone(),
         cell,
-        by_pass: spec.choice("by") == "pass",
-        loan: spec.choice("send") == "loan",
+        by: spec.choice("by").to_owned(),
+        by_pass: false,
+        send: send_mode(spec),
         size_bytes,
         warmup_rounds: spec.parameter("warmup_rounds") as u64,
         rounds: spec.parameter("rounds") as u64,
@@ -59,7 +65,11 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
             cell.borrow_mut().failed = Some(problem);
             return;
         }
-        if let Err((what, errno)) = line.start(user) {
+        let result = by_pass(user, &line.by, line.size_bytes).and_then(|by_pass| {
+            line.by_pass = by_pass;
+            line.start(user)
+        });
+        if let Err((what, errno)) = result {
             cell.borrow_mut().fail(what, errno);
         }
     })
@@ -128,6 +138,8 @@ impl Pipeline {
         let own = if self.by_pass { Va(0) } else { self.map(user)? };
         let [one, other] = ends.used[..] else { panic!("each stage has two connections") };
         let (one, other) = (one.with_message(user)?, other.with_message(user)?);
+        let auto = self.by == "auto";
+        let (one, other) = (one.with_auto(auto), other.with_auto(auto));
         Ok((Stage { line: self, user, own }, one, other))
     }
 
@@ -162,7 +174,6 @@ impl Pipeline {
     fn third(&self, user: &User<Model>, ends: Ends) -> Result<(), Failed> {
         let (stage, from, done) = self.stage(user, ends)?;
         let null = user.null_socket().map_err(named("null socket"))?;
-        let mode = if self.loan { SendMode::Loan } else { SendMode::Copy };
         let now = || (user.machine().now().0, self.model.snapshot(), Instant::now());
         let mut start = now();
         for round in 0..self.all_rounds() {
@@ -170,7 +181,7 @@ impl Pipeline {
             let mut sent = 0;
             while sent < self.size_bytes {
                 let rest = self.size_bytes - sent;
-                sent += user.send(null, buffer + sent, rest, mode).map_err(named("send"))?;
+                sent += user.send(null, buffer + sent, rest, self.send).map_err(named("send"))?;
             }
             if self.by_pass {
                 user.unmap(buffer, self.size_bytes).map_err(named("unmap"))?;

@@ -7,15 +7,16 @@
 //!
 //! Identity is checked by a hash of what came in and one of what went out.
 
-use super::room_for;
+use super::{receive_by, room_for};
 use crate::error::LabError;
 use crate::kernels::KernelChoice;
 use crate::machines::MachineChoice;
 use crate::plan::Schedule;
 use crate::result::{Cycles, Law};
 use crate::run::{Site, counters, cycles, law};
-use pageferry_hal::{Machine as _, Prot};
+use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Fd, Program, User};
+pub use pageferry_kernel::{ReceiveMode, SendMode};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
 use serde::Serialize;
@@ -41,6 +42,15 @@ pub struct Ends {
     pub output_name: PathBuf,
     /// Is told how many bytes have arrived, now and then.
     pub progress: Box<dyn FnMut(u64)>,
+}
+
+/// How the bytes get into the pipe and out of it. Other than copies is for pipes that are sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ways {
+    /// How the writer sends.
+    pub send: SendMode,
+    /// How the reader receives.
+    pub receive: ReceiveMode,
 }
 
 /// What a transfer cost.
@@ -74,7 +84,7 @@ pub struct Transferred {
     pub host_ms: f64,
 }
 
-/// Carries all of `ends.input` to `ends.output`, in writes of `chunk_bytes`.
+/// Carries all of `ends.input` to `ends.output`, in writes of `chunk_bytes`, by `ways`.
 ///
 /// # Errors
 /// When the input cannot be read or ends early, the output cannot be written, or the machine and kernel do not fit. A
@@ -83,6 +93,7 @@ pub fn stream(
     machine: &MachineChoice,
     kernel: &KernelChoice,
     chunk_bytes: usize,
+    ways: Ways,
     ends: Ends,
 ) -> Result<Transferred, LabError> {
     assert!(chunk_bytes > 0, "a chunk has at least one byte");
@@ -92,7 +103,7 @@ pub fn stream(
     let state = Rc::new(RefCell::new(State::default()));
     let expected = ends.expected_bytes;
     let (input_name, output_name) = (ends.input_name.clone(), ends.output_name.clone());
-    let finish = site.execute("pipe", parent(site.model.clone(), chunk_bytes, ends, state.clone()))?;
+    let finish = site.execute("pipe", parent(site.model.clone(), chunk_bytes, ways, ends, state.clone()))?;
     let state = state.take();
     let sound = finish.laws.iter().all(|law| law.held);
     match state.fault {
@@ -167,13 +178,14 @@ fn named(what: &'static str) -> impl Fn(Errno) -> Fault {
 }
 
 /// The first process: makes the pipe, forks the writer, and is the reader.
-fn parent(model: Model, chunk_bytes: usize, ends: Ends, state: Shared) -> Program<Model> {
+fn parent(model: Model, chunk_bytes: usize, ways: Ways, ends: Ends, state: Shared) -> Program<Model> {
     Box::new(move |user: &User<Model>| {
         let Ends { input, output, progress, .. } = ends;
-        let mut reader = Reader { output, progress, chunk_bytes, model, state: state.clone() };
+        let mut reader =
+            Reader { output, progress, chunk_bytes, mode: ways.receive, model, state: state.clone() };
         let carried = carry(
             user,
-            Writer { input, chunk_bytes, model: reader.model.clone(), state: state.clone() },
+            Writer { input, chunk_bytes, mode: ways.send, model: reader.model.clone(), state: state.clone() },
             &mut reader,
         );
         // A failure may have begun with the writer: the first one counts.
@@ -203,6 +215,7 @@ fn carry(user: &User<Model>, mut writer: Writer, reader: &mut Reader) -> Result<
 struct Writer {
     input: Box<dyn Read>,
     chunk_bytes: usize,
+    mode: SendMode,
     model: Model,
     state: Shared,
 }
@@ -227,7 +240,7 @@ impl Writer {
             user.store(buffer, &chunk[..len]);
             let mut done = 0;
             while done < len {
-                match user.write(to, buffer + done, len - done) {
+                match user.send(to, buffer + done, len - done, self.mode) {
                     Ok(wrote) => done += wrote,
                     // The reader has given up, and says why.
                     Err(Errno::BrokenPipe) => return Ok(()),
@@ -242,6 +255,7 @@ struct Reader {
     output: Box<dyn Write>,
     progress: Box<dyn FnMut(u64)>,
     chunk_bytes: usize,
+    mode: ReceiveMode,
     model: Model,
     state: Shared,
 }
@@ -252,11 +266,16 @@ impl Reader {
             user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the reader's buffer"))?;
         let mut chunk = vec![0; self.chunk_bytes];
         loop {
-            let len = user.read(from, buffer, self.chunk_bytes).map_err(named("read"))?;
+            let received = receive_by(user, from, buffer, self.chunk_bytes, self.mode);
+            let (len, pages) = received.map_err(named("read"))?;
             if len == 0 {
                 break;
             }
             user.load(buffer, &mut chunk[..len]);
+            if pages {
+                let len = len.next_multiple_of(PAGE_SIZE);
+                user.anflush(buffer, len).map_err(named("anflush"))?;
+            }
             self.output.write_all(&chunk[..len]).map_err(Fault::Output)?;
             let state = &mut *self.state.borrow_mut();
             state.arrived.update(&chunk[..len]);

@@ -11,7 +11,7 @@
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all and
 //! has freed it.
 
-use super::{Failed, Payload, Stopwatch, differs, named, receive_mode, room_for, send_mode};
+use super::{Failed, Payload, Stopwatch, differs, named, receive_by, receive_mode, room_for, send_mode};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -80,11 +80,20 @@ impl Transfer {
         self.warmup_writes * self.size_bytes as u64 + self.total_bytes
     }
 
+    /// Writes at the beginning for which the writer fills a buffer that it lends. All of the warm-up; but who chooses by what
+    /// became of earlier loans gets the rest of it to see that the writer has stopped.
+    fn rewrites(&self) -> u64 {
+        match self.send {
+            SendMode::Auto => self.warmup_writes.min(2),
+            _ => self.warmup_writes,
+        }
+    }
+
     /// The contents of write `index`.
     fn contents(&self, index: u64) -> &[u8] {
         self.payload.chunk(match self.send {
             SendMode::Copy => index,
-            SendMode::Loan => index.min(self.warmup_writes - 1),
+            SendMode::Loan | SendMode::Auto => index.min(self.rewrites() - 1),
         })
     }
 
@@ -106,8 +115,10 @@ impl Transfer {
                         "the writer's buffer is mapped: it was stored to, and nothing is paged out"
                     );
                 }
-                SendMode::Loan if index < self.warmup_writes => user.store(buffer, self.contents(index)),
-                SendMode::Loan => {}
+                SendMode::Loan | SendMode::Auto if index < self.rewrites() => {
+                    user.store(buffer, self.contents(index));
+                }
+                SendMode::Loan | SendMode::Auto => {}
             }
             let len = (all - sent).min(self.size_bytes as u64) as usize;
             let mut done = 0;
@@ -132,13 +143,8 @@ impl Transfer {
             // A read never crosses the end of the warm-up.
             let end = if got < warmup_bytes { warmup_bytes } else { all };
             let want = (end - got).min(self.size_bytes as u64) as usize;
-            let len = match self.receive {
-                ReceiveMode::Copy => user.receive(from, buffer, want),
-                ReceiveMode::Transfer => {
-                    user.receive_transfer(from, Some(buffer), want).map(|received| received.len_bytes)
-                }
-            };
-            let len = len.map_err(named("read"))?;
+            let received = receive_by(user, from, buffer, want, self.receive);
+            let (len, flush) = received.map_err(named("read"))?;
             if len == 0 {
                 self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all} bytes"));
                 return Ok(());
@@ -146,7 +152,7 @@ impl Transfer {
             let began = Instant::now();
             self.check(buffer, got, len, &mut scratch);
             watch.leave_out(began);
-            if self.receive == ReceiveMode::Transfer {
+            if flush {
                 user.anflush(buffer, len.next_multiple_of(PAGE_SIZE)).map_err(named("anflush"))?;
             }
             got += len as u64;

@@ -157,10 +157,8 @@ impl Inner {
         if !self.running.get() {
             return;
         }
-        // Where the seed decides, every call is a turn; but a CPU that runs alone need not ask.
-        let turn =
-            if self.seeded() { self.others_at.get() != u64::MAX } else { self.clock() > self.deadline() };
-        if turn {
+        // Where the seed decides, every call is a turn; but an only CPU need not ask.
+        if self.clock() > self.deadline() {
             self.suspend();
         }
         self.take_interrupts();
@@ -295,8 +293,9 @@ impl Inner {
 
     /// The moment at which the executing CPU must let others run.
     pub(super) fn deadline(&self) -> u64 {
+        let alone = self.current.borrow().len() == 1;
         match self.others_at.get() {
-            u64::MAX => u64::MAX,
+            _ if self.seeded() && alone => u64::MAX,
             _ if self.seeded() => 0,
             at => at.saturating_add(SLACK_CYCLES),
         }

@@ -1,0 +1,52 @@
+//! What became of the loans of an address space: whether lending pays is known only afterwards.
+//!
+//! A process that writes to pages that it has lent pays a fault for each, and a copy where the loan still stands. The VM
+//! system counts both, at no modelled cost (a real one has such counters anyway); whoever lends for a process may ask what
+//! was counted since it asked last, and keep a word of its own here. Nothing here changes what the VM system does.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Counts of one address space. All of them are hints, read and written without a lock.
+#[derive(Debug, Default)]
+pub struct LoanHistory {
+    refused_writes: AtomicU32,
+    broken: AtomicU32,
+    note: AtomicU32,
+}
+
+/// What happened since [`LoanHistory::take`] was called last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LoanOutcome {
+    /// Writes to pages that were mapped, but not for writing: most of them were lent before.
+    pub refused_writes: u32,
+    /// Loans broken: such writes that had the page copied, as it was still on loan.
+    pub broken: u32,
+}
+
+impl LoanHistory {
+    pub(crate) fn refused_write(&self) {
+        self.refused_writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn loan_broken(&self) {
+        self.broken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was counted, which begins at zero again.
+    pub fn take(&self) -> LoanOutcome {
+        LoanOutcome {
+            refused_writes: self.refused_writes.swap(0, Ordering::Relaxed),
+            broken: self.broken.swap(0, Ordering::Relaxed),
+        }
+    }
+
+    /// The word that was kept here; zero at first.
+    pub fn note(&self) -> u32 {
+        self.note.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a word here.
+    pub fn keep(&self, note: u32) {
+        self.note.store(note, Ordering::Relaxed);
+    }
+}
