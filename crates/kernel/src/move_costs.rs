@@ -108,7 +108,7 @@ impl MoveCosts {
             return self.copy_page[CLASSES - 1];
         }
         let (below, above) = (self.copy_page[class], self.copy_page[class + 1]);
-        let size = 2 * PAGE_SIZE << class;
+        let size = (2 * PAGE_SIZE) << class;
         // Between two sets that were measured the cost is taken to change evenly.
         (below * (2 * size - set) as u64 + above * (set - size) as u64) / size as u64
     }

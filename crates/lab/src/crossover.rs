@@ -99,12 +99,15 @@ fn pays(ratios: &[(f64, f64)]) -> Option<Pays> {
     })
 }
 
+/// A line of a figure, and its points.
+type Drawn<'a> = (&'a CurveLine, Vec<(f64, f64)>);
+
 /// The lines of `experiment` on each of `machines`, with their points.
 fn lines<'a>(
     experiment: &'a Experiment,
     machines: &'a [String],
     records: &'a [&'a Record],
-) -> impl Iterator<Item = (&'a str, Vec<(&'a CurveLine, Vec<(f64, f64)>)>)> {
+) -> impl Iterator<Item = (&'a str, Vec<Drawn<'a>>)> {
     experiment.file.curves.iter().flat_map(move |curves| {
         machines.iter().map(move |machine| {
             let of = |line| points(records.iter().copied(), &experiment.name, curves, machine, line);
