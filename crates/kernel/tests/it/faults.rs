@@ -1,7 +1,6 @@
 //! Planted defects: each is caught by the check that is there for it, and the same program passes without it.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_kernel::*;
 use pageferry_model::{RunError, Schedule};
 use std::cell::RefCell;

@@ -1,7 +1,6 @@
 //! Choosing between copy and move: the bytes are the same, and what is chosen follows what it costs.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;

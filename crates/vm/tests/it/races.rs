@@ -1,8 +1,7 @@
 //! Several CPUs at once, switched at every call of the machine: no write is lost, no snapshot changes, nothing leaks, no
 //! stale translation is used.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::Schedule;
 use pageferry_vm::*;

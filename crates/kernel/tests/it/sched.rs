@@ -1,7 +1,6 @@
 //! Threads: sleeping, waking, pinning, signals, idle CPUs; and ephemeral mappings that are waited for.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::*;
 use pageferry_kernel::*;

@@ -1,8 +1,7 @@
 //! Export and import: who may have what, in which mode, how often, and what is left when something goes wrong or somebody
 //! exits at any point.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;

@@ -1,8 +1,7 @@
 //! Every allocation of every operation fails once: the operation says so, nothing has changed, nothing has leaked, and
 //! the next attempt succeeds.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
 use pageferry_vm::*;

@@ -1,7 +1,6 @@
 //! Pages that are pushed down to an object: who sees them, who owns them, what is refused.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_vm::*;
 

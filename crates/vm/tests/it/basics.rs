@@ -1,7 +1,6 @@
 //! Address spaces one step at a time: what is mapped, faulted, copied, freed, and what is refused.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
 use pageferry_vm::*;

@@ -1,7 +1,6 @@
 //! Quick references: what the holder reads and writes is the source's, and the source's map stays as it is.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_vm::*;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Loans: to the kernel and to anons, of anons' pages and objects', and everything that can befall a page on loan.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::Schedule;
 use pageferry_vm::*;

@@ -1,7 +1,6 @@
 //! Pipes: every byte, in order, through every kernel; and how they end.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;

@@ -1,7 +1,6 @@
 //! Sockets: every byte, in order, by copy, loan and transfer; what the sender does afterwards does not show; and how they end.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;

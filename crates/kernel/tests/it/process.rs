@@ -1,7 +1,6 @@
 //! Processes, threads and memory: scheduling, fork, exit, wait, faults, killed processes.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;

@@ -1,8 +1,7 @@
 //! Pages go to the disk and come back: anonymous memory through the swap area, with every sharer, borrower and lender that
 //! an anon or a frame can have; and what happens when the area is full or the disk fails.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::Schedule;
 use pageferry_vm::*;

@@ -1,7 +1,6 @@
 //! Page transfer: of the kernel's pages and of anons on loan, to a given range and into the transfer area; and anflush.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
 use pageferry_vm::*;

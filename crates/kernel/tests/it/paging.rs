@@ -1,7 +1,6 @@
 //! Files on the modelled disk, their mappings, and memory overcommitted: the payload is checked everywhere.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;

@@ -1,8 +1,7 @@
 //! Map entry passing: four modes over ranges with holes, several entries and clipped ends, between two spaces and within
 //! one; and failures at every step.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::Schedule;
 use pageferry_vm::*;

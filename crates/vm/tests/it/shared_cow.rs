@@ -1,8 +1,7 @@
 //! Copy-on-write where memory is shared: what is replaced must vanish from every mapping that should see the new page,
 //! and from none that should not (the scenarios of FreeBSD's `shared_shadow_inval_test`, told again).
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_vm::*;
 

@@ -1,0 +1,11 @@
+//! Tests of the kernel from outside, in one program: each would otherwise compile all that is generic over the machine again.
+
+mod auto;
+mod common;
+mod export;
+mod faults;
+mod paging;
+mod pipe;
+mod process;
+mod sched;
+mod socket;

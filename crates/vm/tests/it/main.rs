@@ -1,0 +1,13 @@
+//! Tests of the VM system from outside, in one program: each would otherwise compile all that is generic over the machine again.
+
+mod basics;
+mod common;
+mod exhaustion;
+mod loan;
+mod paging;
+mod pass;
+mod push_down;
+mod quick_ref;
+mod races;
+mod shared_cow;
+mod transfer;
