@@ -15,7 +15,7 @@ mod episode;
 mod movers;
 mod oracle;
 mod program;
-mod rig;
+pub mod rig;
 mod shrink;
 mod soak;
 mod storm;

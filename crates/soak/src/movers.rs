@@ -2,7 +2,8 @@
 
 use crate::oracle::{Bytes, Page, Process};
 use crate::program::{Mode, Op};
-use crate::world::{LentAnons, PAGE, Seat, Task, Token, World, chunks, pattern, va};
+use crate::rig::pattern;
+use crate::world::{LentAnons, PAGE, Seat, Task, Token, World, chunks, va};
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
 use pageferry_vm::*;

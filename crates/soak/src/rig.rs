@@ -1,4 +1,4 @@
-//! A machine with nothing above the VM system: user accesses that fault, threads that halt their CPU instead of sleeping,
+//! A machine with nothing above the VM system, for programs here and tests elsewhere: user accesses that fault, threads that halt their CPU instead of sleeping,
 //! and CPUs that take turns or work side by side.
 
 use pageferry_hal::*;
@@ -11,20 +11,13 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-pub(crate) type AddressSpace = Arc<Space<Model>>;
+/// An address space.
+pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and both instruction sets.
 pub const MACHINES: [&str; 4] = ["xeon-up", "xeon-mp", "xeon-mp-htt", "opteron-mp"];
 
-/// Small, so that little is cleared and little is walked; amd64's first page tables alone take 18 MB.
-const fn memory_mb(arch: Arch) -> u64 {
-    match arch {
-        Arch::I386 => 6,
-        Arch::Amd64 => 24,
-    }
-}
-
-fn config(name: &str) -> MachineConfig {
+fn config(name: &str, memory_mb: u64) -> MachineConfig {
     let read = |name: &str| {
         let text = match name {
             "xeon-up" => include_str!("../../../machines/xeon-up.toml"),
@@ -39,7 +32,7 @@ fn config(name: &str) -> MachineConfig {
     let text = read(name).unwrap_or_else(|| panic!("no machine is called {name}"));
     let mut config = MachineConfig::parse(name, &text, &read).expect("the machine files are valid");
     config.memory.size_mb =
-        Sourced::assumed(memory_mb(config.arch.into()), "a small machine is checked sooner");
+        Sourced::assumed(memory_mb, "a small machine is checked sooner, and exhausted sooner");
     config
 }
 
@@ -60,9 +53,11 @@ const PATHS: VmPaths = VmPaths {
 
 /// A running VM system, on CPU 0.
 #[derive(Clone)]
-pub(crate) struct Rig {
-    pub(crate) m: Model,
-    pub(crate) vm: Arc<Vm<Model>>,
+pub struct Rig {
+    /// The machine.
+    pub m: Model,
+    /// The VM system.
+    pub vm: Arc<Vm<Model>>,
     threads: Rc<Halting>,
     turns: Rc<Turns>,
     /// What each CPU runs on.
@@ -70,7 +65,7 @@ pub(crate) struct Rig {
 }
 
 /// What runs on one CPU, or on all of them.
-pub(crate) type Job = Box<dyn FnOnce(&Rig)>;
+pub type Job = Box<dyn FnOnce(&Rig)>;
 
 /// Which CPU is to run which job; a CPU with a job is busy until the job is done.
 struct Turns {
@@ -79,18 +74,45 @@ struct Turns {
     over: Cell<bool>,
 }
 
+/// Paging in the hands of whoever runs the machine: nothing is taken before it is asked for, and then all that can be.
+pub const PAGING: PagingConfig = PagingConfig {
+    swap_pages: 512,
+    free_min_pages: 24,
+    free_target_pages: 1 << 20,
+    kernel_reserve_pages: 12,
+    daemon_reserve_pages: 4,
+    inactive_percent: 33,
+    cluster_pages: 8,
+    read_ahead_pages: 4,
+    lock_limit_percent: 20,
+    paths: PagingPaths { scan: PATH, io: PATH },
+};
+
+/// What to boot.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    /// The machine's name.
+    pub machine: &'a str,
+    /// Its memory: amd64's first page tables alone take 18 MB.
+    pub memory_mb: u64,
+    /// Who runs next.
+    pub schedule: Schedule,
+    /// The page daemon and its swap area.
+    pub paging: Option<PagingConfig>,
+    /// Every access to memory takes one cycle, and caches are left alone.
+    pub flat: bool,
+}
+
 /// Boots a small machine and calls `body` on CPU 0; the other CPUs wait for [`Rig::on`]. Then everything must balance.
 ///
 /// # Errors
 /// What the machine, the kernel or `body` says is wrong.
-pub(crate) fn with_rig(
-    machine: &str,
-    schedule: Schedule,
-    body: impl FnOnce(&Rig) + 'static,
-) -> Result<(), String> {
-    let m = Model::flat(&config(machine), Options { schedule }).expect("a valid machine");
+pub fn run(site: Site<'_>, body: impl FnOnce(&Rig) + 'static) -> Result<(), String> {
+    let (config, options) = (config(site.machine, site.memory_mb), Options { schedule: site.schedule });
+    let m = if site.flat { Model::flat(&config, options) } else { Model::new(&config, options) };
+    let (m, paging) = (m.expect("a valid machine"), site.paging);
     m.run(Box::new(move |m| {
-        let rig = boot(m);
+        let rig = boot(m, paging);
         // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
         let keep = ManuallyDrop::new(rig.clone());
         for cpu in 1..m.topology().cpus {
@@ -116,22 +138,9 @@ pub(crate) fn with_rig(
     }
 }
 
-/// Nothing is paged out but by a step that says so, and then all that can be.
-const PAGING: PagingConfig = PagingConfig {
-    swap_pages: 512,
-    free_min_pages: 24,
-    free_target_pages: 1 << 20,
-    kernel_reserve_pages: 12,
-    daemon_reserve_pages: 4,
-    inactive_percent: 33,
-    cluster_pages: 8,
-    read_ahead_pages: 4,
-    lock_limit_percent: 20,
-    paths: PagingPaths { scan: PATH, io: PATH },
-};
-
-fn boot(m: &Model) -> Rig {
-    let arena_bytes = VmConfig::arena_bytes_with(m.topology(), Some(&PAGING)) * 4 / 3 + 4 * PAGE_SIZE;
+fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
+    let bound = VmConfig::arena_bytes_with(m.topology(), paging.as_ref());
+    let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
     let paths =
         PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
     let config = PmapConfig { arena_bytes, paths, ranged_shootdown: true };
@@ -150,9 +159,11 @@ fn boot(m: &Model) -> Rig {
         }
     }));
     pmaps.init_cpu();
-    let config = VmConfig { paths: PATHS, paging: Some(PAGING) };
+    let before = boot.arena.left_bytes();
+    let config = VmConfig { paths: PATHS, paging };
     let vm = Vm::new(config, pmaps, &mut boot.arena, boot.kva, boot.first_free)
         .expect("the arena is large enough");
+    assert!(before - boot.arena.left_bytes() <= bound, "the bound is one");
     let cpus = m.topology().cpus;
     Rig {
         m: m.clone(),
@@ -191,11 +202,13 @@ fn start_other(rig: &Rig, cpu: usize) {
 }
 
 impl Rig {
-    pub(crate) fn cpus(&self) -> usize {
+    /// How many CPUs there are.
+    pub fn cpus(&self) -> usize {
         self.m.topology().cpus
     }
 
-    pub(crate) fn t(&self) -> &dyn Threads {
+    /// The executing CPU's thread.
+    pub fn t(&self) -> &dyn Threads {
         &*self.threads
     }
 
@@ -210,7 +223,7 @@ impl Rig {
     }
 
     /// Runs `job` on `cpu` and waits for it.
-    pub(crate) fn on<R: 'static>(&self, cpu: usize, job: impl FnOnce(&Rig) -> R + 'static) -> R {
+    pub fn on<R: 'static>(&self, cpu: usize, job: impl FnOnce(&Rig) -> R + 'static) -> R {
         if cpu == 0 {
             return job(self);
         }
@@ -223,7 +236,7 @@ impl Rig {
     }
 
     /// Runs one job on each CPU, all at the same time, and waits for all.
-    pub(crate) fn together(&self, mut jobs: Vec<Job>) {
+    pub fn together(&self, mut jobs: Vec<Job>) {
         assert!(!jobs.is_empty() && jobs.len() <= self.cpus(), "at most one job for each CPU");
         let mine = jobs.remove(0);
         let others = jobs.len();
@@ -239,14 +252,14 @@ impl Rig {
     }
 
     /// Makes `space` the executing CPU's.
-    pub(crate) fn enter(&self, space: &AddressSpace) {
+    pub fn enter(&self, space: &AddressSpace) {
         let cpu = self.cpu();
         let old = self.active.borrow_mut()[cpu].replace(space.clone());
         self.vm.pmaps().activate(old.as_ref().map(|s| s.pmap()), Some(space.pmap()));
     }
 
     /// The executing CPU, `cpu`, leaves its address space.
-    pub(crate) fn leave(&self, cpu: usize) {
+    pub fn leave(&self, cpu: usize) {
         assert_eq!(cpu, self.cpu());
         let old = self.active.borrow_mut()[cpu].take();
         if let Some(old) = old {
@@ -255,7 +268,7 @@ impl Rig {
     }
 
     /// Ends a space, on whatever CPUs it was active, and drops it. Called on CPU 0.
-    pub(crate) fn exit(&self, space: AddressSpace) {
+    pub fn exit(&self, space: AddressSpace) {
         assert_eq!(self.cpu(), 0, "only CPU 0 gives out jobs");
         space.terminate(self.t());
         for cpu in 0..self.cpus() {
@@ -267,13 +280,13 @@ impl Rig {
         assert_eq!(Arc::strong_count(&space), 1, "this was the last reference");
     }
 
+    /// A store by user code.
+    pub fn store(&self, space: &AddressSpace, at: Va, bytes: &[u8]) -> Result<(), VmError> {
+        self.store_some(space, at, bytes).1
+    }
+
     /// A store by user code: how many bytes it stored, and what stopped it.
-    pub(crate) fn store_some(
-        &self,
-        space: &AddressSpace,
-        at: Va,
-        bytes: &[u8],
-    ) -> (usize, Result<(), VmError>) {
+    pub fn store_some(&self, space: &AddressSpace, at: Va, bytes: &[u8]) -> (usize, Result<(), VmError>) {
         self.enter(space);
         let mut done = 0;
         while let Err(stop) = self.m.store(Mode::User, at + done, &bytes[done..]) {
@@ -286,7 +299,7 @@ impl Rig {
     }
 
     /// A load by user code.
-    pub(crate) fn load(&self, space: &AddressSpace, from: Va, len_bytes: usize) -> Result<Vec<u8>, VmError> {
+    pub fn load(&self, space: &AddressSpace, from: Va, len_bytes: usize) -> Result<Vec<u8>, VmError> {
         self.enter(space);
         let mut buf = vec![0xee; len_bytes];
         let mut done = 0;
@@ -304,13 +317,27 @@ impl Rig {
         result
     }
 
-    pub(crate) fn check(&self) {
+    /// Takes all frames but `left` out of use, until they are freed with [`Vm::free_kernel_pages`].
+    pub fn hoard(&self, left: usize) -> KernelPages {
+        self.vm.kernel_pages(self.vm.free_frames() - left).expect("they are free")
+    }
+
+    /// Events counted so far.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.m.snapshot().counter(counter)
+    }
+
+    /// Checks the laws of memory.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub fn check(&self) {
         self.vm.check().unwrap_or_else(|law| panic!("a law is broken: {law}"));
     }
 }
 
 /// Threads without a scheduler: one on each CPU, which halts while the thread sleeps.
-pub(crate) struct Halting {
+struct Halting {
     m: Model,
     /// Wakeups of each channel so far.
     woken: RefCell<BTreeMap<Channel, u64>>,
@@ -356,4 +383,32 @@ impl Threads for Halting {
     }
     fn pin(&self) {}
     fn unpin(&self) {}
+}
+
+/// As programs are run: with paging, without caches, and as little memory as the machine does with.
+pub(crate) fn with_rig(
+    machine: &str,
+    schedule: Schedule,
+    body: impl FnOnce(&Rig) + 'static,
+) -> Result<(), String> {
+    let memory_mb = if machine == "opteron-mp" { 24 } else { 6 };
+    run(Site { machine, memory_mb, schedule, paging: Some(PAGING), flat: true }, body)
+}
+
+/// Bytes that say where they are from.
+pub fn pattern(tag: u8, len: usize) -> Vec<u8> {
+    /// Counts up to 250 and begins again: a prime length, so that no page is like the next.
+    static RAMP: [u8; 251] = {
+        let mut ramp = [0; 251];
+        let mut i = 0;
+        while i < ramp.len() {
+            ramp[i] = i as u8;
+            i += 1;
+        }
+        ramp
+    };
+    let start = RAMP.map(|b| b.wrapping_add(tag.wrapping_mul(31)));
+    let mut bytes = start.repeat(len.div_ceil(start.len()));
+    bytes.truncate(len);
+    bytes
 }

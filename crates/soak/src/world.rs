@@ -7,7 +7,7 @@
 
 use crate::oracle::{Bytes, FilePage, Page, Process};
 use crate::program::{FILE_PAGES, Op, PAGES, PROCESSES, Step, TOKENS};
-use crate::rig::{AddressSpace, Rig};
+use crate::rig::{AddressSpace, Rig, pattern};
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
 use pageferry_model::Model;
@@ -91,27 +91,6 @@ impl Pager for Contents {
 
 fn file_page(page: u64) -> Bytes {
     Rc::new(pattern(page as u8, PAGE).try_into().expect("a page of bytes"))
-}
-
-/// Bytes that say where they are from.
-pub(crate) fn pattern(tag: u8, len: usize) -> Vec<u8> {
-    /// Counts up to 250 and begins again: a prime, so that no page is like the next.
-    static RAMP: [u8; 251] = {
-        let mut ramp = [0; 251];
-        let mut i = 0;
-        while i < ramp.len() {
-            ramp[i] = i as u8;
-            i += 1;
-        }
-        ramp
-    };
-    let start = RAMP.map(|b| b.wrapping_add(tag.wrapping_mul(31)));
-    let mut bytes = Vec::with_capacity(len + start.len());
-    while bytes.len() < len {
-        bytes.extend_from_slice(&start);
-    }
-    bytes.truncate(len);
-    bytes
 }
 
 pub(crate) fn va(page: u64) -> Va {
