@@ -237,18 +237,18 @@ fn a_signal_to_a_blocked_reader() {
     for seed in 0..20 {
         run("xeon-mp", Schedule::Seeded(seed), sf_buf(8), |u| {
             let (r, w) = u.pipe().unwrap();
+            let (interrupted, tell) = u.pipe().unwrap();
             let reader = fork(u, "reader", move |u| {
                 let at = map(u, PAGE_SIZE);
                 assert_eq!(u.read(r, at, 100), Err(Errno::Interrupted));
+                assert_eq!(u.write(tell, at, 1), Ok(1));
                 assert_eq!(u.read(r, at, 100), Ok(3), "it can read on");
             });
             until_asleep(u, reader);
             u.signal(reader).unwrap();
-            while u.kernel().is_asleep(reader) {
-                u.yield_now().unwrap();
-            }
-            until_asleep(u, reader);
             let at = map(u, PAGE_SIZE);
+            assert_eq!(u.read(interrupted, at, 1), Ok(1));
+            until_asleep(u, reader);
             assert_eq!(u.write(w, at, 3), Ok(3));
             u.wait().unwrap();
         });
