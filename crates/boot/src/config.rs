@@ -37,6 +37,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
                 map_entry: NONE,
                 kva_alloc: NONE,
                 kva_free: NONE,
+                map_node: NONE,
                 frame: NONE,
                 wire: NONE,
                 anon: NONE,

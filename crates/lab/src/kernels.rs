@@ -260,7 +260,7 @@ paths! {
         cluster,
     }
     /// See [`VmPaths`].
-    VmPathsFile for VmPaths { fault, map_entry, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
+    VmPathsFile for VmPaths { fault, map_entry, map_node, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
     /// See [`PmapPaths`].
     PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle }
     /// See [`EphemeralPaths`].

@@ -43,6 +43,7 @@ const PATHS: VmPaths = VmPaths {
     map_entry: PATH,
     kva_alloc: PATH,
     kva_free: PATH,
+    map_node: PATH,
     frame: PATH,
     wire: PATH,
     anon: PATH,

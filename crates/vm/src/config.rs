@@ -14,6 +14,8 @@ pub struct VmPaths {
     pub fault: Instructions,
     /// Making, clipping or removing a map entry.
     pub map_entry: Instructions,
+    /// Looking at one entry on the way down the tree of a map.
+    pub map_node: Instructions,
     /// Finding space in the kernel's address allocator.
     pub kva_alloc: Instructions,
     /// Giving addresses back to the kernel's address allocator.

@@ -64,6 +64,7 @@ mod structures;
 mod swap;
 mod tally;
 mod transfer;
+mod tree;
 mod vm;
 mod watch;
 mod wire;

@@ -1,42 +1,54 @@
 //! The map of an address space: its entries, sorted and disjoint (UVM paper, 3.1).
 //!
 //! Belongs to a [`crate::map_lock::MapLock`]: whoever has a `&Map` holds the map shared, a `&mut Map` exclusively. The
-//! map knows nothing of page tables: callers change those. Clipping can fail for want of structures, and then nothing is
+//! map knows nothing of page tables: callers change those. The entries are the nodes of the [`Tree`] that orders them: who
+//! looks something up reads the entries on the way, unless it is the one that was found last. Clipping can fail for want of structures, and then nothing is
 //! changed; taking entries out of a clipped range and putting entries in cannot.
 
 use crate::config::Kind;
 use crate::entry::Entry;
 use crate::error::VmError;
+use crate::tree::{Ranged, Tree};
 use crate::vm::Vm;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use pageferry_hal::{Access, Machine, PAGE_SIZE, Va, VaRange};
+use core::sync::atomic::{AtomicU64, Ordering};
+use pageferry_hal::{Access, Machine, PAGE_SIZE, StructVa, Va, VaRange};
 
 pub(crate) struct Map<M: Machine> {
     bounds: VaRange,
-    /// By start address.
-    entries: BTreeMap<Va, Entry<M>>,
+    entries: Tree<Entry<M>>,
+    /// Where the entry lies that was found last, a look-up's first guess (UVM's hint); 0 for none.
+    hint: AtomicU64,
     /// Where the area for page transfer was made; what is left of it, the entries say.
     pub(crate) transfer_area: Option<VaRange>,
+}
+
+/// What a way down the tree reads of a node: its range, its children, its gaps.
+const NODE_BYTES: usize = 32;
+
+impl<M: Machine> Ranged for Entry<M> {
+    fn range(&self) -> VaRange {
+        self.range
+    }
 }
 
 impl<M: Machine> Map<M> {
     /// An empty map of the addresses in `bounds`.
     pub(crate) fn new(bounds: VaRange) -> Map<M> {
-        Map { bounds, entries: BTreeMap::new(), transfer_area: None }
+        Map { bounds, entries: Tree::new(), hint: AtomicU64::new(0), transfer_area: None }
     }
 
     pub(crate) fn bounds(&self) -> VaRange {
         self.bounds
     }
 
-    /// The entries in order.
+    /// The entries in order, not accounted for.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<M>> {
-        self.entries.values()
+        self.entries.iter_from(self.bounds.start())
     }
 
     pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry<M>> {
-        self.entries.values_mut()
+        self.entries.iter_mut_from(self.bounds.start())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -45,62 +57,73 @@ impl<M: Machine> Map<M> {
 
     /// The entry that holds `va`, not accounted for.
     pub(crate) fn entry_at(&self, va: Va) -> Option<&Entry<M>> {
-        self.entries.range(..=va).next_back().map(|(_, e)| e).filter(|e| e.range.contains(va))
+        self.entries.find(va, |_| ())
+    }
+
+    /// Accounts for the way to `va`: the entry that was found last, and if it is not that one, the entries on the way down
+    /// the tree.
+    fn seek(&self, vm: &Vm<M>, va: Va) {
+        let hint = self.hint.load(Ordering::Relaxed);
+        if hint != 0 {
+            vm.machine().touch(StructVa(Va(hint)), NODE_BYTES, Access::Read);
+        }
+        let entry = self.entry_at(va).map(|entry| entry.at.0.0);
+        if entry != Some(hint) {
+            self.entries.find(va, visit(vm, Access::Read));
+            if let Some(entry) = entry {
+                self.hint.store(entry, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The entry that holds `va`.
     pub(crate) fn look_up(&self, vm: &Vm<M>, va: Va) -> Option<&Entry<M>> {
-        let entry = self.entries.range(..=va).next_back()?.1;
+        self.seek(vm, va);
+        let entry = self.entry_at(va)?;
         entry.touch(vm, Access::Read);
-        entry.range.contains(va).then_some(entry)
+        Some(entry)
     }
 
+    /// The same, to change anything but its range.
     pub(crate) fn look_up_mut(&mut self, vm: &Vm<M>, va: Va) -> Option<&mut Entry<M>> {
-        let entry = self.entries.range_mut(..=va).next_back()?.1;
+        self.seek(vm, va);
+        let entry = self.entries.find_mut(va)?;
         entry.touch(vm, Access::Read);
-        entry.range.contains(va).then_some(entry)
+        Some(entry)
     }
 
     /// The entries that share a page with `range`, in order.
-    pub(crate) fn overlapping(&self, range: VaRange) -> impl Iterator<Item = &Entry<M>> {
-        let before = self.entries.range(..range.start()).next_back();
-        let within = self.entries.range(range.start()..range.end());
-        before.into_iter().chain(within).map(|(_, e)| e).filter(move |e| e.range.overlaps(&range))
+    pub(crate) fn overlapping(&self, vm: &Vm<M>, range: VaRange) -> impl Iterator<Item = &Entry<M>> {
+        self.seek(vm, range.start());
+        self.peek(range).inspect(|entry| entry.touch(vm, Access::Read))
+    }
+
+    /// The same, not accounted for.
+    fn peek(&self, range: VaRange) -> impl Iterator<Item = &Entry<M>> {
+        self.entries.iter_from(range.start()).take_while(move |e| e.range.overlaps(&range))
     }
 
     /// True when every page of `range` is mapped.
-    pub(crate) fn covers(&self, range: VaRange) -> bool {
-        let mapped: usize =
-            self.overlapping(range).filter_map(|e| e.range.intersect(&range)).map(|r| r.len_pages()).sum();
+    pub(crate) fn covers(&self, vm: &Vm<M>, range: VaRange) -> bool {
+        let mapped: usize = self
+            .overlapping(vm, range)
+            .filter_map(|e| e.range.intersect(&range))
+            .map(|r| r.len_pages())
+            .sum();
         mapped == range.len_pages()
     }
 
     /// The lowest free addresses for `len_pages` pages.
     pub(crate) fn find_space(&self, vm: &Vm<M>, len_pages: usize) -> Option<Va> {
         let len_bytes = len_pages.checked_mul(PAGE_SIZE)?;
-        let mut at = self.bounds.start();
-        for entry in self.entries.values() {
-            entry.touch(vm, Access::Read);
-            if entry.range.start() - at >= len_bytes {
-                break;
-            }
-            at = entry.range.end();
-        }
-        (self.bounds.end() - at >= len_bytes).then_some(at)
+        self.entries.lowest_gap(self.bounds, len_bytes, visit(vm, Access::Read))
     }
 
     /// The highest free addresses for `len_pages` pages.
     pub(crate) fn find_space_high(&self, vm: &Vm<M>, len_pages: usize) -> Option<Va> {
         let len_bytes = len_pages.checked_mul(PAGE_SIZE)?;
-        let mut end = self.bounds.end();
-        for entry in self.entries.values().rev() {
-            entry.touch(vm, Access::Read);
-            if end - entry.range.end() >= len_bytes {
-                break;
-            }
-            end = entry.range.start();
-        }
-        (end - self.bounds.start() >= len_bytes).then(|| Va(end.0 - len_bytes as u64))
+        let end = self.entries.highest_gap_end(self.bounds, len_bytes, visit(vm, Access::Read))?;
+        Some(Va(end.0 - len_bytes as u64))
     }
 
     /// Puts an entry where nothing is mapped, joined with its neighbours if it continues them.
@@ -115,10 +138,10 @@ impl<M: Machine> Map<M> {
     pub(crate) fn insert_apart(&mut self, vm: &Vm<M>, entry: Entry<M>) {
         let range = entry.range;
         assert!(self.bounds.covers(&range) && !range.is_empty(), "{range:?} is outside {:?}", self.bounds);
-        assert!(self.overlapping(range).next().is_none(), "{range:?} is in use");
+        assert!(self.peek(range).next().is_none(), "{range:?} is in use");
         vm.machine().execute(vm.paths().map_entry);
         entry.touch(vm, Access::Write);
-        self.entries.insert(range.start(), entry);
+        self.entries.insert(entry, visit(vm, Access::Write));
     }
 
     /// Lets entries begin and end at both ends of `range`.
@@ -142,38 +165,48 @@ impl<M: Machine> Map<M> {
             }
         }
         for (va, at) in cuts {
-            let upper = self.entry_cut_by(va).expect("still there").split_off(vm, va, at);
-            self.entries.insert(va, upper);
+            let below = Va(va.0 - PAGE_SIZE as u64);
+            let upper = self.entries.change(below, |entry| entry.split_off(vm, va, at)).expect("still there");
+            self.entries.insert(upper, visit(vm, Access::Write));
         }
         Ok(())
     }
 
     /// The entry that has `va` inside, not at its start.
-    fn entry_cut_by(&mut self, va: Va) -> Option<&mut Entry<M>> {
-        let entry = self.entries.range_mut(..va).next_back()?.1;
-        entry.range.contains(va).then_some(entry)
+    fn entry_cut_by(&self, va: Va) -> Option<&Entry<M>> {
+        self.entry_at(va).filter(|entry| entry.range.start() < va)
     }
 
     /// The entries within `range`, which is clipped.
     pub(crate) fn within_mut(&mut self, range: VaRange) -> impl Iterator<Item = &mut Entry<M>> {
-        self.entries.range_mut(range.start()..range.end()).map(move |(_, e)| {
-            assert!(range.covers(&e.range), "{:?} is not clipped to {range:?}", e.range);
-            e
-        })
+        let overlapping =
+            self.entries.iter_mut_from(range.start()).take_while(move |e| e.range.overlaps(&range));
+        overlapping
+            .inspect(move |e| assert!(range.covers(&e.range), "{:?} is not clipped to {range:?}", e.range))
     }
 
     /// Takes the entries out of `range`, which is clipped. Their mappings still stand.
-    pub(crate) fn extract(&mut self, range: VaRange) -> Vec<Entry<M>> {
-        let starts: Vec<Va> = self.overlapping(range).map(|e| e.range.start()).collect();
-        let entries: Vec<_> = starts.iter().filter_map(|s| self.entries.remove(s)).collect();
+    pub(crate) fn extract(&mut self, vm: &Vm<M>, range: VaRange) -> Vec<Entry<M>> {
+        let starts: Vec<Va> = self.peek(range).map(|e| e.range.start()).collect();
+        let entries: Vec<_> = starts.into_iter().map(|start| self.take(vm, start)).collect();
         assert!(entries.iter().all(|e| range.covers(&e.range)), "{range:?} is not clipped");
         entries
     }
 
+    /// Takes out the entry that starts at `start`.
+    fn take(&mut self, vm: &Vm<M>, start: Va) -> Entry<M> {
+        let entry = self.entries.remove(start, visit(vm, Access::Write)).expect("an entry starts there");
+        let hint = self.hint.get_mut();
+        if *hint == entry.at.0.0 {
+            *hint = 0;
+        }
+        entry
+    }
+
     /// Joins what clipping cut apart, where the parts are alike again.
     pub(crate) fn join_around(&mut self, vm: &Vm<M>, range: VaRange) {
-        let mut borders: Vec<Va> =
-            self.entries.range(range.start()..range.end()).map(|(&start, _)| start).collect();
+        let within = self.peek(range).map(|e| e.range.start()).filter(|&start| range.start() <= start);
+        let mut borders: Vec<Va> = within.collect();
         borders.push(range.end());
         for va in borders {
             self.join_at(vm, va);
@@ -182,12 +215,20 @@ impl<M: Machine> Map<M> {
 
     /// Joins the entries that meet at `va`, if the upper continues the lower.
     fn join_at(&mut self, vm: &Vm<M>, va: Va) {
-        let Some(upper) = self.entries.get(&va) else { return };
-        let Some((_, lower)) = self.entries.range(..va).next_back() else { return };
-        if lower.continues_in(upper) {
-            let upper = self.entries.remove(&va).expect("just seen");
-            let lower = self.entries.range_mut(..va).next_back().expect("just seen").1;
-            lower.join(vm, upper);
+        let Some(below) = va.0.checked_sub(PAGE_SIZE as u64).map(Va) else { return };
+        let (lower, upper) = (self.entry_at(below), self.entry_at(va));
+        let (Some(lower), Some(upper)) = (lower, upper) else { return };
+        if lower.range.end() == va && lower.continues_in(upper) {
+            let upper = self.take(vm, va);
+            self.entries.change(below, |lower| lower.join(vm, upper)).expect("just seen");
         }
+    }
+}
+
+/// Accounts for the nodes on a way down the tree.
+fn visit<M: Machine>(vm: &Vm<M>, access: Access) -> impl FnMut(&Entry<M>) {
+    move |entry| {
+        vm.machine().execute(vm.paths().map_node);
+        vm.machine().touch(entry.at, NODE_BYTES, access);
     }
 }

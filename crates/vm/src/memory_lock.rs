@@ -101,9 +101,9 @@ impl<M: Machine> Space<M> {
 
     /// True when every page of `range` still has the frame that was wired for it.
     fn still_there(&self, map: &Map<M>, range: VaRange, frames: &[Option<Pfn>]) -> bool {
-        map.covers(range)
+        map.covers(self.vm(), range)
             && range.pages().zip(frames).all(|(page, frame)| {
-                let entry = map.overlapping(VaRange::pages_from(page, 1)).next().expect("covered");
+                let entry = map.overlapping(self.vm(), VaRange::pages_from(page, 1)).next().expect("covered");
                 match frame {
                     Some(frame) => {
                         let now = with_resident(entry, page, lock_access(entry), |frame| frame);
@@ -130,7 +130,7 @@ impl<M: Machine> Space<M> {
             return Ok(());
         }
         let mut map = self.locked_map().write(t);
-        if !map.covers(range) {
+        if !map.covers(vm, range) {
             return Err(VmError::NoMemory);
         }
         map.clip(vm, range)?;

@@ -19,7 +19,7 @@ use crate::map_lock::MapWrite;
 use crate::space::{Space, page_range};
 use crate::vm::{Pending, Vm};
 use alloc::vec::Vec;
-use pageferry_hal::{Access, Cause, Machine, Threads, Va, VaRange};
+use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};
 
 /// What becomes of the memory that is passed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -84,11 +84,8 @@ pub fn passable<M: Machine>(
         return Err(VmError::Invalid);
     }
     let range = page_range(vm, at, len_bytes, VmError::Fault(at))?;
-    match from.locked_map().read(t).overlapping(range).next() {
-        Some(entry) => {
-            entry.touch(vm, Access::Read);
-            Ok(())
-        }
+    match from.locked_map().read(t).overlapping(vm, range).next() {
+        Some(_) => Ok(()),
         None => Err(VmError::Fault(at)),
     }
 }
@@ -122,11 +119,11 @@ pub fn pass<M: Machine>(
     let range = page_range(vm, at, len_bytes, VmError::Fault(at))?;
     let fixed = to_at.map(|to_at| page_range(vm, to_at, len_bytes, VmError::NoMemory)).transpose()?;
     let mut maps = Maps::lock(from, to, t);
-    if maps.from.overlapping(range).next().is_none() {
+    if maps.from.overlapping(vm, range).next().is_none() {
         return Err(VmError::Fault(at));
     }
     let target = match fixed {
-        Some(target) if maps.to().overlapping(target).next().is_some() => return Err(VmError::Exists),
+        Some(target) if maps.to().overlapping(vm, target).next().is_some() => return Err(VmError::Exists),
         Some(target) => target,
         None => {
             let start = maps.to().find_space(vm, range.len_pages()).ok_or(VmError::NoMemory)?;
@@ -149,7 +146,7 @@ pub fn pass<M: Machine>(
         Ok(prepared) => prepared,
         Err(e) => {
             if vm.has(Defect::DonateLosesOnFailure) && mode == PassMode::Donate {
-                for entry in maps.from.extract(range) {
+                for entry in maps.from.extract(vm, range) {
                     vm.pmaps().remove(from.pmap(), entry.range).flush(vm.pmaps());
                     entry.dispose(vm);
                 }
@@ -164,7 +161,7 @@ pub fn pass<M: Machine>(
     }
     let mut taken = Vec::new();
     if matches!(mode, PassMode::Donate | PassMode::DonateZero) {
-        taken = maps.from.extract(range);
+        taken = maps.from.extract(vm, range);
         let mut pending = Pending::none();
         for entry in taken.iter().filter(|_| !vm.has(Defect::DonateKeepsMappings)) {
             pending.add(vm.pmaps().remove(from.pmap(), entry.range));
@@ -215,7 +212,7 @@ fn prepare<M: Machine>(
 /// Zero-fill entries to stand where the sender's entries stood. On failure none is left.
 fn zero_fill<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<Vec<Entry<M>>, VmError> {
     let mut zeroed: Vec<Entry<M>> = Vec::new();
-    for entry in map.overlapping(range) {
+    for entry in map.overlapping(vm, range) {
         match vm.structures().alloc(Kind::Entry) {
             Ok(at) => {
                 let mut attributes = entry.attributes;

@@ -62,7 +62,7 @@ impl<M: Machine> Space<M> {
         for page in range.pages() {
             loop {
                 let mut map = self.locked_map().write(t);
-                if !map.covers(range) {
+                if !map.covers(vm, range) {
                     return Err(VmError::NoMemory);
                 }
                 let one = VaRange::pages_from(page, 1);

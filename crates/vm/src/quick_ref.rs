@@ -66,10 +66,10 @@ pub fn quick_ref<'a, M: Machine>(
         return Err(VmError::Invalid);
     }
     let mut maps = Maps::lock(from, holder, t);
-    if !maps.from.covers(source) {
+    if !maps.from.covers(vm, source) {
         return Err(VmError::Fault(at));
     }
-    if maps.from.overlapping(source).any(|entry| !entry.attributes.max_prot.permits(access)) {
+    if maps.from.overlapping(vm, source).any(|entry| !entry.attributes.max_prot.permits(access)) {
         return Err(VmError::Access);
     }
     let start = maps.to().find_space_high(vm, source.len_pages()).ok_or(VmError::NoMemory)?;
@@ -127,7 +127,7 @@ impl<M: Machine> QuickRef<'_, M> {
         let vm = &**self.holder.vm();
         let _c = vm.machine().scope(Cause::Vm);
         let mut map = self.holder.locked_map().write(t);
-        let entries = map.extract(self.range);
+        let entries = map.extract(vm, self.range);
         assert!(
             entries.iter().map(|e| e.range.len_bytes()).sum::<usize>() == self.range.len_pages() * PAGE_SIZE,
             "a quick reference at {:?} was unmapped under its holder",

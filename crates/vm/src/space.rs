@@ -204,7 +204,7 @@ impl<M: Machine> Space<M> {
             Place::Free(at) | Place::Replace(at) => Some(page_range(vm, at, len_bytes, VmError::NoMemory)?),
         };
         let mut map = self.map.write(t);
-        let free = |range: &VaRange| map.overlapping(*range).next().is_none();
+        let free = |range: &VaRange| map.overlapping(vm, *range).next().is_none();
         let range = match (place, wanted) {
             (Place::Replace(_), Some(range)) => range,
             (_, Some(range)) if free(&range) => range,
@@ -274,7 +274,7 @@ impl<M: Machine> Space<M> {
     /// Takes the entries out of a clipped range, and removes and flushes their mappings.
     fn take_out(&self, map: &mut Map<M>, range: VaRange) -> Vec<Entry<M>> {
         let vm = &*self.vm;
-        let entries = map.extract(range);
+        let entries = map.extract(vm, range);
         let mut pending = Pending::none();
         let skip = vm.has(Defect::UnmapKeepsMappings) && range != vm.user();
         for entry in entries.iter().filter(|_| !skip) {
@@ -333,10 +333,10 @@ impl<M: Machine> Space<M> {
             return Ok(());
         }
         let mut map = self.map.write(t);
-        if !map.covers(range) {
+        if !map.covers(vm, range) {
             return Err(VmError::NoMemory);
         }
-        for entry in map.overlapping(range) {
+        for entry in map.overlapping(vm, range) {
             new(entry.attributes)?;
         }
         map.clip(vm, range)?;

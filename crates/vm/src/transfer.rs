@@ -217,11 +217,11 @@ impl<M: Machine> Space<M> {
             Some(at) => page_range(vm, at, anons.len() * PAGE_SIZE, VmError::Fault(at))?,
             None => find_in_area(vm, &mut map, anons.len())?,
         };
-        if !map.covers(range) {
+        if !map.covers(vm, range) {
             return Err(VmError::Fault(range.start()));
         }
         let takes = |a: Attributes| a.copy_on_write && a.prot.contains(Prot::RW);
-        if !map.overlapping(range).all(|e| takes(e.attributes)) {
+        if !map.overlapping(vm, range).all(|e| takes(e.attributes)) {
             return Err(VmError::Access);
         }
         own_amaps(vm, &mut map, range)?;
@@ -230,7 +230,7 @@ impl<M: Machine> Space<M> {
         commit(anons);
         let mut replaced = Vec::new();
         let mut anons = anons.iter();
-        for entry in map.overlapping(range) {
+        for entry in map.overlapping(vm, range) {
             let (part, aref, slots) = part(entry, range).expect("each has an amap");
             let mut amap = aref.amap.lock();
             self.revoke(entry, part, &amap, &slots);
@@ -307,19 +307,19 @@ impl<M: Machine> Space<M> {
         }
         let range = page_range(vm, at, len_bytes, VmError::NoMemory)?;
         let mut map = self.locked_map().write(t);
-        if !map.covers(range) {
+        if !map.covers(vm, range) {
             return Err(VmError::NoMemory);
         }
         refuse_wired(vm, &map, range)?;
         // An amap that waits to be copied is another's too. One that does not exist has no anons.
         let waiting = |e: &Entry<M>| e.amap.is_some() && e.attributes.needs_copy;
         let starts: Vec<Va> =
-            map.overlapping(range).filter(|e| waiting(e)).map(|e| e.range.start()).collect();
+            map.overlapping(vm, range).filter(|e| waiting(e)).map(|e| e.range.start()).collect();
         for start in starts {
             map.look_up_mut(vm, start).expect("just seen").own_amap(vm)?;
         }
         let mut removed = Vec::new();
-        for entry in map.overlapping(range) {
+        for entry in map.overlapping(vm, range) {
             let Some((part, aref, slots)) = part(entry, range) else { continue };
             let mut amap = aref.amap.lock();
             if !vm.has(Defect::AnflushKeepsMappings) {
@@ -348,7 +348,7 @@ pub(crate) fn part<M: Machine>(
 }
 
 pub(crate) fn own_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
-    let starts: Vec<Va> = map.overlapping(range).map(|e| e.range.start()).collect();
+    let starts: Vec<Va> = map.overlapping(vm, range).map(|e| e.range.start()).collect();
     for start in starts {
         map.look_up_mut(vm, start).expect("just seen").own_amap(vm)?;
     }
@@ -356,7 +356,7 @@ pub(crate) fn own_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange
 }
 
 fn refuse_wired<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<(), VmError> {
-    for (_, aref, slots) in map.overlapping(range).filter_map(|e| part(e, range)) {
+    for (_, aref, slots) in map.overlapping(vm, range).filter_map(|e| part(e, range)) {
         if aref.amap.lock().anons(slots).any(|(_, anon)| anon.is_wired(vm)) {
             return Err(VmError::Busy);
         }
@@ -366,7 +366,7 @@ fn refuse_wired<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<
 
 /// Makes room in the amaps of `range`, or leaves them as they are.
 fn reserve<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<(), VmError> {
-    let parts = || map.overlapping(range).filter_map(|e| part(e, range));
+    let parts = || map.overlapping(vm, range).filter_map(|e| part(e, range));
     for (_, aref, mut slots) in parts() {
         let mut amap = aref.amap.lock();
         let reserved = slots.try_for_each(|slot| amap.reserve(vm, slot));
@@ -390,24 +390,28 @@ fn find_in_area<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, len_pages: usize) -> R
     if len_pages > AREA_AMAPS * AREA_AMAP_PAGES {
         return Err(VmError::NoMemory);
     }
-    let is_left = |area| area_entries(map, area).next().is_some();
+    let is_left = |area| area_entries(vm, map, area).next().is_some();
     if !map.transfer_area.is_some_and(is_left) {
         map.transfer_area = Some(make_area(vm, map)?);
     }
     let area = map.transfer_area.expect("just made");
-    let start = free_run(map, area, len_pages).ok_or(VmError::NoMemory)?;
+    let start = free_run(vm, map, area, len_pages).ok_or(VmError::NoMemory)?;
     Ok(VaRange::pages_from(start, len_pages))
 }
 
-fn area_entries<M: Machine>(map: &Map<M>, area: VaRange) -> impl Iterator<Item = &Entry<M>> {
-    map.overlapping(area).filter(|e| e.attributes.transfer_area && e.attributes.prot.contains(Prot::RW))
+fn area_entries<'a, M: Machine>(
+    vm: &'a Vm<M>,
+    map: &'a Map<M>,
+    area: VaRange,
+) -> impl Iterator<Item = &'a Entry<M>> {
+    map.overlapping(vm, area).filter(|e| e.attributes.transfer_area && e.attributes.prot.contains(Prot::RW))
 }
 
 /// The lowest `len_pages` pages in a row without anons.
-fn free_run<M: Machine>(map: &Map<M>, area: VaRange, len_pages: usize) -> Option<Va> {
+fn free_run<M: Machine>(vm: &Vm<M>, map: &Map<M>, area: VaRange, len_pages: usize) -> Option<Va> {
     let len_bytes = len_pages * PAGE_SIZE;
     let (mut start, mut end) = (area.start(), area.start());
-    for entry in area_entries(map, area) {
+    for entry in area_entries(vm, map, area) {
         if entry.range.start() != end {
             start = entry.range.start();
         }

@@ -46,6 +46,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
                 map_entry: n(160),
                 kva_alloc: n(320),
                 kva_free: n(320),
+                map_node: n(8),
                 frame: n(120),
                 wire: n(40),
                 anon: n(60),
