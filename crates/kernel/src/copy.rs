@@ -8,7 +8,7 @@ use crate::Kernel;
 use crate::error::Errno;
 use crate::thread::Thread;
 use pageferry_hal::x86::Layout;
-use pageferry_hal::{Cause, Counter, Crossing, Machine, Trap, Va};
+use pageferry_hal::{Cause, Counter, Crossing, Machine, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 
 /// Who is inside a system call: the thread and the address space that it works for.
@@ -28,6 +28,11 @@ pub(crate) struct Stopped {
 impl<M: Machine> Caller<'_, M> {
     pub(crate) fn machine(&self) -> &M {
         &self.kernel.machine
+    }
+
+    /// Who may wait for memory in this call: the thread, unless its descriptor is nonblocking.
+    pub(crate) fn sleeper(&self, nonblocking: bool) -> Option<&dyn Threads> {
+        if nonblocking { None } else { Some(self.thread) }
     }
 
     /// Tests that a buffer lies within user space, as every copy does first.

@@ -14,7 +14,9 @@
 //! The pool is under a lock of class `Mbuf`, held for moments. The data is whoever's has the mbuf.
 //!
 //! # What can fail
-//! Making mbufs and clusters, for want of structures, frames or addresses, and lending. Who drops an mbuf instead of giving
+//! Making mbufs and clusters, for want of structures, frames or addresses, and lending. Who may sleep says so (`M_WAIT`,
+//! with the thread): then frames that are short are waited for, until the page daemon finds that this does not help. A
+//! pool that has as many mbufs or clusters as may be is not waited for. Who drops an mbuf instead of giving
 //! it to [`Pool::free`] leaks it: the checks at rest find that, and lost loans are counted by the VM system.
 
 use crate::config::KernelPaths;
@@ -25,8 +27,8 @@ use core::ops::Range;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Counter, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena, StructVa, Va, VaRange,
-    Zone,
+    Access, Counter, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena, StructVa, Threads, Va,
+    VaRange, Zone,
 };
 use pageferry_pmap::Change;
 use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
@@ -188,33 +190,50 @@ impl<M: Machine> Pool<M> {
     /// perhaps shorter.
     ///
     /// # Errors
-    /// [`Errno::NoMemory`].
+    /// [`Errno::NoMemory`], at once.
     pub(crate) fn alloc(&self, len: usize) -> Result<Mbuf, Errno> {
+        self.alloc_for(None, len)
+    }
+
+    /// The same for a `sleeper`, who waits for a cluster's page where frames are short.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn alloc_for(&self, sleeper: Option<&dyn Threads>, len: usize) -> Result<Mbuf, Errno> {
         if len >= MIN_CLUSTER_BYTES
-            && let Ok(mbuf) = self.cluster(len.min(PAGE_SIZE))
+            && let Ok(mbuf) = self.cluster_of(sleeper, self.most_clusters, len.min(PAGE_SIZE))
         {
             return Ok(mbuf);
         }
         self.header(Storage::Small, len.min(SMALL_BYTES)).map_err(|_| Errno::NoMemory)
     }
 
-    /// A cluster with `len` bytes.
+    /// A cluster with `len` bytes, if there is one.
     ///
     /// # Errors
-    /// [`Errno::NoMemory`].
+    /// [`Errno::NoMemory`], at once.
     pub(crate) fn cluster(&self, len: usize) -> Result<Mbuf, Errno> {
-        self.cluster_of(self.most_clusters, len)
+        self.cluster_of(None, self.most_clusters, len)
     }
 
-    /// A cluster to gather bytes in that are taken out of others: there is one more than senders can get.
+    /// The same for who may sleep: frames that are short are waited for.
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
-    pub(crate) fn cluster_to_gather(&self) -> Result<Mbuf, Errno> {
-        self.cluster_of(self.most_clusters + 1, PAGE_SIZE)
+    pub(crate) fn cluster_waiting(&self, t: &dyn Threads, len: usize) -> Result<Mbuf, Errno> {
+        self.cluster_of(Some(t), self.most_clusters, len)
     }
 
-    fn cluster_of(&self, most: usize, len: usize) -> Result<Mbuf, Errno> {
+    /// A cluster to gather bytes in that are taken out of others: there is one more than senders can get. A `sleeper` waits
+    /// for its page where frames are short.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn cluster_to_gather(&self, sleeper: Option<&dyn Threads>) -> Result<Mbuf, Errno> {
+        self.cluster_of(sleeper, self.most_clusters + 1, PAGE_SIZE)
+    }
+
+    fn cluster_of(&self, sleeper: Option<&dyn Threads>, most: usize, len: usize) -> Result<Mbuf, Errno> {
         assert!(len <= PAGE_SIZE, "a cluster is a page");
         self.machine.execute(self.paths.cluster);
         let (free, grow) = {
@@ -228,7 +247,7 @@ impl<M: Machine> Pool<M> {
         let cluster = match free {
             Some(cluster) => cluster,
             None if !grow => return Err(Errno::NoMemory),
-            None => self.new_cluster().inspect_err(|_| self.state.lock().clusters -= 1)?,
+            None => self.new_cluster(sleeper).inspect_err(|_| self.state.lock().clusters -= 1)?,
         };
         self.machine.count(Counter::Clusters, 1);
         self.header(Storage::Cluster(Arc::new(cluster)), len).map_err(|storage| {
@@ -237,8 +256,11 @@ impl<M: Machine> Pool<M> {
         })
     }
 
-    fn new_cluster(&self) -> Result<Cluster, Errno> {
-        let pages = self.vm.kernel_pages(1)?;
+    fn new_cluster(&self, sleeper: Option<&dyn Threads>) -> Result<Cluster, Errno> {
+        let pages = match sleeper {
+            Some(t) => self.vm.kernel_pages_waiting(t, 1)?,
+            None => self.vm.kernel_pages(1)?,
+        };
         match self.map(pages.frames(), Prot::RW) {
             Ok(mapped) => Ok(Cluster { mapped_at: mapped.map(|range| range.start()), pages }),
             Err(e) => {

@@ -80,12 +80,12 @@ impl State {
 }
 
 impl<M: Machine> Pipe<M> {
-    /// A pipe with an empty buffer of `buffer_bytes`, whole pages.
+    /// A pipe with an empty buffer of `buffer_bytes`, whole pages. Waits for the page daemon where frames are short.
     ///
     /// # Errors
-    /// [`Errno::NoMemory`].
-    pub(crate) fn new(kernel: &Kernel<M>, at: StructVa) -> Result<Arc<Pipe<M>>, Errno> {
-        let memory = kernel.vm.kernel_alloc(kernel.config.pipe.buffer_bytes / PAGE_SIZE)?;
+    /// [`Errno::NoMemory`], when waiting does not help.
+    pub(crate) fn new(kernel: &Kernel<M>, t: &dyn Threads, at: StructVa) -> Result<Arc<Pipe<M>>, Errno> {
+        let memory = kernel.vm.kernel_alloc_waiting(t, kernel.config.pipe.buffer_bytes / PAGE_SIZE)?;
         let state = State {
             memory: Some(memory),
             out: 0,
@@ -378,7 +378,8 @@ impl<M: Machine> Pipe<M> {
         (held, done, result)
     }
 
-    /// Takes the large buffer if a write of `len_bytes` deserves it and the small one is empty. Holds the sleep lock.
+    /// Takes the large buffer if a write of `len_bytes` deserves it, the small one is empty, and there is memory: without,
+    /// the small one serves, so nobody waits for it. Holds the sleep lock.
     fn grow_for<'a>(&'a self, call: &Caller<'_, M>, held: Held<'a, M>, len_bytes: usize) -> Held<'a, M> {
         let config = &call.kernel.config.pipe;
         let small = held.size() < config.big_buffer_bytes;

@@ -270,10 +270,10 @@ impl<M: Machine> Kernel<M> {
 
     // ------------------------------------------------------------------------------------------- descriptors
 
-    /// Makes a pipe and its structure.
-    pub(crate) fn create_pipe(&self) -> Result<Arc<Pipe<M>>, Errno> {
+    /// Makes a pipe and its structure. Waits for memory.
+    pub(crate) fn create_pipe(&self, t: &dyn Threads) -> Result<Arc<Pipe<M>>, Errno> {
         let at = self.processes.lock().pipe_structures.alloc().ok_or(Errno::NoMemory)?;
-        let made = Pipe::new(self, at);
+        let made = Pipe::new(self, t, at);
         let mut table = self.processes.lock();
         match &made {
             Ok(pipe) => {

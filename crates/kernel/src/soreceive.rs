@@ -81,6 +81,8 @@ struct Receiver<'a, M: Machine> {
     call: &'a Caller<'a, M>,
     to: To,
     len: usize,
+    /// It must not sleep: memory that is short is not waited for.
+    nonblocking: bool,
     /// What is received, so far.
     got: Received,
     /// Pages were refused: the rest is copied.
@@ -102,6 +104,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
             call,
             to,
             len,
+            nonblocking: false,
             got,
             refused: false,
             no_donation: false,
@@ -281,7 +284,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn gather(&mut self) -> Result<(), Errno> {
         let (call, pool) = (self.call, &self.call.kernel.mbufs);
         let m = call.machine();
-        let page = pool.cluster_to_gather()?;
+        let page = pool.cluster_to_gather(call.sleeper(self.nonblocking))?;
         let (base, _) = pool.piece(&page, 0..PAGE_SIZE);
         let most = self.left().min(PAGE_SIZE);
         let (mut filled, mut used) = (0, Vec::new());
@@ -375,6 +378,7 @@ impl<M: Machine> Stream<M> {
     }
 
     fn receive_by(&self, mut receiver: Receiver<'_, M>, nonblocking: bool) -> Result<Received, Errno> {
+        receiver.nonblocking = nonblocking;
         let call = receiver.call;
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
@@ -455,7 +459,7 @@ impl<M: Machine> Caller<'_, M> {
         let mut answered = 0;
         while answered < len {
             let piece = (len - answered).min(PAGE_SIZE);
-            match pool.cluster(piece) {
+            match pool.cluster_waiting(self.thread, piece) {
                 Ok(mbuf) => receiver.mbufs.push_back(mbuf),
                 Err(e) if answered == 0 => return Err(e),
                 Err(_) => break,

@@ -35,6 +35,8 @@ pub(crate) struct Sender<'a, M: Machine> {
     done: usize,
     /// The bytes of the call whose whole pages are lent; all others are copied.
     lent: Range<usize>,
+    /// It must not sleep: memory that is short is not waited for.
+    nonblocking: bool,
 }
 
 impl<'a, M: Machine> Sender<'a, M> {
@@ -51,7 +53,7 @@ impl<'a, M: Machine> Sender<'a, M> {
             SendMode::Loan => 0..len,
             SendMode::Auto => call.choose_lent(from, len, sink),
         };
-        Sender { call, from, len, done: 0, lent }
+        Sender { call, from, len, done: 0, lent, nonblocking: false }
     }
 
     fn left(&self) -> usize {
@@ -83,7 +85,7 @@ impl<'a, M: Machine> Sender<'a, M> {
     /// Copies up to `most` bytes into a new mbuf.
     fn copy(&mut self, most: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let pool = &self.call.kernel.mbufs;
-        let mut mbuf = match pool.alloc(most) {
+        let mut mbuf = match pool.alloc_for(self.call.sleeper(self.nonblocking), most) {
             Ok(mbuf) => mbuf,
             Err(e) => return (None, Err(e)),
         };
@@ -152,7 +154,7 @@ impl<M: Machine> Stream<M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.sosend);
         self.touch(m);
-        let mut sender = Sender::new(call, from, len, mode, Sink::Peer);
+        let mut sender = Sender { nonblocking, ..Sender::new(call, from, len, mode, Sink::Peer) };
         let (mut held, turn) = self.turn_to_send(call, self.lock());
         turn?;
         let (result, has_turn) = loop {

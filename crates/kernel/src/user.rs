@@ -214,7 +214,7 @@ impl<M: Machine> User<M> {
             }
             let (read, write) = match self.kernel.config.pipe.kind {
                 PipeKind::Fifo => {
-                    let pipe = self.kernel.create_pipe()?;
+                    let pipe = self.kernel.create_pipe(self.thread())?;
                     let end = |end| Open::Pipe { pipe: pipe.clone(), end };
                     (end(End::Read), end(End::Write))
                 }

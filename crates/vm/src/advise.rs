@@ -46,7 +46,7 @@ impl<M: Machine> Space<M> {
         let mut files: Vec<(Arc<Object<M>>, Range<u64>)> = Vec::new();
         {
             let map = self.mapped(t, range)?;
-            for entry in map.overlapping(vm, range).filter(|e| !e.attributes.copy_on_write) {
+            for entry in map.overlapping(range).filter(|e| !e.attributes.copy_on_write) {
                 let part = entry.range.intersect(&range).expect("it overlaps");
                 let oref = entry.object.as_ref().expect("it writes to its object");
                 let first = entry.object_page(oref, part.start());
@@ -95,7 +95,7 @@ impl<M: Machine> Space<M> {
             Advise::DontNeed => {
                 let map = self.mapped(t, range)?;
                 let mut pending = Pending::none();
-                for (entry, page) in pages(vm, &map, range) {
+                for (entry, page) in pages(&map, range) {
                     with_resident(entry, page, Access::Read, |frame| {
                         pending.add(vm.pmaps().clear_referenced(frame));
                         vm.frames().lock().move_to(frame, Queue::Inactive);
@@ -114,7 +114,7 @@ impl<M: Machine> Space<M> {
         let mut removed = Vec::new();
         {
             let map = self.mapped(t, range)?;
-            for entry in map.overlapping(vm, range).filter(|e| !e.attributes.needs_copy) {
+            for entry in map.overlapping(range).filter(|e| !e.attributes.needs_copy) {
                 let Some(aref) = &entry.amap else { continue };
                 let part = entry.range.intersect(&range).expect("it overlaps");
                 let first = entry.slot(aref, part.start());
@@ -155,12 +155,8 @@ fn is_in_use<M: Machine>(vm: &Vm<M>, frame: Pfn) -> bool {
     f.wire_count > 0 || f.loan_count > 0
 }
 
-fn pages<'a, M: Machine>(
-    vm: &'a Vm<M>,
-    map: &'a Map<M>,
-    range: VaRange,
-) -> impl Iterator<Item = (&'a Entry<M>, Va)> {
-    map.overlapping(vm, range).flat_map(move |entry| {
+fn pages<M: Machine>(map: &Map<M>, range: VaRange) -> impl Iterator<Item = (&Entry<M>, Va)> {
+    map.overlapping(range).flat_map(move |entry| {
         let part = entry.range.intersect(&range).expect("it overlaps");
         part.pages().map(move |page| (entry, page))
     })

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::{
     Access, Cause, Counter, LockClass, Machine, Mode, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena, StructVa,
-    Topology, Va, VaRange, Zone,
+    Threads, Topology, Va, VaRange, Zone,
 };
 
 pub(crate) struct KernelMap<M: Machine> {
@@ -205,29 +205,68 @@ impl<M: Machine> Vm<M> {
     /// Allocates kernel memory of `len_pages` pages, clear, wired and mapped (`kmem_alloc`).
     ///
     /// # Errors
-    /// [`VmError::Invalid`] for no pages; [`VmError::NoMemory`].
+    /// [`VmError::Invalid`] for no pages; [`VmError::NoMemory`], at once.
     ///
     /// # Locks
     /// May be called with locks below the page queues held; takes the page queues, the kernel map's and the pmap's.
     pub fn kernel_alloc(&self, len_pages: usize) -> Result<KernelMemory, VmError> {
+        self.kernel_alloc_by(None, len_pages)
+    }
+
+    /// The same for who may sleep: waits for the page daemon where frames are short.
+    ///
+    /// # Errors
+    /// As [`Vm::kernel_alloc`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds out.
+    ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    pub fn kernel_alloc_waiting(&self, t: &dyn Threads, len_pages: usize) -> Result<KernelMemory, VmError> {
+        self.kernel_alloc_by(Some(t), len_pages)
+    }
+
+    fn kernel_alloc_by(&self, t: Option<&dyn Threads>, len_pages: usize) -> Result<KernelMemory, VmError> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
         let range = self.kernel_map().alloc(len_pages).ok_or(VmError::NoMemory)?;
+        let frames = match self.kernel_frames(t, KernelUse::Memory, len_pages) {
+            Ok(frames) => frames,
+            Err(e) => {
+                self.kernel_map().free(range);
+                return Err(e);
+            }
+        };
+        frames.iter().for_each(|&f| self.zero(f));
+        self.pmaps().kenter(range.start(), &frames, Prot::RW).flush(self.pmaps());
+        Ok(KernelMemory { range, frames })
+    }
+
+    /// `len_pages` frames for the kernel, each waited for if a `t` may sleep; or none. Who waits keeps what it has: giving
+    /// all back and asking again might never end, and holding on does, since the daemon tells when there is nothing more
+    /// to take.
+    pub(crate) fn kernel_frames(
+        &self,
+        t: Option<&dyn Threads>,
+        kernel_use: KernelUse,
+        len_pages: usize,
+    ) -> Result<Vec<Pfn>, VmError> {
         let mut frames = Vec::new();
+        t.inspect(|&t| self.poke_daemon(t));
         for _ in 0..len_pages {
-            match self.frames().alloc(Owner::Kernel(KernelUse::Memory)) {
+            let owner = || Owner::Kernel(kernel_use);
+            let frame = match t {
+                Some(t) => self.frame_or_wait(t, owner),
+                None => self.frames().alloc(owner()),
+            };
+            match frame {
                 Ok(frame) => frames.push(frame),
                 Err(e) => {
-                    frames.iter().rev().for_each(|&f| self.frames().free_kernel(f, KernelUse::Memory));
-                    self.kernel_map().free(range);
+                    frames.iter().rev().for_each(|&f| self.frames().free_kernel(f, kernel_use));
                     return Err(e);
                 }
             }
         }
-        frames.iter().for_each(|&f| self.zero(f));
-        self.pmaps().kenter(range.start(), &frames, Prot::RW).flush(self.pmaps());
-        Ok(KernelMemory { range, frames })
+        Ok(frames)
     }
 
     /// Gives kernel memory back.

@@ -379,7 +379,7 @@ impl<M: Machine> Space<M> {
         // two: so it comes first.
         let bare = |e: &&Entry<M>| e.object.is_none() && e.amap.is_none();
         let rest = VaRange::new(pages.pages().nth(taker.len()).unwrap_or(pages.end()), pages.end());
-        if let Some(entry) = map.overlapping(vm, rest).find(bare)
+        if let Some(entry) = map.overlapping(rest).find(bare)
             && entry.attributes.prot.permits(Access::Read)
         {
             return Ok(Step::Missing(entry.range.start().max(rest.start())));

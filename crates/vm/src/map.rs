@@ -92,21 +92,21 @@ impl<M: Machine> Map<M> {
         Some(entry)
     }
 
-    /// The entries that share a page with `range`, in order.
-    pub(crate) fn overlapping(&self, vm: &Vm<M>, range: VaRange) -> impl Iterator<Item = &Entry<M>> {
+    /// Looks `range` up: the entries that share a page with it, in order.
+    pub(crate) fn look_up_range(&self, vm: &Vm<M>, range: VaRange) -> impl Iterator<Item = &Entry<M>> {
         self.seek(vm, range.start());
-        self.peek(range).inspect(|entry| entry.touch(vm, Access::Read))
+        self.overlapping(range).inspect(|entry| entry.touch(vm, Access::Read))
     }
 
-    /// The same, not accounted for.
-    fn peek(&self, range: VaRange) -> impl Iterator<Item = &Entry<M>> {
+    /// The same, not accounted for: the caller has looked the range up, and has its entries at hand.
+    pub(crate) fn overlapping(&self, range: VaRange) -> impl Iterator<Item = &Entry<M>> {
         self.entries.iter_from(range.start()).take_while(move |e| e.range.overlaps(&range))
     }
 
-    /// True when every page of `range` is mapped.
+    /// Looks `range` up: true when every page of it is mapped.
     pub(crate) fn covers(&self, vm: &Vm<M>, range: VaRange) -> bool {
         let mapped: usize = self
-            .overlapping(vm, range)
+            .look_up_range(vm, range)
             .filter_map(|e| e.range.intersect(&range))
             .map(|r| r.len_pages())
             .sum();
@@ -138,7 +138,7 @@ impl<M: Machine> Map<M> {
     pub(crate) fn insert_apart(&mut self, vm: &Vm<M>, entry: Entry<M>) {
         let range = entry.range;
         assert!(self.bounds.covers(&range) && !range.is_empty(), "{range:?} is outside {:?}", self.bounds);
-        assert!(self.peek(range).next().is_none(), "{range:?} is in use");
+        assert!(self.overlapping(range).next().is_none(), "{range:?} is in use");
         vm.machine().execute(vm.paths().map_entry);
         entry.touch(vm, Access::Write);
         self.entries.insert(entry, visit(vm, Access::Write));
@@ -187,7 +187,7 @@ impl<M: Machine> Map<M> {
 
     /// Takes the entries out of `range`, which is clipped. Their mappings still stand.
     pub(crate) fn extract(&mut self, vm: &Vm<M>, range: VaRange) -> Vec<Entry<M>> {
-        let starts: Vec<Va> = self.peek(range).map(|e| e.range.start()).collect();
+        let starts: Vec<Va> = self.overlapping(range).map(|e| e.range.start()).collect();
         let entries: Vec<_> = starts.into_iter().map(|start| self.take(vm, start)).collect();
         assert!(entries.iter().all(|e| range.covers(&e.range)), "{range:?} is not clipped");
         entries
@@ -205,7 +205,7 @@ impl<M: Machine> Map<M> {
 
     /// Joins what clipping cut apart, where the parts are alike again.
     pub(crate) fn join_around(&mut self, vm: &Vm<M>, range: VaRange) {
-        let within = self.peek(range).map(|e| e.range.start()).filter(|&start| range.start() <= start);
+        let within = self.overlapping(range).map(|e| e.range.start()).filter(|&start| range.start() <= start);
         let mut borders: Vec<Va> = within.collect();
         borders.push(range.end());
         for va in borders {

@@ -103,7 +103,7 @@ impl<M: Machine> Space<M> {
     fn still_there(&self, map: &Map<M>, range: VaRange, frames: &[Option<Pfn>]) -> bool {
         map.covers(self.vm(), range)
             && range.pages().zip(frames).all(|(page, frame)| {
-                let entry = map.overlapping(self.vm(), VaRange::pages_from(page, 1)).next().expect("covered");
+                let entry = map.overlapping(VaRange::pages_from(page, 1)).next().expect("covered");
                 match frame {
                     Some(frame) => {
                         let now = with_resident(entry, page, lock_access(entry), |frame| frame);

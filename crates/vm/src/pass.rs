@@ -84,7 +84,7 @@ pub fn passable<M: Machine>(
         return Err(VmError::Invalid);
     }
     let range = page_range(vm, at, len_bytes, VmError::Fault(at))?;
-    match from.locked_map().read(t).overlapping(vm, range).next() {
+    match from.locked_map().read(t).look_up_range(vm, range).next() {
         Some(_) => Ok(()),
         None => Err(VmError::Fault(at)),
     }
@@ -119,11 +119,11 @@ pub fn pass<M: Machine>(
     let range = page_range(vm, at, len_bytes, VmError::Fault(at))?;
     let fixed = to_at.map(|to_at| page_range(vm, to_at, len_bytes, VmError::NoMemory)).transpose()?;
     let mut maps = Maps::lock(from, to, t);
-    if maps.from.overlapping(vm, range).next().is_none() {
+    if maps.from.look_up_range(vm, range).next().is_none() {
         return Err(VmError::Fault(at));
     }
     let target = match fixed {
-        Some(target) if maps.to().overlapping(vm, target).next().is_some() => return Err(VmError::Exists),
+        Some(target) if maps.to().look_up_range(vm, target).next().is_some() => return Err(VmError::Exists),
         Some(target) => target,
         None => {
             let start = maps.to().find_space(vm, range.len_pages()).ok_or(VmError::NoMemory)?;
@@ -212,7 +212,7 @@ fn prepare<M: Machine>(
 /// Zero-fill entries to stand where the sender's entries stood. On failure none is left.
 fn zero_fill<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<Vec<Entry<M>>, VmError> {
     let mut zeroed: Vec<Entry<M>> = Vec::new();
-    for entry in map.overlapping(vm, range) {
+    for entry in map.overlapping(range) {
         match vm.structures().alloc(Kind::Entry) {
             Ok(at) => {
                 let mut attributes = entry.attributes;

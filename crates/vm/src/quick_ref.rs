@@ -69,7 +69,7 @@ pub fn quick_ref<'a, M: Machine>(
     if !maps.from.covers(vm, source) {
         return Err(VmError::Fault(at));
     }
-    if maps.from.overlapping(vm, source).any(|entry| !entry.attributes.max_prot.permits(access)) {
+    if maps.from.overlapping(source).any(|entry| !entry.attributes.max_prot.permits(access)) {
         return Err(VmError::Access);
     }
     let start = maps.to().find_space_high(vm, source.len_pages()).ok_or(VmError::NoMemory)?;

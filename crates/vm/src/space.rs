@@ -204,7 +204,7 @@ impl<M: Machine> Space<M> {
             Place::Free(at) | Place::Replace(at) => Some(page_range(vm, at, len_bytes, VmError::NoMemory)?),
         };
         let mut map = self.map.write(t);
-        let free = |range: &VaRange| map.overlapping(vm, *range).next().is_none();
+        let free = |range: &VaRange| map.look_up_range(vm, *range).next().is_none();
         let range = match (place, wanted) {
             (Place::Replace(_), Some(range)) => range,
             (_, Some(range)) if free(&range) => range,
@@ -336,7 +336,7 @@ impl<M: Machine> Space<M> {
         if !map.covers(vm, range) {
             return Err(VmError::NoMemory);
         }
-        for entry in map.overlapping(vm, range) {
+        for entry in map.overlapping(range) {
             new(entry.attributes)?;
         }
         map.clip(vm, range)?;

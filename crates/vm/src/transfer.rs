@@ -19,7 +19,7 @@ use crate::config::Kind;
 use crate::defect::Defect;
 use crate::entry::{Advice, AmapRef, Attributes, Entry, Inherit};
 use crate::error::VmError;
-use crate::frame::{KernelUse, Owner};
+use crate::frame::KernelUse;
 use crate::loan::AnonLoan;
 use crate::map::Map;
 use crate::space::{Space, page_range};
@@ -90,24 +90,30 @@ impl<M: Machine> Vm<M> {
     /// Allocates `len_pages` frames for the kernel's data.
     ///
     /// # Errors
-    /// [`VmError::Invalid`] for no pages; [`VmError::NoMemory`].
+    /// [`VmError::Invalid`] for no pages; [`VmError::NoMemory`], at once.
     ///
     /// # Locks
     /// Takes the page queues.
     pub fn kernel_pages(&self, len_pages: usize) -> Result<KernelPages, VmError> {
+        self.kernel_pages_by(None, len_pages)
+    }
+
+    /// The same for who may sleep: waits for the page daemon where frames are short.
+    ///
+    /// # Errors
+    /// As [`Vm::kernel_pages`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds out.
+    ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    pub fn kernel_pages_waiting(&self, t: &dyn Threads, len_pages: usize) -> Result<KernelPages, VmError> {
+        self.kernel_pages_by(Some(t), len_pages)
+    }
+
+    fn kernel_pages_by(&self, t: Option<&dyn Threads>, len_pages: usize) -> Result<KernelPages, VmError> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        let mut frames = Vec::new();
-        for _ in 0..len_pages {
-            match self.frames().alloc(Owner::Kernel(KernelUse::Data)) {
-                Ok(frame) => frames.push(frame),
-                Err(e) => {
-                    frames.iter().rev().for_each(|&f| self.frames().free_kernel(f, KernelUse::Data));
-                    return Err(e);
-                }
-            }
-        }
+        let frames = self.kernel_frames(t, KernelUse::Data, len_pages)?;
         self.tally().kernel_pages.add(len_pages);
         Ok(KernelPages { frames, tally: self.tally().clone() })
     }
@@ -221,7 +227,7 @@ impl<M: Machine> Space<M> {
             return Err(VmError::Fault(range.start()));
         }
         let takes = |a: Attributes| a.copy_on_write && a.prot.contains(Prot::RW);
-        if !map.overlapping(vm, range).all(|e| takes(e.attributes)) {
+        if !map.overlapping(range).all(|e| takes(e.attributes)) {
             return Err(VmError::Access);
         }
         own_amaps(vm, &mut map, range)?;
@@ -230,7 +236,7 @@ impl<M: Machine> Space<M> {
         commit(anons);
         let mut replaced = Vec::new();
         let mut anons = anons.iter();
-        for entry in map.overlapping(vm, range) {
+        for entry in map.overlapping(range) {
             let (part, aref, slots) = part(entry, range).expect("each has an amap");
             let mut amap = aref.amap.lock();
             self.revoke(entry, part, &amap, &slots);
@@ -314,12 +320,12 @@ impl<M: Machine> Space<M> {
         // An amap that waits to be copied is another's too. One that does not exist has no anons.
         let waiting = |e: &Entry<M>| e.amap.is_some() && e.attributes.needs_copy;
         let starts: Vec<Va> =
-            map.overlapping(vm, range).filter(|e| waiting(e)).map(|e| e.range.start()).collect();
+            map.overlapping(range).filter(|e| waiting(e)).map(|e| e.range.start()).collect();
         for start in starts {
             map.look_up_mut(vm, start).expect("just seen").own_amap(vm)?;
         }
         let mut removed = Vec::new();
-        for entry in map.overlapping(vm, range) {
+        for entry in map.overlapping(range) {
             let Some((part, aref, slots)) = part(entry, range) else { continue };
             let mut amap = aref.amap.lock();
             if !vm.has(Defect::AnflushKeepsMappings) {
@@ -348,7 +354,7 @@ pub(crate) fn part<M: Machine>(
 }
 
 pub(crate) fn own_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
-    let starts: Vec<Va> = map.overlapping(vm, range).map(|e| e.range.start()).collect();
+    let starts: Vec<Va> = map.overlapping(range).map(|e| e.range.start()).collect();
     for start in starts {
         map.look_up_mut(vm, start).expect("just seen").own_amap(vm)?;
     }
@@ -356,7 +362,7 @@ pub(crate) fn own_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange
 }
 
 fn refuse_wired<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<(), VmError> {
-    for (_, aref, slots) in map.overlapping(vm, range).filter_map(|e| part(e, range)) {
+    for (_, aref, slots) in map.overlapping(range).filter_map(|e| part(e, range)) {
         if aref.amap.lock().anons(slots).any(|(_, anon)| anon.is_wired(vm)) {
             return Err(VmError::Busy);
         }
@@ -366,7 +372,7 @@ fn refuse_wired<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<
 
 /// Makes room in the amaps of `range`, or leaves them as they are.
 fn reserve<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<(), VmError> {
-    let parts = || map.overlapping(vm, range).filter_map(|e| part(e, range));
+    let parts = || map.overlapping(range).filter_map(|e| part(e, range));
     for (_, aref, mut slots) in parts() {
         let mut amap = aref.amap.lock();
         let reserved = slots.try_for_each(|slot| amap.reserve(vm, slot));
@@ -404,7 +410,7 @@ fn area_entries<'a, M: Machine>(
     map: &'a Map<M>,
     area: VaRange,
 ) -> impl Iterator<Item = &'a Entry<M>> {
-    map.overlapping(vm, area).filter(|e| e.attributes.transfer_area && e.attributes.prot.contains(Prot::RW))
+    map.look_up_range(vm, area).filter(|e| e.attributes.transfer_area && e.attributes.prot.contains(Prot::RW))
 }
 
 /// The lowest `len_pages` pages in a row without anons.

@@ -4,6 +4,7 @@ mod auto;
 mod common;
 mod export;
 mod faults;
+mod kernel_memory;
 mod paging;
 mod pipe;
 mod process;
