@@ -14,6 +14,8 @@
 //!   copy while the loan stands. That is counted (`pageferry_vm::LoanHistory`); a smoothed cost of it for each such page is
 //!   added to the cost of lending. A process that is kept from lending by that alone lends a page of its data now and then, so that a change of
 //!   its ways is found.
+//! * **Room.** No loan is longer than a socket has room for. Of what does not fit in a socket, each page takes two handovers: the
+//!   sender sleeps until there is room for a page, and the receiver until there is one.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: [`crate::User::choose_carrier`] tells them
 //!   what is cheaper. It is taken that who gets data uses it, so each page passed is touched once.
 //!
@@ -37,6 +39,16 @@ pub(crate) enum Sink {
     Nobody,
     /// Another socket.
     Peer,
+}
+
+/// A call that sends.
+#[derive(Clone, Copy)]
+pub(crate) struct Sending {
+    pub(crate) from: Va,
+    pub(crate) len: usize,
+    pub(crate) sink: Sink,
+    /// What the socket has room for when it is empty.
+    pub(crate) room: usize,
 }
 
 /// How whole buffers go to another process.
@@ -79,30 +91,32 @@ fn whole_pages(at: Va, len: usize) -> (usize, usize) {
 
 impl MoveCosts {
     /// The cost of sending pages by copy and the cost of lending them, without regret. `warm`: they were just written.
-    fn sending(&self, pages: usize, len: usize, loan_pages: usize, sink: Sink, warm: bool) -> (u64, u64) {
-        let working_set = match sink {
+    fn sending(&self, pages: usize, call: Sending, loan_bytes: usize, warm: bool) -> (u64, u64) {
+        let len = call.len;
+        let working_set = match call.sink {
             Sink::Nobody => len + PAGE_SIZE,
             Sink::Peer if warm => 2 * len,
             Sink::Peer => 3 * len,
         };
         let copy = pages as u64 * (self.cluster_cycles + self.copy_page_cycles(working_set));
-        let loans = pages.div_ceil(loan_pages) as u64;
+        let loans = pages.div_ceil(loan_bytes.min(call.room) / PAGE_SIZE) as u64;
         (copy, self.lend.page_cycles * pages as u64 + self.lend.call_cycles * loans)
     }
 }
 
 impl<M: Machine> Caller<'_, M> {
     /// Which bytes of `len` at `from` are to be lent; the others are copied.
-    pub(crate) fn choose_lent(&self, from: Va, len: usize, sink: Sink) -> Range<usize> {
-        let (before, pages) = whole_pages(from, len);
+    pub(crate) fn choose_lent(&self, sending: Sending) -> Range<usize> {
+        let len = sending.len;
+        let (before, pages) = whole_pages(sending.from, len);
         if pages == 0 {
             return len..len;
         }
         let costs = self.move_costs();
-        let loan_pages = self.kernel.config.socket.loan_bytes / PAGE_SIZE;
-        let mut note = self.looked_at(&costs);
-        let (copy, lend) = costs.sending(pages, len, loan_pages, sink, false);
-        let (copy_now, _) = costs.sending(pages, len, loan_pages, sink, note.is_warm(&costs));
+        let loan_bytes = self.kernel.config.socket.loan_bytes;
+        let mut note = self.looked_at(costs);
+        let (copy, lend) = costs.sending(pages, sending, loan_bytes, false);
+        let (copy_now, _) = costs.sending(pages, sending, loan_bytes, note.is_warm(costs));
         let lent = if lend >= copy {
             len..len
         } else if lend + note.regret_cycles * pages as u64 <= copy_now {
@@ -145,7 +159,7 @@ impl<M: Machine> Caller<'_, M> {
     /// Whether `pages` on loan are to be lent on rather than copied, in a call of `len` bytes.
     pub(crate) fn chooses_lending_on(&self, pages: usize, len: usize) -> bool {
         let costs = self.move_costs();
-        let mut note = self.looked_at(&costs);
+        let mut note = self.looked_at(costs);
         let lends = costs.lend_on.of(pages) + note.regret_cycles * (pages as u64)
             < pages as u64 * costs.copy_page_cycles(2 * len);
         if lends {
@@ -159,15 +173,18 @@ impl<M: Machine> Caller<'_, M> {
     fn choose_carrier(&self, len: usize) -> Carrier {
         let pages = len.div_ceil(PAGE_SIZE);
         let costs = self.move_costs();
-        let loan_pages = self.kernel.config.socket.loan_bytes / PAGE_SIZE;
+        let config = self.kernel.config.socket;
+        let room = config.high_water_bytes;
+        let sending = Sending { from: Va(0), len, sink: Sink::Peer, room };
         let note = Note::unpack(self.space.loan_history().note());
-        let (regret, warm) = (note.regret_cycles, note.is_warm(&costs));
-        let (copy, lend) = costs.sending(pages, len, loan_pages, Sink::Peer, warm);
+        let (regret, warm) = (note.regret_cycles, note.is_warm(costs));
+        let (copy, lend) = costs.sending(pages, sending, config.loan_bytes, warm);
         let lend = lend + regret * pages as u64;
-        // The message that tells of what is passed takes what a call and a switch of the socket's own take.
+        // The message that tells of what is passed takes what the first part over the socket takes beside its data.
+        let waits = 2 * costs.handover_cycles * len.saturating_sub(room).div_ceil(PAGE_SIZE) as u64;
         let copied = copy + pages as u64 * costs.copy_page_cycles(3 * len);
         let lent = lend + pages as u64 * costs.copy_page_cycles(2 * len);
-        if costs.pass.of(pages) + pages as u64 * costs.touch_cycles < copied.min(lent) {
+        if costs.pass.of(pages) + pages as u64 * costs.touch_cycles < copied.min(lent) + waits {
             Carrier::Pass
         } else {
             Carrier::Socket

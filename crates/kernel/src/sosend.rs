@@ -6,7 +6,7 @@
 //! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
 //! call, whatever the sender does later.
 
-use crate::auto::Sink;
+use crate::auto::{Sending, Sink};
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::mbuf::Mbuf;
@@ -41,17 +41,12 @@ pub(crate) struct Sender<'a, M: Machine> {
 
 impl<'a, M: Machine> Sender<'a, M> {
     /// The one place where it is decided how each byte goes.
-    pub(crate) fn new(
-        call: &'a Caller<'a, M>,
-        from: Va,
-        len: usize,
-        mode: SendMode,
-        sink: Sink,
-    ) -> Sender<'a, M> {
+    pub(crate) fn new(call: &'a Caller<'a, M>, sending: Sending, mode: SendMode) -> Sender<'a, M> {
+        let Sending { from, len, .. } = sending;
         let lent = match mode {
             SendMode::Copy => len..len,
             SendMode::Loan => 0..len,
-            SendMode::Auto => call.choose_lent(from, len, sink),
+            SendMode::Auto => call.choose_lent(sending),
         };
         Sender { call, from, len, done: 0, lent, nonblocking: false }
     }
@@ -124,7 +119,8 @@ impl<'a, M: Machine> Sender<'a, M> {
 
 /// An mbuf over pages that are lent, or with a copy of the first if they are refused: for measuring.
 pub(crate) fn lend_or_copy<M: Machine>(call: &Caller<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
-    let (mbuf, result) = Sender::new(call, from, len, SendMode::Loan, Sink::Nobody).next(len);
+    let sending = Sending { from, len, sink: Sink::Nobody, room: len };
+    let (mbuf, result) = Sender::new(call, sending, SendMode::Loan).next(len);
     mbuf.ok_or_else(|| result.expect_err("without an mbuf there is an error"))
 }
 
@@ -154,7 +150,8 @@ impl<M: Machine> Stream<M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.sosend);
         self.touch(m);
-        let mut sender = Sender { nonblocking, ..Sender::new(call, from, len, mode, Sink::Peer) };
+        let sending = Sending { from, len, sink: Sink::Peer, room: self.high_water_bytes() };
+        let mut sender = Sender { nonblocking, ..Sender::new(call, sending, mode) };
         let (mut held, turn) = self.turn_to_send(call, self.lock());
         turn?;
         let (result, has_turn) = loop {
@@ -235,9 +232,10 @@ impl<M: Machine> Caller<'_, M> {
         let m = self.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
-        let mut sender = Sender::new(self, from, len, mode, Sink::Nobody);
+        let room = self.kernel.config.socket.high_water_bytes;
+        let mut sender = Sender::new(self, Sending { from, len, sink: Sink::Nobody, room }, mode);
         while sender.left() > 0 {
-            let (mbuf, result) = sender.next(self.kernel.config.socket.high_water_bytes);
+            let (mbuf, result) = sender.next(room);
             if let Some(mbuf) = mbuf {
                 m.execute(self.kernel.config.paths.protocol);
                 self.kernel.mbufs.free(mbuf);
