@@ -270,8 +270,19 @@ fn costs_grow_with_what_is_moved_and_not_with_what_is_there() {
         let (few, many) = (cost(of, few, "cycles_per_unit"), cost(of, many, "cycles_per_unit"));
         assert!(many < 1.5 * few, "{of}: {few} cycles a page of few, {many} of many");
     }
-    for (of, few, many) in [("lookup", 10, 1000), ("amap", 10, 100), ("loan", 16, 256)] {
+    for of in ["lookup", "space"] {
+        let cycles = [10, 100, 1000].map(|n| cost(of, n, "cycles_per_call"));
+        assert!(
+            cycles.is_sorted() && cycles[0] < cycles[2],
+            "{of}: each level of the tree costs: {cycles:?}"
+        );
+    }
+    for (of, few, many) in [("lookup", 10, 1000), ("space", 10, 1000), ("amap", 10, 100), ("loan", 16, 256)] {
         let (few, many) = (cost(of, few, "cycles_per_call"), cost(of, many, "cycles_per_call"));
-        assert_eq!(of == "lookup", many < 3.0 * few, "{of}: {few} cycles a call for few, {many} for many");
+        assert_eq!(
+            matches!(of, "lookup" | "space"),
+            many < 3.0 * few,
+            "{of}: {few} cycles a call for few, {many} for many"
+        );
     }
 }

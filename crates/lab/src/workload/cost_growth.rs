@@ -7,6 +7,7 @@
 //! * `transfer`: `n` pages of the kernel's become a process's memory, at an address given.
 //! * `pass`: `n` pages are donated to another address space.
 //! * `lookup`: the protection of an entry is set to what it is, in a map of `n` entries; another entry each time.
+//! * `space`: two pages are mapped where there is room, in a map of `n` entries with a hole of one page between any two.
 //! * `amap`: a range of 4096 pages is unmapped, `n` percent of whose pages are in memory.
 //! * `fork`: a process with `n` MB of memory forks; its child ends at once.
 
@@ -29,7 +30,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
     Box::new(move |user: &User<Model>| {
         let pages = match of.as_str() {
             "fork" => n << 20 >> 12,
-            "lookup" => 0,
+            "lookup" | "space" => 0,
             "amap" => AMAP_PAGES,
             _ => n,
         };
@@ -43,6 +44,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
             "transfer" => transfer(&mut meter, n, times),
             "pass" => passing(&mut meter, n, times),
             "lookup" => look_up(&mut meter, n, times),
+            "space" => find_space(&mut meter, n, times),
             "amap" => amap(&mut meter, n.min(100), times),
             "fork" => fork(&mut meter, n, times),
             _ => unreachable!("the experiment's file allows no others"),
@@ -161,22 +163,44 @@ fn passing(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, F
     result
 }
 
-fn look_up(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usize, Failed> {
-    let (user, space) = (meter.user, meter.user.space());
-    // A hole between two keeps them apart; far enough up for what is mapped already.
-    let place = |index: usize| Va((1 << 24) + (index * 2 * PAGE_SIZE) as u64);
+/// Maps `entries` pages with a hole of a page between any two, which keeps them apart; says where each is.
+fn scattered(user: &User<Model>, from: Va, entries: usize) -> Result<impl Fn(usize) -> Va + use<>, Failed> {
+    let place = move |index: usize| from + index * 2 * PAGE_SIZE;
     for index in 0..entries {
         let place = Place::Free(place(index));
         let prots = (Prot::RW, Prot::all());
-        space
+        user.space()
             .map_at(user.thread(), place, PAGE_SIZE, prots, Inherit::None, None)
             .map_err(vm_named("map an entry"))?;
     }
+    Ok(place)
+}
+
+fn look_up(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usize, Failed> {
+    let (user, space) = (meter.user, meter.user.space());
+    // Far enough up for what is mapped already.
+    let place = scattered(user, Va(1 << 24), entries)?;
     for time in 0..=times {
         // A step that is prime to most counts: no two looks in a row find an entry beside the last.
         let at = place(time * 7919 % entries);
         once(meter, time, || space.protect(user.thread(), at, PAGE_SIZE, Prot::RW))
             .map_err(vm_named("look up"))?;
+    }
+    Ok(1)
+}
+
+fn find_space(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usize, Failed> {
+    let (user, space) = (meter.user, meter.user.space());
+    // The entries follow the lowest page that is free, so that there is no room below them.
+    let lowest = space
+        .map_at(user.thread(), Place::Anywhere, PAGE_SIZE, (Prot::RW, Prot::all()), Inherit::None, None)
+        .map_err(vm_named("map a page"))?;
+    let place = scattered(user, lowest + 2 * PAGE_SIZE, entries)?;
+    for time in 0..=times {
+        let map = || user.map(2 * PAGE_SIZE, Prot::RW, Inherit::None);
+        let at = once(meter, time, map).map_err(named("map where there is room"))?;
+        assert!(at >= place(entries - 1), "{at:?} is in a hole");
+        space.unmap(user.thread(), at, 2 * PAGE_SIZE).map_err(vm_named("unmap"))?;
     }
     Ok(1)
 }
