@@ -568,3 +568,31 @@ fn a_lost_unwire_is_reported() {
     let text = result.unwrap_err().downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(text.contains("a wire is lost"), "{text}");
 }
+
+#[test]
+fn the_entry_found_last_is_found_at_once() {
+    on_each(|rig| {
+        let s = rig.vm.space().unwrap();
+        let start = map(rig, &s, 200);
+        (0..100).for_each(|i| s.unmap(rig.t(), start + (2 * i + 1) * PAGE, PAGE).unwrap());
+        let look_up = |entry: usize| {
+            let before = rig.m.now();
+            s.protect(rig.t(), start + 2 * entry * PAGE, PAGE, Prot::RW).unwrap();
+            rig.m.now() - before
+        };
+        // Whatever is in the cache afterwards, neither way down is the shorter for it.
+        for _ in 0..3 {
+            look_up(3);
+            look_up(77);
+        }
+        let (far, again) = (look_up(3), look_up(3));
+        assert!(again < far, "{again:?} cycles after the same, {far:?} after another");
+        // What was found last goes, and another comes at its structure's address: no look-up is led astray.
+        s.unmap(rig.t(), start + 6 * PAGE, PAGE).unwrap();
+        let elsewhere = map(rig, &s, 4);
+        assert_eq!(s.protect(rig.t(), start + 6 * PAGE, PAGE, Prot::RW), Err(VmError::NoMemory));
+        rig.store(&s, elsewhere, &[1; 4 * PAGE]).unwrap();
+        rig.check();
+        rig.exit(s);
+    });
+}
