@@ -6,13 +6,12 @@
 //! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
 //! call, whatever the sender does later.
 
-use crate::auto::{Sending, Sink};
+use crate::auto::{Plan, Sending, Sink};
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::mbuf::Mbuf;
 use crate::pipe::moved;
 use crate::stream::{Held, Stream};
-use core::ops::Range;
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
 
 /// How a sender's bytes get into a socket.
@@ -33,8 +32,7 @@ pub(crate) struct Sender<'a, M: Machine> {
     from: Va,
     len: usize,
     done: usize,
-    /// The bytes of the call whose whole pages are lent; all others are copied.
-    lent: Range<usize>,
+    plan: Plan,
     /// It must not sleep: memory that is short is not waited for.
     nonblocking: bool,
 }
@@ -43,12 +41,12 @@ impl<'a, M: Machine> Sender<'a, M> {
     /// The one place where it is decided how each byte goes.
     pub(crate) fn new(call: &'a Caller<'a, M>, sending: Sending, mode: SendMode) -> Sender<'a, M> {
         let Sending { from, len, .. } = sending;
-        let lent = match mode {
-            SendMode::Copy => len..len,
-            SendMode::Loan => 0..len,
-            SendMode::Auto => call.choose_lent(sending),
+        let plan = match mode {
+            SendMode::Copy => Plan { lent: len..len, copy_page_cycles: None },
+            SendMode::Loan => Plan { lent: 0..len, copy_page_cycles: None },
+            SendMode::Auto => call.plan(sending),
         };
-        Sender { call, from, len, done: 0, lent, nonblocking: false }
+        Sender { call, from, len, done: 0, plan, nonblocking: false }
     }
 
     fn left(&self) -> usize {
@@ -61,8 +59,8 @@ impl<'a, M: Machine> Sender<'a, M> {
         let room = room.min(self.left());
         let at = self.from + self.done;
         let to_boundary = PAGE_SIZE - at.offset();
-        if self.lent.contains(&self.done) {
-            let room = room.min(self.lent.end - self.done);
+        if self.plan.lent.contains(&self.done) {
+            let room = room.min(self.plan.lent.end - self.done);
             if !at.is_page_aligned() && room >= to_boundary + PAGE_SIZE {
                 return self.copy(to_boundary);
             }
@@ -72,8 +70,12 @@ impl<'a, M: Machine> Sender<'a, M> {
             }
         }
         // Copies end where loans begin.
-        let behind =
-            self.lent.start.checked_sub(self.done).filter(|&behind| behind > 0 && !self.lent.is_empty());
+        let behind = self
+            .plan
+            .lent
+            .start
+            .checked_sub(self.done)
+            .filter(|&behind| behind > 0 && !self.plan.lent.is_empty());
         self.copy(behind.map_or(room, |behind| room.min(behind)))
     }
 
@@ -86,7 +88,11 @@ impl<'a, M: Machine> Sender<'a, M> {
         };
         let len = mbuf.len();
         let (to, _) = pool.piece(&mbuf, 0..len);
+        let began = self.call.machine().now();
         let (len, result) = moved(len, self.call.copy_in(to, self.from + self.done, len));
+        if let (Some(expected), PAGE_SIZE) = (self.plan.copy_page_cycles, len) {
+            self.call.watched_copy(expected, (self.call.machine().now() - began).0);
+        }
         self.done += len;
         mbuf.truncate(len);
         if len == 0 {
@@ -110,7 +116,7 @@ impl<'a, M: Machine> Sender<'a, M> {
             // What cannot be lent may be copied up to where the memory ends.
             Err(_) => {
                 call.machine().count(Counter::LoansRefused, 1);
-                self.lent.start = self.done + len;
+                self.plan.lent.start = self.done + len;
                 self.copy(len)
             }
         }
