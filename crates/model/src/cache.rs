@@ -162,6 +162,11 @@ impl Caches {
     /// When the configuration is not valid: see [`MachineConfig::validate`].
     pub fn new(machine: &MachineConfig) -> Caches {
         machine.validate().expect("the caches of a valid machine");
+        Caches::of_valid(machine)
+    }
+
+    /// As [`Caches::new`], for a machine that was found to be valid just now.
+    pub(crate) fn of_valid(machine: &MachineConfig) -> Caches {
         let packages = machine.cpu.packages.value as usize;
         let depth = machine.cache.len();
         let array = |c: &CacheConfig| {

@@ -3,16 +3,18 @@
 //! The host hands the pages of a large zeroed allocation out lazily, so that a machine of 3 GB costs the host only what
 //! the run touches.
 
-use pageferry_hal::{PAGE_SIZE, Pa, PteWidth};
+use pageferry_hal::{PAGE_SIZE, Pa, Pfn, PteWidth};
 
 /// Physical memory of one machine.
 pub(crate) struct Memory {
     bytes: Vec<u8>,
+    /// The frames that may hold something else than zeros.
+    written: Vec<bool>,
 }
 
 impl Memory {
     pub(crate) fn new(frames: usize) -> Memory {
-        Memory { bytes: vec![0; frames * PAGE_SIZE] }
+        Memory { bytes: vec![0; frames * PAGE_SIZE], written: vec![false; frames] }
     }
 
     fn range(&self, at: Pa, len_bytes: usize) -> std::ops::Range<usize> {
@@ -30,7 +32,23 @@ impl Memory {
 
     pub(crate) fn bytes_mut(&mut self, at: Pa, len_bytes: usize) -> &mut [u8] {
         let range = self.range(at, len_bytes);
+        self.note(&range);
         &mut self.bytes[range]
+    }
+
+    /// The bytes of `range` are about to be written.
+    fn note(&mut self, range: &std::ops::Range<usize>) {
+        for frame in range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE) {
+            self.written[frame] = true;
+        }
+    }
+
+    /// Fills a frame with zeros; one that has them already is not touched on the host either.
+    pub(crate) fn clear_frame(&mut self, frame: Pfn) {
+        if std::mem::replace(&mut self.written[frame.index()], false) {
+            let range = self.range(frame.pa(), PAGE_SIZE);
+            self.bytes[range].fill(0);
+        }
     }
 
     /// Moves bytes between frames.
@@ -40,6 +58,7 @@ impl Memory {
     pub(crate) fn copy(&mut self, to: Pa, from: Pa, len_bytes: usize) {
         let (to, from) = (self.range(to, len_bytes), self.range(from, len_bytes));
         assert!(to.end <= from.start || from.end <= to.start, "a copy between overlapping physical ranges");
+        self.note(&to);
         self.bytes.copy_within(from, to.start);
     }
 
