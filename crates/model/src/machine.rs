@@ -111,6 +111,8 @@ pub(crate) struct Inner {
     /// The lowest clock among the other CPUs that can run.
     others_at: Cell<u64>,
     rng: RefCell<Option<ChaCha8Rng>>,
+    /// There is one.
+    seeded: bool,
     /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.
     running: Cell<bool>,
 }
@@ -153,6 +155,7 @@ impl Model {
             context: Cell::new(0),
             current: RefCell::new(vec![usize::MAX; cpus]),
             others_at: Cell::new(u64::MAX),
+            seeded: rng.is_some(),
             rng: RefCell::new(rng),
             running: Cell::new(false),
         }))

@@ -1,9 +1,11 @@
 //! Physical memory: bytes, frame after frame.
 //!
 //! The host hands the pages of a large zeroed allocation out lazily, so that a machine of 3 GB costs the host only what
-//! the run touches.
+//! the run touches. Small memories are used again by the next machine of the same size on the same host thread: whoever
+//! runs many small machines would else spend much of the time on zeros.
 
 use pageferry_hal::{PAGE_SIZE, Pa, Pfn, PteWidth};
+use std::cell::RefCell;
 
 /// Physical memory of one machine.
 pub(crate) struct Memory {
@@ -12,9 +14,48 @@ pub(crate) struct Memory {
     written: Vec<bool>,
 }
 
+/// Memories up to this size are kept for the next machine.
+const SPARE_FRAMES: usize = (32 << 20) / PAGE_SIZE;
+/// So many of them at a time.
+const SPARES: usize = 4;
+
+/// The contents of a [`Memory`].
+type Spare = (Vec<u8>, Vec<bool>);
+
+thread_local! {
+    /// The one that was used last is at the end.
+    static SPARE: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.written.len() > SPARE_FRAMES {
+            return;
+        }
+        let spare = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.written));
+        // The thread may be ending, and the list be gone: then this goes with it.
+        let _ = SPARE.try_with(|list| {
+            let mut list = list.borrow_mut();
+            if list.len() == SPARES {
+                list.remove(0);
+            }
+            list.push(spare);
+        });
+    }
+}
+
 impl Memory {
     pub(crate) fn new(frames: usize) -> Memory {
-        Memory { bytes: vec![0; frames * PAGE_SIZE], written: vec![false; frames] }
+        let spare = SPARE.with_borrow_mut(|list| {
+            let at = list.iter().rposition(|(_, written)| written.len() == frames)?;
+            Some(list.remove(at))
+        });
+        let Some((bytes, written)) = spare else {
+            return Memory { bytes: vec![0; frames * PAGE_SIZE], written: vec![false; frames] };
+        };
+        let mut memory = Memory { bytes, written };
+        (0..frames as u32).for_each(|frame| memory.clear_frame(Pfn(frame)));
+        memory
     }
 
     fn range(&self, at: Pa, len_bytes: usize) -> std::ops::Range<usize> {
