@@ -107,9 +107,23 @@ impl Level {
         way_of(row, want).map(|way| &mut row[way])
     }
 
+    /// True when `line` is here; no use is counted.
+    pub(super) fn holds(&self, line: u64) -> bool {
+        let first = self.set_of(line) as usize * self.ways;
+        way_of(&self.entries[first..first + self.ways], self.wanted(line)).is_some()
+    }
+
+    /// How many lines are held.
+    pub(super) fn len(&self) -> usize {
+        self.entries.iter().filter(|&&entry| entry != 0).count()
+    }
+
     /// All lines held.
     pub(super) fn lines(&self) -> impl Iterator<Item = Held> + '_ {
-        (0..self.orders.len()).flat_map(|set| self.lines_of_set(set as u64))
+        let rows = self.entries.chunks(self.ways).enumerate();
+        let used = rows
+            .flat_map(|(set, row)| row.iter().filter(|&&entry| entry != 0).map(move |&entry| (set, entry)));
+        used.map(|(set, entry)| self.held(entry, set as u64))
     }
 
     /// All lines held in the set that `line` belongs to, the most recently used first.
@@ -123,20 +137,27 @@ impl Level {
 
     /// True when the order of every set names each way once, with the empty ones last, and no set holds a line twice.
     pub(super) fn is_sound(&self) -> bool {
-        (0..self.orders.len() as u64).all(|set| {
-            let order = self.orders[set as usize];
-            let named = (0..self.ways)
-                .fold(0u32, |named, place| named | 1 << (order >> (WAY_BITS * place as u32) & WAY_MASK));
-            let entries: Vec<u32> = (0..self.ways).map(|place| self.entry_at(set, place)).collect();
-            let used = entries.iter().position(|&entry| entry == 0).unwrap_or(self.ways);
-            named.count_ones() as usize == self.ways
-                && named.trailing_ones() as usize == self.ways
-                && entries[used..].iter().all(|&entry| entry == 0)
-                && (0..used).all(|i| {
-                    entries[i] & VALID != 0
-                        && entries[..i].iter().all(|&other| other & !STATE != entries[i] & !STATE)
-                })
+        (0..self.orders.len()).all(|set| {
+            let (order, row) = (self.orders[set], &self.entries[set * self.ways..(set + 1) * self.ways]);
+            // Most sets of a large cache were never used.
+            (order == FIRST_ORDER && row.iter().all(|&entry| entry == 0)) || self.is_set_sound(order, row)
         })
+    }
+
+    fn is_set_sound(&self, order: u64, row: &[u32]) -> bool {
+        let (mut entries, mut named) = ([0; MAX_WAYS], 0u32);
+        for (place, entry) in entries[..self.ways].iter_mut().enumerate() {
+            let way = order >> (WAY_BITS * place as u32) & WAY_MASK;
+            named |= 1 << way;
+            *entry = row.get(way as usize).map_or(0, |entry| entry & !STATE);
+        }
+        let entries = &entries[..self.ways];
+        let used = entries.iter().position(|&entry| entry == 0).unwrap_or(self.ways);
+        named.count_ones() as usize == self.ways
+            && named.trailing_ones() as usize == self.ways
+            && entries[used..].iter().all(|&entry| entry == 0)
+            && entries[..used].iter().all(|entry| entry & VALID != 0)
+            && (1..used).all(|i| !entries[..i].contains(&entries[i]))
     }
 
     fn entry_at(&self, set: u64, place: usize) -> u32 {
