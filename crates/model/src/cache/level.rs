@@ -126,15 +126,6 @@ impl Level {
         used.map(|(set, entry)| self.held(entry, set as u64))
     }
 
-    /// All lines held in the set that `line` belongs to, the most recently used first.
-    pub(super) fn lines_of_set(&self, line: u64) -> impl Iterator<Item = Held> + '_ {
-        let set = self.set_of(line);
-        (0..self.ways)
-            .map(move |place| self.entry_at(set, place))
-            .filter(|&entry| entry != 0)
-            .map(move |entry| self.held(entry, set))
-    }
-
     /// True when the order of every set names each way once, with the empty ones last, and no set holds a line twice.
     pub(super) fn is_sound(&self) -> bool {
         (0..self.orders.len()).all(|set| {
@@ -158,11 +149,6 @@ impl Level {
             && entries[used..].iter().all(|&entry| entry == 0)
             && entries[..used].iter().all(|entry| entry & VALID != 0)
             && (1..used).all(|i| !entries[..i].contains(&entries[i]))
-    }
-
-    fn entry_at(&self, set: u64, place: usize) -> u32 {
-        let way = self.orders[set as usize] >> (WAY_BITS * place as u32) & WAY_MASK;
-        self.entries[set as usize * self.ways + way as usize]
     }
 
     /// The line of an entry that is, or was, in the set that `line` belongs to.
@@ -258,7 +244,11 @@ mod tests {
 
     /// The lines of one set from the most to the least recently used.
     fn order(level: &Level, set: u64) -> Vec<u64> {
-        level.lines_of_set(set).map(|held| held.line).collect()
+        let order = level.orders[set as usize];
+        let ways = (0..level.ways as u32).map(|place| (order >> (WAY_BITS * place) & WAY_MASK) as usize);
+        let entries =
+            ways.map(|way| level.entries[set as usize * level.ways + way]).filter(|&entry| entry != 0);
+        entries.map(|entry| level.held(entry, set).line).collect()
     }
 
     #[test]
