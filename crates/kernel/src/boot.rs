@@ -9,6 +9,7 @@ use crate::error::{BootError, Errno};
 use crate::export::Exports;
 use crate::file::FileTable;
 use crate::mbuf::Pool;
+use crate::move_costs::Moves;
 use crate::process::{Killed, Pid, Processes};
 use crate::sched::{Sched, SchedPaths};
 use crate::thread::Thread;
@@ -85,7 +86,6 @@ impl<M: Machine> Kernel<M> {
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
         let sched = Arc::new(Sched::new(vm.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
-        let move_costs = machine.new_lock(LockClass::Process, None);
         let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
         let noted = sched.disk_noted().clone();
@@ -99,6 +99,7 @@ impl<M: Machine> Kernel<M> {
             Interrupt::Disk => noted.store(true, Ordering::Release),
         }));
         let files = FileSystem::new(&vm, &mut arena)?;
+        let moves = Moves::new(&machine, &mut arena)?;
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel {
             machine,
@@ -107,7 +108,7 @@ impl<M: Machine> Kernel<M> {
             ephemeral,
             sched,
             mbufs,
-            move_costs,
+            moves,
             processes,
             exports,
             files,

@@ -9,7 +9,7 @@
 //! * `process`, `file`: processes and their descriptors. `user`: system calls and user memory. `copy`: copyin, copyout.
 //! * `monitor`: how threads wait and take turns. `pipe`, `pipe_direct`: pipes of their own kind.
 //! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
-//! * `auto`: copy or move, by call. `move_costs`: what either costs here.
+//! * `auto`: copy or move, by call. `move_costs`, `handover`: what either costs here.
 //! * `vnode`: files on the disk, through the page cache. `user_file`, `user_memory`: their and their mappings' system calls.
 //! * `invalidate`: a system call that measures invalidations.
 //! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
@@ -31,6 +31,7 @@ mod copy;
 mod error;
 mod export;
 mod file;
+mod handover;
 mod invalidate;
 mod mbuf;
 mod monitor;
@@ -84,7 +85,7 @@ pub struct Kernel<M: Machine> {
     ephemeral: Ephemeral<M, Vm<M>>,
     sched: Arc<sched::Sched<M>>,
     mbufs: mbuf::Pool<M>,
-    move_costs: M::Lock<Option<MoveCosts>>,
+    moves: move_costs::Moves<M>,
     processes: M::Lock<process::Processes<M>>,
     exports: M::Lock<export::Exports<M>>,
     files: vnode::FileSystem<M>,

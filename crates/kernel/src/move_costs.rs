@@ -10,14 +10,17 @@
 //!   same: the *working set*. The cost is measured for sets of 2, 4, 8, ... pages that are copied in turn.
 //! * *Lending*, *donating*, *lending on* and *passing* cost by the call and by the page: two sizes are measured. What a
 //!   receiver by transfer does afterwards, freeing the pages with `anflush`, is part of it.
+//! * A *handover* is the way from one thread's run to another's: see [`crate::handover`].
 //! * *Faults* that come later: the first write to a page after its loan, a write that breaks a loan, the first touch of a
 //!   page that was passed.
 //!
 //! # Limits
-//! One CPU measures. That a page was written by another CPU, and has to come out of its cache, is not in the cost of a copy.
+//! One CPU measures. That a page was written by another CPU, and has to come out of its cache, is not in the cost of a copy;
+//! `auto` learns that.
 //!
 //! # Locks
-//! One of class `Process` around the result, held for a look only. Two threads may measure at once; one result is kept.
+//! Whoever measures has a turn in a monitor of class `Pipe`; others wait for it. The result is written once and read
+//! without a lock.
 //!
 //! # What can fail
 //! Measuring, for want of memory. Then everything but copying is taken to cost more than it can be worth, for good: a
@@ -25,10 +28,18 @@
 
 use crate::copy::Caller;
 use crate::error::Errno;
+use crate::handover::{BATON_BYTES, Handover};
+use crate::monitor::{Monitor, Turn};
 use crate::soreceive::{ReceiveMode, deliver};
 use crate::sosend::lend_or_copy;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::{Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, SpinLock, Trap, TrapKind, Va};
+use once_cell::race::OnceBox;
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{
+    Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, StructArena, StructVa, Trap, TrapKind, Va,
+};
 use pageferry_vm::{Inherit, PassMode, pass};
 
 /// Working sets are measured up to 2 to the power of this many pages (8 MB), if a quarter of the free memory is so much.
@@ -81,6 +92,28 @@ pub struct MoveCosts {
     pub break_cycles: u64,
     /// The first touch of a page that was passed.
     pub touch_cycles: u64,
+    /// From one thread's run to the other's, when they wait for each other.
+    pub handover_cycles: u64,
+}
+
+/// What a decision reads of the costs.
+const READ_BYTES: usize = 64;
+
+/// Where the costs are kept. See the [module](self).
+pub(crate) struct Moves<M: Machine> {
+    at: StructVa,
+    known: OnceBox<MoveCosts>,
+    measuring: Monitor<M, Turn>,
+    handover: Arc<Handover<M>>,
+}
+
+impl<M: Machine> Moves<M> {
+    pub(crate) fn new(m: &M, arena: &mut StructArena) -> Result<Moves<M>, ArenaFull> {
+        let at = arena.array("costs of moving", 1, size_of::<MoveCosts>())?;
+        let baton = arena.array("baton", 1, BATON_BYTES)?;
+        let (measuring, handover) = (Monitor::new(m, at, Turn::default()), Arc::new(Handover::new(m, baton)));
+        Ok(Moves { at, known: OnceBox::new(), measuring, handover })
+    }
 }
 
 impl MoveCosts {
@@ -97,6 +130,7 @@ impl MoveCosts {
             rewrite_cycles: 0,
             break_cycles: 0,
             touch_cycles: 0,
+            handover_cycles: 0,
         }
     };
 
@@ -116,12 +150,18 @@ impl MoveCosts {
 
 impl<M: Machine> Caller<'_, M> {
     /// What moving data costs here; measured now if it never was.
-    pub(crate) fn move_costs(&self) -> MoveCosts {
-        if let Some(known) = *self.kernel.move_costs.lock() {
+    pub(crate) fn move_costs(&self) -> &MoveCosts {
+        let moves = &self.kernel.moves;
+        self.machine().touch(moves.at, READ_BYTES, Access::Read);
+        if let Some(known) = moves.known.get() {
             return known;
         }
-        let costs = self.measure().unwrap_or(MoveCosts::UNKNOWN);
-        *self.kernel.move_costs.lock().get_or_insert(costs)
+        let turn = &moves.measuring;
+        // No signal ends this wait, so it has no error.
+        drop(turn.take_turn(self.thread, turn.lock(), |turn| turn, "measuring", false).0);
+        let known = moves.known.get_or_init(|| Box::new(self.measure().unwrap_or(MoveCosts::UNKNOWN)));
+        turn.end_turn(self.thread, &mut turn.lock(), |turn| turn);
+        known
     }
 
     fn measure(&self) -> Result<MoveCosts, Errno> {
@@ -167,6 +207,7 @@ impl<M: Machine> Bench<'_, M> {
             rewrite_cycles,
             break_cycles,
             touch_cycles,
+            handover_cycles: self.call.kernel.moves.handover.measure(self.call.kernel, self.call.thread)?,
         })
     }
 

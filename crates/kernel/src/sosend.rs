@@ -6,13 +6,12 @@
 //! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
 //! call, whatever the sender does later.
 
-use crate::auto::Sink;
+use crate::auto::{Plan, Sending, Sink};
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::mbuf::Mbuf;
 use crate::pipe::moved;
 use crate::stream::{Held, Stream};
-use core::ops::Range;
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
 
 /// How a sender's bytes get into a socket.
@@ -33,25 +32,19 @@ pub(crate) struct Sender<'a, M: Machine> {
     from: Va,
     len: usize,
     done: usize,
-    /// The bytes of the call whose whole pages are lent; all others are copied.
-    lent: Range<usize>,
+    plan: Plan,
 }
 
 impl<'a, M: Machine> Sender<'a, M> {
     /// The one place where it is decided how each byte goes.
-    pub(crate) fn new(
-        call: &'a Caller<'a, M>,
-        from: Va,
-        len: usize,
-        mode: SendMode,
-        sink: Sink,
-    ) -> Sender<'a, M> {
-        let lent = match mode {
-            SendMode::Copy => len..len,
-            SendMode::Loan => 0..len,
-            SendMode::Auto => call.choose_lent(from, len, sink),
+    pub(crate) fn new(call: &'a Caller<'a, M>, sending: Sending, mode: SendMode) -> Sender<'a, M> {
+        let Sending { from, len, .. } = sending;
+        let plan = match mode {
+            SendMode::Copy => Plan { lent: len..len, copy_page_cycles: None },
+            SendMode::Loan => Plan { lent: 0..len, copy_page_cycles: None },
+            SendMode::Auto => call.plan(sending),
         };
-        Sender { call, from, len, done: 0, lent }
+        Sender { call, from, len, done: 0, plan }
     }
 
     fn left(&self) -> usize {
@@ -64,8 +57,8 @@ impl<'a, M: Machine> Sender<'a, M> {
         let room = room.min(self.left());
         let at = self.from + self.done;
         let to_boundary = PAGE_SIZE - at.offset();
-        if self.lent.contains(&self.done) {
-            let room = room.min(self.lent.end - self.done);
+        if self.plan.lent.contains(&self.done) {
+            let room = room.min(self.plan.lent.end - self.done);
             if !at.is_page_aligned() && room >= to_boundary + PAGE_SIZE {
                 return self.copy(to_boundary);
             }
@@ -75,8 +68,12 @@ impl<'a, M: Machine> Sender<'a, M> {
             }
         }
         // Copies end where loans begin.
-        let behind =
-            self.lent.start.checked_sub(self.done).filter(|&behind| behind > 0 && !self.lent.is_empty());
+        let behind = self
+            .plan
+            .lent
+            .start
+            .checked_sub(self.done)
+            .filter(|&behind| behind > 0 && !self.plan.lent.is_empty());
         self.copy(behind.map_or(room, |behind| room.min(behind)))
     }
 
@@ -89,7 +86,11 @@ impl<'a, M: Machine> Sender<'a, M> {
         };
         let len = mbuf.len();
         let (to, _) = pool.piece(&mbuf, 0..len);
+        let began = self.call.machine().now();
         let (len, result) = moved(len, self.call.copy_in(to, self.from + self.done, len));
+        if let (Some(expected), PAGE_SIZE) = (self.plan.copy_page_cycles, len) {
+            self.call.watched_copy(expected, (self.call.machine().now() - began).0);
+        }
         self.done += len;
         mbuf.truncate(len);
         if len == 0 {
@@ -113,7 +114,7 @@ impl<'a, M: Machine> Sender<'a, M> {
             // What cannot be lent may be copied up to where the memory ends.
             Err(_) => {
                 call.machine().count(Counter::LoansRefused, 1);
-                self.lent.start = self.done + len;
+                self.plan.lent.start = self.done + len;
                 self.copy(len)
             }
         }
@@ -122,7 +123,8 @@ impl<'a, M: Machine> Sender<'a, M> {
 
 /// An mbuf over pages that are lent, or with a copy of the first if they are refused: for measuring.
 pub(crate) fn lend_or_copy<M: Machine>(call: &Caller<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
-    let (mbuf, result) = Sender::new(call, from, len, SendMode::Loan, Sink::Nobody).next(len);
+    let sending = Sending { from, len, sink: Sink::Nobody, room: len };
+    let (mbuf, result) = Sender::new(call, sending, SendMode::Loan).next(len);
     mbuf.ok_or_else(|| result.expect_err("without an mbuf there is an error"))
 }
 
@@ -152,7 +154,8 @@ impl<M: Machine> Stream<M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.sosend);
         self.touch(m);
-        let mut sender = Sender::new(call, from, len, mode, Sink::Peer);
+        let sending = Sending { from, len, sink: Sink::Peer, room: self.high_water_bytes() };
+        let mut sender = Sender::new(call, sending, mode);
         let (mut held, turn) = self.turn_to_send(call, self.lock());
         turn?;
         let (result, has_turn) = loop {
@@ -233,9 +236,10 @@ impl<M: Machine> Caller<'_, M> {
         let m = self.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
-        let mut sender = Sender::new(self, from, len, mode, Sink::Nobody);
+        let room = self.kernel.config.socket.high_water_bytes;
+        let mut sender = Sender::new(self, Sending { from, len, sink: Sink::Nobody, room }, mode);
         while sender.left() > 0 {
-            let (mbuf, result) = sender.next(self.kernel.config.socket.high_water_bytes);
+            let (mbuf, result) = sender.next(room);
             if let Some(mbuf) = mbuf {
                 m.execute(self.kernel.config.paths.protocol);
                 self.kernel.mbufs.free(mbuf);

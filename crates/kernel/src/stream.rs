@@ -101,6 +101,11 @@ impl<M: Machine> Stream<M> {
         Stream { monitor: Monitor::new(&kernel.machine, at, Buffer::default()), limits }
     }
 
+    /// What it has room for when it is empty.
+    pub(crate) fn high_water_bytes(&self) -> usize {
+        self.limits.high_water_bytes
+    }
+
     pub(crate) fn at(&self) -> StructVa {
         self.monitor.at()
     }

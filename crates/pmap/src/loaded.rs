@@ -9,8 +9,9 @@
 //! few.
 //!
 //! A switch to a kernel thread keeps the root (as FreeBSD 5 does on i386): the kernel's mappings are the same in all of
-//! them, and the same process often comes back. Such a CPU is *lazy*; it still answers shootdowns, and must be told to
-//! leave before the address space is destroyed.
+//! them, and the same process often comes back. Such a CPU is *lazy*. It answers one shootdown of user pages, by loading
+//! the kernel's root (as NetBSD does); then it is in nobody's way. It must be told to leave before the address space is
+//! destroyed.
 
 use crate::pmap::{Pmap, PmapId, Pmaps};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -82,16 +83,17 @@ impl<M: Machine> Pmaps<M> {
     /// When `from` is not what this CPU runs on.
     pub fn activate(&self, from: Option<&Pmap<M>>, to: Option<&Pmap<M>>) {
         let me = self.loaded_here();
-        let now = me.loading.load(SeqCst);
         assert!(me.started.load(SeqCst), "{:?} is not initialised", self.machine.cpu());
         if let Some(from) = from {
+            let now = me.loading.load(SeqCst);
             assert_eq!(from.shared.id.0, now, "the address space to leave is not the one that is loaded");
         }
         match to {
             None => me.lazy.store(true, SeqCst),
             Some(to) => {
                 me.lazy.store(false, SeqCst);
-                if to.shared.id.0 != now {
+                // Asked only now: while this CPU was lazy, a shootdown could make it leave.
+                if to.shared.id.0 != me.loading.load(SeqCst) {
                     self.load(me, to.shared.id, to.shared.root);
                 }
             }
@@ -127,6 +129,17 @@ impl<M: Machine> Pmaps<M> {
             // The switch that was interrupted will load this root too, and then say so.
             self.reload_root(me);
         }
+    }
+
+    /// Leaves the address space that this CPU runs on lazily, and with it all translations of user pages; false if a process
+    /// runs here. For the shootdown handler.
+    pub(crate) fn leave_lazily(&self, me: CpuId) -> bool {
+        let cpu = &self.loaded[me.index()];
+        let lazy = cpu.lazy.load(SeqCst);
+        if lazy && cpu.loaded.load(SeqCst) != PmapId::KERNEL.0 {
+            self.load(cpu, PmapId::KERNEL, self.kernel.root);
+        }
+        lazy
     }
 
     fn load(&self, cpu: &Loaded, space: PmapId, root: Pa) {

@@ -106,10 +106,16 @@ impl<M: Machine> Pmaps<M> {
                     let (start, end) = (&request.starts[i], &request.ends[i]);
                     let range =
                         VaRange::new(Va(start.load(Ordering::Relaxed)), Va(end.load(Ordering::Relaxed)));
-                    range.pages().for_each(|va| m.invalidate_page(va));
+                    if range.start() >= self.kernel.layout.user_end || !self.leave_lazily(me) {
+                        range.pages().for_each(|va| m.invalidate_page(va));
+                    }
                 }
             }
-            Task::Root => self.reload_root(me),
+            Task::Root => {
+                if !self.leave_lazily(me) {
+                    self.reload_root(me);
+                }
+            }
             Task::Leave => self.leave(me, PmapId(request.starts[0].load(Ordering::Relaxed) as u32)),
         }
         m.touch(request.at, size_of::<u64>(), Access::Write);

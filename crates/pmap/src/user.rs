@@ -24,8 +24,9 @@ pub(crate) struct Leaf {
 impl<M: Machine> Pmaps<M> {
     /// Maps `frame` at `va`, replacing what was there. The referenced and modified state of a page that stays is kept.
     ///
-    /// The change lists the page if it was mapped before in another way, also when only permissions were added: a TLB
-    /// that knows the old ones would fault for nothing.
+    /// The change lists the page if it was mapped before in another way, but not when permissions were only added: a CPU
+    /// whose TLB knows the old ones faults for nothing, once, and has forgotten them then. (FreeBSD 5 invalidates
+    /// everywhere here; NetBSD stopped doing so.)
     ///
     /// # Errors
     /// [`PmapError::NoFrame`], [`PmapError::NoReverseEntry`]; then nothing is mapped otherwise than before.
@@ -101,8 +102,8 @@ impl<M: Machine> Pmaps<M> {
             tables.resident += 1;
         } else if format.frame(old) == frame {
             value |= old & (PTE_A | PTE_D);
-            if value != old {
-                self.rewrite(reverse, leaf, value, 0, &mut change);
+            if value != old && self.rewrite(reverse, leaf, value, 0, &mut change) & !value == 0 {
+                core::mem::take(&mut change).not_cached(self);
             }
         } else {
             // The entry that is freed first is the one that the new mapping gets: this cannot fail.

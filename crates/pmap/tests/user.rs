@@ -423,6 +423,45 @@ fn a_kernel_thread_keeps_the_address_space_until_it_is_destroyed() {
 }
 
 #[test]
+fn an_idle_cpu_answers_one_shootdown_and_permissions_are_added_without_any() {
+    for shape in shapes().filter(|s| s.cpus > 1) {
+        run(shape, |k| {
+            let pmap = Rc::new(k.pmaps.create(&k.frames).unwrap());
+            let frame = k.frames.data();
+            enter(k, &pmap, VA, frame, Prot::RW);
+            let p = pmap.clone();
+            k.on(1, move |k| {
+                k.pmaps.activate(None, Some(&p));
+                k.m.store(Mode::User, VA, &[1]).unwrap();
+                k.pmaps.activate(Some(&p), None);
+            });
+            let counts = |work: &dyn Fn()| invalidations(&k.counted(work));
+            let narrow = || k.pmaps.protect(&pmap, VaRange::page(VA), Prot::READ).flush(&k.pmaps);
+            assert_eq!(counts(&narrow), [0, 1, 1, 1], "it is idle, but its TLB has the page");
+            assert_eq!(counts(&|| enter(k, &pmap, VA, frame, Prot::RW)), [0; 4], "an addition");
+            assert_eq!(counts(&narrow), [0; 4], "it has left");
+            let p = pmap.clone();
+            k.on(1, move |k| {
+                k.pmaps.activate(None, Some(&p));
+                k.load(Mode::User, VA).unwrap();
+            });
+            assert_eq!(
+                counts(&|| enter(k, &pmap, VA, frame, Prot::RW)),
+                [0; 4],
+                "an addition, and it runs there"
+            );
+            let p = pmap.clone();
+            k.on(1, move |k| {
+                assert!(k.m.store(Mode::User, VA, &[2]).is_err(), "what the TLB knew");
+                k.m.store(Mode::User, VA, &[2]).expect("what the table says");
+                k.pmaps.activate(Some(&p), None);
+            });
+            destroy(k, Rc::into_inner(pmap).expect("the jobs are done"));
+        });
+    }
+}
+
+#[test]
 fn an_address_space_in_use_is_not_destroyed() {
     let panics = |text: &'static str, test: fn(&Rc<Kernel>)| {
         let (_, result) = try_run(Shape::new(Arch::I386, 1), test);

@@ -2,7 +2,7 @@
 //!
 //! A process that writes to pages that it has lent pays a fault for each, and a copy where the loan still stands. The VM
 //! system counts both, at no modelled cost (a real one has such counters anyway); whoever lends for a process may ask what
-//! was counted since it asked last, and keep a word of its own here. Nothing here changes what the VM system does.
+//! was counted since it asked last, and keep two words of its own here. Nothing here changes what the VM system does.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub struct LoanHistory {
     refused_writes: AtomicU32,
     broken: AtomicU32,
-    note: AtomicU32,
+    notes: [AtomicU32; 2],
 }
 
 /// What happened since [`LoanHistory::take`] was called last.
@@ -32,6 +32,11 @@ impl LoanHistory {
         self.broken.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// True when no write was refused since.
+    pub fn is_clear(&self) -> bool {
+        self.refused_writes.load(Ordering::Relaxed) == 0
+    }
+
     /// What was counted, which begins at zero again.
     pub fn take(&self) -> LoanOutcome {
         LoanOutcome {
@@ -40,13 +45,15 @@ impl LoanHistory {
         }
     }
 
-    /// The word that was kept here; zero at first.
-    pub fn note(&self) -> u32 {
-        self.note.load(Ordering::Relaxed)
+    /// The words that were kept here; zero at first.
+    pub fn notes(&self) -> [u32; 2] {
+        self.notes.each_ref().map(|note| note.load(Ordering::Relaxed))
     }
 
-    /// Keeps a word here.
-    pub fn keep(&self, note: u32) {
-        self.note.store(note, Ordering::Relaxed);
+    /// Keeps words here.
+    pub fn keep(&self, notes: [u32; 2]) {
+        for (kept, note) in self.notes.iter().zip(notes) {
+            kept.store(note, Ordering::Relaxed);
+        }
     }
 }

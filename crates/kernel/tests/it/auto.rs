@@ -79,11 +79,14 @@ fn a_sender_that_breaks_its_loans_is_not_lent_for_any_more_until_it_stops() {
         round(0, false);
         let quiet: u64 = (0..100).map(|n| round(n, false)).sum();
         let broken: u64 = (0..100).map(|n| round(n, true)).sum();
-        let after: u64 = (0..200).map(|n| round(n, false)).sum();
+        for n in 0..400 {
+            round(n, false);
+        }
+        let after: u64 = (0..100).map(|n| round(n, false)).sum();
         // Without the counts all would be lent, or nothing.
         assert!(quiet >= 190, "{quiet} pages lent in 100 calls of two");
-        assert!(broken < 60, "{broken} pages lent, although each loan was broken");
-        assert!(after > 200, "{after} pages lent in 200 calls after it had stopped");
+        assert!(broken < 20, "{broken} pages lent, although each loan was broken");
+        assert!(after >= 190, "{after} pages lent in 100 calls, long after it had stopped");
     });
     drop(ended);
 }
