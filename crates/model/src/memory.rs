@@ -117,3 +117,30 @@ impl Memory {
         self.bytes_mut(at, width.bytes()).copy_from_slice(&bytes[..width.bytes()]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_machine_finds_zeros_whatever_the_last_one_left() {
+        let frames = 3;
+        for tag in 1..4 {
+            let mut memory = Memory::new(frames);
+            assert!(memory.bytes(Pa(0), frames * PAGE_SIZE).iter().all(|&b| b == 0));
+            memory.bytes_mut(Pa(PAGE_SIZE as u64 - 1), 2).fill(tag);
+            memory.copy(Pa(2 * PAGE_SIZE as u64 + 8), Pa(PAGE_SIZE as u64), 8);
+            memory.store_pte(Pa(16), PteWidth::Four, u64::from(tag));
+        }
+    }
+
+    #[test]
+    fn a_frame_that_was_cleared_and_written_is_cleared_again() {
+        let mut memory = Memory::new(1);
+        for tag in 1..4 {
+            memory.bytes_mut(Pa(100), 1).fill(tag);
+            memory.clear_frame(Pfn(0));
+            assert!(memory.bytes(Pa(0), PAGE_SIZE).iter().all(|&b| b == 0));
+        }
+    }
+}
