@@ -162,6 +162,11 @@ impl Caches {
     /// When the configuration is not valid: see [`MachineConfig::validate`].
     pub fn new(machine: &MachineConfig) -> Caches {
         machine.validate().expect("the caches of a valid machine");
+        Caches::of_valid(machine)
+    }
+
+    /// As [`Caches::new`], for a machine that was found to be valid just now.
+    pub(crate) fn of_valid(machine: &MachineConfig) -> Caches {
         let packages = machine.cpu.packages.value as usize;
         let depth = machine.cache.len();
         let array = |c: &CacheConfig| {
@@ -509,7 +514,7 @@ impl Caches {
                 above.misses + above.write_throughs
             };
             equal("hits + misses = what came from above", at, c.accesses(), asked)?;
-            let held = self.levels[base + at].lines().count() as u64;
+            let held = self.levels[base + at].len() as u64;
             equal("fills = evictions + removals + held", at, c.fills, c.evictions + c.removals + held)?;
         }
         let last = &self.counts[base + self.depth - 1];
@@ -525,7 +530,7 @@ impl Caches {
         if flags & DIRTY != 0 && (flags & UNIQUE == 0 || at < self.first_back) {
             return says("dirty where it must not be");
         }
-        let holds = |level: usize| self.levels[level].lines_of_set(line).any(|held| held.line == line);
+        let holds = |level: usize| self.levels[level].holds(line);
         if self.rules[at].exclusive && holds(package * self.depth + at - 1) {
             return says("held by an exclusive level and the one above it");
         }

@@ -298,8 +298,9 @@ impl MachineConfig {
         self.validate_caches()?;
         self.validate_memory()?;
         self.validate_disk()?;
-        self.validate_costs()?;
-        self.validate_sources()
+        let constants = self.constants();
+        self.validate_costs(&constants)?;
+        self.validate_sources(&constants)
     }
 
     fn validate_cpu(&self) -> Result<(), Fault> {
@@ -405,19 +406,19 @@ impl MachineConfig {
     }
 
     /// Costs must fit in 32 bits and leave room for sums.
-    fn validate_costs(&self) -> Result<(), Fault> {
-        for constant in self.constants() {
+    fn validate_costs(&self, constants: &[Constant]) -> Result<(), Fault> {
+        for constant in constants {
             if constant.key.ends_with("_cycles") && constant.value.parse::<u64>().is_ok_and(|v| v > MAX_COST)
             {
-                return fault(constant.key, format!("{}, expected at most {MAX_COST}", constant.value));
+                return fault(&constant.key, format!("{}, expected at most {MAX_COST}", constant.value));
             }
         }
         Ok(())
     }
 
     /// What is read somewhere names a document of the bibliography; what is reasoned need not.
-    fn validate_sources(&self) -> Result<(), Fault> {
-        for Constant { key, source, kind, .. } in self.constants() {
+    fn validate_sources(&self, constants: &[Constant]) -> Result<(), Fault> {
+        for Constant { key, source, kind, .. } in constants {
             if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed) {
                 continue;
             }
@@ -427,7 +428,7 @@ impl MachineConfig {
                     suggestion: sourced::nearest(cited, self.sources.keys().map(String::as_str))
                         .map(str::to_owned),
                     problem: format!("source `{cited}` is not in [sources]"),
-                    key,
+                    key: key.clone(),
                 });
             }
         }

@@ -51,7 +51,8 @@ pub(crate) struct Hw {
     pub(crate) params: Params,
     pub(crate) format: Format,
     pub(crate) memory: Memory,
-    caches: Caches,
+    /// Without, every access to memory takes one cycle.
+    caches: Option<Caches>,
     tlbs: Vec<Tlb>,
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) oracle: Oracle,
@@ -65,7 +66,7 @@ pub(crate) struct Hw {
 }
 
 impl Hw {
-    pub(crate) fn new(params: Params, caches: Caches) -> Hw {
+    pub(crate) fn new(params: Params, caches: Option<Caches>) -> Hw {
         let format = Format::of(params.arch);
         let cores = if params.tlb_shared { params.packages } else { params.cpus };
         let tlb = || {
@@ -96,7 +97,7 @@ impl Hw {
             caches,
             tlbs: (0..cores).map(|_| tlb()).collect(),
             cpus: (0..params.cpus).map(cpu).collect(),
-            oracle: Oracle::default(),
+            oracle: Oracle::new(params.frames),
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
             handled_at: 0,
@@ -160,7 +161,7 @@ impl Hw {
     /// The laws inside the machine that a snapshot cannot show.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.snapshot().check()?;
-        self.caches.check()
+        self.caches.as_ref().map_or(Ok(()), Caches::check)
     }
 
     // ------------------------------------------------------------------------------------------------- translation
@@ -172,10 +173,10 @@ impl Hw {
     #[inline(always)]
     fn line(&mut self, cpu: usize, pa: Pa, write: bool, kind: Kind) -> u64 {
         self.counts.accesses += 1;
-        if self.params.flat_memory {
-            return 1;
+        match &mut self.caches {
+            None => 1,
+            Some(caches) => u64::from(caches.access(self.cpus[cpu].package, pa.0, write, kind)),
         }
-        u64::from(self.caches.access(self.cpus[cpu].package, pa.0, write, kind))
     }
 
     /// Translates one access, through the TLB or by a walk, and charges for it.
@@ -463,14 +464,16 @@ impl Hw {
     }
 
     pub(crate) fn clear_frame(&mut self, cpu: usize, at: Pa) {
-        let bytes = pageferry_hal::PAGE_SIZE;
-        for offset in (0..bytes).step_by(self.params.line_bytes) {
+        for offset in (0..pageferry_hal::PAGE_SIZE).step_by(self.params.line_bytes) {
             let cost = self.line(cpu, at + offset, true, Kind::Stream);
             self.charge(cpu, cost);
         }
-        self.memory.bytes_mut(at, bytes).fill(0);
+        self.memory.clear_frame(at.pfn());
         // The frame begins a new life. Global translations that a walk through its last one has made (it was the root
         // of an address space that is gone) still stand in the other roots: they have nothing to do with what comes.
+        if !self.oracle.is_frame_cached(at.pfn()) {
+            return;
+        }
         let oracle = &mut self.oracle;
         for tlb in &mut self.tlbs {
             tlb.for_each(&mut |entry| {
@@ -483,7 +486,9 @@ impl Hw {
     }
 
     pub(crate) fn flush_line(&mut self, at: Pa) {
-        self.caches.flush_line(at.0);
+        if let Some(caches) = &mut self.caches {
+            caches.flush_line(at.0);
+        }
     }
 
     /// Takes in a request to the disk; its interrupt is on its way to CPU 0 from here on. Answers when it arrives.

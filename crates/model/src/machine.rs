@@ -111,6 +111,8 @@ pub(crate) struct Inner {
     /// The lowest clock among the other CPUs that can run.
     others_at: Cell<u64>,
     rng: RefCell<Option<ChaCha8Rng>>,
+    /// There is one.
+    seeded: bool,
     /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.
     running: Cell<bool>,
 }
@@ -126,7 +128,7 @@ impl Model {
     /// [`Fault`] when the configuration contradicts itself.
     pub fn new(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
         config.validate()?;
-        Ok(Model::of(Params::from_config(config), Caches::new(config), options))
+        Ok(Model::of(Params::from_config(config), Some(Caches::of_valid(config)), options))
     }
 
     /// As [`Model::new`], but every access to memory takes one cycle and no cache is looked at: for tests that ask what
@@ -136,11 +138,10 @@ impl Model {
     /// As [`Model::new`].
     pub fn flat(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
         config.validate()?;
-        let params = Params { flat_memory: true, ..Params::from_config(config) };
-        Ok(Model::of(params, Caches::new(config), options))
+        Ok(Model::of(Params::from_config(config), None, options))
     }
 
-    fn of(params: Params, caches: Caches, options: Options) -> Model {
+    fn of(params: Params, caches: Option<Caches>, options: Options) -> Model {
         let rng = match options.schedule {
             Schedule::Timed => None,
             Schedule::Seeded(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
@@ -154,6 +155,7 @@ impl Model {
             context: Cell::new(0),
             current: RefCell::new(vec![usize::MAX; cpus]),
             others_at: Cell::new(u64::MAX),
+            seeded: rng.is_some(),
             rng: RefCell::new(rng),
             running: Cell::new(false),
         }))

@@ -10,10 +10,8 @@
 
 use crate::tlb::NO_PTE;
 use core::fmt;
-use foldhash::fast::FixedState;
 use pageferry_hal::x86::{Format, PTE_D, PTE_P, PTE_PS, PTE_U, PTE_W};
-use pageferry_hal::{Access, CpuId, CpuSet, Cycles, Pa, Va};
-use std::collections::HashMap;
+use pageferry_hal::{Access, CpuId, CpuSet, Cycles, PAGE_SIZE, Pa, Pfn, PteWidth, Va};
 use std::panic::Location;
 
 /// A place in kernel code.
@@ -94,16 +92,27 @@ struct Change {
     held_by: CpuSet,
 }
 
-/// Book-keeping of one machine. Lookups only in the map: its order decides nothing.
-#[derive(Default)]
+/// What is known of the page-table entries of one frame, by place.
+struct Table {
+    /// The sum of `made_from`.
+    cached: u32,
+    /// How many live TLB entries were made from each.
+    made_from: [u32; MOST_ENTRIES],
+    /// Who made the mapping in each.
+    mapped_by: [Option<Site>; MOST_ENTRIES],
+}
+
+/// Entries of a page table, at most.
+const MOST_ENTRIES: usize = PAGE_SIZE / PteWidth::Four.bytes();
+
+/// Book-keeping of one machine.
 pub(crate) struct Oracle {
     changes: Vec<Change>,
     /// For each window ever opened: is it open?
     windows: Vec<bool>,
-    /// Who made the mapping in the entry at this address.
-    mapped_by: HashMap<u64, Site, FixedState>,
-    /// How many live TLB entries were made from the page-table entry at this address.
-    made_from: HashMap<u64, u32, FixedState>,
+    /// For each frame: where in `tables` its page-table entries are, counted from 1; 0 if nothing is known of any.
+    of_frame: Vec<u32>,
+    tables: Vec<Box<Table>>,
     found: Vec<StaleUse>,
     /// All uses found; `found` keeps only the first.
     pub(crate) stale_uses: u64,
@@ -114,7 +123,42 @@ pub(crate) struct Oracle {
 /// Reports kept in full; the rest is only counted.
 const MAX_REPORTS: usize = 64;
 
+/// Where in its table an entry is: some places stay unused where entries have eight bytes.
+fn place(pte: Pa) -> usize {
+    pte.offset() / PteWidth::Four.bytes()
+}
+
 impl Oracle {
+    pub(crate) fn new(frames: usize) -> Oracle {
+        Oracle {
+            changes: Vec::new(),
+            windows: Vec::new(),
+            of_frame: vec![0; frames],
+            tables: Vec::new(),
+            found: Vec::new(),
+            stale_uses: 0,
+            uses_in_window: 0,
+        }
+    }
+
+    fn table(&self, frame: Pfn) -> Option<&Table> {
+        match self.of_frame[frame.index()] {
+            0 => None,
+            n => Some(&self.tables[n as usize - 1]),
+        }
+    }
+
+    /// As [`Oracle::table`]; makes it, if there is none.
+    fn table_mut(&mut self, frame: Pfn) -> &mut Table {
+        let n = &mut self.of_frame[frame.index()];
+        if *n == 0 {
+            let (made_from, mapped_by) = ([0; MOST_ENTRIES], [None; MOST_ENTRIES]);
+            self.tables.push(Box::new(Table { cached: 0, made_from, mapped_by }));
+            *n = self.tables.len() as u32;
+        }
+        &mut self.tables[*n as usize - 1]
+    }
+
     pub(crate) fn found(&self) -> &[StaleUse] {
         &self.found
     }
@@ -133,37 +177,40 @@ impl Oracle {
     }
 
     pub(crate) fn note_mapping(&mut self, pte: Pa, value: u64, by: Site) {
-        if value & PTE_P != 0 {
-            self.mapped_by.insert(pte.0, by);
-        } else {
-            self.mapped_by.remove(&pte.0);
-        }
+        self.table_mut(pte.pfn()).mapped_by[place(pte)] = (value & PTE_P != 0).then_some(by);
     }
 
     pub(crate) fn entry_made(&mut self, path: &[Pa; 4]) {
-        for pte in path.iter().filter(|p| **p != NO_PTE) {
-            *self.made_from.entry(pte.0).or_insert(0) += 1;
+        for &pte in path.iter().filter(|p| **p != NO_PTE) {
+            let table = self.table_mut(pte.pfn());
+            table.made_from[place(pte)] += 1;
+            table.cached += 1;
         }
     }
 
     pub(crate) fn entry_gone(&mut self, path: &[Pa; 4]) {
-        for pte in path.iter().filter(|p| **p != NO_PTE) {
-            let count = self.made_from.get_mut(&pte.0).expect("an entry was made before it goes");
-            *count -= 1;
-            if *count == 0 {
-                self.made_from.remove(&pte.0);
-            }
+        for &pte in path.iter().filter(|p| **p != NO_PTE) {
+            let table = self.table_mut(pte.pfn());
+            let count = &mut table.made_from[place(pte)];
+            *count = count.checked_sub(1).expect("an entry was made before it goes");
+            table.cached -= 1;
         }
     }
 
+    /// True when a TLB has a translation that was made from the page-table entry at `pte`.
     pub(crate) fn is_cached(&self, pte: Pa) -> bool {
-        self.made_from.contains_key(&pte.0)
+        self.table(pte.pfn()).is_some_and(|t| t.made_from[place(pte)] > 0)
+    }
+
+    /// True when a TLB has a translation that was made from any page-table entry in `frame`.
+    pub(crate) fn is_frame_cached(&self, frame: Pfn) -> bool {
+        self.table(frame).is_some_and(|t| t.cached > 0)
     }
 
     /// Records a change that made translations stale; the number to mark them with.
     pub(crate) fn changed(&mut self, pte: Pa, window: u32, by: Site, on: CpuId, at: Cycles) -> u32 {
         assert!(self.windows[window as usize], "an entry was changed in a window that is closed");
-        let mapped_by = self.mapped_by.get(&pte.0).copied();
+        let mapped_by = self.table(pte.pfn()).and_then(|t| t.mapped_by[place(pte)]);
         self.changes.push(Change { window, mapped_by, by, on, at, held_by: CpuSet::EMPTY });
         self.changes.len() as u32
     }

@@ -39,8 +39,6 @@ pub(crate) struct Params {
     pub(crate) tlb_shared: bool,
     pub(crate) walk_overhead: u64,
     pub(crate) line_bytes: usize,
-    /// Every access to memory takes one cycle, and the caches are left alone.
-    pub(crate) flat_memory: bool,
     pub(crate) disk: Option<DiskParams>,
 }
 
@@ -91,7 +89,6 @@ impl Params {
             tlb_second_cycles: c.tlb.second.as_ref().map_or(0, |s| s.hit_cycles.value),
             tlb_shared: c.tlb.shared_by_siblings.value,
             walk_overhead: c.tlb.walk_overhead_cycles.value,
-            flat_memory: false,
             line_bytes: c.cache[0].line_bytes.value as usize,
             disk: c.disk.as_ref().map(|d| DiskParams {
                 blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,

@@ -53,6 +53,14 @@ impl<M: Machine> Pmaps<M> {
         self.reverse.lock().mappings(frame).count()
     }
 
+    /// The frames that have user mappings, in order, and how many each.
+    ///
+    /// # Locks
+    /// Takes the lock of reverse mappings.
+    pub fn all_mapped(&self) -> Vec<(Pfn, usize)> {
+        self.reverse.lock().mapped().collect()
+    }
+
     /// The user mappings of `frame`, oldest first.
     ///
     /// # Locks

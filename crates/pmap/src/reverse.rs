@@ -34,9 +34,14 @@ struct Head {
     saved: u8,
 }
 
+const EMPTY: Head = Head { first: NONE, last: NONE, saved: 0 };
+
 /// The table. See the [module](self).
 pub(crate) struct Reverse<M: Machine> {
+    /// By frame, up to the last one of which something was ever known.
     heads: Vec<Head>,
+    /// How many frames there are.
+    frames: usize,
     entries: Vec<Entry>,
     /// First of the free entries, linked like a list.
     free: u32,
@@ -51,7 +56,8 @@ impl<M: Machine> Reverse<M> {
     pub(crate) fn new(frames: usize, at: StructVa, entry_bytes: usize, capacity: usize) -> Reverse<M> {
         assert!(capacity < NONE as usize, "{capacity} reverse mappings cannot be numbered");
         Reverse {
-            heads: alloc::vec![Head { first: NONE, last: NONE, saved: 0 }; frames],
+            heads: Vec::with_capacity(frames),
+            frames,
             entries: Vec::new(),
             free: NONE,
             capacity,
@@ -60,6 +66,26 @@ impl<M: Machine> Reverse<M> {
             spaces: BTreeMap::new(),
             last_id: PmapId::KERNEL.0,
         }
+    }
+
+    fn head(&self, frame: Pfn) -> &Head {
+        assert!(frame.index() < self.frames, "the machine has no {frame:?}");
+        self.heads.get(frame.index()).unwrap_or(&EMPTY)
+    }
+
+    fn head_mut(&mut self, frame: Pfn) -> &mut Head {
+        assert!(frame.index() < self.frames, "the machine has no {frame:?}");
+        if frame.index() >= self.heads.len() {
+            // There was room for all of them from the start.
+            self.heads.resize(frame.index() + 1, EMPTY);
+        }
+        &mut self.heads[frame.index()]
+    }
+
+    /// The frames that are mapped, and how often.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (Pfn, usize)> {
+        let mapped = (0..self.heads.len() as u32).map(Pfn).filter(|&frame| self.head(frame).first != NONE);
+        mapped.map(|frame| (frame, self.indices(frame).count()))
     }
 
     pub(crate) fn new_id(&mut self) -> PmapId {
@@ -83,7 +109,7 @@ impl<M: Machine> Reverse<M> {
         } else {
             return Err(PmapError::NoReverseEntry { capacity: self.capacity });
         };
-        let head = &mut self.heads[frame.index()];
+        let head = self.head_mut(frame);
         match core::mem::replace(&mut head.last, index) {
             NONE => head.first = index,
             last => {
@@ -101,7 +127,7 @@ impl<M: Machine> Reverse<M> {
     /// When there is none: page tables and reverse mappings disagree.
     pub(crate) fn remove(&mut self, m: &M, frame: Pfn, space: PmapId, va: Va) {
         let mut before = NONE;
-        let mut index = self.heads[frame.index()].first;
+        let mut index = self.head(frame).first;
         while index != NONE {
             self.touch(m, index, Access::Read);
             let entry = &self.entries[index as usize];
@@ -137,21 +163,21 @@ impl<M: Machine> Reverse<M> {
 
     /// Keeps the accessed and dirty bits of an entry of `frame` that loses them.
     pub(crate) fn save(&mut self, frame: Pfn, lost: u64) {
-        self.heads[frame.index()].saved |= (lost & (PTE_A | PTE_D)) as u8;
+        self.head_mut(frame).saved |= (lost & (PTE_A | PTE_D)) as u8;
     }
 
     /// The kept bits of `frame`.
     pub(crate) fn saved(&self, frame: Pfn) -> u64 {
-        u64::from(self.heads[frame.index()].saved)
+        u64::from(self.head(frame).saved)
     }
 
     /// Forgets kept bits of `frame`.
     pub(crate) fn forget(&mut self, frame: Pfn, bits: u64) {
-        self.heads[frame.index()].saved &= !(bits as u8);
+        self.head_mut(frame).saved &= !(bits as u8);
     }
 
     fn indices(&self, frame: Pfn) -> impl Iterator<Item = u32> {
-        let mut next = self.heads[frame.index()].first;
+        let mut next = self.head(frame).first;
         core::iter::from_fn(move || {
             let index = (next != NONE).then_some(next)?;
             next = self.entries[index as usize].next;

@@ -139,7 +139,7 @@ fn run(rig: &Rig, steps: &[Step], care: Care, at: &Cell<usize>) {
         if care == Care::Strict || round % CHECK_EVERY == 0 {
             rig.check();
         }
-        watch.look().unwrap_or_else(|law| panic!("a law is broken, says the watch: {law}"));
+        rig.m.inspect(|| watch.look()).unwrap_or_else(|law| panic!("a law is broken, says the watch: {law}"));
     }
     at.set(steps.len());
     drop(watch);

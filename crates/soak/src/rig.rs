@@ -17,7 +17,22 @@ pub type AddressSpace = Arc<Space<Model>>;
 /// The machines that programs run on, by name: one, two and four CPUs, and both instruction sets.
 pub const MACHINES: [&str; 4] = ["xeon-up", "xeon-mp", "xeon-mp-htt", "opteron-mp"];
 
+thread_local! {
+    /// Machines that were read already, by name: many small machines are booted.
+    static CONFIGS: RefCell<BTreeMap<String, MachineConfig>> = const { RefCell::new(BTreeMap::new()) };
+}
+
 fn config(name: &str, memory_mb: u64) -> MachineConfig {
+    let mut config = CONFIGS.with_borrow_mut(|known| match known.get(name) {
+        Some(config) => config.clone(),
+        None => known.entry(name.into()).or_insert(read_config(name)).clone(),
+    });
+    config.memory.size_mb =
+        Sourced::assumed(memory_mb, "a small machine is checked sooner, and exhausted sooner");
+    config
+}
+
+fn read_config(name: &str) -> MachineConfig {
     let read = |name: &str| {
         let text = match name {
             "xeon-up" => include_str!("../../../machines/xeon-up.toml"),
@@ -30,10 +45,7 @@ fn config(name: &str, memory_mb: u64) -> MachineConfig {
         Some(text.to_string())
     };
     let text = read(name).unwrap_or_else(|| panic!("no machine is called {name}"));
-    let mut config = MachineConfig::parse(name, &text, &read).expect("the machine files are valid");
-    config.memory.size_mb =
-        Sourced::assumed(memory_mb, "a small machine is checked sooner, and exhausted sooner");
-    config
+    MachineConfig::parse(name, &text, &read).expect("the machine files are valid")
 }
 
 const PATH: Instructions = Instructions(20);

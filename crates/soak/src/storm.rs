@@ -6,7 +6,7 @@
 use crate::rig::{AddressSpace, Job, Rig, with_rig};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_model::Schedule;
-use pageferry_vm::{Defect, Inherit, KernelLoan};
+use pageferry_vm::{Defect, Inherit};
 
 const PAGES: usize = 4;
 const ROUNDS: u8 = 24;
@@ -38,10 +38,11 @@ pub(crate) fn storm(machine: &str, seed: u64, defect: Option<Defect>) -> Result<
 
 fn lend(rig: &Rig, space: &AddressSpace, va: Va) {
     let loan = space.loan_to_kernel(rig.t(), va, PAGES * PAGE_SIZE).expect("nothing forbids it");
-    let before = bytes(rig, &loan);
+    let before: Vec<Vec<u8>> = loan.frames().iter().map(|&frame| rig.m.frame_bytes(frame)).collect();
     // Time for a store that is still on its way.
     (0..20).for_each(|_| pageferry_hal::Machine::execute(&rig.m, Instructions(1)));
-    assert!(bytes(rig, &loan) == before, "a borrower saw a write");
+    let same = loan.frames().iter().zip(&before).all(|(&frame, bytes)| rig.m.frame_is(frame, bytes));
+    assert!(same, "a borrower saw a write");
     rig.vm.unloan(loan);
 }
 
@@ -53,8 +54,4 @@ fn write(rig: &Rig, space: &AddressSpace, va: Va, cpu: usize, round: u8) {
         let got = rig.load(space, at, 1).expect("nothing forbids it");
         assert_eq!(got, [round], "a store of cpu{cpu} is lost");
     }
-}
-
-fn bytes(rig: &Rig, loan: &KernelLoan) -> Vec<u8> {
-    loan.frames().iter().flat_map(|&f| rig.m.frame_bytes(f)).collect()
 }

@@ -219,8 +219,7 @@ impl<M: Machine> Census<M> {
     fn find_owners(&mut self, vm: &Vm<M>) {
         let owners: Vec<Arc<Anon<M>>> = {
             let table = vm.frames().lock();
-            let frames = (0..table.len()).map(|i| table.get(Pfn(i as u32)));
-            let anons = frames.flat_map(|f| {
+            let anons = table.known().flat_map(|(_, f)| {
                 let owner = if let Owner::Anon(anon) = &f.owner { anon.upgrade() } else { None };
                 [owner, f.borrower.as_ref().and_then(|b| b.upgrade())]
             });
@@ -278,9 +277,8 @@ impl<M: Machine> Census<M> {
         law!(lent == tokens, "anons count {lent} references beside slots, {tokens} are on loan");
         let (owned, borrowed) = {
             let table = vm.frames().lock();
-            let frames = || (0..table.len()).map(|i| table.get(Pfn(i as u32)));
-            let owned = frames().filter(|f| matches!(f.owner, Owner::Anon(_))).count();
-            (owned, frames().filter(|f| f.borrower.is_some()).count())
+            let owned = table.known().filter(|(_, f)| matches!(f.owner, Owner::Anon(_))).count();
+            (owned, table.known().filter(|(_, f)| f.borrower.is_some()).count())
         };
         law!(
             owned + borrowed == resident,
@@ -326,41 +324,41 @@ impl<M: Machine> Census<M> {
 
     /// Every frame is in one state, the states add up, and nothing is mapped beside what was found.
     fn check_frames(&self, vm: &Vm<M>) -> Result<(), String> {
-        let (infos, walked, free, held, lent) = {
-            let table = vm.frames().lock();
-            let infos: Vec<_> = (0..table.len()).map(|i| table.get(Pfn(i as u32)).info()).collect();
-            let frames = || (0..table.len()).map(|i| table.get(Pfn(i as u32)));
-            let lent: u64 = frames().map(|f| u64::from(f.kernel_loans())).sum();
-            let wired = frames().all(|f| f.wire_count >= f.kernel_loans());
-            law!(wired, "a frame has more loans to the kernel than wires");
-            (infos, table.walk_free(), table.free_count(), table.held_wires(), lent)
-        };
-        let count = |state| infos.iter().filter(|i| i.state == state).count();
-        let listed = count(FrameState::Free);
-        law!(listed == walked && listed == free, "{listed} frames are free, {walked} listed, {free} counted");
-        let tokens = vm.tally().kernel_loans.get();
-        law!(lent == tokens, "frames count {lent} loans to the kernel, {tokens} are on loan");
-        let (data, tokens) = (count(FrameState::Kernel(KernelUse::Data)), vm.tally().kernel_pages.get());
-        law!(data as u64 == tokens, "{data} frames hold the kernel's data, {tokens} are handed out");
-        let mut kernel = 0;
-        let mut wires = 0;
-        for (i, info) in infos.iter().enumerate() {
-            let frame = Pfn(i as u32);
+        let mapped: BTreeMap<Pfn, usize> = vm.pmaps().all_mapped().into_iter().collect();
+        let table = vm.frames().lock();
+        // Those that were never in use are free, and nothing can be wrong with them but mappings.
+        let (mut listed, mut data, mut kernel) = (table.fresh_count(), 0, 0);
+        let (mut wires, mut lent) = (0, 0);
+        for (frame, f) in table.known() {
+            let info = f.info();
+            law!(f.wire_count >= f.kernel_loans(), "{frame:?} has more loans to the kernel than wires");
             let unused = info.wire_count == 0 && info.loan_count == 0;
             law!(info.state != FrameState::Free || unused, "{frame:?} is free but wired or lent");
             law!(info.state != FrameState::Orphan || !unused, "{frame:?} has neither owner nor user");
             if let FrameState::Kernel(kernel_use) = info.state {
                 kernel += 1;
+                data += u64::from(kernel_use == KernelUse::Data);
                 law!(info.wire_count == 1, "{kernel_use:?} frame {frame:?} has {} wires", info.wire_count);
             }
+            listed += usize::from(info.state == FrameState::Free);
             wires += u64::from(info.wire_count);
-            let found = self.mappings.get(&frame).copied().unwrap_or(0);
-            let mapped = if info.state == FrameState::Kernel(KernelUse::Boot) {
-                0
-            } else {
-                vm.pmaps().mappings(frame)
-            };
-            law!(mapped == found, "{frame:?} ({info:?}) has {mapped} mappings, {found} lie in map entries");
+            lent += u64::from(f.kernel_loans());
+        }
+        let (walked, free, held) = (table.walk_free(), table.free_count(), table.held_wires());
+        law!(listed == walked && listed == free, "{listed} frames are free, {walked} listed, {free} counted");
+        let tokens = vm.tally().kernel_loans.get();
+        law!(lent == tokens, "frames count {lent} loans to the kernel, {tokens} are on loan");
+        let tokens = vm.tally().kernel_pages.get();
+        law!(data == tokens, "{data} frames hold the kernel's data, {tokens} are handed out");
+        for &frame in mapped.keys().chain(self.mappings.keys()) {
+            let count = |of: &BTreeMap<Pfn, usize>| of.get(&frame).copied().unwrap_or(0);
+            let (info, mapped, found) = (table.get(frame).info(), count(&mapped), count(&self.mappings));
+            let boot = info.state == FrameState::Kernel(KernelUse::Boot);
+            law!(
+                boot || mapped == found,
+                "{frame:?} ({info:?}) has {mapped} mappings, {found} lie in map entries"
+            );
+            law!(!boot || found == 0, "{found} map entries have {frame:?}, which is in use since boot");
         }
         law!(held >= self.locked, "{held} wires are held, locked memory has {}", self.locked);
         law!(

@@ -106,6 +106,19 @@ pub(crate) struct Frame<M: Machine> {
 }
 
 impl<M: Machine> Frame<M> {
+    fn new(owner: Owner<M>, wire_count: u32) -> Frame<M> {
+        Frame {
+            owner,
+            wire_count,
+            loan_count: 0,
+            borrower: None,
+            busy: false,
+            dirty: false,
+            links: Links::default(),
+            next_free: None,
+        }
+    }
+
     pub(crate) fn info(&self) -> FrameInfo {
         FrameInfo { state: self.owner.state(), wire_count: self.wire_count, loan_count: self.loan_count }
     }
@@ -125,7 +138,13 @@ impl<M: Machine> Frame<M> {
 
 /// The contents of the table, under its lock.
 pub(crate) struct Table<M: Machine> {
+    /// The frames that were ever in use; those behind them are free, and like `fresh`. So a large memory costs what is used
+    /// of it.
     frames: Vec<Frame<M>>,
+    fresh: Frame<M>,
+    /// How many frames there are.
+    len: usize,
+    /// The frames that were given back, the last one first.
     free_head: Option<Pfn>,
     free: usize,
     /// Wires that callers hold (as against those that stand for the kernel's own frames).
@@ -175,24 +194,15 @@ impl<M: Machine> Frames<M> {
             return Err(VmError::NoMemory);
         }
         let array = arena.array("vm_page", topology.frames, page_bytes)?;
-        let frames = (0..topology.frames).map(|i| {
-            let free = i >= first_free.index();
-            let last = i + 1 == topology.frames;
-            Frame {
-                owner: if free { Owner::Free } else { Owner::Kernel(KernelUse::Boot) },
-                wire_count: u32::from(!free),
-                loan_count: 0,
-                borrower: None,
-                busy: false,
-                dirty: false,
-                links: Links::default(),
-                next_free: (free && !last).then_some(Pfn(i as u32 + 1)),
-            }
-        });
+        let first_free = first_free.index();
+        let mut frames = Vec::with_capacity(topology.frames);
+        frames.extend((0..first_free).map(|_| Frame::new(Owner::Kernel(KernelUse::Boot), 1)));
         let table = Table {
-            frames: frames.collect(),
-            free_head: Some(first_free),
-            free: topology.frames - first_free.index(),
+            frames,
+            fresh: Frame::new(Owner::Free, 0),
+            len: topology.frames,
+            free_head: None,
+            free: topology.frames - first_free,
             held_wires: 0,
             queues: Queues::default(),
         };
@@ -288,15 +298,28 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.table.frames.len()
+        self.table.len
+    }
+
+    /// The frames that were ever in use; all others are free.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (Pfn, &Frame<M>)> {
+        self.table.frames.iter().enumerate().map(|(i, f)| (Pfn(i as u32), f))
+    }
+
+    /// Frames that were never in use.
+    pub(crate) fn fresh_count(&self) -> usize {
+        self.table.len - self.table.frames.len()
     }
 
     /// # Panics
     /// When the machine has no such frame.
     pub(crate) fn get(&self, frame: Pfn) -> &Frame<M> {
-        &self.table.frames[frame.index()]
+        assert!(frame.index() < self.table.len, "the machine has no {frame:?}");
+        self.table.frames.get(frame.index()).unwrap_or(&self.table.fresh)
     }
 
+    /// # Panics
+    /// When the frame was never in use: nobody can have it.
     pub(crate) fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
         self.frames.probes.journal.frame(frame);
         &mut self.table.frames[frame.index()]
@@ -326,7 +349,13 @@ impl<M: Machine> FramesGuard<'_, M> {
             self.frames.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(VmError::NoMemory);
         }
-        let frame = self.table.free_head.expect("some are free");
+        let frame = self.table.free_head.unwrap_or_else(|| {
+            // There was room for all of them from the start.
+            let frame = Pfn(self.table.frames.len() as u32);
+            assert!(frame.index() < self.table.len, "some are free");
+            self.table.frames.push(Frame::new(Owner::Free, 0));
+            frame
+        });
         self.touch(frame);
         let busy = self.keeps_queues() && !wired;
         let f = self.get_mut(frame);
@@ -516,12 +545,12 @@ impl<M: Machine> FramesGuard<'_, M> {
         }
     }
 
-    /// Length of the free list, walked.
+    /// Length of the free list, walked, with the frames that were never in use.
     ///
     /// # Panics
     /// When the list leads to a frame that is not free, or into a circle.
     pub(crate) fn walk_free(&self) -> usize {
-        let (mut len, mut next) = (0, self.table.free_head);
+        let (mut len, mut next) = (self.fresh_count(), self.table.free_head);
         while let Some(frame) = next {
             assert!(matches!(self.get(frame).owner, Owner::Free), "{frame:?} is on the free list");
             len += 1;

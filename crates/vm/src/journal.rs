@@ -74,6 +74,11 @@ impl Journal {
         }
     }
 
+    /// Forgets the notes since the last call of [`Journal::take`].
+    pub(crate) fn discard(&self) {
+        self.len.store(0, Ordering::Relaxed);
+    }
+
     /// All notes since the last call; `None` if they were too many. Nobody may be at work meanwhile.
     pub(crate) fn take(&self) -> Option<Changed> {
         let len = self.len.swap(0, Ordering::Relaxed);

@@ -137,7 +137,7 @@ impl<M: Machine> Watch<M> {
         let vm = self.vm.clone();
         vm.check()?;
         // The check has changed nothing, but touched much.
-        let _ = vm.journal().take();
+        vm.journal().discard();
         let frames = vm.frames().lock().len();
         let none = Share { state: FrameState::Orphan, wires: 0, kernel_loans: 0, borrowed: false };
         self.frames = alloc::vec![none; frames];
@@ -165,7 +165,7 @@ impl<M: Machine> Watch<M> {
         self.look_at_frames(&changed)?;
         self.add_up()?;
         // What a look does to locks and lists is no change.
-        let _ = self.vm.journal().take();
+        self.vm.journal().discard();
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! touch no modelled cache. The measured part begins when the reader has the last byte of the warm-up, and ends when it
 //! has the last byte of all.
 
-use super::{Failed, Outcome, Payload, differs, named, room_for};
+use super::{Failed, Outcome, Payload, differs, first_process, named, over_a_pipe};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
@@ -42,39 +42,19 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         aside: Rc::default(),
         payload: Rc::new(Payload::new(spec.choices.seed, chunk_bytes)),
     };
-    Box::new(move |user: &User<Model>| {
-        let cell = transfer.cell.clone();
-        if let Err(problem) = room_for(user, 2 * transfer.chunk_bytes) {
-            cell.borrow_mut().failed = Some(problem);
-            return;
-        }
-        if let Err((what, errno)) = transfer.parent(user) {
-            cell.borrow_mut().fail(what, errno);
-        }
+    first_process(transfer.cell.clone(), 2 * chunk_bytes, move |user| {
+        let writer = transfer.clone();
+        over_a_pipe(
+            user,
+            &transfer.cell,
+            move |user, to| writer.write(user, to),
+            |user, from| transfer.read(user, from),
+        )
     })
 }
 
 impl Transfer {
-    fn parent(self, user: &User<Model>) -> Result<(), Failed> {
-        let (from, to) = user.pipe().map_err(named("pipe"))?;
-        let child = self.clone();
-        let writer: Program<Model> = Box::new(move |user: &User<Model>| {
-            let cell = child.cell.clone();
-            if let Err((what, errno)) = child.write(user, from, to) {
-                cell.borrow_mut().fail(what, errno);
-            }
-        });
-        user.fork("writer", writer).map_err(named("fork"))?;
-        user.close(to).map_err(named("close"))?;
-        let result = self.read(user, from);
-        // Without a reader the writer ends, too: no wait for ever after a failure.
-        user.close(from).map_err(named("close"))?;
-        user.wait().map_err(named("wait"))?;
-        result
-    }
-
-    fn write(&self, user: &User<Model>, unused: Fd, to: Fd) -> Result<(), Failed> {
-        user.close(unused).map_err(named("close"))?;
+    fn write(&self, user: &User<Model>, to: Fd) -> Result<(), Failed> {
         let buffer =
             user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the writer's buffer"))?;
         user.store(buffer, self.payload.chunk(0));
@@ -91,7 +71,7 @@ impl Transfer {
             }
             sent += chunk as u64;
         }
-        user.close(to).map_err(named("close"))
+        Ok(())
     }
 
     fn read(&self, user: &User<Model>, from: Fd) -> Result<(), Failed> {

@@ -7,7 +7,8 @@
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all.
 
 use super::{
-    Failed, Payload, Stopwatch, differs_behind, named, receive_by, receive_mode, room_for, send_mode,
+    Failed, Payload, Stopwatch, differs_behind, first_process, named, over_a_pipe, receive_by, receive_mode,
+    send_mode,
 };
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
@@ -55,33 +56,18 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, SIZES_BYTES[3])),
     };
-    Box::new(move |user: &User<Model>| {
-        if let Err(problem) = room_for(user, 3 * SIZES_BYTES.iter().sum::<usize>()) {
-            load.cell.borrow_mut().failed = Some(problem);
-        } else if let Err((what, errno)) = load.parent(user) {
-            load.cell.borrow_mut().fail(what, errno);
-        }
+    first_process(load.cell.clone(), 3 * SIZES_BYTES.iter().sum::<usize>(), move |user| {
+        let writer = load.clone();
+        over_a_pipe(
+            user,
+            &load.cell,
+            move |user, to| writer.write(user, to),
+            |user, from| load.read(user, from),
+        )
     })
 }
 
 impl Mixed {
-    fn parent(&self, user: &User<Model>) -> Result<(), Failed> {
-        let (from, to) = user.pipe().map_err(named("pipe"))?;
-        let child = self.clone();
-        let writer: Program<Model> = Box::new(move |user: &User<Model>| {
-            if let Err((what, errno)) = child.write(user, from, to) {
-                child.cell.borrow_mut().fail(what, errno);
-            }
-        });
-        user.fork("writer", writer).map_err(named("fork"))?;
-        user.close(to).map_err(named("close"))?;
-        let result = self.read(user, from);
-        // Without a reader the writer ends, too: no wait for ever after a failure.
-        user.close(from).map_err(named("close"))?;
-        user.wait().map_err(named("wait"))?;
-        result
-    }
-
     /// What messages of a size hold.
     fn contents(&self, size: usize) -> &[u8] {
         &self.payload.chunk(size as u64)[..SIZES_BYTES[size]]
@@ -92,8 +78,7 @@ impl Mixed {
         SIZES_BYTES.iter().map(map).collect()
     }
 
-    fn write(&self, user: &User<Model>, unused: Fd, to: Fd) -> Result<(), Failed> {
-        user.close(unused).map_err(named("close"))?;
+    fn write(&self, user: &User<Model>, to: Fd) -> Result<(), Failed> {
         let buffers = Mixed::buffers(user)?;
         for (size, &buffer) in buffers.iter().enumerate() {
             user.store(buffer, self.contents(size));
@@ -105,7 +90,7 @@ impl Mixed {
                 done += user.send(to, buffer + done, len - done, self.send).map_err(named("write"))?;
             }
         }
-        user.close(to).map_err(named("close"))
+        Ok(())
     }
 
     fn read(&self, user: &User<Model>, from: Fd) -> Result<(), Failed> {

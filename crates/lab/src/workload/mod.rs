@@ -4,9 +4,10 @@
 //! leave what they found in a shared [`Outcome`].
 
 use crate::plan::RunSpec;
+use crate::run::OutcomeCell;
 use crate::text;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Va};
-use pageferry_kernel::{Carrier, Errno, Fd, ReceiveMode, SendMode, User};
+use pageferry_kernel::{Carrier, Errno, Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -67,6 +68,55 @@ pub(crate) type Failed = (&'static str, Errno);
 
 pub(crate) fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
     move |errno| (what, errno)
+}
+
+/// The program of a first process, which needs `buffers_bytes` of memory; why it could not do its work is left in `cell`.
+fn first_process(
+    cell: OutcomeCell,
+    buffers_bytes: usize,
+    work: impl FnOnce(&User<Model>) -> Result<(), Failed> + 'static,
+) -> Program<Model> {
+    Box::new(move |user: &User<Model>| {
+        if let Err(problem) = room_for(user, buffers_bytes) {
+            cell.borrow_mut().failed = Some(problem);
+        } else if let Err((what, errno)) = work(user) {
+            cell.borrow_mut().fail(what, errno);
+        }
+    })
+}
+
+/// The program of another process.
+fn other_process(
+    cell: OutcomeCell,
+    work: impl FnOnce(&User<Model>) -> Result<(), Failed> + 'static,
+) -> Program<Model> {
+    Box::new(move |user: &User<Model>| {
+        if let Err((what, errno)) = work(user) {
+            cell.borrow_mut().fail(what, errno);
+        }
+    })
+}
+
+/// A pipe: a child does `write` at its one end, the caller `read` at the other.
+fn over_a_pipe(
+    user: &User<Model>,
+    cell: &OutcomeCell,
+    write: impl FnOnce(&User<Model>, Fd) -> Result<(), Failed> + 'static,
+    read: impl FnOnce(&User<Model>, Fd) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let (from, to) = user.pipe().map_err(named("pipe"))?;
+    let writer = other_process(cell.clone(), move |user| {
+        user.close(from).map_err(named("close"))?;
+        write(user, to)?;
+        user.close(to).map_err(named("close"))
+    });
+    user.fork("writer", writer).map_err(named("fork"))?;
+    user.close(to).map_err(named("close"))?;
+    let result = read(user, from);
+    // Without a reader the writer ends, too: no wait for ever after a failure.
+    user.close(from).map_err(named("close"))?;
+    user.wait().map_err(named("wait"))?;
+    result
 }
 
 /// Refuses buffers that do not fit the machine's free memory: a process that touched them would be killed.

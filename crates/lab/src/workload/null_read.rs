@@ -6,7 +6,7 @@
 //! place of those before, and are freed by `anflush` behind each read. (The transfer area would do as well: then the kernel
 //! looks for room each time, which costs nothing as long as the area is empty.)
 
-use super::{Failed, Payload, Stopwatch, differs_behind, named, receive_by, receive_mode, room_for};
+use super::{Failed, Payload, Stopwatch, differs_behind, first_process, named, receive_by, receive_mode};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -39,13 +39,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
         payload: Payload::new(spec.choices.seed, size_bytes),
     };
-    Box::new(move |user: &User<Model>| {
-        if let Err(problem) = room_for(user, 3 * work.size_bytes) {
-            work.cell.borrow_mut().failed = Some(problem);
-        } else if let Err((what, errno)) = work.run(user) {
-            work.cell.borrow_mut().fail(what, errno);
-        }
-    })
+    first_process(work.cell.clone(), 3 * size_bytes, move |user| work.run(user))
 }
 
 impl NullRead {

@@ -5,7 +5,7 @@
 //! the write, from outside the machine. After a write by loan no page of the buffer may be on loan, and as many must have
 //! been lent as there are whole pages.
 
-use super::{Failed, Payload, Stopwatch, fill_behind, named, room_for, send_mode};
+use super::{Failed, Payload, Stopwatch, fill_behind, first_process, named, send_mode};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{Counter, PAGE_SIZE, Prot, Va};
@@ -38,13 +38,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
         payload: Payload::new(spec.choices.seed, size_bytes),
     };
-    Box::new(move |user: &User<Model>| {
-        if let Err(problem) = room_for(user, work.size_bytes) {
-            work.cell.borrow_mut().failed = Some(problem);
-        } else if let Err((what, errno)) = work.run(user) {
-            work.cell.borrow_mut().fail(what, errno);
-        }
-    })
+    first_process(work.cell.clone(), size_bytes, move |user| work.run(user))
 }
 
 impl NullWrite {

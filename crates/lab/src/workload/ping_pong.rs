@@ -18,7 +18,7 @@
 //! ends when it has received, and gone over, what the child sent last.
 
 use super::link::{Link, modify};
-use super::{Failed, Payload, by_pass, differs_behind, fill_behind, named, room_for};
+use super::{Failed, Payload, by_pass, differs_behind, fill_behind, first_process, named, other_process};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{Machine as _, Prot, Va};
@@ -60,19 +60,9 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
-    Box::new(move |user: &User<Model>| {
-        let cell = game.cell.clone();
-        if let Err(problem) = room_for(user, 2 * game.size_bytes) {
-            cell.borrow_mut().failed = Some(problem);
-            return;
-        }
-        let result = by_pass(user, &game.by, game.size_bytes).and_then(|by_pass| {
-            game.by_pass = by_pass;
-            game.parent(user)
-        });
-        if let Err((what, errno)) = result {
-            cell.borrow_mut().fail(what, errno);
-        }
+    first_process(game.cell.clone(), 2 * size_bytes, move |user| {
+        game.by_pass = by_pass(user, &game.by, size_bytes)?;
+        game.parent(user)
     })
 }
 
@@ -91,11 +81,9 @@ impl PingPong {
         let (own, other) = Link::pair(user)?;
         let (own, other) = (own.with_auto(self.by == "auto"), other.with_auto(self.by == "auto"));
         let (game, parent) = (self.clone(), user.pid());
-        let child: Program<Model> = Box::new(move |user: &User<Model>| {
-            let result = own.close(user).and_then(|()| game.play(user, other, parent, false));
-            if let Err((what, errno)) = result {
-                game.cell.borrow_mut().fail(what, errno);
-            }
+        let child = other_process(self.cell.clone(), move |user| {
+            own.close(user)?;
+            game.play(user, other, parent, false)
         });
         let child = user.fork("child", child).map_err(named("fork"))?;
         other.close(user)?;

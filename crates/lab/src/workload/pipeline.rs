@@ -17,7 +17,7 @@
 //! written the last of all.
 
 use super::link::{Link, modify, write_over};
-use super::{Failed, Payload, by_pass, differs_behind, named, room_for, send_mode};
+use super::{Failed, Payload, by_pass, differs_behind, first_process, named, other_process, send_mode};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{Machine as _, Prot, Va};
@@ -59,19 +59,9 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
-    Box::new(move |user: &User<Model>| {
-        let cell = line.cell.clone();
-        if let Err(problem) = room_for(user, 3 * line.size_bytes) {
-            cell.borrow_mut().failed = Some(problem);
-            return;
-        }
-        let result = by_pass(user, &line.by, line.size_bytes).and_then(|by_pass| {
-            line.by_pass = by_pass;
-            line.start(user)
-        });
-        if let Err((what, errno)) = result {
-            cell.borrow_mut().fail(what, errno);
-        }
+    first_process(line.cell.clone(), 3 * size_bytes, move |user| {
+        line.by_pass = by_pass(user, &line.by, size_bytes)?;
+        line.start(user)
     })
 }
 
@@ -121,11 +111,7 @@ impl Pipeline {
         part: impl FnOnce(&Pipeline, &User<Model>) -> Result<(), Failed> + 'static,
     ) -> Result<Pid, Failed> {
         let line = self.clone();
-        let program: Program<Model> = Box::new(move |user: &User<Model>| {
-            if let Err((what, errno)) = part(&line, user) {
-                line.cell.borrow_mut().fail(what, errno);
-            }
-        });
+        let program = other_process(self.cell.clone(), move |user| part(&line, user));
         user.fork(name, program).map_err(named("fork"))
     }
 

@@ -11,7 +11,10 @@
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all and
 //! has freed it.
 
-use super::{Failed, Payload, Stopwatch, differs, named, receive_by, receive_mode, room_for, send_mode};
+use super::{
+    Failed, Payload, Stopwatch, differs, first_process, named, over_a_pipe, receive_by, receive_mode,
+    send_mode,
+};
 use crate::plan::RunSpec;
 use crate::run::{OutcomeCell, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -48,34 +51,19 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
-    Box::new(move |user: &User<Model>| {
-        // Two buffers, and the copies of lent pages that the writer makes when it fills its own again.
-        if let Err(problem) = room_for(user, 3 * transfer.size_bytes) {
-            transfer.cell.borrow_mut().failed = Some(problem);
-        } else if let Err((what, errno)) = transfer.parent(user) {
-            transfer.cell.borrow_mut().fail(what, errno);
-        }
+    // Two buffers, and the copies of lent pages that the writer makes when it fills its own again.
+    first_process(transfer.cell.clone(), 3 * size_bytes, move |user| {
+        let writer = transfer.clone();
+        over_a_pipe(
+            user,
+            &transfer.cell,
+            move |user, to| writer.write(user, to),
+            |user, from| transfer.read(user, from),
+        )
     })
 }
 
 impl Transfer {
-    fn parent(&self, user: &User<Model>) -> Result<(), Failed> {
-        let (from, to) = user.pipe().map_err(named("pipe"))?;
-        let child = self.clone();
-        let writer: Program<Model> = Box::new(move |user: &User<Model>| {
-            if let Err((what, errno)) = child.write(user, from, to) {
-                child.cell.borrow_mut().fail(what, errno);
-            }
-        });
-        user.fork("writer", writer).map_err(named("fork"))?;
-        user.close(to).map_err(named("close"))?;
-        let result = self.read(user, from);
-        // Without a reader the writer ends, too: no wait for ever after a failure.
-        user.close(from).map_err(named("close"))?;
-        user.wait().map_err(named("wait"))?;
-        result
-    }
-
     fn all_bytes(&self) -> u64 {
         self.warmup_writes * self.size_bytes as u64 + self.total_bytes
     }
@@ -97,8 +85,7 @@ impl Transfer {
         })
     }
 
-    fn write(&self, user: &User<Model>, unused: Fd, to: Fd) -> Result<(), Failed> {
-        user.close(unused).map_err(named("close"))?;
+    fn write(&self, user: &User<Model>, to: Fd) -> Result<(), Failed> {
         let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map"))?;
         user.store(buffer, self.contents(0));
         let (mut sent, all) = (0, self.all_bytes());
@@ -127,7 +114,7 @@ impl Transfer {
             }
             sent += len as u64;
         }
-        user.close(to).map_err(named("close"))
+        Ok(())
     }
 
     fn read(&self, user: &User<Model>, from: Fd) -> Result<(), Failed> {

@@ -1,8 +1,8 @@
 //! One level of cache of one package: a set-associative array of line states with true LRU.
 //!
-//! A set is a row of 32-bit entries (tag and flags, 0 when empty) and one word that holds the order in which its ways were
-//! used: way numbers of four bits, the most recent lowest. An access moves one number to the low end, the victim is at
-//! the high end, and empty ways are kept there, so that they are filled first. Nothing in here allocates, hashes or fails.
+//! A set is a row of 32-bit entries (tag and flags, 0 when empty), the most recently used first and the empty ones last.
+//! An access moves its entry to the front, the victim is the last: what is used again soon is found at once, and beside
+//! the rows nothing is kept. Nothing in here allocates, hashes or fails.
 
 /// The entry holds a line.
 const VALID: u32 = 1;
@@ -16,14 +16,8 @@ const STATE: u32 = DIRTY | UNIQUE;
 /// Tags are what an entry has left beside its flags.
 const TAG_BITS: u32 = u32::BITS - FLAG_BITS;
 
-/// Bits of a way number in the order word, which bounds the associativity to 16.
-const WAY_BITS: u32 = 4;
-const WAY_MASK: u64 = (1 << WAY_BITS) - 1;
-const MAX_WAYS: usize = 1 << WAY_BITS;
-/// A one in each place of the order word.
-const ONES: u64 = u64::MAX / WAY_MASK;
-/// The order of a set that was never used: way 0 is the most recent.
-const FIRST_ORDER: u64 = 0xfedc_ba98_7654_3210;
+/// The highest associativity.
+const MAX_WAYS: usize = 16;
 
 /// A line that a level held, with its flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +30,6 @@ pub(super) struct Held {
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     entries: Box<[u32]>,
-    orders: Box<[u64]>,
     ways: usize,
     set_bits: u32,
 }
@@ -49,12 +42,7 @@ impl Level {
     pub(super) fn new(sets: usize, ways: usize) -> Level {
         assert!((1..=MAX_WAYS).contains(&ways), "a set of {ways} ways");
         assert!(sets.is_power_of_two(), "{sets} sets cannot be indexed by bits");
-        Level {
-            entries: vec![0; sets * ways].into_boxed_slice(),
-            orders: vec![FIRST_ORDER; sets].into_boxed_slice(),
-            ways,
-            set_bits: sets.trailing_zeros(),
-        }
+        Level { entries: vec![0; sets * ways].into_boxed_slice(), ways, set_bits: sets.trailing_zeros() }
     }
 
     /// Lines from this number on have no tag: whoever asks for one would be given another.
@@ -66,14 +54,12 @@ impl Level {
     #[inline(always)]
     pub(super) fn touch(&mut self, line: u64) -> Option<&mut u32> {
         let want = self.wanted(line);
-        let (row, order) = self.set(line);
-        let recent = (*order & WAY_MASK) as usize;
-        if row[recent] & !STATE == want {
-            return Some(&mut row[recent]);
+        let row = self.set(line);
+        if row[0] & !STATE != want {
+            let at = place_of(row, want)?;
+            to_front(row, at);
         }
-        let way = way_of(row, want)?;
-        *order = with_first(*order, way, place_of(*order, way));
-        Some(&mut row[way])
+        Some(&mut row[0])
     }
 
     /// Puts `line`, which is not here, in the place of the least recently used one. Gives the entry that had to leave, which
@@ -81,67 +67,65 @@ impl Level {
     #[inline]
     pub(super) fn insert(&mut self, line: u64, flags: u32) -> u32 {
         let entry = self.wanted(line) | flags;
-        let last = WAY_BITS * (self.ways as u32 - 1);
-        let (row, order) = self.set(line);
-        debug_assert!(way_of(row, entry & !STATE).is_none(), "line {line:#x} is there already");
-        let way = (*order >> last & WAY_MASK) as usize;
-        *order = with_first(*order, way, last);
-        std::mem::replace(&mut row[way], entry)
+        let row = self.set(line);
+        debug_assert!(place_of(row, entry & !STATE).is_none(), "line {line:#x} is there already");
+        match row.len() {
+            2 => shift::<2>(row, entry),
+            4 => shift::<4>(row, entry),
+            8 => shift::<8>(row, entry),
+            16 => shift::<16>(row, entry),
+            _ => {
+                to_front(row, row.len() - 1);
+                std::mem::replace(&mut row[0], entry)
+            }
+        }
     }
 
     /// Takes `line` out. Gives its flags if it was here.
     #[inline]
     pub(super) fn remove(&mut self, line: u64) -> Option<u32> {
         let want = self.wanted(line);
-        let last = WAY_BITS * (self.ways as u32 - 1);
-        let (row, order) = self.set(line);
-        let way = way_of(row, want)?;
-        *order = with_last(*order, way, place_of(*order, way), last);
-        Some(std::mem::replace(&mut row[way], 0) & STATE)
+        let row = self.set(line);
+        let at = place_of(row, want)?;
+        let entry = std::mem::replace(&mut row[at], 0);
+        row[at..].rotate_left(1);
+        Some(entry & STATE)
     }
 
     /// The entry of `line`, without counting as a use.
     pub(super) fn peek(&mut self, line: u64) -> Option<&mut u32> {
         let want = self.wanted(line);
-        let (row, _) = self.set(line);
-        way_of(row, want).map(|way| &mut row[way])
+        let row = self.set(line);
+        place_of(row, want).map(|at| &mut row[at])
+    }
+
+    /// True when `line` is here; no use is counted.
+    pub(super) fn holds(&self, line: u64) -> bool {
+        let first = self.set_of(line) as usize * self.ways;
+        place_of(&self.entries[first..first + self.ways], self.wanted(line)).is_some()
+    }
+
+    /// How many lines are held.
+    pub(super) fn len(&self) -> usize {
+        self.entries.iter().filter(|&&entry| entry != 0).count()
     }
 
     /// All lines held.
     pub(super) fn lines(&self) -> impl Iterator<Item = Held> + '_ {
-        (0..self.orders.len()).flat_map(|set| self.lines_of_set(set as u64))
+        let rows = self.entries.chunks(self.ways).enumerate();
+        let used = rows
+            .flat_map(|(set, row)| row.iter().filter(|&&entry| entry != 0).map(move |&entry| (set, entry)));
+        used.map(|(set, entry)| self.held(entry, set as u64))
     }
 
-    /// All lines held in the set that `line` belongs to, the most recently used first.
-    pub(super) fn lines_of_set(&self, line: u64) -> impl Iterator<Item = Held> + '_ {
-        let set = self.set_of(line);
-        (0..self.ways)
-            .map(move |place| self.entry_at(set, place))
-            .filter(|&entry| entry != 0)
-            .map(move |entry| self.held(entry, set))
-    }
-
-    /// True when the order of every set names each way once, with the empty ones last, and no set holds a line twice.
+    /// True when the empty entries of every set are its last ones, and no set holds a line twice.
     pub(super) fn is_sound(&self) -> bool {
-        (0..self.orders.len() as u64).all(|set| {
-            let order = self.orders[set as usize];
-            let named = (0..self.ways)
-                .fold(0u32, |named, place| named | 1 << (order >> (WAY_BITS * place as u32) & WAY_MASK));
-            let entries: Vec<u32> = (0..self.ways).map(|place| self.entry_at(set, place)).collect();
-            let used = entries.iter().position(|&entry| entry == 0).unwrap_or(self.ways);
-            named.count_ones() as usize == self.ways
-                && named.trailing_ones() as usize == self.ways
-                && entries[used..].iter().all(|&entry| entry == 0)
-                && (0..used).all(|i| {
-                    entries[i] & VALID != 0
-                        && entries[..i].iter().all(|&other| other & !STATE != entries[i] & !STATE)
-                })
+        self.entries.chunks(self.ways).all(|row| {
+            let used = row.iter().position(|&entry| entry == 0).unwrap_or(row.len());
+            let tag = |i: usize| row[i] & !STATE;
+            row[used..].iter().all(|&entry| entry == 0)
+                && (0..used).all(|i| row[i] & VALID != 0 && (0..i).all(|other| tag(other) != tag(i)))
         })
-    }
-
-    fn entry_at(&self, set: u64, place: usize) -> u32 {
-        let way = self.orders[set as usize] >> (WAY_BITS * place as u32) & WAY_MASK;
-        self.entries[set as usize * self.ways + way as usize]
     }
 
     /// The line of an entry that is, or was, in the set that `line` belongs to.
@@ -154,7 +138,7 @@ impl Level {
 
     #[inline]
     fn set_of(&self, line: u64) -> u64 {
-        line & (self.orders.len() as u64 - 1)
+        line & ((1 << self.set_bits) - 1)
     }
 
     /// The entry of `line` without its state.
@@ -164,18 +148,36 @@ impl Level {
         ((line >> self.set_bits) as u32) << FLAG_BITS | VALID
     }
 
-    /// The entries and the order of the set that `line` belongs to.
-    #[inline]
-    fn set(&mut self, line: u64) -> (&mut [u32], &mut u64) {
-        let set = self.set_of(line) as usize;
-        let first = set * self.ways;
-        (&mut self.entries[first..first + self.ways], &mut self.orders[set])
+    /// The set that `line` belongs to.
+    #[inline(always)]
+    fn set(&mut self, line: u64) -> &mut [u32] {
+        let first = self.set_of(line) as usize * self.ways;
+        &mut self.entries[first..first + self.ways]
     }
 }
 
-/// The way that holds the entry for `want`.
+/// Moves the entry at `at` to the front, and those before it one back.
 #[inline(always)]
-fn way_of(row: &[u32], want: u32) -> Option<usize> {
+fn to_front(row: &mut [u32], at: usize) {
+    let mut moved = row[at];
+    for entry in &mut row[..=at] {
+        std::mem::swap(entry, &mut moved);
+    }
+}
+
+/// Puts `entry` at the front and moves all others one back; the last falls out.
+#[inline(always)]
+fn shift<const WAYS: usize>(row: &mut [u32], entry: u32) -> u32 {
+    let row: &mut [u32; WAYS] = row.try_into().expect("the length was matched");
+    let before = *row;
+    row[1..].copy_from_slice(&before[..WAYS - 1]);
+    row[0] = entry;
+    before[WAYS - 1]
+}
+
+/// Where the entry for `want` is.
+#[inline(always)]
+fn place_of(row: &[u32], want: u32) -> Option<usize> {
     // Rows of the usual lengths get loops of known length, which the compiler turns into vector instructions.
     let matches = match row.len() {
         2 => matches::<2>(row, want),
@@ -187,7 +189,7 @@ fn way_of(row: &[u32], want: u32) -> Option<usize> {
     if matches == 0 { None } else { Some(matches.trailing_zeros() as usize) }
 }
 
-/// A bit for each way that holds the entry for `want`.
+/// A bit for each place that holds the entry for `want`.
 #[inline(always)]
 fn matches<const WAYS: usize>(row: &[u32], want: u32) -> u32 {
     let row: &[u32; WAYS] = row.try_into().expect("the length was matched");
@@ -196,31 +198,6 @@ fn matches<const WAYS: usize>(row: &[u32], want: u32) -> u32 {
         bits |= u32::from(entry & !STATE == want) << way;
     }
     bits
-}
-
-/// Where in `order` the number of `way` is, in bits.
-#[inline]
-fn place_of(order: u64, way: usize) -> u32 {
-    // The number's place becomes zero; the lowest zero place is the lowest that borrows.
-    let differs = order ^ (ONES * way as u64);
-    let zero = differs.wrapping_sub(ONES) & !differs & ONES << (WAY_BITS - 1);
-    zero.trailing_zeros() & !(WAY_BITS - 1)
-}
-
-/// `order` with the number of `way` moved from `place` to the low end.
-#[inline]
-fn with_first(order: u64, way: usize, place: u32) -> u64 {
-    let below = (1 << place) - 1;
-    order & !below & !(WAY_MASK << place) | (order & below) << WAY_BITS | way as u64
-}
-
-/// `order` with the number of `way` moved from `place` up to the place `last`.
-#[inline]
-fn with_last(order: u64, way: usize, place: u32, last: u32) -> u64 {
-    let below = (1 << place) - 1;
-    let up_to_last = (1 << last) - 1;
-    let beyond = order & !up_to_last & !(WAY_MASK << last);
-    beyond | (way as u64) << last | order >> WAY_BITS & up_to_last & !below | order & below
 }
 
 #[cfg(test)]
@@ -237,7 +214,8 @@ mod tests {
 
     /// The lines of one set from the most to the least recently used.
     fn order(level: &Level, set: u64) -> Vec<u64> {
-        level.lines_of_set(set).map(|held| held.line).collect()
+        let row = &level.entries[set as usize * level.ways..][..level.ways];
+        row.iter().filter(|&&entry| entry != 0).map(|&entry| level.held(entry, set).line).collect()
     }
 
     #[test]

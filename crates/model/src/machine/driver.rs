@@ -27,7 +27,7 @@ impl Inner {
     }
 
     pub(super) fn seeded(&self) -> bool {
-        self.rng.borrow().is_some()
+        self.seeded
     }
 
     // ------------------------------------------------------------------------------------------------- the driver

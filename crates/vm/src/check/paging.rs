@@ -9,7 +9,7 @@ use crate::vm::Vm;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use pageferry_hal::{Access, Machine, Pfn};
+use pageferry_hal::{Access, Machine};
 
 /// A frame is on a paging queue exactly when it is pageable, and nothing is busy when nobody is at work.
 pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
@@ -18,9 +18,7 @@ pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
         return Ok(());
     }
     let mut listed = [0; 2];
-    for i in 0..table.len() {
-        let frame = Pfn(i as u32);
-        let f = table.get(frame);
+    for (frame, f) in table.known() {
         law!(!f.busy, "{frame:?} ({:?}) is busy, and nobody works on it", f.info());
         let queue = f.links.queue;
         law!(
