@@ -69,7 +69,7 @@ fn failed(found: &Found, keep: &Path) -> Result<ExitCode, LabError> {
 
 fn replay(file: &Path) -> Result<ExitCode, LabError> {
     let text = fs::read_to_string(file).map_err(|e| LabError::io("read", file, e))?;
-    let wrong = |problem: String| LabError::Setting { key: file.display().to_string(), problem };
+    let wrong = |problem: String| LabError::Input { file: file.display().to_string(), problem };
     let program: Program = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     program.validate().map_err(wrong)?;
     match program.run() {

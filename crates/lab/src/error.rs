@@ -34,9 +34,9 @@ pub enum LabError {
     /// A configuration file that cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A scenario that makes no sense.
+    /// A scenario or a program that makes no sense.
     #[error("{file}: {problem}")]
-    Scenario {
+    Input {
         /// Its file.
         file: String,
         /// What is wrong, and where.

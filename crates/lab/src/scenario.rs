@@ -173,7 +173,7 @@ impl Scenario {
     }
 
     fn parse(source: &Source) -> Result<Scenario, LabError> {
-        let wrong = |problem: String| LabError::Scenario { file: source.file.clone(), problem };
+        let wrong = |problem: String| LabError::Input { file: source.file.clone(), problem };
         let file: ScenarioFile = toml::from_str(&source.text).map_err(|e| wrong(e.to_string()))?;
         let scenario = Scenario { name: source.name.clone(), file };
         scenario.validate().map_err(wrong)?;

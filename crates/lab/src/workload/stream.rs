@@ -197,6 +197,10 @@ fn parent(model: Model, chunk_bytes: usize, ways: Ways, ends: Ends, state: Share
 
 fn carry(user: &User<Model>, mut writer: Writer, reader: &mut Reader) -> Result<(), Fault> {
     room_for(user, 2 * reader.chunk_bytes).map_err(Fault::Kernel)?;
+    if writer.mode == SendMode::Auto || reader.mode == ReceiveMode::Auto {
+        // Now, before anything is measured here, the kernel measures what its choices rest on.
+        user.choose_carrier(PAGE_SIZE).map_err(named("measure"))?;
+    }
     let (from, to) = user.pipe().map_err(named("pipe"))?;
     let child: Program<Model> = Box::new(move |user: &User<Model>| {
         if let Err(fault) = writer.run(user, from, to) {
