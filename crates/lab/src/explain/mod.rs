@@ -18,10 +18,11 @@ mod sockets;
 use crate::error::LabError;
 use crate::kernels::KernelChoice;
 use crate::machines::MachineChoice;
+use crate::measured::{counters, cycles};
 use crate::plan::Schedule;
 use crate::result::Law;
-use crate::run::{self, Site, law};
 use crate::settings::Settings;
+use crate::site::{Site, law};
 use crate::workload::{Failed, Payload, named};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Program, User};
@@ -93,9 +94,9 @@ impl Step {
     }
 
     fn new(what: &str, measured: &Snapshot) -> Step {
-        let mut by_cause = run::cycles(measured).by_cause;
+        let mut by_cause = cycles(measured).by_cause;
         by_cause.retain(|cause, cycles| *cycles > 0 && cause != Cause::Idle.name());
-        let mut counters = run::counters(measured);
+        let mut counters = counters(measured);
         counters.retain(|_, count| *count > 0);
         let busy_cycles = by_cause.values().sum();
         Step { what: what.to_owned(), busy_cycles, by_cause, counters, notes: Vec::new() }

@@ -8,7 +8,7 @@ use crate::error::LabError;
 use crate::kernels::KernelChoice;
 use crate::machines::MachineChoice;
 use crate::plan::Schedule;
-use crate::run::Site;
+use crate::site::Site;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, User};
 use pageferry_model::Model;

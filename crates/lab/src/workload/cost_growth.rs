@@ -11,9 +11,9 @@
 //! * `amap`: a range of 4096 pages is unmapped, `n` percent of whose pages are in memory.
 //! * `fork`: a process with `n` MB of memory forks; its child ends at once.
 
-use super::{Failed, named, room_for};
+use super::{Failed, OutcomeCell, named, room_for};
 use crate::plan::RunSpec;
-use crate::run::{OutcomeCell, Site};
+use crate::site::Site;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Program, User};
 use pageferry_model::{Model, Snapshot};

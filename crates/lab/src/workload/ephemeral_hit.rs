@@ -3,9 +3,9 @@
 //! Each page is mapped once before, so that every allocation of the measured part is a hit, or, on the direct map, needs
 //! nothing. Mappings are CPU-private, as those of pipes.
 
-use super::Outcome;
+use super::{Outcome, OutcomeCell};
 use crate::plan::RunSpec;
-use crate::run::{OutcomeCell, Site};
+use crate::site::Site;
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::x86::Format;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};

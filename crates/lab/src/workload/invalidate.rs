@@ -1,8 +1,8 @@
 //! The cost of invalidations (sf_buf paper, 3): a custom system call repeats one many times.
 
-use super::Outcome;
+use super::{Outcome, OutcomeCell};
 use crate::plan::RunSpec;
-use crate::run::{OutcomeCell, Site};
+use crate::site::Site;
 use pageferry_kernel::{Errno, InvalidateKind, Program, User};
 use pageferry_model::Model;
 use std::time::Instant;

@@ -7,11 +7,11 @@
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all.
 
 use super::{
-    Failed, Payload, Stopwatch, differs_behind, first_process, named, over_a_pipe, receive_by, receive_mode,
-    send_mode,
+    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named, over_a_pipe, receive_by,
+    receive_mode, send_mode,
 };
 use crate::plan::RunSpec;
-use crate::run::{OutcomeCell, Site};
+use crate::site::Site;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;

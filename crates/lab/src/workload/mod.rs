@@ -4,15 +4,15 @@
 //! leave what they found in a shared [`Outcome`].
 
 use crate::plan::RunSpec;
-use crate::run::OutcomeCell;
 use crate::text;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Va};
 use pageferry_kernel::{Carrier, Errno, Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 pub mod bw_pipe;
@@ -42,6 +42,9 @@ pub struct Outcome {
     /// A system call that failed, with what it was for.
     pub failed: Option<String>,
 }
+
+/// Where a workload leaves what it found: shared by its processes, which are coroutines of one thread.
+pub type OutcomeCell = Rc<RefCell<Outcome>>;
 
 impl Default for Outcome {
     fn default() -> Self {

@@ -5,9 +5,9 @@
 //! the write, from outside the machine. After a write by loan no page of the buffer may be on loan, and as many must have
 //! been lent as there are whole pages.
 
-use super::{Failed, Payload, Stopwatch, fill_behind, first_process, named, send_mode};
+use super::{Failed, OutcomeCell, Payload, Stopwatch, fill_behind, first_process, named, send_mode};
 use crate::plan::RunSpec;
-use crate::run::{OutcomeCell, Site};
+use crate::site::Site;
 use pageferry_hal::{Counter, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, SendMode, User};
 use pageferry_model::Model;

@@ -18,9 +18,11 @@
 //! ends when it has received, and gone over, what the child sent last.
 
 use super::link::{Link, modify};
-use super::{Failed, Payload, by_pass, differs_behind, fill_behind, first_process, named, other_process};
+use super::{
+    Failed, OutcomeCell, Payload, by_pass, differs_behind, fill_behind, first_process, named, other_process,
+};
 use crate::plan::RunSpec;
-use crate::run::{OutcomeCell, Site};
+use crate::site::Site;
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Pid, Program, User};
 use pageferry_model::{Model, Snapshot};

@@ -12,11 +12,11 @@
 //! has freed it.
 
 use super::{
-    Failed, Payload, Stopwatch, differs, first_process, named, over_a_pipe, receive_by, receive_mode,
-    send_mode,
+    Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, named, over_a_pipe, receive_by,
+    receive_mode, send_mode,
 };
 use crate::plan::RunSpec;
-use crate::run::{OutcomeCell, Site};
+use crate::site::Site;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
