@@ -11,19 +11,21 @@
 //!   write to its buffers has just had them in the cache.
 //! * **Whole pages.** What is before the first whole page and behind the last is copied in any case.
 //! * **Dearness.** What was measured is true of memory that this CPU has used. A line that another one has written comes out
-//!   of its cache. So the pages that are copied by choice are timed, and a smoothed ratio to what was measured is kept.
+//!   of its cache; one that was passed takes a fault, which a loan does not. So copies of whole pages are timed, and a
+//!   smoothed ratio to what was measured is kept.
 //!   Where pages are lent only because of it, one is copied now and then.
 //! * **Regret.** A process that writes to what it has lent, or to what it got by a loan, pays a fault for each page, and a
 //!   copy while the loan stands. That is counted (`pageferry_vm::LoanHistory`); a smoothed cost of it for each such page is
-//!   added to the cost of lending. A process that is kept from lending by that alone lends a page of its data now and then, so that a change of
-//!   its ways is found.
-//! * **Room.** No loan is longer than a socket has room for. Of what does not fit in a socket, each page takes two handovers: the
-//!   sender sleeps until there is room for a page, and the receiver until there is one.
+//!   added to the cost of lending. A process that is kept from lending by that alone lends a page of its data now and then,
+//!   so that a change of its ways is found.
+//! * **Room.** No loan is longer than a socket has room for. Of what does not fit in a socket, each page takes two
+//!   handovers: the sender sleeps until there is room for a page, and the receiver until there is one.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: [`crate::User::choose_carrier`] tells them
 //!   what is cheaper. It is taken that who gets data uses it, so each page passed is touched once.
 //!
 //! # Locks, failures
-//! None of its own. An estimate that is wrong costs time and nothing else: all ways carry the same bytes.
+//! None of its own, but whoever chooses first measures, and sleeps for it (a nonblocking call, too). An estimate that is
+//! wrong costs time and nothing else: all ways carry the same bytes.
 
 use crate::copy::Caller;
 use crate::error::Errno;
@@ -73,7 +75,7 @@ pub enum Carrier {
 struct Note {
     /// For each page lent; kept in units of 16 cycles.
     regret_cycles: u64,
-    /// Pages lent whose fate is not known yet, up to 255.
+    /// Pages lent whose fate is not known yet.
     lent: u32,
     /// Pages copied since the last probe, up to 65,535.
     copied: u32,
@@ -90,11 +92,11 @@ impl Note {
     const DEAR: u32 = 2 * Note::AS_MEASURED;
 
     fn of(history: &LoanHistory) -> Note {
-        let [loans, copies] = history.notes();
+        let [loans, copies, lent] = history.notes();
         Note {
             regret_cycles: u64::from(loans >> 16) << 4,
             copied: loans & 0xffff,
-            lent: copies >> 8 & 255,
+            lent,
             dearness: if copies & 255 == 0 { Note::AS_MEASURED } else { copies & 255 },
             trusted: copies >> 16,
         }
@@ -102,8 +104,8 @@ impl Note {
 
     fn keep(self, history: &LoanHistory) {
         let regret = (self.regret_cycles >> 4).min(0xffff) as u32;
-        let copies = self.trusted.min(0xffff) << 16 | self.lent.min(255) << 8 | self.dearness.clamp(1, 255);
-        history.keep([regret << 16 | self.copied.min(0xffff), copies]);
+        let copies = self.trusted.min(0xffff) << 16 | self.dearness.clamp(1, 255);
+        history.keep([regret << 16 | self.copied.min(0xffff), copies, self.lent]);
     }
 
     /// True for a process that has written to more than a quarter of what it lent: it has its data in the cache.
@@ -122,8 +124,17 @@ fn whole_pages(at: Va, len: usize) -> (usize, usize) {
 pub(crate) struct Plan {
     /// The bytes whose whole pages are lent; the others are copied.
     pub(crate) lent: Range<usize>,
+    /// True if the kernel chose: then it keeps count of what is lent.
+    pub(crate) is_chosen: bool,
     /// What copying a page should take, if that is to be watched.
     pub(crate) copy_page_cycles: Option<u64>,
+}
+
+impl Plan {
+    /// What the caller asked for.
+    pub(crate) fn fixed(lent: Range<usize>) -> Plan {
+        Plan { lent, is_chosen: false, copy_page_cycles: None }
+    }
 }
 
 impl MoveCosts {
@@ -149,7 +160,7 @@ impl<M: Machine> Caller<'_, M> {
         let (before, pages) = whole_pages(call.from, call.len);
         let copied = call.len..call.len;
         if pages == 0 {
-            return Plan { lent: copied, copy_page_cycles: None };
+            return Plan::fixed(copied);
         }
         let costs = self.move_costs();
         let mut note = self.looked_at(costs, 1);
@@ -160,16 +171,15 @@ impl<M: Machine> Caller<'_, M> {
         let (cold, now) = (costs.copying(call, false), costs.copying(call, note.is_warm(costs)));
         let lend = costs.lending(pages, call, self.kernel.config.socket.loan_bytes);
         let with_regret = lend + note.regret_cycles * pages as u64;
-        let few = pages.min(255) as u32;
+        let few = pages.min(0xffff) as u32;
         let lent = if lend >= copying(cold, note.dearness) {
             copied
         } else if with_regret <= copying(now, note.dearness) {
-            note.lent += few;
             note.trusted += if with_regret > copying(now, Note::AS_MEASURED) { few } else { 0 };
             let first = if note.trusted > PAGES_A_COPY { before + PAGE_SIZE } else { 0 };
             first.min(call.len)..call.len
         } else if u64::from(note.copied) * copying(now, note.dearness) >= PROBE_PART * with_regret {
-            (note.lent, note.copied) = (note.lent + 1, 0);
+            note.copied = 0;
             before..before + PAGE_SIZE
         } else {
             note.copied += few;
@@ -177,7 +187,15 @@ impl<M: Machine> Caller<'_, M> {
         };
         note.keep(self.space.loan_history());
         let watched = self.machine().topology().cpus > 1;
-        Plan { lent, copy_page_cycles: watched.then_some(now) }
+        Plan { lent, is_chosen: true, copy_page_cycles: watched.then_some(now) }
+    }
+
+    /// Pages were lent by choice: what becomes of them is judged later.
+    pub(crate) fn chosen_pages_lent(&self, pages: usize) {
+        let history = self.space.loan_history();
+        let mut note = Note::of(history);
+        note.lent += pages as u32;
+        note.keep(history);
     }
 
     /// A page was copied that should have taken `expected_cycles`.
@@ -185,7 +203,8 @@ impl<M: Machine> Caller<'_, M> {
         let history = self.space.loan_history();
         let mut note = Note::of(history);
         let seen = u64::from(Note::AS_MEASURED) * cycles / expected_cycles.max(1);
-        note.dearness = (3 * note.dearness + seen.clamp(4, 128) as u32 + 2) / 4;
+        // One copy that had to wait for a page from the disk does not make all others dear.
+        note.dearness = (7 * note.dearness + seen.clamp(4, 128) as u32 + 4) / 8;
         note.trusted = 0;
         note.keep(history);
     }
@@ -223,7 +242,7 @@ impl<M: Machine> Caller<'_, M> {
         let lends = costs.lend_on.of(pages) + note.regret_cycles * (pages as u64)
             < pages as u64 * costs.copy_page_cycles(2 * len);
         if lends {
-            note.lent += pages.min(255) as u32;
+            note.lent += pages as u32;
         }
         note.keep(self.space.loan_history());
         lends

@@ -247,7 +247,12 @@ impl<M: Machine> Pool<M> {
         let cluster = match free {
             Some(cluster) => cluster,
             None if !grow => return Err(Errno::NoMemory),
-            None => self.new_cluster(sleeper).inspect_err(|_| self.state.lock().clusters -= 1)?,
+            // Others may have freed one while this thread slept for a frame.
+            None => self.new_cluster(sleeper).or_else(|e| {
+                let mut state = self.state.lock();
+                state.clusters -= 1;
+                state.free.pop().ok_or(e)
+            })?,
         };
         self.machine.count(Counter::Clusters, 1);
         self.header(Storage::Cluster(Arc::new(cluster)), len).map_err(|storage| {

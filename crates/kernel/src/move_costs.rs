@@ -15,7 +15,7 @@
 //!   page that was passed.
 //!
 //! # Limits
-//! One CPU measures. That a page was written by another CPU, and has to come out of its cache, is not in the cost of a copy;
+//! One CPU measures all but the handover. That a page was written by another CPU, and has to come out of its cache, is not in the cost of a copy;
 //! `auto` learns that.
 //!
 //! # Locks
@@ -23,8 +23,8 @@
 //! without a lock.
 //!
 //! # What can fail
-//! Measuring, for want of memory. Then everything but copying is taken to cost more than it can be worth, for good: a
-//! machine without a few pages to spare is none to lend on.
+//! Measuring, for want of memory or of a thread structure. Then everything but copying is taken to cost more than it can be
+//! worth, until the costs have been asked for a thousand times more: memory may have grown by then.
 
 use crate::copy::Caller;
 use crate::error::Errno;
@@ -35,6 +35,7 @@ use crate::sosend::lend_or_copy;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
@@ -96,6 +97,9 @@ pub struct MoveCosts {
     pub handover_cycles: u64,
 }
 
+/// How often the costs are asked for in vain between two attempts to measure them.
+const ASKED_IN_VAIN: u32 = 1000;
+
 /// What a decision reads of the costs.
 const READ_BYTES: usize = 64;
 
@@ -103,6 +107,8 @@ const READ_BYTES: usize = 64;
 pub(crate) struct Moves<M: Machine> {
     at: StructVa,
     known: OnceBox<MoveCosts>,
+    /// How often the costs are still taken to be unknown before they are measured again.
+    unknown: AtomicU32,
     measuring: Monitor<M, Turn>,
     handover: Arc<Handover<M>>,
 }
@@ -112,14 +118,14 @@ impl<M: Machine> Moves<M> {
         let at = arena.array("costs of moving", 1, size_of::<MoveCosts>())?;
         let baton = arena.array("baton", 1, BATON_BYTES)?;
         let (measuring, handover) = (Monitor::new(m, at, Turn::default()), Arc::new(Handover::new(m, baton)));
-        Ok(Moves { at, known: OnceBox::new(), measuring, handover })
+        Ok(Moves { at, known: OnceBox::new(), unknown: AtomicU32::new(0), measuring, handover })
     }
 }
 
 impl MoveCosts {
     /// What it is taken to be where it could not be measured: nothing is worth more than a copy.
     const UNKNOWN: MoveCosts = {
-        let never = Linear { call_cycles: u64::MAX >> 8, page_cycles: 0 };
+        let never = Linear { call_cycles: u64::MAX >> 32, page_cycles: 0 };
         MoveCosts {
             copy_page: [0; CLASSES],
             cluster_cycles: 0,
@@ -156,12 +162,21 @@ impl<M: Machine> Caller<'_, M> {
         if let Some(known) = moves.known.get() {
             return known;
         }
+        if moves.unknown.load(Ordering::Relaxed) > 0 {
+            moves.unknown.fetch_sub(1, Ordering::Relaxed);
+            return &MoveCosts::UNKNOWN;
+        }
         let turn = &moves.measuring;
         // No signal ends this wait, so it has no error.
         drop(turn.take_turn(self.thread, turn.lock(), |turn| turn, "measuring", false).0);
-        let known = moves.known.get_or_init(|| Box::new(self.measure().unwrap_or(MoveCosts::UNKNOWN)));
+        if moves.known.get().is_none() {
+            match self.measure() {
+                Ok(costs) => drop(moves.known.set(Box::new(costs))),
+                Err(_) => moves.unknown.store(ASKED_IN_VAIN, Ordering::Relaxed),
+            }
+        }
         turn.end_turn(self.thread, &mut turn.lock(), |turn| turn);
-        known
+        moves.known.get().unwrap_or(&MoveCosts::UNKNOWN)
     }
 
     fn measure(&self) -> Result<MoveCosts, Errno> {
@@ -216,7 +231,8 @@ impl<M: Machine> Bench<'_, M> {
         let m = self.call.machine();
         let began = m.now();
         let result = work()?;
-        Ok(((m.now() - began).0, result))
+        // A fault may have slept, and the caller be on another CPU now, whose clock may be behind.
+        Ok((m.now().saturating_sub(began).0, result))
     }
 
     /// The least time of three: what others do meanwhile, and what is cold at first, stays out.

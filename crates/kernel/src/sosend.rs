@@ -42,8 +42,8 @@ impl<'a, M: Machine> Sender<'a, M> {
     pub(crate) fn new(call: &'a Caller<'a, M>, sending: Sending, mode: SendMode) -> Sender<'a, M> {
         let Sending { from, len, .. } = sending;
         let plan = match mode {
-            SendMode::Copy => Plan { lent: len..len, copy_page_cycles: None },
-            SendMode::Loan => Plan { lent: 0..len, copy_page_cycles: None },
+            SendMode::Copy => Plan::fixed(len..len),
+            SendMode::Loan => Plan::fixed(0..len),
             SendMode::Auto => call.plan(sending),
         };
         Sender { call, from, len, done: 0, plan, nonblocking: false }
@@ -88,10 +88,14 @@ impl<'a, M: Machine> Sender<'a, M> {
         };
         let len = mbuf.len();
         let (to, _) = pool.piece(&mbuf, 0..len);
-        let began = self.call.machine().now();
+        // Who has waited in vain for a page to hold a cluster does not wait again for each of many small mbufs.
+        self.nonblocking |= len < most.min(PAGE_SIZE);
+        let m = self.call.machine();
+        let began = m.now();
         let (len, result) = moved(len, self.call.copy_in(to, self.from + self.done, len));
         if let (Some(expected), PAGE_SIZE) = (self.plan.copy_page_cycles, len) {
-            self.call.watched_copy(expected, (self.call.machine().now() - began).0);
+            // The copy may have slept, and this be another CPU now, whose clock may be behind.
+            self.call.watched_copy(expected, m.now().saturating_sub(began).0);
         }
         self.done += len;
         mbuf.truncate(len);
@@ -111,6 +115,9 @@ impl<'a, M: Machine> Sender<'a, M> {
             Ok(mbuf) => {
                 self.done += len;
                 call.machine().count(Counter::PagesLent, (len / PAGE_SIZE) as u64);
+                if self.plan.is_chosen {
+                    call.chosen_pages_lent(len / PAGE_SIZE);
+                }
                 (Some(mbuf), Ok(()))
             }
             // What cannot be lent may be copied up to where the memory ends.

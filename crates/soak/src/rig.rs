@@ -1,5 +1,5 @@
-//! A machine with nothing above the VM system, for programs here and tests elsewhere: user accesses that fault, threads that halt their CPU instead of sleeping,
-//! and CPUs that take turns or work side by side.
+//! A machine with nothing above the VM system, for programs here and tests elsewhere: user accesses that fault, threads
+//! that halt their CPU instead of sleeping, and CPUs that take turns or work side by side.
 
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};

@@ -132,9 +132,14 @@ impl<M: Machine> Vm<M> {
 
 /// Entries are sorted, disjoint, aligned, within the map, and joined where they were never cut.
 pub(crate) fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
+    map.check_tree()?;
     let mut end = map.bounds().start();
     for entry in map.entries() {
         let range = entry.range;
+        law!(
+            map.entry_at(range.start()).is_some_and(|e| e.range == range),
+            "entry {range:?} is not found in its map"
+        );
         law!(!range.is_empty() && map.bounds().covers(&range), "entry {range:?} is empty or outside the map");
         law!(range.start() >= end, "entry {range:?} overlaps the one before or is out of order");
         let a = entry.attributes;

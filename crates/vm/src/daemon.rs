@@ -149,7 +149,12 @@ impl<M: Machine> Vm<M> {
         loop {
             let seen = self.frames().refusals();
             match work() {
-                Err(VmError::NoMemory) if self.frames().refusals() != seen && self.wait_for_memory(t) => {}
+                Err(VmError::NoMemory) if self.frames().refusals() != seen => {
+                    if !self.wait_for_memory(t) {
+                        // Others may have given frames back, too few to call memory plenty.
+                        return work();
+                    }
+                }
                 result => return result,
             }
         }

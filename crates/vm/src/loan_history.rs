@@ -2,7 +2,7 @@
 //!
 //! A process that writes to pages that it has lent pays a fault for each, and a copy where the loan still stands. The VM
 //! system counts both, at no modelled cost (a real one has such counters anyway); whoever lends for a process may ask what
-//! was counted since it asked last, and keep two words of its own here. Nothing here changes what the VM system does.
+//! was counted since it asked last, and keep three words of its own here. Nothing here changes what the VM system does.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub struct LoanHistory {
     refused_writes: AtomicU32,
     broken: AtomicU32,
-    notes: [AtomicU32; 2],
+    notes: [AtomicU32; 3],
 }
 
 /// What happened since [`LoanHistory::take`] was called last.
@@ -46,12 +46,12 @@ impl LoanHistory {
     }
 
     /// The words that were kept here; zero at first.
-    pub fn notes(&self) -> [u32; 2] {
+    pub fn notes(&self) -> [u32; 3] {
         self.notes.each_ref().map(|note| note.load(Ordering::Relaxed))
     }
 
     /// Keeps words here.
-    pub fn keep(&self, notes: [u32; 2]) {
+    pub fn keep(&self, notes: [u32; 3]) {
         for (kept, note) in self.notes.iter().zip(notes) {
             kept.store(note, Ordering::Relaxed);
         }

@@ -2,14 +2,15 @@
 //!
 //! Belongs to a [`crate::map_lock::MapLock`]: whoever has a `&Map` holds the map shared, a `&mut Map` exclusively. The
 //! map knows nothing of page tables: callers change those. The entries are the nodes of the [`Tree`] that orders them: who
-//! looks something up reads the entries on the way, unless it is the one that was found last. Clipping can fail for want of structures, and then nothing is
-//! changed; taking entries out of a clipped range and putting entries in cannot.
+//! looks something up reads the entries on the way, unless it is the one that was found last. Clipping can fail for want
+//! of structures, and then nothing is changed; taking entries out of a clipped range and putting entries in cannot.
 
 use crate::config::Kind;
 use crate::entry::Entry;
 use crate::error::VmError;
 use crate::tree::{Ranged, Tree};
 use crate::vm::Vm;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pageferry_hal::{Access, Machine, PAGE_SIZE, StructVa, Va, VaRange};
@@ -53,6 +54,14 @@ impl<M: Machine> Map<M> {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Tests the tree of the entries.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn check_tree(&self) -> Result<(), String> {
+        self.entries.check()
     }
 
     /// The entry that holds `va`, not accounted for.

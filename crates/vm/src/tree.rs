@@ -10,6 +10,8 @@
 //! function, node by node: the nodes are structures with addresses, and who accounts for them is the caller.
 
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use pageferry_hal::{Va, VaRange};
@@ -176,7 +178,42 @@ fn change<T: Ranged, R>(link: &mut Link<T>, va: Va, change_item: impl FnOnce(&mu
     result
 }
 
+/// Tests a subtree that is not empty: its height, what it spans, and its largest gap.
+fn check<T: Ranged>(node: &Node<T>) -> Result<(u8, VaRange, usize), String> {
+    let own = node.item.range();
+    let (mut start, mut end, mut gap_bytes, mut heights) = (own.start(), own.end(), 0, [0; 2]);
+    for side in [LOW, HIGH] {
+        let Some(child) = &node.children[side] else { continue };
+        let (height, span, gap) = check(child)?;
+        let beside = if side == LOW { (span.end(), own.start()) } else { (own.end(), span.start()) };
+        if beside.0 > beside.1 {
+            return Err(format!("the tree has {span:?} on the wrong side of {own:?}"));
+        }
+        heights[side] = height;
+        (start, end) = (start.min(span.start()), end.max(span.end()));
+        gap_bytes = gap_bytes.max(gap).max(beside.1 - beside.0);
+    }
+    let height = 1 + heights[LOW].max(heights[HIGH]);
+    let span = VaRange::new(start, end);
+    if heights[LOW].abs_diff(heights[HIGH]) > 1
+        || (node.height, node.span, node.max_gap_bytes) != (height, span, gap_bytes)
+    {
+        return Err(format!(
+            "the tree's node of {own:?} does not know its subtree: {span:?}, {gap_bytes} bytes"
+        ));
+    }
+    Ok((height, span, gap_bytes))
+}
+
 impl<T: Ranged> Tree<T> {
+    /// Tests that the tree is balanced, and that every node knows what is below it.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.root.as_ref().map_or(Ok(()), |root| check(root).map(|_| ()))
+    }
+
     pub(crate) const fn new() -> Tree<T> {
         Tree { root: None, len: 0 }
     }

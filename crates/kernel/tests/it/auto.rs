@@ -9,8 +9,10 @@ const PAGE: usize = PAGE_SIZE;
 
 #[test]
 fn the_bytes_are_what_was_sent_whatever_is_chosen() {
-    for machine in ["xeon-up", "opteron-mp"] {
-        run(machine, Schedule::Timed, sockets(), |u| {
+    let seeded = |seed| ("xeon-mp", Schedule::Seeded(seed));
+    let timed = |machine| (machine, Schedule::Timed);
+    for (machine, schedule) in [timed("xeon-up"), timed("opteron-mp"), seeded(1), seeded(2), seeded(3)] {
+        run(machine, schedule, sockets(), |u| {
             let (a, b) = u.socket_pair().unwrap();
             let most = 16 * PAGE;
             let (from, to) = (map(u, most + PAGE), map(u, most));

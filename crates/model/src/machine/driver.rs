@@ -157,7 +157,7 @@ impl Inner {
         if !self.running.get() {
             return;
         }
-        // Where the seed decides, every call is a turn; but an only CPU need not ask.
+        // Where the seed decides, every call is a turn; but a CPU that runs alone need not ask.
         if self.clock() > self.deadline() {
             self.suspend();
         }
