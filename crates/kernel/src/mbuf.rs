@@ -197,6 +197,9 @@ impl<M: Machine> Pool<M> {
 
     /// The same for a `sleeper`, who waits for a cluster's page where frames are short.
     ///
+    /// # Locks
+    /// May sleep: no spin lock may be held.
+    ///
     /// # Errors
     /// [`Errno::NoMemory`].
     pub(crate) fn alloc_for(&self, sleeper: Option<&dyn Threads>, len: usize) -> Result<Mbuf, Errno> {
@@ -218,6 +221,9 @@ impl<M: Machine> Pool<M> {
 
     /// The same for who may sleep: frames that are short are waited for.
     ///
+    /// # Locks
+    /// May sleep: no spin lock may be held.
+    ///
     /// # Errors
     /// [`Errno::NoMemory`].
     pub(crate) fn cluster_waiting(&self, t: &dyn Threads, len: usize) -> Result<Mbuf, Errno> {
@@ -226,6 +232,9 @@ impl<M: Machine> Pool<M> {
 
     /// A cluster to gather bytes in that are taken out of others: there is one more than senders can get. A `sleeper` waits
     /// for its page where frames are short.
+    ///
+    /// # Locks
+    /// May sleep: no spin lock may be held.
     ///
     /// # Errors
     /// [`Errno::NoMemory`].

@@ -82,6 +82,9 @@ impl State {
 impl<M: Machine> Pipe<M> {
     /// A pipe with an empty buffer of `buffer_bytes`, whole pages. Waits for the page daemon where frames are short.
     ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    ///
     /// # Errors
     /// [`Errno::NoMemory`], when waiting does not help.
     pub(crate) fn new(kernel: &Kernel<M>, t: &dyn Threads, at: StructVa) -> Result<Arc<Pipe<M>>, Errno> {

@@ -271,6 +271,12 @@ impl<M: Machine> Kernel<M> {
     // ------------------------------------------------------------------------------------------- descriptors
 
     /// Makes a pipe and its structure. Waits for memory.
+    ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`], when waiting does not help.
     pub(crate) fn create_pipe(&self, t: &dyn Threads) -> Result<Arc<Pipe<M>>, Errno> {
         let at = self.processes.lock().pipe_structures.alloc().ok_or(Errno::NoMemory)?;
         let made = Pipe::new(self, t, at);

@@ -24,6 +24,8 @@ pub(crate) struct Loaded {
     started: AtomicBool,
     /// A kernel thread runs on the address space of the last process.
     lazy: AtomicBool,
+    /// A switch to a process is under way: it will load a root, unless the right one is loaded.
+    switching: AtomicBool,
     /// The address space whose root is loaded, or about to be.
     loading: AtomicU32,
     /// The address space whose root was loaded last.
@@ -37,6 +39,7 @@ impl Loaded {
         Loaded {
             started: AtomicBool::new(false),
             lazy: AtomicBool::new(true),
+            switching: AtomicBool::new(false),
             loading: AtomicU32::new(PmapId::KERNEL.0),
             loaded: AtomicU32::new(PmapId::KERNEL.0),
             root: AtomicU64::new(kernel_root.0),
@@ -91,11 +94,13 @@ impl<M: Machine> Pmaps<M> {
         match to {
             None => me.lazy.store(true, SeqCst),
             Some(to) => {
+                me.switching.store(true, SeqCst);
                 me.lazy.store(false, SeqCst);
                 // Asked only now: while this CPU was lazy, a shootdown could make it leave.
                 if to.shared.id.0 != me.loading.load(SeqCst) {
                     self.load(me, to.shared.id, to.shared.root);
                 }
+                me.switching.store(false, SeqCst);
             }
         }
     }
@@ -122,7 +127,11 @@ impl<M: Machine> Pmaps<M> {
         if cpu.loaded.load(SeqCst) != space.0 {
             return;
         }
-        if cpu.loading.load(SeqCst) == space.0 {
+        if cpu.loading.load(SeqCst) == space.0 && cpu.switching.load(SeqCst) {
+            // The switch that was interrupted has not named its address space yet: it will, and load its root.
+            self.machine.load_root(self.kernel.root);
+            cpu.loaded.store(PmapId::KERNEL.0, SeqCst);
+        } else if cpu.loading.load(SeqCst) == space.0 {
             assert!(cpu.lazy.load(SeqCst), "{me:?} runs a process whose address space is destroyed");
             self.load(cpu, PmapId::KERNEL, self.kernel.root);
         } else {

@@ -251,7 +251,9 @@ impl<M: Machine> Vm<M> {
         len_pages: usize,
     ) -> Result<Vec<Pfn>, VmError> {
         let mut frames = Vec::new();
-        t.inspect(|&t| self.poke_daemon(t));
+        if let Some(t) = t {
+            self.poke_daemon(t);
+        }
         for _ in 0..len_pages {
             let owner = || Owner::Kernel(kernel_use);
             let frame = match t {
