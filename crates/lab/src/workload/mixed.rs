@@ -7,8 +7,8 @@
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all.
 
 use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named, over_a_pipe, receive_by,
-    receive_mode, send_mode,
+    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named,
+    over_a_pipe, receive_by, receive_mode, send_mode,
 };
 use crate::plan::RunSpec;
 use crate::site::Site;
@@ -57,6 +57,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         payload: Rc::new(Payload::new(spec.choices.seed, SIZES_BYTES[3])),
     };
     first_process(load.cell.clone(), 3 * SIZES_BYTES.iter().sum::<usize>(), move |user| {
+        measure_first(user, load.send, load.receive)?;
         let writer = load.clone();
         over_a_pipe(
             user,

@@ -100,6 +100,15 @@ fn other_process(
     })
 }
 
+/// Where the kernel is to choose, it measures what its choices rest on: before anything is sent, so that both ends begin as
+/// they do without.
+fn measure_first(user: &User<Model>, send: SendMode, receive: ReceiveMode) -> Result<(), Failed> {
+    if send == SendMode::Auto || receive == ReceiveMode::Auto {
+        user.choose_carrier(PAGE_SIZE).map_err(named("measure"))?;
+    }
+    Ok(())
+}
+
 /// A pipe: a child does `write` at its one end, the caller `read` at the other.
 fn over_a_pipe(
     user: &User<Model>,

@@ -12,8 +12,8 @@
 //! has freed it.
 
 use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, named, over_a_pipe, receive_by,
-    receive_mode, send_mode,
+    Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, measure_first, named, over_a_pipe,
+    receive_by, receive_mode, send_mode,
 };
 use crate::plan::RunSpec;
 use crate::site::Site;
@@ -53,6 +53,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
     };
     // Two buffers, and the copies of lent pages that the writer makes when it fills its own again.
     first_process(transfer.cell.clone(), 3 * size_bytes, move |user| {
+        measure_first(user, transfer.send, transfer.receive)?;
         let writer = transfer.clone();
         over_a_pipe(
             user,
