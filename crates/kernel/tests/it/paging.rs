@@ -167,8 +167,10 @@ fn sync_writes_what_is_dirty_once() {
         u.sync_memory(va, 4 * PAGE).unwrap();
         assert_eq!(out() - before, 5);
         // A page on loan is written, and stays on loan; a locked one is written and stays locked.
-        let space_loan = va + 2 * PAGE;
-        u.store(space_loan, b"lent");
+        let (to, from) = u.socket_pair().unwrap();
+        u.store(va + 2 * PAGE, b"lent");
+        assert_eq!(u.send(to, va + 2 * PAGE, PAGE, SendMode::Loan), Ok(PAGE));
+        assert_eq!(u.machine().snapshot().counter(Counter::PagesLent), 1);
         u.lock_memory(va + 3 * PAGE, PAGE).unwrap();
         u.store(va + 3 * PAGE, b"locked");
         u.sync_file(fd).unwrap();
@@ -177,10 +179,50 @@ fn sync_writes_what_is_dirty_once() {
         u.sync_file(fd).unwrap();
         assert_eq!(out() - before, 8);
         u.unlock_memory(va, 4 * PAGE).unwrap();
+        let got = map(u, PAGE);
+        assert_eq!(u.receive(from, got, PAGE), Ok(PAGE));
+        assert!(load(u, got, PAGE) == load(u, va + 2 * PAGE, PAGE), "what was lent");
         let first = u.kernel().vm().file_blocks().start;
         let mut expected = bytes(3, PAGE, PAGE);
         expected[..5].copy_from_slice(b"dirty");
         assert!(u.machine().disk_block(first + 1) == expected, "the block on the disk");
+    });
+}
+
+/// A page of a file is lent by its mapping; then the file is written to, and cut off. Who borrowed has what was there.
+#[test]
+fn what_is_lent_of_a_file_stays_as_it_was() {
+    each(|u| {
+        let fd = file(u, "f", 3, 4 * PAGE);
+        let va = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
+        let (to, from) = u.socket_pair().unwrap();
+        let (new, got) = (map(u, PAGE), map(u, PAGE));
+        u.store(new, &bytes(4, 0, PAGE));
+        let received = || {
+            assert_eq!(u.receive(from, got, PAGE), Ok(PAGE));
+            load(u, got, PAGE)
+        };
+        assert_eq!(u.send(to, va + PAGE, PAGE, SendMode::Loan), Ok(PAGE));
+        u.seek(fd, PAGE as u64).unwrap();
+        assert_eq!(u.write(fd, new, PAGE), Ok(PAGE));
+        assert!(load(u, va + PAGE, PAGE) == bytes(4, 0, PAGE), "who maps the file sees what was written");
+        u.kernel().check().unwrap();
+        assert!(received() == bytes(3, PAGE, PAGE), "what was lent");
+
+        assert_eq!(u.send(to, va + 3 * PAGE, PAGE, SendMode::Loan), Ok(PAGE));
+        u.truncate(fd, 2 * PAGE as u64).unwrap();
+        u.truncate(fd, 4 * PAGE as u64).unwrap();
+        assert!(load(u, va + 3 * PAGE, PAGE) == [0; PAGE], "what was cut off is gone");
+        u.kernel().check().unwrap();
+        assert!(received() == bytes(3, 3 * PAGE, PAGE), "what was lent, and cut off");
+
+        // The object ends while a page of it is lent.
+        assert_eq!(u.send(to, va, PAGE, SendMode::Loan), Ok(PAGE));
+        u.unmap(va, 4 * PAGE).unwrap();
+        u.close(fd).unwrap();
+        u.unlink("f").unwrap();
+        u.kernel().check().unwrap();
+        assert!(received() == bytes(3, 0, PAGE), "what was lent, of a file that is no more");
     });
 }
 
