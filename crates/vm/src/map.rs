@@ -69,26 +69,27 @@ impl<M: Machine> Map<M> {
         self.entries.find(va, |_| ())
     }
 
-    /// Accounts for the way to `va`: the entry that was found last, and if it is not that one, the entries on the way down
-    /// the tree.
-    fn seek(&self, vm: &Vm<M>, va: Va) {
+    /// The entry that holds `va`. Accounts for the way there: the entry that was found last, and if it is not that one, the
+    /// entries on the way down the tree.
+    fn seek(&self, vm: &Vm<M>, va: Va) -> Option<&Entry<M>> {
         let hint = self.hint.load(Ordering::Relaxed);
         if hint != 0 {
             vm.machine().touch(StructVa(Va(hint)), NODE_BYTES, Access::Read);
         }
-        let entry = self.entry_at(va).map(|entry| entry.at.0.0);
-        if entry != Some(hint) {
+        let entry = self.entry_at(va);
+        let at = entry.map(|entry| entry.at.0.0);
+        if at != Some(hint) {
             self.entries.find(va, visit(vm, Access::Read));
-            if let Some(entry) = entry {
-                self.hint.store(entry, Ordering::Relaxed);
+            if let Some(at) = at {
+                self.hint.store(at, Ordering::Relaxed);
             }
         }
+        entry
     }
 
     /// The entry that holds `va`.
     pub(crate) fn look_up(&self, vm: &Vm<M>, va: Va) -> Option<&Entry<M>> {
-        self.seek(vm, va);
-        let entry = self.entry_at(va)?;
+        let entry = self.seek(vm, va)?;
         entry.touch(vm, Access::Read);
         Some(entry)
     }

@@ -43,13 +43,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         payload: Rc::new(Payload::new(spec.choices.seed, chunk_bytes)),
     };
     first_process(transfer.cell.clone(), 2 * chunk_bytes, move |user| {
-        let writer = transfer.clone();
-        over_a_pipe(
-            user,
-            &transfer.cell,
-            move |user, to| writer.write(user, to),
-            |user, from| transfer.read(user, from),
-        )
+        over_a_pipe(user, &transfer.cell, &transfer, Transfer::write, Transfer::read)
     })
 }
 

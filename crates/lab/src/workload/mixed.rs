@@ -58,13 +58,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
     };
     first_process(load.cell.clone(), 3 * SIZES_BYTES.iter().sum::<usize>(), move |user| {
         measure_first(user, load.send, load.receive)?;
-        let writer = load.clone();
-        over_a_pipe(
-            user,
-            &load.cell,
-            move |user, to| writer.write(user, to),
-            |user, from| load.read(user, from),
-        )
+        over_a_pipe(user, &load.cell, &load, Mixed::write, Mixed::read)
     })
 }
 

@@ -109,22 +109,27 @@ fn measure_first(user: &User<Model>, send: SendMode, receive: ReceiveMode) -> Re
     Ok(())
 }
 
-/// A pipe: a child does `write` at its one end, the caller `read` at the other.
-fn over_a_pipe(
+/// What a process does at its end of a pipe.
+type AtEnd<W> = fn(&W, &User<Model>, Fd) -> Result<(), Failed>;
+
+/// A pipe: a child does `write` of the work at its one end, the caller `read` at the other.
+fn over_a_pipe<W: Clone + 'static>(
     user: &User<Model>,
     cell: &OutcomeCell,
-    write: impl FnOnce(&User<Model>, Fd) -> Result<(), Failed> + 'static,
-    read: impl FnOnce(&User<Model>, Fd) -> Result<(), Failed>,
+    work: &W,
+    write: AtEnd<W>,
+    read: AtEnd<W>,
 ) -> Result<(), Failed> {
     let (from, to) = user.pipe().map_err(named("pipe"))?;
+    let theirs = work.clone();
     let writer = other_process(cell.clone(), move |user| {
         user.close(from).map_err(named("close"))?;
-        write(user, to)?;
+        write(&theirs, user, to)?;
         user.close(to).map_err(named("close"))
     });
     user.fork("writer", writer).map_err(named("fork"))?;
     user.close(to).map_err(named("close"))?;
-    let result = read(user, from);
+    let result = read(work, user, from);
     // Without a reader the writer ends, too: no wait for ever after a failure.
     user.close(from).map_err(named("close"))?;
     user.wait().map_err(named("wait"))?;

@@ -54,13 +54,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
     // Two buffers, and the copies of lent pages that the writer makes when it fills its own again.
     first_process(transfer.cell.clone(), 3 * size_bytes, move |user| {
         measure_first(user, transfer.send, transfer.receive)?;
-        let writer = transfer.clone();
-        over_a_pipe(
-            user,
-            &transfer.cell,
-            move |user, to| writer.write(user, to),
-            |user, from| transfer.read(user, from),
-        )
+        over_a_pipe(user, &transfer.cell, &transfer, Transfer::write, Transfer::read)
     })
 }
 
