@@ -115,7 +115,7 @@ impl Note {
 }
 
 /// The whole pages of a range: how many bytes are before them, and how many pages there are.
-fn whole_pages(at: Va, len: usize) -> (usize, usize) {
+pub(crate) fn whole_pages(at: Va, len: usize) -> (usize, usize) {
     let before = at.0.wrapping_neg() as usize % PAGE_SIZE;
     (before, len.saturating_sub(before) / PAGE_SIZE)
 }
@@ -237,10 +237,20 @@ impl<M: Machine> Caller<'_, M> {
 
     /// Whether `pages` on loan are to be lent on rather than copied, in a call of `len` bytes.
     pub(crate) fn chooses_lending_on(&self, pages: usize, len: usize) -> bool {
+        self.chooses_anons(pages, len, 0)
+    }
+
+    /// Whether `pages` of a file are to be lent rather than copied, in a call of `len` bytes.
+    pub(crate) fn chooses_lending_file(&self, pages: usize, len: usize) -> bool {
+        self.chooses_anons(pages, len, self.move_costs().map_cycles)
+    }
+
+    /// `beside_cycles` is what copying a page takes beside the copy.
+    fn chooses_anons(&self, pages: usize, len: usize, beside_cycles: u64) -> bool {
         let costs = self.move_costs();
         let mut note = self.looked_at(costs, PAGES_JUDGED);
         let lends = costs.lend_on.of(pages) + note.regret_cycles * (pages as u64)
-            < pages as u64 * costs.copy_page_cycles(2 * len);
+            < pages as u64 * (costs.copy_page_cycles(2 * len) + beside_cycles);
         if lends {
             note.lent += pages as u32;
         }

@@ -91,7 +91,7 @@ impl<M: Machine> File<M> {
             Open::Pipe { end: End::Write, .. } | Open::Socket { receive: None, .. } => {
                 return Err(Errno::BadFd);
             }
-            Open::Pipe { .. } | Open::Regular(_) => return Err(Errno::NotSupported),
+            Open::Pipe { .. } => return Err(Errno::NotSupported),
             _ => {}
         }
         if let Some(at) = at {
@@ -101,6 +101,7 @@ impl<M: Machine> File<M> {
             Open::Socket { receive: Some(stream), .. } => {
                 stream.receive_transfer(call, mode, at, len_bytes, self.nonblocking())
             }
+            Open::Regular(file) => file.read_transfer(call, mode, at, len_bytes),
             _ => call.receive_from_nobody(mode, at, len_bytes),
         }
     }

@@ -31,6 +31,7 @@ mod copy;
 mod error;
 mod export;
 mod file;
+mod file_transfer;
 mod handover;
 mod invalidate;
 mod mbuf;

@@ -8,6 +8,7 @@
 //!
 //! * *Copying* a page costs by where the page is, and that depends on how much memory is used between two uses of the
 //!   same: the *working set*. The cost is measured for sets of 2, 4, 8, ... pages that are copied in turn.
+//! * An *ephemeral mapping* of a page costs what this kernel's scheme makes of it.
 //! * *Lending*, *donating*, *lending on* and *passing* cost by the call and by the page: two sizes are measured. What a
 //!   receiver by transfer does afterwards, freeing the pages with `anflush`, is part of it.
 //! * A *handover* is the way from one thread's run to another's: see [`crate::handover`].
@@ -37,9 +38,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
+use pageferry_ephemeral::Flags;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, StructArena, StructVa, Trap, TrapKind, Va,
+    Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, StructArena, StructVa, Threads, Trap, TrapKind, Va,
 };
 use pageferry_vm::{Inherit, PassMode, pass};
 
@@ -79,6 +81,8 @@ pub struct MoveCosts {
     copy_page: [u64; CLASSES],
     /// An mbuf with a cluster: made, handed to the protocol, and freed.
     pub cluster_cycles: u64,
+    /// An ephemeral mapping of a page, made and given up: each page of a file that is copied takes one.
+    pub map_cycles: u64,
     /// Lending pages to a socket, until they are given back.
     pub lend: Linear,
     /// Receiving clusters by donation, and freeing what was received.
@@ -129,6 +133,7 @@ impl MoveCosts {
         MoveCosts {
             copy_page: [0; CLASSES],
             cluster_cycles: 0,
+            map_cycles: 0,
             lend: never,
             donate: never,
             lend_on: never,
@@ -215,6 +220,7 @@ impl<M: Machine> Bench<'_, M> {
         Ok(MoveCosts {
             copy_page,
             cluster_cycles: self.cluster()?,
+            map_cycles: self.mapping()?,
             lend,
             donate: Linear::through(self.donating(1)?, self.donating(MANY)?),
             lend_on: Linear::through(self.lending_on(1)?, self.lending_on(MANY)?),
@@ -291,6 +297,23 @@ impl<M: Machine> Bench<'_, M> {
             };
             Ok(self.time(work)?.0)
         })
+    }
+
+    fn mapping(&self) -> Result<u64, Errno> {
+        let Caller { kernel, thread, .. } = *self.call;
+        let pages = kernel.vm.kernel_pages(1)?;
+        let result = self.least(|| {
+            let work = || {
+                thread.pin();
+                let mapped = kernel.ephemeral.alloc(thread, pages.frames()[0], Flags::PRIVATE);
+                let mapped = mapped.map(|mapping| kernel.ephemeral.free(thread, mapping));
+                thread.unpin();
+                Ok(mapped?)
+            };
+            Ok(self.time(work)?.0)
+        });
+        kernel.vm.free_kernel_pages(pages);
+        result
     }
 
     fn lending(&self, pages: usize) -> Result<u64, Errno> {

@@ -283,41 +283,65 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// Gathers up to a page of bytes in a clear page, and transfers that to the transfer area.
     fn gather(&mut self) -> Result<(), Errno> {
         let (call, pool) = (self.call, &self.call.kernel.mbufs);
-        let m = call.machine();
-        let page = pool.cluster_to_gather(call.sleeper(self.nonblocking))?;
-        let (base, _) = pool.piece(&page, 0..PAGE_SIZE);
         let most = self.left().min(PAGE_SIZE);
-        let (mut filled, mut used) = (0, Vec::new());
-        for mbuf in &self.mbufs {
-            let len = mbuf.len().min(most - filled);
-            let mut done = 0;
-            while done < len {
-                let (from, piece) = pool.piece(mbuf, done..len);
-                call.copy_kernel(base + filled + done, from, piece);
-                done += piece;
+        let mut used = Vec::new();
+        let (va, _) = call.give_gathered(self.nonblocking, |base| {
+            let mut filled = 0;
+            for mbuf in &self.mbufs {
+                let len = mbuf.len().min(most - filled);
+                let mut done = 0;
+                while done < len {
+                    let (from, piece) = pool.piece(mbuf, done..len);
+                    call.copy_kernel(base + filled + done, from, piece);
+                    done += piece;
+                }
+                filled += len;
+                used.push(len);
+                if filled == most {
+                    break;
+                }
             }
-            filled += len;
-            used.push(len);
-            if filled == most {
-                break;
+            Ok(filled)
+        })?;
+        used.into_iter().for_each(|len| self.consume(len));
+        self.got.at = va;
+        self.got.donated_pages += 1;
+        Ok(())
+    }
+}
+
+impl<M: Machine> Caller<'_, M> {
+    /// Makes a page, which `fill` writes from its beginning on and answers how far, the process's memory in the transfer
+    /// area; behind that it is clear. Returns where it is, and how much was filled.
+    ///
+    /// # Errors
+    /// What `fill` answers; [`Errno::NoMemory`].
+    pub(crate) fn give_gathered(
+        &self,
+        nonblocking: bool,
+        fill: impl FnOnce(Va) -> Result<usize, Errno>,
+    ) -> Result<(Va, usize), Errno> {
+        let (pool, m) = (&self.kernel.mbufs, self.machine());
+        let page = pool.cluster_to_gather(self.sleeper(nonblocking))?;
+        let (base, _) = pool.piece(&page, 0..PAGE_SIZE);
+        let filled = match fill(base) {
+            Ok(filled) => filled,
+            Err(e) => {
+                pool.free(page);
+                return Err(e);
             }
-        }
+        };
         if filled < PAGE_SIZE {
             let _c = m.scope(Cause::Zero);
             m.zero(base + filled, PAGE_SIZE - filled).expect("the kernel's own addresses are mapped");
         }
         let give = |pages| {
-            call.space
-                .transfer_pages(call.thread, None, pages)
+            self.space
+                .transfer_pages(self.thread, None, pages)
                 .map_err(|refused| (refused.error, refused.back))
         };
         match pool.donate(alloc::vec![page], give) {
-            Ok(va) => {
-                used.into_iter().for_each(|len| self.consume(len));
-                self.got.at = va;
-                self.got.donated_pages += 1;
-                Ok(())
-            }
+            Ok(va) => Ok((va, filled)),
             Err(NotDonated { error, back }) => {
                 back.into_iter().for_each(|mbuf| pool.free(mbuf));
                 Err(error.into())

@@ -65,8 +65,9 @@ impl<M: Machine> User<M> {
         self.read(fd, to, len_bytes)
     }
 
-    /// Receives up to `len_bytes` by transfer: to `at`, whose pages are replaced; or with `None` to the transfer area,
-    /// where the bytes begin on a page. What cannot be transferred is copied, to an address given anywhere.
+    /// Receives up to `len_bytes` by transfer, from a socket or a file: to `at`, whose pages are replaced; or with `None` to
+    /// the transfer area, where the bytes begin on a page. What cannot be transferred is copied, to an address given
+    /// anywhere. Of a file, whole pages go that lie at the same place of a page there and at `at`.
     ///
     /// # Errors
     /// As [`User::read`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::NotSupported`] for a pipe that

@@ -305,6 +305,16 @@ impl<M: Machine> Regular<M> {
 
     /// Reads from the offset on, and moves it: up to `len_bytes`, zero at the end of the file.
     pub(crate) fn read(&self, call: &Caller<'_, M>, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.read_by(call, len_bytes, |from, len| self.copy_out(call, from, to, len))
+    }
+
+    /// Calls `read` with the offset, and how much is there of what is wanted; moves the offset by what was read.
+    pub(crate) fn read_by(
+        &self,
+        call: &Caller<'_, M>,
+        len_bytes: usize,
+        read: impl FnOnce(u64, usize) -> (usize, Result<(), Errno>),
+    ) -> Result<usize, Errno> {
         if !self.readable {
             return Err(Errno::BadFd);
         }
@@ -313,8 +323,19 @@ impl<M: Machine> Regular<M> {
             let from = *self.offset.lock();
             let left = self.inode.size_bytes().saturating_sub(from);
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(len_bytes);
-            self.each_page(call, from, len, false, |kva, done, piece| call.copy_out(to + done, kva, piece))
+            self.moved_on(from, read(from, len))
         })
+    }
+
+    /// Copies `len` bytes from byte `from` on to the process; answers how many.
+    pub(crate) fn copy_out(
+        &self,
+        call: &Caller<'_, M>,
+        from: u64,
+        to: Va,
+        len: usize,
+    ) -> (usize, Result<(), Errno>) {
+        self.each_page(call, from, len, false, |kva, done, piece| call.copy_out(to + done, kva, piece))
     }
 
     /// Writes at the offset, and moves it; the file grows as needed.
@@ -329,21 +350,28 @@ impl<M: Machine> Regular<M> {
             if len_bytes > 0 {
                 self.inode.grow(call, end)?;
             }
-            self.each_page(call, at, len_bytes, true, |kva, done, piece| {
+            let wrote = self.each_page(call, at, len_bytes, true, |kva, done, piece| {
                 call.copy_in(kva, from + done, piece)
-            })
+            });
+            self.moved_on(at, wrote)
         })
     }
 
-    /// Copies piece by piece, a page at a time, and moves the offset by what was copied.
-    fn each_page(
+    /// Moves the offset from `at` by what was done; a call that did anything does not fail.
+    fn moved_on(&self, at: u64, (done, result): (usize, Result<(), Errno>)) -> Result<usize, Errno> {
+        *self.offset.lock() = at + done as u64;
+        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+    }
+
+    /// Copies piece by piece, a page at a time; answers how many bytes.
+    pub(crate) fn each_page(
         &self,
         call: &Caller<'_, M>,
         at: u64,
         len: usize,
         write: bool,
         mut copy: impl FnMut(Va, usize, usize) -> Result<(), crate::copy::Stopped>,
-    ) -> Result<usize, Errno> {
+    ) -> (usize, Result<(), Errno>) {
         let (mut done, mut result) = (0, Ok(()));
         while done < len && result.is_ok() {
             let position = at + done as u64;
@@ -360,7 +388,6 @@ impl<M: Machine> Regular<M> {
                 Err(e) => result = Err(e),
             }
         }
-        *self.offset.lock() = at + done as u64;
-        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+        (done, result)
     }
 }

@@ -93,6 +93,8 @@ pub enum Workload {
     NullWrite,
     /// [`crate::workload::null_read`].
     NullRead,
+    /// [`crate::workload::file_read`].
+    FileRead,
     /// [`crate::workload::uvm_pipe`].
     UvmPipe,
     /// [`crate::workload::ping_pong`].

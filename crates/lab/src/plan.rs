@@ -118,6 +118,7 @@ impl RunSpec {
             Workload::BwPipe => parameter("total_bytes") / 4096 * (2 + cpus),
             Workload::Invalidate => parameter("times") * (1 + 4 * (cpus - 1)) / 4,
             Workload::EphemeralHit => parameter("times") / 10,
+            Workload::FileRead => parameter("file_bytes") / 4096 * (1 + parameter("passes")) * 3,
             Workload::NullWrite | Workload::NullRead | Workload::UvmPipe => {
                 parameter("total_bytes") / 4096 * 3
             }

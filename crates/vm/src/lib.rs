@@ -52,6 +52,7 @@ mod map;
 mod map_lock;
 mod memory_lock;
 mod object;
+mod object_loan;
 mod pager;
 mod pass;
 mod probes;

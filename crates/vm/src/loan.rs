@@ -99,6 +99,12 @@ impl<M: Machine> AnonLoan<M> {
         self.anons.append(&mut more.anons);
     }
 
+    /// Adds an anon, with a reference of its own.
+    pub(crate) fn push(&mut self, anon: Arc<Anon<M>>) {
+        self.tally.anon_loans.add(1);
+        self.anons.push(anon);
+    }
+
     pub(crate) fn anons(&self) -> &[Arc<Anon<M>>] {
         &self.anons
     }
@@ -232,7 +238,11 @@ fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn]) {
 ///
 /// # Errors
 /// [`VmError::NoMemory`]; [`VmError::Busy`] when the frame is wired and not on loan.
-fn anon_of<M: Machine>(vm: &Vm<M>, frame: Pfn, pending: &mut Pending<M>) -> Result<Arc<Anon<M>>, VmError> {
+pub(crate) fn anon_of<M: Machine>(
+    vm: &Vm<M>,
+    frame: Pfn,
+    pending: &mut Pending<M>,
+) -> Result<Arc<Anon<M>>, VmError> {
     loop {
         let known = {
             let table = vm.frames().lock();
@@ -280,6 +290,27 @@ fn anon_of<M: Machine>(vm: &Vm<M>, frame: Pfn, pending: &mut Pending<M>) -> Resu
             None => anon.forget(vm),
         }
     }
+}
+
+/// Lends pages as `lend` does, and flushes what that has protected in one shootdown.
+pub(crate) fn in_one_batch<M: Machine, R>(
+    vm: &Vm<M>,
+    t: &dyn Threads,
+    lend: impl FnOnce(&mut Pending<M>) -> R,
+) -> R {
+    t.pin();
+    let cpu = vm.machine().cpu();
+    vm.batches().begin(cpu);
+    let mut pending = Pending::none();
+    let result = lend(&mut pending);
+    pending.flush(vm.pmaps());
+    vm.batches().end(cpu);
+    t.unpin();
+    // A page that another CPU has just protected for a loan of its own may still be written through a TLB.
+    if !vm.has(Defect::LoanUnsettled) {
+        vm.batches().settle(vm.machine());
+    }
+    result
 }
 
 impl<M: Machine> Space<M> {
@@ -384,34 +415,22 @@ impl<M: Machine> Space<M> {
         {
             return Ok(Step::Missing(entry.range.start().max(rest.start())));
         }
-        t.pin();
-        let cpu = vm.machine().cpu();
-        vm.batches().begin(cpu);
-        let mut pending = Pending::none();
-        let mut result = Ok(Step::Done);
-        let mut entry: Option<&Entry<M>> = None;
-        for page in rest.pages() {
-            vm.machine().execute(vm.paths().loan);
-            if !entry.is_some_and(|e| e.range.contains(page)) {
-                entry = map.look_up(vm, page);
+        in_one_batch(vm, t, |pending| {
+            let mut entry: Option<&Entry<M>> = None;
+            for page in rest.pages() {
+                vm.machine().execute(vm.paths().loan);
+                if !entry.is_some_and(|e| e.range.contains(page)) {
+                    entry = map.look_up(vm, page);
+                }
+                let readable = entry.filter(|e| e.attributes.prot.permits(Access::Read));
+                let Some(entry) = readable else { return Err(VmError::Fault(page.max(first))) };
+                match self.lend_page(entry, page, first, taker, pending)? {
+                    Step::Done => {}
+                    missing => return Ok(missing),
+                }
             }
-            let readable = entry.filter(|e| e.attributes.prot.permits(Access::Read));
-            result = match readable {
-                Some(entry) => self.lend_page(entry, page, first, taker, &mut pending),
-                None => Err(VmError::Fault(page.max(first))),
-            };
-            if !matches!(result, Ok(Step::Done)) {
-                break;
-            }
-        }
-        pending.flush(vm.pmaps());
-        vm.batches().end(cpu);
-        t.unpin();
-        // A page that another CPU has just protected for a loan of its own may still be written through a TLB.
-        if !vm.has(Defect::LoanUnsettled) {
-            vm.batches().settle(vm.machine());
-        }
-        result
+            Ok(Step::Done)
+        })
     }
 
     fn lend_page(

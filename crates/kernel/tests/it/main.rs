@@ -4,6 +4,7 @@ mod auto;
 mod common;
 mod export;
 mod faults;
+mod file_transfer;
 mod kernel_memory;
 mod paging;
 mod pipe;

@@ -10,11 +10,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 const PAGE: usize = PAGE_SIZE;
-const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
-const NEW: OpenFlags = RW.union(OpenFlags::CREATE);
+pub const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+pub const NEW: OpenFlags = RW.union(OpenFlags::CREATE);
 
 /// On one and on four CPUs, with a mapping cache and with a direct map.
-fn each(body: impl Fn(&U) + Clone + 'static) {
+pub fn each(body: impl Fn(&U) + Clone + 'static) {
     for (name, config) in [
         ("xeon-up", paging(sf_buf(64), 512)),
         ("xeon-mp-htt", paging(sf_buf(8), 512)),
@@ -32,14 +32,14 @@ fn each(body: impl Fn(&U) + Clone + 'static) {
     }
 }
 
-fn load(u: &U, from: Va, len: usize) -> Vec<u8> {
+pub fn load(u: &U, from: Va, len: usize) -> Vec<u8> {
     let mut buf = vec![0; len];
     u.load(from, &mut buf);
     buf
 }
 
 /// Makes a file of `len` bytes of stream `seed`, open for both.
-fn file(u: &U, name: &str, seed: u64, len: usize) -> Fd {
+pub fn file(u: &U, name: &str, seed: u64, len: usize) -> Fd {
     let fd = u.open(name, NEW).unwrap();
     let at = map(u, len.max(1));
     u.store(at, &bytes(seed, 0, len));

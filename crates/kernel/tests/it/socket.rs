@@ -86,7 +86,7 @@ fn receive_all(u: &U, fd: Fd, at: Va, most: usize, len: usize, how: Receive) -> 
 }
 
 /// Nothing but what was sent can be read of a transferred page.
-fn rest_is_clear(u: &U, at: Va, len: usize) {
+pub fn rest_is_clear(u: &U, at: Va, len: usize) {
     let end = at + len;
     if !end.is_page_aligned() {
         let mut rest = vec![1; PAGE - end.offset()];

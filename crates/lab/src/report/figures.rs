@@ -71,6 +71,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             Workload::NullWrite
             | Workload::NullRead
             | Workload::UvmPipe
+            | Workload::FileRead
             | Workload::PingPong
             | Workload::CostGrowth
             | Workload::Pipeline

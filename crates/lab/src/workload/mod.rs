@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 pub mod bw_pipe;
 pub mod cost_growth;
 pub mod ephemeral_hit;
+pub mod file_read;
 pub mod invalidate;
 mod link;
 pub mod mixed;

@@ -5,6 +5,7 @@ use pageferry_hal::*;
 use pageferry_model::Schedule;
 use pageferry_vm::*;
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -293,6 +294,40 @@ fn an_objects_page_has_one_borrower() {
 }
 
 #[test]
+fn an_objects_pages_are_lent_where_nobody_maps_them() {
+    on_each(|rig| {
+        let t = rig.t();
+        let object = file(rig);
+        let lend = |pages: Range<u64>| rig.vm.loan_object_to_anons(t, &object, pages);
+        let last = object.len_pages();
+        assert_eq!(lend(1..1).map(|_| ()), Err(VmError::Invalid), "no pages");
+        assert_eq!(lend(last - 1..last + 1).map(|_| ()), Err(VmError::Invalid), "behind the end");
+        let wired = rig.vm.wire_page(t, &object, 2, false).unwrap();
+        assert_eq!(lend(0..last).map(|_| ()), Err(VmError::Busy), "wired");
+        rig.vm.unwire(wired);
+        rig.check();
+
+        // A mapping that may be written is protected, once for all pages.
+        let s = rig.vm.space().unwrap();
+        let va = map_file(rig, &s, &object, false);
+        rig.store(&s, va, &pattern(1, 3 * PAGE)).unwrap();
+        let loan = lend(0..3).unwrap();
+        let mapped = s.loan_to_anons(t, va, 3 * PAGE).unwrap();
+        rig.check();
+        rig.store(&s, va + PAGE, b"later").unwrap();
+        rig.vm.release_anons(mapped);
+        let receiver = rig.vm.space().unwrap();
+        let to = map(rig, &receiver, 3);
+        receiver.transfer_anons(t, Some(to), loan).unwrap();
+        rig.exit(s);
+        rig.vm.release_object(object);
+        rig.check();
+        assert_eq!(rig.load(&receiver, to, 3 * PAGE).unwrap(), pattern(1, 3 * PAGE), "the object is gone");
+        rig.exit(receiver);
+    });
+}
+
+#[test]
 fn a_loan_that_fails_in_the_middle_lends_nothing() {
     on_each(|rig| {
         let t = rig.t();
@@ -300,13 +335,14 @@ fn a_loan_that_fails_in_the_middle_lends_nothing() {
         let s = rig.vm.space().unwrap();
         let va = map_file(rig, &s, &object, false);
         s.map(t, Some(va + 4 * PAGE), 3 * PAGE, Prot::RW, Inherit::Copy).unwrap();
-        for way in 0..2 {
+        for way in 0..3 {
             let mut n = 0;
             loop {
                 rig.vm.fail_after(Some(n));
                 let lent = match way {
                     0 => s.loan_to_kernel(t, va, 7 * PAGE).map(|l| rig.vm.unloan(l)),
-                    _ => s.loan_to_anons(t, va, 7 * PAGE).map(|l| rig.vm.release_anons(l)),
+                    1 => s.loan_to_anons(t, va, 7 * PAGE).map(|l| rig.vm.release_anons(l)),
+                    _ => rig.vm.loan_object_to_anons(t, &object, 0..4).map(|l| rig.vm.release_anons(l)),
                 };
                 let struck = !rig.vm.failure_pending();
                 rig.vm.fail_after(None);

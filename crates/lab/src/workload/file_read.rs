@@ -1,0 +1,138 @@
+//! Reading a file that is in memory: by copy, by page transfer, or by mapping it (UVM paper, 4.2.3, which names the use and
+//! measures nothing).
+//!
+//! A process reads a file from its beginning to its end, piece by piece into one buffer, and over again. By *transfer* the
+//! file's pages go on loan and take the place of those in the buffer. By *map* each piece is mapped privately and unmapped
+//! again. With `touch` the process then reads every word of the piece, as who reads a file does. Every byte is checked.
+
+use super::{Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named, receive_by};
+use super::{measure_first, receive_mode};
+use crate::plan::RunSpec;
+use crate::site::Site;
+use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Fd, OpenFlags, Program, ReceiveMode, SendMode, User};
+use pageferry_model::Model;
+use pageferry_vm::{Inherit, Place};
+use std::time::Instant;
+
+const NAME: &str = "data";
+
+struct FileRead {
+    model: Model,
+    cell: OutcomeCell,
+    /// None by mapping.
+    mode: Option<ReceiveMode>,
+    touch: bool,
+    size_bytes: usize,
+    warmup_passes: u64,
+    passes: u64,
+    clock_mhz: f64,
+    contents: Payload,
+}
+
+/// The program of the only process.
+pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+    let size_bytes = spec.parameter("size_bytes") as usize;
+    let file_bytes = spec.parameter("file_bytes") as usize;
+    let work = FileRead {
+        model: site.model.clone(),
+        cell,
+        mode: (spec.choice("receive") != "map").then(|| receive_mode(spec)),
+        touch: spec.choice("touch") == "true",
+        size_bytes,
+        warmup_passes: spec.parameter("warmup_passes") as u64,
+        passes: spec.parameter("passes") as u64,
+        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        contents: Payload::new(spec.choices.seed, file_bytes),
+    };
+    first_process(work.cell.clone(), 2 * (file_bytes + size_bytes), move |user| {
+        let result = work.run(user);
+        // Files outlive their processes.
+        user.unlink(NAME).map_err(named("unlink")).and(result)
+    })
+}
+
+impl FileRead {
+    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+        let file = self.make_file(user)?;
+        measure_first(user, SendMode::Copy, self.mode.unwrap_or_default())?;
+        let buffer = match self.mode {
+            Some(_) => user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?,
+            None => Va::default(),
+        };
+        let mut watch = Stopwatch::start(user, &self.model);
+        for pass in 0..self.warmup_passes + self.passes {
+            if pass == self.warmup_passes {
+                watch = Stopwatch::start(user, &self.model);
+            }
+            user.seek(file, 0).map_err(named("seek"))?;
+            self.pass(user, file, buffer, &mut watch)?;
+        }
+        let total_bytes = self.passes * self.contents.chunk(0).len() as u64;
+        watch.stop(user, &self.model, self.clock_mhz, total_bytes, &mut self.cell.borrow_mut());
+        Ok(())
+    }
+
+    /// Reads the file from its beginning to its end.
+    fn pass(&self, user: &User<Model>, file: Fd, buffer: Va, watch: &mut Stopwatch) -> Result<(), Failed> {
+        let contents = self.contents.chunk(0);
+        let mut offset = 0;
+        while offset < contents.len() {
+            let (at, len) = self.read(user, file, buffer, offset)?;
+            if len == 0 {
+                self.cell.borrow_mut().damage(format!("the file ends at byte {offset}"));
+                break;
+            }
+            if self.touch {
+                look_over(user, at, len);
+            }
+            let began = Instant::now();
+            if let Some(wrong) = differs_behind(user, &self.model, at, &contents[offset..][..len]) {
+                let fault = format!("byte {wrong} of what was read at {offset} is not what the file has");
+                self.cell.borrow_mut().damage(fault);
+            }
+            watch.leave_out(began);
+            if self.mode.is_none() {
+                user.unmap(at, len).map_err(named("unmap"))?;
+            }
+            offset += len;
+        }
+        Ok(())
+    }
+
+    fn make_file(&self, user: &User<Model>) -> Result<Fd, Failed> {
+        let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
+        let file = user.open(NAME, flags).map_err(named("open"))?;
+        let contents = self.contents.chunk(0);
+        let from = user.map(contents.len(), Prot::RW, Inherit::Copy).map_err(named("map the contents"))?;
+        user.store(from, contents);
+        user.write(file, from, contents.len()).map_err(named("write the file"))?;
+        user.seek(file, 0).map_err(named("seek"))?;
+        user.unmap(from, contents.len()).map_err(named("unmap"))?;
+        Ok(file)
+    }
+
+    /// Gets the next piece; answers where it is, and how long.
+    fn read(&self, user: &User<Model>, file: Fd, buffer: Va, offset: usize) -> Result<(Va, usize), Failed> {
+        match self.mode {
+            Some(mode) => {
+                let (len, _) =
+                    receive_by(user, file, buffer, self.size_bytes, mode).map_err(named("read"))?;
+                Ok((buffer, len))
+            }
+            None => {
+                let len = self.size_bytes.min(self.contents.chunk(0).len() - offset);
+                let at = user.map_file(file, offset as u64, Place::Anywhere, len, Prot::READ, false);
+                Ok((at.map_err(named("map the file"))?, len))
+            }
+        }
+    }
+}
+
+/// Reads every word.
+fn look_over(user: &User<Model>, at: Va, len: usize) {
+    let mut seen = [0; PAGE_SIZE];
+    for start in (0..len).step_by(PAGE_SIZE) {
+        user.load(at + start, &mut seen[..PAGE_SIZE.min(len - start)]);
+    }
+}
