@@ -176,7 +176,7 @@ pub(crate) fn send(apic_id: u32, interrupt: Interrupt) {
     let vector = match interrupt {
         Interrupt::Shootdown => SHOOTDOWN,
         Interrupt::Reschedule => RESCHEDULE,
-        Interrupt::Disk => panic!("CPUs do not send each other the disk's interrupts"),
+        Interrupt::Disk | Interrupt::Audio => panic!("CPUs do not send each other a device's interrupts"),
     };
     cpu::send_interrupt(apic_id, vector);
 }

@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transfer {
-    /// From the disk to memory.
+    /// From the device to memory.
     Read,
-    /// From memory to the disk.
+    /// From memory to the device.
     Write,
 }
 

@@ -9,7 +9,7 @@
 //!   of instructions for a count of cycles.
 //! * [`machine`]: the [`Machine`] trait, everything that a back end must provide.
 //! * [`lock`]: spin locks with a declared order.
-//! * [`disk`]: blocks that move to and from frames while the CPUs go on.
+//! * [`disk`]: blocks that move to and from frames while the CPUs go on. [`audio`]: fragments of sound.
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
 //! * [`cause`]: what cycles are spent on, and what events are counted.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
@@ -23,6 +23,7 @@ extern crate alloc;
 
 pub mod addr;
 pub mod arena;
+pub mod audio;
 pub mod cause;
 pub mod cpu;
 pub mod disk;
@@ -36,6 +37,7 @@ pub mod x86;
 
 pub use addr::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Va, VaRange, page_round, page_trunc};
 pub use arena::{StructArena, StructVa, Zone};
+pub use audio::{AudioDone, AudioRequest};
 pub use cause::{Cause, Counter};
 pub use cpu::{CpuId, CpuSet};
 pub use disk::{DiskDone, DiskError, DiskRequest, Transfer};

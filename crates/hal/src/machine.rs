@@ -15,6 +15,7 @@
 
 use crate::addr::{Pa, Va};
 use crate::arena::StructVa;
+use crate::audio::{AudioDone, AudioRequest};
 use crate::cause::{Cause, Counter};
 use crate::cpu::{CpuId, CpuSet};
 use crate::disk::{DiskDone, DiskRequest};
@@ -57,6 +58,8 @@ pub enum Interrupt {
     Reschedule,
     /// The disk has done a request; comes to CPU 0.
     Disk,
+    /// The sound device has done a fragment; comes to CPU 0.
+    Audio,
 }
 
 /// The hardware's part of entering or leaving the kernel.
@@ -242,6 +245,24 @@ pub trait Machine: Clone + 'static {
     }
     /// The answer to the oldest request that is done and was not answered yet.
     fn disk_done(&self) -> Option<DiskDone> {
+        None
+    }
+
+    // ----------------------------------------------------------------------------------------------- sound
+
+    /// The rate of the sound device in bytes a second; 0 without one.
+    fn audio_bytes_per_s(&self) -> u64 {
+        0
+    }
+    /// Hands a fragment to the sound device. Does not wait.
+    ///
+    /// # Panics
+    /// When there is no such device, or the fragment is in no frame.
+    fn audio_submit(&self, request: AudioRequest) {
+        panic!("there is no sound device for {request:?}");
+    }
+    /// The answer to the oldest fragment that is done and was not answered yet.
+    fn audio_done(&self) -> Option<AudioDone> {
         None
     }
 }

@@ -4,6 +4,7 @@
 //! handler knows the kernel only weakly: the machine keeps the handler, and the kernel keeps the machine.
 
 use crate::Kernel;
+use crate::audio::Audio;
 use crate::config::{Fault, KernelConfig};
 use crate::error::{BootError, Errno};
 use crate::export::Exports;
@@ -84,11 +85,12 @@ impl<M: Machine> Kernel<M> {
         let paths = &config.paths;
         let mbufs = Pool::new(vm.clone(), *paths, config.socket.clusters, &mut arena)?;
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
-        let sched = Arc::new(Sched::new(vm.clone(), config.sched, paths, &mut arena)?);
+        let audio = Arc::new(Audio::new(&machine, &mut arena)?);
+        let sched = Arc::new(Sched::new(vm.clone(), audio.clone(), config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
         let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
-        let noted = sched.disk_noted().clone();
+        let noted = sched.devices_noted().clone();
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
             Interrupt::Shootdown => {
                 weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
@@ -96,7 +98,7 @@ impl<M: Machine> Kernel<M> {
             // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
             Interrupt::Reschedule => {}
             // Likewise: who looks takes locks.
-            Interrupt::Disk => noted.store(true, Ordering::Release),
+            Interrupt::Disk | Interrupt::Audio => noted.store(true, Ordering::Release),
         }));
         let files = FileSystem::new(&vm, &mut arena)?;
         let moves = Moves::new(&machine, &mut arena)?;
@@ -112,6 +114,7 @@ impl<M: Machine> Kernel<M> {
             processes,
             exports,
             files,
+            audio,
             boot_free_frames,
         }))
     }
@@ -231,6 +234,9 @@ impl<M: Machine> Kernel<M> {
         let threads = self.sched.threads();
         if (processes, pipes, threads) != (0, 0, 0) {
             return Err(format!("{processes} processes, {pipes} pipes and {threads} threads are left"));
+        }
+        if !self.audio.is_at_rest() {
+            return Err("the sound device is open, or has memory".into());
         }
         let exports = self.exports.lock().len();
         if exports != 0 {

@@ -33,6 +33,8 @@ pub(crate) enum Open<M: Machine> {
     Null,
     /// A file on the disk.
     Regular(Regular<M>),
+    /// The sound device.
+    Audio,
 }
 
 /// An open file.
@@ -71,6 +73,11 @@ impl<M: Machine> File<M> {
                 call.check_buffer(to, len_bytes)?;
                 file.read(call, to, len_bytes)
             }
+            Open::Audio => {
+                call.check_buffer(to, len_bytes)?;
+                let got = call.record(ReceiveMode::Copy, Some(to), len_bytes, self.nonblocking())?;
+                Ok(got.len_bytes)
+            }
             Open::Null => {
                 call.check_buffer(to, len_bytes)?;
                 let got = call.receive_from_nobody(ReceiveMode::Copy, Some(to), len_bytes)?;
@@ -102,6 +109,7 @@ impl<M: Machine> File<M> {
                 stream.receive_transfer(call, mode, at, len_bytes, self.nonblocking())
             }
             Open::Regular(file) => file.read_transfer(call, mode, at, len_bytes),
+            Open::Audio => call.record(mode, at, len_bytes, self.nonblocking()),
             _ => call.receive_from_nobody(mode, at, len_bytes),
         }
     }
@@ -132,6 +140,10 @@ impl<M: Machine> File<M> {
             Open::Null => {
                 call.check_buffer(from, len_bytes)?;
                 call.send_to_nobody(from, len_bytes, mode)
+            }
+            Open::Audio => {
+                call.check_buffer(from, len_bytes)?;
+                call.play(from, len_bytes, mode, self.nonblocking())
             }
         }
     }

@@ -10,7 +10,8 @@
 //! * `monitor`: how threads wait and take turns. `pipe`, `pipe_direct`: pipes of their own kind.
 //! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
 //! * `auto`: copy or move, by call. `move_costs`, `handover`: what either costs here.
-//! * `vnode`: files on the disk, through the page cache. `user_file`, `user_memory`: their and their mappings' system calls.
+//! * `vnode`: files on the disk, through the page cache. `file_transfer`: read by page transfer. `user_file`, `user_memory`: their and their mappings' system calls.
+//! * `audio`: the sound device, which plays what is lent to it and records into what is given away.
 //! * `invalidate`: a system call that measures invalidations.
 //! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
 //! * `boot`: bringing all of it up, and checking it.
@@ -24,6 +25,7 @@
 
 extern crate alloc;
 
+mod audio;
 mod auto;
 mod boot;
 mod config;
@@ -90,6 +92,7 @@ pub struct Kernel<M: Machine> {
     processes: M::Lock<process::Processes<M>>,
     exports: M::Lock<export::Exports<M>>,
     files: vnode::FileSystem<M>,
+    audio: Arc<audio::Audio<M>>,
     boot_free_frames: usize,
 }
 

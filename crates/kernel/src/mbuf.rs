@@ -131,6 +131,24 @@ impl Mbuf {
         }
     }
 
+    /// Where its bytes are in memory, for a device: frames, and in each the first byte and how many. `None` for a small
+    /// mbuf, whose bytes are in no page of their own.
+    pub(crate) fn fragments(&self) -> Option<Vec<(Pfn, usize, usize)>> {
+        let frames = match &self.storage {
+            Storage::Small => return None,
+            Storage::Cluster(c) => c.pages.frames(),
+            Storage::External(e) => e.loan.frames(),
+        };
+        let mut found = Vec::new();
+        let mut at = self.offset;
+        while at < self.offset + self.len {
+            let len = (PAGE_SIZE - at % PAGE_SIZE).min(self.offset + self.len - at);
+            found.push((frames[at / PAGE_SIZE], at % PAGE_SIZE, len));
+            at += len;
+        }
+        Some(found)
+    }
+
     /// The frames of its pages; for checks.
     pub(crate) fn lent_frames(&self) -> &[Pfn] {
         match &self.storage {
@@ -211,23 +229,15 @@ impl<M: Machine> Pool<M> {
         self.header(Storage::Small, len.min(SMALL_BYTES)).map_err(|_| Errno::NoMemory)
     }
 
-    /// A cluster with `len` bytes, if there is one.
-    ///
-    /// # Errors
-    /// [`Errno::NoMemory`], at once.
-    pub(crate) fn cluster(&self, len: usize) -> Result<Mbuf, Errno> {
-        self.cluster_of(None, self.most_clusters, len)
-    }
-
-    /// The same for who may sleep: frames that are short are waited for.
+    /// A cluster with `len` bytes, if there is one. A `sleeper` waits for its page where frames are short.
     ///
     /// # Locks
-    /// May sleep: no spin lock may be held.
+    /// Who waits may hold no spin lock.
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
-    pub(crate) fn cluster_waiting(&self, t: &dyn Threads, len: usize) -> Result<Mbuf, Errno> {
-        self.cluster_of(Some(t), self.most_clusters, len)
+    pub(crate) fn cluster_for(&self, sleeper: Option<&dyn Threads>, len: usize) -> Result<Mbuf, Errno> {
+        self.cluster_of(sleeper, self.most_clusters, len)
     }
 
     /// A cluster to gather bytes in that are taken out of others: there is one more than senders can get. A `sleeper` waits

@@ -360,7 +360,7 @@ impl<M: Machine> Bench<'_, M> {
             let work = || {
                 let mut mbufs = Vec::new();
                 for _ in 0..pages {
-                    match pool.cluster(PAGE_SIZE) {
+                    match pool.cluster_for(None, PAGE_SIZE) {
                         Ok(mbuf) => mbufs.push(mbuf),
                         Err(e) => {
                             mbufs.into_iter().for_each(|mbuf| pool.free(mbuf));

@@ -19,6 +19,7 @@
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
 
+use crate::audio::Audio;
 use crate::config::{ForwardWakeup, SchedConfig};
 use crate::queue::{Entry, Place, Queues};
 use crate::thread::{Own, Thread, ThreadId};
@@ -57,8 +58,9 @@ pub(crate) struct Sched<M: Machine> {
     machine: M,
     pmaps: Arc<Pmaps<M>>,
     vm: Arc<Vm<M>>,
-    /// The disk has interrupted, and nobody has taken its answers yet.
-    disk: Arc<AtomicBool>,
+    /// A device has interrupted, and nobody has taken its answers yet.
+    devices: Arc<AtomicBool>,
+    audio: Arc<Audio<M>>,
     config: SchedConfig,
     paths: SchedPaths,
     queues: M::Lock<Queues<M>>,
@@ -73,7 +75,7 @@ pub(crate) struct Sched<M: Machine> {
     heads: StructVa,
 }
 
-/// What takes the disk's answers may wake threads; it is none itself.
+/// What takes the devices' answers may wake threads; it is none itself.
 struct Waker<'a, M: Machine>(&'a Sched<M>);
 
 impl<M: Machine> Threads for Waker<'_, M> {
@@ -107,6 +109,7 @@ struct Next<M: Machine> {
 impl<M: Machine> Sched<M> {
     pub(crate) fn new(
         vm: Arc<Vm<M>>,
+        audio: Arc<Audio<M>>,
         config: SchedConfig,
         paths: SchedPaths,
         arena: &mut StructArena,
@@ -125,31 +128,33 @@ impl<M: Machine> Sched<M> {
             machine,
             pmaps,
             vm,
-            disk: Arc::default(),
+            devices: Arc::default(),
+            audio,
             config,
             paths,
             heads,
         })
     }
 
-    /// Where the disk's interrupt handler leaves word.
-    pub(crate) fn disk_noted(&self) -> &Arc<AtomicBool> {
-        &self.disk
+    /// Where the handler of the devices' interrupts leaves word.
+    pub(crate) fn devices_noted(&self) -> &Arc<AtomicBool> {
+        &self.devices
     }
 
-    /// True when the disk has interrupted and nobody has looked.
-    pub(crate) fn disk_waits(&self) -> bool {
-        self.disk.load(Ordering::Acquire)
+    /// True when a device has interrupted and nobody has looked.
+    pub(crate) fn device_waits(&self) -> bool {
+        self.devices.load(Ordering::Acquire)
     }
 
-    /// Takes the disk's answers, if it has interrupted, and wakes who waits for them.
+    /// Takes the devices' answers, if one has interrupted, and wakes who waits for them.
     ///
     /// # Locks
-    /// Takes locks of the VM system and `Scheduler`; the caller holds none.
-    pub(crate) fn take_disk_answers(&self) {
-        if self.disk.load(Ordering::Relaxed) && self.disk.swap(false, Ordering::AcqRel) {
+    /// Takes `Pipe`, locks of the VM system and `Scheduler`; the caller holds none.
+    pub(crate) fn take_device_answers(&self) {
+        if self.devices.load(Ordering::Relaxed) && self.devices.swap(false, Ordering::AcqRel) {
             let _c = self.machine.scope(Cause::Interrupt);
             self.vm.disk_interrupt(&Waker(self));
+            self.audio.interrupt(&self.machine, &Waker(self));
         }
     }
 
@@ -425,10 +430,10 @@ impl<M: Machine> Sched<M> {
         let me = m.cpu();
         let _idle = m.scope(Cause::Idle);
         loop {
-            if self.disk_waits() {
+            if self.device_waits() {
                 // Awake by itself, and not to be woken.
                 self.queues.lock().idle.remove(me);
-                self.take_disk_answers();
+                self.take_device_answers();
             }
             {
                 let _c = m.scope(Cause::Switch);
@@ -449,7 +454,7 @@ impl<M: Machine> Sched<M> {
             m.idle_until(&mut || {
                 flag.swap(false, Ordering::Acquire)
                     || self.stopping.load(Ordering::Acquire)
-                    || self.disk_waits()
+                    || self.device_waits()
             });
         }
     }

@@ -77,7 +77,7 @@ impl To {
 }
 
 /// A receiver on its way through the mbufs that it has taken out of a socket.
-struct Receiver<'a, M: Machine> {
+pub(crate) struct Receiver<'a, M: Machine> {
     call: &'a Caller<'a, M>,
     to: To,
     len: usize,
@@ -113,13 +113,40 @@ impl<'a, M: Machine> Receiver<'a, M> {
         }
     }
 
-    fn left(&self) -> usize {
+    /// As [`Receiver::new`], for mbufs that a device has filled.
+    pub(crate) fn of_device(
+        call: &'a Caller<'a, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<Receiver<'a, M>, Errno> {
+        let to = To::new(call, mode, at, Sink::Nobody)?;
+        Ok(Receiver { nonblocking, ..Receiver::new(call, to, len) })
+    }
+
+    pub(crate) fn left(&self) -> usize {
         self.len - self.got.len_bytes
+    }
+
+    pub(crate) fn wants_more(&self) -> bool {
+        self.left() > 0 && !self.is_complete()
+    }
+
+    pub(crate) fn received(&self) -> Received {
+        self.got
+    }
+
+    /// Moves `mbufs` as far as they are wanted; returns what is left of them.
+    pub(crate) fn deliver_all(&mut self, mbufs: VecDeque<Mbuf>) -> (VecDeque<Mbuf>, Result<(), Errno>) {
+        self.mbufs = mbufs;
+        let result = self.deliver();
+        (core::mem::take(&mut self.mbufs), result)
     }
 
     /// Moves what was taken, as far as it is wanted.
     fn deliver(&mut self) -> Result<(), Errno> {
-        while self.left() > 0 && !self.mbufs.is_empty() && !self.is_complete() {
+        while !self.mbufs.is_empty() && self.wants_more() {
             match self.to {
                 To::Copy(_) => self.copy()?,
                 To::Transfer(at) => self.transfer(at)?,
@@ -362,9 +389,8 @@ pub(crate) fn deliver<M: Machine>(
     mbufs: Vec<Mbuf>,
 ) -> Result<(), Errno> {
     let mut receiver = Receiver::new(call, To::new(call, mode, Some(at), Sink::Nobody)?, len);
-    receiver.mbufs = mbufs.into();
-    let result = receiver.deliver();
-    receiver.mbufs.into_iter().for_each(|mbuf| call.kernel.mbufs.free(mbuf));
+    let (rest, result) = receiver.deliver_all(mbufs.into());
+    rest.into_iter().for_each(|mbuf| call.kernel.mbufs.free(mbuf));
     result
 }
 
@@ -411,7 +437,7 @@ impl<M: Machine> Stream<M> {
         let (mut held, turn) = self.turn_to_receive(call, self.lock());
         turn?;
         let (result, has_turn) = loop {
-            if receiver.left() == 0 || receiver.is_complete() {
+            if !receiver.wants_more() {
                 break (Ok(()), true);
             }
             if !held.is_empty() {
@@ -449,14 +475,13 @@ impl<M: Machine> Stream<M> {
         receiver: &mut Receiver<'_, M>,
     ) -> (Held<'a, M>, Result<(), Errno>) {
         let before = receiver.got.len_bytes;
-        receiver.mbufs = held.take(receiver.left()).into();
+        let taken: VecDeque<Mbuf> = held.take(receiver.left()).into();
         drop(held);
         let memory = |mbufs: &VecDeque<Mbuf>| mbufs.iter().map(Mbuf::memory_bytes).sum::<usize>();
-        let memory_before = memory(&receiver.mbufs);
-        let result = receiver.deliver();
-        let freed = memory_before - memory(&receiver.mbufs);
+        let memory_before = memory(&taken);
+        let (rest, result) = receiver.deliver_all(taken);
+        let freed = memory_before - memory(&rest);
         let mut held = self.lock();
-        let rest = core::mem::take(&mut receiver.mbufs);
         held.put_back(rest.into(), receiver.got.len_bytes - before, freed);
         (held, result)
     }
@@ -480,18 +505,18 @@ impl<M: Machine> Caller<'_, M> {
         m.execute(self.kernel.config.paths.protocol);
         let pool = &self.kernel.mbufs;
         let mut receiver = Receiver::new(self, To::new(self, mode, at, Sink::Nobody)?, len);
-        let mut answered = 0;
+        let (mut answered, mut answer) = (0, VecDeque::new());
         while answered < len {
             let piece = (len - answered).min(PAGE_SIZE);
-            match pool.cluster_waiting(self.thread, piece) {
-                Ok(mbuf) => receiver.mbufs.push_back(mbuf),
+            match pool.cluster_for(Some(self.thread), piece) {
+                Ok(mbuf) => answer.push_back(mbuf),
                 Err(e) if answered == 0 => return Err(e),
                 Err(_) => break,
             }
             answered += piece;
         }
-        let result = receiver.deliver();
-        core::mem::take(&mut receiver.mbufs).into_iter().for_each(|mbuf| pool.free(mbuf));
+        let (rest, result) = receiver.deliver_all(answer);
+        rest.into_iter().for_each(|mbuf| pool.free(mbuf));
         if receiver.got.len_bytes > 0 { Ok(receiver.got) } else { result.map(|()| Received::default()) }
     }
 }

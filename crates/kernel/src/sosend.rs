@@ -35,6 +35,8 @@ pub(crate) struct Sender<'a, M: Machine> {
     plan: Plan,
     /// It must not sleep: memory that is short is not waited for.
     nonblocking: bool,
+    /// Bytes go to a device, which takes them out of pages only.
+    to_device: bool,
 }
 
 impl<'a, M: Machine> Sender<'a, M> {
@@ -46,16 +48,31 @@ impl<'a, M: Machine> Sender<'a, M> {
             SendMode::Loan => Plan::fixed(0..len),
             SendMode::Auto => call.plan(sending),
         };
-        Sender { call, from, len, done: 0, plan, nonblocking: false }
+        Sender { call, from, len, done: 0, plan, nonblocking: false, to_device: false }
     }
 
-    fn left(&self) -> usize {
+    /// As [`Sender::new`], for mbufs that a device reads: none is small.
+    pub(crate) fn to_device(
+        call: &'a Caller<'a, M>,
+        sending: Sending,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Sender<'a, M> {
+        Sender { nonblocking, to_device: true, ..Sender::new(call, sending, mode) }
+    }
+
+    pub(crate) fn left(&self) -> usize {
         self.len - self.done
+    }
+
+    /// Bytes that are in mbufs.
+    pub(crate) fn done(&self) -> usize {
+        self.done
     }
 
     /// An mbuf with the next bytes, at most `room`; and why there were no more, if the process's memory ends there. With
     /// it, the mbuf may be missing.
-    fn next(&mut self, room: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+    pub(crate) fn next(&mut self, room: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let room = room.min(self.left());
         let at = self.from + self.done;
         let to_boundary = PAGE_SIZE - at.offset();
@@ -82,7 +99,12 @@ impl<'a, M: Machine> Sender<'a, M> {
     /// Copies up to `most` bytes into a new mbuf.
     fn copy(&mut self, most: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let pool = &self.call.kernel.mbufs;
-        let mut mbuf = match pool.alloc_for(self.call.sleeper(self.nonblocking), most) {
+        let sleeper = self.call.sleeper(self.nonblocking);
+        let made = match self.to_device {
+            true => pool.cluster_for(sleeper, most.min(PAGE_SIZE)),
+            false => pool.alloc_for(sleeper, most),
+        };
+        let mut mbuf = match made {
             Ok(mbuf) => mbuf,
             Err(e) => return (None, Err(e)),
         };

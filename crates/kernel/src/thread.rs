@@ -79,7 +79,7 @@ impl<M: Machine> Thread<M> {
     pub(crate) fn should_yield(&self) -> bool {
         let since = Cycles(self.own.since_cycles.load(Relaxed));
         let ran = self.sched.machine().now().saturating_sub(since);
-        self.sched.resched_requested() || self.sched.disk_waits() || ran >= self.sched.quantum_cycles()
+        self.sched.resched_requested() || self.sched.device_waits() || ran >= self.sched.quantum_cycles()
     }
 
     /// What a thread does last before it returns to user mode: takes its signals, gives up the priority that a sleep gave
@@ -91,7 +91,7 @@ impl<M: Machine> Thread<M> {
         let taken = self.own.signals.swap(0, Relaxed);
         self.own.signals_taken.fetch_add(taken, Relaxed);
         self.own.boosted.store(false, Relaxed);
-        self.sched.take_disk_answers();
+        self.sched.take_device_answers();
         if self.should_yield() {
             self.yield_now();
         }

@@ -69,6 +69,9 @@ pub struct MachineConfig {
     /// The disk, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskConfig>,
+    /// The sound device, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<AudioConfig>,
     /// The bibliography: a short key, and where to find the document.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
@@ -236,6 +239,14 @@ pub struct DiskConfig {
     pub bandwidth_mb_s: Number,
 }
 
+/// A sound device: it plays and records at the same rate, both at once.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AudioConfig {
+    /// Bytes of samples a second, each way.
+    pub bytes_per_s: Number,
+}
+
 impl MachineConfig {
     /// Reads the machine file called `name`, whose contents are `text`. `base_lookup` gives the contents of the files that
     /// it extends.
@@ -298,6 +309,9 @@ impl MachineConfig {
         self.validate_caches()?;
         self.validate_memory()?;
         self.validate_disk()?;
+        if let Some(audio) = &self.audio {
+            within("audio.bytes_per_s", &audio.bytes_per_s, 1000, 100_000_000_000)?;
+        }
         let constants = self.constants();
         self.validate_costs(&constants)?;
         self.validate_sources(&constants)

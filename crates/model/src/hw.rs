@@ -4,6 +4,7 @@
 //! Interleaving, interrupts and contexts are the business of [`crate::machine`].
 
 use crate::account::{Hardware as Counts, Snapshot};
+use crate::audio::Audio;
 use crate::cache::{Caches, Kind};
 use crate::disk::Disk;
 use crate::memory::Memory;
@@ -13,8 +14,8 @@ use crate::tlb::{Entry, Level, NO_PTE, Tlb};
 use crate::trace::Recorder;
 use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::{
-    Access, Cause, Counter, CpuId, Cycles, DiskRequest, Instructions, Interrupt, Mode, Pa, PteWidth, Trap,
-    TrapKind, Va,
+    Access, AudioRequest, Cause, Counter, CpuId, Cycles, DiskRequest, Instructions, Interrupt, Mode, Pa,
+    PteWidth, Trap, TrapKind, Va,
 };
 use std::collections::VecDeque;
 
@@ -63,6 +64,7 @@ pub(crate) struct Hw {
     /// Records where the time goes, if that is asked for.
     pub(crate) recorder: Option<Box<Recorder>>,
     pub(crate) disk: Disk,
+    pub(crate) audio: Audio,
 }
 
 impl Hw {
@@ -103,6 +105,7 @@ impl Hw {
             handled_at: 0,
             recorder: None,
             disk: Disk::default(),
+            audio: Audio::default(),
             params,
         }
     }
@@ -495,18 +498,46 @@ impl Hw {
     pub(crate) fn disk_submit(&mut self, cpu: usize, request: DiskRequest) -> u64 {
         let params = self.params.disk.expect("there is no disk");
         let at = self.disk.submit(params, self.cpus[cpu].clock, request);
-        let pending = &mut self.cpus[0].pending;
-        let position = pending.partition_point(|&(other, _)| other <= at);
-        pending.insert(position, (at, Interrupt::Disk));
+        self.interrupt_later(at, Interrupt::Disk);
         at
     }
 
-    /// The disk's interrupt has arrived: the bytes are where they belong. The device has snooped them out of all caches.
-    pub(crate) fn disk_arrived(&mut self) {
-        for frame in self.disk.complete(&mut self.memory).frames {
-            for offset in (0..pageferry_hal::PAGE_SIZE).step_by(self.params.line_bytes) {
-                self.flush_line(frame.pa() + offset);
+    /// As [`Hw::disk_submit`], for a fragment of sound.
+    pub(crate) fn audio_submit(&mut self, cpu: usize, request: AudioRequest) -> u64 {
+        let params = self.params.audio.expect("there is no sound device");
+        let at = self.audio.submit(params, self.cpus[cpu].clock, request);
+        self.interrupt_later(at, Interrupt::Audio);
+        at
+    }
+
+    /// A device will interrupt CPU 0 at `at`.
+    fn interrupt_later(&mut self, at: u64, interrupt: Interrupt) {
+        let pending = &mut self.cpus[0].pending;
+        let position = pending.partition_point(|&(other, _)| other <= at);
+        pending.insert(position, (at, interrupt));
+    }
+
+    /// A device's interrupt has arrived: the bytes are where they belong. The device has snooped them out of all caches.
+    pub(crate) fn device_arrived(&mut self, interrupt: Interrupt) {
+        match interrupt {
+            Interrupt::Shootdown | Interrupt::Reschedule => {}
+            Interrupt::Disk => {
+                for frame in self.disk.complete(&mut self.memory).frames {
+                    self.snoop(frame.pa(), pageferry_hal::PAGE_SIZE);
+                }
             }
+            Interrupt::Audio => {
+                let AudioRequest { frame, offset, len_bytes, .. } = self.audio.complete(&mut self.memory);
+                self.snoop(frame.pa() + offset, len_bytes);
+            }
+        }
+    }
+
+    fn snoop(&mut self, at: Pa, len_bytes: usize) {
+        let line_bytes = self.params.line_bytes;
+        let first = at.0 as usize % line_bytes;
+        for offset in (0..first + len_bytes).step_by(line_bytes) {
+            self.flush_line(Pa(at.0 - first as u64 + offset as u64));
         }
     }
 

@@ -2,13 +2,14 @@
 //!
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
 //! * [`config`], [`sourced`]: machines described in TOML, each constant with its source.
-//! * `hw`: CPUs and the steps that they take; `tlb`, [`cache`], `memory`: what the steps go through; `disk`.
+//! * `hw`: CPUs and the steps that they take; `tlb`, [`cache`], `memory`: what the steps go through; `disk`, `audio`.
 //! * [`oracle`]: finds every use of a stale translation.
 //! * [`account`]: the accounts and their laws.
 //! * [`lock`]: spin locks with costs and a checked order.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod account;
+mod audio;
 pub mod cache;
 pub mod config;
 mod disk;

@@ -36,8 +36,9 @@ use crate::trace::{Recorder, Trace};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{
-    Access, Cause, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, DiskDone, DiskRequest,
-    Flow, FlowStep, Instructions, Interrupt, LockClass, Machine, Mode, Pa, PteWidth, StructVa, Topology, Va,
+    Access, AudioDone, AudioRequest, Cause, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles,
+    DiskDone, DiskRequest, Flow, FlowStep, Instructions, Interrupt, LockClass, Machine, Mode, Pa, PteWidth,
+    StructVa, Topology, Va,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -235,6 +236,9 @@ impl Model {
             if hw.disk.unanswered() > 0 {
                 return Err(format!("{} requests to the disk were not answered", hw.disk.unanswered()));
             }
+            if hw.audio.unanswered() > 0 {
+                return Err(format!("{} fragments of sound were not answered", hw.audio.unanswered()));
+            }
             if hw.oracle.open_windows() > 0 {
                 return Err(format!("{} windows were never closed", hw.oracle.open_windows()));
             }
@@ -297,6 +301,21 @@ impl Model {
     /// For tests: from now on requests to the disk that touch `blocks` fail; with `broken` false, no more.
     pub fn break_disk(&self, blocks: std::ops::Range<u64>, broken: bool) {
         self.0.hw.borrow_mut().disk.set_broken(blocks, broken);
+    }
+
+    /// All that the sound device has played.
+    pub fn played(&self) -> Vec<u8> {
+        self.0.hw.borrow().audio.played().to_vec()
+    }
+
+    /// `len_bytes` of what the sound device records, from `position` on.
+    pub fn sound(position: u64, len_bytes: usize) -> Vec<u8> {
+        (position..).take(len_bytes).map(crate::audio::sound).collect()
+    }
+
+    /// How often the sound device had nothing to play after it had begun, and nowhere to record to.
+    pub fn audio_gaps(&self) -> (u64, u64) {
+        self.0.hw.borrow().audio.gaps()
     }
 
     /// The bytes of a block of the disk, without cost.
@@ -654,18 +673,24 @@ impl Machine for Model {
     }
 
     fn disk_submit(&self, request: DiskRequest) {
-        self.0.sync();
-        self.0.step(|hw, cpu| {
-            let at = hw.disk_submit(cpu, request);
-            let first = &hw.cpus[0];
-            if cpu != 0 && first.state == CpuState::Halted {
-                self.0.others_at.set(self.0.others_at.get().min(at.max(first.clock)));
-            }
-        });
+        self.0.submit(|hw, cpu| hw.disk_submit(cpu, request));
     }
 
     fn disk_done(&self) -> Option<DiskDone> {
         self.0.poll();
         self.0.step(|hw, _| hw.disk.take_done())
+    }
+
+    fn audio_bytes_per_s(&self) -> u64 {
+        self.0.hw.borrow().params.audio.map_or(0, |a| a.bytes_per_s)
+    }
+
+    fn audio_submit(&self, request: AudioRequest) {
+        self.0.submit(|hw, cpu| hw.audio_submit(cpu, request));
+    }
+
+    fn audio_done(&self) -> Option<AudioDone> {
+        self.0.poll();
+        self.0.step(|hw, _| hw.audio.take_done())
     }
 }

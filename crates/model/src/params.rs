@@ -40,6 +40,25 @@ pub(crate) struct Params {
     pub(crate) walk_overhead: u64,
     pub(crate) line_bytes: usize,
     pub(crate) disk: Option<DiskParams>,
+    pub(crate) audio: Option<AudioParams>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AudioParams {
+    pub(crate) bytes_per_s: u64,
+    pub(crate) clock_hz: u64,
+}
+
+impl AudioParams {
+    /// How long `len` bytes take.
+    pub(crate) fn cycles_for(self, len: u64) -> u64 {
+        (u128::from(len) * u128::from(self.clock_hz)).div_ceil(u128::from(self.bytes_per_s)) as u64
+    }
+
+    /// How many bytes go by in `cycles`.
+    pub(crate) fn bytes_in(self, cycles: u64) -> u64 {
+        (u128::from(cycles) * u128::from(self.bytes_per_s) / u128::from(self.clock_hz)) as u64
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +113,10 @@ impl Params {
                 blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,
                 access: d.access_us.value * c.cpu.clock_mhz.value,
                 block: (PAGE_SIZE as u64 * c.cpu.clock_mhz.value).div_ceil(d.bandwidth_mb_s.value),
+            }),
+            audio: c.audio.as_ref().map(|a| AudioParams {
+                bytes_per_s: a.bytes_per_s.value,
+                clock_hz: c.cpu.clock_mhz.value * 1_000_000,
             }),
         }
     }

@@ -165,7 +165,7 @@ fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
     m.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
         Interrupt::Shootdown => handler.handle_shootdown(),
         // Ends a halt.
-        Interrupt::Reschedule => {}
+        Interrupt::Reschedule | Interrupt::Audio => {}
         Interrupt::Disk => {
             noted.set(true);
             machine.send_ipi(machine.cpus(), Interrupt::Reschedule);

@@ -1,5 +1,6 @@
 //! Tests of the kernel from outside, in one program: each would otherwise compile all that is generic over the machine again.
 
+mod audio;
 mod auto;
 mod common;
 mod export;

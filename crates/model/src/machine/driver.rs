@@ -222,7 +222,7 @@ impl Inner {
             };
             let cause = match interrupt {
                 Interrupt::Shootdown => Cause::ShootdownReceived,
-                Interrupt::Reschedule | Interrupt::Disk => Cause::Interrupt,
+                Interrupt::Reschedule | Interrupt::Disk | Interrupt::Audio => Cause::Interrupt,
             };
             self.push_cause(cause);
             {
@@ -230,9 +230,7 @@ impl Inner {
                 let entry = hw.params.ipi_entry;
                 hw.charge(cpu, entry);
                 hw.counts.interrupts += 1;
-                if interrupt == Interrupt::Disk {
-                    hw.disk_arrived();
-                }
+                hw.device_arrived(interrupt);
             }
             let handler = self.handler.borrow().clone().expect("an interrupt before a handler was set");
             handler(interrupt);
@@ -284,6 +282,18 @@ impl Inner {
         let at =
             held.iter().rposition(|&h| h == class).expect("a lock is released by the context that took it");
         held.remove(at);
+    }
+
+    /// Hands a request to a device; `hand_in` answers when its interrupt comes, to CPU 0.
+    pub(super) fn submit(&self, hand_in: impl FnOnce(&mut Hw, usize) -> u64) {
+        self.sync();
+        self.step(|hw, cpu| {
+            let at = hand_in(hw, cpu);
+            let first = &hw.cpus[0];
+            if cpu != 0 && first.state == CpuState::Halted {
+                self.others_at.set(self.others_at.get().min(at.max(first.clock)));
+            }
+        });
     }
 
     /// Runs `step` on the hardware as the executing CPU.

@@ -1,0 +1,296 @@
+//! The sound device: playing what processes send, recording what they receive (UVM paper, 4.1.3 and 4.2.3: audio playback as
+//! a use of loans, audio recording as one of page transfer).
+//!
+//! What is on its way to or from the device is in mbufs, as in sockets. A *player* fills clusters, or lends its pages, and
+//! the device reads them where they are; they are freed, and loans given back, by the next call behind the end of their
+//! sound. A *recorder* gets the clusters that the device has filled: copied out, or donated. Recording begins with the first
+//! call that receives and goes on until the device is closed; what nobody fetches in time is lost, as with any microphone.
+//!
+//! One open file at a time has the device. The last close waits until it has played all, and has let go of all memory.
+//!
+//! # Locks
+//! A monitor (class `Pipe`). Playing and recording have a turn each; who has it may copy and sleep. Answers of the device are
+//! taken by whoever finds that it has interrupted, under the monitor's lock.
+//!
+//! # What can fail
+//! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure has been
+//! played or received.
+
+use crate::auto::{Sending, Sink};
+use crate::copy::Caller;
+use crate::error::Errno;
+use crate::file::{Fd, File, Open};
+use crate::mbuf::{Mbuf, Pool};
+use crate::monitor::{Held, Monitor, Turn};
+use crate::soreceive::{ReceiveMode, Received, Receiver};
+use crate::sosend::{SendMode, Sender};
+use crate::user::User;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{
+    AudioDone, AudioRequest, Cause, Machine, PAGE_SIZE, SpinLock, StructArena, Threads, Transfer, Va,
+};
+
+/// Pages that the device has at a time, for each direction: what it plays or records while nobody looks.
+const PAGES: usize = 8;
+/// The structure in memory.
+const AUDIO_BYTES: usize = 256;
+
+/// The driver's state. See the [module](self).
+pub(crate) struct Audio<M: Machine> {
+    state: Monitor<M, State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: bool,
+    play_turn: Turn,
+    record_turn: Turn,
+    next_tag: u64,
+    /// Oldest first.
+    playing: VecDeque<OnItsWay>,
+    recording: VecDeque<OnItsWay>,
+}
+
+/// An mbuf that the device has, or has done with.
+struct OnItsWay {
+    mbuf: Mbuf,
+    /// The last of its fragments: the others are done before it.
+    last_tag: u64,
+    done: bool,
+}
+
+impl State {
+    fn hand_over<M: Machine>(&mut self, m: &M, transfer: Transfer, mbuf: Mbuf) {
+        let fragments = mbuf.fragments().expect("no mbuf for a device is small");
+        for (frame, offset, len_bytes) in fragments {
+            m.audio_submit(AudioRequest { tag: self.next_tag, transfer, frame, offset, len_bytes });
+            self.next_tag += 1;
+        }
+        let queue = match transfer {
+            Transfer::Read => &mut self.recording,
+            Transfer::Write => &mut self.playing,
+        };
+        queue.push_back(OnItsWay { mbuf, last_tag: self.next_tag - 1, done: false });
+    }
+
+    fn is_done(&mut self, answer: AudioDone) {
+        let mut all = self.playing.iter_mut().chain(&mut self.recording);
+        if let Some(it) = all.find(|it| it.last_tag == answer.tag) {
+            it.done = true;
+        }
+    }
+
+    /// Room for what is to be played, in bytes: whole pages.
+    fn room(&self) -> usize {
+        let pages = |it: &OnItsWay| it.mbuf.len().div_ceil(PAGE_SIZE);
+        PAGES.saturating_sub(self.playing.iter().map(pages).sum()) * PAGE_SIZE
+    }
+
+    /// What has been played.
+    fn played(&mut self) -> Vec<Mbuf> {
+        let count = self.playing.iter().take_while(|it| it.done).count();
+        self.playing.drain(..count).map(|it| it.mbuf).collect()
+    }
+
+    /// What has been recorded, up to `len` bytes or a little more.
+    fn recorded(&mut self, len: usize) -> VecDeque<Mbuf> {
+        let mut taken = VecDeque::new();
+        let mut sum = 0;
+        while sum < len && self.recording.front().is_some_and(|it| it.done) {
+            let mbuf = self.recording.pop_front().expect("just seen").mbuf;
+            sum += mbuf.len();
+            taken.push_back(mbuf);
+        }
+        taken
+    }
+
+    /// What a receiver has not consumed is next for the one behind it.
+    fn put_back(&mut self, rest: VecDeque<Mbuf>) {
+        for mbuf in rest.into_iter().rev() {
+            self.recording.push_front(OnItsWay { mbuf, last_tag: u64::MAX, done: true });
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.playing.iter().chain(&self.recording).any(|it| !it.done)
+    }
+}
+
+impl<M: Machine> Audio<M> {
+    pub(crate) fn new(m: &M, arena: &mut StructArena) -> Result<Audio<M>, ArenaFull> {
+        let at = arena.array("sound device", 1, AUDIO_BYTES)?;
+        Ok(Audio { state: Monitor::new(m, at, State::default()) })
+    }
+
+    fn lock(&self) -> Held<'_, M, State> {
+        self.state.lock()
+    }
+
+    /// True when nobody has the device open and it has no memory.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let held = self.lock();
+        !held.open && held.playing.is_empty() && held.recording.is_empty()
+    }
+
+    /// Takes the device's answers and wakes who waits for them. To be called after [`pageferry_hal::Interrupt::Audio`], not
+    /// by its handler: it takes locks.
+    pub(crate) fn interrupt(&self, m: &M, t: &dyn Threads) {
+        while let Some(answer) = m.audio_done() {
+            self.lock().is_done(answer);
+            self.state.wake_all(t);
+        }
+    }
+
+    /// The last descriptor is gone: waits until the device is done, and frees what it had.
+    pub(crate) fn close(&self, mbufs: &Pool<M>, t: &dyn Threads) {
+        let mut held = self.lock();
+        while held.is_under_way() {
+            held = self.state.wait(t, held, "sound", false).0;
+        }
+        let (playing, recording) = (core::mem::take(&mut held.playing), core::mem::take(&mut held.recording));
+        drop(held);
+        playing.into_iter().chain(recording).for_each(|it| mbufs.free(it.mbuf));
+        self.lock().open = false;
+    }
+}
+
+impl<M: Machine> Caller<'_, M> {
+    /// Plays `len` bytes: returns when the device has them all, or with `nonblocking` what it has room for.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address, only if nothing was taken.
+    pub(crate) fn play(
+        &self,
+        from: Va,
+        len: usize,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let (m, audio) = (self.machine(), &self.kernel.audio);
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.kernel.config.paths.sosend);
+        let sending = Sending { from, len, sink: Sink::Nobody, room: PAGES * PAGE_SIZE };
+        let mut sender = Sender::to_device(self, sending, mode, nonblocking);
+        let (mut held, turn) =
+            audio.state.take_turn(self.thread, audio.lock(), |s| &mut s.play_turn, "sound", true);
+        turn?;
+        let mut result = Ok(());
+        while result.is_ok() && sender.left() > 0 {
+            let (played, room) = (held.played(), held.room());
+            if !played.is_empty() {
+                drop(held);
+                played.into_iter().for_each(|mbuf| self.kernel.mbufs.free(mbuf));
+                held = audio.lock();
+            } else if room > 0 {
+                drop(held);
+                let (mbuf, made) = sender.next(room);
+                result = made;
+                held = audio.lock();
+                if let Some(mbuf) = mbuf {
+                    m.execute(self.kernel.config.paths.protocol);
+                    held.hand_over(m, Transfer::Write, mbuf);
+                }
+            } else if nonblocking {
+                result = Err(Errno::WouldBlock);
+            } else {
+                (held, result) = audio.state.wait(self.thread, held, "sound", true);
+            }
+        }
+        audio.state.end_turn(self.thread, &mut held, |s| &mut s.play_turn);
+        drop(held);
+        if sender.done() > 0 { Ok(sender.done()) } else { result.map(|()| 0) }
+    }
+
+    /// Receives up to `len` bytes of what has been recorded, at least one.
+    ///
+    /// # Errors
+    /// As those of a socket that is received from.
+    pub(crate) fn record(
+        &self,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<Received, Errno> {
+        let (m, audio) = (self.machine(), &self.kernel.audio);
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.kernel.config.paths.soreceive);
+        let mut receiver = Receiver::of_device(self, mode, at, len, nonblocking)?;
+        let (mut held, turn) =
+            audio.state.take_turn(self.thread, audio.lock(), |s| &mut s.record_turn, "sound", true);
+        turn?;
+        let mut result = Ok(());
+        while result.is_ok() && receiver.wants_more() {
+            (held, result) = self.keep_recording(held, nonblocking);
+            let recorded = held.recorded(receiver.left());
+            if !recorded.is_empty() {
+                drop(held);
+                let (rest, delivered) = receiver.deliver_all(recorded);
+                result = delivered;
+                held = audio.lock();
+                held.put_back(rest);
+            } else if receiver.received().len_bytes > 0 || result.is_err() {
+                break;
+            } else if nonblocking {
+                result = Err(Errno::WouldBlock);
+            } else {
+                (held, result) = audio.state.wait(self.thread, held, "sound", true);
+            }
+        }
+        if result.is_ok() {
+            (held, _) = self.keep_recording(held, nonblocking);
+        }
+        audio.state.end_turn(self.thread, &mut held, |s| &mut s.record_turn);
+        drop(held);
+        let got = receiver.received();
+        if got.len_bytes > 0 { Ok(got) } else { result.map(|()| Received::default()) }
+    }
+
+    /// Gives the device pages to record into, as many as it may have.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`] when it has none at all.
+    fn keep_recording<'a>(
+        &'a self,
+        mut held: Held<'a, M, State>,
+        nonblocking: bool,
+    ) -> (Held<'a, M, State>, Result<(), Errno>) {
+        while held.recording.len() < PAGES {
+            drop(held);
+            let made = self.kernel.mbufs.cluster_for(self.sleeper(nonblocking), PAGE_SIZE);
+            held = self.kernel.audio.lock();
+            match made {
+                Ok(mbuf) => held.hand_over(self.machine(), Transfer::Read, mbuf),
+                Err(_) if !held.recording.is_empty() => break,
+                Err(e) => return (held, Err(e)),
+            }
+        }
+        (held, Ok(()))
+    }
+}
+
+impl<M: Machine> User<M> {
+    /// Opens the sound device: what is sent is played, what is received was recorded.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while somebody has it; [`Errno::TooManyFiles`].
+    pub fn open_audio(&self) -> Result<Fd, Errno> {
+        self.system_call(|call| {
+            if call.machine().audio_bytes_per_s() == 0 {
+                return Err(Errno::NotSupported);
+            }
+            let mut files = self.process.files.lock();
+            if !files.has_room(1) {
+                return Err(Errno::TooManyFiles);
+            }
+            let mut held = call.kernel.audio.lock();
+            if core::mem::replace(&mut held.open, true) {
+                return Err(Errno::Busy);
+            }
+            drop(held);
+            Ok(files.insert(File::new(Open::Audio)))
+        })
+    }
+}
