@@ -254,6 +254,10 @@ pub trait Machine: Clone + 'static {
     fn audio_bytes_per_s(&self) -> u64 {
         0
     }
+    /// Pages of memory on the sound card that it records into; 0 if it records into any frame.
+    fn audio_card_pages(&self) -> u64 {
+        0
+    }
     /// Hands a fragment to the sound device. Does not wait.
     ///
     /// # Panics

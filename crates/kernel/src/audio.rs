@@ -3,8 +3,9 @@
 //!
 //! What is on its way to or from the device is in mbufs, as in sockets. A *player* fills clusters, or lends its pages, and
 //! the device reads them where they are; they are freed, and loans given back, by the next call behind the end of their
-//! sound. A *recorder* gets the clusters that the device has filled: copied out, or donated. Recording begins with the first
-//! call that receives and goes on until the device is closed; what nobody fetches in time is lost, as with any microphone.
+//! sound. A *recorder* gets the clusters that the device has filled: copied out, or donated. A card with memory of its own
+//! records into that, and then everything is copied: pages of a card are nobody else's. Recording begins with the first call
+//! that receives and goes on until the device is closed; what nobody fetches in time is lost, as with any microphone.
 //!
 //! One open file at a time has the device. The last close waits until it has played all, and has let go of all memory.
 //!
@@ -20,17 +21,19 @@ use crate::auto::{Sending, Sink};
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::file::{Fd, File, Open};
-use crate::mbuf::{Mbuf, Pool};
+use crate::mbuf::{CardPage, Mbuf, Pool};
 use crate::monitor::{Held, Monitor, Turn};
 use crate::soreceive::{ReceiveMode, Received, Receiver};
 use crate::sosend::{SendMode, Sender};
 use crate::user::User;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     AudioDone, AudioRequest, Cause, Machine, PAGE_SIZE, SpinLock, StructArena, Threads, Transfer, Va,
 };
+use pageferry_vm::{Object, Vm};
 
 /// Pages that the device has at a time, for each direction: what it plays or records while nobody looks.
 const PAGES: usize = 8;
@@ -39,18 +42,26 @@ const AUDIO_BYTES: usize = 256;
 
 /// The driver's state. See the [module](self).
 pub(crate) struct Audio<M: Machine> {
-    state: Monitor<M, State>,
+    state: Monitor<M, State<M>>,
 }
 
-#[derive(Default)]
-struct State {
+struct State<M: Machine> {
     open: bool,
     play_turn: Turn,
     record_turn: Turn,
     next_tag: u64,
+    /// The card's memory, while it is open.
+    card: Option<Card<M>>,
     /// Oldest first.
     playing: VecDeque<OnItsWay>,
     recording: VecDeque<OnItsWay>,
+}
+
+/// Memory on the card.
+struct Card<M: Machine> {
+    object: Arc<Object<M>>,
+    /// Free, if no mbuf refers to it.
+    pages: Vec<Arc<CardPage>>,
 }
 
 /// An mbuf that the device has, or has done with.
@@ -61,8 +72,32 @@ struct OnItsWay {
     done: bool,
 }
 
-impl State {
-    fn hand_over<M: Machine>(&mut self, m: &M, transfer: Transfer, mbuf: Mbuf) {
+impl<M: Machine> State<M> {
+    fn new() -> State<M> {
+        State {
+            open: false,
+            play_turn: Turn::default(),
+            record_turn: Turn::default(),
+            next_tag: 0,
+            card: None,
+            playing: VecDeque::new(),
+            recording: VecDeque::new(),
+        }
+    }
+
+    /// Pages that may be recorded into at a time.
+    fn most_recording(&self) -> usize {
+        self.card.as_ref().map_or(PAGES, |card| card.pages.len().min(PAGES))
+    }
+
+    /// A free page of the card, if it has memory.
+    fn free_card_page(&self) -> Option<Arc<CardPage>> {
+        let card = self.card.as_ref()?;
+        let free = card.pages.iter().find(|page| Arc::strong_count(page) == 1);
+        Some(free.expect("as many mbufs as pages").clone())
+    }
+
+    fn hand_over(&mut self, m: &M, transfer: Transfer, mbuf: Mbuf) {
         let fragments = mbuf.fragments().expect("no mbuf for a device is small");
         for (frame, offset, len_bytes) in fragments {
             m.audio_submit(AudioRequest { tag: self.next_tag, transfer, frame, offset, len_bytes });
@@ -121,10 +156,10 @@ impl State {
 impl<M: Machine> Audio<M> {
     pub(crate) fn new(m: &M, arena: &mut StructArena) -> Result<Audio<M>, ArenaFull> {
         let at = arena.array("sound device", 1, AUDIO_BYTES)?;
-        Ok(Audio { state: Monitor::new(m, at, State::default()) })
+        Ok(Audio { state: Monitor::new(m, at, State::new()) })
     }
 
-    fn lock(&self) -> Held<'_, M, State> {
+    fn lock(&self) -> Held<'_, M, State<M>> {
         self.state.lock()
     }
 
@@ -143,16 +178,49 @@ impl<M: Machine> Audio<M> {
         }
     }
 
+    /// Gives the device memory on its card, if it has any.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    fn attach_card(&self, vm: &Vm<M>, mbufs: &Pool<M>) -> Result<(), Errno> {
+        let count = vm.machine().audio_card_pages();
+        if count == 0 {
+            return Ok(());
+        }
+        let mut card = Card { object: vm.device_object(count)?, pages: Vec::new() };
+        for page in 0..count {
+            let frame = card.object.device_frame(page);
+            match mbufs.card_page(frame) {
+                Ok(page) => card.pages.push(page),
+                Err(e) => {
+                    card.detach(vm, mbufs);
+                    return Err(e.into());
+                }
+            }
+        }
+        self.lock().card = Some(card);
+        Ok(())
+    }
+
     /// The last descriptor is gone: waits until the device is done, and frees what it had.
-    pub(crate) fn close(&self, mbufs: &Pool<M>, t: &dyn Threads) {
+    pub(crate) fn close(&self, vm: &Vm<M>, mbufs: &Pool<M>, t: &dyn Threads) {
         let mut held = self.lock();
         while held.is_under_way() {
             held = self.state.wait(t, held, "sound", false).0;
         }
         let (playing, recording) = (core::mem::take(&mut held.playing), core::mem::take(&mut held.recording));
+        let card = held.card.take();
         drop(held);
         playing.into_iter().chain(recording).for_each(|it| mbufs.free(it.mbuf));
+        card.into_iter().for_each(|card| card.detach(vm, mbufs));
         self.lock().open = false;
+    }
+}
+
+impl<M: Machine> Card<M> {
+    fn detach(self, vm: &Vm<M>, mbufs: &Pool<M>) {
+        self.pages.into_iter().for_each(|page| mbufs.forget_card_page(page));
+        vm.release_object(self.object);
     }
 }
 
@@ -171,7 +239,7 @@ impl<M: Machine> Caller<'_, M> {
         let (m, audio) = (self.machine(), &self.kernel.audio);
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
-        let sending = Sending { from, len, sink: Sink::Nobody, room: PAGES * PAGE_SIZE };
+        let sending = Sending { from, len, sink: Sink::Device, room: PAGES * PAGE_SIZE };
         let mut sender = Sender::to_device(self, sending, mode, nonblocking);
         let (mut held, turn) =
             audio.state.take_turn(self.thread, audio.lock(), |s| &mut s.play_turn, "sound", true);
@@ -254,12 +322,16 @@ impl<M: Machine> Caller<'_, M> {
     /// [`Errno::NoMemory`] when it has none at all.
     fn keep_recording<'a>(
         &'a self,
-        mut held: Held<'a, M, State>,
+        mut held: Held<'a, M, State<M>>,
         nonblocking: bool,
-    ) -> (Held<'a, M, State>, Result<(), Errno>) {
-        while held.recording.len() < PAGES {
+    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+        while held.recording.len() < held.most_recording() {
+            let page = held.free_card_page();
             drop(held);
-            let made = self.kernel.mbufs.cluster_for(self.sleeper(nonblocking), PAGE_SIZE);
+            let made = match page {
+                Some(page) => self.kernel.mbufs.over_card(&page),
+                None => self.kernel.mbufs.cluster_for(self.sleeper(nonblocking), PAGE_SIZE),
+            };
             held = self.kernel.audio.lock();
             match made {
                 Ok(mbuf) => held.hand_over(self.machine(), Transfer::Read, mbuf),
@@ -290,6 +362,10 @@ impl<M: Machine> User<M> {
                 return Err(Errno::Busy);
             }
             drop(held);
+            if let Err(e) = call.kernel.audio.attach_card(&call.kernel.vm, &call.kernel.mbufs) {
+                call.kernel.audio.lock().open = false;
+                return Err(e);
+            }
             Ok(files.insert(File::new(Open::Audio)))
         })
     }

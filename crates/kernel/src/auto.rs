@@ -7,8 +7,8 @@
 //!
 //! * **Working set.** A copy costs by how much memory is used between two uses of the same. To nobody that is the buffer
 //!   and one cluster, which is freed and used again. Between two processes it is the sender's buffer, the clusters, and the
-//!   receiver's buffer. What is received from a loan was in no cluster: then it is two buffers. A process that is known to
-//!   write to its buffers has just had them in the cache.
+//!   receiver's buffer. What is received from a loan was in no cluster: then it is two buffers. What a device has written
+//!   is in no cache at all. A process that is known to write to its buffers has just had them in the cache.
 //! * **Whole pages.** What is before the first whole page and behind the last is copied in any case.
 //! * **Dearness.** What was measured is true of memory that this CPU has used. A line that another one has written comes out
 //!   of its cache; one that was passed takes a fault, which a loan does not. So copies of whole pages are timed, and a
@@ -42,13 +42,15 @@ const PAGES_JUDGED: u32 = 32;
 /// Pages that are lent because copies were dear for each that is copied to see whether they still are.
 const PAGES_A_COPY: u32 = 256;
 
-/// Who gets what is sent.
+/// Who gets what is sent, or has sent what is received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sink {
     /// The null protocol.
     Nobody,
     /// Another socket.
     Peer,
+    /// A device, which leaves nothing in any cache.
+    Device,
 }
 
 /// A call that sends.
@@ -141,7 +143,7 @@ impl MoveCosts {
     /// What copying a page of the call takes, without the cluster. `warm`: the process has just written it.
     fn copying(&self, call: Sending, warm: bool) -> u64 {
         self.copy_page_cycles(match call.sink {
-            Sink::Nobody => call.len + PAGE_SIZE,
+            Sink::Nobody | Sink::Device => call.len + PAGE_SIZE,
             Sink::Peer if warm => 2 * call.len,
             Sink::Peer => 3 * call.len,
         })
@@ -230,7 +232,11 @@ impl<M: Machine> Caller<'_, M> {
     /// Whether `pages` of clusters are to be donated rather than copied, in a call of `len` bytes.
     pub(crate) fn chooses_donation(&self, pages: usize, len: usize, sink: Sink) -> bool {
         let costs = self.move_costs();
-        let working_set = if sink == Sink::Nobody { 2 * len } else { 3 * len };
+        let working_set = match sink {
+            Sink::Nobody => 2 * len,
+            Sink::Peer => 3 * len,
+            Sink::Device => usize::MAX,
+        };
         let copy = costs.cluster_cycles + costs.copy_page_cycles(working_set);
         costs.donate.of(pages) < pages as u64 * copy
     }

@@ -1,9 +1,9 @@
 //! Mbufs: the pieces that data is in while it is in a socket (4.4BSD; UVM paper, 4.2.3).
 //!
-//! An [`Mbuf`] is a header with bytes behind it, of one of three kinds. *Small*: in the mbuf itself. *Cluster*: a page of
-//! the kernel's, from a pool. *External*: pages that a process has lent. Clusters and loans are reference-counted, because
-//! several mbufs may show parts of the same; with the last reference a cluster goes back to the pool, and a loan to its
-//! lender.
+//! An [`Mbuf`] is a header with bytes behind it, of one of four kinds. *Small*: in the mbuf itself. *Cluster*: a page of
+//! the kernel's, from a pool. *External*: pages that a process has lent. *Card*: a page of a device's own memory, which can
+//! be neither given away nor lent on, only copied. Clusters and loans are reference-counted, because several mbufs may show
+//! parts of the same; with the last reference a cluster goes back to the pool, and a loan to its lender.
 //!
 //! # The pool
 //! Mbufs and clusters are used last in, first out, so that what is used next is warm. Clusters keep their addresses, where
@@ -58,12 +58,20 @@ pub(crate) struct External {
     mapped: Option<VaRange>,
 }
 
+/// A page of a device's own memory, and where the kernel has mapped it. It can be neither given away nor lent.
+#[derive(Debug)]
+pub(crate) struct CardPage {
+    frame: Pfn,
+    mapped: Option<VaRange>,
+}
+
 /// Where an mbuf's bytes are.
 #[derive(Clone)]
 enum Storage {
     Small,
     Cluster(Arc<Cluster>),
     External(Arc<External>),
+    Card(Arc<CardPage>),
 }
 
 /// A piece of data. To be given back with [`Pool::free`].
@@ -85,7 +93,7 @@ impl Mbuf {
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.storage {
             Storage::Small => MBUF_BYTES,
-            Storage::Cluster(_) => MBUF_BYTES + PAGE_SIZE,
+            Storage::Cluster(_) | Storage::Card(_) => MBUF_BYTES + PAGE_SIZE,
             Storage::External(_) => MBUF_BYTES + self.len.next_multiple_of(PAGE_SIZE),
         }
     }
@@ -138,6 +146,7 @@ impl Mbuf {
             Storage::Small => return None,
             Storage::Cluster(c) => c.pages.frames(),
             Storage::External(e) => e.loan.frames(),
+            Storage::Card(page) => core::slice::from_ref(&page.frame),
         };
         let mut found = Vec::new();
         let mut at = self.offset;
@@ -316,6 +325,29 @@ impl<M: Machine> Pool<M> {
         made.map(|mbuf| Mbuf { offset, ..mbuf })
     }
 
+    /// A page of a device's memory, for mbufs; the device has it as long as it is not taken back with
+    /// [`Pool::forget_card_page`].
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`]: no addresses are left.
+    pub(crate) fn card_page(&self, frame: Pfn) -> Result<Arc<CardPage>, VmError> {
+        Ok(Arc::new(CardPage { frame, mapped: self.map(&[frame], Prot::RW)? }))
+    }
+
+    /// The device takes its page back. No mbuf shows it any more.
+    pub(crate) fn forget_card_page(&self, page: Arc<CardPage>) {
+        let page = Arc::into_inner(page).expect("no mbuf outlives its device");
+        self.unmap(page.mapped);
+    }
+
+    /// An mbuf over a whole page of a device's memory.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn over_card(&self, page: &Arc<CardPage>) -> Result<Mbuf, Errno> {
+        self.header(Storage::Card(page.clone()), PAGE_SIZE).map_err(|_| Errno::NoMemory)
+    }
+
     /// Another mbuf over the same bytes; those of a small mbuf are copied.
     ///
     /// # Errors
@@ -347,7 +379,8 @@ impl<M: Machine> Pool<M> {
 
     fn release(&self, storage: Storage) {
         match storage {
-            Storage::Small => {}
+            // A page of a card stays its device's.
+            Storage::Small | Storage::Card(_) => {}
             Storage::Cluster(shared) => {
                 self.machine.execute(self.paths.cluster);
                 if let Some(cluster) = Arc::into_inner(shared) {
@@ -397,6 +430,7 @@ impl<M: Machine> Pool<M> {
                 Some(range) => range.start() + at,
                 None => direct(e.loan.frames()[at / PAGE_SIZE]),
             },
+            Storage::Card(page) => page.mapped.map_or_else(|| direct(page.frame), |range| range.start() + at),
         }
     }
 

@@ -301,7 +301,7 @@ impl<M: Machine> Kernel<M> {
             }
             Open::Null => {}
             Open::Regular(file) => self.files.close(&self.vm, threads, file),
-            Open::Audio => self.audio.close(&self.mbufs, threads),
+            Open::Audio => self.audio.close(&self.vm, &self.mbufs, threads),
         }
     }
 

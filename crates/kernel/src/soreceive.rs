@@ -121,7 +121,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
         len: usize,
         nonblocking: bool,
     ) -> Result<Receiver<'a, M>, Errno> {
-        let to = To::new(call, mode, at, Sink::Nobody)?;
+        let to = To::new(call, mode, at, Sink::Device)?;
         Ok(Receiver { nonblocking, ..Receiver::new(call, to, len) })
     }
 

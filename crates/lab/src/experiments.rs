@@ -95,6 +95,8 @@ pub enum Workload {
     NullRead,
     /// [`crate::workload::file_read`].
     FileRead,
+    /// [`crate::workload::sound`].
+    Sound,
     /// [`crate::workload::uvm_pipe`].
     UvmPipe,
     /// [`crate::workload::ping_pong`].

@@ -119,7 +119,7 @@ impl RunSpec {
             Workload::Invalidate => parameter("times") * (1 + 4 * (cpus - 1)) / 4,
             Workload::EphemeralHit => parameter("times") / 10,
             Workload::FileRead => parameter("file_bytes") / 4096 * (1 + parameter("passes")) * 3,
-            Workload::NullWrite | Workload::NullRead | Workload::UvmPipe => {
+            Workload::NullWrite | Workload::NullRead | Workload::UvmPipe | Workload::Sound => {
                 parameter("total_bytes") / 4096 * 3
             }
             Workload::CostGrowth => parameter("n").min(100_000) * parameter("times"),

@@ -45,6 +45,7 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         Workload::NullWrite => workload::null_write::program(&site, spec, cell.clone()),
         Workload::NullRead => workload::null_read::program(&site, spec, cell.clone()),
         Workload::FileRead => workload::file_read::program(&site, spec, cell.clone()),
+        Workload::Sound => workload::sound::program(&site, spec, cell.clone()),
         Workload::UvmPipe => workload::uvm_pipe::program(&site, spec, cell.clone()),
         Workload::CostGrowth => workload::cost_growth::program(&site, spec, cell.clone()),
         Workload::PingPong => workload::ping_pong::program(&site, spec, cell.clone()),

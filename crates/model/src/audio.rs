@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use pageferry_hal::Pfn;
 
-    const PARAMS: AudioParams = AudioParams { bytes_per_s: 1000, clock_hz: 1_000_000 };
+    const PARAMS: AudioParams = AudioParams { bytes_per_s: 1000, card_pages: 0, clock_hz: 1_000_000 };
 
     fn fragment(tag: u64, transfer: Transfer, len_bytes: usize) -> AudioRequest {
         AudioRequest { tag, transfer, frame: Pfn(tag as u32), offset: 8, len_bytes }

@@ -245,6 +245,9 @@ pub struct DiskConfig {
 pub struct AudioConfig {
     /// Bytes of samples a second, each way.
     pub bytes_per_s: Number,
+    /// Pages of memory on the card that it records into; without, it records into main memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card_pages: Option<Number>,
 }
 
 impl MachineConfig {
@@ -311,6 +314,7 @@ impl MachineConfig {
         self.validate_disk()?;
         if let Some(audio) = &self.audio {
             within("audio.bytes_per_s", &audio.bytes_per_s, 1000, 100_000_000_000)?;
+            audio.card_pages.iter().try_for_each(|pages| within("audio.card_pages", pages, 1, 1024))?;
         }
         let constants = self.constants();
         self.validate_costs(&constants)?;

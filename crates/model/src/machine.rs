@@ -685,6 +685,10 @@ impl Machine for Model {
         self.0.hw.borrow().params.audio.map_or(0, |a| a.bytes_per_s)
     }
 
+    fn audio_card_pages(&self) -> u64 {
+        self.0.hw.borrow().params.audio.map_or(0, |a| a.card_pages)
+    }
+
     fn audio_submit(&self, request: AudioRequest) {
         self.0.submit(|hw, cpu| hw.audio_submit(cpu, request));
     }

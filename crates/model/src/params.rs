@@ -46,6 +46,7 @@ pub(crate) struct Params {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AudioParams {
     pub(crate) bytes_per_s: u64,
+    pub(crate) card_pages: u64,
     pub(crate) clock_hz: u64,
 }
 
@@ -116,6 +117,7 @@ impl Params {
             }),
             audio: c.audio.as_ref().map(|a| AudioParams {
                 bytes_per_s: a.bytes_per_s.value,
+                card_pages: a.card_pages.as_ref().map_or(0, |p| p.value),
                 clock_hz: c.cpu.clock_mhz.value * 1_000_000,
             }),
         }

@@ -137,6 +137,18 @@ impl<M: Machine> Object<M> {
         self.lock().pages.len()
     }
 
+    /// The frame of page `page` of a device's memory, which is always there.
+    ///
+    /// # Panics
+    /// When this is no device, or has no such page.
+    ///
+    /// # Locks
+    /// Takes the object's lock.
+    pub fn device_frame(&self, page: u64) -> Pfn {
+        assert!(matches!(self.store, Store::Device), "only a device's frames stay where they are");
+        self.lock().pages[&page]
+    }
+
     /// True for a file: it can be mapped behind its end, and written back.
     pub fn is_file(&self) -> bool {
         matches!(self.store, Store::Disk)

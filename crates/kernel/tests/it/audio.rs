@@ -53,7 +53,6 @@ fn receive(u: &U, fd: Fd, at: Va, len: usize, how: Receive) -> Result<Vec<u8>, E
 fn what_is_sent_is_played_whatever_the_sender_does_then() {
     for (name, config) in places() {
         for mode in SENDS {
-            let config = config.clone();
             let sizes = [1, 100, PAGE, 3 * PAGE + 5, 20 * PAGE, 2 * PAGE];
             let ended = run(name, Schedule::Timed, config, move |u| {
                 let fd = u.open_audio().unwrap();
@@ -85,7 +84,7 @@ fn what_is_sent_is_played_whatever_the_sender_does_then() {
 fn what_was_recorded_is_received_in_order() {
     for (name, config) in places() {
         for how in RECEIVES {
-            let ended = run(name, Schedule::Timed, config.clone(), move |u| {
+            let ended = run(name, Schedule::Timed, config, move |u| {
                 let fd = u.open_audio().unwrap();
                 let at = map(u, 6 * PAGE);
                 let mut all = Vec::new();
@@ -183,7 +182,7 @@ fn signals_end_waits_and_lose_nothing() {
     for (place, (name, config)) in places().into_iter().enumerate() {
         for seed in 0..4 {
             let cut = cut.clone();
-            let ended = run(name, Schedule::Seeded(seed), config.clone(), move |u| {
+            let ended = run(name, Schedule::Seeded(seed), config, move |u| {
                 let fd = u.open_audio().unwrap();
                 let player = fork(u, "player", move |u| {
                     let (at, len) = (map(u, 24 * PAGE), 24 * PAGE);
@@ -228,7 +227,7 @@ fn signals_end_waits_and_lose_nothing() {
 fn pages_outlive_their_process() {
     for (name, config) in places() {
         for killed in [false, true] {
-            let ended = run(name, Schedule::Timed, config.clone(), move |u| {
+            let ended = run(name, Schedule::Timed, config, move |u| {
                 fork(u, "player", move |u| {
                     let fd = u.open_audio().unwrap();
                     let at = map(u, 8 * PAGE);
@@ -285,4 +284,30 @@ fn no_memory_at_any_point_loses_nothing() {
         }
     }
     assert!(struck.get() > 20, "only {} allocations failed", struck.get());
+}
+
+/// A card records into memory of its own, which it keeps: what is received is copied, however it is asked for (UVM paper,
+/// 4.2.3, of memory on network cards).
+#[test]
+fn pages_of_a_card_are_never_given_away() {
+    for how in RECEIVES {
+        let ended = run("pentium", Schedule::Timed, sockets(), move |u| {
+            for round in 0..2 {
+                let fd = u.open_audio().unwrap();
+                let at = map(u, 6 * PAGE);
+                let mut all = Vec::new();
+                while all.len() < 10 * PAGE {
+                    all.extend(receive(u, fd, at, 6 * PAGE, how).unwrap());
+                    u.kernel().check().unwrap();
+                }
+                assert!(round > 0 || all == Model::sound(0, all.len()), "{how:?}");
+                u.close(fd).unwrap();
+                u.unmap(at, 6 * PAGE).unwrap();
+            }
+        });
+        // Without an address what is copied is gathered in pages of the kernel's.
+        let moved = ended.counter(Counter::PagesDonated) + ended.counter(Counter::PagesLentOn);
+        // Before it chooses, the kernel measures, with pages of its own.
+        assert!(how == Receive::Auto || (moved > 0) == (how == Receive::Area), "{how:?}: {moved}");
+    }
 }

@@ -72,6 +72,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::NullRead
             | Workload::UvmPipe
             | Workload::FileRead
+            | Workload::Sound
             | Workload::PingPong
             | Workload::CostGrowth
             | Workload::Pipeline

@@ -26,6 +26,7 @@ pub mod null_read;
 pub mod null_write;
 pub mod ping_pong;
 pub mod pipeline;
+pub mod sound;
 pub mod stream;
 pub mod uvm_pipe;
 
