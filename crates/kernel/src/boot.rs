@@ -169,7 +169,7 @@ impl<M: Machine> Kernel<M> {
         let kernel = self.clone();
         let body = Box::new(move |thread: Thread<M>| {
             let _c = kernel.machine.scope(Cause::Vm);
-            kernel.vm.run_page_daemon(&thread);
+            kernel.vm.run_page_daemon(&thread, &|| kernel.mbufs.drain());
             kernel.sched.stop();
         });
         let daemon = self.sched.create("pagedaemon", None, body).expect("the first of few threads");

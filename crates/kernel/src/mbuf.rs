@@ -7,7 +7,8 @@
 //!
 //! # The pool
 //! Mbufs and clusters are used last in, first out, so that what is used next is warm. Clusters keep their addresses, where
-//! the kernel maps pages one by one, for ever; what the pool has taken it gives back in [`Pool::drain`] only. A cluster whose
+//! the kernel maps pages one by one, for ever; what the pool has taken it gives back in [`Pool::drain`] only, which the page
+//! daemon calls where memory is short. A cluster whose
 //! page was donated to a process gets another page at the same address. Where there is a direct map it is used instead.
 //!
 //! # Locks
@@ -555,17 +556,19 @@ impl<M: Machine> Pool<M> {
         (state.mbufs.live(), state.clusters - state.free.len())
     }
 
-    /// Gives back all clusters that are free.
-    pub(crate) fn drain(&self) {
+    /// Gives back all clusters that are free; answers how many.
+    pub(crate) fn drain(&self) -> usize {
         let free = {
             let mut state = self.state.lock();
             let free = core::mem::take(&mut state.free);
             state.clusters -= free.len();
             free
         };
+        let count = free.len();
         for Cluster { mapped_at, pages } in free {
             self.unmap(mapped_at.map(|va| VaRange::pages_from(va, 1)));
             self.vm.free_kernel_pages(pages);
         }
+        count
     }
 }

@@ -216,11 +216,12 @@ impl<M: Machine> Vm<M> {
         self.daemon().state.lock().launched = true;
     }
 
-    /// The page daemon's life, on a thread of its own, until [`Vm::stop_page_daemon`].
+    /// The page daemon's life, on a thread of its own, until [`Vm::stop_page_daemon`]. Where memory is short it calls `shed`
+    /// first: that frees what the kernel above keeps only to have it at hand, and answers how many frames.
     ///
     /// # Panics
     /// When there is one already, or paging is not configured.
-    pub fn run_page_daemon(&self, t: &dyn Threads) {
+    pub fn run_page_daemon(&self, t: &dyn Threads, shed: &dyn Fn() -> usize) {
         assert!(self.paging().is_some(), "a page daemon without paging");
         let t = &DaemonThread(t);
         {
@@ -245,7 +246,7 @@ impl<M: Machine> Vm<M> {
                 continue;
             }
             drop(state);
-            let reclaimed = self.reclaim_with(t);
+            let reclaimed = shed() + self.reclaim_with(t);
             let failed = reclaimed == 0 && self.is_short();
             // What others have under way may become free: only without that it is certain that nothing does.
             if failed && self.wait_for_any_io(t) {

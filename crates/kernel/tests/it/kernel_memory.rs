@@ -119,7 +119,7 @@ fn overcommitted(name: &'static str, schedule: Schedule, config: KernelConfig, r
     });
     let killed = ended.kernel.as_ref().expect("it booted").killed();
     assert!(killed.is_empty(), "{killed:?}");
-    assert!(ended.counter(Counter::PageOuts) > 500, "{} pages went out", ended.counter(Counter::PageOuts));
+    assert!(ended.counter(Counter::PageOuts) > 400, "{} pages went out", ended.counter(Counter::PageOuts));
     let sleeps = ended.counter(Counter::MemorySleeps);
     assert!(sleeps > 100, "{sleeps} sleeps for memory");
 }
@@ -137,6 +137,27 @@ fn streams_flow_while_memory_is_overcommitted() {
     for seed in 0..2 {
         overcommitted("xeon-mp-htt", Schedule::Seeded(seed), sf_buf(16), 1);
     }
+}
+
+/// Clusters that nobody uses are the first that the page daemon takes.
+#[test]
+fn free_clusters_go_where_memory_is_short() {
+    run("xeon-mp", Schedule::Timed, paging(sf_buf(64), 64), |u| {
+        let (from, to) = u.socket_pair().unwrap();
+        let at = map(u, 8 * PAGE);
+        u.lock_memory(at, 8 * PAGE).unwrap();
+        u.set_nonblocking(to, true).unwrap();
+        let sent = u.send(to, at, 8 * PAGE, SendMode::Copy).unwrap();
+        assert_eq!(u.receive(from, at, sent), Ok(sent));
+        let free = || u.machine().inspect(|| u.kernel().free_clusters().len());
+        assert!(free() > 1, "what was sent has left clusters");
+        let hoarded = hoard(u, 4);
+        let (r, w) = u.pipe().expect("all that can be taken are clusters");
+        assert_eq!(free(), 0);
+        u.close(r).unwrap();
+        u.close(w).unwrap();
+        u.kernel().vm().free_kernel_pages(hoarded);
+    });
 }
 
 /// Nothing can be taken, with a page daemon and without: callers are told, and nobody hangs.

@@ -332,7 +332,7 @@ fn overcommit(machine: &'static str, schedule: Schedule, workers: usize) {
             .collect();
         let hoard = rig.hoard(12 + 8 * workers + workers * PAGES / 4);
         let left = std::rc::Rc::new(std::cell::Cell::new(workers));
-        let mut jobs: Vec<Job> = vec![Box::new(|rig| rig.vm.run_page_daemon(rig.t()))];
+        let mut jobs: Vec<Job> = vec![Box::new(|rig| rig.vm.run_page_daemon(rig.t(), &|| 0))];
         for (i, (s, va)) in spaces.iter().cloned().enumerate() {
             let left = left.clone();
             jobs.push(Box::new(move |rig| {
