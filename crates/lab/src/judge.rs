@@ -113,7 +113,11 @@ impl Case<'_> {
         let rule = self.rule;
         let (places, values) = self.line(&rule.set)?;
         let seen = shape.seen(&values, rule.tolerance());
-        let number = |&at: &usize| format!("{} at {}", text::number(values[at]), self.place(places[at]));
+        let last = *seen.at.last()?;
+        let told = |&at: &usize| {
+            let value = if at == last { self.shown(values[at]) } else { text::number(values[at]) };
+            format!("{value} at {}", self.place(places[at]))
+        };
         let verb = match shape {
             Shape::Rises => "rises",
             Shape::Falls => "falls",
@@ -125,7 +129,7 @@ impl Case<'_> {
             _ => String::new(),
         };
         Some(Judged {
-            ours: seen.at.iter().map(number).collect::<Vec<_>>().join(", "),
+            ours: seen.at.iter().map(told).collect::<Vec<_>>().join(", "),
             theirs: self.published.shown(),
             reading: Some(format!("{} {verb}{}{within}", self.name(&rule.set), self.range())),
             value: *values.last()?,
@@ -307,17 +311,20 @@ mod tests {
         let agrees = |(ours, reading)| (true, ours, reading);
         let differs = |(ours, reading)| (false, ours, reading);
         let rises = "copy rises, 4K to 32K, within 10 %";
-        assert_eq!(told("rises", [1.0, 4.0, 3.9, 8.0]), agrees(with("1 at 4K, 8 at 32K", rises)));
-        assert_eq!(told("rises", [1.0, 4.0, 3.0, 8.0]), differs(with("4 at 8K, 3 at 16K", rises)));
+        assert_eq!(told("rises", [1.0, 4.0, 3.9, 8.0]), agrees(with("1 at 4K, 8 MB/s at 32K", rises)));
+        assert_eq!(told("rises", [1.0, 4.0, 3.0, 8.0]), differs(with("4 at 8K, 3 MB/s at 16K", rises)));
         let falls = "copy falls, 4K to 32K, within 10 %";
-        assert_eq!(told("falls", [8.0, 8.5, 3.0, 1.0]), agrees(with("8 at 4K, 1 at 32K", falls)));
-        assert_eq!(told("falls", [8.0, 9.0, 3.0, 1.0]), differs(with("8 at 4K, 9 at 8K", falls)));
+        assert_eq!(told("falls", [8.0, 8.5, 3.0, 1.0]), agrees(with("8 at 4K, 1 MB/s at 32K", falls)));
+        assert_eq!(told("falls", [8.0, 9.0, 3.0, 1.0]), differs(with("8 at 4K, 9 MB/s at 8K", falls)));
         let level = "copy is level, 4K to 32K, within 10 %";
-        assert_eq!(told("flat", [8.0, 8.1, 7.9, 8.0]), agrees(with("8.1 at 8K, 7.9 at 16K", level)));
-        assert_eq!(told("flat", [8.0, 8.1, 7.0, 8.0]), differs(with("8.1 at 8K, 7 at 16K", level)));
+        assert_eq!(told("flat", [8.0, 8.1, 7.9, 8.0]), agrees(with("8.1 at 8K, 7.9 MB/s at 16K", level)));
+        assert_eq!(told("flat", [8.0, 8.1, 7.0, 8.0]), differs(with("8.1 at 8K, 7 MB/s at 16K", level)));
         let peak = "copy has a peak, 4K to 32K, within 10 %";
-        assert_eq!(told("peaks", [1.0, 9.0, 4.0, 4.1]), agrees(with("1 at 4K, 9 at 8K, 4.1 at 32K", peak)));
-        assert_eq!(told("peaks", [1.0, 2.0, 4.0, 4.1]), differs(with("1 at 4K, 4.1 at 32K", peak)));
+        assert_eq!(
+            told("peaks", [1.0, 9.0, 4.0, 4.1]),
+            agrees(with("1 at 4K, 9 at 8K, 4.1 MB/s at 32K", peak))
+        );
+        assert_eq!(told("peaks", [1.0, 2.0, 4.0, 4.1]), differs(with("1 at 4K, 4.1 MB/s at 32K", peak)));
     }
 
     #[test]
