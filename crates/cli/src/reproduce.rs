@@ -83,6 +83,13 @@ fn shown(of: &Reproduction) -> String {
     section("Predicted tendencies", Standing::Predicted, false);
     section("Calibrated: a constant was fitted to the number", Standing::Calibrated, true);
     section("Given: the number is a constant of the model", Standing::Given, true);
+    match of.not_compared() {
+        0 => {}
+        1 => out.push_str("1 comparison is left out: not all of its runs were made.\n\n"),
+        some => {
+            let _ = writeln!(out, "{some} comparisons are left out: not all of their runs were made.\n");
+        }
+    }
     let _ = write!(out, "{}{}", pays(of), chosen(of));
     let calibrated = of.calibrated().len();
     let _ = writeln!(out, "{calibrated} constants are calibrated. {} runs broke a law.", of.broken().len());
@@ -114,7 +121,7 @@ fn chosen(of: &Reproduction) -> String {
     format!("{heading}\n{}\n", table(&["experiment", "choice", "machine", "so at", "worst"], &rows))
 }
 
-/// A row for each comparison in numbers; one row for a statement in words.
+/// A row for each comparison in numbers; one row for a statement in words, and one for each test that it fails.
 fn rows(statement: &Statement) -> Vec<Vec<String>> {
     let verdict = |agrees: bool| {
         let style = terminal::stdout();
@@ -137,12 +144,15 @@ fn rows(statement: &Statement) -> Vec<Vec<String>> {
         let agree = statement.rows.iter().filter(|c| c.agrees).count();
         format!("so in {agree} of {}", statement.rows.len())
     };
-    vec![vec![
-        what,
-        machines.join(", "),
-        statement.theirs.clone(),
-        ours,
-        String::new(),
-        verdict(statement.agrees),
-    ]]
+    let row = |what, machines, theirs: &str, ours: &str, agrees| {
+        vec![what, machines, theirs.to_owned(), ours.to_owned(), String::new(), verdict(agrees)]
+    };
+    let mut told = vec![row(what, machines.join(", "), &statement.theirs, &ours, statement.agrees)];
+    if statement.rows.len() > 1 {
+        for c in statement.rows.iter().filter(|c| !c.agrees) {
+            let test = format!("  {}: {}", c.experiment, c.reading.as_deref().unwrap_or(&c.kernel));
+            told.push(row(test, c.machine.clone(), "", &c.ours, false));
+        }
+    }
+    told
 }

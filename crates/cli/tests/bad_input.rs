@@ -124,6 +124,38 @@ fn broken_files_are_told_with_file_line_and_what_was_expected() {
 }
 
 #[test]
+fn rules_that_cannot_be_judged_are_told_with_file_line_and_key() {
+    let said = |old: &str, new: &str| {
+        let text = include_str!("../../../experiments/null-read.toml");
+        assert!(text.contains(old), "{old}");
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("mine.toml"), text.replacen(old, new, 1)).expect("written");
+        refused_in(dir.path(), &["reproduce", "--quick", "mine.toml"])
+    };
+    let line = |key: &str| {
+        let text = include_str!("../../../experiments/null-read.toml");
+        1 + text.lines().position(|line| line.starts_with(key)).expect("there")
+    };
+    let along = "along = { key = \"size_bytes\", values = [8192, 16384, 32768, 65536] }";
+    let place = |key: &str, column: usize| format!("mine.toml:{}:{column}: ", line(key));
+    let told = said(along, "along = { key = \"size_bytes\", values = [8192, 9000] }");
+    assert!(told.contains(&place(along, 9)), "{told}");
+    assert!(
+        told.contains("`compare[5].along`: 0 runs of the matrix, expected one: on pentium-pro"),
+        "{told}"
+    );
+    assert!(told.contains("size_bytes=9000"), "{told}");
+    let told = said(along, "along = { key = \"size_bytes\", values = [8192] }");
+    assert!(told.contains("`flat` needs at least 2 values, there are 1"), "{told}");
+    let told = said("how = \"flat\"", "how = \"level\"");
+    assert!(told.contains("mine.toml:") && told.contains("unknown word `level`"), "{told}");
+    let told = said("uvm-read-transfer-rises", "uvm-read-transfer-rise");
+    assert!(told.contains("UVM paper has no `uvm-read-transfer-rise`; did you mean"), "{told}");
+    let told = said("other_set =", "other =");
+    assert!(told.contains("unknown key `other`") && told.contains("other_set"), "{told}");
+}
+
+#[test]
 fn a_cache_of_zero_entries_is_refused() {
     let said = with_setting("kernel.ephemeral.entries=0");
     assert!(said.contains("kernel.ephemeral.entries: 0, expected at least 1"), "{said}");

@@ -5,10 +5,11 @@
 //! it. `Predicted`: neither; here agreement means something. The standing is derived from the constants' own sources,
 //! never declared.
 
-use crate::experiments::{Compare, Experiment, How};
+use crate::experiments::Experiment;
+use crate::judge::Case;
 use crate::papers::{Paper, Published, Relation, Role};
 use crate::result::Record;
-use crate::text;
+use crate::rules::{Compare, How};
 use pageferry_model::{Constant, SourceKind};
 use serde::{Deserialize, Serialize};
 
@@ -42,11 +43,14 @@ pub struct Comparison {
     pub kernel: String,
     /// What is compared, in words.
     pub what: String,
+    /// What of a statement in words is tested here, and where; none where `what` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<String>,
     /// Ours, for tables.
     pub ours: String,
     /// The paper's, for tables.
     pub theirs: String,
-    /// Ours as a number, in the paper's unit.
+    /// Ours as a number, in the paper's unit. Of a shape, the last value; of a fall, how great it is in percent.
     pub ours_value: f64,
     /// The paper's as a number, where it is one.
     pub theirs_value: Option<f64>,
@@ -115,7 +119,8 @@ pub fn compare(
     for rule in &experiment.file.compare {
         let Some(published) = paper.number(&rule.published) else { continue };
         for machine in &rule.machines {
-            let Some((value, outcome)) = judge(rule, published, machine, &ours) else { continue };
+            let case = Case { experiment, rule, published, machine, records: &ours };
+            let Some(judged) = case.judge() else { continue };
             found.push(Comparison {
                 published: published.id.clone(),
                 source: format!("{}, {}", paper.short, published.section),
@@ -123,12 +128,13 @@ pub fn compare(
                 machine: machine.clone(),
                 kernel: rule.kernel.clone(),
                 what: describe(rule, published),
-                ours: outcome.ours,
-                theirs: outcome.theirs,
-                ours_value: value,
+                reading: judged.reading,
+                ours: judged.ours,
+                theirs: judged.theirs,
+                ours_value: judged.value,
                 theirs_value: published.value,
-                ratio: outcome.ratio,
-                agrees: outcome.agrees,
+                ratio: judged.ratio,
+                agrees: judged.agrees,
                 standing: standing(published, constants),
             });
         }
@@ -136,91 +142,11 @@ pub fn compare(
     found
 }
 
-struct Outcome {
-    ours: String,
-    theirs: String,
-    ratio: Option<f64>,
-    agrees: bool,
-}
-
-fn judge(
-    rule: &Compare,
-    published: &Published,
-    machine: &str,
-    records: &[&Record],
-) -> Option<(f64, Outcome)> {
-    let metric = |machine: &str, kernel: &str| {
-        let has = |r: &Record| rule.set.iter().all(|text| r.has_setting(text));
-        let run = records.iter().find(|r| r.machine == machine && r.kernel == kernel && has(r))?;
-        run.metric(&rule.metric)
-    };
-    let value = metric(machine, &rule.kernel)?;
-    let shown = |value: f64| format!("{} {}", text::number(value), unit(&rule.metric)).trim_end().to_owned();
-    let theirs = published.shown();
-    Some(match rule.how {
-        How::Value => {
-            let (ratio, agrees) = near(value, published);
-            (value, Outcome { ours: shown(value), theirs, ratio, agrees })
-        }
-        How::Gain => {
-            let ours = value / metric(machine, rule.over.as_deref()?)?;
-            let ratio = ours / (1.0 + published.value? / 100.0);
-            let gain = (ours - 1.0) * 100.0;
-            let agrees = (ratio - 1.0).abs() <= TOLERANCE;
-            (
-                gain,
-                Outcome {
-                    ours: format!("{gain:+.0} %"),
-                    theirs: format!("+{theirs}"),
-                    ratio: Some(ratio),
-                    agrees,
-                },
-            )
-        }
-        How::Zero => {
-            let theirs = if published.direction.is_some() { "none".to_owned() } else { theirs };
-            (value, Outcome { ours: text::number(value), theirs, ratio: None, agrees: value == 0.0 })
-        }
-        How::AtLeast => {
-            let agrees = value >= rule.bound?;
-            (value, Outcome { ours: shown(value), theirs, ratio: None, agrees })
-        }
-        How::MoreThan => {
-            let mut others = Vec::new();
-            if let Some(kernel) = &rule.over {
-                others.push(metric(machine, kernel)?);
-            }
-            for other in &rule.other_machines {
-                others.push(metric(other, &rule.kernel)?);
-            }
-            let most = others.into_iter().fold(f64::MIN, f64::max);
-            let ours = format!("{} against {}", text::number(value), shown(most));
-            (value, Outcome { ours, theirs, ratio: None, agrees: value > most })
-        }
-    })
-}
-
-/// The ratio to the published value, and whether it is near enough. Within a range, the ratio is 1.
-fn near(value: f64, published: &Published) -> (Option<f64>, bool) {
-    let ratio = match (published.value, published.low, published.high) {
-        (Some(theirs), ..) => value / theirs,
-        (None, Some(low), Some(high)) => value / value.clamp(low, high),
-        _ => return (None, false),
-    };
-    (Some(ratio), (ratio - 1.0).abs() <= TOLERANCE)
-}
-
-/// The unit at the end of a metric's name.
-fn unit(metric: &str) -> &'static str {
-    let units = [("_cycles", "cycles"), ("_ns", "ns"), ("_mb_s", "MB/s"), ("_percent", "%"), ("_us", "µs")];
-    units.iter().find(|(suffix, _)| metric.ends_with(suffix)).map_or("", |(_, unit)| unit)
-}
-
 fn describe(rule: &Compare, published: &Published) -> String {
     match (rule.how, &rule.over) {
         (How::Gain, Some(over)) => format!("gain in {} over {over}", words(&rule.metric)),
         (How::MoreThan, Some(over)) => format!("{} above that under {over}", words(&rule.metric)),
-        (How::MoreThan, None) => {
+        (How::MoreThan, None) if !rule.other_machines.is_empty() => {
             format!("{} above that of {}", words(&rule.metric), rule.other_machines.join(", "))
         }
         _ => published.metric.clone(),

@@ -1,13 +1,15 @@
 //! Experiments: `experiments/*.toml`.
 //!
 //! An experiment names a workload (a program here, in [`crate::workload`]), its parameters with their sources, the
-//! machines and kernels that it runs on, and the published numbers that its results stand beside.
+//! machines and kernels that it runs on, and the published numbers that its results stand beside, by [`rules`].
 
 use crate::error::LabError;
+use crate::papers::Paper;
 use crate::registry::{self, Kind};
 use crate::result::Setting;
+use crate::rules::{self, Compare};
 use crate::settings::parse_integer;
-use pageferry_model::{Fault, load_extending, nearest};
+use pageferry_model::{ConfigError, Fault, load_extending, nearest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -170,52 +172,6 @@ pub struct Vary {
     pub quick: Vec<Setting>,
 }
 
-/// How a result stands beside a published number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum How {
-    /// The metric against the number, or against the range.
-    #[default]
-    Value,
-    /// The metric's gain over that of another kernel against the number, a percentage; judged as a ratio.
-    Gain,
-    /// The metric is 0.
-    Zero,
-    /// The metric reaches `bound`.
-    AtLeast,
-    /// The metric exceeds that of another kernel, or of other machines.
-    MoreThan,
-}
-
-/// One comparison with a published number.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Compare {
-    /// The id of the number.
-    pub published: String,
-    /// What is compared.
-    #[serde(default)]
-    pub how: How,
-    /// On each of these machines.
-    pub machines: Vec<String>,
-    /// Under this kernel.
-    pub kernel: String,
-    /// This result, counter or hardware count.
-    pub metric: String,
-    /// Of the runs with these settings only, as for `--set`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub set: Vec<String>,
-    /// For gains and orders: the other kernel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over: Option<String>,
-    /// For orders: the other machines.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub other_machines: Vec<String>,
-    /// For bounds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bound: Option<f64>,
-}
-
 /// An experiment under its name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Experiment {
@@ -257,7 +213,13 @@ impl ExperimentFile {
                 return fault("curves.lines", format!("no line is called `{name}`"));
             }
         }
-        Ok(())
+        rules::check(self)
+    }
+
+    /// What a parameter or choice is in the runs of the matrix that do not set it.
+    pub(crate) fn default(&self, key: &str) -> Option<String> {
+        let number = self.parameters.get(key).map(|p| p.at(Scale::Reproduce).to_string());
+        number.or_else(|| self.choices.get(key).map(|choice| choice.value.clone()))
     }
 }
 
@@ -291,7 +253,14 @@ impl Experiment {
         let source = registry::find(Kind::Experiment, name)?;
         let alone = |_: &str| None;
         let check = &ExperimentFile::validate;
-        let file = load_extending(&source.file, &source.text, "experiment", &alone, check)?;
+        let file: ExperimentFile = load_extending(&source.file, &source.text, "experiment", &alone, check)?;
+        let refused = |Fault { key, problem, suggestion }| {
+            let error = ConfigError::of_value(&source.file, &source.text, &key, problem);
+            ConfigError { suggestion, ..error }
+        };
+        if !file.compare.is_empty() {
+            rules::check_statements(&file, &Paper::find(&file.paper)?).map_err(refused)?;
+        }
         Ok(Experiment { name: source.name, file })
     }
 
@@ -365,13 +334,11 @@ mod tests {
     use super::*;
     use crate::kernels::KernelChoice;
     use crate::machines::MachineChoice;
-    use crate::papers::Paper;
 
     #[test]
     fn experiments_name_only_what_exists() {
         for name in registry::names(Kind::Experiment) {
             let experiment = Experiment::find(name).unwrap_or_else(|e| panic!("{e}")).file;
-            let paper = Paper::find(&experiment.paper).unwrap_or_else(|e| panic!("{e}"));
             for block in &experiment.matrix {
                 block
                     .machines
@@ -381,18 +348,6 @@ mod tests {
                     .kernels
                     .iter()
                     .for_each(|k| drop(KernelChoice::find(k).unwrap_or_else(|e| panic!("{e}"))));
-            }
-            for compare in &experiment.compare {
-                assert!(paper.number(&compare.published).is_some(), "{}", compare.published);
-                for machine in compare.machines.iter().chain(&compare.other_machines) {
-                    let runs =
-                        |b: &Matrix| b.machines.contains(machine) && b.kernels.contains(&compare.kernel);
-                    assert!(
-                        experiment.matrix.iter().any(runs),
-                        "{}: {machine} is not run",
-                        compare.published
-                    );
-                }
             }
         }
     }

@@ -5,8 +5,8 @@
 //! * [`plan`]: from experiments to runs; [`run`]: one run, the only place (with [`workload`]) that knows the model and
 //!   the kernel; [`execute`]: many runs on all cores.
 //! * [`explain`]: small runs that are told step by step.
-//! * [`result`]: what a run gives; [`compare`]: results beside published numbers; [`output`]: files, written whole or
-//!   not at all; [`report`]: figures and the report.
+//! * [`result`]: what a run gives; [`compare`]: results beside published numbers, by the [`rules`] of the experiment;
+//!   [`output`]: files, written whole or not at all; [`report`]: figures and the report.
 //!
 //! Everything of a run except [`result::Host`] is deterministic. Floats appear only behind the model, where integers
 //! are turned into rates and ratios.
@@ -18,6 +18,7 @@ pub mod error;
 pub mod execute;
 pub mod experiments;
 pub mod explain;
+mod judge;
 pub mod kernels;
 pub mod machines;
 mod measured;
@@ -27,9 +28,11 @@ pub mod plan;
 pub mod registry;
 pub mod report;
 pub mod result;
+pub mod rules;
 pub mod run;
 pub mod scenario;
 pub mod settings;
+pub mod shape;
 mod site;
 pub mod text;
 pub mod trace;

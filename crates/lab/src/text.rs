@@ -52,6 +52,18 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
+/// A size in bytes, short: `4K`, `2M`.
+pub fn size(bytes: f64) -> String {
+    let whole = |unit: f64| bytes >= unit && bytes % unit == 0.0;
+    if whole(1048576.0) {
+        format!("{}M", bytes / 1048576.0)
+    } else if whole(1024.0) {
+        format!("{}K", bytes / 1024.0)
+    } else {
+        number(bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +77,6 @@ mod tests {
         assert_eq!(grouped(-1_234_567), "-1,234,567");
         assert_eq!(seconds(0.00025), "250.00 µs");
         assert_eq!(bytes(52_428_800), "50.0 MB");
+        assert_eq!([4096.0, 2_097_152.0, 100.0].map(size), ["4K", "2M", "100"]);
     }
 }

@@ -32,6 +32,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("tlb_invalidations_local", 25_600),
         ("tlb_invalidations_remote_issued", 25_600),
         ("kva_allocations", 0),
+        ("bytes_copied", 0),
     ]
     .map(|(name, count)| (name.to_owned(), count))
     .into();
@@ -131,6 +132,54 @@ fn the_page_shows_every_run_figure_and_constant() {
         assert!(!html.contains(outside), "the page needs nothing from outside: {outside}");
     }
     assert!(!html.contains("are broken"));
+}
+
+#[test]
+fn every_rule_is_judged_when_all_runs_are_made_and_what_is_left_out_is_told() {
+    let of = reproduction(|_| ());
+    let asked: usize =
+        of.experiments.iter().flat_map(|e| &e.file.compare).map(|rule| rule.machines.len()).sum();
+    assert_eq!((of.comparisons.len(), of.not_compared()), (asked, 0));
+    assert!(!of.html().contains("could not be made"));
+
+    let choices = Choices { quick: true, ..Choices::default() };
+    let experiment = Arc::new(Experiment::find("uvm-pipe").expect("embedded"));
+    let plan = matrix(&experiment, choices).expect("a matrix");
+    let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    let of = Reproduction::new(&plan, runs, choices).expect("its papers are there");
+    let shapes = of.comparisons.iter().filter(|c| c.reading.as_ref().is_some_and(|r| r.contains(" to ")));
+    assert_eq!(shapes.count(), 0, "no curve is whole");
+    assert!(of.not_compared() > 0 && !of.comparisons.is_empty());
+    let told = format!("{} comparisons with published statements could not be made", of.not_compared());
+    assert!(of.html().contains(&told));
+}
+
+#[test]
+fn a_statement_in_words_says_what_was_tested_and_which_test_fails() {
+    let falling = reproduction(|run| {
+        let size = |size: &str| run.record.has_setting(&format!("size_bytes={size}"));
+        let bandwidth = if size("4096") {
+            40.0
+        } else if size("8192") {
+            60.0
+        } else {
+            26.0
+        };
+        run.record.results.insert("bandwidth_mb_s".into(), bandwidth);
+    });
+    let of = |test: &str| {
+        let meant = |c: &&pageferry_lab::compare::Comparison| {
+            c.reading.as_deref() == Some(test) && c.experiment == "uvm-pipe"
+        };
+        falling.comparisons.iter().find(meant).expect("tested")
+    };
+    let falls = of("copy falls, 4K to 2M, within 10 %");
+    assert_eq!((falls.agrees, falls.ours.as_str()), (false, "40 at 4K, 60 MB/s at 8K"));
+    assert!(of("copy is level, 512K to 2M, within 10 %").agrees);
+    let html = falling.html().replace("&#x2f;", "/");
+    assert!(html.contains(
+        "40 at 4K, 60 MB/s at 8K<br><span class=\"aside\">uvm-pipe: copy falls, 4K to 2M, within 10 %"
+    ));
 }
 
 #[test]

@@ -8,9 +8,10 @@ use super::Reproduction;
 use super::figures::{Figure, Key, Table, both, published_key};
 use super::svg::{Anchor, LogScale, Svg, Width};
 use crate::crossover::points;
-use crate::experiments::{Compare, CurveLine, Curves, Experiment, How};
+use crate::experiments::{CurveLine, Curves, Experiment};
 use crate::machines::MachineChoice;
-use crate::text;
+use crate::rules::{Compare, How};
+use crate::text::{self, size};
 
 /// A line of a chart.
 struct Curve {
@@ -110,18 +111,6 @@ fn table(curves: &[Curve]) -> Table {
         table.rows.push(row);
     }
     table
-}
-
-/// A size in bytes, short: `4K`, `2M`.
-pub(super) fn size(bytes: f64) -> String {
-    let whole = |unit: f64| bytes >= unit && bytes % unit == 0.0;
-    if whole(1048576.0) {
-        format!("{}M", bytes / 1048576.0)
-    } else if whole(1024.0) {
-        format!("{}K", bytes / 1024.0)
-    } else {
-        text::number(bytes)
-    }
 }
 
 const PLOT_PIXELS: f64 = 300.0;

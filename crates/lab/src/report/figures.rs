@@ -5,9 +5,10 @@ use super::charts::{Bar, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars
 use super::curves;
 use super::svg::Width;
 use crate::compare::TOLERANCE;
-use crate::experiments::{Compare, How, Workload};
+use crate::experiments::Workload;
 use crate::machines::MachineChoice;
 use crate::result::Record;
+use crate::rules::{Compare, How};
 use crate::text;
 use serde::Serialize;
 

@@ -170,6 +170,12 @@ impl Reproduction {
         (of.clone().filter(|s| s.agrees).count(), of.count())
     }
 
+    /// How many comparisons that the experiments ask for were not made, because runs that they need were not.
+    pub fn not_compared(&self) -> usize {
+        let rules = self.experiments.iter().flat_map(|experiment| &experiment.file.compare);
+        rules.map(|rule| rule.machines.len()).sum::<usize>() - self.comparisons.len()
+    }
+
     /// The deterministic numbers as JSON.
     pub fn json(&self) -> String {
         #[derive(Serialize)]

@@ -1,8 +1,8 @@
 //! Tables of then and now: from which size on each mechanism pays, and how good the kernel's own choices are.
 
 use super::Reproduction;
-use super::curves::size;
 use crate::crossover::{Chosen, NOW, Pays, SHARE_OF_BEST};
+use crate::text::size;
 use serde::Serialize;
 
 /// A mechanism: from which size on it pays.
