@@ -6,7 +6,9 @@
 
 use crate::Kernel;
 use crate::error::Errno;
+use crate::lending::Lending;
 use crate::thread::Thread;
+use alloc::sync::Arc;
 use pageferry_hal::x86::Layout;
 use pageferry_hal::{Cause, Counter, Crossing, Machine, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
@@ -16,6 +18,8 @@ pub(crate) struct Caller<'a, M: Machine> {
     pub(crate) kernel: &'a Kernel<M>,
     pub(crate) thread: &'a Thread<M>,
     pub(crate) space: &'a Space<M>,
+    /// Told of what is lent.
+    pub(crate) lending: &'a Arc<Lending<M>>,
 }
 
 /// A copy that stopped at an address that cannot be used.

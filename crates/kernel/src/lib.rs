@@ -11,6 +11,7 @@
 //! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
 //! * `auto`: copy or move, by call. `move_costs`, `handover`: what either costs here.
 //! * `vnode`: files on the disk, through the page cache. `file_transfer`: read by page transfer. `user_file`, `user_memory`: their and their mappings' system calls.
+//! * `lending`: what a process has lent, and that it has come back.
 //! * `audio`: the sound device, which plays what is lent to it and records into what is given away.
 //! * `invalidate`: a system call that measures invalidations.
 //! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
@@ -36,6 +37,7 @@ mod file;
 mod file_transfer;
 mod handover;
 mod invalidate;
+mod lending;
 mod mbuf;
 mod monitor;
 mod move_costs;

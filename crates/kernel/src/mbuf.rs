@@ -308,6 +308,10 @@ impl<M: Machine> Pool<M> {
     ///
     /// # Errors
     /// [`Errno::NoMemory`]; the loan has gone back.
+    #[expect(
+        clippy::arc_with_non_send_sync,
+        reason = "a loan's lender belongs to a machine, and a modelled one stays on one thread"
+    )]
     pub(crate) fn external(&self, loan: KernelLoan) -> Result<Mbuf, Errno> {
         let (offset, len) = (loan.offset(), loan.len_bytes());
         // Nothing is written through it: the pages are to stay as they are.

@@ -16,6 +16,7 @@ use crate::Kernel;
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::file::{File, FileTable, Open};
+use crate::lending::Lending;
 use crate::pipe::{End, MAX_PIPES, PIPE_BYTES, Pipe};
 use crate::sched::MAX_THREADS;
 use crate::stream::{SOCKET_BYTES, Stream};
@@ -35,6 +36,8 @@ use pageferry_vm::Space;
 
 /// A process structure.
 const PROCESS_BYTES: usize = 512;
+/// Where in it stands what the process has lent.
+const LENDING_OFFSET: usize = 256;
 
 /// The number of a process; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +62,7 @@ pub(crate) struct Process<M: Machine> {
     pub(crate) space: Arc<Space<M>>,
     pub(crate) files: M::Lock<FileTable<M>>,
     pub(crate) killed: AtomicBool,
+    pub(crate) lending: Arc<Lending<M>>,
 }
 
 impl<M: Machine> Process<M> {
@@ -164,7 +168,9 @@ impl<M: Machine> Kernel<M> {
         };
         let files = self.machine.new_lock(LockClass::Process, files);
         let killed = AtomicBool::new(false);
-        let process = Process { pid, name: name.to_string(), at, space: space.clone(), files, killed };
+        let lending = Arc::new(Lending::new(&self.sched, StructVa(at.0 + LENDING_OFFSET)));
+        let process =
+            Process { pid, name: name.to_string(), at, space: space.clone(), files, killed, lending };
         let memory = Arc::downgrade(&space);
         let kernel = self.clone();
         let body = Box::new(move |thread: Thread<M>| {

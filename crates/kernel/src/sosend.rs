@@ -132,7 +132,11 @@ impl<'a, M: Machine> Sender<'a, M> {
     fn lend(&mut self, len: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let (call, at) = (self.call, self.from + self.done);
         let lent = call.space.loan_to_kernel(call.thread, at, len);
-        let made = lent.map_err(Errno::from).and_then(|loan| call.kernel.mbufs.external(loan));
+        let made = lent.map_err(Errno::from).and_then(|mut loan| {
+            call.lending.lent(loan.frames().len());
+            loan.tell(call.lending.clone());
+            call.kernel.mbufs.external(loan)
+        });
         match made {
             Ok(mbuf) => {
                 self.done += len;

@@ -77,7 +77,7 @@ pub use entry::{Advice, Inherit};
 pub use error::VmError;
 pub use frame::{FrameInfo, FrameState, KernelUse};
 pub use kernel_map::KernelMemory;
-pub use loan::{AnonLoan, KernelLoan};
+pub use loan::{AnonLoan, KernelLoan, Lender};
 pub use loan_history::{LoanHistory, LoanOutcome};
 pub use object::{Backing, Object, Pager, PagerError};
 pub use pass::{PassMode, pass, passable};

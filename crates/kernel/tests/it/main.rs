@@ -7,6 +7,7 @@ mod export;
 mod faults;
 mod file_transfer;
 mod kernel_memory;
+mod lending;
 mod paging;
 mod pipe;
 mod process;

@@ -1,0 +1,96 @@
+//! What a process has lent to the kernel, and being told when it comes back (UVM paper, 4.1: a loan ends when the borrower is
+//! done; here its lender learns that).
+//!
+//! A process that sends by loan may write to its buffer at once: that breaks the loan and costs a copy. One that would
+//! rather wait asks how many of its pages are out, or sleeps until none is. Each process has a [`Lending`], which its loans
+//! refer to; so it lives as long as the last of them, which may be longer than the process.
+//!
+//! # Locks
+//! The count is under a lock of class `Mbuf`, held for moments: loans are given back by whoever frees an mbuf.
+
+use crate::error::Errno;
+use crate::sched::Sched;
+use crate::user::User;
+use alloc::sync::Arc;
+use pageferry_hal::{Access, Channel, LockClass, Machine, SpinLock, StructVa, Threads};
+use pageferry_vm::Lender;
+
+/// What is touched of the process's structure.
+const COUNT_BYTES: usize = 8;
+
+/// The account of one process. See the [module](self).
+pub(crate) struct Lending<M: Machine> {
+    machine: M,
+    sched: Arc<Sched<M>>,
+    at: StructVa,
+    state: M::Lock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    pages_out: usize,
+    wanted: bool,
+}
+
+impl<M: Machine> Lending<M> {
+    /// `at` is in the process's structure.
+    pub(crate) fn new(sched: &Arc<Sched<M>>, at: StructVa) -> Lending<M> {
+        let machine = sched.machine().clone();
+        let state = machine.new_lock(LockClass::Mbuf, State::default());
+        Lending { machine, sched: sched.clone(), at, state }
+    }
+
+    /// Pages were lent, which the loan will tell of.
+    pub(crate) fn lent(&self, len_pages: usize) {
+        self.machine.touch(self.at, COUNT_BYTES, Access::Write);
+        self.state.lock().pages_out += len_pages;
+    }
+
+    fn channel(&self) -> Channel {
+        Channel(self.at.0.0)
+    }
+}
+
+impl<M: Machine> Lender for Lending<M> {
+    fn returned(&self, len_pages: usize) {
+        self.machine.touch(self.at, COUNT_BYTES, Access::Write);
+        let mut state = self.state.lock();
+        state.pages_out = state.pages_out.checked_sub(len_pages).expect("no more comes back than was lent");
+        let wake = state.pages_out == 0 && core::mem::take(&mut state.wanted);
+        drop(state);
+        if wake {
+            self.sched.wakeup(self.channel(), usize::MAX);
+        }
+    }
+}
+
+impl<M: Machine> User<M> {
+    /// How many pages this process has on loan to the kernel: sent, and not yet received, played or thrown away. A page
+    /// that is lent twice counts twice.
+    ///
+    /// # Errors
+    /// [`Errno::Killed`] only.
+    pub fn pages_on_loan(&self) -> Result<usize, Errno> {
+        self.system_call(|_| Ok(self.process.lending.state.lock().pages_out))
+    }
+
+    /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`].
+    pub fn wait_for_loans(&self) -> Result<(), Errno> {
+        self.system_call(|call| {
+            let lending = &self.process.lending;
+            let mut state = lending.state.lock();
+            while state.pages_out > 0 {
+                state.wanted = true;
+                let mut held = Some(state);
+                let slept =
+                    call.thread.sleep(lending.channel(), "pages on loan", true, &mut || drop(held.take()));
+                slept?;
+                state = lending.state.lock();
+            }
+            Ok(())
+        })
+    }
+}

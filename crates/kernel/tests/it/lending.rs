@@ -1,0 +1,123 @@
+//! A process as a lender: it knows what of its memory is out, and can wait until it is back.
+
+use crate::common::*;
+use pageferry_hal::*;
+use pageferry_kernel::*;
+use pageferry_model::Schedule;
+use std::cell::Cell;
+use std::rc::Rc;
+
+const PAGE: usize = PAGE_SIZE;
+
+fn places() -> [(&'static str, Schedule); 4] {
+    [
+        ("xeon-up", Schedule::Timed),
+        ("xeon-mp-htt", Schedule::Timed),
+        ("xeon-mp-htt", Schedule::Seeded(3)),
+        ("opteron-mp", Schedule::Seeded(4)),
+    ]
+}
+
+/// Sends its buffer by loan again and again, with other contents each time.
+fn sender(waits: bool) -> u64 {
+    let mut copies = 0;
+    for (name, schedule) in places() {
+        let ended = run(name, schedule, sockets(), move |u| {
+            let (to, from) = u.socket_pair().unwrap();
+            let (at, len) = (map(u, 2 * PAGE), 2 * PAGE);
+            let reader = fork(u, "reader", move |u| {
+                u.close(to).unwrap();
+                let at = map(u, len);
+                for round in 0..8 {
+                    let mut got = 0;
+                    while got < len {
+                        let n = u.receive(from, at + got, len - got).unwrap();
+                        let mut part = vec![0; n];
+                        u.load(at + got, &mut part);
+                        assert!(part == bytes(round, got, n));
+                        got += n;
+                    }
+                }
+            });
+            u.close(from).unwrap();
+            assert_eq!(u.pages_on_loan(), Ok(0));
+            assert_eq!(u.wait_for_loans(), Ok(()), "nothing is out");
+            for round in 0..8 {
+                u.store(at, &bytes(round, 0, len));
+                assert_eq!(u.send(to, at, len, SendMode::Loan), Ok(len));
+                if waits {
+                    u.wait_for_loans().unwrap();
+                    assert_eq!(u.pages_on_loan(), Ok(0));
+                }
+            }
+            assert_eq!(u.wait(), Ok(reader));
+        });
+        // Pages that were copied because a write broke their loan.
+        copies += ended.counter(Counter::CowCopies);
+    }
+    copies
+}
+
+#[test]
+fn who_waits_for_its_pages_writes_to_them_without_a_copy() {
+    assert_eq!(sender(true), 0);
+    assert!(sender(false) > 0, "a sender that does not wait breaks loans");
+}
+
+#[test]
+fn what_is_out_is_counted_until_nobody_has_it() {
+    run("xeon-mp", Schedule::Timed, sockets(), |u| {
+        let (to, from) = u.socket_pair().unwrap();
+        let (at, got) = (map(u, 2 * PAGE), map(u, PAGE));
+        u.store(at, &bytes(1, 0, PAGE));
+        assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
+        assert_eq!(u.pages_on_loan(), Ok(1));
+        // Part of a page that has been received is out still.
+        assert_eq!(u.receive(from, got, 100), Ok(100));
+        assert_eq!(u.pages_on_loan(), Ok(1));
+        // So is one whose owner has let it go.
+        u.unmap(at, 2 * PAGE).unwrap();
+        assert_eq!(u.pages_on_loan(), Ok(1));
+        assert_eq!(u.receive(from, got, PAGE), Ok(PAGE - 100));
+        assert_eq!(u.pages_on_loan(), Ok(0));
+        // What is thrown away unread comes back.
+        let at = map(u, PAGE);
+        assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
+        assert_eq!(u.pages_on_loan(), Ok(1));
+        u.close(from).unwrap();
+        assert_eq!(u.pages_on_loan(), Ok(0));
+        // What goes to nobody is back at once, and a copy was never out.
+        let null = u.null_socket().unwrap();
+        assert_eq!(u.send(null, at, PAGE, SendMode::Loan), Ok(PAGE));
+        assert_eq!(u.pages_on_loan(), Ok(0));
+    });
+}
+
+#[test]
+fn a_signal_ends_the_wait_and_a_lender_may_be_gone_before_its_pages() {
+    let interrupted = Rc::new(Cell::new(0));
+    for (name, schedule) in places() {
+        let count = interrupted.clone();
+        run(name, schedule, sockets(), move |u| {
+            let (to, from) = u.socket_pair().unwrap();
+            let lender = fork(u, "lender", move |u| {
+                u.close(from).unwrap();
+                let at = map(u, PAGE);
+                u.store(at, &bytes(1, 0, PAGE));
+                assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
+                assert_eq!(u.wait_for_loans(), Err(Errno::Interrupted));
+                count.set(count.get() + 1);
+                assert_eq!(u.pages_on_loan(), Ok(1));
+            });
+            until_asleep(u, lender);
+            u.signal(lender).unwrap();
+            assert_eq!(u.wait(), Ok(lender));
+            let at = map(u, PAGE);
+            assert_eq!(u.receive(from, at, PAGE), Ok(PAGE));
+            let mut got = vec![0; PAGE];
+            u.load(at, &mut got);
+            assert!(got == bytes(1, 0, PAGE));
+        });
+    }
+    assert_eq!(interrupted.get(), 4);
+}
