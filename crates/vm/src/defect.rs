@@ -52,6 +52,8 @@ defects! {
     TransferKeepsMappings: "A transfer leaves the mappings of the pages that it replaces.",
     TransferLeaksReplaced: "A transfer does not free the anons that it replaces.",
     AnflushKeepsMappings: "anflush leaves the mappings of the pages that it removes.",
+    PushDownKeepsMappings: "A page that is pushed down leaves the mappings of the page that the object had there.",
+    PushDownKeepsOld: "A page that is pushed down leaves the frame that the object had there with the object.",
     DonateKeepsMappings: "Donating leaves the sender's mappings.",
     DonateLosesOnFailure: "A donation that fails has taken the memory from its sender all the same (as in uvm_map_extract with REMOVE).",
     ShareForgetsCopy: "Sharing by pass does not resolve a copy that the sender still has to make.",
