@@ -6,7 +6,7 @@ use crate::user::User;
 use crate::vnode::Regular;
 use alloc::sync::Arc;
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, SpinLock, Va};
-use pageferry_vm::{Inherit, Mapped, Place};
+use pageferry_vm::{Inherit, Mapped, Place, PushDown};
 
 bitflags::bitflags! {
     /// How a file is opened.
@@ -145,6 +145,20 @@ impl<M: Machine> User<M> {
                 Ok(call.space.map_at(call.thread, place, len_bytes, prots, inherit, Some(mapped))?)
             })
         })
+    }
+
+    /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): whoever
+    /// maps or reads the file sees them. Returns how many went. The range must be a mapping of this file, and `fd` the right
+    /// to write it: that the file could be read when it was mapped is not enough.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], also for what is no file. [`Errno::Access`]: not open to be written. [`Errno::Invalid`]: no length,
+    /// `at` is not page-aligned, or something else is mapped in the range. [`Errno::NoMemory`]: not all of the range is
+    /// mapped, or memory is full. [`Errno::Fault`]: the file ends before the page. [`Errno::Busy`]: a page is wired, or on its
+    /// way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan has it too.
+    /// [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
+    pub fn push_down(&self, fd: Fd, at: Va, len_bytes: usize, how: PushDown) -> Result<usize, Errno> {
+        self.system_call(|call| self.with_regular(fd, |file| file.push_down(call, at, len_bytes, how)))
     }
 
     fn with_regular<R>(

@@ -26,7 +26,7 @@ use core::ops::Range;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, SpinLock, StructArena, Threads, Va, Zone};
-use pageferry_vm::{Object, Vm};
+use pageferry_vm::{Object, PushDown, Vm};
 
 /// Files at a time, and bytes of an inode in memory.
 const MAX_INODES: usize = 256;
@@ -298,6 +298,21 @@ impl<M: Machine> Inode<M> {
 }
 
 impl<M: Machine> Regular<M> {
+    /// Makes what a private mapping of the file has of its own the file's.
+    pub(crate) fn push_down(
+        &self,
+        call: &Caller<'_, M>,
+        at: Va,
+        len_bytes: usize,
+        how: PushDown,
+    ) -> Result<usize, Errno> {
+        if !self.writable {
+            return Err(Errno::Access);
+        }
+        let object = &self.inode.object;
+        self.inode.in_turn(call, || Ok(call.space.push_down(call.thread, at, len_bytes, object, how)?))
+    }
+
     /// Sets where the next read or write begins (`lseek`).
     pub(crate) fn seek(&self, to: u64) {
         *self.offset.lock() = to;

@@ -23,6 +23,6 @@ mod world;
 
 pub use episode::{Failure, Program};
 pub use pageferry_vm::Defect;
-pub use program::{Access, Child, FILE_PAGES, Mode, Op, PAGES, PROCESSES, Step, TOKENS};
+pub use program::{Access, Child, Down, FILE_PAGES, Mode, Op, PAGES, PROCESSES, Step, TOKENS};
 pub use rig::MACHINES;
 pub use soak::{EPISODE_STEPS, Found, Soak};

@@ -1,7 +1,7 @@
 //! The steps that move pages: loan, transfer and pass.
 
 use crate::oracle::{Bytes, Page, Process};
-use crate::program::{Mode, Op};
+use crate::program::{Down, Mode, Op};
 use crate::rig::pattern;
 use crate::world::{LentAnons, PAGE, Seat, Task, Token, World, chunks, va};
 use pageferry_ephemeral::KernelAddresses;
@@ -54,6 +54,10 @@ impl World {
                 Ok(())
             }
             Op::Pass { page, pages, to_page, mode, .. } => self.pass(task, page..page + pages, to_page, mode),
+            Op::PushDown { page, pages, how } => self.push_down(task, page..page + pages, how),
+            Op::QuickRef { offset, len, write, tag, .. } => {
+                self.quick_ref(task, offset, len, write.then_some(tag))
+            }
             ref op => unreachable!("{op:?} moves no pages"),
         }
     }
@@ -153,6 +157,77 @@ impl World {
         vm.pmaps().kremove(window).flush(vm.pmaps());
         KernelAddresses::free(vm, window);
         Ok(pages)
+    }
+
+    /// Page by page: which of several are down when one is refused cannot be told from outside.
+    fn push_down(&self, task: &Task, pages: Range<u64>, how: Down) -> Result<(), VmError> {
+        let seat = self.seats[task.who].borrow();
+        let Seat { space, model } = seat.as_ref().expect("it lives");
+        for n in pages {
+            let page = model.pages.get(&n);
+            let expected = page.map(Page::goes_down);
+            let got = space.push_down(self.rig.t(), va(n), PAGE, &self.object, how.push_down());
+            match (got, expected) {
+                (Err(VmError::NoMemory), Some(Some(_))) => return Err(VmError::NoMemory),
+                (Err(VmError::Busy), Some(Some((1, shared)))) if shared || self.wired.get() => {}
+                (got, expected) => {
+                    let expected = match expected {
+                        None => Err(VmError::NoMemory),
+                        Some(None) => Err(VmError::Invalid),
+                        Some(Some((pages, _))) => Ok(pages),
+                    };
+                    assert_eq!(got, expected, "page {n} in {:?}", task.op);
+                    page.into_iter().filter(|_| got.is_ok()).for_each(|p| p.push_down(how == Down::Lend));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The holder reads, writes if there is something to write, and reads again; neither map shows it afterwards.
+    fn quick_ref(&self, task: &Task, offset: usize, len: usize, tag: Option<u8>) -> Result<(), VmError> {
+        let (rig, holder) = (&self.rig, task.other.expect("made ready"));
+        let t = rig.t();
+        let (from, to) = (self.seats[task.who].borrow(), self.seats[holder].borrow());
+        let Seat { space, model } = from.as_ref().expect("it lives");
+        let to = &to.as_ref().expect("it lives").space;
+        let counts = || (space.entry_count(t), to.entry_count(t));
+        let (before, at) = (counts(), va(0) + offset);
+        let mapped = chunks(offset, len).all(|(n, ..)| model.pages.contains_key(&n));
+        let expected = match mapped {
+            _ if holder == task.who => Err(VmError::Invalid),
+            false => Err(VmError::Fault(at)),
+            true => Ok(()),
+        };
+        let access = if tag.is_some() { pageferry_hal::Access::Write } else { pageferry_hal::Access::Read };
+        let (got, reference) = split(quick_ref(space, to, t, at, len, access));
+        if !self.outcome(got, expected, &task.op)? {
+            return Ok(());
+        }
+        let reference = reference.expect("it is referred to");
+        assert_eq!(counts().0, before.0, "a quick reference cuts no entry of its source");
+        let read = || {
+            let got = rig.load(to, reference.at(), len)?;
+            let expected: Vec<u8> = chunks(offset, len)
+                .flat_map(|(n, from, end)| {
+                    model.pages[&n].bytes()[from % PAGE..from % PAGE + (end - from)].to_vec()
+                })
+                .collect();
+            assert!(got == expected, "{:?} reads wrongly", task.op);
+            Ok(())
+        };
+        let write = |tag: u8| {
+            let bytes = pattern(tag, len);
+            let (done, result) = rig.store_some(to, reference.at(), &bytes);
+            for (n, from, end) in chunks(offset, done) {
+                model.pages[&n].write(from % PAGE, &bytes[from - offset..end - offset]);
+            }
+            result
+        };
+        let used = read().and_then(|()| tag.map_or(Ok(()), write)).and_then(|()| read());
+        reference.release(t);
+        assert_eq!(counts(), before, "a quick reference leaves both maps as they were");
+        used
     }
 
     fn pass(&self, task: &Task, pages: Range<u64>, to_page: u64, mode: Mode) -> Result<(), VmError> {

@@ -115,6 +115,27 @@ impl Page {
         *self.shared.borrow_mut() = Content::Own(bytes.clone());
     }
 
+    /// What pushing the page down should come to: how many pages go, and whether it may be refused, as others have the
+    /// same bytes and may have the same page.
+    pub(crate) fn goes_down(&self) -> Option<(usize, bool)> {
+        self.below.as_ref()?;
+        Some(match &*self.shared.borrow() {
+            Content::Own(bytes) => (1, Rc::strong_count(bytes) > 1),
+            Content::Private(_) | Content::File(_) => (0, false),
+        })
+    }
+
+    /// What the page has of its own becomes the file's; it keeps it, or sees the file from now on.
+    pub(crate) fn push_down(&self, keep: bool) {
+        let (Some(file), mut content) = (&self.below, self.shared.borrow_mut()) else { return };
+        if let Content::Own(bytes) = &*content {
+            *file.borrow_mut() = bytes.clone();
+            if !keep {
+                *content = Content::Private(file.clone());
+            }
+        }
+    }
+
     /// Uncovers what is below.
     pub(crate) fn flush(&self) {
         if self.is_anonymous() {

@@ -5,7 +5,7 @@
 //! steps can be left out without breaking those that follow.
 
 use pageferry_hal::Prot;
-use pageferry_vm::{Inherit, PassMode};
+use pageferry_vm::{Inherit, PassMode, PushDown};
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,23 @@ impl Mode {
             Mode::Copy => PassMode::Copy,
             Mode::Donate => PassMode::Donate,
             Mode::DonateZero => PassMode::DonateZero,
+        }
+    }
+}
+
+/// What becomes of memory that is pushed down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Down {
+    Lend,
+    Give,
+}
+
+impl Down {
+    pub(crate) fn push_down(self) -> PushDown {
+        match self {
+            Down::Lend => PushDown::Lend,
+            Down::Give => PushDown::Give,
         }
     }
 }
@@ -173,6 +190,20 @@ pub enum Op {
         to_page: u64,
         mode: Mode,
     },
+    /// What private mappings have of their own becomes the file's.
+    PushDown {
+        page: u64,
+        pages: u64,
+        how: Down,
+    },
+    /// Another process refers to the memory for a moment, reads it and perhaps writes it.
+    QuickRef {
+        holder: usize,
+        offset: usize,
+        len: usize,
+        write: bool,
+        tag: u8,
+    },
 }
 
 /// Bytes of an operation, at most.
@@ -190,7 +221,8 @@ impl Op {
             | Op::Inherit { page, pages, .. }
             | Op::LoanAnons { page, pages }
             | Op::TransferPages { page, pages, .. }
-            | Op::Anflush { page, pages } => pages_ok(page, pages),
+            | Op::Anflush { page, pages }
+            | Op::PushDown { page, pages, .. } => pages_ok(page, pages),
             Op::Pass { page, pages, to_page, .. } => pages_ok(page, pages) && to_page < PAGES,
             Op::MapFile { page, first, pages, .. } => {
                 pages_ok(page, pages) && first < FILE_PAGES && pages <= FILE_PAGES - first
@@ -199,7 +231,8 @@ impl Op {
             Op::Write { offset, len, .. }
             | Op::Read { offset, len }
             | Op::Wire { offset, len, .. }
-            | Op::Loan { offset, len } => bytes_ok(offset, len),
+            | Op::Loan { offset, len }
+            | Op::QuickRef { offset, len, .. } => bytes_ok(offset, len),
             Op::Fork
             | Op::Exit
             | Op::Reclaim
@@ -255,7 +288,7 @@ fn op(rng: &mut impl Rng) -> Op {
         1..4 => Child::Share,
         _ => Child::Copy,
     };
-    match rng.random_range(0..100) {
+    match rng.random_range(0..104) {
         0..6 => Op::Map { page, pages, access, child },
         6..9 => {
             let first = page % FILE_PAGES;
@@ -289,6 +322,10 @@ fn op(rng: &mut impl Rng) -> Op {
         83..87 => Op::TransferAnons { which, page },
         87..90 => Op::TransferPages { page, pages, tag },
         90..92 => Op::Anflush { page, pages },
+        92..94 => Op::PushDown { page, pages, how: if rng.random() { Down::Lend } else { Down::Give } },
+        94..96 => {
+            Op::QuickRef { holder: rng.random_range(0..PROCESSES), offset, len, write: rng.random(), tag }
+        }
         _ => Op::Pass {
             to: rng.random_range(0..PROCESSES),
             page,

@@ -74,10 +74,10 @@ pub(crate) struct World {
     wires: RefCell<Vec<Wire>>,
     pub(crate) loans: RefCell<Vec<Lent>>,
     pub(crate) anon_loans: RefCell<Vec<LentAnons>>,
-    object: Arc<Object<Model>>,
+    pub(crate) object: Arc<Object<Model>>,
     file: Vec<FilePage>,
     /// Pages are wired, or were at some time in this round.
-    wired: Cell<bool>,
+    pub(crate) wired: Cell<bool>,
     free_at_start: usize,
 }
 
@@ -116,11 +116,13 @@ fn pages_of(op: &Op) -> Range<u64> {
         | Op::LoanAnons { page, pages }
         | Op::TransferPages { page, pages, .. }
         | Op::Anflush { page, pages }
+        | Op::PushDown { page, pages, .. }
         | Op::Pass { page, pages, .. } => page..page + pages,
         Op::Write { offset, len, .. }
         | Op::Read { offset, len }
         | Op::Wire { offset, len, .. }
-        | Op::Loan { offset, len } => (offset / PAGE) as u64..((offset + len).div_ceil(PAGE)) as u64,
+        | Op::Loan { offset, len }
+        | Op::QuickRef { offset, len, .. } => (offset / PAGE) as u64..((offset + len).div_ceil(PAGE)) as u64,
         Op::TransferAnons { page, .. } => page..page + PAGES,
         Op::Fork | Op::Exit => 0..u64::MAX,
         Op::Scribble { .. }
@@ -180,6 +182,7 @@ impl World {
             Op::Reclaim => task.who = PROCESSES,
             Op::Exit if self.seats.iter().filter(|s| s.borrow().is_some()).count() < 2 => return None,
             Op::Pass { to, .. } => task.other = Some(self.living(to)),
+            Op::QuickRef { holder, .. } => task.other = Some(self.living(holder)),
             Op::Scribble { which, .. } | Op::Unwire { which } => {
                 *task.token.get_mut() = Token::Wire(take(&self.wires, which)?);
             }
@@ -216,6 +219,8 @@ impl World {
             Op::Exit | Op::Scribble { .. } => true,
             // A driver's pages are filled through kernel addresses that all CPUs share.
             Op::TransferPages { .. } => true,
+            // Whoever maps the file sees it.
+            Op::PushDown { .. } => true,
             _ => shares(task.who, pages_of(&task.op)),
         }
     }
@@ -429,6 +434,9 @@ impl World {
 
     /// The pages that the task has touched, as far as they are mapped, have the right bytes.
     pub(crate) fn compare_task(&self, task: &Task) {
+        if matches!(task.op, Op::PushDown { .. }) {
+            return self.compare();
+        }
         for seat in [Some(task.who), task.other].into_iter().flatten() {
             let pages = match task.op {
                 Op::Pass { to_page, pages, .. } if task.other == Some(seat) => to_page..to_page + pages,

@@ -86,7 +86,7 @@ impl<M: Machine> Anon<M> {
     /// held.
     pub(crate) fn discard(self: Arc<Self>, vm: &Vm<M>, frame: Pfn) {
         assert!(Arc::strong_count(&self) == 1, "an anon that others know is not discarded");
-        vm.frames().disown(frame);
+        vm.frames().free_busy(frame);
         vm.structures().free(Kind::Anon, self.at);
     }
 
@@ -253,7 +253,7 @@ impl<M: Machine> Anon<M> {
         self.touch(vm, Access::Write);
         if state.swap != Some(slot) || state.frame.is_some() || state.busy || state.refs == 0 {
             drop(state);
-            vm.frames().disown(frame);
+            vm.frames().free_busy(frame);
             return Ok(());
         }
         vm.swap().assert_live(slot);
@@ -278,7 +278,7 @@ impl<M: Machine> Anon<M> {
                 }
                 vm.publish_clean(frame, scarce);
             }
-            Err(_) => vm.frames().disown(frame),
+            Err(_) => vm.frames().free_busy(frame),
         }
         self.end_move(vm, t, state);
         Ok(read?)

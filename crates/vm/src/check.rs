@@ -9,7 +9,7 @@ use crate::amap::{Amap, AmapState};
 use crate::anon::Anon;
 use crate::config::Kind;
 use crate::entry::Entry;
-use crate::frame::{FrameState, KernelUse, Owner};
+use crate::frame::{Frame, FrameState, KernelUse, Owner};
 use crate::map::Map;
 use crate::object::Object;
 use crate::space::Space;
@@ -47,6 +47,8 @@ struct Census<M: Machine> {
     entries: usize,
     /// Wires of locked entries.
     locked: u64,
+    /// Frames that anons and objects say are their own.
+    owned: usize,
 }
 
 type StructVaKey = u64;
@@ -86,6 +88,7 @@ impl<M: Machine> Vm<M> {
             mappings: BTreeMap::new(),
             entries: 0,
             locked: 0,
+            owned: 0,
         };
         for space in &spaces {
             let map = space.locked_map().peek();
@@ -96,6 +99,7 @@ impl<M: Machine> Vm<M> {
         census.find_anons()?;
         census.find_owners(self);
         census.find_holders(self);
+        check_owners(self)?;
         census.check_amaps()?;
         census.check_anons(self)?;
         let objects = self.structures().objects();
@@ -255,7 +259,7 @@ impl<M: Machine> Census<M> {
     }
 
     /// References and frames of anons.
-    fn check_anons(&self, vm: &Vm<M>) -> Result<(), String> {
+    fn check_anons(&mut self, vm: &Vm<M>) -> Result<(), String> {
         let (mut lent, mut resident) = (0, 0);
         for found in self.anons.values() {
             let state = found.anon.lock();
@@ -277,6 +281,7 @@ impl<M: Machine> Census<M> {
                 _ => false,
             };
             law!(has, "{frame:?} of an anon belongs to {:?}", f.info().state);
+            self.owned += usize::from(f.borrower.is_none());
         }
         let tokens = vm.tally().anon_loans.get();
         law!(lent == tokens, "anons count {lent} references beside slots, {tokens} are on loan");
@@ -293,7 +298,7 @@ impl<M: Machine> Census<M> {
     }
 
     /// References and frames of objects. Holders' references cannot be seen: an object may have more than entries.
-    fn check_objects(&self, vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> Result<(), String> {
+    fn check_objects(&mut self, vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> Result<(), String> {
         for object in objects {
             let state = object.lock();
             let entries = self.objects.get(&object.struct_va().0.0).copied().unwrap_or(0);
@@ -312,6 +317,7 @@ impl<M: Machine> Census<M> {
                 };
                 law!(owned, "{frame:?} of an object belongs to {:?}", table.get(frame).info().state);
             }
+            self.owned += state.pages().len();
         }
         Ok(())
     }
@@ -332,7 +338,7 @@ impl<M: Machine> Census<M> {
         let mapped: BTreeMap<Pfn, usize> = vm.pmaps().all_mapped().into_iter().collect();
         let table = vm.frames().lock();
         // Those that were never in use are free, and nothing can be wrong with them but mappings.
-        let (mut listed, mut data, mut kernel) = (table.fresh_count(), 0, 0);
+        let (mut listed, mut data, mut kernel, mut orphans) = (table.fresh_count(), 0, 0, 0);
         let (mut wires, mut lent) = (0, 0);
         for (frame, f) in table.known() {
             let info = f.info();
@@ -346,11 +352,18 @@ impl<M: Machine> Census<M> {
                 law!(info.wire_count == 1, "{kernel_use:?} frame {frame:?} has {} wires", info.wire_count);
             }
             listed += usize::from(info.state == FrameState::Free);
+            orphans += usize::from(info.state == FrameState::Orphan);
             wires += u64::from(info.wire_count);
             lent += u64::from(f.kernel_loans());
         }
         let (walked, free, held) = (table.walk_free(), table.free_count(), table.held_wires());
         law!(listed == walked && listed == free, "{listed} frames are free, {walked} listed, {free} counted");
+        // The free list and the owners are asked, not the table: no frame is lost, and none has two masters.
+        let (owned, all) = (self.owned, table.len());
+        law!(
+            walked + owned + orphans + kernel as usize == all,
+            "{walked} frames are listed as free, {owned} have owners, {orphans} are orphans and {kernel} the kernel's: not {all}"
+        );
         let tokens = vm.tally().kernel_loans.get();
         law!(lent == tokens, "frames count {lent} loans to the kernel, {tokens} are on loan");
         let tokens = vm.tally().kernel_pages.get();
@@ -370,6 +383,56 @@ impl<M: Machine> Census<M> {
             wires == held + kernel,
             "{wires} wires, {held} of them held and {kernel} of the kernel's frames"
         );
+        Ok(())
+    }
+}
+
+/// Whoever the table says has a frame lives, and says so too.
+fn check_owners<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
+    let claims: Vec<Claim<M>> = {
+        let table = vm.frames().lock();
+        table.known().flat_map(|(frame, f)| Claim::of(frame, f)).collect()
+    };
+    claims.iter().try_for_each(Claim::check)
+}
+
+/// That somebody has a frame, as the table says.
+pub(crate) struct Claim<M: Machine> {
+    frame: Pfn,
+    by: Claimant<M>,
+}
+
+enum Claimant<M: Machine> {
+    Anon(Weak<Anon<M>>),
+    /// The object, and the page of it.
+    Page(Weak<Object<M>>, u64),
+}
+
+impl<M: Machine> Claim<M> {
+    /// The claims to a frame: its owner's, and its borrower's.
+    pub(crate) fn of(frame: Pfn, f: &Frame<M>) -> impl Iterator<Item = Claim<M>> + use<M> {
+        let owner = match &f.owner {
+            Owner::Anon(anon) => Some(Claimant::Anon(anon.clone())),
+            Owner::Object(object, page) => Some(Claimant::Page(object.clone(), *page)),
+            Owner::Free | Owner::Kernel(_) | Owner::Orphan => None,
+        };
+        let borrower = f.borrower.clone().map(Claimant::Anon);
+        owner.into_iter().chain(borrower).map(move |by| Claim { frame, by })
+    }
+
+    /// Asks whoever it is. Takes that one's lock.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let frame = self.frame;
+        let (what, has) = match &self.by {
+            Claimant::Anon(anon) => {
+                ("an anon", anon.upgrade().is_some_and(|anon| anon.lock().frame == Some(frame)))
+            }
+            Claimant::Page(object, page) => {
+                let has = |object: Arc<Object<M>>| object.lock().pages().get(page) == Some(&frame);
+                ("an object", object.upgrade().is_some_and(has))
+            }
+        };
+        law!(has, "{frame:?} belongs to {what} that does not have it");
         Ok(())
     }
 }

@@ -526,7 +526,7 @@ impl<M: Machine> Vm<M> {
                     let slot = state.swap.expect("a clean anon has its slot");
                     self.swap().set_only(slot, true);
                     state.frame = None;
-                    self.frames().let_go(frame, &anon);
+                    self.frames().free_busy(frame);
                 }
                 if kept {
                     self.keep(frame);
@@ -551,7 +551,7 @@ impl<M: Machine> Vm<M> {
                         self.swap().set_only(slot, true);
                     }
                     state.pages_mut().remove(&page);
-                    self.frames().disown(frame);
+                    self.frames().free_busy(frame);
                 }
                 if kept {
                     self.keep(frame);

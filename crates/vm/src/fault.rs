@@ -326,7 +326,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
         let entered = self.enter(new, self.entry.attributes.prot, revoked);
         if entered.is_err() {
-            self.vm.frames().disown(new);
+            self.vm.frames().free_busy(new);
         }
         entered
     }

@@ -95,7 +95,8 @@ pub(crate) struct Frame<M: Machine> {
     pub(crate) loan_count: u32,
     /// The anon that has this frame on loan from the object that owns it.
     pub(crate) borrower: Option<Weak<Anon<M>>>,
-    /// Somebody fills, writes out or has just made it, and it is not to be taken, wired or lent meanwhile.
+    /// Somebody fills, writes out or has just made it, and it is not to be taken, wired or lent meanwhile. Only who works
+    /// on it frees it.
     pub(crate) busy: bool,
     /// The kernel knows that its bytes are not those of its place on the disk. (Stores through user mappings the page
     /// tables know.)
@@ -232,6 +233,13 @@ impl<M: Machine> Frames<M> {
     pub(crate) fn disown(&self, frame: Pfn) {
         let _c = self.machine.scope(Cause::Frame);
         self.lock().disown(frame);
+    }
+
+    /// Who works on a busy frame gives it back: its maker, before anybody has seen it, or the page daemon, with its
+    /// contents on the disk. No mapping of it may be left in any TLB.
+    pub(crate) fn free_busy(&self, frame: Pfn) {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().free_busy(frame);
     }
 
     /// As [`Frames::disown`], by an anon that owns the frame or has it on loan.
@@ -379,8 +387,8 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Free), "{frame:?} is freed twice");
         assert!(!f.is_held() && f.borrower.is_none(), "{frame:?} is freed while wired or lent");
+        assert!(!f.busy, "{frame:?} is freed while somebody works on it");
         f.owner = Owner::Free;
-        f.busy = false;
         f.next_free = head;
         self.table.free_head = Some(frame);
         self.table.free += 1;
@@ -396,6 +404,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         );
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
+        assert!(!f.busy, "{frame:?} is let go while somebody works on it");
         if early && f.wire_count == 0 && f.loan_count > 0 {
             (f.loan_count, f.borrower) = (0, None);
         }
@@ -415,6 +424,19 @@ impl<M: Machine> FramesGuard<'_, M> {
         } else {
             self.push_free(frame);
         }
+    }
+
+    /// Nobody else has it: there is no wire, no loan and no borrower that could outlive the owner.
+    pub(crate) fn free_busy(&mut self, frame: Pfn) {
+        let busy = self.keeps_queues();
+        let f = self.get_mut(frame);
+        assert!(
+            matches!(f.owner, Owner::Anon(_) | Owner::Object(..)),
+            "{frame:?} has no owner to give it back"
+        );
+        assert!(f.busy == busy, "{frame:?} is given back by who does not work on it");
+        f.busy = false;
+        self.push_free(frame);
     }
 
     pub(crate) fn let_go(&mut self, frame: Pfn, anon: &Anon<M>) {

@@ -1,7 +1,43 @@
-//! What lies behind an address, for checks from outside: nothing is faulted in, charged or changed.
+//! What lies behind an address, and which structures there are, for checks from outside: nothing is faulted in, charged or
+//! changed.
 
+use crate::config::Kind;
 use crate::space::Space;
+use crate::vm::Vm;
 use pageferry_hal::{Machine, Pfn, Va};
+
+/// Structures that exist, of all address spaces together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StructureCensus {
+    /// Address spaces.
+    pub spaces: usize,
+    /// Map entries.
+    pub entries: usize,
+    /// Amaps.
+    pub amaps: usize,
+    /// Anons, those on loan among them.
+    pub anons: usize,
+    /// Objects.
+    pub objects: usize,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Counts the structures.
+    ///
+    /// # Locks
+    /// Takes a leaf lock.
+    pub fn structure_census(&self) -> StructureCensus {
+        let live = self.structures().all_live();
+        let of = |kind: Kind| live[kind as usize];
+        StructureCensus {
+            spaces: of(Kind::Space),
+            entries: of(Kind::Entry),
+            amaps: of(Kind::Amap),
+            anons: of(Kind::Anon),
+            objects: of(Kind::Object),
+        }
+    }
+}
 
 impl<M: Machine> Space<M> {
     /// The frame with the data of the page at `va` as the layers have it, mapped or not; none where nothing is mapped, the

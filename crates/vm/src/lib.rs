@@ -76,6 +76,7 @@ pub use defect::Defect;
 pub use entry::{Advice, Inherit};
 pub use error::VmError;
 pub use frame::{FrameInfo, FrameState, KernelUse};
+pub use inspect::StructureCensus;
 pub use kernel_map::KernelMemory;
 pub use loan::{AnonLoan, KernelLoan, Lender};
 pub use loan_history::{LoanHistory, LoanOutcome};

@@ -490,8 +490,11 @@ impl<M: Machine> Space<M> {
         }
         let Some(oref) = &entry.object else { return Ok(Step::Missing(page)) };
         let mut state = oref.object.lock();
-        let wrong = if vm.has(Defect::LoanAtWrongOffset) { oref.page } else { 0 };
-        let number = entry.object_page(oref, page) - wrong;
+        let mut number = entry.object_page(oref, page);
+        // Only a page that is there: nobody would ever bring the wrong one in.
+        if vm.has(Defect::LoanAtWrongOffset) && state.pages().contains_key(&(number - oref.page)) {
+            number -= oref.page;
+        }
         let frame = match oref.object.page(vm, &mut state, number) {
             Ok(frame) => frame,
             Err(ObjectPageError::NotResident) => return Ok(Step::Missing(page)),

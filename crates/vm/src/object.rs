@@ -221,7 +221,7 @@ impl<M: Machine> Object<M> {
         let owner = Owner::Object(Arc::downgrade(self), page);
         let frame = vm.frames().alloc(owner).map_err(|_| ObjectPageError::NoMemory)?;
         if let Err(e) = self.fill(vm, frame, page) {
-            vm.frames().disown(frame);
+            vm.frames().free_busy(frame);
             return Err(e);
         }
         vm.publish_clean(frame, false);

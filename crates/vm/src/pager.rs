@@ -96,7 +96,7 @@ impl<M: Machine> Object<M> {
         }
         let frame = vm.frame_or_wait(t, || Owner::Object(Arc::downgrade(self), page))?;
         let Some(run) = self.begin_get(vm, page, frame, read_ahead) else {
-            vm.frames().disown(frame);
+            vm.frames().free_busy(frame);
             return Ok(());
         };
         let alone = run.frames.len() == 1;
@@ -138,7 +138,7 @@ impl<M: Machine> Object<M> {
         let mut state = self.lock();
         for (page, &frame) in run.pages().zip(&run.frames) {
             if read.is_err() {
-                vm.frames().disown(frame);
+                vm.frames().free_busy(frame);
                 continue;
             }
             vm.publish_clean(frame, false);

@@ -5,13 +5,18 @@
 //! anon goes, and the object has the page alone. No byte is copied. What the object had there before is let go, and what
 //! maps it is revoked: whoever has the object mapped sees the new page.
 //!
+//! So the object is written, and the caller names it: what permits that (a file open to be written) is the caller's
+//! business, and no other object is touched by mistake.
+//!
 //! The map is held exclusively; then, page by page, amap, object, anon and page queues, in this order.
 
 use crate::anon::Anon;
+use crate::defect::Defect;
+use crate::entry::Entry;
 use crate::error::VmError;
 use crate::object::Object;
 use crate::space::{Space, page_range};
-use crate::transfer::{own_amaps, part};
+use crate::transfer::part;
 use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,17 +36,20 @@ enum Step<M: Machine> {
     Done,
     /// The anon's page must come in first.
     Missing(Arc<Anon<M>>),
+    /// Write-protection of the anon's page must first have reached every CPU.
+    Unsettled,
 }
 
 impl<M: Machine> Space<M> {
-    /// Makes the anonymous pages of a range pages of the objects below; returns how many. Pages without an anon, and
-    /// mappings without an object, are left as they are. The caller has seen to it that the objects may be written.
+    /// Makes the anonymous pages of a range, which maps `below`, pages of that object; returns how many. Pages without an
+    /// anon are left as they are. The caller has seen to it that the object may be written.
     ///
     /// # Errors
-    /// [`VmError::Invalid`]: no length, or `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped,
-    /// or out of structures. [`VmError::Bus`]: the object ends before the page. [`VmError::Busy`]: a page is wired or on its
-    /// way to the disk, belongs to another object, or, if it is to be given, to others too; [`VmError::Io`]. Pages before
-    /// the one that is refused are down.
+    /// [`VmError::Invalid`]: no length, `at` is not page-aligned, or something else is mapped in the range.
+    /// [`VmError::NoMemory`]: not all of the range is mapped, or out of frames or structures. [`VmError::Bus`]: the object
+    /// ends before the page. [`VmError::Busy`]: a page is wired, or the object's is on its way to or from the disk; the
+    /// anon's is an object's, or, if it is to be given, others have it too. [`VmError::Io`]. Pages before the one that is
+    /// refused are down; that one, and all behind it, are as before.
     ///
     /// # Locks
     /// Sleeps for the map lock and for the disk: no spin lock may be held.
@@ -50,6 +58,7 @@ impl<M: Machine> Space<M> {
         t: &dyn Threads,
         at: Va,
         len_bytes: usize,
+        below: &Arc<Object<M>>,
         how: PushDown,
     ) -> Result<usize, VmError> {
         let vm = &**self.vm();
@@ -65,14 +74,21 @@ impl<M: Machine> Space<M> {
                 if !map.covers(vm, range) {
                     return Err(VmError::NoMemory);
                 }
+                let maps = |e: &Entry<M>| e.object.as_ref().is_some_and(|o| Arc::ptr_eq(&o.object, below));
+                if !map.overlapping(range).all(maps) {
+                    return Err(VmError::Invalid);
+                }
+                let entry = map.look_up_mut(vm, page).expect("the range is covered");
+                if entry.amap.is_some() {
+                    entry.own_amap(vm)?;
+                }
+                let entry = &*entry;
                 let one = VaRange::pages_from(page, 1);
-                own_amaps(vm, &mut map, one)?;
-                let entry = map.look_up(vm, page).expect("the range is covered");
                 let (Some((_, aref, slots)), Some(oref)) = (part(entry, one), &entry.object) else { break };
                 let mut amap = aref.amap.lock();
                 let Some(anon) = amap.look_up(vm, slots.start).cloned() else { break };
                 let number = entry.object_page(oref, page);
-                match push_page(vm, &oref.object, number, &anon, how, page)? {
+                match push_page(vm, below, number, &anon, how, page)? {
                     Step::Done => {
                         let mut emptied = Vec::new();
                         if how == PushDown::Give {
@@ -87,6 +103,11 @@ impl<M: Machine> Space<M> {
                         drop(amap);
                         drop(map);
                         anon.page_in(vm, t)?;
+                    }
+                    Step::Unsettled => {
+                        drop(amap);
+                        drop(map);
+                        vm.batches().settle(vm.machine());
                     }
                 }
             }
@@ -123,12 +144,18 @@ fn push_page<M: Machine>(
         if old.is_some_and(|old| table.get(old).is_pinned()) {
             return Err(VmError::Busy);
         }
+        // It is protected already, and that may not be flushed yet.
+        if table.get(frame).loan_count > 0 && !vm.batches().is_settled() {
+            return Ok(Step::Unsettled);
+        }
     }
     // What maps the anon's page may go on reading it if the anon keeps it; what maps the object's old page may not.
     let mut pending = Pending::none();
     let left = if how == PushDown::Lend { Prot::all().difference(Prot::WRITE) } else { Prot::empty() };
     pending.add(vm.pmaps().page_protect(frame, left));
-    old.into_iter().for_each(|old| pending.add(vm.pmaps().page_protect(old, Prot::empty())));
+    if !vm.has(Defect::PushDownKeepsMappings) {
+        old.into_iter().for_each(|old| pending.add(vm.pmaps().page_protect(old, Prot::empty())));
+    }
     pending.flush(vm.pmaps());
     // Both had a place in the swap area for what is not theirs any more.
     if let Some(slot) = lower.swap.remove(&number) {
@@ -144,6 +171,8 @@ fn push_page<M: Machine>(
         upper.frame = None;
     }
     drop(upper);
-    old.into_iter().for_each(|old| vm.frames().disown(old));
+    if !vm.has(Defect::PushDownKeepsOld) {
+        old.into_iter().for_each(|old| vm.frames().disown(old));
+    }
     Ok(Step::Done)
 }

@@ -14,6 +14,7 @@
 //! Both maps, as for [`crate::pass`]. The reference is held by a thread of the holder; while it is, no other call changes
 //! the holder's map at these addresses.
 
+use crate::defect::Defect;
 use crate::entry::{Entry, Inherit};
 use crate::error::VmError;
 use crate::pass::Maps;
@@ -71,6 +72,9 @@ pub fn quick_ref<'a, M: Machine>(
     }
     if maps.from.overlapping(source).any(|entry| !entry.attributes.max_prot.permits(access)) {
         return Err(VmError::Access);
+    }
+    if vm.has(Defect::QuickRefCutsSource) {
+        maps.from.clip(vm, source)?;
     }
     let start = maps.to().find_space_high(vm, source.len_pages()).ok_or(VmError::NoMemory)?;
     for mut entry in refer(vm, &mut maps, source, access)? {
@@ -134,9 +138,13 @@ impl<M: Machine> QuickRef<'_, M> {
             self.range
         );
         let mut pending = Pending::none();
-        pending.add(vm.pmaps().remove(self.holder.pmap(), self.range));
+        if !vm.has(Defect::QuickRefKeepsMappings) {
+            pending.add(vm.pmaps().remove(self.holder.pmap(), self.range));
+        }
         pending.flush(vm.pmaps());
         drop(map);
-        entries.into_iter().for_each(|entry| entry.dispose(vm));
+        if !vm.has(Defect::QuickRefKeepsReference) {
+            entries.into_iter().for_each(|entry| entry.dispose(vm));
+        }
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::amap::Amap;
 use crate::anon::Anon;
-use crate::check::{check_cover, check_map, law};
+use crate::check::{Claim, check_cover, check_map, law};
 use crate::config::Kind;
 use crate::entry::{Attributes, Entry};
 use crate::frame::{FrameState, KernelUse, Owner};
@@ -356,7 +356,7 @@ impl<M: Machine> Watch<M> {
     /// Their states are sound, and what maps them does so by right.
     fn look_at_frames(&self, changed: &Changed) -> Result<(), String> {
         let vm = &self.vm;
-        let mut of_objects = Vec::new();
+        let mut claims = Vec::new();
         let table = vm.frames().lock();
         for &frame in &changed.frames {
             let f = table.get(frame);
@@ -372,15 +372,10 @@ impl<M: Machine> Watch<M> {
             if let FrameState::Kernel(kernel_use) = info.state {
                 law!(info.wire_count == 1, "{kernel_use:?} frame {frame:?} has {} wires", info.wire_count);
             }
-            if let Owner::Object(object, page) = &f.owner {
-                of_objects.push((frame, object.upgrade(), *page));
-            }
+            claims.extend(Claim::of(frame, f));
         }
         drop(table);
-        for (frame, object, page) in of_objects {
-            let has = object.is_some_and(|o| o.lock().pages().get(&page) == Some(&frame));
-            law!(has, "{frame:?} belongs to an object that does not have it");
-        }
+        claims.iter().try_for_each(Claim::check)?;
         changed.frames.iter().try_for_each(|&frame| self.look_at_mappings(frame))
     }
 

@@ -5,7 +5,7 @@ use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{Model, Schedule};
-use pageferry_vm::{Advise, Inherit, Place};
+use pageferry_vm::{Advise, Inherit, Place, PushDown};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -186,6 +186,110 @@ fn sync_writes_what_is_dirty_once() {
         let mut expected = bytes(3, PAGE, PAGE);
         expected[..5].copy_from_slice(b"dirty");
         assert!(u.machine().disk_block(first + 1) == expected, "the block on the disk");
+    });
+}
+
+/// What comes over a socket goes to a private mapping of a file, and from there to the file: no byte is copied on the way.
+#[test]
+fn what_is_received_in_a_private_mapping_is_pushed_down_to_the_file() {
+    for how in [PushDown::Lend, PushDown::Give] {
+        each(move |u| {
+            let fd = file(u, "f", 1, 4 * PAGE);
+            let private = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::RW, false).unwrap();
+            let (to, from) = u.socket_pair().unwrap();
+            let sender = fork(u, "sender", move |u| {
+                let at = map(u, 2 * PAGE);
+                u.store(at, &bytes(2, 0, 2 * PAGE));
+                assert_eq!(u.send(to, at, 2 * PAGE, SendMode::Loan), Ok(2 * PAGE));
+            });
+            let reader = fork(u, "reader", move |u| {
+                let shared = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::READ, true).unwrap();
+                while load(u, shared + PAGE, 2 * PAGE) != bytes(2, 0, 2 * PAGE) {
+                    assert!(load(u, shared, PAGE) == bytes(1, 0, PAGE));
+                    u.yield_now().unwrap();
+                }
+            });
+            let copied = || {
+                let s = u.machine().snapshot();
+                s.counter(Counter::CowCopies) + s.counter(Counter::BytesCopied)
+            };
+            let mut got = 0;
+            while got < 2 * PAGE {
+                let at = Some(private + PAGE + got);
+                let received = u.receive_transfer(from, at, 2 * PAGE - got).unwrap();
+                assert_eq!(Some(received.at), at);
+                got += received.len_bytes;
+            }
+            // Whose pages they were has them as long as it lives: till then they can be lent, not given.
+            assert_eq!(u.wait(), Ok(sender));
+            let before = copied();
+            assert_eq!(u.push_down(fd, private, 4 * PAGE, how), Ok(2));
+            assert_eq!(copied(), before);
+            u.kernel().check().unwrap();
+            assert_eq!(u.wait(), Ok(reader), "it has seen them");
+            let mut expected = bytes(1, 0, 4 * PAGE);
+            expected[PAGE..3 * PAGE].copy_from_slice(&bytes(2, 0, 2 * PAGE));
+            let at = map(u, 4 * PAGE);
+            u.seek(fd, 0).unwrap();
+            assert!(read_all(u, fd, at, 5000, 4 * PAGE) == expected, "by `read`");
+            u.sync_file(fd).unwrap();
+            let first = u.kernel().vm().file_blocks().start;
+            assert!(u.machine().disk_block(first + 2) == expected[2 * PAGE..3 * PAGE], "on the disk");
+            // The two are two again.
+            u.store(private + PAGE, b"mine");
+            assert!(load(u, private + 2 * PAGE, PAGE) == expected[2 * PAGE..3 * PAGE]);
+            u.seek(fd, PAGE as u64).unwrap();
+            assert!(read_all(u, fd, at, PAGE, PAGE) == expected[PAGE..2 * PAGE]);
+        });
+    }
+}
+
+#[test]
+fn only_who_may_write_a_file_pushes_down_to_it() {
+    each(|u| {
+        let fd = file(u, "f", 1, 2 * PAGE);
+        let other = file(u, "g", 2, 2 * PAGE);
+        let ro = u.open("f", OpenFlags::READ).unwrap();
+        let wo = u.open("f", OpenFlags::WRITE).unwrap();
+        let (r, _w) = u.pipe().unwrap();
+        // A private mapping may be written, whatever the file was opened for: that gives no right to the file.
+        let private = u.map_file(ro, 0, Place::Anywhere, 2 * PAGE, Prot::RW, false).unwrap();
+        u.store(private, &bytes(3, 0, 2 * PAGE));
+        let push = |fd, at, len| u.push_down(fd, at, len, PushDown::Give);
+        assert_eq!(push(ro, private, 2 * PAGE), Err(Errno::Access));
+        assert_eq!(push(other, private, 2 * PAGE), Err(Errno::Invalid), "that file is not mapped there");
+        assert_eq!(push(r, private, 2 * PAGE), Err(Errno::BadFd));
+        assert_eq!(push(Fd(99), private, 2 * PAGE), Err(Errno::BadFd));
+        assert_eq!(push(fd, private + 1, PAGE), Err(Errno::Invalid));
+        assert_eq!(push(fd, private, 0), Err(Errno::Invalid));
+        assert_eq!(push(fd, private, 1 << 40), Err(Errno::NoMemory));
+        let anonymous = map(u, PAGE);
+        u.store(anonymous, b"x");
+        assert_eq!(push(fd, anonymous, PAGE), Err(Errno::Invalid));
+        u.lock_memory(private, PAGE).unwrap();
+        assert_eq!(push(fd, private, 2 * PAGE), Err(Errno::Busy));
+        u.unlock_memory(private, PAGE).unwrap();
+        u.kernel().check().unwrap();
+        let at = map(u, 2 * PAGE);
+        let contents = |fd| {
+            u.seek(fd, 0).unwrap();
+            read_all(u, fd, at, PAGE, 1 << 20)
+        };
+        assert!(contents(fd) == bytes(1, 0, 2 * PAGE) && contents(other) == bytes(2, 0, 2 * PAGE));
+        assert!(load(u, private, 2 * PAGE) == bytes(3, 0, 2 * PAGE), "what was refused is still there");
+        // The right is the descriptor's, not the mapping's.
+        assert_eq!(push(wo, private, PAGE), Ok(1));
+        u.truncate(fd, PAGE as u64).unwrap();
+        assert_eq!(push(fd, private, 2 * PAGE), Err(Errno::Fault), "the file ends before the second");
+        assert!(contents(ro) == bytes(3, 0, PAGE));
+        // What is behind the end in the last page does not show when the file grows.
+        u.truncate(fd, 100).unwrap();
+        u.store(private, &bytes(4, 0, PAGE));
+        assert_eq!(push(fd, private, PAGE), Ok(1));
+        u.truncate(fd, PAGE as u64).unwrap();
+        let mut expected = bytes(4, 0, 100);
+        expected.resize(PAGE, 0);
+        assert!(contents(fd) == expected);
     });
 }
 

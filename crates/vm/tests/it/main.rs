@@ -4,6 +4,7 @@ mod basics;
 mod common;
 mod exhaustion;
 mod loan;
+mod loan_kinds;
 mod paging;
 mod pass;
 mod push_down;

@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use pageferry_hal::*;
+use pageferry_model::Schedule;
 use pageferry_vm::*;
 use std::sync::Arc;
 
@@ -94,6 +95,84 @@ fn a_reader_writes_nothing() {
         assert_eq!(rig.store(holder, r.at(), b"x"), Err(VmError::Access));
         r.release(t);
     });
+}
+
+/// What happens to the source while its pages are referred to, and what the holder reads of them then.
+type Event = fn(&Rig, AddressSpace) -> (Vec<AddressSpace>, &'static [u8; 6]);
+
+const EVENTS: [(&str, Event); 7] = [
+    ("it writes", |rig, from| {
+        rig.store(&from, FROM, b"new by").unwrap();
+        (vec![from], b"new by")
+    }),
+    ("it forks, and all write", |rig, from| {
+        let child = from.fork(rig.t()).unwrap();
+        rig.check();
+        rig.store(&child, FROM, b"child!").unwrap();
+        rig.check();
+        rig.store(&from, FROM, b"parent").unwrap();
+        assert_eq!(rig.load(&child, FROM, 6).unwrap(), b"child!");
+        (vec![from, child], b"parent")
+    }),
+    ("it unmaps them", |rig, from| {
+        from.unmap(rig.t(), FROM, 12 * PAGE).unwrap();
+        (vec![from], b"before")
+    }),
+    ("it exits", |rig, from| {
+        rig.exit(from);
+        (Vec::new(), b"before")
+    }),
+    ("it lends them, and writes", |rig, from| {
+        let loan = from.loan_to_kernel(rig.t(), FROM, PAGE).unwrap();
+        rig.check();
+        rig.store(&from, FROM, b"broken").unwrap();
+        assert_eq!(rig.m.frame_bytes(loan.frames()[0])[..6], *b"before");
+        rig.vm.unloan(loan);
+        (vec![from], b"broken")
+    }),
+    ("it donates them", |rig, from| {
+        let to = rig.vm.space().unwrap();
+        pass(&from, &to, rig.t(), FROM, 4 * PAGE, Some(FROM), PassMode::Donate).unwrap();
+        rig.check();
+        rig.store(&to, FROM, b"theirs").unwrap();
+        (vec![from, to], b"theirs")
+    }),
+    ("they go to the disk", |rig, from| {
+        assert!(rig.vm.reclaim(rig.t()) > 0);
+        (vec![from], b"before")
+    }),
+];
+
+#[test]
+fn whatever_befalls_the_source_the_holder_reads_what_is_there() {
+    for (name, event) in EVENTS {
+        for write in [false, true] {
+            with_paging("xeon-mp", 24, Schedule::Timed, Some(PAGING), move |rig| {
+                let t = rig.t();
+                let free = rig.vm.free_frames();
+                let object = rig.vm.object(4, Backing::Pager(Arc::new(Contents))).unwrap();
+                let (from, holder) = (source(rig, &object), rig.vm.space().unwrap());
+                rig.store(&from, FROM, b"before").unwrap();
+                let access = if write { Access::Write } else { Access::Read };
+                let r = quick_ref(&from, &holder, t, FROM, 3 * PAGE, access).unwrap();
+                rig.check();
+                let (all, expected) = event(rig, from);
+                rig.check();
+                assert_eq!(rig.load(&holder, r.at(), 6).unwrap(), expected, "{name}");
+                if write {
+                    rig.store(&holder, r.at(), b"poked!").unwrap();
+                    rig.check();
+                    assert_eq!(rig.load(&holder, r.at(), 6).unwrap(), b"poked!", "{name}");
+                }
+                r.release(t);
+                rig.check();
+                all.into_iter().for_each(|space| rig.exit(space));
+                rig.exit(holder);
+                rig.vm.release_object(object);
+                assert_eq!((rig.vm.free_frames(), rig.vm.wired_frames()), (free, 0), "{name}");
+            });
+        }
+    }
 }
 
 #[test]

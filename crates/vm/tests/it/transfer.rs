@@ -132,6 +132,56 @@ fn the_transfer_area_is_used_again() {
     });
 }
 
+/// Disposing of what was received (UVM paper, 4.2.2): anflush gives the anons back and leaves the amap for the next
+/// transfer; munmap gives back both, and the next one needs a new amap.
+#[test]
+fn anflush_keeps_the_amap_and_munmap_does_not() {
+    with_rig("xeon-up", 64, Default::default(), |rig| {
+        let t = rig.t();
+        let s = rig.vm.space().unwrap();
+        let counts = || {
+            let census = rig.vm.structure_census();
+            (census.amaps, census.anons, rig.vm.free_frames())
+        };
+        for area in [false, true] {
+            let (amaps, ..) = counts();
+            let va = map(rig, &s, 3);
+            let at = (!area).then_some(va);
+            let first = s.transfer_pages(t, at, data(rig, 1, 3)).unwrap();
+            // The area has four amaps from the start.
+            let made = if area { 4 } else { 1 };
+            // The page tables are there from now on.
+            assert_eq!(rig.load(&s, first, 3 * PAGE).unwrap(), pattern(1, 3 * PAGE));
+            let (_, _, free) = counts();
+            assert_eq!(counts(), (amaps + made, 3, free));
+            s.anflush(t, first, PAGE).unwrap();
+            assert_eq!(counts(), (amaps + made, 2, free + 1));
+            s.anflush(t, first, 3 * PAGE).unwrap();
+            assert_eq!(
+                counts(),
+                (amaps + made, 0, free + 3),
+                "the amap stays, the anons and frames are free"
+            );
+            rig.check();
+            assert_eq!(s.transfer_pages(t, at, data(rig, 2, 3)).unwrap(), first);
+            assert_eq!(counts(), (amaps + made, 3, free), "no new one for the next transfer");
+            rig.check();
+            let len = if area { 4 * 1024 } else { 3 } * PAGE;
+            s.unmap(t, first, len).unwrap();
+            assert_eq!(counts(), (amaps, 0, free + 3), "the amap goes with the mapping");
+            rig.check();
+            if !area {
+                s.map(t, at, 3 * PAGE, Prot::RW, Inherit::Copy).unwrap();
+                assert_eq!(counts(), (amaps, 0, free + 3));
+                s.transfer_pages(t, at, data(rig, 3, 3)).unwrap();
+                assert_eq!(counts(), (amaps + 1, 3, free), "and a new one is made");
+                s.unmap(t, va, 3 * PAGE).unwrap();
+            }
+        }
+        rig.exit(s);
+    });
+}
+
 #[test]
 fn what_is_refused_comes_back() {
     on_each(|rig| {
