@@ -2,8 +2,9 @@
 //! done; here its lender learns that).
 //!
 //! A process that sends by loan may write to its buffer at once: that breaks the loan and costs a copy. One that would
-//! rather wait asks how many of its pages are out, or sleeps until none is. Each process has a [`Lending`], which its loans
-//! refer to; so it lives as long as the last of them, which may be longer than the process.
+//! rather wait asks how many of its pages are out, or sleeps until none is. Counting them takes a lock and a cache line that
+//! lender and borrower write in turn; so it is done for who asks for it only, from then on. Each process has a [`Lending`],
+//! which its loans refer to; so it lives as long as the last of them, which may be longer than the process.
 //!
 //! # Locks
 //! The count is under a lock of class `Mbuf`, held for moments: loans are given back by whoever frees an mbuf.
@@ -12,8 +13,9 @@ use crate::error::Errno;
 use crate::sched::Sched;
 use crate::user::User;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::{Access, Channel, LockClass, Machine, SpinLock, StructVa, Threads};
-use pageferry_vm::Lender;
+use pageferry_vm::{KernelLoan, Lender};
 
 /// What is touched of the process's structure.
 const COUNT_BYTES: usize = 8;
@@ -23,6 +25,7 @@ pub(crate) struct Lending<M: Machine> {
     machine: M,
     sched: Arc<Sched<M>>,
     at: StructVa,
+    watched: AtomicBool,
     state: M::Lock<State>,
 }
 
@@ -37,13 +40,22 @@ impl<M: Machine> Lending<M> {
     pub(crate) fn new(sched: &Arc<Sched<M>>, at: StructVa) -> Lending<M> {
         let machine = sched.machine().clone();
         let state = machine.new_lock(LockClass::Mbuf, State::default());
-        Lending { machine, sched: sched.clone(), at, state }
+        Lending { machine, sched: sched.clone(), at, watched: AtomicBool::new(false), state }
     }
 
-    /// Pages were lent, which the loan will tell of.
-    pub(crate) fn lent(&self, len_pages: usize) {
-        self.machine.touch(self.at, COUNT_BYTES, Access::Write);
-        self.state.lock().pages_out += len_pages;
+    /// Follows a loan, if this process wants that.
+    pub(crate) fn follow(self: &Arc<Self>, loan: &mut KernelLoan) {
+        if self.watched.load(Ordering::Relaxed) {
+            self.machine.touch(self.at, COUNT_BYTES, Access::Write);
+            self.state.lock().pages_out += loan.frames().len();
+            loan.tell(self.clone());
+        }
+    }
+
+    /// # Errors
+    /// [`Errno::Invalid`] when loans are not watched.
+    fn when_watched(&self) -> Result<(), Errno> {
+        if self.watched.load(Ordering::Relaxed) { Ok(()) } else { Err(Errno::Invalid) }
     }
 
     fn channel(&self) -> Channel {
@@ -65,22 +77,37 @@ impl<M: Machine> Lender for Lending<M> {
 }
 
 impl<M: Machine> User<M> {
+    /// Begins, or ends, to watch this process's loans to the kernel. What was lent before is not known.
+    ///
+    /// # Errors
+    /// [`Errno::Killed`] only.
+    pub fn watch_loans(&self, on: bool) -> Result<(), Errno> {
+        self.system_call(|_| {
+            self.process.lending.watched.store(on, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
     /// How many pages this process has on loan to the kernel: sent, and not yet received, played or thrown away. A page
     /// that is lent twice counts twice.
     ///
     /// # Errors
-    /// [`Errno::Killed`] only.
+    /// [`Errno::Invalid`] when loans are not watched.
     pub fn pages_on_loan(&self) -> Result<usize, Errno> {
-        self.system_call(|_| Ok(self.process.lending.state.lock().pages_out))
+        self.system_call(|_| {
+            self.process.lending.when_watched()?;
+            Ok(self.process.lending.state.lock().pages_out)
+        })
     }
 
     /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`].
+    /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].
     pub fn wait_for_loans(&self) -> Result<(), Errno> {
         self.system_call(|call| {
             let lending = &self.process.lending;
+            lending.when_watched()?;
             let mut state = lending.state.lock();
             while state.pages_out > 0 {
                 state.wanted = true;

@@ -133,8 +133,7 @@ impl<'a, M: Machine> Sender<'a, M> {
         let (call, at) = (self.call, self.from + self.done);
         let lent = call.space.loan_to_kernel(call.thread, at, len);
         let made = lent.map_err(Errno::from).and_then(|mut loan| {
-            call.lending.lent(loan.frames().len());
-            loan.tell(call.lending.clone());
+            call.lending.follow(&mut loan);
             call.kernel.mbufs.external(loan)
         });
         match made {

@@ -40,6 +40,8 @@ fn sender(waits: bool) -> u64 {
                 }
             });
             u.close(from).unwrap();
+            assert_eq!(u.wait_for_loans(), Err(Errno::Invalid), "nobody watches");
+            u.watch_loans(true).unwrap();
             assert_eq!(u.pages_on_loan(), Ok(0));
             assert_eq!(u.wait_for_loans(), Ok(()), "nothing is out");
             for round in 0..8 {
@@ -69,6 +71,7 @@ fn what_is_out_is_counted_until_nobody_has_it() {
     run("xeon-mp", Schedule::Timed, sockets(), |u| {
         let (to, from) = u.socket_pair().unwrap();
         let (at, got) = (map(u, 2 * PAGE), map(u, PAGE));
+        u.watch_loans(true).unwrap();
         u.store(at, &bytes(1, 0, PAGE));
         assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
         assert_eq!(u.pages_on_loan(), Ok(1));
@@ -90,6 +93,15 @@ fn what_is_out_is_counted_until_nobody_has_it() {
         let null = u.null_socket().unwrap();
         assert_eq!(u.send(null, at, PAGE, SendMode::Loan), Ok(PAGE));
         assert_eq!(u.pages_on_loan(), Ok(0));
+        // Loans that are watched are told of even if nobody watches when they end.
+        let (to, from) = u.socket_pair().unwrap();
+        assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
+        u.watch_loans(false).unwrap();
+        assert_eq!(u.pages_on_loan(), Err(Errno::Invalid));
+        assert_eq!(u.receive(from, got, PAGE), Ok(PAGE));
+        assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
+        u.watch_loans(true).unwrap();
+        assert_eq!(u.pages_on_loan(), Ok(0), "what was lent before is not known");
     });
 }
 
@@ -102,6 +114,7 @@ fn a_signal_ends_the_wait_and_a_lender_may_be_gone_before_its_pages() {
             let (to, from) = u.socket_pair().unwrap();
             let lender = fork(u, "lender", move |u| {
                 u.close(from).unwrap();
+                u.watch_loans(true).unwrap();
                 let at = map(u, PAGE);
                 u.store(at, &bytes(1, 0, PAGE));
                 assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
