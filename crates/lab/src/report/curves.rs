@@ -118,9 +118,19 @@ const TOP_PIXELS: f64 = 12.0;
 const FOOT_PIXELS: f64 = 26.0;
 const LEFT_PIXELS: f64 = 56.0;
 
+/// A character of a name, on average and a little more.
+const CHAR_PIXELS: f64 = 6.0;
+
+/// What stands at the end of a line: its name and its last value.
+fn name_at_end(curve: &Curve) -> String {
+    let value = curve.points.last().map_or(String::new(), |p| text::number(p.1.round()));
+    format!("{} ({value})", curve.name)
+}
+
 fn chart(width: Width, curves: &[Curve], label: &str) -> String {
     // Wide drawings name each line at its end.
-    let right = if width == Width::Wide { 150.0 } else { 10.0 };
+    let longest = curves.iter().map(|c| name_at_end(c).chars().count()).max().unwrap_or(0);
+    let right = if width == Width::Wide { 26.0 + CHAR_PIXELS * longest as f64 } else { 10.0 };
     let all = || curves.iter().flat_map(|c| c.points.iter().chain(&c.published));
     let range = |pick: fn(&(f64, f64)) -> f64| {
         let (least, most) =
@@ -180,8 +190,7 @@ fn names(svg: &mut Svg, curves: &[Curve], left: f64, y_scale: &LogScale) {
         floor = *y - STEP;
     }
     for (y, curve) in placed {
-        let value = curve.points.last().map_or(String::new(), |p| text::number(p.1.round()));
         svg.circle((left + 10.0, y), 4.0, &curve.class, &curve.name);
-        svg.text(left + 19.0, y + 4.0, "name", Anchor::Start, &format!("{} ({value})", curve.name));
+        svg.text(left + 19.0, y + 4.0, "name", Anchor::Start, &name_at_end(curve));
     }
 }
