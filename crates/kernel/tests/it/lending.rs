@@ -134,3 +134,33 @@ fn a_signal_ends_the_wait_and_a_lender_may_be_gone_before_its_pages() {
     }
     assert_eq!(interrupted.get(), 4);
 }
+
+/// Pages on loan to the kernel are resident: more than there is memory for cannot be lent, and nothing is lost over it.
+#[test]
+fn more_than_memory_cannot_be_lent() {
+    for (config, resident) in [(paging(sockets(), 1024), 200), (sockets(), 200)] {
+        let pages = if config.vm.paging.is_some() { 300 } else { 150 };
+        run("xeon-mp", Schedule::Timed, config, move |u| {
+            let hoarded = hoard(u, resident);
+            let at = map(u, 600 * PAGE);
+            for page in 0..pages {
+                u.store(at + page * PAGE, &bytes(7, page * PAGE, PAGE));
+            }
+            let (vm, space) = (u.kernel().vm().clone(), u.space().clone());
+            let wired = vm.wired_frames();
+            let lent = space.loan_to_kernel(u.thread(), at, 600 * PAGE).map(|loan| vm.unloan(loan));
+            assert_eq!(lent, Err(pageferry_vm::VmError::NoMemory));
+            let lent = space.loan_to_anons(u.thread(), at, 600 * PAGE).map(|loan| vm.release_anons(loan));
+            // As anons they may be on the disk: of those it takes a swap area that has room, too.
+            assert_eq!(lent.is_ok(), u.kernel().config().vm.paging.is_some());
+            assert_eq!(vm.wired_frames(), wired, "nothing stays wired");
+            vm.check().unwrap();
+            for page in 0..pages {
+                let mut got = vec![0; PAGE];
+                u.load(at + page * PAGE, &mut got);
+                assert!(got == bytes(7, page * PAGE, PAGE), "page {page}");
+            }
+            vm.free_kernel_pages(hoarded);
+        });
+    }
+}
