@@ -20,19 +20,15 @@
 use crate::auto::{Sending, Sink};
 use crate::copy::Caller;
 use crate::error::Errno;
-use crate::file::{Fd, File, Open};
 use crate::mbuf::{CardPage, Mbuf, Pool};
 use crate::monitor::{Held, Monitor, Turn};
 use crate::soreceive::{ReceiveMode, Received, Receiver};
 use crate::sosend::{SendMode, Sender};
-use crate::user::User;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{
-    AudioDone, AudioRequest, Cause, Machine, PAGE_SIZE, SpinLock, StructArena, Threads, Transfer, Va,
-};
+use pageferry_hal::{AudioDone, AudioRequest, Cause, Machine, PAGE_SIZE, StructArena, Threads, Transfer, Va};
 use pageferry_vm::{Object, Vm};
 
 /// Pages that the device has at a time, for each direction: what it plays or records while nobody looks.
@@ -202,6 +198,20 @@ impl<M: Machine> Audio<M> {
         Ok(())
     }
 
+    /// Somebody opens the device.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while somebody has it; [`Errno::NoMemory`].
+    pub(crate) fn open(&self, vm: &Vm<M>, mbufs: &Pool<M>) -> Result<(), Errno> {
+        if vm.machine().audio_bytes_per_s() == 0 {
+            return Err(Errno::NotSupported);
+        }
+        if core::mem::replace(&mut self.lock().open, true) {
+            return Err(Errno::Busy);
+        }
+        self.attach_card(vm, mbufs).inspect_err(|_| self.lock().open = false)
+    }
+
     /// The last descriptor is gone: waits until the device is done, and frees what it had.
     pub(crate) fn close(&self, vm: &Vm<M>, mbufs: &Pool<M>, t: &dyn Threads) {
         let mut held = self.lock();
@@ -340,33 +350,5 @@ impl<M: Machine> Caller<'_, M> {
             }
         }
         (held, Ok(()))
-    }
-}
-
-impl<M: Machine> User<M> {
-    /// Opens the sound device: what is sent is played, what is received was recorded.
-    ///
-    /// # Errors
-    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while somebody has it; [`Errno::TooManyFiles`].
-    pub fn open_audio(&self) -> Result<Fd, Errno> {
-        self.system_call(|call| {
-            if call.machine().audio_bytes_per_s() == 0 {
-                return Err(Errno::NotSupported);
-            }
-            let mut files = self.process.files.lock();
-            if !files.has_room(1) {
-                return Err(Errno::TooManyFiles);
-            }
-            let mut held = call.kernel.audio.lock();
-            if core::mem::replace(&mut held.open, true) {
-                return Err(Errno::Busy);
-            }
-            drop(held);
-            if let Err(e) = call.kernel.audio.attach_card(&call.kernel.vm, &call.kernel.mbufs) {
-                call.kernel.audio.lock().open = false;
-                return Err(e);
-            }
-            Ok(files.insert(File::new(Open::Audio)))
-        })
     }
 }

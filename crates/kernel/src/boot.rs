@@ -86,7 +86,12 @@ impl<M: Machine> Kernel<M> {
         let mbufs = Pool::new(vm.clone(), *paths, config.socket.clusters, &mut arena)?;
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
         let audio = Arc::new(Audio::new(&machine, &mut arena)?);
-        let sched = Arc::new(Sched::new(vm.clone(), audio.clone(), config.sched, paths, &mut arena)?);
+        let (disk, sound, device) = (vm.clone(), audio.clone(), machine.clone());
+        let answers = Box::new(move |threads: &dyn Threads| {
+            disk.disk_interrupt(threads);
+            sound.interrupt(&device, threads);
+        });
+        let sched = Arc::new(Sched::new(pmaps.clone(), answers, config.sched, paths, &mut arena)?);
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
         let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);

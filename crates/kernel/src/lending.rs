@@ -11,7 +11,6 @@
 
 use crate::error::Errno;
 use crate::sched::Sched;
-use crate::user::User;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::{Access, Channel, LockClass, Machine, SpinLock, StructVa, Threads};
@@ -52,10 +51,38 @@ impl<M: Machine> Lending<M> {
         }
     }
 
-    /// # Errors
-    /// [`Errno::Invalid`] when loans are not watched.
+    /// Begins, or ends, to watch loans.
+    pub(crate) fn watch(&self, on: bool) {
+        self.watched.store(on, Ordering::Relaxed);
+    }
+
     fn when_watched(&self) -> Result<(), Errno> {
         if self.watched.load(Ordering::Relaxed) { Ok(()) } else { Err(Errno::Invalid) }
+    }
+
+    /// Pages on loan.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] when loans are not watched.
+    pub(crate) fn pages_out(&self) -> Result<usize, Errno> {
+        self.when_watched()?;
+        Ok(self.state.lock().pages_out)
+    }
+
+    /// Sleeps until none is.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].
+    pub(crate) fn wait(&self, t: &dyn Threads) -> Result<(), Errno> {
+        self.when_watched()?;
+        let mut state = self.state.lock();
+        while state.pages_out > 0 {
+            state.wanted = true;
+            let mut held = Some(state);
+            t.sleep(self.channel(), "pages on loan", true, &mut || drop(held.take()))?;
+            state = self.state.lock();
+        }
+        Ok(())
     }
 
     fn channel(&self) -> Channel {
@@ -73,51 +100,5 @@ impl<M: Machine> Lender for Lending<M> {
         if wake {
             self.sched.wakeup(self.channel(), usize::MAX);
         }
-    }
-}
-
-impl<M: Machine> User<M> {
-    /// Begins, or ends, to watch this process's loans to the kernel. What was lent before is not known.
-    ///
-    /// # Errors
-    /// [`Errno::Killed`] only.
-    pub fn watch_loans(&self, on: bool) -> Result<(), Errno> {
-        self.system_call(|_| {
-            self.process.lending.watched.store(on, Ordering::Relaxed);
-            Ok(())
-        })
-    }
-
-    /// How many pages this process has on loan to the kernel: sent, and not yet received, played or thrown away. A page
-    /// that is lent twice counts twice.
-    ///
-    /// # Errors
-    /// [`Errno::Invalid`] when loans are not watched.
-    pub fn pages_on_loan(&self) -> Result<usize, Errno> {
-        self.system_call(|_| {
-            self.process.lending.when_watched()?;
-            Ok(self.process.lending.state.lock().pages_out)
-        })
-    }
-
-    /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy.
-    ///
-    /// # Errors
-    /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].
-    pub fn wait_for_loans(&self) -> Result<(), Errno> {
-        self.system_call(|call| {
-            let lending = &self.process.lending;
-            lending.when_watched()?;
-            let mut state = lending.state.lock();
-            while state.pages_out > 0 {
-                state.wanted = true;
-                let mut held = Some(state);
-                let slept =
-                    call.thread.sleep(lending.channel(), "pages on loan", true, &mut || drop(held.take()));
-                slept?;
-                state = lending.state.lock();
-            }
-            Ok(())
-        })
     }
 }

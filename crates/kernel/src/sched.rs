@@ -19,7 +19,6 @@
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
 
-use crate::audio::Audio;
 use crate::config::{ForwardWakeup, SchedConfig};
 use crate::queue::{Entry, Place, Queues};
 use crate::thread::{Own, Thread, ThreadId};
@@ -34,7 +33,7 @@ use pageferry_hal::{
     LockClass, Machine, SpinLock, StructArena, StructVa, Threads,
 };
 use pageferry_pmap::Pmaps;
-use pageferry_vm::{Space, Vm};
+use pageferry_vm::Space;
 
 /// Threads at a time.
 pub(crate) const MAX_THREADS: usize = 256;
@@ -57,10 +56,10 @@ pub(crate) struct SchedPaths {
 pub(crate) struct Sched<M: Machine> {
     machine: M,
     pmaps: Arc<Pmaps<M>>,
-    vm: Arc<Vm<M>>,
     /// A device has interrupted, and nobody has taken its answers yet.
     devices: Arc<AtomicBool>,
-    audio: Arc<Audio<M>>,
+    /// Takes them, and wakes who waits for them.
+    answers: Answers,
     config: SchedConfig,
     paths: SchedPaths,
     queues: M::Lock<Queues<M>>,
@@ -74,6 +73,9 @@ pub(crate) struct Sched<M: Machine> {
     /// Modelled address of the sleep queues' heads.
     heads: StructVa,
 }
+
+/// What takes the devices' answers.
+pub(crate) type Answers = Box<dyn Fn(&dyn Threads)>;
 
 /// What takes the devices' answers may wake threads; it is none itself.
 struct Waker<'a, M: Machine>(&'a Sched<M>);
@@ -108,14 +110,13 @@ struct Next<M: Machine> {
 
 impl<M: Machine> Sched<M> {
     pub(crate) fn new(
-        vm: Arc<Vm<M>>,
-        audio: Arc<Audio<M>>,
+        pmaps: Arc<Pmaps<M>>,
+        answers: Answers,
         config: SchedConfig,
         paths: SchedPaths,
         arena: &mut StructArena,
     ) -> Result<Sched<M>, ArenaFull> {
-        let pmaps = vm.pmaps().clone();
-        let machine = vm.machine().clone();
+        let machine = pmaps.machine().clone();
         let cpus = machine.topology().cpus;
         let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
         let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
@@ -127,9 +128,8 @@ impl<M: Machine> Sched<M> {
             next_id: AtomicU32::new(1),
             machine,
             pmaps,
-            vm,
             devices: Arc::default(),
-            audio,
+            answers,
             config,
             paths,
             heads,
@@ -153,8 +153,7 @@ impl<M: Machine> Sched<M> {
     pub(crate) fn take_device_answers(&self) {
         if self.devices.load(Ordering::Relaxed) && self.devices.swap(false, Ordering::AcqRel) {
             let _c = self.machine.scope(Cause::Interrupt);
-            self.vm.disk_interrupt(&Waker(self));
-            self.audio.interrupt(&self.machine, &Waker(self));
+            (self.answers)(&Waker(self));
         }
     }
 

@@ -1,4 +1,4 @@
-//! The system calls of files: by name, by descriptor, and by mapping.
+//! The system calls of files: by name, by descriptor, and by mapping; and of the sound device, to open it.
 
 use crate::error::Errno;
 use crate::file::{Fd, File, Open};
@@ -49,6 +49,22 @@ impl<M: Machine> User<M> {
                 return Err(e);
             }
             Ok(self.process.files.lock().insert(File::new(Open::Regular(file))))
+        })
+    }
+
+    /// Opens the sound device: what is sent is played, what is received was recorded.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while somebody has it; [`Errno::TooManyFiles`],
+    /// [`Errno::NoMemory`].
+    pub fn open_audio(&self) -> Result<Fd, Errno> {
+        self.system_call(|call| {
+            let mut files = self.process.files.lock();
+            if !files.has_room(1) {
+                return Err(Errno::TooManyFiles);
+            }
+            self.kernel.audio.open(call.kernel.vm(), &self.kernel.mbufs)?;
+            Ok(files.insert(File::new(Open::Audio)))
         })
     }
 

@@ -1,4 +1,4 @@
-//! The system calls of sockets: pairs, the null protocol, sending by loan, receiving by transfer.
+//! The system calls of sockets: pairs, the null protocol, sending by loan, receiving by transfer; and what a lender may ask.
 
 use crate::error::Errno;
 use crate::file::{Fd, File, Open};
@@ -89,6 +89,34 @@ impl<M: Machine> User<M> {
             let file = self.process.files.lock().get(fd)?;
             file.read_transfer(call, ReceiveMode::Auto, Some(at), len_bytes)
         })
+    }
+
+    /// Begins, or ends, to watch this process's loans to the kernel. What was lent before is not known.
+    ///
+    /// # Errors
+    /// [`Errno::Killed`] only.
+    pub fn watch_loans(&self, on: bool) -> Result<(), Errno> {
+        self.system_call(|call| {
+            call.lending.watch(on);
+            Ok(())
+        })
+    }
+
+    /// How many pages this process has on loan to the kernel: sent, and not yet received, played or thrown away. A page
+    /// that is lent twice counts twice.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] when loans are not watched.
+    pub fn pages_on_loan(&self) -> Result<usize, Errno> {
+        self.system_call(|call| call.lending.pages_out())
+    }
+
+    /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].
+    pub fn wait_for_loans(&self) -> Result<(), Errno> {
+        self.system_call(|call| call.lending.wait(call.thread))
     }
 
     /// Sends up to `len_bytes` of what is to be received on `from` also on `to`, without receiving it and without copying

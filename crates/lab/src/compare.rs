@@ -13,9 +13,6 @@ use crate::rules::{Compare, How};
 use pageferry_model::{Constant, SourceKind};
 use serde::{Deserialize, Serialize};
 
-/// How near counts as agreement: within a tenth.
-pub const TOLERANCE: f64 = 0.1;
-
 /// What the model was told about a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -2,13 +2,15 @@
 //!
 //! A rule is judged only when all the runs that it looks at were made: of a shape with a value missing nothing is said.
 
-use crate::compare::TOLERANCE;
 use crate::experiments::Experiment;
 use crate::papers::Published;
 use crate::result::Record;
 use crate::rules::{Compare, How};
 use crate::shape::{Shape, greatest_fall};
 use crate::text;
+
+/// How near counts as agreement: within a tenth.
+pub const TOLERANCE: f64 = 0.1;
 
 /// The outcome, in the words and numbers of [`crate::compare::Comparison`].
 pub(crate) struct Judged {
