@@ -17,34 +17,30 @@
 //! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure has been
 //! played or received.
 
-use crate::auto::{Sending, Sink};
-use crate::copy::Caller;
 use crate::error::Errno;
 use crate::mbuf::{CardPage, Mbuf, Pool};
 use crate::monitor::{Held, Monitor, Turn};
-use crate::soreceive::{ReceiveMode, Received, Receiver};
-use crate::sosend::{SendMode, Sender};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{AudioDone, AudioRequest, Cause, Machine, PAGE_SIZE, StructArena, Threads, Transfer, Va};
+use pageferry_hal::{AudioDone, AudioRequest, Machine, PAGE_SIZE, StructArena, Threads, Transfer};
 use pageferry_vm::{Object, Vm};
 
 /// Pages that the device has at a time, for each direction: what it plays or records while nobody looks.
-const PAGES: usize = 8;
+pub(crate) const PAGES: usize = 8;
 /// The structure in memory.
 const AUDIO_BYTES: usize = 256;
 
 /// The driver's state. See the [module](self).
 pub(crate) struct Audio<M: Machine> {
-    state: Monitor<M, State<M>>,
+    pub(crate) state: Monitor<M, State<M>>,
 }
 
-struct State<M: Machine> {
+pub(crate) struct State<M: Machine> {
     open: bool,
-    play_turn: Turn,
-    record_turn: Turn,
+    pub(crate) play_turn: Turn,
+    pub(crate) record_turn: Turn,
     next_tag: u64,
     /// The card's memory, while it is open.
     card: Option<Card<M>>,
@@ -87,13 +83,13 @@ impl<M: Machine> State<M> {
     }
 
     /// A free page of the card, if it has memory.
-    fn free_card_page(&self) -> Option<Arc<CardPage>> {
+    pub(crate) fn free_card_page(&self) -> Option<Arc<CardPage>> {
         let card = self.card.as_ref()?;
         let free = card.pages.iter().find(|page| Arc::strong_count(page) == 1);
         Some(free.expect("as many mbufs as pages").clone())
     }
 
-    fn hand_over(&mut self, m: &M, transfer: Transfer, mbuf: Mbuf) {
+    pub(crate) fn hand_over(&mut self, m: &M, transfer: Transfer, mbuf: Mbuf) {
         let fragments = mbuf.fragments().expect("no mbuf for a device is small");
         for (frame, offset, len_bytes) in fragments {
             m.audio_submit(AudioRequest { tag: self.next_tag, transfer, frame, offset, len_bytes });
@@ -113,20 +109,30 @@ impl<M: Machine> State<M> {
         }
     }
 
+    /// Nothing is being recorded, and nothing recorded is left.
+    pub(crate) fn records_nothing(&self) -> bool {
+        self.recording.is_empty()
+    }
+
+    /// True while the device could have more pages to record into.
+    pub(crate) fn wants_pages(&self) -> bool {
+        self.recording.len() < self.most_recording()
+    }
+
     /// Room for what is to be played, in bytes: whole pages.
-    fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         let pages = |it: &OnItsWay| it.mbuf.len().div_ceil(PAGE_SIZE);
         PAGES.saturating_sub(self.playing.iter().map(pages).sum()) * PAGE_SIZE
     }
 
     /// What has been played.
-    fn played(&mut self) -> Vec<Mbuf> {
+    pub(crate) fn played(&mut self) -> Vec<Mbuf> {
         let count = self.playing.iter().take_while(|it| it.done).count();
         self.playing.drain(..count).map(|it| it.mbuf).collect()
     }
 
     /// What has been recorded, up to `len` bytes or a little more.
-    fn recorded(&mut self, len: usize) -> VecDeque<Mbuf> {
+    pub(crate) fn recorded(&mut self, len: usize) -> VecDeque<Mbuf> {
         let mut taken = VecDeque::new();
         let mut sum = 0;
         while sum < len && self.recording.front().is_some_and(|it| it.done) {
@@ -138,7 +144,7 @@ impl<M: Machine> State<M> {
     }
 
     /// What a receiver has not consumed is next for the one behind it.
-    fn put_back(&mut self, rest: VecDeque<Mbuf>) {
+    pub(crate) fn put_back(&mut self, rest: VecDeque<Mbuf>) {
         for mbuf in rest.into_iter().rev() {
             self.recording.push_front(OnItsWay { mbuf, last_tag: u64::MAX, done: true });
         }
@@ -155,7 +161,7 @@ impl<M: Machine> Audio<M> {
         Ok(Audio { state: Monitor::new(m, at, State::new()) })
     }
 
-    fn lock(&self) -> Held<'_, M, State<M>> {
+    pub(crate) fn lock(&self) -> Held<'_, M, State<M>> {
         self.state.lock()
     }
 
@@ -231,124 +237,5 @@ impl<M: Machine> Card<M> {
     fn detach(self, vm: &Vm<M>, mbufs: &Pool<M>) {
         self.pages.into_iter().for_each(|page| mbufs.forget_card_page(page));
         vm.release_object(self.object);
-    }
-}
-
-impl<M: Machine> Caller<'_, M> {
-    /// Plays `len` bytes: returns when the device has them all, or with `nonblocking` what it has room for.
-    ///
-    /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address, only if nothing was taken.
-    pub(crate) fn play(
-        &self,
-        from: Va,
-        len: usize,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        let (m, audio) = (self.machine(), &self.kernel.audio);
-        let _c = m.scope(Cause::Protocol);
-        m.execute(self.kernel.config.paths.sosend);
-        let sending = Sending { from, len, sink: Sink::Device, room: PAGES * PAGE_SIZE };
-        let mut sender = Sender::to_device(self, sending, mode, nonblocking);
-        let (mut held, turn) =
-            audio.state.take_turn(self.thread, audio.lock(), |s| &mut s.play_turn, "sound", true);
-        turn?;
-        let mut result = Ok(());
-        while result.is_ok() && sender.left() > 0 {
-            let (played, room) = (held.played(), held.room());
-            if !played.is_empty() {
-                drop(held);
-                played.into_iter().for_each(|mbuf| self.kernel.mbufs.free(mbuf));
-                held = audio.lock();
-            } else if room > 0 {
-                drop(held);
-                let (mbuf, made) = sender.next(room);
-                result = made;
-                held = audio.lock();
-                if let Some(mbuf) = mbuf {
-                    m.execute(self.kernel.config.paths.protocol);
-                    held.hand_over(m, Transfer::Write, mbuf);
-                }
-            } else if nonblocking {
-                result = Err(Errno::WouldBlock);
-            } else {
-                (held, result) = audio.state.wait(self.thread, held, "sound", true);
-            }
-        }
-        audio.state.end_turn(self.thread, &mut held, |s| &mut s.play_turn);
-        drop(held);
-        if sender.done() > 0 { Ok(sender.done()) } else { result.map(|()| 0) }
-    }
-
-    /// Receives up to `len` bytes of what has been recorded, at least one.
-    ///
-    /// # Errors
-    /// As those of a socket that is received from.
-    pub(crate) fn record(
-        &self,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len: usize,
-        nonblocking: bool,
-    ) -> Result<Received, Errno> {
-        let (m, audio) = (self.machine(), &self.kernel.audio);
-        let _c = m.scope(Cause::Protocol);
-        m.execute(self.kernel.config.paths.soreceive);
-        let mut receiver = Receiver::of_device(self, mode, at, len, nonblocking)?;
-        let (mut held, turn) =
-            audio.state.take_turn(self.thread, audio.lock(), |s| &mut s.record_turn, "sound", true);
-        turn?;
-        let mut result = Ok(());
-        while result.is_ok() && receiver.wants_more() {
-            (held, result) = self.keep_recording(held, nonblocking);
-            let recorded = held.recorded(receiver.left());
-            if !recorded.is_empty() {
-                drop(held);
-                let (rest, delivered) = receiver.deliver_all(recorded);
-                result = delivered;
-                held = audio.lock();
-                held.put_back(rest);
-            } else if receiver.received().len_bytes > 0 || result.is_err() {
-                break;
-            } else if nonblocking {
-                result = Err(Errno::WouldBlock);
-            } else {
-                (held, result) = audio.state.wait(self.thread, held, "sound", true);
-            }
-        }
-        if result.is_ok() {
-            (held, _) = self.keep_recording(held, nonblocking);
-        }
-        audio.state.end_turn(self.thread, &mut held, |s| &mut s.record_turn);
-        drop(held);
-        let got = receiver.received();
-        if got.len_bytes > 0 { Ok(got) } else { result.map(|()| Received::default()) }
-    }
-
-    /// Gives the device pages to record into, as many as it may have.
-    ///
-    /// # Errors
-    /// [`Errno::NoMemory`] when it has none at all.
-    fn keep_recording<'a>(
-        &'a self,
-        mut held: Held<'a, M, State<M>>,
-        nonblocking: bool,
-    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
-        while held.recording.len() < held.most_recording() {
-            let page = held.free_card_page();
-            drop(held);
-            let made = match page {
-                Some(page) => self.kernel.mbufs.over_card(&page),
-                None => self.kernel.mbufs.cluster_for(self.sleeper(nonblocking), PAGE_SIZE),
-            };
-            held = self.kernel.audio.lock();
-            match made {
-                Ok(mbuf) => held.hand_over(self.machine(), Transfer::Read, mbuf),
-                Err(_) if !held.recording.is_empty() => break,
-                Err(e) => return (held, Err(e)),
-            }
-        }
-        (held, Ok(()))
     }
 }

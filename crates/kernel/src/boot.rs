@@ -9,6 +9,7 @@ use crate::config::{Fault, KernelConfig};
 use crate::error::{BootError, Errno};
 use crate::export::Exports;
 use crate::file::FileTable;
+use crate::lending::Lenders;
 use crate::mbuf::Pool;
 use crate::move_costs::Moves;
 use crate::process::{Killed, Pid, Processes};
@@ -83,15 +84,11 @@ impl<M: Machine> Kernel<M> {
             ephemeral.plant_missing_shootdown();
         }
         let paths = &config.paths;
-        let mbufs = Pool::new(vm.clone(), *paths, config.socket.clusters, &mut arena)?;
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
         let audio = Arc::new(Audio::new(&machine, &mut arena)?);
-        let (disk, sound, device) = (vm.clone(), audio.clone(), machine.clone());
-        let answers = Box::new(move |threads: &dyn Threads| {
-            disk.disk_interrupt(threads);
-            sound.interrupt(&device, threads);
-        });
-        let sched = Arc::new(Sched::new(pmaps.clone(), answers, config.sched, paths, &mut arena)?);
+        let sched = Arc::new(Sched::new(vm.clone(), audio.clone(), config.sched, paths, &mut arena)?);
+        let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
+        let mbufs = Pool::new(vm.clone(), lenders.clone(), config.paths, config.socket.clusters, &mut arena)?;
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
         let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
         let weak = Arc::downgrade(&pmaps);
@@ -120,6 +117,7 @@ impl<M: Machine> Kernel<M> {
             exports,
             files,
             audio,
+            lenders,
             boot_free_frames,
         }))
     }
@@ -239,6 +237,10 @@ impl<M: Machine> Kernel<M> {
         let threads = self.sched.threads();
         if (processes, pipes, threads) != (0, 0, 0) {
             return Err(format!("{processes} processes, {pipes} pipes and {threads} threads are left"));
+        }
+        let lenders = self.lenders.len();
+        if lenders != 0 {
+            return Err(format!("{lenders} lenders are waiting for their pages"));
         }
         if !self.audio.is_at_rest() {
             return Err("the sound device is open, or has memory".into());

@@ -6,9 +6,8 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::lending::Lending;
+use crate::process::Pid;
 use crate::thread::Thread;
-use alloc::sync::Arc;
 use pageferry_hal::x86::Layout;
 use pageferry_hal::{Cause, Counter, Crossing, Machine, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
@@ -18,8 +17,7 @@ pub(crate) struct Caller<'a, M: Machine> {
     pub(crate) kernel: &'a Kernel<M>,
     pub(crate) thread: &'a Thread<M>,
     pub(crate) space: &'a Space<M>,
-    /// Told of what is lent.
-    pub(crate) lending: &'a Arc<Lending<M>>,
+    pub(crate) pid: Pid,
 }
 
 /// A copy that stopped at an address that cannot be used.

@@ -12,7 +12,7 @@
 //! * `auto`: copy or move, by call. `move_costs`, `handover`: what either costs here.
 //! * `vnode`: files on the disk, through the page cache. `file_transfer`: read by page transfer. `user_file`, `user_memory`: their and their mappings' system calls.
 //! * `lending`: what a process has lent, and that it has come back.
-//! * `audio`: the sound device, which plays what is lent to it and records into what is given away.
+//! * `audio`, `audio_io`: the sound device, which plays what is lent to it and records into what is given away.
 //! * `invalidate`: a system call that measures invalidations.
 //! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
 //! * `boot`: bringing all of it up, and checking it.
@@ -27,6 +27,7 @@
 extern crate alloc;
 
 mod audio;
+mod audio_io;
 mod auto;
 mod boot;
 mod config;
@@ -95,6 +96,7 @@ pub struct Kernel<M: Machine> {
     exports: M::Lock<export::Exports<M>>,
     files: vnode::FileSystem<M>,
     audio: Arc<audio::Audio<M>>,
+    lenders: Arc<lending::Lenders<M>>,
     boot_free_frames: usize,
 }
 

@@ -22,6 +22,7 @@
 
 use crate::config::KernelPaths;
 use crate::error::Errno;
+use crate::lending::{Lender, Lenders};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -56,6 +57,8 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 pub(crate) struct External {
     loan: KernelLoan,
+    /// Who is to be told when it is over.
+    lender: Option<Lender>,
     mapped: Option<VaRange>,
 }
 
@@ -180,6 +183,7 @@ struct State {
 pub(crate) struct Pool<M: Machine> {
     machine: M,
     vm: Arc<Vm<M>>,
+    lenders: Arc<Lenders<M>>,
     paths: KernelPaths,
     /// Clusters that may exist.
     most_clusters: usize,
@@ -195,6 +199,7 @@ pub(crate) struct NotDonated {
 impl<M: Machine> Pool<M> {
     pub(crate) fn new(
         vm: Arc<Vm<M>>,
+        lenders: Arc<Lenders<M>>,
         paths: KernelPaths,
         most_clusters: usize,
         arena: &mut StructArena,
@@ -202,7 +207,7 @@ impl<M: Machine> Pool<M> {
         let machine = vm.machine().clone();
         let mbufs = arena.zone("mbufs", MAX_MBUFS, MBUF_BYTES)?;
         let state = machine.new_lock(LockClass::Mbuf, State { mbufs, free: Vec::new(), clusters: 0 });
-        Ok(Pool { machine, vm, paths, most_clusters, state })
+        Ok(Pool { machine, vm, lenders, paths, most_clusters, state })
     }
 
     // ------------------------------------------------------------------------------------------- making and freeing
@@ -308,21 +313,17 @@ impl<M: Machine> Pool<M> {
     ///
     /// # Errors
     /// [`Errno::NoMemory`]; the loan has gone back.
-    #[expect(
-        clippy::arc_with_non_send_sync,
-        reason = "a loan's lender belongs to a machine, and a modelled one stays on one thread"
-    )]
-    pub(crate) fn external(&self, loan: KernelLoan) -> Result<Mbuf, Errno> {
+    pub(crate) fn external(&self, loan: KernelLoan, lender: Option<Lender>) -> Result<Mbuf, Errno> {
         let (offset, len) = (loan.offset(), loan.len_bytes());
         // Nothing is written through it: the pages are to stay as they are.
         let mapped = match self.map(loan.frames(), Prot::READ) {
             Ok(mapped) => mapped,
             Err(e) => {
-                self.vm.unloan(loan);
+                self.give_back(loan, lender);
                 return Err(e.into());
             }
         };
-        let storage = Storage::External(Arc::new(External { loan, mapped }));
+        let storage = Storage::External(Arc::new(External { loan, lender, mapped }));
         let made = self.header(storage, len).map_err(|storage| {
             self.release(storage);
             Errno::NoMemory
@@ -393,12 +394,18 @@ impl<M: Machine> Pool<M> {
                 }
             }
             Storage::External(shared) => {
-                if let Some(External { loan, mapped }) = Arc::into_inner(shared) {
+                if let Some(External { loan, lender, mapped }) = Arc::into_inner(shared) {
                     self.unmap(mapped);
-                    self.vm.unloan(loan);
+                    self.give_back(loan, lender);
                 }
             }
         }
+    }
+
+    fn give_back(&self, loan: KernelLoan, lender: Option<Lender>) {
+        let len_pages = loan.frames().len();
+        self.vm.unloan(loan);
+        lender.into_iter().for_each(|lender| self.lenders.returned(lender, len_pages));
     }
 
     // ------------------------------------------------------------------------------------------- addresses

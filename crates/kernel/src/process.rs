@@ -16,7 +16,6 @@ use crate::Kernel;
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::file::{File, FileTable, Open};
-use crate::lending::Lending;
 use crate::pipe::{End, MAX_PIPES, PIPE_BYTES, Pipe};
 use crate::sched::MAX_THREADS;
 use crate::stream::{SOCKET_BYTES, Stream};
@@ -36,8 +35,6 @@ use pageferry_vm::Space;
 
 /// A process structure.
 const PROCESS_BYTES: usize = 512;
-/// Where in it stands what the process has lent.
-const LENDING_OFFSET: usize = 256;
 
 /// The number of a process; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +59,6 @@ pub(crate) struct Process<M: Machine> {
     pub(crate) space: Arc<Space<M>>,
     pub(crate) files: M::Lock<FileTable<M>>,
     pub(crate) killed: AtomicBool,
-    pub(crate) lending: Arc<Lending<M>>,
 }
 
 impl<M: Machine> Process<M> {
@@ -168,9 +164,7 @@ impl<M: Machine> Kernel<M> {
         };
         let files = self.machine.new_lock(LockClass::Process, files);
         let killed = AtomicBool::new(false);
-        let lending = Arc::new(Lending::new(&self.sched, StructVa(at.0 + LENDING_OFFSET)));
-        let process =
-            Process { pid, name: name.to_string(), at, space: space.clone(), files, killed, lending };
+        let process = Process { pid, name: name.to_string(), at, space: space.clone(), files, killed };
         let memory = Arc::downgrade(&space);
         let kernel = self.clone();
         let body = Box::new(move |thread: Thread<M>| {
@@ -202,6 +196,7 @@ impl<M: Machine> Kernel<M> {
         let files = process.files.lock().take_all();
         files.into_iter().for_each(|file| self.release_file(&user.thread, file));
         self.withdraw_all(process.pid);
+        self.lenders.watch(process.pid, false);
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.
         self.sched.leave_space(&user.thread.own);
         process.space.terminate(&user.thread);

@@ -19,6 +19,7 @@
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
 
+use crate::audio::Audio;
 use crate::config::{ForwardWakeup, SchedConfig};
 use crate::queue::{Entry, Place, Queues};
 use crate::thread::{Own, Thread, ThreadId};
@@ -33,7 +34,7 @@ use pageferry_hal::{
     LockClass, Machine, SpinLock, StructArena, StructVa, Threads,
 };
 use pageferry_pmap::Pmaps;
-use pageferry_vm::Space;
+use pageferry_vm::{Space, Vm};
 
 /// Threads at a time.
 pub(crate) const MAX_THREADS: usize = 256;
@@ -58,8 +59,8 @@ pub(crate) struct Sched<M: Machine> {
     pmaps: Arc<Pmaps<M>>,
     /// A device has interrupted, and nobody has taken its answers yet.
     devices: Arc<AtomicBool>,
-    /// Takes them, and wakes who waits for them.
-    answers: Answers,
+    vm: Arc<Vm<M>>,
+    audio: Arc<Audio<M>>,
     config: SchedConfig,
     paths: SchedPaths,
     queues: M::Lock<Queues<M>>,
@@ -73,9 +74,6 @@ pub(crate) struct Sched<M: Machine> {
     /// Modelled address of the sleep queues' heads.
     heads: StructVa,
 }
-
-/// What takes the devices' answers.
-pub(crate) type Answers = Box<dyn Fn(&dyn Threads)>;
 
 /// What takes the devices' answers may wake threads; it is none itself.
 struct Waker<'a, M: Machine>(&'a Sched<M>);
@@ -110,13 +108,13 @@ struct Next<M: Machine> {
 
 impl<M: Machine> Sched<M> {
     pub(crate) fn new(
-        pmaps: Arc<Pmaps<M>>,
-        answers: Answers,
+        vm: Arc<Vm<M>>,
+        audio: Arc<Audio<M>>,
         config: SchedConfig,
         paths: SchedPaths,
         arena: &mut StructArena,
     ) -> Result<Sched<M>, ArenaFull> {
-        let machine = pmaps.machine().clone();
+        let (machine, pmaps) = (vm.machine().clone(), vm.pmaps().clone());
         let cpus = machine.topology().cpus;
         let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
         let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
@@ -129,7 +127,8 @@ impl<M: Machine> Sched<M> {
             machine,
             pmaps,
             devices: Arc::default(),
-            answers,
+            vm,
+            audio,
             config,
             paths,
             heads,
@@ -153,7 +152,8 @@ impl<M: Machine> Sched<M> {
     pub(crate) fn take_device_answers(&self) {
         if self.devices.load(Ordering::Relaxed) && self.devices.swap(false, Ordering::AcqRel) {
             let _c = self.machine.scope(Cause::Interrupt);
-            (self.answers)(&Waker(self));
+            self.vm.disk_interrupt(&Waker(self));
+            self.audio.interrupt(&self.machine, &Waker(self));
         }
     }
 

@@ -132,9 +132,9 @@ impl<'a, M: Machine> Sender<'a, M> {
     fn lend(&mut self, len: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let (call, at) = (self.call, self.from + self.done);
         let lent = call.space.loan_to_kernel(call.thread, at, len);
-        let made = lent.map_err(Errno::from).and_then(|mut loan| {
-            call.lending.follow(&mut loan);
-            call.kernel.mbufs.external(loan)
+        let made = lent.map_err(Errno::from).and_then(|loan| {
+            let lender = call.kernel.lenders.lent(call.pid, loan.frames().len());
+            call.kernel.mbufs.external(loan, lender)
         });
         match made {
             Ok(mbuf) => {

@@ -149,8 +149,8 @@ impl<M: Machine> User<M> {
         m.cross(Crossing::SyscallEnter);
         m.execute(self.kernel.config.paths.syscall);
         m.count(Counter::Syscalls, 1);
-        let Process { space, lending, .. } = &*self.process;
-        let call = Caller { kernel: &self.kernel, thread: &self.thread, space, lending };
+        let Process { space, pid, .. } = &*self.process;
+        let call = Caller { kernel: &self.kernel, thread: &self.thread, space, pid: *pid };
         let result = work(&call);
         assert!(!self.thread.is_pinned(), "a system call of {} left its thread pinned", self.process.name);
         self.thread.return_to_user();

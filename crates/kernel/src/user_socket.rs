@@ -97,7 +97,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::Killed`] only.
     pub fn watch_loans(&self, on: bool) -> Result<(), Errno> {
         self.system_call(|call| {
-            call.lending.watch(on);
+            self.kernel.lenders.watch(call.pid, on);
             Ok(())
         })
     }
@@ -108,7 +108,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`] when loans are not watched.
     pub fn pages_on_loan(&self) -> Result<usize, Errno> {
-        self.system_call(|call| call.lending.pages_out())
+        self.system_call(|call| self.kernel.lenders.pages_out(call.pid))
     }
 
     /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy.
@@ -116,7 +116,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].
     pub fn wait_for_loans(&self) -> Result<(), Errno> {
-        self.system_call(|call| call.lending.wait(call.thread))
+        self.system_call(|call| self.kernel.lenders.wait(call.thread, call.pid))
     }
 
     /// Sends up to `len_bytes` of what is to be received on `from` also on `to`, without receiving it and without copying

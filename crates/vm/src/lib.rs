@@ -78,7 +78,7 @@ pub use error::VmError;
 pub use frame::{FrameInfo, FrameState, KernelUse};
 pub use inspect::StructureCensus;
 pub use kernel_map::KernelMemory;
-pub use loan::{AnonLoan, KernelLoan, Lender};
+pub use loan::{AnonLoan, KernelLoan};
 pub use loan_history::{LoanHistory, LoanOutcome};
 pub use object::{Backing, Object, Pager, PagerError};
 pub use pass::{PassMode, pass, passable};

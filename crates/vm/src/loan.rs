@@ -41,21 +41,15 @@ use pageferry_hal::{
     Access, Cause, Counter, Machine, Pfn, Prot, Threads, Va, VaRange, page_round, page_trunc,
 };
 
-/// Who has lent pages to the kernel, and is told when they come back.
-pub trait Lender {
-    /// A loan of `len_pages` has ended. Called by whoever gives it back, who may hold locks below `PageQueues`' class.
-    fn returned(&self, len_pages: usize);
-}
-
 /// Pages on loan to the kernel: resident, wired, and their bytes stay as they are. Given back with [`Vm::unloan`].
 ///
 /// The pages are lent whole: bytes before and behind the data are the lender's, and not for the borrower's eyes.
 #[must_use = "a loan must be given back"]
+#[derive(Debug)]
 pub struct KernelLoan {
     frames: Vec<Pfn>,
     offset: usize,
     len_bytes: usize,
-    lender: Option<Arc<dyn Lender>>,
     tally: Arc<Tally>,
 }
 
@@ -71,16 +65,6 @@ impl KernelLoan {
     /// Length of the data, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
-    }
-    /// From now on `lender` is told when the loan is given back.
-    pub fn tell(&mut self, lender: Arc<dyn Lender>) {
-        assert!(self.lender.replace(lender).is_none(), "a loan has one lender");
-    }
-}
-
-impl fmt::Debug for KernelLoan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KernelLoan of {} bytes at {} in {:?}", self.len_bytes, self.offset, self.frames)
     }
 }
 
@@ -350,7 +334,7 @@ impl<M: Machine> Space<M> {
             unreachable!("a taker stays what it is")
         };
         vm.tally().kernel_loans.add(frames.len());
-        Ok(KernelLoan { frames, offset: at.offset(), len_bytes, lender: None, tally: vm.tally().clone() })
+        Ok(KernelLoan { frames, offset: at.offset(), len_bytes, tally: vm.tally().clone() })
     }
 
     /// Lends whole pages as anons. What was never touched is lent as clear pages.
@@ -508,23 +492,19 @@ impl<M: Machine> Space<M> {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Gives a loan to the kernel back. A frame without an owner is freed with its last loan. Then the lender is told.
+    /// Gives a loan to the kernel back. A frame without an owner is freed with its last loan.
     ///
     /// # Locks
-    /// Takes the page queues, and what the lender takes.
+    /// Takes the page queues.
     pub fn unloan(&self, mut loan: KernelLoan) {
         let _c = self.machine().scope(Cause::Vm);
         let mut frames = core::mem::take(&mut loan.frames);
-        let len_pages = frames.len();
         self.machine().execute(self.paths().loan);
         self.tally().kernel_loans.sub(frames.len());
         if self.has(Defect::LoanLeaked) {
             frames.pop();
         }
         end_kernel_loans(self, &frames);
-        if let Some(lender) = loan.lender.take() {
-            lender.returned(len_pages);
-        }
     }
 
     /// Lends `pages` of those that the kernel has on loan further, as anons: the anon of each, or a new one for an object's
