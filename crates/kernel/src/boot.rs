@@ -12,7 +12,8 @@ use crate::file::FileTable;
 use crate::lending::Lenders;
 use crate::mbuf::Pool;
 use crate::move_costs::Moves;
-use crate::process::{Killed, Pid, Processes};
+use crate::pid::Pid;
+use crate::process::{Killed, Processes};
 use crate::sched::{Sched, SchedPaths};
 use crate::thread::Thread;
 use crate::user::Program;
@@ -86,7 +87,7 @@ impl<M: Machine> Kernel<M> {
         let paths = &config.paths;
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
         let audio = Arc::new(Audio::new(&machine, &mut arena)?);
-        let sched = Arc::new(Sched::new(vm.clone(), audio.clone(), config.sched, paths, &mut arena)?);
+        let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let mbufs = Pool::new(vm.clone(), lenders.clone(), config.paths, config.socket.clusters, &mut arena)?;
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
@@ -146,7 +147,7 @@ impl<M: Machine> Kernel<M> {
             let entry = Box::new(move || {
                 let _c = kernel.machine.scope(Cause::Idle);
                 kernel.vm.pmaps().init_cpu();
-                kernel.sched.idle_loop();
+                kernel.sched.idle_loop(&|| kernel.take_device_answers());
                 kernel.vm.pmaps().retire_cpu();
                 kernel.sched.stopped_here();
                 None
@@ -160,11 +161,24 @@ impl<M: Machine> Kernel<M> {
         } else if self.config.vm.paging.is_some() {
             self.start_page_daemon();
         }
-        self.sched.idle_loop();
+        self.sched.idle_loop(&|| self.take_device_answers());
         let _c = m.scope(Cause::Idle);
         self.sched.wait_for_stopped();
         self.mbufs.drain();
         None
+    }
+
+    /// Takes the devices' answers, if one has interrupted, and wakes who waits for them.
+    ///
+    /// # Locks
+    /// Takes `Pipe`, locks of the VM system and `Scheduler`; the caller holds none.
+    pub(crate) fn take_device_answers(&self) {
+        if self.sched.device_answers() {
+            let _c = self.machine.scope(Cause::Interrupt);
+            let waker = self.sched.waker();
+            self.vm.disk_interrupt(&waker);
+            self.audio.interrupt(&self.machine, &waker);
+        }
     }
 
     /// The page daemon is the last to stop: it may have pages of processes that have exited on their way.

@@ -6,7 +6,7 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::process::Pid;
+use crate::pid::Pid;
 use crate::thread::Thread;
 use pageferry_hal::x86::Layout;
 use pageferry_hal::{Cause, Counter, Crossing, Machine, Threads, Trap, Va};

@@ -23,7 +23,7 @@
 use crate::Kernel;
 use crate::copy::Caller;
 use crate::error::Errno;
-use crate::process::Pid;
+use crate::pid::Pid;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -10,7 +10,7 @@
 //! The accounts are under a lock of class `Mbuf`, held for moments: loans are given back by whoever frees an mbuf.
 
 use crate::error::Errno;
-use crate::process::Pid;
+use crate::pid::Pid;
 use crate::sched::{MAX_THREADS, Sched};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

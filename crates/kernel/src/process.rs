@@ -16,6 +16,7 @@ use crate::Kernel;
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::file::{File, FileTable, Open};
+use crate::pid::Pid;
 use crate::pipe::{End, MAX_PIPES, PIPE_BYTES, Pipe};
 use crate::sched::MAX_THREADS;
 use crate::stream::{SOCKET_BYTES, Stream};
@@ -35,10 +36,6 @@ use pageferry_vm::Space;
 
 /// A process structure.
 const PROCESS_BYTES: usize = 512;
-
-/// The number of a process; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pid(pub u32);
 
 /// A process that a fatal signal has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

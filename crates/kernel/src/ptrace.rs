@@ -8,7 +8,7 @@
 use crate::Kernel;
 use crate::copy::Caller;
 use crate::error::Errno;
-use crate::process::Pid;
+use crate::pid::Pid;
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Machine, PAGE_SIZE, SpinLock, Va};
 use pageferry_vm::{QUICK_REF_PAGES, Space, VmError, quick_ref};

@@ -19,7 +19,6 @@
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
 
-use crate::audio::Audio;
 use crate::config::{ForwardWakeup, SchedConfig};
 use crate::queue::{Entry, Place, Queues};
 use crate::thread::{Own, Thread, ThreadId};
@@ -34,7 +33,7 @@ use pageferry_hal::{
     LockClass, Machine, SpinLock, StructArena, StructVa, Threads,
 };
 use pageferry_pmap::Pmaps;
-use pageferry_vm::{Space, Vm};
+use pageferry_vm::Space;
 
 /// Threads at a time.
 pub(crate) const MAX_THREADS: usize = 256;
@@ -59,8 +58,6 @@ pub(crate) struct Sched<M: Machine> {
     pmaps: Arc<Pmaps<M>>,
     /// A device has interrupted, and nobody has taken its answers yet.
     devices: Arc<AtomicBool>,
-    vm: Arc<Vm<M>>,
-    audio: Arc<Audio<M>>,
     config: SchedConfig,
     paths: SchedPaths,
     queues: M::Lock<Queues<M>>,
@@ -76,7 +73,7 @@ pub(crate) struct Sched<M: Machine> {
 }
 
 /// What takes the devices' answers may wake threads; it is none itself.
-struct Waker<'a, M: Machine>(&'a Sched<M>);
+pub(crate) struct Waker<'a, M: Machine>(&'a Sched<M>);
 
 impl<M: Machine> Threads for Waker<'_, M> {
     fn sleep(
@@ -108,13 +105,12 @@ struct Next<M: Machine> {
 
 impl<M: Machine> Sched<M> {
     pub(crate) fn new(
-        vm: Arc<Vm<M>>,
-        audio: Arc<Audio<M>>,
+        pmaps: Arc<Pmaps<M>>,
         config: SchedConfig,
         paths: SchedPaths,
         arena: &mut StructArena,
     ) -> Result<Sched<M>, ArenaFull> {
-        let (machine, pmaps) = (vm.machine().clone(), vm.pmaps().clone());
+        let machine = pmaps.machine().clone();
         let cpus = machine.topology().cpus;
         let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
         let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
@@ -127,8 +123,6 @@ impl<M: Machine> Sched<M> {
             machine,
             pmaps,
             devices: Arc::default(),
-            vm,
-            audio,
             config,
             paths,
             heads,
@@ -145,16 +139,14 @@ impl<M: Machine> Sched<M> {
         self.devices.load(Ordering::Acquire)
     }
 
-    /// Takes the devices' answers, if one has interrupted, and wakes who waits for them.
-    ///
-    /// # Locks
-    /// Takes `Pipe`, locks of the VM system and `Scheduler`; the caller holds none.
-    pub(crate) fn take_device_answers(&self) {
-        if self.devices.load(Ordering::Relaxed) && self.devices.swap(false, Ordering::AcqRel) {
-            let _c = self.machine.scope(Cause::Interrupt);
-            self.vm.disk_interrupt(&Waker(self));
-            self.audio.interrupt(&self.machine, &Waker(self));
-        }
+    /// True when a device has interrupted, for the first who asks: the caller takes its answers, with [`Sched::waker`].
+    pub(crate) fn device_answers(&self) -> bool {
+        self.devices.load(Ordering::Relaxed) && self.devices.swap(false, Ordering::AcqRel)
+    }
+
+    /// Who wakes threads while it is none, or not as one.
+    pub(crate) fn waker(&self) -> Waker<'_, M> {
+        Waker(self)
     }
 
     pub(crate) fn machine(&self) -> &M {
@@ -424,7 +416,8 @@ impl<M: Machine> Sched<M> {
     }
 
     /// The life of an idle context: runs threads as they come, halts in between, returns when the kernel stops.
-    pub(crate) fn idle_loop(&self) {
+    /// `take_answers` is called where a device has some.
+    pub(crate) fn idle_loop(&self, take_answers: &dyn Fn()) {
         let m = &self.machine;
         let me = m.cpu();
         let _idle = m.scope(Cause::Idle);
@@ -432,7 +425,7 @@ impl<M: Machine> Sched<M> {
             if self.device_waits() {
                 // Awake by itself, and not to be woken.
                 self.queues.lock().idle.remove(me);
-                self.take_device_answers();
+                take_answers();
             }
             {
                 let _c = m.scope(Cause::Switch);

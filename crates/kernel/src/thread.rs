@@ -91,7 +91,6 @@ impl<M: Machine> Thread<M> {
         let taken = self.own.signals.swap(0, Relaxed);
         self.own.signals_taken.fetch_add(taken, Relaxed);
         self.own.boosted.store(false, Relaxed);
-        self.sched.take_device_answers();
         if self.should_yield() {
             self.yield_now();
         }

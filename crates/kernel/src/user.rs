@@ -16,8 +16,9 @@ use crate::copy::Caller;
 use crate::error::Errno;
 use crate::file::{Fd, File, Open};
 use crate::invalidate::InvalidateKind;
+use crate::pid::Pid;
 use crate::pipe::End;
-use crate::process::{Pid, Process};
+use crate::process::Process;
 use crate::sosend::SendMode;
 use crate::thread::Thread;
 use alloc::boxed::Box;
@@ -104,6 +105,12 @@ impl<M: Machine> User<M> {
         done
     }
 
+    /// The way out of the kernel.
+    fn return_to_user(&self) {
+        self.kernel.take_device_answers();
+        self.thread.return_to_user();
+    }
+
     fn take_fault(&self, fault: CopyFault) {
         let m = self.machine();
         let _c = m.scope(Cause::Fault);
@@ -111,7 +118,7 @@ impl<M: Machine> User<M> {
         if self.process.space.fault(&self.thread, fault.trap).is_err() {
             self.kernel.kill(&self.process, fault.trap);
         }
-        self.thread.return_to_user();
+        self.return_to_user();
         m.cross(Crossing::TrapExit);
     }
 
@@ -129,7 +136,7 @@ impl<M: Machine> User<M> {
             let m = self.machine();
             let _c = m.scope(Cause::Interrupt);
             m.cross(Crossing::TrapEnter);
-            self.thread.return_to_user();
+            self.return_to_user();
             m.cross(Crossing::TrapExit);
         }
     }
@@ -153,7 +160,7 @@ impl<M: Machine> User<M> {
         let call = Caller { kernel: &self.kernel, thread: &self.thread, space, pid: *pid };
         let result = work(&call);
         assert!(!self.thread.is_pinned(), "a system call of {} left its thread pinned", self.process.name);
-        self.thread.return_to_user();
+        self.return_to_user();
         m.cross(Crossing::SyscallExit);
         result
     }

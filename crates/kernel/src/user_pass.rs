@@ -2,7 +2,7 @@
 
 use crate::error::Errno;
 use crate::export::{ExportId, ExportTo, Imported};
-use crate::process::Pid;
+use crate::pid::Pid;
 use crate::ptrace::Traced;
 use crate::user::User;
 use pageferry_hal::{Access, Machine, Va};
