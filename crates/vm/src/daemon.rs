@@ -17,8 +17,8 @@
 //!
 //! # What it does not take
 //! Frames that are wired, and so those on loan to the kernel: they are on no queue. A frame that an anon has on loan from
-//! an object becomes the anon's, if the object can do without; that frees nothing, and is not counted. Only what comes onto
-//! the free list counts as reclaimed.
+//! an object is written where it lies, if it must be, and becomes the anon's; that frees nothing, and is not counted, but a
+//! later pass may take it from there. Only what comes onto the free list counts as reclaimed.
 //!
 //! # Who waits for it
 //! Whoever may sleep and finds too few frames free ([`Vm::wait_for_memory`]). If a pass can take nothing, because all is
@@ -29,7 +29,7 @@ use crate::anon::Anon;
 use crate::defect::Defect;
 use crate::error::VmError;
 use crate::frame::Owner;
-use crate::object::Object;
+use crate::object::{Object, ObjectState};
 use crate::queues::Queue;
 use crate::swap::{Holder, SwapSlot};
 use crate::vm::{Pending, Vm};
@@ -108,6 +108,17 @@ struct Victim<M: Machine> {
 enum VictimOwner<M: Machine> {
     Anon(Arc<Anon<M>>),
     Page(Arc<Object<M>>, u64),
+    /// A page that an anon has on loan: it stays mapped, for reading, and readable.
+    Lent(Arc<Object<M>>, u64),
+}
+
+/// What a pass has done.
+#[derive(Default)]
+struct Pass {
+    /// Frames that came onto the free list.
+    reclaimed: usize,
+    /// Frames that an object has given up, and that are an anon's now: a later pass may take them.
+    adopted: usize,
 }
 
 /// How a victim fared.
@@ -121,6 +132,8 @@ enum Fate {
 /// What a look at one frame led to.
 enum Look<M: Machine> {
     Claimed(Victim<M>),
+    /// The object has let go of it, for who has it on loan.
+    Adopted,
     /// Used since, or not to be taken now.
     Passed,
 }
@@ -283,23 +296,23 @@ impl<M: Machine> Vm<M> {
     fn reclaim_with(&self, t: &DaemonThread<'_>) -> usize {
         let _c = self.machine().scope(Cause::Vm);
         let paging = *self.paging().expect("memory is reclaimed where paging is configured");
-        let (mut reclaimed, mut fruitless) = (0, 0);
+        let (mut pass, mut fruitless) = (Pass::default(), 0);
         while fruitless < FRUITLESS_PASSES && self.frames().free_now() < paging.free_target_pages {
-            let before = reclaimed;
+            let before = pass.reclaimed + pass.adopted;
             let last = fruitless + 1 == FRUITLESS_PASSES;
             self.balance_queues(if last { 100 } else { paging.inactive_percent });
             let mut looks = self.frames().lock().queue_lens().1;
             while looks > 0 && self.frames().free_now() < paging.free_target_pages {
                 let wanted = (paging.free_target_pages - self.frames().free_now()).min(paging.cluster_pages);
-                let victims = self.claim(wanted, &mut looks, last);
+                let victims = self.claim(wanted, &mut looks, last, &mut pass);
                 if !victims.is_empty() {
-                    reclaimed += self.page_out(t, victims);
+                    self.page_out(t, victims, &mut pass);
                 }
             }
-            fruitless = if reclaimed > before { 0 } else { fruitless + 1 };
+            fruitless = if pass.reclaimed + pass.adopted > before { 0 } else { fruitless + 1 };
         }
-        self.machine().count(Counter::PagesReclaimed, reclaimed as u64);
-        reclaimed
+        self.machine().count(Counter::PagesReclaimed, pass.reclaimed as u64);
+        pass.reclaimed
     }
 
     /// Makes the oldest active frames inactive, and unused, until `percent` of all are.
@@ -324,7 +337,7 @@ impl<M: Machine> Vm<M> {
 
     /// Claims up to `most` inactive frames, and flushes their mappings from all TLBs. Looks at `looks` frames at most, and
     /// counts them down.
-    fn claim(&self, most: usize, looks: &mut usize, even_used: bool) -> Vec<Victim<M>> {
+    fn claim(&self, most: usize, looks: &mut usize, even_used: bool, pass: &mut Pass) -> Vec<Victim<M>> {
         let scan = self.paging().expect("asked before").paths.scan;
         let mut victims = Vec::new();
         let mut pending = Pending::none();
@@ -346,8 +359,10 @@ impl<M: Machine> Vm<M> {
                 (_, Some((object, page))) => self.claim_page(object, page, frame, even_used, &mut pending),
                 (None, None) => Look::Passed,
             };
-            if let Look::Claimed(victim) = look {
-                victims.push(victim);
+            match look {
+                Look::Claimed(victim) => victims.push(victim),
+                Look::Adopted => pass.adopted += 1,
+                Look::Passed => {}
             }
         }
         pending.flush(self.pmaps());
@@ -384,19 +399,18 @@ impl<M: Machine> Vm<M> {
         }
         if self.frames().lock().get(frame).borrower.is_some() {
             // Lent frames are mapped for reading only, once those who lend them are through.
-            let spare =
-                self.batches().is_settled() && !self.is_dirty(frame) && !self.pmaps().is_referenced(frame);
-            if spare {
-                self.pmaps().page_protect(frame, Prot::empty()).flush(self.pmaps());
-                state.pages_mut().remove(&page);
-                if let Some(&slot) = state.swap.get(&page) {
-                    self.swap().set_only(slot, true);
-                }
-                self.frames().disown(frame);
-            } else {
+            if !self.batches().is_settled() || !even_used && self.pmaps().is_referenced(frame) {
                 self.frames().lock().move_to(frame, Queue::Active);
+                return Look::Passed;
             }
-            return Look::Passed;
+            if !self.is_dirty(frame) {
+                self.give_up(&mut state, page, frame);
+                return Look::Adopted;
+            }
+            object.begin_move(&mut state, page);
+            self.frames().lock().wire(frame);
+            drop(state);
+            return Look::Claimed(Victim { frame, owner: VictimOwner::Lent(object, page) });
         }
         if !self.claim_frame(frame, even_used, pending) {
             return Look::Passed;
@@ -404,6 +418,16 @@ impl<M: Machine> Vm<M> {
         object.begin_move(&mut state, page);
         drop(state);
         Look::Claimed(Victim { frame, owner: VictimOwner::Page(object, page) })
+    }
+
+    /// The object lets go of a lent page that is as it is on the disk: whoever has it on loan becomes its owner.
+    fn give_up(&self, state: &mut ObjectState, page: u64, frame: Pfn) {
+        self.pmaps().page_protect(frame, Prot::empty()).flush(self.pmaps());
+        state.pages_mut().remove(&page);
+        if let Some(&slot) = state.swap.get(&page) {
+            self.swap().set_only(slot, true);
+        }
+        self.frames().disown(frame);
     }
 
     /// Makes the frame busy and takes its mappings away, if it can be taken. Its owner is locked.
@@ -426,8 +450,8 @@ impl<M: Machine> Vm<M> {
 
     // ------------------------------------------------------------------------------------------- writing and freeing
 
-    /// Writes what must be written of the claimed frames, and frees what can be; returns how many came onto the free list.
-    fn page_out(&self, t: &DaemonThread<'_>, victims: Vec<Victim<M>>) -> usize {
+    /// Writes what must be written of the claimed frames, and frees what can be.
+    fn page_out(&self, t: &DaemonThread<'_>, victims: Vec<Victim<M>>, pass: &mut Pass) {
         let mut clean = Vec::new();
         let mut to_files: Vec<(Victim<M>, u64)> = Vec::new();
         let mut to_swap = Vec::new();
@@ -435,7 +459,7 @@ impl<M: Machine> Vm<M> {
             let dirty = self.is_dirty(victim.frame) && !self.has(Defect::PageoutDropsChanges);
             match &victim.owner {
                 VictimOwner::Anon(anon) if dirty || anon.lock().swap.is_none() => to_swap.push(victim),
-                VictimOwner::Page(object, page) if dirty => {
+                VictimOwner::Page(object, page) | VictimOwner::Lent(object, page) if dirty => {
                     let block = object.block_of(&object.lock(), *page);
                     match block {
                         Some(block) => to_files.push((victim, block)),
@@ -445,7 +469,7 @@ impl<M: Machine> Vm<M> {
                 _ => clean.push(victim),
             }
         }
-        let mut freed: usize = clean.into_iter().map(|v| self.settle(t, v, Fate::Clean(None))).sum();
+        clean.into_iter().for_each(|victim| self.settle(t, victim, Fate::Clean(None), pass));
         // All requests of the cluster are under way before the first is waited for.
         let mut under_way = Vec::new();
         while !to_swap.is_empty() {
@@ -470,13 +494,12 @@ impl<M: Machine> Vm<M> {
         // The swap area is full: these stay, and whoever needs frames must do without.
         self.machine().count(Counter::SwapFull, to_swap.len() as u64);
         for victim in to_swap {
-            freed += self.settle(t, victim, Fate::Kept);
+            self.settle(t, victim, Fate::Kept, pass);
         }
         for (ticket, block, run, slots) in under_way {
             let wrote = self.finish_io(t, ticket);
-            freed += self.settle_run(t, block, run, &slots, wrote);
+            self.settle_run(t, block, run, &slots, wrote, pass);
         }
-        freed
     }
 
     /// The run of pages from `block` on was written, or not; `slots` are those of the swap area, if it went there.
@@ -487,8 +510,8 @@ impl<M: Machine> Vm<M> {
         run: Vec<Victim<M>>,
         slots: &[SwapSlot],
         wrote: Result<(), DiskError>,
-    ) -> usize {
-        let mut freed = 0;
+        pass: &mut Pass,
+    ) {
         for (i, victim) in run.into_iter().enumerate() {
             let slot = slots.get(i).copied();
             let fate = match (wrote, slot) {
@@ -503,18 +526,22 @@ impl<M: Machine> Vm<M> {
                 }
                 (Err(_), None) => Fate::Kept,
             };
-            freed += self.settle(t, victim, fate);
+            self.settle(t, victim, fate, pass);
         }
-        freed
     }
 
-    /// Ends a victim's move; answers 1 if its frame is free now.
-    fn settle(&self, t: &DaemonThread<'_>, victim: Victim<M>, fate: Fate) -> usize {
+    /// Ends a victim's move.
+    fn settle(&self, t: &DaemonThread<'_>, victim: Victim<M>, fate: Fate, pass: &mut Pass) {
         let frame = victim.frame;
+        let owner = match victim.owner {
+            VictimOwner::Lent(object, page) => return self.settle_lent(t, frame, &object, page, fate, pass),
+            owner => owner,
+        };
         let held = self.frame_info(frame).wire_count > 0 || self.frame_info(frame).loan_count > 0;
         assert!(!held, "{frame:?} was wired or lent while the page daemon had it");
         let kept = matches!(fate, Fate::Kept);
-        match victim.owner {
+        match owner {
+            VictimOwner::Lent(..) => unreachable!("settled above"),
             VictimOwner::Anon(anon) => {
                 let mut state = anon.lock();
                 assert!(state.frame == Some(frame) && state.busy, "a busy anon has lost its frame");
@@ -537,16 +564,7 @@ impl<M: Machine> Vm<M> {
                 let mut state = object.lock();
                 assert!(state.pages().get(&page) == Some(&frame), "a busy page has lost its frame");
                 if let Fate::Clean(new) = fate {
-                    match new {
-                        Some(new) => {
-                            let old = state.swap.insert(page, new);
-                            old.into_iter().for_each(|old| self.swap().free(old, false));
-                        }
-                        None if object.is_file() && self.is_dirty(frame) => {
-                            state.blocks[page as usize].written = true;
-                        }
-                        None => {}
-                    }
+                    self.is_written(&object, &mut state, page, frame, new);
                     if let Some(&slot) = state.swap.get(&page) {
                         self.swap().set_only(slot, true);
                     }
@@ -559,7 +577,57 @@ impl<M: Machine> Vm<M> {
                 object.end_moves(self, t, state, core::iter::once(page));
             }
         }
-        usize::from(!kept)
+        pass.reclaimed += usize::from(!kept);
+    }
+
+    /// The page of a frame that differed from its home is there now: in a new slot, or in its block.
+    fn is_written(
+        &self,
+        object: &Object<M>,
+        state: &mut ObjectState,
+        page: u64,
+        frame: Pfn,
+        new: Option<SwapSlot>,
+    ) {
+        match new {
+            Some(new) => {
+                let old = state.swap.insert(page, new);
+                old.into_iter().for_each(|old| self.swap().free(old, false));
+            }
+            None if object.is_file() && self.is_dirty(frame) => state.blocks[page as usize].written = true,
+            None => {}
+        }
+    }
+
+    /// A lent page was written, or not. If it was, the object gives it up: then it is the borrower's, or nobody's, if the
+    /// loan has ended meanwhile. Whoever wanted to write to it has waited.
+    fn settle_lent(
+        &self,
+        t: &DaemonThread<'_>,
+        frame: Pfn,
+        object: &Arc<Object<M>>,
+        page: u64,
+        fate: Fate,
+        pass: &mut Pass,
+    ) {
+        let mut state = object.lock();
+        assert!(state.pages().get(&page) == Some(&frame), "a busy page has lost its frame");
+        let is_lent = {
+            let mut table = self.frames().lock();
+            table.unwire(frame);
+            assert!(!table.get(frame).is_pinned(), "{frame:?} was wired while the page daemon wrote it");
+            table.get(frame).loan_count > 0
+        };
+        match fate {
+            Fate::Clean(new) => {
+                self.is_written(object, &mut state, page, frame, new);
+                self.give_up(&mut state, page, frame);
+                pass.reclaimed += usize::from(!is_lent);
+                pass.adopted += usize::from(is_lent);
+            }
+            Fate::Kept => self.frames().lock().move_to(frame, Queue::Active),
+        }
+        object.end_moves(self, t, state, core::iter::once(page));
     }
 
     /// A claimed frame is its owner's again. That it was modified must not be forgotten: its mappings are gone, but the
@@ -575,7 +643,9 @@ impl<M: Machine> Victim<M> {
     fn holder(&self) -> Holder<M> {
         match &self.owner {
             VictimOwner::Anon(anon) => Holder::Anon(Arc::downgrade(anon)),
-            VictimOwner::Page(object, page) => Holder::Page(Arc::downgrade(object), *page),
+            VictimOwner::Page(object, page) | VictimOwner::Lent(object, page) => {
+                Holder::Page(Arc::downgrade(object), *page)
+            }
         }
     }
 }

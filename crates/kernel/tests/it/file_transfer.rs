@@ -201,13 +201,26 @@ fn pages_on_the_disk_come_in_first() {
     });
 }
 
-/// The reader keeps many pages of a file, with memory for a fraction of it: what it has goes to the swap area.
+/// The reader keeps many pages of a file, with memory for a fraction of it: what it has goes to the swap area, whether the
+/// file is on the disk yet or not.
 #[test]
 fn more_is_read_than_memory_holds() {
-    run("xeon-up", Schedule::Timed, paging(sf_buf(64), 2000), |u| {
+    for (name, schedule, synced) in [
+        ("xeon-up", Schedule::Timed, true),
+        ("xeon-up", Schedule::Timed, false),
+        ("xeon-mp-htt", Schedule::Seeded(5), false),
+    ] {
+        more_than_memory(name, schedule, synced);
+    }
+}
+
+fn more_than_memory(name: &str, schedule: Schedule, synced: bool) {
+    run(name, schedule, paging(sf_buf(64), 2000), move |u| {
         let pages = 600;
         let fd = file(u, "f", 5, pages * PAGE);
-        u.sync_file(fd).unwrap();
+        if synced {
+            u.sync_file(fd).unwrap();
+        }
         let at = map(u, pages * PAGE);
         let hoard = hoard(u, 200);
         assert!(read(u, fd, 0, pages * PAGE, Some(at)) == bytes(5, 0, pages * PAGE));
@@ -329,4 +342,30 @@ fn auto_takes_what_is_cheaper() {
         assert!(load(u, at, 256 * PAGE) == bytes(3, 0, 256 * PAGE));
         u.unlink("f").unwrap();
     });
+}
+
+/// Page by page written, and read by transfer at once: all that is in memory is dirty and on loan.
+#[test]
+fn what_is_written_and_lent_goes_to_the_disk_where_memory_is_short() {
+    for (name, schedule) in [("xeon-up", Schedule::Timed), ("xeon-mp-htt", Schedule::Seeded(6))] {
+        let ended = run(name, schedule, paging(sf_buf(64), 2000), |u| {
+            let pages = 400;
+            let (fd, from, at) = (file(u, "f", 5, 0), map(u, PAGE), map(u, pages * PAGE));
+            let hoard = hoard(u, 120);
+            for page in 0..pages {
+                u.store(from, &bytes(5, page * PAGE, PAGE));
+                u.seek(fd, (page * PAGE) as u64).unwrap();
+                assert_eq!(u.write(fd, from, PAGE), Ok(PAGE), "page {page}");
+                assert!(
+                    read(u, fd, page * PAGE, PAGE, Some(at + page * PAGE)) == bytes(5, page * PAGE, PAGE)
+                );
+            }
+            u.kernel().check().unwrap();
+            assert!(load(u, at, pages * PAGE) == bytes(5, 0, pages * PAGE), "what was lent");
+            assert!(read(u, fd, 0, pages * PAGE, None) == bytes(5, 0, pages * PAGE), "the file");
+            u.kernel().vm().free_kernel_pages(hoard);
+            u.unlink("f").unwrap();
+        });
+        assert!(ended.counter(Counter::PageOuts) > 300);
+    }
 }
