@@ -2,16 +2,16 @@
 //! a use of loans, audio recording as one of page transfer).
 //!
 //! What is on its way to or from the device is in mbufs, as in sockets. A *player* fills clusters, or lends its pages, and
-//! the device reads them where they are; they are freed, and loans given back, by the next call behind the end of their
-//! sound. A *recorder* gets the clusters that the device has filled: copied out, or donated. A card with memory of its own
+//! the device reads them where they are; when their sound has ended they are freed, and loans given back. A *recorder* gets the clusters that the device has filled: copied out, or donated. A card with memory of its own
 //! records into that, and then everything is copied: pages of a card are nobody else's. Recording begins with the first call
 //! that receives and goes on until the device is closed; what nobody fetches in time is lost, as with any microphone.
 //!
 //! One open file at a time has the device. The last close waits until it has played all, and has let go of all memory.
 //!
 //! # Locks
-//! A monitor (class `Pipe`). Playing and recording have a turn each; who has it may copy and sleep. Answers of the device are
-//! taken by whoever finds that it has interrupted, under the monitor's lock.
+//! A monitor (class `Pipe`). Playing and recording have a turn each; who has it may copy and fault. Who waits for the device
+//! gives its turn up meanwhile, so sounds of two processes may take turns too. Answers of the device are taken by whoever
+//! finds that it has interrupted, under the monitor's lock.
 //!
 //! # What can fail
 //! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure has been
@@ -126,7 +126,7 @@ impl<M: Machine> State<M> {
     }
 
     /// What has been played.
-    pub(crate) fn played(&mut self) -> Vec<Mbuf> {
+    fn played(&mut self) -> Vec<Mbuf> {
         let count = self.playing.iter().take_while(|it| it.done).count();
         self.playing.drain(..count).map(|it| it.mbuf).collect()
     }
@@ -171,11 +171,16 @@ impl<M: Machine> Audio<M> {
         !held.open && held.playing.is_empty() && held.recording.is_empty()
     }
 
-    /// Takes the device's answers and wakes who waits for them. To be called after [`pageferry_hal::Interrupt::Audio`], not
-    /// by its handler: it takes locks.
-    pub(crate) fn interrupt(&self, m: &M, t: &dyn Threads) {
+    /// Takes the device's answers, frees what has been played, and wakes who waits. To be called after
+    /// [`pageferry_hal::Interrupt::Audio`], not by its handler: it takes locks.
+    pub(crate) fn interrupt(&self, mbufs: &Pool<M>, m: &M, t: &dyn Threads) {
         while let Some(answer) = m.audio_done() {
-            self.lock().is_done(answer);
+            let played = {
+                let mut held = self.lock();
+                held.is_done(answer);
+                held.played()
+            };
+            played.into_iter().for_each(|mbuf| mbufs.free(mbuf));
             self.state.wake_all(t);
         }
     }

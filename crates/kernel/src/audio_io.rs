@@ -4,7 +4,7 @@ use crate::audio::{PAGES, State};
 use crate::auto::{Sending, Sink};
 use crate::copy::Caller;
 use crate::error::Errno;
-use crate::monitor::Held;
+use crate::monitor::{Held, Which};
 use crate::soreceive::{ReceiveMode, Received, Receiver};
 use crate::sosend::{SendMode, Sender};
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Transfer, Va};
@@ -26,17 +26,11 @@ impl<M: Machine> Caller<'_, M> {
         m.execute(self.kernel.config.paths.sosend);
         let sending = Sending { from, len, sink: Sink::Device, room: PAGES * PAGE_SIZE };
         let mut sender = Sender::to_device(self, sending, mode, nonblocking);
-        let (mut held, turn) =
-            audio.state.take_turn(self.thread, audio.lock(), |s| &mut s.play_turn, "sound", true);
-        turn?;
-        let mut result = Ok(());
+        let (mut held, mut result) = self.turn_of_sound(audio.lock(), |s| &mut s.play_turn, nonblocking);
+        let mut has_turn = result.is_ok();
         while result.is_ok() && sender.left() > 0 {
-            let (played, room) = (held.played(), held.room());
-            if !played.is_empty() {
-                drop(held);
-                played.into_iter().for_each(|mbuf| self.kernel.mbufs.free(mbuf));
-                held = audio.lock();
-            } else if room > 0 {
+            let room = held.room();
+            if room > 0 {
                 drop(held);
                 let (mbuf, made) = sender.next(room);
                 result = made;
@@ -48,10 +42,13 @@ impl<M: Machine> Caller<'_, M> {
             } else if nonblocking {
                 result = Err(Errno::WouldBlock);
             } else {
-                (held, result) = audio.state.wait(self.thread, held, "sound", true);
+                (held, result) = self.wait_for_sound(held, |s| &mut s.play_turn);
+                has_turn = result.is_ok();
             }
         }
-        audio.state.end_turn(self.thread, &mut held, |s| &mut s.play_turn);
+        if has_turn {
+            audio.state.end_turn(self.thread, &mut held, |s| &mut s.play_turn);
+        }
         drop(held);
         if sender.done() > 0 { Ok(sender.done()) } else { result.map(|()| 0) }
     }
@@ -71,10 +68,8 @@ impl<M: Machine> Caller<'_, M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.soreceive);
         let mut receiver = Receiver::of_device(self, mode, at, len, nonblocking)?;
-        let (mut held, turn) =
-            audio.state.take_turn(self.thread, audio.lock(), |s| &mut s.record_turn, "sound", true);
-        turn?;
-        let mut result = Ok(());
+        let (mut held, mut result) = self.turn_of_sound(audio.lock(), |s| &mut s.record_turn, nonblocking);
+        let mut has_turn = result.is_ok();
         while result.is_ok() && receiver.wants_more() {
             (held, result) = self.keep_recording(held, nonblocking);
             let recorded = held.recorded(receiver.left());
@@ -89,16 +84,52 @@ impl<M: Machine> Caller<'_, M> {
             } else if nonblocking {
                 result = Err(Errno::WouldBlock);
             } else {
-                (held, result) = audio.state.wait(self.thread, held, "sound", true);
+                (held, result) = self.wait_for_sound(held, |s| &mut s.record_turn);
+                has_turn = result.is_ok();
             }
         }
-        if result.is_ok() {
-            (held, _) = self.keep_recording(held, nonblocking);
+        if has_turn {
+            if result.is_ok() {
+                (held, _) = self.keep_recording(held, nonblocking);
+            }
+            audio.state.end_turn(self.thread, &mut held, |s| &mut s.record_turn);
         }
-        audio.state.end_turn(self.thread, &mut held, |s| &mut s.record_turn);
         drop(held);
         let got = receiver.received();
         if got.len_bytes > 0 { Ok(got) } else { result.map(|()| Received::default()) }
+    }
+
+    /// Takes a turn; who must not sleep gets it at once or not at all.
+    fn turn_of_sound<'a>(
+        &'a self,
+        held: Held<'a, M, State<M>>,
+        which: Which<State<M>>,
+        nonblocking: bool,
+    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+        let mut held = held;
+        if nonblocking && which(&mut held).is_taken() {
+            return (held, Err(Errno::WouldBlock));
+        }
+        self.kernel.audio.state.take_turn(self.thread, held, which, "sound", true)
+    }
+
+    /// Waits for the device, without the turn, and takes that again.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`]: then the turn is somebody else's.
+    fn wait_for_sound<'a>(
+        &'a self,
+        held: Held<'a, M, State<M>>,
+        which: Which<State<M>>,
+    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+        let state = &self.kernel.audio.state;
+        let mut held = held;
+        state.end_turn(self.thread, &mut held, which);
+        let (held, waited) = state.wait(self.thread, held, "sound", true);
+        match waited {
+            Ok(()) => state.take_turn(self.thread, held, which, "sound", true),
+            Err(e) => (held, Err(e)),
+        }
     }
 
     /// Gives the device pages to record into, as many as it may have.

@@ -8,7 +8,7 @@
 //! * **Working set.** A copy costs by how much memory is used between two uses of the same. To nobody that is the buffer
 //!   and one cluster, which is freed and used again. Between two processes it is the sender's buffer, the clusters, and the
 //!   receiver's buffer. What is received from a loan was in no cluster: then it is two buffers. What a device has written
-//!   is in no cache at all. A process that is known to write to its buffers has just had them in the cache.
+//!   is in no cache at all; what is sent to one is in as many clusters as it takes. A process that is known to write to its buffers has just had them in the cache.
 //! * **Whole pages.** What is before the first whole page and behind the last is copied in any case.
 //! * **Dearness.** What was measured is true of memory that this CPU has used. A line that another one has written comes out
 //!   of its cache; one that was passed takes a fault, which a loan does not. So copies of whole pages are timed, and a
@@ -143,7 +143,8 @@ impl MoveCosts {
     /// What copying a page of the call takes, without the cluster. `warm`: the process has just written it.
     fn copying(&self, call: Sending, warm: bool) -> u64 {
         self.copy_page_cycles(match call.sink {
-            Sink::Nobody | Sink::Device => call.len + PAGE_SIZE,
+            Sink::Nobody => call.len + PAGE_SIZE,
+            Sink::Device => call.len + call.room,
             Sink::Peer if warm => 2 * call.len,
             Sink::Peer => 3 * call.len,
         })
@@ -254,12 +255,9 @@ impl<M: Machine> Caller<'_, M> {
     /// `beside_cycles` is what copying a page takes beside the copy.
     fn chooses_anons(&self, pages: usize, len: usize, beside_cycles: u64) -> bool {
         let costs = self.move_costs();
-        let mut note = self.looked_at(costs, PAGES_JUDGED);
+        let note = self.looked_at(costs, PAGES_JUDGED);
         let lends = costs.lend_on.of(pages) + note.regret_cycles * (pages as u64)
             < pages as u64 * (costs.copy_page_cycles(2 * len) + beside_cycles);
-        if lends {
-            note.lent += pages as u32;
-        }
         note.keep(self.space.loan_history());
         lends
     }

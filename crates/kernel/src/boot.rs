@@ -177,7 +177,7 @@ impl<M: Machine> Kernel<M> {
             let _c = self.machine.scope(Cause::Interrupt);
             let waker = self.sched.waker();
             self.vm.disk_interrupt(&waker);
-            self.audio.interrupt(&self.machine, &waker);
+            self.audio.interrupt(&self.mbufs, &self.machine, &waker);
         }
     }
 

@@ -2,8 +2,8 @@
 //! anonymous memory. No byte is copied, and unlike a mapping of the file it cuts no map entry and needs no room of its own.
 //!
 //! Only whole pages go, which lie on page boundaries in the file and at the reader's. What is before and behind them is
-//! copied, and so is what cannot be lent (a page that somebody has wired) or is refused at the reader's (a wired page
-//! there). The last page of a file is whole only if the file fills it: what a mapping has stored behind the end is nobody
+//! copied; and where pages cannot be lent (somebody has wired one) or are refused at the reader's (one there is wired), the
+//! rest of the call is. The last page of a file is whole only if the file fills it: what a mapping has stored behind the end is nobody
 //! else's to see.
 //!
 //! The reader has what was in the file at that moment: who writes to the file, or to what was read, gets another frame.
@@ -67,6 +67,9 @@ impl<M: Machine> Regular<M> {
             let pays = mode == ReceiveMode::Transfer || call.chooses_lending_file(count, len);
             if !pays || self.lend(call, from + done as u64, Some(at + done), count).is_err() {
                 break;
+            }
+            if mode == ReceiveMode::Auto {
+                call.chosen_pages_lent(count);
             }
             got.lent_pages += count;
             done += count * PAGE_SIZE;

@@ -2,7 +2,8 @@
 //! borrower is done; here its lender learns that).
 //!
 //! A process that sends by loan may write to its buffer at once: that breaks the loan and costs a copy. One that would
-//! rather wait asks how many of its pages are out, or sleeps until none is. Counting them takes a lock, and cache lines that
+//! rather wait asks how many of its pages are out, or sleeps until none is. (A receiver by transfer may have the pages all the
+//! same, as its own memory: then the kernel's loan is over, and whoever of the two writes first copies.) Counting them takes a lock, and cache lines that
 //! lender and borrower write in turn; so it is done for who asks for it only, from then on. An account is there as long as
 //! its process watches, or has pages out that were lent while it did: pages may be out longer than their process lives.
 //!
@@ -21,7 +22,7 @@ use pageferry_hal::{Access, Channel, LockClass, Machine, SpinLock, StructArena, 
 /// An account.
 const ACCOUNT_BYTES: usize = 32;
 /// Channels of lenders, apart from all addresses of structures.
-const CHANNELS: u64 = 1 << 61;
+const CHANNELS: u64 = 1 << 60;
 
 /// The accounts. See the [module](self).
 pub(crate) struct Lenders<M: Machine> {

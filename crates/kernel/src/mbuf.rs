@@ -576,8 +576,13 @@ impl<M: Machine> Pool<M> {
             free
         };
         let count = free.len();
+        let mut change = Change::new();
+        for va in free.iter().filter_map(|cluster| cluster.mapped_at) {
+            change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
+        }
+        change.flush(self.vm.pmaps());
         for Cluster { mapped_at, pages } in free {
-            self.unmap(mapped_at.map(|va| VaRange::pages_from(va, 1)));
+            mapped_at.iter().for_each(|&va| KernelAddresses::free(&*self.vm, VaRange::pages_from(va, 1)));
             self.vm.free_kernel_pages(pages);
         }
         count

@@ -43,7 +43,7 @@ pub struct Received {
     pub len_bytes: usize,
     /// Pages that were the kernel's before.
     pub donated_pages: usize,
-    /// Pages that are the sender's too, until one of the two writes to them.
+    /// Pages that are the sender's too, or the file's, until somebody writes to them.
     pub lent_pages: usize,
 }
 
@@ -297,6 +297,9 @@ impl<'a, M: Machine> Receiver<'a, M> {
                 self.arrived(va, pages);
                 self.got.lent_pages += pages;
                 call.machine().count(Counter::PagesLentOn, pages as u64);
+                if matches!(self.to, To::Auto(..)) {
+                    call.chosen_pages_lent(pages);
+                }
                 true
             }
             Err(refused) => {

@@ -111,7 +111,8 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.kernel.lenders.pages_out(call.pid))
     }
 
-    /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy.
+    /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy,
+    /// but for pages that a receiver has got by transfer.
     ///
     /// # Errors
     /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].

@@ -15,7 +15,7 @@ use crate::trace::Recorder;
 use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::{
     Access, AudioRequest, Cause, Counter, CpuId, Cycles, DiskRequest, Instructions, Interrupt, Mode, Pa,
-    PteWidth, Trap, TrapKind, Va,
+    PteWidth, Transfer, Trap, TrapKind, Va,
 };
 use std::collections::VecDeque;
 
@@ -517,23 +517,26 @@ impl Hw {
         pending.insert(position, (at, interrupt));
     }
 
-    /// A device's interrupt has arrived: the bytes are where they belong. The device has snooped them out of all caches.
+    /// A device's interrupt has arrived: the bytes are where they belong.
     pub(crate) fn device_arrived(&mut self, interrupt: Interrupt) {
         match interrupt {
             Interrupt::Shootdown | Interrupt::Reschedule => {}
             Interrupt::Disk => {
-                for frame in self.disk.complete(&mut self.memory).frames {
-                    self.snoop(frame.pa(), pageferry_hal::PAGE_SIZE);
-                }
+                let DiskRequest { frames, transfer, .. } = self.disk.complete(&mut self.memory);
+                frames.into_iter().for_each(|f| self.snoop(f.pa(), pageferry_hal::PAGE_SIZE, transfer));
             }
             Interrupt::Audio => {
-                let AudioRequest { frame, offset, len_bytes, .. } = self.audio.complete(&mut self.memory);
-                self.snoop(frame.pa() + offset, len_bytes);
+                let request = self.audio.complete(&mut self.memory);
+                self.snoop(request.frame.pa() + request.offset, request.len_bytes, request.transfer);
             }
         }
     }
 
-    fn snoop(&mut self, at: Pa, len_bytes: usize) {
+    /// What a device has written is in no cache. What it has read may stay there.
+    fn snoop(&mut self, at: Pa, len_bytes: usize, transfer: Transfer) {
+        if transfer == Transfer::Write {
+            return;
+        }
         let line_bytes = self.params.line_bytes;
         let first = at.0 as usize % line_bytes;
         for offset in (0..first + len_bytes).step_by(line_bytes) {

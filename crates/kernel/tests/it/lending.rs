@@ -164,3 +164,24 @@ fn more_than_memory_cannot_be_lent() {
         });
     }
 }
+
+/// A receiver by transfer has the sender's pages: the kernel's loan is over, and they are not the sender's alone.
+#[test]
+fn what_a_receiver_has_by_transfer_is_copied_when_written() {
+    run("xeon-mp", Schedule::Timed, sockets(), |u| {
+        let (to, from) = u.socket_pair().unwrap();
+        let (at, got) = (map(u, PAGE), map(u, PAGE));
+        u.watch_loans(true).unwrap();
+        u.store(at, &bytes(1, 0, PAGE));
+        assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
+        assert_eq!(u.receive_transfer(from, Some(got), PAGE).map(|r| r.lent_pages), Ok(1));
+        assert_eq!((u.pages_on_loan(), u.wait_for_loans()), (Ok(0), Ok(())));
+        let copies = || u.machine().snapshot().counter(Counter::CowCopies);
+        let before = copies();
+        u.store(at, b"mine");
+        assert_eq!(copies() - before, 1);
+        let mut theirs = vec![0; PAGE];
+        u.load(got, &mut theirs);
+        assert!(theirs == bytes(1, 0, PAGE));
+    });
+}

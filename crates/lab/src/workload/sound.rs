@@ -60,6 +60,10 @@ impl Sound {
         let room = self.size_bytes.next_multiple_of(PAGE_SIZE);
         let buffers =
             user.map(self.buffers * room, Prot::RW, Inherit::Copy).map_err(named("map the buffers"))?;
+        // All buffers are memory before anything is measured.
+        for buffer in 0..self.buffers {
+            user.store(buffers + buffer * room, self.payload.chunk(buffer as u64));
+        }
         let (send, receive) = match self.plays {
             true => (self.send, ReceiveMode::Copy),
             false => (SendMode::Copy, self.receive),
