@@ -2,6 +2,7 @@
 
 mod auto;
 mod common;
+mod endings;
 mod export;
 mod faults;
 mod kernel_memory;
