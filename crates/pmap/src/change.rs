@@ -58,6 +58,7 @@ pub struct Change<M: Machine> {
     parts: Few<Part>,
     windows: Few<M::Window>,
     old_accessed: bool,
+    found: bool,
 }
 
 impl<M: Machine> Default for Change<M> {
@@ -69,7 +70,7 @@ impl<M: Machine> Default for Change<M> {
 impl<M: Machine> Change<M> {
     /// No change: something to merge others into.
     pub const fn new() -> Change<M> {
-        Change { parts: Few::new(), windows: Few::new(), old_accessed: false }
+        Change { parts: Few::new(), windows: Few::new(), old_accessed: false, found: false }
     }
 
     /// The window for the next change of a valid entry; opened at the first call.
@@ -107,6 +108,17 @@ impl<M: Machine> Change<M> {
     /// false, no walk has used the old entry *since it was made*; TLBs may hold what stood there before it.
     pub fn old_accessed(&self) -> bool {
         self.old_accessed
+    }
+
+    /// The mapping that was to be entered was there.
+    pub(crate) fn set_found(&mut self) {
+        self.found = true;
+    }
+
+    /// True when [`Pmaps::enter`] found the mapping as it was to be: another CPU was faster, or the own TLB knew an older
+    /// one. Merging forgets it.
+    pub fn found(&self) -> bool {
+        self.found
     }
 
     /// Adds the obligation of `other`.

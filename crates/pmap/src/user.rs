@@ -102,7 +102,9 @@ impl<M: Machine> Pmaps<M> {
             tables.resident += 1;
         } else if format.frame(old) == frame {
             value |= old & (PTE_A | PTE_D);
-            if value != old && self.rewrite(reverse, leaf, value, 0, &mut change) & !value == 0 {
+            if value == old {
+                change.set_found();
+            } else if self.rewrite(reverse, leaf, value, 0, &mut change) & !value == 0 {
                 core::mem::take(&mut change).not_cached(self);
             }
         } else {

@@ -267,6 +267,33 @@ fn a_range_in_sparse_space_is_removed_whole() {
 }
 
 #[test]
+fn what_is_entered_again_was_found() {
+    for arch in ARCHES {
+        run(Shape::new(arch, 1), move |k| {
+            let pmap = k.pmaps.create(&k.frames).unwrap();
+            let frames = [k.frames.data(), k.frames.data()];
+            let enter = |frame, prot| {
+                let change = k.pmaps.enter(&k.frames, &pmap, VA, frame, prot, false).unwrap();
+                let found = change.found();
+                change.flush(&k.pmaps);
+                found
+            };
+            let (first, other) = (frames[0], frames[1]);
+            assert!(!enter(first, Prot::READ), "nothing was there");
+            assert!(enter(first, Prot::READ));
+            assert!(!enter(first, Prot::RW), "more is permitted");
+            k.pmaps.activate(None, Some(&pmap));
+            k.m.store(Mode::User, VA, b"x").unwrap();
+            assert!(enter(first, Prot::RW), "and it was used");
+            k.pmaps.activate(Some(&pmap), None);
+            assert!(!enter(first, Prot::READ), "less is");
+            assert!(!enter(other, Prot::READ), "another frame");
+            destroy(k, pmap);
+        });
+    }
+}
+
+#[test]
 fn without_frames_nothing_is_entered() {
     for arch in ARCHES {
         run(Shape::new(arch, 1), move |k| {

@@ -115,6 +115,11 @@ impl Page {
         *self.shared.borrow_mut() = Content::Own(bytes.clone());
     }
 
+    /// True when the file lies below, whether it is seen or not.
+    pub(crate) fn is_over_file(&self) -> bool {
+        self.below.is_some()
+    }
+
     /// What pushing the page down should come to: how many pages go, and whether it may be refused, as others have the
     /// same bytes and may have the same page.
     pub(crate) fn goes_down(&self) -> Option<(usize, bool)> {

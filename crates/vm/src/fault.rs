@@ -47,6 +47,8 @@ enum Step<M: Machine> {
 enum Purpose {
     /// An access.
     Access,
+    /// A write that the mapping refused.
+    RefusedWrite,
     /// Wiring the page for as long as it is mapped: it gets the frame that it would be written in, whether or not it may
     /// be written now.
     Wire,
@@ -75,10 +77,9 @@ impl<M: Machine> Space<M> {
         let m = self.vm().machine();
         let _c = m.scope(Cause::Fault);
         m.count(Counter::PageFaults, 1);
-        if (trap.access, trap.kind) == (Access::Write, TrapKind::Protection) {
-            self.loan_history().refused_write();
-        }
-        self.resolve(t, trap.va, trap.access)
+        let refused = (trap.access, trap.kind) == (Access::Write, TrapKind::Protection);
+        let purpose = if refused { Purpose::RefusedWrite } else { Purpose::Access };
+        self.resolve_for(t, trap.va, trap.access, purpose)
     }
 
     /// Makes the page at `va` resident and mapped for `access`. It may be gone again when this returns.
@@ -102,7 +103,7 @@ impl<M: Machine> Space<M> {
             vm.machine().execute(vm.paths().fault);
             let map = self.locked_map().read(t);
             let entry = map.look_up(vm, page).ok_or(VmError::Fault(va))?;
-            if purpose == Purpose::Access && !entry.attributes.prot.permits(access) {
+            if purpose != Purpose::Wire && !entry.attributes.prot.permits(access) {
                 return Err(VmError::Access);
             }
             let seen = vm.frames().refusals();
@@ -175,6 +176,10 @@ impl<M: Machine> Attempt<'_, M> {
         let pmaps = self.vm.pmaps();
         self.vm.journal().frame(frame);
         let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), self.va.page(), frame, prot, false);
+        // Who finds the mapping made was late, or its TLB was: that is no doing of a loan.
+        if self.purpose == Purpose::RefusedWrite && entered.as_ref().is_ok_and(|change| !change.found()) {
+            self.space.loan_history().refused_write();
+        }
         let result = entered.map(|change| also.add(change));
         also.flush(pmaps);
         Ok(result?)

@@ -3,6 +3,7 @@
 mod audio;
 mod auto;
 mod common;
+mod endings;
 mod export;
 mod faults;
 mod file_transfer;

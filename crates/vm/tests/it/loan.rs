@@ -437,6 +437,45 @@ fn worker(rig: &Rig, s: &AddressSpace, va: Va, cpu: usize) {
     rig.leave(cpu);
 }
 
+/// A CPU whose TLB has the page read-only still, when another has made it writable, faults for nothing: that is no write
+/// that the loan made dear.
+#[test]
+fn only_writes_that_a_loan_made_dear_are_counted() {
+    with_rig("xeon-mp", 24, Schedule::Timed, |rig| {
+        let (s, va) = filled(rig, 1, 1);
+        let on_1 = |write: bool| {
+            let s = s.clone();
+            let work =
+                move |rig: &Rig| if write { rig.store(&s, va, b"1") } else { rig.load(&s, va, 1).map(drop) };
+            rig.on(1, work).unwrap();
+        };
+        for broken in [false, true] {
+            let loan = s.loan_to_kernel(rig.t(), va, PAGE).unwrap();
+            rig.load(&s, va, 1).unwrap();
+            on_1(false);
+            let loan = if broken {
+                Some(loan)
+            } else {
+                rig.vm.unloan(loan);
+                None
+            };
+            let faults = rig.counter(Counter::PageFaults);
+            s.loan_history().take();
+            rig.store(&s, va, b"0").unwrap();
+            on_1(true);
+            let outcome = s.loan_history().take();
+            // Breaking tells the other CPU; a mapping that only permits more does not.
+            let expected = if broken { (1, 1, 1) } else { (2, 1, 0) };
+            let faults = rig.counter(Counter::PageFaults) - faults;
+            assert_eq!((faults, outcome.refused_writes, outcome.broken), expected, "broken: {broken}");
+            assert!(s.loan_history().is_clear());
+            loan.into_iter().for_each(|loan| rig.vm.unloan(loan));
+        }
+        rig.on(1, |rig| rig.leave(1));
+        rig.exit(s);
+    });
+}
+
 /// One CPU lends, the others store through whatever translations they have: each reads back what it stored, and a borrower
 /// reads the same bytes twice.
 #[test]
