@@ -13,6 +13,7 @@ use pageferry_hal::*;
 use pageferry_model::Model;
 use pageferry_vm::*;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -465,6 +466,7 @@ impl World {
                 assert!(self.rig.m.frame_is(frame, &bytes[..]), "{frame:?} has changed while on loan");
             }
         }
+        self.count_loans();
         for wire in self.wires.borrow().iter() {
             for (page, &frame) in wire.pages.iter().flatten().zip(wire.wired.frames()) {
                 assert!(
@@ -472,6 +474,22 @@ impl World {
                     "{frame:?} left its owner while wired"
                 );
             }
+        }
+    }
+
+    /// Each frame on loan to the kernel is so as often as it is in somebody's loan. (That the sums agree is a law; this is
+    /// frame by frame. One loan more may be a borrower's.)
+    fn count_loans(&self) {
+        let mut named: BTreeMap<Pfn, u32> = BTreeMap::new();
+        for lent in self.loans.borrow().iter() {
+            lent.loan.frames().iter().for_each(|&frame| *named.entry(frame).or_default() += 1);
+        }
+        for (frame, loans) in named {
+            let counted = self.rig.vm.frame_info(frame).loan_count;
+            assert!(
+                (loans..=loans + 1).contains(&counted),
+                "{frame:?} counts {counted} loans, {loans} are out"
+            );
         }
     }
 

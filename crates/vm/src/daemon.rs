@@ -293,6 +293,7 @@ impl<M: Machine> Vm<M> {
                 let wanted = (paging.free_target_pages - self.frames().free_now()).min(paging.cluster_pages);
                 let victims = self.claim(wanted, &mut looks, last);
                 if !victims.is_empty() {
+                    reclaimed += if self.has(Defect::ReclaimedTwice) { victims.len() } else { 0 };
                     reclaimed += self.page_out(t, victims);
                 }
             }

@@ -247,6 +247,15 @@ fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn]) {
     }
     let mut table = vm.frames().lock();
     frames.iter().for_each(|&frame| table.end_kernel_loan(frame));
+    if vm.has(Defect::UnloanInTwoSteps) {
+        drop(table);
+        for &frame in frames {
+            let unused = vm.frames().lock().is_unused_orphan(frame);
+            if unused {
+                vm.frames().lock().free_orphan(frame);
+            }
+        }
+    }
 }
 
 /// One more reference on the anon that has `frame`: its owner, its borrower, or a new one that becomes that. The frame is

@@ -412,7 +412,9 @@ fn a_page_that_is_on_its_way_is_refused_or_waited_for() {
                         assert_eq!(mine.push(rig, 1, 1, how), Ok(1));
                         rig.leave(0);
                     }),
-                    Box::new(|rig| drop(rig.vm.reclaim(rig.t()))),
+                    Box::new(|rig| {
+                        rig.vm.reclaim(rig.t());
+                    }),
                 ]);
                 rig.check();
                 waited.set(waited.get() + (rig.counter(Counter::PageIns) - ins));
