@@ -23,6 +23,129 @@ fn site(machine: &str, seed: u64) -> Site<'_> {
     Site { machine, memory_mb: 24, schedule: Schedule::Seeded(seed), paging: None, flat: false }
 }
 
+/// A thread that has something done when it first sleeps for `reason`.
+struct Waiting<'a> {
+    thread: &'a dyn Threads,
+    reason: &'static str,
+    meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(thread: &'a dyn Threads, reason: &'static str, meanwhile: impl FnOnce() + 'a) -> Waiting<'a> {
+        Waiting { thread, reason, meanwhile: RefCell::new(Some(Box::new(meanwhile))) }
+    }
+}
+
+impl Threads for Waiting<'_> {
+    fn sleep(
+        &self,
+        channel: Channel,
+        reason: &'static str,
+        interruptible: bool,
+        release: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        if reason == self.reason
+            && let Some(work) = self.meanwhile.take()
+        {
+            release();
+            work();
+            return Ok(());
+        }
+        self.thread.sleep(channel, reason, interruptible, release)
+    }
+    fn wakeup(&self, channel: Channel) -> usize {
+        self.thread.wakeup(channel)
+    }
+    fn wakeup_one(&self, channel: Channel) -> bool {
+        self.thread.wakeup_one(channel)
+    }
+    fn pin(&self) {
+        self.thread.pin();
+    }
+    fn unpin(&self) {
+        self.thread.unpin();
+    }
+}
+
+// ----------------------------------------------------------------------- everything is unlocked for the disk
+
+/// What others do meanwhile; answers what is then to be found at the pages, or that there is nothing.
+type Meanwhile = fn(&Rig, &AddressSpace) -> Option<Vec<u8>>;
+
+const MEANWHILE: [(&str, Meanwhile); 5] = [
+    ("nothing", |_, _| Some(pattern(1, 3 * PAGE))),
+    ("part of it is unmapped", |rig, s| {
+        s.unmap(rig.t(), AT + PAGE, PAGE).unwrap();
+        None
+    }),
+    ("other memory is mapped there", |rig, s| {
+        s.unmap(rig.t(), AT, 3 * PAGE).unwrap();
+        s.map(rig.t(), Some(AT), 3 * PAGE, Prot::RW, Inherit::Copy).unwrap();
+        rig.store(s, AT, &pattern(2, 3 * PAGE)).unwrap();
+        assert_eq!(rig.vm.reclaim(rig.t()), 3, "it goes out at once");
+        Some(pattern(2, 3 * PAGE))
+    }),
+    ("a child writes and ends", |rig, s| {
+        let child = s.fork(rig.t()).unwrap();
+        rig.store(&child, AT + PAGE, &pattern(3, PAGE)).unwrap();
+        rig.exit(child);
+        Some(pattern(1, 3 * PAGE))
+    }),
+    ("the process ends", |rig, s| {
+        s.terminate(rig.t());
+        None
+    }),
+];
+
+/// A loan, or a fault, has let go of all locks and waits for the disk.
+#[test]
+fn what_happens_while_a_loan_waits_for_the_disk_is_seen_by_it() {
+    for (what, meanwhile) in MEANWHILE {
+        for way in 0..3 {
+            let site = Site { paging: Some(PAGING), schedule: Schedule::Timed, ..site("xeon-up", 0) };
+            run(site, move |rig| {
+                let free = rig.vm.free_frames();
+                let s = filled(rig, 3, 1);
+                assert_eq!(rig.vm.reclaim(rig.t()), 3);
+                let expected = RefCell::new(None);
+                let waiting = Waiting::new(rig.t(), "disk", || {
+                    expected.replace(Some(meanwhile(rig, &s)));
+                });
+                let got = match way {
+                    0 => s.loan_to_kernel(&waiting, AT, 3 * PAGE).map(|loan| {
+                        let got = loan.frames().iter().flat_map(|&f| rig.m.frame_bytes(f)).collect();
+                        rig.vm.unloan(loan);
+                        got
+                    }),
+                    1 => s.loan_to_anons(&waiting, AT, 3 * PAGE).map(|loan| {
+                        let receiver = rig.vm.space().unwrap();
+                        let to = receiver.transfer_anons(rig.t(), None, loan).unwrap();
+                        let got = rig.load(&receiver, to, 3 * PAGE).unwrap();
+                        rig.exit(receiver);
+                        got
+                    }),
+                    _ => {
+                        let (access, mode, kind) = (Access::Read, Mode::User, TrapKind::NotPresent);
+                        let fault =
+                            |page| s.fault(&waiting, Trap { va: AT + page * PAGE, access, mode, kind });
+                        (0..3).try_for_each(fault).and_then(|()| rig.load(&s, AT, 3 * PAGE))
+                    }
+                };
+                drop(waiting);
+                rig.check();
+                match expected.take().expect("it waited for the disk") {
+                    Some(bytes) => assert!(got == Ok(bytes), "{what}, way {way}: other bytes"),
+                    None => assert!(matches!(got, Err(VmError::Fault(_))), "{what}, way {way}: {got:?}"),
+                }
+                rig.exit(s);
+                assert_eq!((rig.vm.free_frames(), rig.vm.wired_frames()), (free, 0), "{what}, way {way}");
+                assert_eq!(rig.vm.swap_census().free, 512);
+            })
+            .unwrap_or_else(|e| panic!("{what}, way {way}: {e}"));
+        }
+    }
+}
+
 // ----------------------------------------------------------------------- between the last unloan and the free
 
 /// Two CPUs end the last two loans of the same orphans. Answers whether they were at it at the same time.
@@ -130,43 +253,6 @@ fn memory_that_is_being_donated_is_in_neither_place_for_nobody() {
 
 // ----------------------------------------------------------------------- a swap slot is freed and used again
 
-/// A thread that has something done when it first waits for a frame.
-struct Waiting<'a> {
-    thread: &'a dyn Threads,
-    meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
-}
-
-impl Threads for Waiting<'_> {
-    fn sleep(
-        &self,
-        channel: Channel,
-        reason: &'static str,
-        interruptible: bool,
-        release: &mut dyn FnMut(),
-    ) -> Result<(), Interrupted> {
-        if reason == "free memory"
-            && let Some(work) = self.meanwhile.take()
-        {
-            release();
-            work();
-            return Ok(());
-        }
-        self.thread.sleep(channel, reason, interruptible, release)
-    }
-    fn wakeup(&self, channel: Channel) -> usize {
-        self.thread.wakeup(channel)
-    }
-    fn wakeup_one(&self, channel: Channel) -> bool {
-        self.thread.wakeup_one(channel)
-    }
-    fn pin(&self) {
-        self.thread.pin();
-    }
-    fn unpin(&self) {
-        self.thread.unpin();
-    }
-}
-
 /// A fault has seen which slot a page is in, and waits for a frame. Meanwhile the page comes in for somebody else, who
 /// shares it, and gives its only slot up; another page goes there; and if it is to go `back`, it goes to the same slot
 /// again once that is free.
@@ -207,7 +293,7 @@ fn slot_used_again(back: bool, defect: Option<Defect>) -> Result<(), String> {
             }
             done.set(true);
         };
-        let waiting = Waiting { thread: t, meanwhile: RefCell::new(Some(Box::new(meanwhile))) };
+        let waiting = Waiting::new(t, "free memory", meanwhile);
         let trap = Trap { va: AT, access: Access::Read, mode: Mode::User, kind: TrapKind::NotPresent };
         parent.fault(&waiting, trap).unwrap();
         drop(waiting);
