@@ -82,6 +82,30 @@ fn what_is_received_came_by_page_or_by_copy() {
     }
 }
 
+/// A cluster that somebody else's bytes were in becomes a page of the receiver's: it shows nothing of them, unless the kernel
+/// forgets to clear it.
+#[test]
+fn a_gathered_page_shows_nothing_of_its_last_user() {
+    for fault in [Fault::None, Fault::GatheredPageNotCleared] {
+        let shown = Rc::new(Cell::new(None));
+        let seen = shown.clone();
+        let config = KernelConfig { fault, ..sockets() };
+        run("xeon-up", Schedule::Timed, config, move |u| {
+            let (a, b) = u.socket_pair().unwrap();
+            let at = map(u, PAGE);
+            u.store(at, &[0x5e; PAGE]);
+            assert_eq!(u.send(a, at, PAGE, SendMode::Copy), Ok(PAGE));
+            assert_eq!(u.receive(b, at, PAGE), Ok(PAGE));
+            assert_eq!(u.send(a, at, 100, SendMode::Copy), Ok(100));
+            let got = receive(u, b, None, PAGE);
+            let mut rest = vec![0; PAGE - 100];
+            u.load(got.at + 100, &mut rest);
+            seen.set(Some(rest.contains(&0x5e)));
+        });
+        assert_eq!(shown.get(), Some(fault != Fault::None), "{fault:?}");
+    }
+}
+
 /// A page that has been received is the receiver's, and nobody else's: not the socket's, not the pool's.
 #[test]
 fn a_page_that_was_received_is_in_no_socket() {
