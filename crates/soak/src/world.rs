@@ -477,13 +477,16 @@ impl World {
         }
     }
 
-    /// Each frame on loan to the kernel is so as often as it is in somebody's loan. (That the sums agree is a law; this is
-    /// frame by frame. One loan more may be a borrower's.)
+    /// Each frame on loan to the kernel is so as often as it is in somebody's loan, and there are as many wires as somebody
+    /// holds. (That the sums of loans agree is a law; this is frame by frame. One loan more may be a borrower's.)
     fn count_loans(&self) {
         let mut named: BTreeMap<Pfn, u32> = BTreeMap::new();
         for lent in self.loans.borrow().iter() {
             lent.loan.frames().iter().for_each(|&frame| *named.entry(frame).or_default() += 1);
         }
+        let wires: usize = self.wires.borrow().iter().map(|wire| wire.wired.frames().len()).sum();
+        let lent: usize = self.loans.borrow().iter().map(|lent| lent.loan.frames().len()).sum();
+        assert_eq!(self.rig.vm.wired_frames(), (wires + lent) as u64, "wires, and those that somebody holds");
         for (frame, loans) in named {
             let counted = self.rig.vm.frame_info(frame).loan_count;
             assert!(
