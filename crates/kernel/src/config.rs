@@ -130,6 +130,8 @@ pub enum Fault {
     MissingShootdown,
     /// The pages of a direct write are handed to the reader without being wired. Caught where the reader takes them.
     MissingWire,
+    /// A page that bytes are gathered in for a transfer is not cleared behind them. Caught where the receiver looks there.
+    GatheredPageNotCleared,
 }
 
 /// Everything that distinguishes one kernel from another.

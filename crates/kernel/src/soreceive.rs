@@ -11,6 +11,7 @@
 //! transferred.
 
 use crate::auto::Sink;
+use crate::config::Fault;
 use crate::copy::Caller;
 use crate::error::Errno;
 use crate::mbuf::{Mbuf, NotDonated};
@@ -361,7 +362,7 @@ impl<M: Machine> Caller<'_, M> {
                 return Err(e);
             }
         };
-        if filled < PAGE_SIZE {
+        if filled < PAGE_SIZE && self.kernel.config.fault != Fault::GatheredPageNotCleared {
             let _c = m.scope(Cause::Zero);
             m.zero(base + filled, PAGE_SIZE - filled).expect("the kernel's own addresses are mapped");
         }

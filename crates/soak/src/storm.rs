@@ -10,8 +10,10 @@ use pageferry_vm::{Defect, Inherit};
 
 const PAGES: usize = 4;
 const ROUNDS: u8 = 24;
+const RECLAIM_EVERY: usize = 8;
 
-/// Half of the CPUs lend the pages and look at them, the others store into them, under a schedule from `seed`.
+/// Half of the CPUs lend the pages and look at them, the others store into them, and all do the page daemon's work at times,
+/// under a schedule from `seed`.
 ///
 /// # Errors
 /// What went wrong.
@@ -24,6 +26,10 @@ pub(crate) fn storm(machine: &str, seed: u64, defect: Option<Defect>) -> Result<
             let space = space.clone();
             let job: Job = Box::new(move |rig| {
                 for round in 1..=ROUNDS {
+                    // Now and then one takes the pages from all, who then want them at the same time.
+                    if usize::from(round) % RECLAIM_EVERY == cpu {
+                        rig.vm.reclaim(rig.t());
+                    }
                     if cpu % 3 == 0 { lend(rig, &space, va) } else { write(rig, &space, va, cpu, round) }
                 }
                 rig.leave(cpu);

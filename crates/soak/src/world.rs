@@ -13,6 +13,7 @@ use pageferry_hal::*;
 use pageferry_model::Model;
 use pageferry_vm::*;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -466,6 +467,7 @@ impl World {
                 assert!(self.rig.m.frame_is(frame, &bytes[..]), "{frame:?} has changed while on loan");
             }
         }
+        self.count_loans();
         for wire in self.wires.borrow().iter() {
             for (page, &frame) in wire.pages.iter().flatten().zip(wire.wired.frames()) {
                 assert!(
@@ -473,6 +475,25 @@ impl World {
                     "{frame:?} left its owner while wired"
                 );
             }
+        }
+    }
+
+    /// Each frame on loan to the kernel is so as often as it is in somebody's loan, and there are as many wires as somebody
+    /// holds. (That the sums of loans agree is a law; this is frame by frame. One loan more may be a borrower's.)
+    fn count_loans(&self) {
+        let mut named: BTreeMap<Pfn, u32> = BTreeMap::new();
+        for lent in self.loans.borrow().iter() {
+            lent.loan.frames().iter().for_each(|&frame| *named.entry(frame).or_default() += 1);
+        }
+        let wires: usize = self.wires.borrow().iter().map(|wire| wire.wired.frames().len()).sum();
+        let lent: usize = self.loans.borrow().iter().map(|lent| lent.loan.frames().len()).sum();
+        assert_eq!(self.rig.vm.wired_frames(), (wires + lent) as u64, "wires, and those that somebody holds");
+        for (frame, loans) in named {
+            let counted = self.rig.vm.frame_info(frame).loan_count;
+            assert!(
+                (loans..=loans + 1).contains(&counted),
+                "{frame:?} counts {counted} loans, {loans} are out"
+            );
         }
     }
 

@@ -99,7 +99,8 @@ impl<M: Machine> Amap<M> {
         vm.machine().touch(self.at, vm.sizes().amap_bytes, Access::Write);
         assert!(state.refs > 0, "an amap's references are counted wrongly");
         let mut dead = Vec::new();
-        for range in state.slot_refs.remove(slots) {
+        let keep = vm.has(Defect::SlotsOutliveEntries) && state.refs > 1;
+        for range in if keep { Vec::new() } else { state.slot_refs.remove(slots) } {
             state.take(vm, range, &mut dead);
         }
         state.refs -= 1;

@@ -251,7 +251,8 @@ impl<M: Machine> Anon<M> {
         let frame = vm.frame_or_wait(t, || Owner::Anon(Arc::downgrade(self)))?;
         let mut state = self.lock();
         self.touch(vm, Access::Write);
-        if state.swap != Some(slot) || state.frame.is_some() || state.busy || state.refs == 0 {
+        let changed = state.swap != Some(slot) || state.frame.is_some() || state.busy || state.refs == 0;
+        if changed && !vm.has(Defect::SwapSlotTrusted) {
             drop(state);
             vm.frames().free_busy(frame);
             return Ok(());

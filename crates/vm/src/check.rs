@@ -33,7 +33,7 @@ macro_rules! law {
 }
 pub(crate) use law;
 
-mod paging;
+pub(crate) mod paging;
 
 /// What the walk has found.
 struct Census<M: Machine> {

@@ -306,6 +306,7 @@ impl<M: Machine> Vm<M> {
                 let wanted = (paging.free_target_pages - self.frames().free_now()).min(paging.cluster_pages);
                 let victims = self.claim(wanted, &mut looks, last, &mut pass);
                 if !victims.is_empty() {
+                    pass.reclaimed += if self.has(Defect::ReclaimedTwice) { victims.len() } else { 0 };
                     self.page_out(t, victims, &mut pass);
                 }
             }

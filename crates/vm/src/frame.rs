@@ -472,7 +472,20 @@ impl<M: Machine> FramesGuard<'_, M> {
         if early && matches!(f.owner, Owner::Orphan) && f.loan_count > 0 {
             (f.loan_count, f.wire_count) = (0, 1);
         }
-        self.unwire(frame);
+        if self.drop_wire(frame) && !self.frames.probes.planted.is(Defect::UnloanInTwoSteps) {
+            self.push_free(frame);
+        }
+    }
+
+    /// What [`Defect::UnloanInTwoSteps`] does when it has the lock again: it looks, and believes what it sees.
+    pub(crate) fn is_unused_orphan(&self, frame: Pfn) -> bool {
+        let f = self.get(frame);
+        matches!(f.owner, Owner::Orphan) && !f.is_held()
+    }
+
+    /// See [`FramesGuard::is_unused_orphan`].
+    pub(crate) fn free_orphan(&mut self, frame: Pfn) {
+        self.push_free(frame);
     }
 
     /// Lends an object's frame to its one anon. If this is its first loan, nothing may map it writable any more.
@@ -551,6 +564,13 @@ impl<M: Machine> FramesGuard<'_, M> {
 
     /// Takes one such wire off; an orphan is freed with the last one.
     pub(crate) fn unwire(&mut self, frame: Pfn) {
+        if self.drop_wire(frame) {
+            self.push_free(frame);
+        }
+    }
+
+    /// Takes one such wire off; true when nobody has or needs the frame any more.
+    fn drop_wire(&mut self, frame: Pfn) -> bool {
         self.frames.machine.execute(self.frames.paths.wire);
         self.touch_counts(frame, Access::Write);
         let f = self.get_mut(frame);
@@ -560,11 +580,10 @@ impl<M: Machine> FramesGuard<'_, M> {
         let last_of_orphan = matches!(f.owner, Owner::Orphan) && !f.is_held();
         self.table.held_wires -= 1;
         self.frames.machine.count(Counter::FramesUnwired, 1);
-        if last_of_orphan {
-            self.push_free(frame);
-        } else {
+        if !last_of_orphan {
             self.place(frame);
         }
+        last_of_orphan
     }
 
     /// Length of the free list, walked, with the frames that were never in use.

@@ -33,6 +33,7 @@ use crate::object::ObjectPageError;
 use crate::space::Space;
 use crate::tally::Tally;
 use crate::vm::{Pending, Vm};
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -231,6 +232,12 @@ fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn]) {
     }
     let mut table = vm.frames().lock();
     frames.iter().for_each(|&frame| table.end_kernel_loan(frame));
+    if vm.has(Defect::UnloanInTwoSteps) {
+        drop(table);
+        let unused = |frame: &Pfn| vm.frames().lock().is_unused_orphan(*frame);
+        let unused: BTreeSet<Pfn> = frames.iter().copied().filter(unused).collect();
+        unused.into_iter().for_each(|frame| vm.frames().lock().free_orphan(frame));
+    }
 }
 
 /// One more reference on the anon that has `frame`: its owner, its borrower, or a new one that becomes that. The frame is

@@ -532,6 +532,25 @@ mod tests {
         assert!(visited <= 20, "{visited} nodes on the way");
     }
 
+    /// What [`Tree::check`] is there for, one by one.
+    #[test]
+    fn a_tree_that_is_wrong_is_found_out() {
+        let wrong: [fn(&mut Node<VaRange>); 5] = [
+            |node| node.height += 1,
+            |node| node.max_gap_bytes += PAGE_SIZE,
+            |node| node.span = VaRange::new(node.span.start(), node.span.end() + PAGE_SIZE),
+            |node| node.children.swap(LOW, HIGH),
+            |node| node.item = VaRange::new(node.item.start(), node.item.end() + 2 * PAGE_SIZE),
+        ];
+        for spoil in wrong {
+            let mut tree = Tree::new();
+            (0..7).for_each(|at| tree.insert(range(2 * at..2 * at + 1), |_| ()));
+            assert_eq!(tree.check(), Ok(()));
+            spoil(tree.root.as_mut().expect("seven are in it"));
+            assert!(tree.check().is_err());
+        }
+    }
+
     fn checked_height<T: Ranged>(tree: &Tree<T>) -> u8 {
         tree.root.as_ref().map_or(0, |root| root.height)
     }

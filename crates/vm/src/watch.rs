@@ -10,6 +10,7 @@
 
 use crate::amap::Amap;
 use crate::anon::Anon;
+use crate::check::paging::check_locked;
 use crate::check::{Claim, check_cover, check_map, law};
 use crate::config::Kind;
 use crate::entry::{Attributes, Entry};
@@ -196,6 +197,7 @@ impl<M: Machine> Watch<M> {
         if let Some(space) = &space {
             let map = space.locked_map().peek().ok_or("a map is locked")?;
             check_map(&map)?;
+            map.entries().try_for_each(|entry| check_locked(&self.vm, entry))?;
             now = map.entries().map(SeenEntry::of).collect();
         }
         // Both are in order of addresses.

@@ -12,5 +12,6 @@ mod lending;
 mod paging;
 mod pipe;
 mod process;
+mod receive_laws;
 mod sched;
 mod socket;

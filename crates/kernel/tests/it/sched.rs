@@ -201,7 +201,9 @@ fn the_woken_runs_before_its_waker_goes_on() {
 /// right, nothing stays held, nobody sleeps for ever.
 #[test]
 fn threads_wait_for_ephemeral_mappings() {
+    let moved = Rc::new(Cell::new(0));
     for seed in 0..60 {
+        let moved = moved.clone();
         let name = ["xeon-up", "xeon-mp", "xeon-mp-htt", "opteron-mp"][seed as usize % 4];
         run(name, Schedule::Seeded(seed), sf_buf(2), move |u| {
             let kernel = u.kernel();
@@ -213,7 +215,7 @@ fn threads_wait_for_ephemeral_mappings() {
             let frames = memory.frames().to_vec();
             let mut pids = Vec::new();
             for i in 0..5usize {
-                let frames = frames.clone();
+                let (frames, moved) = (frames.clone(), moved.clone());
                 pids.push(fork(u, "user", move |u| {
                     let (ephemeral, t) = (u.kernel().ephemeral(), u.thread());
                     for round in 0..12 {
@@ -233,7 +235,11 @@ fn threads_wait_for_ephemeral_mappings() {
                                 assert_eq!(buf, [n as u8; 64], "seed {seed}");
                                 // Some hold theirs over a sleep, so that others must wait.
                                 if round % 4 == 0 {
+                                    let cpu = u.machine().cpu();
                                     t.yield_now();
+                                    let stays = u.machine().cpu() == cpu;
+                                    assert!(stays || !private, "seed {seed}: a pinned thread moves");
+                                    moved.set(moved.get() + u32::from(!stays));
                                 }
                                 u.machine().load(Mode::Kernel, ephemeral.kva(&mapping), &mut buf).unwrap();
                                 assert_eq!(buf, [n as u8; 64], "seed {seed}, after a switch");
@@ -260,4 +266,5 @@ fn threads_wait_for_ephemeral_mappings() {
             kernel.vm().kernel_free(memory);
         });
     }
+    assert!(moved.get() > 0, "no thread moved to another CPU with a mapping");
 }

@@ -85,7 +85,7 @@ pub(super) fn check_swap<M: Machine>(vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> 
 }
 
 /// A locked entry has a wire on each of its pages, which is where its layers have it (unless a file was cut).
-pub(super) fn check_locked<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> Result<(), String> {
+pub(crate) fn check_locked<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> Result<(), String> {
     if entry.locked.is_empty() {
         return Ok(());
     }

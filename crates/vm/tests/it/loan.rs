@@ -480,8 +480,10 @@ fn only_writes_that_a_loan_made_dear_are_counted() {
 /// reads the same bytes twice.
 #[test]
 fn no_store_is_lost_while_pages_are_being_protected() {
+    let late = Rc::new(Cell::new(0));
     for seed in 0..40 {
-        with_rig("xeon-mp-htt", 24, Schedule::Seeded(seed), |rig| {
+        let late = late.clone();
+        with_rig("xeon-mp-htt", 24, Schedule::Seeded(seed), move |rig| {
             let (s, va) = filled(rig, 1, 4);
             let jobs: Vec<Job> = (0..rig.cpus())
                 .map(|cpu| {
@@ -508,7 +510,9 @@ fn no_store_is_lost_while_pages_are_being_protected() {
                 .collect();
             rig.together(jobs);
             rig.check();
+            late.set(late.get() + rig.m.snapshot().hardware.stale_uses_in_window);
             rig.exit(s);
         });
     }
+    assert!(late.get() > 0, "nobody stored between the protection and its shootdown");
 }

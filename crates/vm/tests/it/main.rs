@@ -10,5 +10,6 @@ mod pass;
 mod push_down;
 mod quick_ref;
 mod races;
+mod schedule_points;
 mod shared_cow;
 mod transfer;
