@@ -23,7 +23,7 @@ use crate::object::{Object, ObjectPageError};
 use crate::space::Space;
 use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
-use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, TrapKind, Va};
+use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
 
 /// How far a fault got with the map held shared.
 #[must_use]
@@ -173,16 +173,25 @@ impl<M: Machine> Attempt<'_, M> {
             also.flush(self.vm.pmaps());
             return Ok(());
         }
-        let pmaps = self.vm.pmaps();
+        let (pmaps, page) = (self.vm.pmaps(), self.va.page());
         self.vm.journal().frame(frame);
-        let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), self.va.page(), frame, prot, false);
+        // Where other CPUs may have the old page in their TLBs: it is in none any more before anybody can store into the new
+        // one.
+        if self.vm.machine().topology().cpus > 1 {
+            if pmaps.extract(self.space.pmap(), page).is_some_and(|(old, _)| old != frame) {
+                also.add(pmaps.remove(self.space.pmap(), VaRange::page(page)));
+            }
+            core::mem::replace(&mut also, Pending::none()).flush(pmaps);
+        }
+        let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), page, frame, prot, false);
         // Who finds the mapping made was late, or its TLB was: that is no doing of a loan.
         if self.purpose == Purpose::RefusedWrite && entered.as_ref().is_ok_and(|change| !change.found()) {
             self.space.loan_history().refused_write();
         }
         let result = entered.map(|change| also.add(change));
         also.flush(pmaps);
-        Ok(result?)
+        result?;
+        Ok(())
     }
 
     /// The slot holds `anon`.

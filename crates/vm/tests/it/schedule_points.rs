@@ -314,3 +314,78 @@ fn a_slot_that_was_used_again_while_a_fault_waited() {
         slot_used_again(back, Some(Defect::SwapSlotTrusted)).expect_err("the planted defect is not noticed");
     }
 }
+
+// ----------------------------------------------------------------------- a copied page appears while the old one is cached
+
+/// While a copy-on-write fault replaces a frame, another thread stores through the new mapping and a third reads: it must
+/// not be older what it reads than what it knows to be stored.
+#[test]
+fn what_is_stored_in_the_new_frame_is_read_by_all() {
+    let (copies, old) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    for seed in 0..200 {
+        let (copies, old) = (copies.clone(), old.clone());
+        with_rig("xeon-mp-htt", 24, Schedule::Seeded(seed), move |rig| {
+            let space = filled(rig, 1, 1);
+            rig.store(&space, AT, &[0; 16]).unwrap();
+            let (published, over) = (Rc::new([const { Cell::new(0u32) }; 3]), Rc::new(Cell::new(false)));
+            let forker: Job = {
+                let (space, over) = (space.clone(), over.clone());
+                Box::new(move |rig| {
+                    for round in 0..12 {
+                        let child = space.fork(rig.t()).unwrap();
+                        (0..50 + round).for_each(|_| rig.m.execute(Instructions(1)));
+                        child.terminate(rig.t());
+                    }
+                    over.set(true);
+                    rig.leave(0);
+                })
+            };
+            let mut jobs = vec![forker];
+            // Two that store, each into its own byte, and forget their translations before.
+            jobs.extend((1..3).map(|cpu| {
+                let (space, over, published) = (space.clone(), over.clone(), published.clone());
+                let job: Job = Box::new(move |rig| {
+                    rig.enter(&space);
+                    for value in 1u32.. {
+                        if over.get() {
+                            break;
+                        }
+                        // The second is mostly elsewhere.
+                        let elsewhere = if cpu == 2 { value.wrapping_mul(2_654_435_761) >> 23 } else { 0 };
+                        (0..elsewhere).for_each(|_| rig.m.execute(Instructions(1)));
+                        rig.m.invalidate_page(AT);
+                        if rig.m.store(Mode::User, AT + 4 * cpu, &value.to_le_bytes()).is_err() {
+                            rig.store(&space, AT + 4 * cpu, &value.to_le_bytes()).unwrap();
+                        }
+                        published[cpu].set(value);
+                    }
+                    rig.leave(cpu);
+                });
+                job
+            }));
+            let reader: Job = {
+                let (space, over, published, old) =
+                    (space.clone(), over.clone(), published.clone(), old.clone());
+                Box::new(move |rig| {
+                    while !over.get() {
+                        let known = [0, 1, 2].map(|cpu: usize| published[cpu].get());
+                        let mut bytes = [0; 12];
+                        if rig.m.load(Mode::User, AT, &mut bytes).is_err() {
+                            bytes.copy_from_slice(&rig.load(&space, AT, 12).unwrap());
+                        }
+                        let read = |cpu: usize| u32::from_le_bytes(bytes.as_chunks().0[cpu]);
+                        old.set(old.get() + u64::from((1..3).any(|cpu| read(cpu) < known[cpu])));
+                    }
+                    rig.leave(3);
+                })
+            };
+            jobs.push(reader);
+            rig.together(jobs);
+            rig.check();
+            copies.set(copies.get() + rig.counter(Counter::CowCopies));
+            rig.exit(space);
+        });
+    }
+    assert!(copies.get() > 100, "{} copies", copies.get());
+    assert_eq!(old.get(), 0, "reads of what was known to be overwritten");
+}
