@@ -2,9 +2,10 @@
 //! a use of loans, audio recording as one of page transfer).
 //!
 //! What is on its way to or from the device is in mbufs, as in sockets. A *player* fills clusters, or lends its pages, and
-//! the device reads them where they are; when their sound has ended they are freed, and loans given back. A *recorder* gets the clusters that the device has filled: copied out, or donated. A card with memory of its own
-//! records into that, and then everything is copied: pages of a card are nobody else's. Recording begins with the first call
-//! that receives and goes on until the device is closed; what nobody fetches in time is lost, as with any microphone.
+//! the device reads them where they are; when their sound has ended they are freed, and loans given back. A *recorder* gets
+//! the clusters that the device has filled: copied out, or donated. A card with memory of its own records into that, and
+//! then everything is copied: pages of a card are nobody else's. Recording begins with the first call that receives and goes
+//! on until the device is closed; what nobody fetches in time is lost, as with any microphone.
 //!
 //! One open file at a time has the device. The last close waits until it has played all, and has let go of all memory.
 //!

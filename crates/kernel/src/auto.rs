@@ -5,10 +5,11 @@
 //! choice depends on is known when a call is made: its length and alignment, whether somebody receives, what is in the
 //! socket, and what became of this process's earlier loans.
 //!
-//! * **Working set.** A copy costs by how much memory is used between two uses of the same. To nobody that is the buffer
-//!   and one cluster, which is freed and used again. Between two processes it is the sender's buffer, the clusters, and the
-//!   receiver's buffer. What is received from a loan was in no cluster: then it is two buffers. What a device has written
-//!   is in no cache at all; what is sent to one is in as many clusters as it takes. A process that is known to write to its buffers has just had them in the cache.
+//! * **Working set.** A copy costs by how much memory is used between two uses of the same. To nobody that is the buffer and
+//!   one cluster, which is freed and used again. Between two processes it is the sender's buffer, the clusters, and the
+//!   receiver's buffer. What is received from a loan was in no cluster: then it is two buffers. What a device has written is
+//!   in no cache at all; what is sent to one is in as many clusters as it takes. A process that is known to write to its
+//!   buffers has just had them in the cache.
 //! * **Whole pages.** What is before the first whole page and behind the last is copied in any case.
 //! * **Dearness.** What was measured is true of memory that this CPU has used. A line that another one has written comes out
 //!   of its cache; one that was passed takes a fault, which a loan does not. So copies of whole pages are timed, and a

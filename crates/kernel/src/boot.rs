@@ -214,7 +214,8 @@ impl<M: Machine> Kernel<M> {
     }
 
     /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings, the
-    /// socket buffers, and that every frame that is handed through a pipe or a socket is wired. Called with no lock held; other CPUs may go on.
+    /// socket buffers, and that every frame that is handed through a pipe or a socket is wired. Called with no lock held;
+    /// other CPUs may go on.
     ///
     /// # Errors
     /// What is broken, in words.

@@ -3,8 +3,8 @@
 //!
 //! Only whole pages go, which lie on page boundaries in the file and at the reader's. What is before and behind them is
 //! copied; and where pages cannot be lent (somebody has wired one) or are refused at the reader's (one there is wired), the
-//! rest of the call is. The last page of a file is whole only if the file fills it: what a mapping has stored behind the end is nobody
-//! else's to see.
+//! rest of the call is. The last page of a file is whole only if the file fills it: what a mapping has stored behind the end
+//! is nobody else's to see.
 //!
 //! The reader has what was in the file at that moment: who writes to the file, or to what was read, gets another frame.
 //!

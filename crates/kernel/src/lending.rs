@@ -2,10 +2,11 @@
 //! borrower is done; here its lender learns that).
 //!
 //! A process that sends by loan may write to its buffer at once: that breaks the loan and costs a copy. One that would
-//! rather wait asks how many of its pages are out, or sleeps until none is. (A receiver by transfer may have the pages all the
-//! same, as its own memory: then the kernel's loan is over, and whoever of the two writes first copies.) Counting them takes a lock, and cache lines that
-//! lender and borrower write in turn; so it is done for who asks for it only, from then on. An account is there as long as
-//! its process watches, or has pages out that were lent while it did: pages may be out longer than their process lives.
+//! rather wait asks how many of its pages are out, or sleeps until none is. (A receiver by transfer may have the pages all
+//! the same, as its own memory: then the kernel's loan is over, and whoever of the two writes first copies.) Counting them
+//! takes a lock, and cache lines that lender and borrower write in turn; so it is done for who asks for it only, from then
+//! on. An account is there as long as its process watches, or has pages out that were lent while it did: pages may be out
+//! longer than their process lives.
 //!
 //! # Locks
 //! The accounts are under a lock of class `Mbuf`, held for moments: loans are given back by whoever frees an mbuf.

@@ -10,7 +10,8 @@
 //! * `monitor`: how threads wait and take turns. `pipe`, `pipe_direct`: pipes of their own kind.
 //! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
 //! * `auto`: copy or move, by call. `move_costs`, `handover`: what either costs here.
-//! * `vnode`: files on the disk, through the page cache. `file_transfer`: read by page transfer. `user_file`, `user_memory`: their and their mappings' system calls.
+//! * `vnode`: files on the disk, through the page cache. `file_transfer`: read by page transfer. `user_file`, `user_memory`:
+//!   their and their mappings' system calls.
 //! * `lending`: what a process has lent, and that it has come back.
 //! * `audio`, `audio_io`: the sound device, which plays what is lent to it and records into what is given away.
 //! * `invalidate`: a system call that measures invalidations.

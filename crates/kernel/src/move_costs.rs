@@ -16,8 +16,8 @@
 //!   page that was passed.
 //!
 //! # Limits
-//! One CPU measures all but the handover. That a page was written by another CPU, and has to come out of its cache, is not in the cost of a copy;
-//! `auto` learns that.
+//! One CPU measures all but the handover. That a page was written by another CPU, and has to come out of its cache, is not
+//! in the cost of a copy; `auto` learns that.
 //!
 //! # Locks
 //! Whoever measures has a turn in a monitor of class `Pipe`; others wait for it. The result is written once and read

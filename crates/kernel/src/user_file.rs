@@ -170,8 +170,8 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file. [`Errno::Access`]: not open to be written. [`Errno::Invalid`]: no length,
     /// `at` is not page-aligned, or something else is mapped in the range. [`Errno::NoMemory`]: not all of the range is
-    /// mapped, or memory is full. [`Errno::Fault`]: the file ends before the page. [`Errno::Busy`]: a page is wired, or on its
-    /// way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan has it too.
+    /// mapped, or memory is full. [`Errno::Fault`]: the file ends before the page. [`Errno::Busy`]: a page is wired, or on
+    /// its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan has it too.
     /// [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
     pub fn push_down(&self, fd: Fd, at: Va, len_bytes: usize, how: PushDown) -> Result<usize, Errno> {
         self.system_call(|call| self.with_regular(fd, |file| file.push_down(call, at, len_bytes, how)))

@@ -19,8 +19,8 @@ impl<M: Machine> Vm<M> {
     /// Lends pages of an object as anons.
     ///
     /// # Errors
-    /// [`VmError::Invalid`]: no pages, or the object ends before the last. [`VmError::Busy`]: a page is wired. [`VmError::Io`];
-    /// [`VmError::NoMemory`]. Nothing is lent then.
+    /// [`VmError::Invalid`]: no pages, or the object ends before the last. [`VmError::Busy`]: a page is wired.
+    /// [`VmError::Io`]; [`VmError::NoMemory`]. Nothing is lent then.
     ///
     /// # Locks
     /// Sleeps for the disk: no spin lock may be held.
