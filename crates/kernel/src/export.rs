@@ -3,8 +3,9 @@
 //! # What it holds
 //! One table of offers. A process *exports* a range of its addresses: it says how the memory is to be passed and who may
 //! have it, and gets a number for the offer. Nothing is passed yet. Whoever may, *imports* the offer by its number: then
-//! what is mapped in the range at that moment goes to the importer (`pageferry_vm::pass`). Memory that is shared or copied
-//! can be imported any number of times, memory that is donated once: the import takes the offer with it.
+//! what is mapped in the range at that moment goes to the importer (`pageferry_vm::pass`), or its pages are lent to it.
+//! Memory that is shared or copied can be imported any number of times, memory that is donated once: the import takes the
+//! offer with it.
 //!
 //! # Life of an offer
 //! From the export to the import that takes it, the withdrawal by its maker, or the exit of its maker. Numbers are never
@@ -28,7 +29,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Access, Machine, SpinLock, StructArena, StructVa, Va, Zone};
+use pageferry_hal::{Access, Machine, PAGE_SIZE, SpinLock, StructArena, StructVa, Va, Zone};
 use pageferry_vm::{PassMode, Space, pass, passable};
 
 /// Offers that can stand at a time.
@@ -59,13 +60,22 @@ pub struct Imported {
     pub len_bytes: usize,
 }
 
+/// How what is offered gets to who imports it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carry {
+    /// As map entries.
+    Pass(PassMode),
+    /// As pages that are lent to anons.
+    Loan,
+}
+
 struct Export<M: Machine> {
     structure: StructVa,
     maker: Pid,
     space: Arc<Space<M>>,
     at: Va,
     len_bytes: usize,
-    mode: PassMode,
+    carry: Carry,
     to: ExportTo,
     /// An import of a donation is under way.
     claimed: bool,
@@ -73,7 +83,7 @@ struct Export<M: Machine> {
 
 impl<M: Machine> Export<M> {
     fn is_donation(&self) -> bool {
-        matches!(self.mode, PassMode::Donate | PassMode::DonateZero)
+        matches!(self.carry, Carry::Pass(PassMode::Donate | PassMode::DonateZero))
     }
 }
 
@@ -124,11 +134,14 @@ impl<M: Machine> Kernel<M> {
         maker: Pid,
         space: &Arc<Space<M>>,
         range: (Va, usize),
-        mode: PassMode,
+        carry: Carry,
         to: ExportTo,
     ) -> Result<ExportId, Errno> {
         let (at, len_bytes) = range;
         self.machine.execute(self.config.paths.export);
+        if carry == Carry::Loan && !len_bytes.is_multiple_of(PAGE_SIZE) {
+            return Err(Errno::Invalid);
+        }
         passable(space, call.thread, at, len_bytes)?;
         let mut exports = self.exports.lock();
         let structure = exports.structures.alloc().ok_or(Errno::NoMemory)?;
@@ -136,7 +149,7 @@ impl<M: Machine> Kernel<M> {
         let id = ExportId(exports.next);
         exports.next += 1;
         let space = space.clone();
-        let export = Export { structure, maker, space, at, len_bytes, mode, to, claimed: false };
+        let export = Export { structure, maker, space, at, len_bytes, carry, to, claimed: false };
         exports.offers.insert(id, export);
         Ok(id)
     }
@@ -150,7 +163,7 @@ impl<M: Machine> Kernel<M> {
         to_at: Option<Va>,
     ) -> Result<Imported, Errno> {
         self.machine.execute(self.config.paths.export);
-        let (from, at, len_bytes, mode, donation) = {
+        let (from, at, len_bytes, carry, donation) = {
             let mut exports = self.exports.lock();
             let export = exports.get(id)?;
             self.touch_export(export.structure, Access::Read);
@@ -161,16 +174,24 @@ impl<M: Machine> Kernel<M> {
                 return Err(Errno::Busy);
             }
             export.claimed = export.is_donation();
-            (export.space.clone(), export.at, export.len_bytes, export.mode, export.claimed)
+            (export.space.clone(), export.at, export.len_bytes, export.carry, export.claimed)
         };
-        let passed = pass(&from, call.space, call.thread, at, len_bytes, to_at, mode);
+        let passed = match carry {
+            Carry::Pass(mode) => pass(&from, call.space, call.thread, at, len_bytes, to_at, mode),
+            Carry::Loan => from.loan_to_anons(call.thread, at, len_bytes).and_then(|anons| {
+                call.space.transfer_anons(call.thread, to_at, anons).map_err(|refused| {
+                    self.vm.release_anons(refused.back);
+                    refused.error
+                })
+            }),
+        };
         let mut exports = self.exports.lock();
         let done = match passed {
             Ok(at) => {
                 let taken = if donation { exports.remove(id) } else { None };
                 drop(exports);
                 drop(taken);
-                Ok(Imported { at, len_bytes: len_bytes.next_multiple_of(pageferry_hal::PAGE_SIZE) })
+                Ok(Imported { at, len_bytes: len_bytes.next_multiple_of(PAGE_SIZE) })
             }
             Err(error) => match exports.get(id) {
                 Ok(export) => {

@@ -1,7 +1,8 @@
-//! The system calls of map entry passing (UVM paper, 4.3): export, import, withdraw; and of a debugger.
+//! The system calls of map entry passing (UVM paper, 4.3): export, import, withdraw, and loans between processes by the same
+//! way; and of a debugger.
 
 use crate::error::Errno;
-use crate::export::{ExportId, ExportTo, Imported};
+use crate::export::{Carry, ExportId, ExportTo, Imported};
 use crate::pid::Pid;
 use crate::ptrace::Traced;
 use crate::user::User;
@@ -17,17 +18,33 @@ impl<M: Machine> User<M> {
     /// leaves user space. [`Errno::NoMemory`]: too many offers stand.
     pub fn export(&self, at: Va, len_bytes: usize, mode: PassMode, to: ExportTo) -> Result<ExportId, Errno> {
         self.system_call(|call| {
-            self.kernel.export(call, self.process.pid, &self.process.space, (at, len_bytes), mode, to)
+            let carry = Carry::Pass(mode);
+            self.kernel.export(call, self.process.pid, &self.process.space, (at, len_bytes), carry, to)
         })
     }
 
-    /// Brings what `id` offers into this address space: at `at`, or where it fits.
+    /// Offers whole pages to be lent to whoever `to` permits (UVM paper, 4.1.3: loans between processes). Who imports gets
+    /// them as anonymous memory: at an address that is mapped, in place of what is there, or in its transfer area, for
+    /// `anflush` in the end. Lender and borrower may both write, and then have a copy each. The lender's range must hold
+    /// memory everywhere when somebody imports.
+    ///
+    /// # Errors
+    /// As [`User::export`]; [`Errno::Invalid`] also for a length that is not in whole pages.
+    pub fn export_loan(&self, at: Va, len_bytes: usize, to: ExportTo) -> Result<ExportId, Errno> {
+        self.system_call(|call| {
+            self.kernel.export(call, self.process.pid, &self.process.space, (at, len_bytes), Carry::Loan, to)
+        })
+    }
+
+    /// Brings what `id` offers into this address space: at `at`, or where it fits. What is passed goes where nothing is mapped;
+    /// what is lent takes the place of memory.
     ///
     /// # Errors
     /// [`Errno::Invalid`]: there never was such an offer, `at` is not page-aligned, or something is mapped there.
     /// [`Errno::Removed`]: the offer was taken back, its maker has exited, or it was a donation that somebody has imported.
-    /// [`Errno::Access`]: it is for others. [`Errno::Busy`]: somebody is importing that donation. [`Errno::Fault`]: nothing
-    /// is mapped any more in the range that is offered. [`Errno::NoMemory`]. Nothing has changed then.
+    /// [`Errno::Access`]: it is for others, or what is lent would go where this process may not write. [`Errno::Busy`]:
+    /// somebody is importing that donation, or a page is wired that is to be lent or to be replaced. [`Errno::Fault`]: nothing
+    /// is mapped any more in the range that is offered, or at `at`. [`Errno::NoMemory`]. Nothing has changed then.
     pub fn import(&self, id: ExportId, at: Option<Va>) -> Result<Imported, Errno> {
         self.system_call(|call| self.kernel.import(call, self.process.pid, id, at))
     }

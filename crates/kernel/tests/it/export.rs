@@ -323,3 +323,98 @@ fn exported_memory_outlives_a_fork_of_its_maker() {
         assert_eq!(load(u, got.at, 6), b"before", "a copy of shared memory is a snapshot");
     });
 }
+
+/// Pages lent from one process to another: both have them, and each its own once it writes (UVM paper, 4.1.3).
+#[test]
+fn pages_are_lent_from_process_to_process() {
+    for (name, schedule) in
+        [("xeon-up", Schedule::Timed), ("xeon-mp-htt", Schedule::Timed), ("opteron-mp", Schedule::Seeded(4))]
+    {
+        run(name, schedule, sf_buf(64), |u| {
+            const LEN: usize = 4 * PAGE;
+            let at = map(u, LEN);
+            u.store(at, &bytes(1, 0, LEN));
+            let id = u.export_loan(at, LEN, ExportTo::Anyone).unwrap();
+            assert_eq!(u.export_loan(at, LEN - 1, ExportTo::Anyone), Err(Errno::Invalid));
+            assert_eq!(u.export_loan(at + 1, PAGE, ExportTo::Anyone), Err(Errno::Invalid));
+            let frames = |u: &U, at: Va| {
+                [0, 1, 2, 3].map(|page: usize| u.machine().inspect(|| u.frame_behind(at + page * PAGE)))
+            };
+            let lent = frames(u, at);
+            for round in 0..2 {
+                fork(u, "borrower", move |u| {
+                    // With an address given, and in the transfer area.
+                    let to = (round == 0).then(|| map(u, LEN));
+                    let entries = u.space().entry_count(u.thread());
+                    let got = u.import(id, to).unwrap();
+                    assert_eq!(got.len_bytes, LEN);
+                    assert!(
+                        to.is_none() || (to == Some(got.at) && u.space().entry_count(u.thread()) == entries)
+                    );
+                    assert!(load(u, got.at, LEN) == bytes(1, 0, LEN));
+                    assert_eq!(frames(u, got.at), lent, "no byte was copied");
+                    u.store(got.at + PAGE, b"mine");
+                    assert_ne!(frames(u, got.at)[1], lent[1]);
+                    assert!(load(u, got.at, PAGE) == bytes(1, 0, PAGE));
+                    check(u);
+                    if round == 1 {
+                        u.anflush(got.at, LEN).unwrap();
+                        assert_eq!(u.import(id, Some(Va(5))), Err(Errno::Invalid));
+                        assert_eq!(
+                            u.import(id, Some(got.at + (1 << 24))),
+                            Err(Errno::Fault),
+                            "nothing is mapped there"
+                        );
+                    }
+                });
+                u.wait().unwrap();
+            }
+            assert!(load(u, at, LEN) == bytes(1, 0, LEN), "a borrower wrote to its own");
+            // What is lent is what is there at that moment; a hole or a wired page is lent to nobody.
+            u.store(at, b"later");
+            u.lock_memory(at, PAGE).unwrap();
+            assert_eq!(u.import(id, None), Err(Errno::Busy));
+            u.unlock_memory(at, PAGE).unwrap();
+            let got = u.import(id, None).unwrap();
+            assert_eq!(load(u, got.at, 5), b"later");
+            u.anflush(got.at, LEN).unwrap();
+            u.unmap(at + PAGE, PAGE).unwrap();
+            assert_eq!(u.import(id, None), Err(Errno::Fault));
+            check(u);
+            // Nor is anything once it was taken back.
+            u.withdraw(id).unwrap();
+            assert_eq!(u.import(id, None), Err(Errno::Removed));
+        });
+    }
+}
+
+#[test]
+fn every_allocation_of_a_borrower_may_fail() {
+    run("xeon-up", Schedule::Timed, sf_buf(64), |u| {
+        let object = map(u, 3 * PAGE);
+        u.store(object, &bytes(2, 0, 3 * PAGE));
+        let id = u.export_loan(object, 3 * PAGE, ExportTo::Process(u.pid())).unwrap();
+        let mut failed = 0;
+        for after in 0.. {
+            u.kernel().vm().fail_after(Some(after));
+            let got = u.import(id, None);
+            let struck = !u.kernel().vm().failure_pending();
+            u.kernel().vm().fail_after(None);
+            check(u);
+            match got {
+                Ok(got) => {
+                    assert!(load(u, got.at, 3 * PAGE) == bytes(2, 0, 3 * PAGE));
+                    u.anflush(got.at, 3 * PAGE).unwrap();
+                }
+                Err(e) => {
+                    assert_eq!(e, Errno::NoMemory);
+                    failed += 1;
+                }
+            }
+            if !struck {
+                break;
+            }
+        }
+        assert!(failed > 2, "{failed} allocations failed");
+    });
+}
