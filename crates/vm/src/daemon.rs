@@ -26,6 +26,7 @@
 //! frame to free one; were it ever to wait for memory it would wait for itself, and that is a panic.
 
 use crate::anon::Anon;
+use crate::config::PagingConfig;
 use crate::defect::Defect;
 use crate::error::VmError;
 use crate::frame::Owner;
@@ -47,6 +48,9 @@ const MEMORY: Channel = Channel((1 << 61) + 2);
 /// Passes over all inactive frames in a row that took nothing, before it is said that nothing can be taken; the last looks at
 /// all pageable frames, and does not care for their use.
 const FRUITLESS_PASSES: usize = 3;
+
+/// The page, and the tables below the root on the way to it.
+const FRAMES_OF_A_FAULT: usize = 4;
 
 pub(crate) struct Daemon<M: Machine> {
     state: M::Lock<State>,
@@ -173,8 +177,14 @@ impl<M: Machine> Vm<M> {
         }
     }
 
+    /// True while too few frames are free for a fault: one for the page, and those for the page tables that it may lack. A
+    /// fault that gets some of them gives them back, and would come back at once for ever.
     fn is_short(&self) -> bool {
-        self.paging().is_some_and(|p| self.frames().free_now() <= p.kernel_reserve_pages)
+        let short = |p: &PagingConfig| {
+            let most = p.free_target_pages.saturating_sub(1);
+            self.frames().free_now() <= (p.kernel_reserve_pages + FRAMES_OF_A_FAULT).min(most)
+        };
+        self.paging().is_some_and(short)
     }
 
     /// Wakes the page daemon if frames begin to be few. Costs next to nothing otherwise.
@@ -192,13 +202,13 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Sleeps until frames are free for others than the kernel. False when there is no page daemon, or it could take
-    /// nothing.
+    /// nothing, and nobody else has given anything back.
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.
     pub fn wait_for_memory(&self, t: &dyn Threads) -> bool {
         let mut state = self.daemon().state.lock();
-        let failures = state.failures;
+        let (failures, free_before) = (state.failures, self.frames().free_now());
         loop {
             if !(state.running || state.launched) {
                 return false;
@@ -207,7 +217,7 @@ impl<M: Machine> Vm<M> {
                 return true;
             }
             if state.failures != failures {
-                return false;
+                return self.frames().free_now() > free_before;
             }
             if !core::mem::replace(&mut state.wanted, true) {
                 t.wakeup(DAEMON);
