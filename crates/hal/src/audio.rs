@@ -29,6 +29,4 @@ pub struct AudioRequest {
 pub struct AudioDone {
     /// The request's.
     pub tag: u64,
-    /// Where the fragment begins, in bytes since the first one of its direction, silence included.
-    pub position: u64,
 }

@@ -103,7 +103,8 @@ impl<M: Machine> State<M> {
         queue.push_back(OnItsWay { mbuf, last_tag: self.next_tag - 1, done: false });
     }
 
-    fn is_done(&mut self, answer: AudioDone) {
+    /// The device has done with a fragment.
+    fn note_done(&mut self, answer: AudioDone) {
         let mut all = self.playing.iter_mut().chain(&mut self.recording);
         if let Some(it) = all.find(|it| it.last_tag == answer.tag) {
             it.done = true;
@@ -178,7 +179,7 @@ impl<M: Machine> Audio<M> {
         while let Some(answer) = m.audio_done() {
             let played = {
                 let mut held = self.lock();
-                held.is_done(answer);
+                held.note_done(answer);
                 held.played()
             };
             played.into_iter().for_each(|mbuf| mbufs.free(mbuf));

@@ -178,12 +178,9 @@ impl<M: Machine> Kernel<M> {
         };
         let passed = match carry {
             Carry::Pass(mode) => pass(&from, call.space, call.thread, at, len_bytes, to_at, mode),
-            Carry::Loan => from.loan_to_anons(call.thread, at, len_bytes).and_then(|anons| {
-                call.space.transfer_anons(call.thread, to_at, anons).map_err(|refused| {
-                    self.vm.release_anons(refused.back);
-                    refused.error
-                })
-            }),
+            Carry::Loan => {
+                from.loan_to_anons(call.thread, at, len_bytes).and_then(|anons| call.give_anons(to_at, anons))
+            }
         };
         let mut exports = self.exports.lock();
         let done = match passed {

@@ -125,15 +125,8 @@ impl<M: Machine> Regular<M> {
         m.execute(call.kernel.config.paths.transfer_call);
         let first = from / PAGE_SIZE as u64;
         let anons = vm.loan_object_to_anons(call.thread, &self.inode.object, first..first + count as u64)?;
-        match call.space.transfer_anons(call.thread, at, anons) {
-            Ok(va) => {
-                m.count(Counter::PagesLentOn, count as u64);
-                Ok(va)
-            }
-            Err(refused) => {
-                vm.release_anons(refused.back);
-                Err(refused.error.into())
-            }
-        }
+        let va = call.give_anons(at, anons)?;
+        m.count(Counter::PagesLentOn, count as u64);
+        Ok(va)
     }
 }

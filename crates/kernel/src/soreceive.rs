@@ -20,7 +20,7 @@ use crate::stream::{Held, Stream};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
-use pageferry_vm::AnonLoan;
+use pageferry_vm::{AnonLoan, VmError};
 
 /// How a receiver's bytes get out of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -290,7 +290,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
             }
         }
         let Some(anons) = all else { return false };
-        match call.space.transfer_anons(call.thread, target, anons) {
+        match call.give_anons(target, anons) {
             Ok(va) => {
                 let before = self.got.len_bytes;
                 parts.into_iter().for_each(|len| self.consume(len));
@@ -303,8 +303,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
                 }
                 true
             }
-            Err(refused) => {
-                call.kernel.vm.release_anons(refused.back);
+            Err(_) => {
                 self.refused = true;
                 false
             }
@@ -342,6 +341,17 @@ impl<'a, M: Machine> Receiver<'a, M> {
 }
 
 impl<M: Machine> Caller<'_, M> {
+    /// Makes anons on loan the process's memory, or gives them back.
+    ///
+    /// # Errors
+    /// As [`pageferry_vm::Space::transfer_anons`].
+    pub(crate) fn give_anons(&self, at: Option<Va>, anons: AnonLoan<M>) -> Result<Va, VmError> {
+        self.space.transfer_anons(self.thread, at, anons).map_err(|refused| {
+            self.kernel.vm.release_anons(refused.back);
+            refused.error
+        })
+    }
+
     /// Makes a page, which `fill` writes from its beginning on and answers how far, the process's memory in the transfer
     /// area; behind that it is clear. Returns where it is, and how much was filled.
     ///

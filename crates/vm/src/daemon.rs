@@ -544,16 +544,15 @@ impl<M: Machine> Vm<M> {
     /// Ends a victim's move.
     fn settle(&self, t: &DaemonThread<'_>, victim: Victim<M>, fate: Fate, pass: &mut Pass) {
         let frame = victim.frame;
-        let owner = match victim.owner {
-            VictimOwner::Lent(object, page) => return self.settle_lent(t, frame, &object, page, fate, pass),
-            owner => owner,
-        };
-        let held = self.frame_info(frame).wire_count > 0 || self.frame_info(frame).loan_count > 0;
-        assert!(!held, "{frame:?} was wired or lent while the page daemon had it");
+        let info = self.frame_info(frame);
+        let is_alone = info.wire_count == 0 && info.loan_count == 0;
         let kept = matches!(fate, Fate::Kept);
-        match owner {
-            VictimOwner::Lent(..) => unreachable!("settled above"),
+        match victim.owner {
+            VictimOwner::Lent(object, page) => {
+                return self.settle_lent(t, frame, &object, page, fate, pass);
+            }
             VictimOwner::Anon(anon) => {
+                assert!(is_alone, "{frame:?} was wired or lent while the page daemon had it");
                 let mut state = anon.lock();
                 assert!(state.frame == Some(frame) && state.busy, "a busy anon has lost its frame");
                 if let Fate::Clean(new) = fate {
@@ -572,10 +571,11 @@ impl<M: Machine> Vm<M> {
                 anon.end_move(self, t, state);
             }
             VictimOwner::Page(object, page) => {
+                assert!(is_alone, "{frame:?} was wired or lent while the page daemon had it");
                 let mut state = object.lock();
                 assert!(state.pages().get(&page) == Some(&frame), "a busy page has lost its frame");
                 if let Fate::Clean(new) = fate {
-                    self.is_written(&object, &mut state, page, frame, new);
+                    self.note_written(&object, &mut state, page, frame, new);
                     if let Some(&slot) = state.swap.get(&page) {
                         self.swap().set_only(slot, true);
                     }
@@ -592,7 +592,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// The page of a frame that differed from its home is there now: in a new slot, or in its block.
-    fn is_written(
+    fn note_written(
         &self,
         object: &Object<M>,
         state: &mut ObjectState,
@@ -631,7 +631,7 @@ impl<M: Machine> Vm<M> {
         };
         match fate {
             Fate::Clean(new) => {
-                self.is_written(object, &mut state, page, frame, new);
+                self.note_written(object, &mut state, page, frame, new);
                 self.give_up(&mut state, page, frame);
                 pass.reclaimed += usize::from(!is_lent);
                 pass.adopted += usize::from(is_lent);
