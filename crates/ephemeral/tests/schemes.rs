@@ -128,7 +128,7 @@ fn a_window_flushes_once_for_each_change_of_its_run() {
                     }
                 };
                 look(rig);
-                rig.on(rig.m.topology().cpus as u8 - 1, look);
+                rig.on(rig.m.board().cpus as u8 - 1, look);
                 rig.eph.window_remove(&mut window);
                 let after = rig.m.snapshot();
                 let pages = if others > 0 { 32 } else { 0 };

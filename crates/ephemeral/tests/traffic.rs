@@ -105,7 +105,7 @@ fn traffic(rig: &Rig, seed: u64, mix: Mix, steps: usize, findings: &Findings) {
             held.drain(..).for_each(|(mapping, _)| rig.free(mapping));
         }
         if dice.roll(16) == 0 {
-            let cpus = rig.m.topology().cpus as u64;
+            let cpus = rig.m.board().cpus as u64;
             rig.threads.signals[dice.roll(cpus) as usize].set(true);
         }
     }
@@ -118,7 +118,7 @@ fn storm(name: &str, seed: u64, config: EphemeralConfig, mix: Mix, steps: usize)
     let shared = findings.clone();
     let (m, result) = try_run(name, Schedule::Seeded(seed), config, move |rig| {
         rig.tag_frames(FRAMES);
-        let cpus = rig.m.topology().cpus as u8;
+        let cpus = rig.m.board().cpus as u8;
         for cpu in (0..cpus).rev() {
             let findings = shared.clone();
             rig.start_on(cpu, move |rig| traffic(rig, seed, mix, steps, &findings));
@@ -231,6 +231,6 @@ fn a_missing_shootdown_is_caught() {
 
 /// Room for the structures of one more set of mappings: addresses in the arena that nobody else has.
 fn arena(rig: &Rig) -> StructArena {
-    let layout = x86::Layout::of(rig.m.topology().arch);
+    let layout = rig.m.board().layout;
     StructArena::new(layout.kernel_base + (3 << 20), 1 << 20)
 }

@@ -8,12 +8,13 @@
 //! * [`addr`], [`cpu`], [`time`]: newtypes, so that a virtual address is never taken for a physical one, nor a count
 //!   of instructions for a count of cycles.
 //! * [`machine`]: the [`Machine`] trait, everything that a back end must provide.
+//! * [`mmu`]: translations, whatever kind of memory management unit makes them, and what is on a board.
+//! * [`isa`]: what instruction sets prescribe, shared by walkers and the pmap.
 //! * [`lock`]: spin locks with a declared order.
-//! * [`disk`]: blocks that move to and from frames while the CPUs go on. [`audio`]: fragments of sound.
+//! * [`dev`]: devices.
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
 //! * [`cause`]: what cycles are spent on, and what events are counted.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
-//! * [`x86`]: the page-table formats of i386 and amd64, shared by the walkers and the pmap.
 //!
 //! Nothing here allocates on a hot path, blocks, or knows of pages' owners: that is `vm`.
 #![no_std]
@@ -23,27 +24,32 @@ extern crate alloc;
 
 pub mod addr;
 pub mod arena;
-pub mod audio;
 pub mod cause;
 pub mod cpu;
-pub mod disk;
+pub mod dev;
 pub mod flow;
+pub mod isa;
 pub mod lock;
 pub mod machine;
+pub mod mmu;
 pub mod threads;
 pub mod time;
 pub mod trap;
-pub mod x86;
 
 pub use addr::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Va, VaRange, page_round, page_trunc};
 pub use arena::{StructArena, StructVa, Zone};
-pub use audio::{AudioDone, AudioRequest};
 pub use cause::{Cause, Counter};
 pub use cpu::{CpuId, CpuSet};
-pub use disk::{DiskDone, DiskError, DiskRequest, Transfer};
+pub use dev::audio::{Audio, AudioDone, AudioRequest};
+pub use dev::block::{BlockDevice, DiskDone, DiskError, DiskRequest};
+pub use dev::{DeviceId, Devices, Transfer};
 pub use flow::{Flow, FlowStep};
 pub use lock::{LockClass, SpinLock};
-pub use machine::{Arch, ContextId, Crossing, Interrupt, Machine, PteWidth, Topology};
+pub use machine::{ContextId, Crossing, Interrupt, Machine, Refill};
+pub use mmu::{
+    Asid, Attr, Block, BlockRegisters, Board, Context, Flush, HashTable, Layout, Miss, MissKind, Mmu, Region,
+    Slot, SpaceId, Tte, Width,
+};
 pub use threads::{Channel, Interrupted, Threads};
 pub use time::{Cycles, Instructions};
 pub use trap::{Access, CopyFault, Mode, Prot, Trap, TrapKind};

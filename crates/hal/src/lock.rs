@@ -44,6 +44,15 @@ pub enum LockClass {
     Shootdown,
     /// Run and sleep queues (`sched_lock`).
     Scheduler,
+    /// A hash table of translations: the refill handler takes it, whatever it interrupts.
+    HashTable,
+}
+
+impl LockClass {
+    /// True for locks that interrupt or refill handlers take: whoever holds one has interrupts off.
+    pub const fn masks_interrupts(self) -> bool {
+        matches!(self, LockClass::HashTable)
+    }
 }
 
 /// A spin lock and what it protects.
@@ -54,7 +63,8 @@ pub trait SpinLock<T> {
         Self: 'a,
         T: 'a;
 
-    /// Takes the lock, spinning with interrupts enabled while another CPU holds it.
+    /// Takes the lock, spinning while another CPU holds it. Interrupts stay on, and are off from then on for classes of
+    /// [`LockClass::masks_interrupts`].
     ///
     /// # Panics
     /// A modelled lock panics when this breaks the declared order, or when the caller holds the lock already.

@@ -4,46 +4,27 @@
 //! zero-sized type. Code above never asks which of the two it runs on.
 //!
 //! # What a back end must get right
-//! * **Translation.** [`Machine::load`], [`Machine::store`] and [`Machine::copy`] go through the executing CPU's TLB
-//!   and page tables; there is no other way to a data page.
+//! * **Translation.** Loads, stores, copies and fetches go through the executing CPU's blocks and TLB; there is no other way
+//!   to a data page. What fills the TLB is said by [`Board::mmu`].
 //! * **Order.** Calls of one CPU happen in program order. A store to a page-table entry is seen by every later walk of
 //!   any CPU; an entry already in a TLB stays until it is invalidated or displaced.
 //! * **Interrupts.** They are taken between calls, also while spinning or holding locks; handlers therefore take no
 //!   locks. [`Machine::idle_until`] loses none.
 //! * **Accounting.** [`Machine::scope`], [`Machine::execute`], [`Machine::count`], [`Machine::touch`] and
-//!   [`Machine::cross`] only account. On bare metal they are empty: the instructions themselves take the time.
+//!   [`Machine::cross`] only account, and what is declared of mappings and windows is only judged. On bare metal they are
+//!   empty: the instructions themselves take the time.
 
 use crate::addr::{Pa, Va};
 use crate::arena::StructVa;
-use crate::audio::{AudioDone, AudioRequest};
 use crate::cause::{Cause, Counter};
 use crate::cpu::{CpuId, CpuSet};
-use crate::disk::{DiskDone, DiskRequest};
+use crate::dev::DeviceId;
 use crate::flow::{Flow, FlowStep};
 use crate::lock::{LockClass, SpinLock};
+use crate::mmu::{Asid, Block, Board, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
 use crate::time::{Cycles, Instructions};
-use crate::trap::{Access, CopyFault, Mode};
+use crate::trap::{Access, CopyFault, Mode, TrapKind};
 use alloc::boxed::Box;
-
-/// The instruction set, as far as the VM system cares.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Arch {
-    /// 32-bit x86: two-level page tables, 3 GB user, 1 GB kernel.
-    I386,
-    /// 64-bit x86: four-level page tables, and room for a direct map.
-    Amd64,
-}
-
-/// What is on the board.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Topology {
-    /// Instruction set.
-    pub arch: Arch,
-    /// Logical CPUs, numbered from 0. A machine with one runs a uniprocessor kernel: locks without atomics.
-    pub cpus: usize,
-    /// Frames of physical memory, numbered from 0.
-    pub frames: usize,
-}
 
 /// A thread of control: a stack and saved registers. What it means is the scheduler's business.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -56,10 +37,10 @@ pub enum Interrupt {
     Shootdown,
     /// Another CPU has put a thread on the run queue.
     Reschedule,
-    /// The disk has done a request; comes to CPU 0.
-    Disk,
-    /// The sound device has done a fragment; comes to CPU 0.
-    Audio,
+    /// The CPU's timer has run out: see [`Machine::set_timer`].
+    Timer,
+    /// A device has an answer; comes to CPU 0.
+    Device(DeviceId),
 }
 
 /// The hardware's part of entering or leaving the kernel.
@@ -75,24 +56,8 @@ pub enum Crossing {
     TrapExit,
 }
 
-/// The size of a page-table entry.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum PteWidth {
-    /// 4 bytes.
-    Four,
-    /// 8 bytes.
-    Eight,
-}
-
-impl PteWidth {
-    /// Bytes of one entry.
-    pub const fn bytes(self) -> usize {
-        match self {
-            PteWidth::Four => 4,
-            PteWidth::Eight => 8,
-        }
-    }
-}
+/// What the kernel does about a miss: makes the access possible, or says why not. See [`Machine::set_refill`].
+pub type Refill = Box<dyn Fn(Miss) -> Result<(), TrapKind>>;
 
 /// A machine, seen from the CPU that executes the call. See the [module](self) for the contract.
 pub trait Machine: Clone + 'static {
@@ -107,7 +72,7 @@ pub trait Machine: Clone + 'static {
     const ACCOUNTING: bool;
 
     /// What is on the board.
-    fn topology(&self) -> Topology;
+    fn board(&self) -> Board;
     /// The executing CPU. The answer stays true only while the thread is pinned or holds a spin lock.
     fn cpu(&self) -> CpuId;
     /// The executing CPU's clock.
@@ -115,7 +80,7 @@ pub trait Machine: Clone + 'static {
 
     /// All CPUs.
     fn cpus(&self) -> CpuSet {
-        CpuSet::first(self.topology().cpus)
+        CpuSet::first(self.board().cpus)
     }
 
     // ----------------------------------------------------------------------------------------------- accounting
@@ -154,11 +119,21 @@ pub trait Machine: Clone + 'static {
     /// # Errors
     /// [`CopyFault`] when the MMU refuses; the bytes before it are stored.
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault>;
-    /// Copies `len_bytes` upwards in kernel mode (`bcopy`, `copyin`, `copyout`). The ranges do not overlap.
+    /// Copies `len_bytes` upwards from user memory at `from` to kernel memory at `to` (`copyin`). The ranges do not overlap.
+    ///
+    /// # Errors
+    /// [`CopyFault`] when the MMU refuses either side, or `from` leaves user space.
+    fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
+    /// Copies `len_bytes` upwards from kernel memory at `from` to user memory at `to` (`copyout`). The ranges do not overlap.
+    ///
+    /// # Errors
+    /// [`CopyFault`] when the MMU refuses either side, or `to` leaves user space.
+    fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
+    /// Copies `len_bytes` upwards between two kernel addresses (`bcopy`). The ranges do not overlap.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses either side.
-    fn copy(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
+    fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
     /// Clears `len_bytes` in kernel mode.
     ///
     /// # Errors
@@ -167,25 +142,42 @@ pub trait Machine: Clone + 'static {
 
     // ----------------------------------------------------------------------------------------------- page tables
 
-    /// Reads the page-table entry at `at`.
-    fn pte_load(&self, at: Pa, width: PteWidth) -> u64;
-    /// Writes an entry that was not valid: nothing can have cached it, so nothing need be invalidated.
+    /// Reads a word of a page table, by its physical address.
+    fn pt_load(&self, at: Pa, width: Width) -> u64;
+    /// Writes a word of a page table that held no mapping.
+    fn pt_store(&self, at: Pa, width: Width, value: u64);
+    /// Replaces a word of a page table, atomically with respect to walkers and other CPUs, and returns the old one.
+    fn pt_swap(&self, at: Pa, width: Width, value: u64) -> u64;
+    /// Replaces a word of a page table if it is `old`, atomically.
     ///
-    /// # Panics
-    /// A modelled machine panics when the old entry was valid.
-    #[track_caller]
-    fn pte_fill(&self, at: Pa, width: PteWidth, value: u64);
-    /// Replaces an entry, atomically with respect to walkers, and returns the old one with its accessed and dirty
-    /// bits. Translations made from the old entry may live in TLBs until `window` is closed.
-    #[track_caller]
-    fn pte_change(&self, at: Pa, width: PteWidth, value: u64, window: &Self::Window) -> u64;
+    /// # Errors
+    /// What it is, if it is something else. Nothing has changed then.
+    fn pt_replace(&self, at: Pa, width: Width, old: u64, new: u64) -> Result<(), u64>;
     /// Clears a frame that is to become a page table, by its physical address.
-    fn pte_clear_frame(&self, at: Pa);
+    fn pt_clear(&self, at: Pa);
     /// Writes the cache line at `at` back and drops it from all caches (`clflush`); for measurements.
     fn flush_line(&self, at: Pa);
 
-    /// Declares that mappings are about to change, and that stale translations may be used until the window closes.
+    // ----------------------------------------------------------------------------------------------- what is true
+
+    /// Declares that the mapping of the page at `va` is now `new`, and was `old`; `None` is none. Called right after the word
+    /// was written that makes it so, with no call on the machine between. Translations made from `old` that say more than `new`
+    /// may live in TLBs until `window` is closed; `None` says that there can be no such translations.
+    ///
+    /// # Panics
+    /// A modelled machine panics where `old` is not there, or is and should not be; and when a window is wanted.
     #[track_caller]
+    fn mapping_changed(
+        &self,
+        space: SpaceId,
+        va: Va,
+        old: Option<Tte>,
+        new: Option<Tte>,
+        window: Option<&Self::Window>,
+    ) {
+        let _ = (space, va, old, new, window);
+    }
+    /// Declares that mappings are about to change, and that stale translations may be used until the window closes.
     #[must_use = "a window must be closed"]
     fn open_window(&self) -> Self::Window;
     /// Declares that all is invalidated that needed to be: from here on the use of a stale translation is an error.
@@ -193,12 +185,52 @@ pub trait Machine: Clone + 'static {
 
     // ----------------------------------------------------------------------------------------------- own TLB
 
-    /// Invalidates the page at `va` in the own TLB, global or not (`invlpg`).
-    fn invalidate_page(&self, va: Va);
-    /// Invalidates everything in the own TLB, global entries included.
-    fn invalidate_all(&self);
-    /// Makes `root` the page table of the executing CPU and invalidates everything that is not global (`mov cr3`).
-    fn load_root(&self, root: Pa);
+    /// Makes `context` what the executing CPU translates by. Where TLB entries carry no tags, this invalidates everything that
+    /// is not global.
+    fn activate(&self, context: Context);
+    /// Invalidates in the own TLB.
+    fn tlb_flush(&self, what: Flush);
+    /// Puts a translation into the own TLB, tagged `asid` unless it is global.
+    ///
+    /// # Panics
+    /// When the kernel does not load the TLB of this machine.
+    fn tlb_load(&self, slot: Slot, asid: Asid, va: Va, tte: Tte) {
+        panic!("the kernel does not load this TLB: {slot:?}, {asid:?}, {va:?}, {tte:?}");
+    }
+    /// Reserves the first `entries` entries of the own TLB: from here on only [`Slot::Reserved`] loads them, and nothing but a
+    /// flush of their page or a load takes them away.
+    ///
+    /// # Panics
+    /// When the kernel does not load the TLB of this machine, or no other entries would be left.
+    fn tlb_reserve(&self, entries: usize) {
+        panic!("the kernel does not load this TLB, and cannot reserve {entries} entries of it");
+    }
+    /// Sets the own block register `register`, or switches it off.
+    ///
+    /// # Panics
+    /// When there is no such register, it cannot hold such a block, or the block overlaps another.
+    fn block_set(&self, register: usize, block: Option<Block>) {
+        panic!("there are no block registers for {register}: {block:?}");
+    }
+    /// Says where the hash table lies that hardware looks into. Called once, at boot, for all CPUs.
+    ///
+    /// # Panics
+    /// When this machine's hardware uses none.
+    fn set_hash_table(&self, table: HashTable) {
+        panic!("there is no use for {table:?}");
+    }
+    /// Sets what is called, on the CPU and the stack of the access, when a machine cannot translate it by itself: the kernel's
+    /// own code, with interrupts off. It makes the access possible, by loading the TLB or the hash table, or says why not; then
+    /// the access is made again. It touches page tables by [`Machine::pt_load`] and its like only, takes no lock but those of
+    /// [`LockClass::HashTable`], and does not sleep. Called once, at boot; never on machines that walk page tables.
+    fn set_refill(&self, refill: Refill) {
+        let _ = refill;
+    }
+    /// Writes back and drops what a virtually indexed cache holds of the frame at `at`, under any colour; before a frame is
+    /// used at an address of another colour. Nothing where [`Board::colours`] is 1.
+    fn dcache_sync(&self, at: Pa) {
+        let _ = at;
+    }
 
     // ----------------------------------------------------------------------------------------------- other CPUs
 
@@ -207,6 +239,9 @@ pub trait Machine: Clone + 'static {
     /// Spins, with interrupts enabled, until `done` answers true; in the cause in force. `done` makes no call on the
     /// machine: it reads memory that another CPU will write.
     fn spin_until(&self, done: &mut dyn FnMut() -> bool);
+    /// Sets the executing CPU's timer: it interrupts with [`Interrupt::Timer`] when the clock reaches `at`, once, at once if
+    /// that is past. `None` stops it.
+    fn set_timer(&self, at: Option<Cycles>);
     /// Sets what is called for interrupts, on the CPU and the stack that they interrupt. Handlers take no locks and do
     /// not sleep. Called once, at boot.
     fn set_interrupt_handler(&self, handler: Box<dyn Fn(Interrupt)>);
@@ -229,44 +264,4 @@ pub trait Machine: Clone + 'static {
     /// Halts the CPU until an interrupt, again and again, until `done` answers true. An interrupt that comes between
     /// the test and the halt ends the halt. `done` makes no call on the machine.
     fn idle_until(&self, done: &mut dyn FnMut() -> bool);
-
-    // ----------------------------------------------------------------------------------------------- the disk
-
-    /// Blocks of the disk, of a page each; 0 without one.
-    fn disk_blocks(&self) -> u64 {
-        0
-    }
-    /// Hands a request to the disk. Does not wait.
-    ///
-    /// # Panics
-    /// When there is no disk, or it has no such blocks.
-    fn disk_submit(&self, request: DiskRequest) {
-        panic!("there is no disk for {request:?}");
-    }
-    /// The answer to the oldest request that is done and was not answered yet.
-    fn disk_done(&self) -> Option<DiskDone> {
-        None
-    }
-
-    // ----------------------------------------------------------------------------------------------- sound
-
-    /// The rate of the sound device in bytes a second; 0 without one.
-    fn audio_bytes_per_s(&self) -> u64 {
-        0
-    }
-    /// Pages of memory on the sound card that it records into; 0 if it records into any frame.
-    fn audio_card_pages(&self) -> u64 {
-        0
-    }
-    /// Hands a fragment to the sound device. Does not wait.
-    ///
-    /// # Panics
-    /// When there is no such device, or the fragment is in no frame.
-    fn audio_submit(&self, request: AudioRequest) {
-        panic!("there is no sound device for {request:?}");
-    }
-    /// The answer to the oldest fragment that is done and was not answered yet.
-    fn audio_done(&self) -> Option<AudioDone> {
-        None
-    }
 }

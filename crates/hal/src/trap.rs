@@ -24,17 +24,20 @@ impl Prot {
         match access {
             Access::Read => self.contains(Prot::READ),
             Access::Write => self.contains(Prot::WRITE),
+            Access::Fetch => self.contains(Prot::EXECUTE),
         }
     }
 }
 
-/// A load or a store.
+/// A load, a store, or the fetch of instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
     /// A load.
     Read,
     /// A store.
     Write,
+    /// An instruction fetch.
+    Fetch,
 }
 
 /// The privilege under which an access is made.
@@ -61,7 +64,7 @@ pub enum TrapKind {
 pub struct Trap {
     /// The address of the access (x86: CR2).
     pub va: Va,
-    /// Load or store.
+    /// Load, store or fetch.
     pub access: Access,
     /// Privilege.
     pub mode: Mode,

@@ -21,11 +21,14 @@
 use crate::error::Errno;
 use crate::mbuf::{CardPage, Mbuf, Pool};
 use crate::monitor::{Held, Monitor, Turn};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{AudioDone, AudioRequest, Machine, PAGE_SIZE, StructArena, Threads, Transfer};
+use pageferry_hal::{
+    self as hal, AudioDone, AudioRequest, Machine, PAGE_SIZE, StructArena, Threads, Transfer,
+};
 use pageferry_vm::{Object, Vm};
 
 /// Pages that the device has at a time, for each direction: what it plays or records while nobody looks.
@@ -35,6 +38,7 @@ const AUDIO_BYTES: usize = 256;
 
 /// The driver's state. See the [module](self).
 pub(crate) struct Audio<M: Machine> {
+    device: Option<Box<dyn hal::Audio>>,
     pub(crate) state: Monitor<M, State<M>>,
 }
 
@@ -90,10 +94,10 @@ impl<M: Machine> State<M> {
         Some(free.expect("as many mbufs as pages").clone())
     }
 
-    pub(crate) fn hand_over(&mut self, m: &M, transfer: Transfer, mbuf: Mbuf) {
+    pub(crate) fn hand_over(&mut self, device: &dyn hal::Audio, transfer: Transfer, mbuf: Mbuf) {
         let fragments = mbuf.fragments().expect("no mbuf for a device is small");
         for (frame, offset, len_bytes) in fragments {
-            m.audio_submit(AudioRequest { tag: self.next_tag, transfer, frame, offset, len_bytes });
+            device.submit(AudioRequest { tag: self.next_tag, transfer, frame, offset, len_bytes });
             self.next_tag += 1;
         }
         let queue = match transfer {
@@ -158,9 +162,18 @@ impl<M: Machine> State<M> {
 }
 
 impl<M: Machine> Audio<M> {
-    pub(crate) fn new(m: &M, arena: &mut StructArena) -> Result<Audio<M>, ArenaFull> {
+    pub(crate) fn new(
+        m: &M,
+        device: Option<Box<dyn hal::Audio>>,
+        arena: &mut StructArena,
+    ) -> Result<Audio<M>, ArenaFull> {
         let at = arena.array("sound device", 1, AUDIO_BYTES)?;
-        Ok(Audio { state: Monitor::new(m, at, State::new()) })
+        Ok(Audio { device, state: Monitor::new(m, at, State::new()) })
+    }
+
+    /// The device, which somebody has open.
+    pub(crate) fn device(&self) -> &dyn hal::Audio {
+        &**self.device.as_ref().expect("only a device that is there was opened")
     }
 
     pub(crate) fn lock(&self) -> Held<'_, M, State<M>> {
@@ -174,9 +187,9 @@ impl<M: Machine> Audio<M> {
     }
 
     /// Takes the device's answers, frees what has been played, and wakes who waits. To be called after
-    /// [`pageferry_hal::Interrupt::Audio`], not by its handler: it takes locks.
-    pub(crate) fn interrupt(&self, mbufs: &Pool<M>, m: &M, t: &dyn Threads) {
-        while let Some(answer) = m.audio_done() {
+    /// its interrupt, not by its handler: it takes locks.
+    pub(crate) fn interrupt(&self, mbufs: &Pool<M>, t: &dyn Threads) {
+        while let Some(answer) = self.device.as_ref().and_then(|device| device.take_done()) {
             let played = {
                 let mut held = self.lock();
                 held.note_done(answer);
@@ -192,7 +205,7 @@ impl<M: Machine> Audio<M> {
     /// # Errors
     /// [`Errno::NoMemory`].
     fn attach_card(&self, vm: &Vm<M>, mbufs: &Pool<M>) -> Result<(), Errno> {
-        let count = vm.machine().audio_card_pages();
+        let count = self.device().card_pages();
         if count == 0 {
             return Ok(());
         }
@@ -216,7 +229,7 @@ impl<M: Machine> Audio<M> {
     /// # Errors
     /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while somebody has it; [`Errno::NoMemory`].
     pub(crate) fn open(&self, vm: &Vm<M>, mbufs: &Pool<M>) -> Result<(), Errno> {
-        if vm.machine().audio_bytes_per_s() == 0 {
+        if self.device.is_none() {
             return Err(Errno::NotSupported);
         }
         if core::mem::replace(&mut self.lock().open, true) {

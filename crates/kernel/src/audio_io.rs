@@ -37,7 +37,7 @@ impl<M: Machine> Caller<'_, M> {
                 held = audio.lock();
                 if let Some(mbuf) = mbuf {
                     m.execute(self.kernel.config.paths.protocol);
-                    held.hand_over(m, Transfer::Write, mbuf);
+                    held.hand_over(self.kernel.audio.device(), Transfer::Write, mbuf);
                 }
             } else if nonblocking {
                 result = Err(Errno::WouldBlock);
@@ -150,7 +150,7 @@ impl<M: Machine> Caller<'_, M> {
             };
             held = self.kernel.audio.lock();
             match made {
-                Ok(mbuf) => held.hand_over(self.machine(), Transfer::Read, mbuf),
+                Ok(mbuf) => held.hand_over(self.kernel.audio.device(), Transfer::Read, mbuf),
                 Err(_) if !held.records_nothing() => break,
                 Err(e) => return (held, Err(e)),
             }

@@ -190,7 +190,7 @@ impl<M: Machine> Caller<'_, M> {
             copied
         };
         note.keep(self.space.loan_history());
-        let watched = self.machine().topology().cpus > 1;
+        let watched = self.machine().board().cpus > 1;
         Plan { lent, is_chosen: true, copy_page_cycles: watched.then_some(now) }
     }
 

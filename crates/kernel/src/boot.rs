@@ -26,8 +26,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use pageferry_ephemeral::Ephemeral;
 use pageferry_hal::{
-    Cause, Channel, ContextId, CpuId, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE, SpinLock,
-    Threads,
+    Cause, Channel, ContextId, CpuId, Devices, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE,
+    SpinLock, Threads, TrapKind,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Vm;
@@ -56,11 +56,11 @@ impl Threads for BootThreads {
 }
 
 impl<M: Machine> Kernel<M> {
-    /// Brings the kernel up on CPU 0, in the boot context.
+    /// Brings the kernel up on CPU 0, in the boot context, with the devices that it is to drive.
     ///
     /// # Errors
     /// [`BootError`]: this configuration and this machine do not go together.
-    pub fn boot(machine: M, config: KernelConfig) -> Result<Arc<Kernel<M>>, BootError> {
+    pub fn boot(machine: M, devices: Devices, config: KernelConfig) -> Result<Arc<Kernel<M>>, BootError> {
         let _c = machine.scope(Cause::Boot);
         let pipe = &config.pipe;
         let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(PAGE_SIZE);
@@ -78,15 +78,19 @@ impl<M: Machine> Kernel<M> {
         }
         let (pmaps, boot) = Pmaps::bootstrap(machine.clone(), config.pmap)?;
         let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
+        let refiller = Arc::downgrade(&pmaps);
+        machine.set_refill(Box::new(move |miss| {
+            refiller.upgrade().map_or(Err(TrapKind::NotPresent), |pmaps| pmaps.handle_miss(miss))
+        }));
         pmaps.init_cpu();
-        let vm = Vm::new(config.vm, pmaps.clone(), &mut arena, boot.kva, boot.first_free)?;
+        let vm = Vm::new(config.vm, pmaps.clone(), devices.disk, &mut arena, boot.kva, boot.first_free)?;
         let mut ephemeral = Ephemeral::new(config.ephemeral, pmaps.clone(), vm.clone(), &mut arena)?;
         if config.fault == Fault::MissingShootdown {
             ephemeral.plant_missing_shootdown();
         }
         let paths = &config.paths;
         let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
-        let audio = Arc::new(Audio::new(&machine, &mut arena)?);
+        let audio = Arc::new(Audio::new(&machine, devices.audio, &mut arena)?);
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let mbufs = Pool::new(vm.clone(), lenders.clone(), config.paths, config.socket.clusters, &mut arena)?;
@@ -100,8 +104,10 @@ impl<M: Machine> Kernel<M> {
             }
             // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
             Interrupt::Reschedule => {}
+            // Nothing sets one.
+            Interrupt::Timer => {}
             // Likewise: who looks takes locks.
-            Interrupt::Disk | Interrupt::Audio => noted.store(true, Ordering::Release),
+            Interrupt::Device(_) => noted.store(true, Ordering::Release),
         }));
         let files = FileSystem::new(&vm, &mut arena)?;
         let moves = Moves::new(&machine, &mut arena)?;
@@ -177,7 +183,7 @@ impl<M: Machine> Kernel<M> {
             let _c = self.machine.scope(Cause::Interrupt);
             let waker = self.sched.waker();
             self.vm.disk_interrupt(&waker);
-            self.audio.interrupt(&self.mbufs, &self.machine, &waker);
+            self.audio.interrupt(&self.mbufs, &waker);
         }
     }
 

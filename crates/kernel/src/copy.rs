@@ -8,8 +8,7 @@ use crate::Kernel;
 use crate::error::Errno;
 use crate::pid::Pid;
 use crate::thread::Thread;
-use pageferry_hal::x86::Layout;
-use pageferry_hal::{Cause, Counter, Crossing, Machine, Threads, Trap, Va};
+use pageferry_hal::{Cause, CopyFault, Counter, Crossing, Machine, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 
 /// Who is inside a system call: the thread and the address space that it works for.
@@ -42,22 +41,17 @@ impl<M: Machine> Caller<'_, M> {
     /// # Errors
     /// [`Errno::Fault`].
     pub(crate) fn check_buffer(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
-        let layout = Layout::of(self.machine().topology().arch);
-        match at.checked_add(len_bytes) {
-            Some(end) if len_bytes == 0 || (at >= layout.user_start && end <= layout.user_end) => Ok(()),
-            _ => Err(Errno::Fault),
-        }
+        if self.machine().board().layout.is_user(at, len_bytes) { Ok(()) } else { Err(Errno::Fault) }
     }
 
     /// Copies kernel bytes to the user.
     pub(crate) fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
-        self.machine().execute(self.kernel.config.paths.uiomove);
-        self.copy(to, from, len_bytes)
+        self.copy(len_bytes, |m, done| m.copy_out(to + done, from + done, len_bytes - done))
     }
 
     /// Copies user bytes into the kernel.
     pub(crate) fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
-        self.copy_out(to, from, len_bytes)
+        self.copy(len_bytes, |m, done| m.copy_in(to + done, from + done, len_bytes - done))
     }
 
     /// Copies between two kernel addresses.
@@ -66,17 +60,23 @@ impl<M: Machine> Caller<'_, M> {
     /// When either is not mapped.
     pub(crate) fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) {
         let _c = self.machine().scope(Cause::Copy);
-        self.machine().copy(to, from, len_bytes).expect("the kernel's own addresses are mapped");
+        self.machine().copy_kernel(to, from, len_bytes).expect("the kernel's own addresses are mapped");
         self.machine().count(Counter::BytesCopied, len_bytes as u64);
     }
 
-    fn copy(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
+    /// Makes a copy of `len_bytes` again behind every fault; `attempt` gets how many bytes it got to.
+    fn copy(
+        &self,
+        len_bytes: usize,
+        attempt: impl Fn(&M, usize) -> Result<(), CopyFault>,
+    ) -> Result<(), Stopped> {
         let m = self.machine();
+        m.execute(self.kernel.config.paths.uiomove);
         let mut done_bytes = 0;
         while done_bytes < len_bytes {
             let result = {
                 let _c = m.scope(Cause::Copy);
-                m.copy(to + done_bytes, from + done_bytes, len_bytes - done_bytes)
+                attempt(m, done_bytes)
             };
             match result {
                 Ok(()) => done_bytes = len_bytes,
@@ -97,8 +97,7 @@ impl<M: Machine> Caller<'_, M> {
     /// When the address is the kernel's own.
     fn resolve(&self, trap: Trap) -> Result<(), VmError> {
         let m = self.machine();
-        let layout = Layout::of(m.topology().arch);
-        assert!(trap.va < layout.user_end, "the kernel faulted at its own address: {trap}");
+        assert!(trap.va < m.board().layout.user_end, "the kernel faulted at its own address: {trap}");
         let _c = m.scope(Cause::Fault);
         m.cross(Crossing::TrapEnter);
         let result = self.space.fault(self.thread, trap);

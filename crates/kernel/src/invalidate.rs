@@ -6,7 +6,6 @@
 
 use crate::copy::Caller;
 use crate::error::Errno;
-use pageferry_hal::x86::Format;
 use pageferry_hal::{Cause, CpuSet, Cycles, Machine, Threads};
 
 /// What is measured.
@@ -25,13 +24,13 @@ impl<M: Machine> Caller<'_, M> {
     pub(crate) fn invalidate(&self, kind: InvalidateKind, times: u32) -> Result<Cycles, Errno> {
         let (m, pmaps) = (self.machine(), self.kernel.vm.pmaps());
         let memory = self.kernel.vm.kernel_alloc(1)?;
-        let (va, width) = (memory.va(), Format::of(m.topology().arch).width);
+        let va = memory.va();
         let entry = pmaps.kernel_entry(va);
         // The cycles of one CPU's clock are added up.
         self.thread.pin();
         let others = m.cpus().difference(CpuSet::only(m.cpu()));
         let mut total = Cycles::ZERO;
-        m.pte_load(entry, width);
+        pmaps.read_kernel_entry(va);
         for _ in 0..times {
             if kind == InvalidateKind::LocalUncached {
                 m.flush_line(entry);
@@ -40,7 +39,7 @@ impl<M: Machine> Caller<'_, M> {
             match kind {
                 InvalidateKind::LocalCached | InvalidateKind::LocalUncached => {
                     let _c = m.scope(Cause::InvalidateLocal);
-                    m.pte_load(entry, width);
+                    pmaps.read_kernel_entry(va);
                     pmaps.invalidate_local(va);
                 }
                 InvalidateKind::Remote => pmaps.invalidate_remote(va, others),

@@ -366,7 +366,7 @@ impl<M: Machine> Pool<M> {
         })?;
         match mbuf.storage {
             Storage::Small => {
-                let copied = self.machine.copy(self.va(&other, 0), self.va(mbuf, 0), len);
+                let copied = self.machine.copy_kernel(self.va(&other, 0), self.va(mbuf, 0), len);
                 copied.expect("the kernel's own addresses are mapped");
                 self.machine.count(Counter::BytesCopied, len as u64);
             }

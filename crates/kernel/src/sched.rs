@@ -111,7 +111,7 @@ impl<M: Machine> Sched<M> {
         arena: &mut StructArena,
     ) -> Result<Sched<M>, ArenaFull> {
         let machine = pmaps.machine().clone();
-        let cpus = machine.topology().cpus;
+        let cpus = machine.board().cpus;
         let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
         let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
         Ok(Sched {
@@ -465,7 +465,7 @@ impl<M: Machine> Sched<M> {
 
     /// Waits, on CPU 0, until all others have stopped.
     pub(crate) fn wait_for_stopped(&self) {
-        let others = self.machine.topology().cpus - 1;
+        let others = self.machine.board().cpus - 1;
         self.machine.spin_until(&mut || self.stopped.load(Ordering::Acquire) == others);
     }
 

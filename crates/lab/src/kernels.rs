@@ -6,7 +6,7 @@
 use crate::error::LabError;
 use crate::registry::{self, Kind};
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
-use pageferry_hal::{Arch, Cycles, Instructions};
+use pageferry_hal::{Cycles, Instructions};
 use pageferry_kernel::{
     ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
@@ -84,7 +84,7 @@ pub struct PmapFile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchemeName {
-    /// The best that the architecture offers: the cache on i386, the direct map on amd64.
+    /// The best that the machine offers: the direct map where there is one, else the cache.
     Native,
     /// The cache of mappings.
     Cache,
@@ -383,10 +383,11 @@ impl KernelFile {
                 arena_bytes,
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
+                refill: Instructions(41),
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging() },
             ephemeral: EphemeralConfig {
-                scheme: self.scheme(machine.arch.into()),
+                scheme: self.scheme(machine.board().layout.direct_map.is_some()),
                 honour_private: self.ephemeral.honour_private.value,
                 paths: self.paths.ephemeral.lengths(),
             },
@@ -428,16 +429,16 @@ impl KernelFile {
         self.paging.as_ref().map(PagingFile::config)
     }
 
-    /// The scheme of ephemeral mappings on `arch`.
-    pub fn scheme(&self, arch: Arch) -> Scheme {
+    /// The scheme of ephemeral mappings on a machine with a direct map or without.
+    pub fn scheme(&self, direct_map: bool) -> Scheme {
         let rule = match self.ephemeral.accessed_rule.value {
             RuleName::Safe => AccessedRule::Safe,
             RuleName::AsPrinted => AccessedRule::AsPrinted,
         };
         let cache = Scheme::Cache { entries: self.ephemeral.entries.value as usize, rule };
-        match (self.ephemeral.scheme.value, arch) {
-            (SchemeName::Native, Arch::I386) | (SchemeName::Cache, _) => cache,
-            (SchemeName::Native, Arch::Amd64) | (SchemeName::Direct, _) => Scheme::Direct,
+        match (self.ephemeral.scheme.value, direct_map) {
+            (SchemeName::Native, false) | (SchemeName::Cache, _) => cache,
+            (SchemeName::Native, true) | (SchemeName::Direct, _) => Scheme::Direct,
             (SchemeName::Original, _) => Scheme::Original,
         }
     }
@@ -479,14 +480,14 @@ mod tests {
     }
 
     #[test]
-    fn native_is_what_the_architecture_offers() {
+    fn native_is_what_the_machine_offers() {
         let kernel = KernelChoice::find("sf_buf").expect("embedded").file;
-        assert_eq!(kernel.scheme(Arch::I386), Scheme::Cache { entries: 65536, rule: AccessedRule::Safe });
-        assert_eq!(kernel.scheme(Arch::Amd64), Scheme::Direct);
+        assert_eq!(kernel.scheme(false), Scheme::Cache { entries: 65536, rule: AccessedRule::Safe });
+        assert_eq!(kernel.scheme(true), Scheme::Direct);
         let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
         assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
         let original = KernelChoice::find("original").expect("embedded").file;
-        assert_eq!(original.scheme(Arch::Amd64), Scheme::Original);
+        assert_eq!(original.scheme(true), Scheme::Original);
         assert_eq!(original.config(&xeon(), 0).pipe.mapping, PipeMapping::WriterRun);
     }
 

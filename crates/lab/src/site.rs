@@ -60,7 +60,7 @@ impl Site {
         let end: Rc<RefCell<End>> = Rc::default();
         let (name, cell) = (name.to_owned(), end.clone());
         let boot = move |m: &Model| -> Option<ContextId> {
-            let kernel = match Kernel::boot(m.clone(), config) {
+            let kernel = match Kernel::boot(m.clone(), m.devices(), config) {
                 Ok(kernel) => kernel,
                 Err(error) => {
                     cell.borrow_mut().boot = Some(error);
@@ -110,7 +110,7 @@ impl Site {
     /// mappings take a quarter of the whole.
     fn arena_bytes(&self) -> usize {
         let paging = self.kernel.file.paging();
-        let vm = VmConfig::arena_bytes_with(self.model.topology(), paging.as_ref());
+        let vm = VmConfig::arena_bytes_with(self.model.board(), paging.as_ref());
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
         (vm.saturating_add(cache).saturating_add(2 << 20)).saturating_mul(3) / 2

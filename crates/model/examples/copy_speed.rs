@@ -1,18 +1,19 @@
 //! How many modelled memory accesses a host core carries out in a second: copies of 64 KB from and to cached buffers,
 //! on one CPU alone and on two at once.
 
-use pageferry_hal::machine::PteWidth;
-use pageferry_hal::x86::{Format, PTE_P, PTE_W};
-use pageferry_hal::{CpuId, Machine, Pa, Va};
+#[path = "../tests/common/mod.rs"]
+mod common;
+use common::{ByHand, RW};
+use pageferry_hal::{CpuId, Machine, PAGE_SIZE, Va};
 use pageferry_model::{MachineConfig, Model, Options};
 use std::time::Instant;
 
 const CHUNK: usize = 64 << 10;
 
 fn copies(m: &Model, buffers: Va, times: usize) {
-    m.load_root(Pa(0x1000));
+    ByHand::new().activate(m);
     for _ in 0..times {
-        m.copy(buffers + CHUNK, buffers, CHUNK).expect("mapped");
+        m.copy_kernel(buffers + CHUNK, buffers, CHUNK).expect("mapped");
     }
 }
 
@@ -25,11 +26,9 @@ fn main() {
         let started = Instant::now();
         model
             .run(Box::new(|m| {
-                let f = Format::I386;
-                m.pte_fill(f.slot(Pa(0x1000), Va(0xc000_0000), 1), PteWidth::Four, 0x2000 | PTE_P | PTE_W);
+                ByHand::new().grow(m, common::BASE);
                 for page in 0..64 {
-                    let at = f.slot(Pa(0x2000), Va(0xc000_0000 + (page << 12)), 0);
-                    m.pte_fill(at, PteWidth::Four, (page + 16) << 12 | PTE_P | PTE_W);
+                    ByHand::map(m, common::BASE + page * PAGE_SIZE, page as u32 + 16, RW);
                 }
                 if m.cpus().len() > 1 {
                     let m2 = m.clone();

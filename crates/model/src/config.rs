@@ -7,31 +7,28 @@
 
 use std::collections::BTreeMap;
 
-use pageferry_hal::{Arch, CpuSet};
+use pageferry_hal::isa::{powerpc, sh4, x86};
+use pageferry_hal::{Attr, Block, BlockRegisters, Board, CpuSet, Layout, Mmu, PAGE_SIZE, Pa, Va, Width};
 use serde::{Deserialize, Serialize};
 
+use crate::mmu::tlb::Replace;
 use crate::sourced::{self, ConfigError, Constant, Fault, SourceKind, Sourced};
 
 /// A whole number with its source.
 pub type Number = Sourced<u64>;
 
-/// The kind of page tables.
+/// The instruction set, as far as it shows: where addresses are, and what entries look like that hardware reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArchName {
-    /// See [`Arch::I386`].
+    /// 32-bit x86: two-level page tables.
     I386,
-    /// See [`Arch::Amd64`].
+    /// 64-bit x86: four-level page tables, and room for a direct map.
     Amd64,
-}
-
-impl From<ArchName> for Arch {
-    fn from(name: ArchName) -> Arch {
-        match name {
-            ArchName::I386 => Arch::I386,
-            ArchName::Amd64 => Arch::Amd64,
-        }
-    }
+    /// 32-bit PowerPC: hashed page tables, block registers.
+    PowerPc,
+    /// SH-4: areas of fixed kind.
+    Sh4,
 }
 
 /// When a cache passes a store on to the next level.
@@ -54,8 +51,10 @@ pub struct MachineConfig {
     pub title: String,
     /// What it is and where it was used.
     pub description: String,
-    /// Its page tables.
+    /// Its instruction set.
     pub arch: ArchName,
+    /// What fills the TLB, and what translates beside it.
+    pub mmu: MmuConfig,
     /// Instruction execution.
     pub cpu: CpuConfig,
     /// Interprocessor interrupts.
@@ -113,6 +112,100 @@ pub struct CpuConfig {
     pub context_switch_cycles: Number,
     /// From the arrival of an interrupt at a halted CPU to its leaving the halt.
     pub halt_wake_cycles: Number,
+}
+
+/// What translates addresses: exactly one of `walker` and `soft`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MmuConfig {
+    /// Hardware that looks for what is not in the TLB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walker: Option<WalkerName>,
+    /// A TLB that the kernel loads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft: Option<SoftConfig>,
+    /// What the kernel's refill handler costs besides its own instructions and accesses; for every machine but those whose
+    /// hardware walks page tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refill: Option<RefillConfig>,
+    /// Bits of the tag that tells address spaces apart in the TLB; absent where entries carry none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asid_bits: Option<Number>,
+    /// Registers that map blocks before any page is looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<BlocksConfig>,
+    /// Areas that are mapped by the machine itself, before any block register.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub area: Vec<AreaConfig>,
+}
+
+/// Hardware that looks for translations in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WalkerName {
+    /// It walks page tables in levels (i386, amd64).
+    Radix,
+    /// It looks into a hash table (PowerPC).
+    Hash,
+}
+
+/// A TLB that the kernel loads.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SoftConfig {
+    /// Which entry a load takes.
+    pub replace: Sourced<ReplaceName>,
+    /// Entries that are set aside from the start, for the kernel to load one by one.
+    pub reserved_entries: Number,
+}
+
+/// Which entry of the TLB a load by software takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplaceName {
+    /// The way that hardware proposes: a free one, or the one used longest ago.
+    Lru,
+    /// The one that a counter of look-ups names.
+    Counter,
+}
+
+/// The exception that calls the kernel's refill handler.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RefillConfig {
+    /// From the access to the handler's first instruction.
+    pub enter_cycles: Number,
+    /// From the handler's last instruction back to the access.
+    pub exit_cycles: Number,
+    /// One load of the TLB by software; 0 where hardware does that.
+    pub tlb_load_cycles: Number,
+}
+
+/// Registers that map blocks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlocksConfig {
+    /// How many.
+    pub registers: Number,
+    /// The smallest block: a power of two.
+    pub least_bytes: Number,
+    /// The largest block: a power of two.
+    pub most_bytes: Number,
+    /// Setting one.
+    pub set_cycles: Number,
+}
+
+/// An area that is mapped by the machine itself, for the kernel alone. Its size is a power of two, to which both ends are
+/// aligned.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AreaConfig {
+    /// First address.
+    pub va: Number,
+    /// Where it leads.
+    pub pa: Number,
+    /// Its size.
+    pub len_bytes: Number,
 }
 
 /// Interprocessor interrupts, between the writing of the sender's interrupt controller and the handler's instructions.
@@ -294,6 +387,61 @@ impl MachineConfig {
         }
     }
 
+    /// What is on the board.
+    pub fn board(&self) -> Board {
+        let mmu = match (self.arch, self.mmu.walker) {
+            (_, Some(WalkerName::Hash)) => Mmu::Hash,
+            (ArchName::Amd64, Some(WalkerName::Radix)) => Mmu::Radix(x86::AMD64),
+            (_, Some(WalkerName::Radix)) => Mmu::Radix(x86::I386),
+            (_, None) => Mmu::Soft { entries: self.tlb.data.entries.value as usize },
+        };
+        let blocks = self.mmu.blocks.as_ref().map(|b| BlockRegisters {
+            count: b.registers.value as usize,
+            least_shift: b.least_bytes.value.ilog2() as u8,
+            most_shift: b.most_bytes.value.ilog2() as u8,
+        });
+        Board {
+            cpus: self.cpus(),
+            frames: (self.memory_bytes() / PAGE_SIZE as u64) as usize,
+            pointer: if self.arch == ArchName::Amd64 { Width::Eight } else { Width::Four },
+            layout: self.layout(),
+            mmu,
+            asids: self.mmu.asid_bits.as_ref().map_or(0, |bits| 1 << bits.value),
+            blocks,
+            colours: 1,
+            instruction_bytes: 4,
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        match self.arch {
+            ArchName::I386 => x86::I386_LAYOUT,
+            ArchName::Amd64 => x86::AMD64_LAYOUT,
+            ArchName::PowerPc if self.mmu.blocks.is_some() => powerpc::BLOCKS,
+            ArchName::PowerPc => powerpc::PAGES,
+            ArchName::Sh4 => sh4::LAYOUT,
+        }
+    }
+
+    /// Which entry of the TLB a new one takes.
+    pub(crate) fn replacement(&self) -> Replace {
+        match self.mmu.soft.as_ref().map(|s| s.replace.value) {
+            Some(ReplaceName::Counter) => Replace::Counter,
+            Some(ReplaceName::Lru) | None => Replace::Lru,
+        }
+    }
+
+    /// The areas that are mapped by the machine itself.
+    pub(crate) fn fixed_blocks(&self) -> Vec<Block> {
+        let block = |area: &AreaConfig| Block {
+            va: Va(area.va.value),
+            pa: Pa(area.pa.value),
+            shift: area.len_bytes.value.ilog2() as u8,
+            attr: Attr::WRITE | Attr::GLOBAL,
+        };
+        self.mmu.area.iter().map(block).collect()
+    }
+
     /// Every constant with its source, for the report.
     pub fn constants(&self) -> Vec<Constant> {
         sourced::constants_of(self)
@@ -311,6 +459,7 @@ impl MachineConfig {
         self.validate_tlb()?;
         self.validate_caches()?;
         self.validate_memory()?;
+        self.validate_mmu()?;
         self.validate_disk()?;
         if let Some(audio) = &self.audio {
             within("audio.bytes_per_s", &audio.bytes_per_s, 1000, 100_000_000_000)?;
@@ -344,6 +493,113 @@ impl MachineConfig {
             Some(second) => tlb_geometry("tlb.second", &second.entries, &second.ways),
             None => Ok(()),
         }
+    }
+
+    fn validate_mmu(&self) -> Result<(), Fault> {
+        let mmu = &self.mmu;
+        match (mmu.walker, &mmu.soft) {
+            (None, None) => {
+                return fault("mmu", "nothing fills the TLB, expected `walker` or a table [mmu.soft]");
+            }
+            (Some(_), Some(_)) => {
+                return fault(
+                    "mmu.soft",
+                    "the TLB is filled twice, expected only one of `walker` and [mmu.soft]",
+                );
+            }
+            _ => {}
+        }
+        let walks = mmu.walker == Some(WalkerName::Radix);
+        let fits = match self.arch {
+            ArchName::I386 | ArchName::Amd64 => walks,
+            ArchName::PowerPc => !walks,
+            ArchName::Sh4 => mmu.soft.is_some(),
+        };
+        if !fits {
+            let (key, arch) = (if mmu.soft.is_some() { "mmu.soft" } else { "mmu.walker" }, self.arch);
+            return fault(key, format!("expected something else: no {arch:?} fills its TLB so"));
+        }
+        match (&mmu.refill, walks) {
+            (Some(_), true) => return fault("mmu.refill", "expected none: hardware walks page tables"),
+            (None, false) => return fault("mmu", "expected a table [mmu.refill]: the kernel fills the TLB"),
+            _ => {}
+        }
+        if let Some(bits) = &mmu.asid_bits {
+            within("mmu.asid_bits", bits, 1, 20)?;
+        }
+        if let (Some(bits), true) = (&mmu.asid_bits, walks) {
+            let problem = "expected none: page tables are walked without tags here";
+            return fault("mmu.asid_bits", format!("{}, {problem}", bits.value));
+        }
+        if mmu.walker == Some(WalkerName::Hash) && mmu.asid_bits.is_none() {
+            return fault("mmu", "expected asid_bits: a hash table holds all address spaces");
+        }
+        if let Some(soft) = &mmu.soft {
+            let (entries, reserved) = (&self.tlb.data.entries, &soft.reserved_entries);
+            if reserved.value >= entries.value {
+                let (entries, reserved) = (entries.value, reserved.value);
+                return fault(
+                    "mmu.soft.reserved_entries",
+                    format!("{reserved}, expected fewer than the {entries} entries that there are"),
+                );
+            }
+            if reserved.value > 0 && self.tlb.data.ways.value != 0 {
+                return fault("mmu.soft.reserved_entries", "expected 0: the TLB is not fully associative");
+            }
+            if soft.replace.value == ReplaceName::Counter && self.tlb.data.ways.value != 0 {
+                return fault(
+                    "mmu.soft.replace",
+                    "expected \"lru\": a counter names an entry of the whole TLB",
+                );
+            }
+        }
+        if self.tlb.second.is_some() && !walks {
+            return fault("tlb.second", "expected none: only page tables are walked behind two levels");
+        }
+        if let Some(blocks) = &mmu.blocks {
+            within("mmu.blocks.registers", &blocks.registers, 1, 16)?;
+            power_of_two("mmu.blocks.least_bytes", &blocks.least_bytes, PAGE_SIZE as u64, 1 << 32)?;
+            power_of_two("mmu.blocks.most_bytes", &blocks.most_bytes, blocks.least_bytes.value, 1 << 32)?;
+            if self.layout().region != pageferry_hal::Region::Blocks {
+                return fault("mmu.blocks", format!("expected none: {:?} has no such registers", self.arch));
+            }
+        }
+        self.validate_areas()
+    }
+
+    fn validate_areas(&self) -> Result<(), Fault> {
+        let areas = &self.mmu.area;
+        for (i, area) in areas.iter().enumerate() {
+            let key = |field: &str| format!("mmu.area[{i}].{field}");
+            power_of_two(&key("len_bytes"), &area.len_bytes, PAGE_SIZE as u64, 1 << 32)?;
+            for (field, address) in [("va", &area.va), ("pa", &area.pa)] {
+                if !address.value.is_multiple_of(area.len_bytes.value) {
+                    let (value, len) = (address.value, area.len_bytes.value);
+                    return fault(
+                        key(field),
+                        format!("{value:#x}, expected a multiple of its size, {len:#x}"),
+                    );
+                }
+            }
+        }
+        let blocks = self.fixed_blocks();
+        for (i, block) in blocks.iter().enumerate() {
+            if let Some(other) = blocks[..i].iter().position(|b| b.overlaps(block)) {
+                return fault(format!("mmu.area[{i}].va"), format!("it overlaps mmu.area[{other}]"));
+            }
+        }
+        let layout = self.layout();
+        if layout.region == pageferry_hal::Region::Unmapped {
+            let covered = |at: Va| {
+                blocks.iter().any(|b| b.contains(at) && b.translate(at).0 == at.0 - layout.kernel_base.0)
+            };
+            let end = layout.kernel_base + (self.memory_bytes() as usize - 1);
+            if !covered(layout.kernel_base) || !covered(end) {
+                let base = layout.kernel_base.0;
+                return fault("mmu.area", format!("expected areas that map all of memory from {base:#x} on"));
+            }
+        }
+        Ok(())
     }
 
     fn validate_caches(&self) -> Result<(), Fault> {
@@ -396,10 +652,12 @@ impl MachineConfig {
         let most_mb = match self.arch {
             ArchName::I386 => 4096,
             ArchName::Amd64 => 1 << 20,
+            // What the blocks or the area map that lead to memory.
+            ArchName::PowerPc | ArchName::Sh4 => 512,
         };
         let size_mb = self.memory.size_mb.value;
         if size_mb == 0 || size_mb > most_mb {
-            let arch = Arch::from(self.arch);
+            let arch = self.arch;
             return fault(
                 "memory.size_mb",
                 format!("{size_mb} MB, expected 1 to {most_mb}: {arch:?} addresses no more"),

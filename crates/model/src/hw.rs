@@ -4,18 +4,19 @@
 //! Interleaving, interrupts and contexts are the business of [`crate::machine`].
 
 use crate::account::{Hardware as Counts, Snapshot};
-use crate::audio::Audio;
 use crate::cache::{Caches, Kind};
-use crate::disk::Disk;
+use crate::dev::audio::Audio;
+use crate::dev::disk::Disk;
+use crate::dev::{AUDIO, DISK};
 use crate::memory::Memory;
-use crate::oracle::{Effect, Oracle, Site, effect};
+use crate::mmu::oracle::Oracle;
+use crate::mmu::tlb::Tlb;
+use crate::mmu::translate::{Found, Refused};
 use crate::params::Params;
-use crate::tlb::{Entry, Level, NO_PTE, Tlb};
 use crate::trace::Recorder;
-use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::{
-    Access, AudioRequest, Cause, Counter, CpuId, Cycles, DiskRequest, Instructions, Interrupt, Mode, Pa,
-    PteWidth, Transfer, Trap, TrapKind, Va,
+    Access, AudioRequest, Block, Cause, Context, Counter, DeviceId, DiskRequest, HashTable, Instructions,
+    Interrupt, Mmu, Mode, Pa, Transfer, Va, Width,
 };
 use std::collections::VecDeque;
 
@@ -41,20 +42,30 @@ pub(crate) struct Cpu {
     /// Waits in a loop that leaves the execution units to the sibling.
     pub(crate) spinning: bool,
     pub(crate) in_handler: bool,
+    /// Nested reasons to take no interrupts: locks that handlers take, and refills.
+    pub(crate) masked: u32,
+    /// The kernel's refill handler is at work.
+    pub(crate) refilling: bool,
     /// Interrupts on their way or waiting, by time of arrival.
     pub(crate) pending: VecDeque<(u64, Interrupt)>,
-    root: Option<Pa>,
+    /// What it translates by.
+    pub(crate) translates_by: Option<Context>,
+    /// Block registers.
+    pub(crate) blocks: Vec<Option<Block>>,
     /// Thousandths of a cycle that the last instructions left over.
     milli: u64,
 }
 
 pub(crate) struct Hw {
     pub(crate) params: Params,
-    pub(crate) format: Format,
     pub(crate) memory: Memory,
     /// Without, every access to memory takes one cycle.
     caches: Option<Caches>,
-    tlbs: Vec<Tlb>,
+    pub(crate) tlbs: Vec<Tlb>,
+    /// Something maps addresses before pages do.
+    pub(crate) has_blocks: bool,
+    /// Where the hash table of translations lies, if hardware looks into one.
+    pub(crate) hash_table: Option<HashTable>,
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) oracle: Oracle,
     pub(crate) counters: [u64; Counter::COUNT],
@@ -69,17 +80,8 @@ pub(crate) struct Hw {
 
 impl Hw {
     pub(crate) fn new(params: Params, caches: Option<Caches>) -> Hw {
-        let format = Format::of(params.arch);
         let cores = if params.tlb_shared { params.packages } else { params.cpus };
-        let tlb = || {
-            Tlb::new(
-                params.tlb,
-                params.tlb_superpages,
-                params.tlb_second,
-                format.superpage_shift(),
-                params.cpus,
-            )
-        };
+        let registers = params.blocks.map_or(0, |b| b.count);
         let cpu = |i: usize| Cpu {
             clock: 0,
             cause: Cause::Boot,
@@ -89,17 +91,21 @@ impl Hw {
             state: CpuState::Off,
             spinning: false,
             in_handler: false,
+            masked: 0,
+            refilling: false,
             pending: VecDeque::new(),
-            root: None,
+            translates_by: None,
+            blocks: vec![None; registers],
             milli: 0,
         };
         Hw {
-            format,
             memory: Memory::new(params.frames),
             caches,
-            tlbs: (0..cores).map(|_| tlb()).collect(),
+            tlbs: (0..cores).map(|_| Tlb::new(params.tlb, params.cpus)).collect(),
+            has_blocks: !params.fixed.is_empty(),
+            hash_table: None,
             cpus: (0..params.cpus).map(cpu).collect(),
-            oracle: Oracle::new(params.frames),
+            oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_))),
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
             handled_at: 0,
@@ -167,14 +173,8 @@ impl Hw {
         self.caches.as_ref().map_or(Ok(()), Caches::check)
     }
 
-    // ------------------------------------------------------------------------------------------------- translation
-
-    fn core(&self, cpu: usize) -> usize {
-        if self.params.tlb_shared { self.cpus[cpu].package } else { cpu }
-    }
-
     #[inline(always)]
-    fn line(&mut self, cpu: usize, pa: Pa, write: bool, kind: Kind) -> u64 {
+    pub(crate) fn line(&mut self, cpu: usize, pa: Pa, write: bool, kind: Kind) -> u64 {
         self.counts.accesses += 1;
         match &mut self.caches {
             None => 1,
@@ -182,125 +182,7 @@ impl Hw {
         }
     }
 
-    /// Translates one access, through the TLB or by a walk, and charges for it.
-    pub(crate) fn translate(
-        &mut self,
-        cpu: usize,
-        va: Va,
-        mode: Mode,
-        access: Access,
-    ) -> Result<Pa, TrapKind> {
-        self.counts.tlb_lookups += 1;
-        let id = CpuId(cpu as u8);
-        let core = self.core(cpu);
-        let write = access == Access::Write;
-        let oracle = &mut self.oracle;
-        let found = self.tlbs[core].lookup(id, va, &mut |e| oracle.entry_gone(&e.path));
-        let Some((level, entry)) = found else {
-            self.counts.tlb_misses += 1;
-            return self.walk(cpu, va, mode, write);
-        };
-        let entry = *entry;
-        self.counts.tlb_hits += 1;
-        if level == Level::Second {
-            self.counts.tlb_second_level_hits += 1;
-            self.charge_to(cpu, Cause::TlbMiss, self.params.tlb_second_cycles);
-        }
-        if entry.stale != 0 {
-            self.oracle.used(entry.stale, id, Cycles(self.cpus[cpu].clock), va, access);
-        }
-        if (mode == Mode::User && !entry.user) || (write && !entry.writable) {
-            // A refused access drops the entry, as x86 processors do: the retry walks.
-            self.drop_page(cpu, va);
-            return Err(TrapKind::Protection);
-        }
-        if write && !entry.dirty {
-            // The dirty bit is set by a walk of its own, which sees the table as it is now.
-            self.drop_page(cpu, va);
-            return self.walk(cpu, va, mode, write);
-        }
-        Ok(self.physical(&entry, va))
-    }
-
-    fn physical(&self, entry: &Entry, va: Va) -> Pa {
-        let shift = if entry.superpage { self.format.superpage_shift() } else { pageferry_hal::PAGE_SHIFT };
-        entry.base + (va.0 & ((1 << shift) - 1)) as usize
-    }
-
-    /// Drops the CPU's entry for `va`; true when there was one.
-    fn drop_page(&mut self, cpu: usize, va: Va) -> bool {
-        let core = self.core(cpu);
-        let oracle = &mut self.oracle;
-        let mut live = false;
-        self.tlbs[core].invalidate_page(CpuId(cpu as u8), va, &mut |e| {
-            live = true;
-            oracle.entry_gone(&e.path);
-        });
-        live
-    }
-
-    /// Walks the tables, sets accessed and dirty bits, fills the TLB.
-    fn walk(&mut self, cpu: usize, va: Va, mode: Mode, write: bool) -> Result<Pa, TrapKind> {
-        self.counts.walks += 1;
-        self.charge_to(cpu, Cause::TlbMiss, self.params.walk_overhead);
-        if !self.format.is_canonical(va) {
-            return Err(TrapKind::NotPresent);
-        }
-        let (format, width) = (self.format, self.format.width);
-        let mut table = self.cpus[cpu].root.expect("an access before a page table was loaded");
-        let mut path = [NO_PTE; 4];
-        let (mut writable, mut user) = (true, true);
-        for level in (0..format.levels).rev() {
-            let slot = format.slot(table, va, level);
-            let cost = self.line(cpu, slot, false, Kind::Latency);
-            self.charge_to(cpu, Cause::TlbMiss, cost);
-            let pte = self.memory.load_pte(slot, width);
-            if pte & PTE_P == 0 {
-                return Err(TrapKind::NotPresent);
-            }
-            // Leaf first: shift what is there already.
-            path.rotate_right(1);
-            path[0] = slot;
-            writable &= pte & PTE_W != 0;
-            user &= pte & PTE_U != 0;
-            let superpage = level == 1 && pte & PTE_PS != 0;
-            if level > 0 && !superpage {
-                self.set_bits(cpu, slot, pte, PTE_A);
-                table = format.frame(pte).pa();
-                continue;
-            }
-            if (mode == Mode::User && !user) || (write && !writable) {
-                return Err(TrapKind::Protection);
-            }
-            self.set_bits(cpu, slot, pte, if write { PTE_A | PTE_D } else { PTE_A });
-            let mut entry = Entry::new(va, format.superpage_shift(), superpage, CpuId(cpu as u8));
-            entry.base = format.frame(pte).pa();
-            (entry.writable, entry.user) = (writable, user);
-            entry.dirty = write || pte & PTE_D != 0;
-            entry.global = pte & PTE_G != 0;
-            entry.path = path;
-            self.oracle.entry_made(&path);
-            let core = self.core(cpu);
-            let oracle = &mut self.oracle;
-            self.tlbs[core].fill(entry, &mut |e| oracle.entry_gone(&e.path));
-            return Ok(self.physical(&entry, va));
-        }
-        unreachable!("the last level is a leaf");
-    }
-
-    fn set_bits(&mut self, cpu: usize, slot: Pa, pte: u64, bits: u64) {
-        if pte & bits != bits {
-            self.memory.store_pte(slot, self.format.width, pte | bits);
-            let cost = self.line(cpu, slot, true, Kind::Latency);
-            self.charge_to(cpu, Cause::TlbMiss, cost);
-        }
-    }
-
     // ------------------------------------------------------------------------------------------------- data
-
-    fn trap(va: Va, access: Access, mode: Mode, kind: TrapKind) -> Trap {
-        Trap { va, access, mode, kind }
-    }
 
     /// Accesses up to `len_bytes` at `va` without leaving the page or passing `deadline`, line by line; the physical
     /// address and how many bytes it was.
@@ -312,8 +194,8 @@ impl Hw {
         access: Access,
         mode: Mode,
         deadline: u64,
-    ) -> Result<(Pa, usize), Trap> {
-        let pa = self.translate(cpu, va, mode, access).map_err(|k| Self::trap(va, access, mode, k))?;
+    ) -> Result<(Pa, usize), Refused> {
+        let Found { pa, by_tlb } = self.translate(cpu, va, mode, access)?;
         let len = len_bytes.min(pageferry_hal::PAGE_SIZE - va.offset());
         let line_bytes = self.params.line_bytes;
         let mut done = 0;
@@ -322,7 +204,7 @@ impl Hw {
             let cost = self.line(cpu, at, access == Access::Write, Kind::Stream);
             self.charge(cpu, cost);
             if done > 0 {
-                self.hit_again();
+                self.hit_again(by_tlb);
             }
             done = (done + line_bytes - at.0 as usize % line_bytes).min(len);
             if self.cpus[cpu].clock > deadline {
@@ -333,9 +215,9 @@ impl Hw {
     }
 
     /// A further line of a page whose translation was just used.
-    fn hit_again(&mut self) {
-        self.counts.tlb_lookups += 1;
-        self.counts.tlb_hits += 1;
+    fn hit_again(&mut self, by_tlb: bool) {
+        self.counts.tlb_lookups += u64::from(by_tlb);
+        self.counts.tlb_hits += u64::from(by_tlb);
     }
 
     /// Copies up to `len_bytes` without leaving either page or passing `deadline`; how many bytes it was.
@@ -346,12 +228,11 @@ impl Hw {
         from: Va,
         len_bytes: usize,
         deadline: u64,
-    ) -> Result<usize, Trap> {
-        let translate = |hw: &mut Hw, va, access| {
-            hw.translate(cpu, va, Mode::Kernel, access).map_err(|k| Self::trap(va, access, Mode::Kernel, k))
-        };
-        let source = translate(self, from, Access::Read)?;
-        let target = translate(self, to, Access::Write)?;
+    ) -> Result<usize, Refused> {
+        let Found { pa: source, by_tlb: source_by_tlb } =
+            self.translate(cpu, from, Mode::Kernel, Access::Read)?;
+        let Found { pa: target, by_tlb: target_by_tlb } =
+            self.translate(cpu, to, Mode::Kernel, Access::Write)?;
         let page = pageferry_hal::PAGE_SIZE;
         let len = len_bytes.min(page - from.offset()).min(page - to.offset());
         let line_bytes = self.params.line_bytes;
@@ -363,7 +244,7 @@ impl Hw {
                 self.charge(cpu, cost);
                 next_load += left_in_line(source + done);
                 if done > 0 {
-                    self.hit_again();
+                    self.hit_again(source_by_tlb);
                 }
             }
             if done == next_store {
@@ -371,7 +252,7 @@ impl Hw {
                 self.charge(cpu, cost);
                 next_store += left_in_line(target + done);
                 if done > 0 {
-                    self.hit_again();
+                    self.hit_again(target_by_tlb);
                 }
             }
             done = next_load.min(next_store).min(len);
@@ -384,86 +265,41 @@ impl Hw {
         Ok(done)
     }
 
-    /// Accesses a kernel structure: dependent loads or stores, charged with their latency.
-    pub(crate) fn touch(&mut self, cpu: usize, va: Va, len_bytes: usize, access: Access) {
+    /// Accesses a kernel structure, from its `done`-th cache line on: dependent loads or stores, charged with their latency.
+    /// Counts `done` up, so that a refused access can be taken up again.
+    pub(crate) fn touch(
+        &mut self,
+        cpu: usize,
+        va: Va,
+        len_bytes: usize,
+        access: Access,
+        done: &mut u64,
+    ) -> Result<(), Refused> {
         assert!(len_bytes > 0, "an access of no bytes");
         let line_bytes = self.params.line_bytes as u64;
         let (first, last) = (va.0 / line_bytes, (va.0 + len_bytes as u64 - 1) / line_bytes);
-        for line in first..=last {
-            let at = Va((line * line_bytes).max(va.0));
-            let pa = self
-                .translate(cpu, at, Mode::Kernel, access)
-                .unwrap_or_else(|k| panic!("kernel structure at {at:?} is not mapped: {k:?}"));
-            let cost = self.line(cpu, pa, access == Access::Write, Kind::Latency);
+        while first + *done <= last {
+            let at = Va(((first + *done) * line_bytes).max(va.0));
+            let found = self.translate(cpu, at, Mode::Kernel, access)?;
+            let cost = self.line(cpu, found.pa, access == Access::Write, Kind::Latency);
             self.charge(cpu, cost);
+            *done += 1;
         }
-    }
-
-    /// Where `va` leads in the CPU's address space, without any effect.
-    pub(crate) fn peek(&self, cpu: usize, va: Va) -> Option<Pa> {
-        let mut table = self.cpus[cpu].root?;
-        for level in (0..self.format.levels).rev() {
-            let pte = self.memory.load_pte(self.format.slot(table, va, level), self.format.width);
-            if pte & PTE_P == 0 {
-                return None;
-            }
-            let superpage = level == 1 && pte & PTE_PS != 0;
-            if level == 0 || superpage {
-                let shift = self.format.shift(level);
-                return Some(self.format.frame(pte).pa() + (va.0 & ((1 << shift) - 1)) as usize);
-            }
-            table = self.format.frame(pte).pa();
-        }
-        None
+        Ok(())
     }
 
     // ------------------------------------------------------------------------------------------------- page tables
 
-    pub(crate) fn pte_load(&mut self, cpu: usize, at: Pa, width: PteWidth) -> u64 {
+    pub(crate) fn pt_load(&mut self, cpu: usize, at: Pa, width: Width) -> u64 {
         let cost = self.line(cpu, at, false, Kind::Latency);
         self.charge(cpu, cost);
-        self.memory.load_pte(at, width)
+        self.memory.load_word(at, width)
     }
 
-    fn pte_store(&mut self, cpu: usize, at: Pa, width: PteWidth, value: u64, by: Site) {
+    pub(crate) fn pt_store(&mut self, cpu: usize, at: Pa, width: Width, value: u64) {
         let cost = self.line(cpu, at, true, Kind::Latency);
         self.charge(cpu, cost);
-        self.memory.store_pte(at, width, value);
-        self.oracle.note_mapping(at, value, by);
-    }
-
-    pub(crate) fn pte_fill(&mut self, cpu: usize, at: Pa, width: PteWidth, value: u64, by: Site) {
-        let old = self.memory.load_pte(at, width);
-        assert!(old & PTE_P == 0, "{by}: the entry at {at:?} is valid ({old:#x}): a change, not a fill");
-        self.pte_store(cpu, at, width, value, by);
-    }
-
-    pub(crate) fn pte_change(
-        &mut self,
-        cpu: usize,
-        at: Pa,
-        width: PteWidth,
-        value: u64,
-        window: u32,
-        by: Site,
-    ) -> u64 {
-        let old = self.pte_load(cpu, at, width);
-        if effect(self.format, old, value) == Effect::Stale && self.oracle.is_cached(at) {
-            let id = CpuId(cpu as u8);
-            let change = self.oracle.changed(at, window, by, id, Cycles(self.cpus[cpu].clock));
-            let oracle = &mut self.oracle;
-            for tlb in &mut self.tlbs {
-                tlb.for_each_made_from(at, &mut |entry| {
-                    // What ought to be gone already stays so, whatever window is opened over it.
-                    if !oracle.is_overdue(entry.stale) {
-                        entry.stale = change;
-                    }
-                    oracle.held(change, entry.cpu);
-                });
-            }
-        }
-        self.pte_store(cpu, at, width, value, by);
-        old
+        self.memory.store_word(at, width, value);
     }
 
     pub(crate) fn clear_frame(&mut self, cpu: usize, at: Pa) {
@@ -472,20 +308,6 @@ impl Hw {
             self.charge(cpu, cost);
         }
         self.memory.clear_frame(at.pfn());
-        // The frame begins a new life. Global translations that a walk through its last one has made (it was the root
-        // of an address space that is gone) still stand in the other roots: they have nothing to do with what comes.
-        if !self.oracle.is_frame_cached(at.pfn()) {
-            return;
-        }
-        let oracle = &mut self.oracle;
-        for tlb in &mut self.tlbs {
-            tlb.for_each(&mut |entry| {
-                for pte in entry.path.iter_mut().filter(|p| **p != NO_PTE && p.pfn() == at.pfn()) {
-                    oracle.entry_gone(&[*pte, NO_PTE, NO_PTE, NO_PTE]);
-                    *pte = NO_PTE;
-                }
-            });
-        }
     }
 
     pub(crate) fn flush_line(&mut self, at: Pa) {
@@ -498,7 +320,7 @@ impl Hw {
     pub(crate) fn disk_submit(&mut self, cpu: usize, request: DiskRequest) -> u64 {
         let params = self.params.disk.expect("there is no disk");
         let at = self.disk.submit(params, self.cpus[cpu].clock, request);
-        self.interrupt_later(at, Interrupt::Disk);
+        self.interrupt_at(0, at, Interrupt::Device(DISK));
         at
     }
 
@@ -506,29 +328,37 @@ impl Hw {
     pub(crate) fn audio_submit(&mut self, cpu: usize, request: AudioRequest) -> u64 {
         let params = self.params.audio.expect("there is no sound device");
         let at = self.audio.submit(params, self.cpus[cpu].clock, request);
-        self.interrupt_later(at, Interrupt::Audio);
+        self.interrupt_at(0, at, Interrupt::Device(AUDIO));
         at
     }
 
-    /// A device will interrupt CPU 0 at `at`.
-    fn interrupt_later(&mut self, at: u64, interrupt: Interrupt) {
-        let pending = &mut self.cpus[0].pending;
+    /// An interrupt will arrive at `cpu` at `at`.
+    pub(crate) fn interrupt_at(&mut self, cpu: usize, at: u64, interrupt: Interrupt) {
+        let pending = &mut self.cpus[cpu].pending;
         let position = pending.partition_point(|&(other, _)| other <= at);
         pending.insert(position, (at, interrupt));
     }
 
+    /// Sets or stops a CPU's timer.
+    pub(crate) fn set_timer(&mut self, cpu: usize, at: Option<u64>) {
+        self.cpus[cpu].pending.retain(|&(_, interrupt)| interrupt != Interrupt::Timer);
+        if let Some(at) = at {
+            self.interrupt_at(cpu, at, Interrupt::Timer);
+        }
+    }
+
     /// A device's interrupt has arrived: the bytes are where they belong.
-    pub(crate) fn device_arrived(&mut self, interrupt: Interrupt) {
-        match interrupt {
-            Interrupt::Shootdown | Interrupt::Reschedule => {}
-            Interrupt::Disk => {
+    pub(crate) fn device_arrived(&mut self, device: DeviceId) {
+        match device {
+            DISK => {
                 let DiskRequest { frames, transfer, .. } = self.disk.complete(&mut self.memory);
                 frames.into_iter().for_each(|f| self.snoop(f.pa(), pageferry_hal::PAGE_SIZE, transfer));
             }
-            Interrupt::Audio => {
+            AUDIO => {
                 let request = self.audio.complete(&mut self.memory);
                 self.snoop(request.frame.pa() + request.offset, request.len_bytes, request.transfer);
             }
+            _ => unreachable!("{device:?} is no device of this board"),
         }
     }
 
@@ -542,30 +372,5 @@ impl Hw {
         for offset in (0..first + len_bytes).step_by(line_bytes) {
             self.flush_line(Pa(at.0 - first as u64 + offset as u64));
         }
-    }
-
-    // ------------------------------------------------------------------------------------------------- TLB control
-
-    pub(crate) fn invalidate_page(&mut self, cpu: usize, va: Va) {
-        self.counts.page_invalidations += 1;
-        let live = self.drop_page(cpu, va);
-        let more = if live { self.params.invalidate_live } else { 0 };
-        self.charge(cpu, self.params.invalidate_page + more);
-    }
-
-    pub(crate) fn invalidate_all(&mut self, cpu: usize, global_too: bool) {
-        let core = self.core(cpu);
-        let oracle = &mut self.oracle;
-        self.tlbs[core].invalidate_all(CpuId(cpu as u8), global_too, &mut |e| oracle.entry_gone(&e.path));
-    }
-
-    pub(crate) fn load_root(&mut self, cpu: usize, root: Pa) {
-        self.cpus[cpu].root = Some(root);
-        self.invalidate_all(cpu, false);
-    }
-
-    /// Entries that the CPU's core has in its TLB.
-    pub(crate) fn tlb_live(&self, cpu: usize) -> usize {
-        self.tlbs[self.core(cpu)].live()
     }
 }

@@ -66,6 +66,7 @@ impl<T> ModelLock<T> {
             self.model.0.lock_taken(self.class);
             let mut hw = self.model.0.hw.borrow_mut();
             let cpu = self.model.0.cpu();
+            hw.cpus[cpu].masked += u32::from(self.class.masks_interrupts());
             let package = hw.cpus[cpu].package;
             if self.last_package.replace(package) != package {
                 let cycles = hw.params.transfer;

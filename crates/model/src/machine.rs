@@ -29,16 +29,16 @@ use crate::cache::Caches;
 use crate::config::MachineConfig;
 use crate::hw::{CpuState, Hw};
 use crate::lock::ModelLock;
-use crate::oracle::StaleUse;
+use crate::mmu::oracle::StaleUse;
 use crate::params::Params;
 use crate::sourced::Fault;
 use crate::trace::{Recorder, Trace};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{
-    Access, AudioDone, AudioRequest, Cause, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles,
-    DiskDone, DiskRequest, Flow, FlowStep, Instructions, Interrupt, LockClass, Machine, Mode, Pa, PteWidth,
-    StructVa, Topology, Va,
+    Access, Asid, Block, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing,
+    Cycles, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, LockClass, Machine, Miss, Mode, Pa,
+    Refill, Slot, SpaceId, StructVa, TrapKind, Tte, Va, Width,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -85,9 +85,10 @@ type Entry = Box<dyn FnOnce() -> Option<ContextId>>;
 /// What CPU 0 runs first.
 pub type Boot = Box<dyn FnOnce(&Model) -> Option<ContextId>>;
 type Handler = Rc<dyn Fn(Interrupt)>;
+type RefillHandler = Rc<dyn Fn(Miss) -> Result<(), TrapKind>>;
 type Routine = Coroutine<(), (), Option<ContextId>>;
 
-struct Context {
+struct Thread {
     name: String,
     /// Absent while it runs, and when it is over.
     routine: Option<Routine>,
@@ -102,8 +103,10 @@ struct Context {
 
 pub(crate) struct Inner {
     pub(crate) hw: RefCell<Hw>,
-    contexts: RefCell<Vec<Context>>,
+    contexts: RefCell<Vec<Thread>>,
     handler: RefCell<Option<Handler>>,
+    refill: RefCell<Option<RefillHandler>>,
+    board: Board,
     /// The executing CPU and its context.
     cpu: Cell<usize>,
     context: Cell<usize>,
@@ -129,7 +132,7 @@ impl Model {
     /// [`Fault`] when the configuration contradicts itself.
     pub fn new(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
         config.validate()?;
-        Ok(Model::of(Params::from_config(config), Some(Caches::of_valid(config)), options))
+        Ok(Model::of(config, Some(Caches::of_valid(config)), options))
     }
 
     /// As [`Model::new`], but every access to memory takes one cycle and no cache is looked at: for tests that ask what
@@ -139,10 +142,11 @@ impl Model {
     /// As [`Model::new`].
     pub fn flat(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
         config.validate()?;
-        Ok(Model::of(Params::from_config(config), None, options))
+        Ok(Model::of(config, None, options))
     }
 
-    fn of(params: Params, caches: Option<Caches>, options: Options) -> Model {
+    fn of(config: &MachineConfig, caches: Option<Caches>, options: Options) -> Model {
+        let (params, board) = (Params::from_config(config), config.board());
         let rng = match options.schedule {
             Schedule::Timed => None,
             Schedule::Seeded(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
@@ -152,6 +156,8 @@ impl Model {
             hw: RefCell::new(Hw::new(params, caches)),
             contexts: RefCell::default(),
             handler: RefCell::default(),
+            refill: RefCell::default(),
+            board,
             cpu: Cell::new(0),
             context: Cell::new(0),
             current: RefCell::new(vec![usize::MAX; cpus]),
@@ -174,8 +180,9 @@ impl Model {
         self.0.running.set(true);
         let result = catch_unwind(AssertUnwindSafe(|| self.0.drive()));
         self.0.running.set(false);
-        // The handler holds the kernel, which holds this machine: let go of it, or neither is ever freed.
+        // The handlers hold the kernel, which holds this machine: let go of them, or neither is ever freed.
         self.0.handler.borrow_mut().take();
+        self.0.refill.borrow_mut().take();
         let result = result.unwrap_or_else(|panic| {
             let text = (panic.downcast_ref::<&str>().map(|s| s.to_string()))
                 .or_else(|| panic.downcast_ref::<String>().cloned());
@@ -310,7 +317,7 @@ impl Model {
 
     /// `len_bytes` of what the sound device records, from `position` on.
     pub fn sound(position: u64, len_bytes: usize) -> Vec<u8> {
-        (position..).take(len_bytes).map(crate::audio::sound).collect()
+        (position..).take(len_bytes).map(crate::dev::audio::sound).collect()
     }
 
     /// How often the sound device had nothing to play after it had begun, and nowhere to record to.
@@ -358,9 +365,8 @@ impl Machine for Model {
 
     const ACCOUNTING: bool = true;
 
-    fn topology(&self) -> Topology {
-        let hw = self.0.hw.borrow();
-        Topology { arch: hw.params.arch, cpus: hw.params.cpus, frames: hw.params.frames }
+    fn board(&self) -> Board {
+        self.0.board
     }
 
     fn cpu(&self) -> CpuId {
@@ -397,7 +403,9 @@ impl Machine for Model {
     }
 
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {
-        self.0.step(|hw, cpu| hw.touch(cpu, at.0, len_bytes, access));
+        let mut lines = 0;
+        let touched = self.0.access(|hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
+        touched.unwrap_or_else(|trap| panic!("a kernel structure is not mapped: {trap}"));
     }
 
     fn cross(&self, crossing: Crossing) {
@@ -418,90 +426,98 @@ impl Machine for Model {
     }
 
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
-        let mut done = 0;
-        while done < buf.len() {
-            self.0.poll();
-            let deadline = self.0.deadline();
-            let len = buf.len() - done;
-            let part = self.0.step(|hw, cpu| {
-                let (pa, n) = hw.stream(cpu, from + done, len, Access::Read, mode, deadline)?;
-                buf[done..done + n].copy_from_slice(hw.memory.bytes(pa, n));
-                Ok(n)
-            });
-            done += part.map_err(|trap| CopyFault { done_bytes: done, trap })?;
-        }
-        Ok(())
+        let len = buf.len();
+        self.0.by_parts(len, |hw, cpu, done, deadline| {
+            let (pa, n) = hw.stream(cpu, from + done, len - done, Access::Read, mode, deadline)?;
+            buf[done..done + n].copy_from_slice(hw.memory.bytes(pa, n));
+            Ok(n)
+        })
     }
 
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault> {
-        let mut done = 0;
-        while done < bytes.len() {
-            self.0.poll();
-            let deadline = self.0.deadline();
-            let part = self.0.step(|hw, cpu| {
-                let (pa, n) = hw.stream(cpu, to + done, bytes.len() - done, Access::Write, mode, deadline)?;
-                hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
-                Ok(n)
-            });
-            done += part.map_err(|trap| CopyFault { done_bytes: done, trap })?;
-        }
-        Ok(())
+        self.0.by_parts(bytes.len(), |hw, cpu, done, deadline| {
+            let (pa, n) = hw.stream(cpu, to + done, bytes.len() - done, Access::Write, mode, deadline)?;
+            hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
+            Ok(n)
+        })
     }
 
-    fn copy(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        let mut done = 0;
-        while done < len_bytes {
-            self.0.poll();
-            let deadline = self.0.deadline();
-            let part =
-                self.0.step(|hw, cpu| hw.copy(cpu, to + done, from + done, len_bytes - done, deadline));
-            done += part.map_err(|trap| CopyFault { done_bytes: done, trap })?;
-        }
-        Ok(())
+    fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
+        self.0.within_user(from, len_bytes, Access::Read)?;
+        self.copy_kernel(to, from, len_bytes)
+    }
+
+    fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
+        self.0.within_user(to, len_bytes, Access::Write)?;
+        self.copy_kernel(to, from, len_bytes)
+    }
+
+    fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
+        self.0.by_parts(len_bytes, |hw, cpu, done, deadline| {
+            hw.copy(cpu, to + done, from + done, len_bytes - done, deadline)
+        })
     }
 
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        let mut done = 0;
-        while done < len_bytes {
-            self.0.poll();
-            let deadline = self.0.deadline();
-            let part = self.0.step(|hw, cpu| {
-                let (pa, n) =
-                    hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
-                hw.memory.bytes_mut(pa, n).fill(0);
-                Ok(n)
-            });
-            done += part.map_err(|trap| CopyFault { done_bytes: done, trap })?;
-        }
-        Ok(())
+        self.0.by_parts(len_bytes, |hw, cpu, done, deadline| {
+            let (pa, n) =
+                hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
+            hw.memory.bytes_mut(pa, n).fill(0);
+            Ok(n)
+        })
     }
 
-    fn pte_load(&self, at: Pa, width: PteWidth) -> u64 {
+    fn pt_load(&self, at: Pa, width: Width) -> u64 {
         self.0.poll();
-        self.0.step(|hw, cpu| hw.pte_load(cpu, at, width))
+        self.0.step(|hw, cpu| hw.pt_load(cpu, at, width))
     }
 
-    #[track_caller]
-    fn pte_fill(&self, at: Pa, width: PteWidth, value: u64) {
-        let by = Location::caller();
+    fn pt_store(&self, at: Pa, width: Width, value: u64) {
         self.0.poll();
-        self.0.step(|hw, cpu| hw.pte_fill(cpu, at, width, value, by));
+        self.0.step(|hw, cpu| hw.pt_store(cpu, at, width, value));
     }
 
-    #[track_caller]
-    fn pte_change(&self, at: Pa, width: PteWidth, value: u64, window: &Window) -> u64 {
-        let by = Location::caller();
+    fn pt_swap(&self, at: Pa, width: Width, value: u64) -> u64 {
         self.0.poll();
-        self.0.step(|hw, cpu| hw.pte_change(cpu, at, width, value, window.0, by))
+        self.0.step(|hw, cpu| {
+            let old = hw.pt_load(cpu, at, width);
+            hw.pt_store(cpu, at, width, value);
+            old
+        })
     }
 
-    fn pte_clear_frame(&self, at: Pa) {
+    fn pt_replace(&self, at: Pa, width: Width, old: u64, new: u64) -> Result<(), u64> {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let found = hw.pt_load(cpu, at, width);
+            if found != old {
+                return Err(found);
+            }
+            hw.pt_store(cpu, at, width, new);
+            Ok(())
+        })
+    }
+
+    fn pt_clear(&self, at: Pa) {
         self.0.poll();
         self.0.step(|hw, cpu| hw.clear_frame(cpu, at));
     }
 
     fn flush_line(&self, at: Pa) {
         self.0.step(|hw, _| hw.flush_line(at));
+    }
+
+    #[track_caller]
+    fn mapping_changed(
+        &self,
+        space: SpaceId,
+        va: Va,
+        old: Option<Tte>,
+        new: Option<Tte>,
+        window: Option<&Window>,
+    ) {
+        let by = Location::caller();
+        self.0.step(|hw, cpu| hw.mapping_changed(cpu, (space, va), old, new, window.map(|w| w.0), by));
     }
 
     fn open_window(&self) -> Window {
@@ -512,27 +528,44 @@ impl Machine for Model {
         self.0.step(|hw, _| hw.oracle.close(window.0));
     }
 
-    fn invalidate_page(&self, va: Va) {
+    fn activate(&self, context: Context) {
         self.0.poll();
-        self.0.step(|hw, cpu| hw.invalidate_page(cpu, va));
+        self.0.step(|hw, cpu| hw.activate(cpu, context));
     }
 
-    fn invalidate_all(&self) {
+    fn tlb_flush(&self, what: Flush) {
         self.0.poll();
-        self.0.step(|hw, cpu| {
-            let cycles = hw.params.invalidate_all;
-            hw.charge(cpu, cycles);
-            hw.invalidate_all(cpu, true);
-        });
+        self.0.step(|hw, cpu| hw.tlb_flush(cpu, what));
     }
 
-    fn load_root(&self, root: Pa) {
+    fn tlb_load(&self, slot: Slot, asid: Asid, va: Va, tte: Tte) {
         self.0.poll();
-        self.0.step(|hw, cpu| {
-            let cycles = hw.params.load_root;
-            hw.charge(cpu, cycles);
-            hw.load_root(cpu, root);
-        });
+        self.0.step(|hw, cpu| hw.tlb_load(cpu, slot, asid, va, tte));
+    }
+
+    fn tlb_reserve(&self, entries: usize) {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.tlb_reserve(cpu, entries));
+    }
+
+    fn block_set(&self, register: usize, block: Option<Block>) {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.block_set(cpu, register, block));
+    }
+
+    fn set_hash_table(&self, table: HashTable) {
+        let bytes = (table.groups * pageferry_hal::isa::hash::GROUP_BYTES) as u64;
+        assert!(
+            bytes.is_power_of_two() && table.at.0.is_multiple_of(bytes),
+            "{table:?} is not aligned to its size"
+        );
+        let old = self.0.step(|hw, _| hw.hash_table.replace(table));
+        assert!(old.is_none(), "the hash table is set once");
+    }
+
+    fn set_refill(&self, refill: Refill) {
+        let old = self.0.refill.borrow_mut().replace(Rc::from(refill));
+        assert!(old.is_none(), "the refill handler is set once");
     }
 
     fn send_ipi(&self, to: CpuSet, interrupt: Interrupt) {
@@ -554,10 +587,9 @@ impl Machine for Model {
                 let same = hw.cpus[target].package == hw.cpus[me].package;
                 let arrival =
                     now + if same { hw.params.ipi_same_package } else { hw.params.ipi_other_package };
-                let c = &mut hw.cpus[target];
-                let position = c.pending.partition_point(|&(at, _)| at <= arrival);
-                c.pending.insert(position, (arrival, interrupt));
+                hw.interrupt_at(target, arrival, interrupt);
                 hw.counts.ipis_sent += 1;
+                let c = &hw.cpus[target];
                 if c.state == CpuState::Halted {
                     self.0.others_at.set(self.0.others_at.get().min(arrival.max(c.clock)));
                 }
@@ -582,6 +614,11 @@ impl Machine for Model {
         }
     }
 
+    fn set_timer(&self, at: Option<Cycles>) {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.set_timer(cpu, at.map(|at| at.0)));
+    }
+
     fn set_interrupt_handler(&self, handler: Box<dyn Fn(Interrupt)>) {
         let old = self.0.handler.borrow_mut().replace(Rc::from(handler));
         assert!(old.is_none(), "the interrupt handler is set once");
@@ -599,7 +636,7 @@ impl Machine for Model {
             }
             entry()
         });
-        contexts.push(Context {
+        contexts.push(Thread {
             name: name.into(),
             routine: Some(routine),
             yielder: std::ptr::null(),
@@ -666,35 +703,5 @@ impl Machine for Model {
             });
             self.0.take_interrupts();
         }
-    }
-
-    fn disk_blocks(&self) -> u64 {
-        self.0.hw.borrow().params.disk.map_or(0, |d| d.blocks)
-    }
-
-    fn disk_submit(&self, request: DiskRequest) {
-        self.0.submit(|hw, cpu| hw.disk_submit(cpu, request));
-    }
-
-    fn disk_done(&self) -> Option<DiskDone> {
-        self.0.poll();
-        self.0.step(|hw, _| hw.disk.take_done())
-    }
-
-    fn audio_bytes_per_s(&self) -> u64 {
-        self.0.hw.borrow().params.audio.map_or(0, |a| a.bytes_per_s)
-    }
-
-    fn audio_card_pages(&self) -> u64 {
-        self.0.hw.borrow().params.audio.map_or(0, |a| a.card_pages)
-    }
-
-    fn audio_submit(&self, request: AudioRequest) {
-        self.0.submit(|hw, cpu| hw.audio_submit(cpu, request));
-    }
-
-    fn audio_done(&self) -> Option<AudioDone> {
-        self.0.poll();
-        self.0.step(|hw, _| hw.audio.take_done())
     }
 }

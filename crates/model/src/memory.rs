@@ -4,7 +4,7 @@
 //! the run touches. Small memories are used again by the next machine of the same size on the same host thread: whoever
 //! runs many small machines would else spend much of the time on zeros.
 
-use pageferry_hal::{PAGE_SIZE, Pa, Pfn, PteWidth};
+use pageferry_hal::{PAGE_SIZE, Pa, Pfn, Width};
 use std::cell::RefCell;
 
 /// Physical memory of one machine.
@@ -103,17 +103,17 @@ impl Memory {
         self.bytes.copy_within(from, to.start);
     }
 
-    pub(crate) fn load_pte(&self, at: Pa, width: PteWidth) -> u64 {
+    pub(crate) fn load_word(&self, at: Pa, width: Width) -> u64 {
         let bytes = self.bytes(at, width.bytes());
         match width {
-            PteWidth::Four => u64::from(u32::from_le_bytes(bytes.try_into().expect("four bytes"))),
-            PteWidth::Eight => u64::from_le_bytes(bytes.try_into().expect("eight bytes")),
+            Width::Four => u64::from(u32::from_le_bytes(bytes.try_into().expect("four bytes"))),
+            Width::Eight => u64::from_le_bytes(bytes.try_into().expect("eight bytes")),
         }
     }
 
-    pub(crate) fn store_pte(&mut self, at: Pa, width: PteWidth, value: u64) {
+    pub(crate) fn store_word(&mut self, at: Pa, width: Width, value: u64) {
         let bytes = value.to_le_bytes();
-        assert!(width == PteWidth::Eight || value >> 32 == 0, "entry {value:#x} does not fit four bytes");
+        assert!(width == Width::Eight || value >> 32 == 0, "{value:#x} does not fit four bytes");
         self.bytes_mut(at, width.bytes()).copy_from_slice(&bytes[..width.bytes()]);
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             assert!(memory.bytes(Pa(0), frames * PAGE_SIZE).iter().all(|&b| b == 0));
             memory.bytes_mut(Pa(PAGE_SIZE as u64 - 1), 2).fill(tag);
             memory.copy(Pa(2 * PAGE_SIZE as u64 + 8), Pa(PAGE_SIZE as u64), 8);
-            memory.store_pte(Pa(16), PteWidth::Four, u64::from(tag));
+            memory.store_word(Pa(16), Width::Four, u64::from(tag));
         }
     }
 

@@ -1,12 +1,18 @@
 //! The plain numbers of a machine, taken from its configuration once, for the hot paths.
 
-use crate::config::{MachineConfig, Number};
-use crate::tlb::TlbGeometry;
-use pageferry_hal::{Arch, PAGE_SIZE};
+use crate::config::{MachineConfig, Number, RefillConfig};
+use crate::mmu::tlb::{TlbGeometry, TlbShape};
+use pageferry_hal::{Block, BlockRegisters, Layout, Mmu, PAGE_SIZE};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Params {
-    pub(crate) arch: Arch,
+    pub(crate) layout: Layout,
+    pub(crate) mmu: Mmu,
+    pub(crate) asids: u32,
+    pub(crate) blocks: Option<BlockRegisters>,
+    /// What the machine maps by itself, before block registers.
+    pub(crate) fixed: Vec<Block>,
+    pub(crate) superpage_shift: u32,
     pub(crate) cpus: usize,
     pub(crate) packages: usize,
     pub(crate) threads_per_package: usize,
@@ -32,12 +38,17 @@ pub(crate) struct Params {
     pub(crate) ipi_exit: u64,
     /// A cache line written by another package.
     pub(crate) transfer: u64,
-    pub(crate) tlb: TlbGeometry,
-    pub(crate) tlb_superpages: usize,
-    pub(crate) tlb_second: Option<TlbGeometry>,
+    pub(crate) tlb: TlbShape,
     pub(crate) tlb_second_cycles: u64,
     pub(crate) tlb_shared: bool,
     pub(crate) walk_overhead: u64,
+    /// Around the kernel's refill handler.
+    pub(crate) refill_enter: u64,
+    pub(crate) refill_exit: u64,
+    /// One load of the TLB by software.
+    pub(crate) tlb_load: u64,
+    /// Writing one block register.
+    pub(crate) block_set: u64,
     pub(crate) line_bytes: usize,
     pub(crate) disk: Option<DiskParams>,
     pub(crate) audio: Option<AudioParams>,
@@ -78,12 +89,24 @@ impl Params {
             entries: entries.value as usize,
             ways: ways.value as usize,
         };
+        let board = c.board();
+        let superpage_shift = match board.mmu {
+            Mmu::Radix(format) => format.superpage_shift(),
+            // One further size, which nothing but a kernel's own choice loads.
+            Mmu::Hash | Mmu::Soft { .. } => 20,
+        };
+        let refill = |cost: fn(&RefillConfig) -> &Number| c.mmu.refill.as_ref().map_or(0, |r| cost(r).value);
         Params {
-            arch: c.arch.into(),
-            cpus: c.cpus(),
+            layout: board.layout,
+            mmu: board.mmu,
+            asids: board.asids,
+            blocks: board.blocks,
+            fixed: c.fixed_blocks(),
+            superpage_shift,
+            cpus: board.cpus,
             packages: c.cpu.packages.value as usize,
             threads_per_package: c.cpu.threads_per_package.value as usize,
-            frames: (c.memory_bytes() / PAGE_SIZE as u64) as usize,
+            frames: board.frames,
             cpi_milli: c.cpu.cpi_milli.value,
             smt_slowdown_milli: c.cpu.smt_slowdown_milli.value,
             atomic: c.cpu.atomic_cycles.value,
@@ -103,12 +126,20 @@ impl Params {
             ipi_entry: c.ipi.entry_cycles.value,
             ipi_exit: c.ipi.exit_cycles.value,
             transfer: c.memory.transfer_cycles.value,
-            tlb: geometry(&c.tlb.data.entries, &c.tlb.data.ways),
-            tlb_superpages: c.tlb.data.superpage_entries.value as usize,
-            tlb_second: c.tlb.second.as_ref().map(|s| geometry(&s.entries, &s.ways)),
+            tlb: TlbShape {
+                first: geometry(&c.tlb.data.entries, &c.tlb.data.ways),
+                superpages: c.tlb.data.superpage_entries.value as usize,
+                second: c.tlb.second.as_ref().map(|s| geometry(&s.entries, &s.ways)),
+                superpage_shift,
+                replace: c.replacement(),
+            },
             tlb_second_cycles: c.tlb.second.as_ref().map_or(0, |s| s.hit_cycles.value),
             tlb_shared: c.tlb.shared_by_siblings.value,
             walk_overhead: c.tlb.walk_overhead_cycles.value,
+            refill_enter: refill(|r| &r.enter_cycles),
+            refill_exit: refill(|r| &r.exit_cycles),
+            tlb_load: refill(|r| &r.tlb_load_cycles),
+            block_set: c.mmu.blocks.as_ref().map_or(0, |b| b.set_cycles.value),
             line_bytes: c.cache[0].line_bytes.value as usize,
             disk: c.disk.as_ref().map(|d| DiskParams {
                 blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,

@@ -21,7 +21,7 @@ fn request(tag: u64, transfer: Transfer, block: u64, frames: &[u32]) -> DiskRequ
 /// Waits for the next answer, halted.
 fn answer(m: &Model, arrived: &Rc<Cell<u32>>) -> DiskDone {
     loop {
-        if let Some(done) = m.disk_done() {
+        if let Some(done) = m.devices().disk.expect("a disk").take_done() {
             return done;
         }
         let before = arrived.get();
@@ -35,7 +35,7 @@ fn run(schedule: Schedule, body: impl FnOnce(&Model, &Rc<Cell<u32>>) + 'static) 
         let arrived = Rc::new(Cell::new(0));
         let counter = arrived.clone();
         m.set_interrupt_handler(Box::new(move |i| {
-            assert_eq!(i, Interrupt::Disk);
+            assert!(matches!(i, Interrupt::Device(_)));
             counter.set(counter.get() + 1);
         }));
         body(m, &arrived);
@@ -49,11 +49,11 @@ fn run(schedule: Schedule, body: impl FnOnce(&Model, &Rc<Cell<u32>>) + 'static) 
 fn bytes_come_back_and_the_cpu_is_idle_meanwhile() {
     for schedule in [Schedule::Timed, Schedule::Seeded(3)] {
         run(schedule, |m, arrived| {
-            m.disk_submit(request(7, Transfer::Read, 40, &[100, 101]));
+            m.devices().disk.expect("a disk").submit(request(7, Transfer::Read, 40, &[100, 101]));
             assert_eq!(answer(m, arrived), DiskDone { tag: 7, result: Ok(()) });
             assert!(m.frame_bytes(Pfn(101)).iter().all(|&b| b != 0), "virgin blocks are not clear");
-            m.disk_submit(request(8, Transfer::Write, 9, &[200]));
-            m.disk_submit(request(9, Transfer::Read, 9, &[101]));
+            m.devices().disk.expect("a disk").submit(request(8, Transfer::Write, 9, &[200]));
+            m.devices().disk.expect("a disk").submit(request(9, Transfer::Read, 9, &[101]));
             assert_eq!([answer(m, arrived).tag, answer(m, arrived).tag], [8, 9]);
             assert_eq!(m.frame_bytes(Pfn(101)), m.frame_bytes(Pfn(200)));
             assert_eq!(m.disk_block(9), m.frame_bytes(Pfn(200)));
@@ -66,7 +66,7 @@ fn a_request_that_goes_on_pays_no_access() {
     run(Schedule::Timed, |m, arrived| {
         let timed = |block, frames: &[u32]| {
             let began = m.now();
-            m.disk_submit(request(1, Transfer::Read, block, frames));
+            m.devices().disk.expect("a disk").submit(request(1, Transfer::Read, block, frames));
             answer(m, arrived);
             (m.now() - began).0
         };
@@ -84,12 +84,12 @@ fn a_request_that_goes_on_pays_no_access() {
 fn broken_blocks_fail_and_only_they() {
     run(Schedule::Timed, |m, arrived| {
         m.break_disk(10..11, true);
-        m.disk_submit(request(1, Transfer::Write, 9, &[100, 101, 102]));
+        m.devices().disk.expect("a disk").submit(request(1, Transfer::Write, 9, &[100, 101, 102]));
         assert_eq!(answer(m, arrived).result, Err(DiskError { block: 10 }));
-        m.disk_submit(request(2, Transfer::Read, 11, &[100]));
+        m.devices().disk.expect("a disk").submit(request(2, Transfer::Read, 11, &[100]));
         assert_eq!(answer(m, arrived).result, Ok(()));
         m.break_disk(10..11, false);
-        m.disk_submit(request(3, Transfer::Read, 10, &[100]));
+        m.devices().disk.expect("a disk").submit(request(3, Transfer::Read, 10, &[100]));
         assert_eq!(answer(m, arrived).result, Ok(()));
     });
 }

@@ -1,34 +1,20 @@
 //! The machine by itself: contexts, time, interrupts, locks, translation, and what the oracle sees.
 
-use pageferry_hal::machine::PteWidth;
-use pageferry_hal::x86::{Format, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W};
+mod common;
+use common::*;
 use pageferry_hal::*;
-use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule};
+use pageferry_model::{Model, Options, RunError, Schedule};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-
-fn config(name: &str) -> MachineConfig {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
-    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
-    MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("a valid machine")
-}
 
 fn machine(name: &str, schedule: Schedule) -> Model {
     Model::new(&config(name), Options { schedule }).expect("a valid machine")
 }
 
-/// Page tables by hand, on i386: root at 0x1000, one leaf table at 0x2000 for the 4 MB at 0xc0000000.
 fn map_by_hand(m: &Model) {
-    m.pte_fill(
-        Format::I386.slot(Pa(0x1000), Va(0xc000_0000), 1),
-        PteWidth::Four,
-        0x2000 | PTE_P | PTE_W | PTE_U,
-    );
-    m.load_root(Pa(0x1000));
-}
-
-fn leaf(va: Va) -> Pa {
-    Format::I386.slot(Pa(0x2000), va, 0)
+    let tables = ByHand::new();
+    tables.grow(m, BASE);
+    tables.activate(m);
 }
 
 fn run(m: &Model, boot: impl FnOnce(&Model) + 'static) {
@@ -47,19 +33,18 @@ fn walks_set_bits_and_protection_is_kept() {
     run(&m, |m| {
         map_by_hand(m);
         let va = Va(0xc000_0000);
-        m.pte_fill(leaf(va), PteWidth::Four, 0x5000 | PTE_P);
+        ByHand::map(m, va, 5, RO);
         let mut buf = [1; 4];
         m.load(Mode::Kernel, va, &mut buf).unwrap();
         assert_eq!(buf, [0; 4]);
-        assert_eq!(m.pte_load(leaf(va), PteWidth::Four) & (PTE_A | PTE_D), PTE_A);
+        let noted = || ByHand::read(m, va).expect("mapped").attr & (Attr::REFERENCED | Attr::MODIFIED);
+        assert_eq!(noted(), Attr::REFERENCED);
         let refused = m.store(Mode::Kernel, va, &[1]).unwrap_err();
         assert_eq!((refused.done_bytes, refused.trap.kind), (0, TrapKind::Protection));
         assert_eq!(m.load(Mode::User, va, &mut buf).unwrap_err().trap.kind, TrapKind::Protection);
-        let w = m.open_window();
-        m.pte_change(leaf(va), PteWidth::Four, 0x5000 | PTE_P | PTE_W | PTE_U, &w);
-        m.close_window(w);
+        ByHand::change(m, va, Some(Tte::page(Pfn(5), RW | Attr::USER)))();
         m.store(Mode::User, va + 4094, &[7, 8, 9]).expect_err("the next page is not mapped");
-        assert_eq!(m.pte_load(leaf(va), PteWidth::Four) & (PTE_A | PTE_D), PTE_A | PTE_D);
+        assert_eq!(noted(), Attr::REFERENCED | Attr::MODIFIED);
         m.load(Mode::User, va + 4094, &mut buf[..2]).unwrap();
         assert_eq!(buf[..2], [7, 8]);
     });
@@ -73,8 +58,9 @@ fn superpages_translate() {
     let m = machine("xeon-up", Schedule::Timed);
     run(&m, |m| {
         let va = Va(0xc040_0000);
-        m.pte_fill(Format::I386.slot(Pa(0x1000), va, 1), PteWidth::Four, 0x80_0000 | PTE_P | PTE_W | PTE_PS);
-        m.load_root(Pa(0x1000));
+        let tables = ByHand::new();
+        tables.map_superpage(m, va, 0x800, RW);
+        tables.activate(m);
         m.store(Mode::Kernel, va + 0x12_3456, b"page").unwrap();
         let mut buf = [0; 4];
         assert!(m.peek(va + 0x12_3456, &mut buf));
@@ -89,17 +75,16 @@ fn a_stale_translation_is_reported_once_its_window_is_closed() {
     run(&m, |m| {
         map_by_hand(m);
         let va = Va(0xc000_3000);
-        m.pte_fill(leaf(va), PteWidth::Four, 0x5000 | PTE_P | PTE_W);
+        ByHand::map(m, va, 5, RW);
         let mut buf = [0; 1];
         m.load(Mode::Kernel, va, &mut buf).unwrap();
-        let w = m.open_window();
-        m.pte_change(leaf(va), PteWidth::Four, 0x6000 | PTE_P | PTE_W, &w);
+        let close = ByHand::change(m, va, Some(Tte::page(Pfn(6), RW)));
         m.load(Mode::Kernel, va, &mut buf).unwrap();
         assert_eq!(m.stale_uses().len(), 0, "the window is open");
-        m.close_window(w);
+        close();
         m.load(Mode::Kernel, va, &mut buf).unwrap();
         assert_eq!(m.stale_uses().len(), 1);
-        m.invalidate_page(va);
+        m.tlb_flush(Flush::Page(Asid::KERNEL, va));
         m.load(Mode::Kernel, va, &mut buf).unwrap();
         assert_eq!(m.stale_uses().len(), 1);
         let text = m.stale_uses()[0].to_string();
@@ -113,30 +98,25 @@ fn a_later_window_does_not_excuse_an_earlier_change() {
     run(&m, |m| {
         map_by_hand(m);
         let va = Va(0xc000_3000);
-        m.pte_fill(leaf(va), PteWidth::Four, 0x5000 | PTE_P | PTE_W);
+        ByHand::map(m, va, 5, RW);
         m.load(Mode::Kernel, va, &mut [0]).unwrap();
-        let change = |to: u64| {
-            let w = m.open_window();
-            m.pte_change(leaf(va), PteWidth::Four, to | PTE_P | PTE_W, &w);
-            w
-        };
-        m.close_window(change(0x6000));
-        let open = change(0x7000);
+        ByHand::change(m, va, Some(Tte::page(Pfn(6), RW)))();
+        let close = ByHand::change(m, va, Some(Tte::page(Pfn(7), RW)));
         m.load(Mode::Kernel, va, &mut [0]).unwrap();
         assert_eq!(m.stale_uses().len(), 1, "it has been stale since the first change");
-        m.close_window(open);
+        close();
     });
 }
 
 #[test]
-fn filling_a_valid_entry_is_refused() {
+fn a_mapping_that_is_there_is_not_made_again() {
     let m = machine("xeon-up", Schedule::Timed);
     let result = m.run(Box::new(|m| {
         map_by_hand(m);
-        map_by_hand(m);
+        (0..2).for_each(|_| ByHand::map(m, BASE, 5, RW));
         None
     }));
-    assert!(matches!(result, Err(RunError::Panicked(text)) if text.contains("a change, not a fill")));
+    assert!(matches!(result, Err(RunError::Panicked(text)) if text.contains("a change, not a new mapping")));
 }
 
 /// CPU 0 asks every other CPU to count, and waits: the shape of a shootdown.
@@ -300,21 +280,59 @@ fn a_dead_root_says_nothing_of_global_translations() {
     let m = machine("xeon-up", Schedule::Timed);
     run(&m, |m| {
         let kernel = Va(0xc040_0000);
-        let superpage = 0x80_0000 | PTE_P | PTE_W | PTE_PS | PTE_G;
-        for root in [Pa(0x1000), Pa(0x2000)] {
-            m.pte_fill(Format::I386.slot(root, kernel, 1), PteWidth::Four, superpage);
-        }
-        m.load_root(Pa(0x1000));
+        let roots = [Pa(0x1000), Pa(0x9000)].map(|root| ByHand { root });
+        roots[0].map_superpage(m, kernel, 0x800, RW | Attr::GLOBAL);
+        let word = m.pt_load(isa::x86::I386.slot(roots[0].root, kernel, 1), Width::Four);
+        m.pt_store(isa::x86::I386.slot(roots[1].root, kernel, 1), Width::Four, word);
+        roots[0].activate(m);
         m.store(Mode::Kernel, kernel, &[1]).unwrap();
-        m.load_root(Pa(0x2000));
+        roots[1].activate(m);
         // The first root is freed, and its frame becomes a page table whose entries come and go.
-        m.pte_clear_frame(Pa(0x1000));
-        let reused = Format::I386.slot(Pa(0x1000), kernel, 1);
-        m.pte_fill(reused, PteWidth::Four, 0x5000 | PTE_P);
-        let window = m.open_window();
-        m.pte_change(reused, PteWidth::Four, 0, &window);
-        m.close_window(window);
+        m.pt_clear(roots[0].root);
         m.store(Mode::Kernel, kernel, &[2]).unwrap();
     });
     assert_eq!(m.stale_uses(), []);
+}
+
+#[test]
+fn what_a_table_says_and_nothing_declares_is_found() {
+    let m = machine("xeon-up", Schedule::Timed);
+    run(&m, |m| {
+        map_by_hand(m);
+        m.pt_store(ByHand::leaf(BASE), Width::Four, isa::x86::I386.encode(Tte::page(Pfn(5), RW)));
+        m.load(Mode::Kernel, BASE, &mut [0]).unwrap();
+    });
+    let found = m.stale_uses();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].to_string().contains("no mapping is declared there"), "{}", found[0]);
+}
+
+#[test]
+fn a_timer_interrupts_when_its_time_has_come() {
+    for schedule in [Schedule::Timed, Schedule::Seeded(1)] {
+        let m = machine("xeon-mp", schedule);
+        let ticks = Rc::new(RefCell::new(Vec::new()));
+        let seen = ticks.clone();
+        run(&m, move |m| {
+            let (clock, noted) = (m.clone(), ticks.clone());
+            m.set_interrupt_handler(Box::new(move |i| {
+                assert_eq!(i, Interrupt::Timer);
+                noted.borrow_mut().push(clock.now().0);
+            }));
+            m.set_timer(Some(Cycles(1_000)));
+            m.set_timer(Some(Cycles(50_000)));
+            m.execute(Instructions(10_000));
+            m.execute(Instructions(1));
+            assert_eq!(ticks.borrow().len(), 0, "set anew");
+            m.idle_until(&mut || !ticks.borrow().is_empty());
+            m.set_timer(Some(Cycles(1)));
+            m.execute(Instructions(1));
+            m.set_timer(Some(Cycles(1_000_000)));
+            m.set_timer(None);
+            m.execute(Instructions(1_000_000));
+            m.execute(Instructions(1));
+        });
+        let ticks = seen.borrow();
+        assert!(ticks.len() == 2 && (50_000..60_000).contains(&ticks[0]), "{ticks:?}");
+    }
 }

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use pageferry_hal::machine::PteWidth;
-use pageferry_hal::x86::{Format, PTE_P, PTE_W};
-use pageferry_hal::{Machine, Mode, PAGE_SIZE, Pa, Va};
+mod common;
+use common::*;
+use pageferry_hal::{Machine, Mode, PAGE_SIZE, Va};
 use pageferry_model::{MachineConfig, Model, Options};
 
 const SOURCE: Va = Va(0xc000_0000);
@@ -26,21 +26,19 @@ fn speed(config: &MachineConfig, len_bytes: usize, once: impl Fn(&Model, usize) 
     let took = Rc::new(Cell::new(0));
     let result = took.clone();
     let boot = move |m: &Model| {
-        let f = Format::I386;
+        let tables = ByHand::new();
         let pages = len_bytes / PAGE_SIZE;
         for (base, first_frame) in [(SOURCE, 16), (TARGET, 16 + pages)] {
             for page in 0..pages {
                 let va = base + page * PAGE_SIZE;
                 // A table maps 4 MB.
-                let table = Pa(0x2000 + (va.0 - SOURCE.0) / (4 << 20) * PAGE_SIZE as u64);
                 if page % 1024 == 0 {
-                    m.pte_fill(f.slot(Pa(0x1000), va, 1), PteWidth::Four, table.0 | PTE_P | PTE_W);
+                    tables.grow(m, va);
                 }
-                let frame = ((first_frame + page) * PAGE_SIZE) as u64;
-                m.pte_fill(f.slot(table, va, 0), PteWidth::Four, frame | PTE_P | PTE_W);
+                ByHand::map(m, va, (first_frame + page) as u32, RW);
             }
         }
-        m.load_root(Pa(0x1000));
+        tables.activate(m);
         once(m, len_bytes);
         let start = m.now();
         for _ in 0..ROUNDS {
@@ -66,7 +64,7 @@ fn write(m: &Model, len_bytes: usize) {
 }
 
 fn copy(m: &Model, len_bytes: usize) {
-    m.copy(TARGET, SOURCE, len_bytes).expect("mapped");
+    m.copy_kernel(TARGET, SOURCE, len_bytes).expect("mapped");
 }
 
 #[track_caller]

@@ -2,17 +2,19 @@
 //!
 //! Physical memory from frame 0 on: the arena, then the root, then upper tables, then the leaf tables of the
 //! addresses that are mapped page by page, one behind the other in order of their addresses. So the place of a kernel
-//! page's entry is arithmetic, no walk. Boot is single-threaded: no locks here.
+//! page's entry is arithmetic, no walk. Behind them lies the hash table, where hardware uses one. Boot is single-threaded:
+//! no locks here.
 
 use crate::config::{PmapConfig, PmapError};
+use crate::fixed::{self, PERMANENT};
+use crate::radix::{self, format_of};
 use alloc::vec::Vec;
-use pageferry_hal::x86::{Format, Layout, PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_W};
-use pageferry_hal::{Machine, PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, StructArena, Va, VaRange};
-
-/// Permanent kernel mappings: global, and with accessed and dirty set so that no walker need write to the entries.
-const PERMANENT: u64 = PTE_P | PTE_W | PTE_G | PTE_A | PTE_D;
-/// Entries that lead to a table.
-const UPPER: u64 = PTE_P | PTE_W | PTE_A;
+use pageferry_hal::isa::RadixFormat;
+use pageferry_hal::isa::hash::GROUP_BYTES;
+use pageferry_hal::{
+    Block, Board, HashTable, Layout, Machine, Mmu, PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Region, SpaceId,
+    StructArena, Tte, Va, VaRange,
+};
 
 /// What the machine-independent floors find after bootstrap.
 pub struct Bootstrap {
@@ -26,15 +28,19 @@ pub struct Bootstrap {
 
 /// The kernel's page tables.
 pub(crate) struct KernelTables {
-    pub(crate) format: Format,
+    pub(crate) format: RadixFormat,
     pub(crate) layout: Layout,
     pub(crate) root: Pa,
     /// Indices of the root's valid entries: every address space has the same ones.
     pub(crate) root_entries: Vec<usize>,
-    /// The addresses that are mapped page by page.
-    pub(crate) paged: VaRange,
-    /// The entry of the first page of `paged`; the others follow.
+    /// The addresses that have leaf tables.
+    tabled: VaRange,
+    /// The entry of the first page of `tabled`; the others follow.
     leaves: Pa,
+    /// What block registers map, on every CPU.
+    pub(crate) blocks: Vec<Block>,
+    /// What hardware looks into.
+    pub(crate) hash: Option<HashTable>,
 }
 
 impl KernelTables {
@@ -43,59 +49,117 @@ impl KernelTables {
     /// # Panics
     /// When `va` is not mapped page by page.
     pub(crate) fn slot(&self, va: Va) -> Pa {
-        assert!(self.paged.contains(va), "{va:?} is no kernel address that is mapped by pages");
-        self.leaves + ((va - self.paged.start()) >> PAGE_SHIFT) * self.format.width.bytes()
+        assert!(self.tabled.contains(va), "{va:?} is no kernel address that is mapped by pages");
+        self.leaves + ((va - self.tabled.start()) >> PAGE_SHIFT) * self.format.width.bytes()
     }
 }
 
-/// What bootstrap made: the tables, the arena, and the first frame behind both.
+/// What bootstrap made: the tables, the arena, the addresses to be mapped page by page, and the first frame behind all.
 pub(crate) struct Built {
     pub(crate) tables: KernelTables,
     pub(crate) arena: StructArena,
     pub(crate) arena_bytes: usize,
+    pub(crate) paged: VaRange,
     pub(crate) first_free: Pfn,
+}
+
+/// What goes where, before anything is made.
+struct Plan {
+    arena_bytes: usize,
+    paged: VaRange,
+    tabled: VaRange,
+    /// In superpages.
+    direct: Option<VaRange>,
+    tables: usize,
+    hash: Option<HashTable>,
+    blocks: Vec<Block>,
+    /// Frames for all of that.
+    frames: usize,
+}
+
+fn plan(board: &Board, format: &RadixFormat, config: &PmapConfig) -> Result<Plan, PmapError> {
+    let layout = &board.layout;
+    let super_bytes = format.superpage_bytes();
+    let granule = match layout.region {
+        Region::Superpages | Region::Pages => super_bytes,
+        Region::Unmapped | Region::Blocks => PAGE_SIZE,
+    };
+    let arena_end = layout.paged_base.unwrap_or(layout.kernel_end);
+    let room_bytes = arena_end - layout.kernel_base;
+    let too_large = PmapError::ArenaTooLarge { arena_bytes: config.arena_bytes, room_bytes };
+    let arena_bytes = config.arena_bytes.max(1).checked_next_multiple_of(granule).ok_or(too_large)?;
+    if arena_bytes >= room_bytes {
+        return Err(too_large);
+    }
+    let paged =
+        VaRange::new(layout.paged_base.unwrap_or(layout.kernel_base + arena_bytes), layout.kernel_end);
+    let tabled = match layout.region {
+        Region::Pages => VaRange::new(layout.kernel_base, layout.kernel_end),
+        _ => paged,
+    };
+    let in_superpages =
+        |start| VaRange::pages_from(start, board.frames.next_multiple_of(super_bytes >> PAGE_SHIFT));
+    let direct = layout.direct_map.filter(|_| layout.region == Region::Superpages).map(in_superpages);
+    let tables = count_tables(format, layout, &tabled, direct.as_ref());
+    let mut frames = (arena_bytes >> PAGE_SHIFT) + tables;
+    let mut hash = None;
+    if board.mmu == Mmu::Hash {
+        // Two entries for each frame, as the architecture recommends, and 64 KB at least; aligned to its size.
+        let groups = (board.frames / 4).next_power_of_two().max(1024);
+        let len_frames = groups * GROUP_BYTES / PAGE_SIZE;
+        let first = frames.next_multiple_of(len_frames);
+        hash = Some(HashTable { at: Pfn(first as u32).pa(), groups });
+        frames = first + len_frames;
+    }
+    if frames >= board.frames {
+        return Err(PmapError::MemoryTooSmall { frames: board.frames, wanted: frames + 1 });
+    }
+    let blocks = fixed::blocks(board)?;
+    Ok(Plan { arena_bytes, paged, tabled, direct, tables, hash, blocks, frames })
 }
 
 /// Builds the kernel's page tables in the lowest frames.
 ///
 /// # Errors
-/// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`].
+/// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::TooFewBlocks`].
 pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Built, PmapError> {
-    let topology = machine.topology();
-    let (format, layout) = (Format::of(topology.arch), Layout::of(topology.arch));
-    let super_bytes = format.superpage_bytes();
-    let room_bytes = layout.kernel_end - layout.kernel_base;
-    let too_large = PmapError::ArenaTooLarge { arena_bytes: config.arena_bytes, room_bytes };
-    let arena_bytes = config.arena_bytes.max(1).checked_next_multiple_of(super_bytes).ok_or(too_large)?;
-    if arena_bytes >= room_bytes {
-        return Err(too_large);
-    }
-    let paged = VaRange::new(layout.kernel_base + arena_bytes, layout.kernel_end);
-    let direct = layout
-        .direct_map
-        .map(|start| VaRange::pages_from(start, topology.frames.next_multiple_of(super_bytes >> PAGE_SHIFT)));
-    let arena_frames = arena_bytes >> PAGE_SHIFT;
-    let wanted = arena_frames + count_tables(&format, &layout, &paged, direct.as_ref());
-    if wanted >= topology.frames {
-        return Err(PmapError::MemoryTooSmall { frames: topology.frames, wanted: wanted + 1 });
-    }
-
+    let board = machine.board();
+    let (format, layout) = (format_of(board.mmu), board.layout);
+    let plan = plan(&board, &format, config)?;
+    let arena_frames = plan.arena_bytes >> PAGE_SHIFT;
     let mut b = Builder { machine, format, root: Pfn(arena_frames as u32).pa(), next: arena_frames };
     assert_eq!(b.table(), b.root, "the root is the first table");
-    b.superpages(VaRange::new(layout.kernel_base, paged.start()));
-    let leaves = b.leaf_tables(paged);
-    if let Some(direct) = direct {
+    if layout.region == Region::Superpages {
+        b.superpages(VaRange::pages_from(layout.kernel_base, arena_frames));
+    }
+    let leaves = b.leaf_tables(plan.tabled);
+    if layout.region == Region::Pages {
+        b.pages(VaRange::pages_from(layout.kernel_base, arena_frames), leaves);
+    }
+    if let Some(direct) = plan.direct {
         b.superpages(direct);
     }
-    assert_eq!(b.next, wanted, "bootstrap took as many frames as it said it would");
-    let first_free = Pfn(b.next as u32);
+    assert_eq!(b.next, arena_frames + plan.tables, "bootstrap took as many frames as it said it would");
+    if let Some(hash) = plan.hash {
+        let frames = hash.groups * GROUP_BYTES / PAGE_SIZE;
+        (0..frames).for_each(|frame| machine.pt_clear(hash.at + frame * PAGE_SIZE));
+        machine.set_hash_table(hash);
+    }
     let root_entries = b.valid_root_entries();
-    let tables = KernelTables { format, layout, root: b.root, root_entries, paged, leaves };
-    Ok(Built { tables, arena: StructArena::new(layout.kernel_base, arena_bytes), arena_bytes, first_free })
+    let Plan { arena_bytes, paged, tabled, hash, blocks, frames, .. } = plan;
+    let root = b.root;
+    let tables = KernelTables { format, layout, root, root_entries, tabled, leaves, blocks, hash };
+    Ok(Built {
+        tables,
+        arena: StructArena::new(layout.kernel_base, arena_bytes),
+        arena_bytes,
+        paged,
+        first_free: Pfn(frames as u32),
+    })
 }
 
 /// How many frames the tables take, the root among them.
-fn count_tables(format: &Format, layout: &Layout, paged: &VaRange, direct: Option<&VaRange>) -> usize {
+fn count_tables(format: &RadixFormat, layout: &Layout, tabled: &VaRange, direct: Option<&VaRange>) -> usize {
     let kernel = VaRange::new(layout.kernel_base, layout.kernel_end);
     let spans = |r: &VaRange, shift: u32| (((r.end().0 - 1) >> shift) - (r.start().0 >> shift) + 1) as usize;
     // A table at `level` spans what one entry at `level + 1` spans.
@@ -103,13 +167,13 @@ fn count_tables(format: &Format, layout: &Layout, paged: &VaRange, direct: Optio
         let shift = format.shift(level + 1);
         spans(&kernel, shift) + direct.map_or(0, |d| spans(d, shift))
     });
-    1 + upper.sum::<usize>() + spans(paged, format.shift(1))
+    1 + upper.sum::<usize>() + spans(tabled, format.shift(1))
 }
 
 /// Takes frames one after the other and fills them as tables.
 struct Builder<'a, M: Machine> {
     machine: &'a M,
-    format: Format,
+    format: RadixFormat,
     root: Pa,
     next: usize,
 }
@@ -119,7 +183,7 @@ impl<M: Machine> Builder<'_, M> {
     fn table(&mut self) -> Pa {
         let at = Pfn(self.next as u32).pa();
         self.next += 1;
-        self.machine.pte_clear_frame(at);
+        self.machine.pt_clear(at);
         at
     }
 
@@ -128,16 +192,21 @@ impl<M: Machine> Builder<'_, M> {
         let mut table = self.root;
         for level in (2..self.format.levels).rev() {
             let slot = self.format.slot(table, va, level);
-            let entry = self.machine.pte_load(slot, self.format.width);
-            table = if entry & PTE_P != 0 {
-                self.format.frame(entry).pa()
-            } else {
-                let made = self.table();
-                self.machine.pte_fill(slot, self.format.width, made.0 | UPPER);
-                made
+            table = match radix::load_upper(self.machine, &self.format, slot) {
+                Some(table) => table,
+                None => {
+                    let made = self.table();
+                    radix::store_upper(self.machine, &self.format, slot, made);
+                    made
+                }
             };
         }
         self.format.slot(table, va, 1)
+    }
+
+    fn store(&self, slot: Pa, va: Va, new: Tte) {
+        radix::store(self.machine, &self.format, slot, new);
+        self.machine.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
     }
 
     /// Maps `range` to physical memory from 0 on.
@@ -145,8 +214,17 @@ impl<M: Machine> Builder<'_, M> {
         let step = self.format.superpage_bytes();
         assert_eq!(range.len_bytes() % step, 0, "superpages cover {range:?}");
         for offset in (0..range.len_bytes()).step_by(step) {
-            let slot = self.level1_slot(range.start() + offset);
-            self.machine.pte_fill(slot, self.format.width, offset as u64 | PERMANENT | PTE_PS);
+            let va = range.start() + offset;
+            let slot = self.level1_slot(va);
+            let shift = self.format.superpage_shift() as u8;
+            self.store(slot, va, Tte { frame: Pa(offset as u64).pfn(), shift, attr: PERMANENT });
+        }
+    }
+
+    /// Maps `range`, whose leaf entries begin at `leaves`, to physical memory from 0 on.
+    fn pages(&self, range: VaRange, leaves: Pa) {
+        for (i, va) in range.pages().enumerate() {
+            self.store(leaves + i * self.format.width.bytes(), va, Tte::page(Pfn(i as u32), PERMANENT));
         }
     }
 
@@ -161,14 +239,16 @@ impl<M: Machine> Builder<'_, M> {
         for (i, slot) in slots.into_iter().enumerate() {
             let leaf = self.table();
             assert_eq!(leaf, first + i * PAGE_SIZE, "leaf tables are contiguous");
-            self.machine.pte_fill(slot, self.format.width, leaf.0 | UPPER);
+            radix::store_upper(self.machine, &self.format, slot, leaf);
         }
         first
     }
 
     fn valid_root_entries(&self) -> Vec<usize> {
-        let width = self.format.width;
-        let valid = |i: &usize| self.machine.pte_load(self.root + i * width.bytes(), width) & PTE_P != 0;
+        let valid = |i: &usize| {
+            let slot = self.root + i * self.format.width.bytes();
+            radix::load_upper(self.machine, &self.format, slot).is_some()
+        };
         (0..self.format.entries()).filter(valid).collect()
     }
 }

@@ -3,16 +3,19 @@
 //! A [`Change`] lists the pages whose old translations TLBs may hold, says whose they are, and keeps the machine's
 //! window open: the time in which the use of such a translation is no error. It owns nothing else and needs no lock.
 
-use crate::pmap::{PmapId, Pmaps};
+use crate::asid::Tags;
+use crate::pmap::Pmaps;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::x86::{PTE_A, PTE_P};
-use pageferry_hal::{Machine, Va, VaRange};
+use pageferry_hal::{Attr, Machine, SpaceId, Tte, Va, VaRange};
 
-/// Pages of one address space; [`PmapId::KERNEL`] means addresses that are the same in all of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Pages of one address space; [`SpaceId::KERNEL`] means addresses that are the same in all of them.
+#[derive(Clone, Debug)]
 pub(crate) struct Part {
-    pub(crate) space: PmapId,
+    pub(crate) space: SpaceId,
     pub(crate) range: VaRange,
+    /// The space's tags, on machines that have any.
+    pub(crate) tags: Option<Arc<Tags>>,
 }
 
 /// A list whose first item needs no allocation: most changes have one range and one window.
@@ -82,11 +85,11 @@ impl<M: Machine> Change<M> {
         self.windows.first.as_ref().expect("opened above")
     }
 
-    /// Lists the page at `va` of `space`; `old` is the entry that was replaced.
-    pub(crate) fn list(&mut self, space: PmapId, va: Va, old: u64) {
+    /// Lists the page at `va` of `space`; `old` is the mapping that was replaced.
+    pub(crate) fn list(&mut self, space: SpaceId, tags: Option<&Arc<Tags>>, va: Va, old: Option<Tte>) {
         assert!(va.is_page_aligned(), "{va:?} is no page");
-        self.old_accessed |= old & PTE_P != 0 && old & PTE_A != 0;
-        self.add(Part { space, range: VaRange::pages_from(va, 1) });
+        self.old_accessed |= old.is_some_and(|old| old.attr.contains(Attr::REFERENCED));
+        self.add(Part { space, range: VaRange::pages_from(va, 1), tags: tags.cloned() });
     }
 
     /// Adds pages; to the last range, if they continue it.
@@ -171,7 +174,7 @@ impl<M: Machine> Change<M> {
 
 impl<M: Machine> Drop for Change<M> {
     fn drop(&mut self) {
-        if let Some(part) = self.parts.first {
+        if let Some(part) = &self.parts.first {
             panic!("a change of mappings was dropped without a flush: {part:?} and perhaps others");
         }
     }

@@ -27,6 +27,8 @@ pub struct PmapConfig {
     pub paths: PmapPaths,
     /// True: one shootdown for a whole range (FreeBSD 5, `IPI_INVLRNG`). False: one for each page.
     pub ranged_shootdown: bool,
+    /// The refill handler, from its first instruction to its last, on machines that have one.
+    pub refill: Instructions,
 }
 
 /// Where frames for page tables come from: the owner of free frames. Called with no lock of this floor held.
@@ -65,6 +67,17 @@ pub enum PmapError {
         /// Bytes of kernel addresses.
         room_bytes: usize,
     },
+    /// The block registers cannot map all of memory.
+    #[error("{blocks} block registers cannot map {bytes} bytes of memory")]
+    TooFewBlocks {
+        /// How many there are.
+        blocks: usize,
+        /// Bytes of memory.
+        bytes: u64,
+    },
+    /// As many address spaces exist as their TLB entries can be told apart.
+    #[error("no tag is left for another address space")]
+    NoTag,
     /// The configured arena has no room for this floor's own structures.
     #[error("{0}")]
     ArenaTooSmall(#[from] ArenaFull),

@@ -4,15 +4,15 @@
 //! tables exist since boot, so nothing here fails or allocates frames.
 
 use crate::change::Change;
-use crate::pmap::{PmapId, Pmaps};
-use pageferry_hal::x86::{PTE_G, PTE_P, PTE_W, PTE_WIRED};
-use pageferry_hal::{Cause, Machine, PAGE_SHIFT, Pa, Pfn, Prot, Va, VaRange};
+use crate::pmap::Pmaps;
+use crate::radix;
+use pageferry_hal::{Asid, Attr, Cause, Machine, PAGE_SHIFT, Pa, Pfn, Prot, SpaceId, Tte, Va, VaRange};
 
 impl<M: Machine> Pmaps<M> {
     /// The address of a frame in the direct map, if the machine has one (sf_buf paper, 4.3).
     pub fn direct_va(&self, frame: Pfn) -> Option<Va> {
         let base = self.kernel.layout.direct_map?;
-        assert!(frame.index() < self.machine.topology().frames, "{frame:?} is no frame of this machine");
+        assert!(frame.index() < self.machine.board().frames, "{frame:?} is no frame of this machine");
         Some(base + (frame.index() << PAGE_SHIFT))
     }
 
@@ -22,6 +22,14 @@ impl<M: Machine> Pmaps<M> {
     /// When the page is not among those of [`crate::Bootstrap::kva`].
     pub fn kernel_entry(&self, va: Va) -> Pa {
         self.kernel.slot(va.page())
+    }
+
+    /// What the entry of a kernel page says, as the machine would read it: for measurements of what that costs.
+    ///
+    /// # Panics
+    /// As [`Pmaps::kernel_entry`].
+    pub fn read_kernel_entry(&self, va: Va) -> Option<Tte> {
+        radix::load(&self.machine, &self.kernel.format, self.kernel_entry(va))
     }
 
     /// Maps consecutive kernel pages from `va` on (`pmap_qenter`), replacing what was there. The new entries have not
@@ -38,20 +46,24 @@ impl<M: Machine> Pmaps<M> {
     pub fn kenter(&self, va: Va, frames: &[Pfn], prot: Prot) -> Change<M> {
         assert!(prot.contains(Prot::READ), "a kernel mapping that permits nothing at {va:?}");
         let _c = self.machine.scope(Cause::PteWork);
-        let (m, width) = (&self.machine, self.kernel.format.width);
-        let bits = PTE_P | PTE_G | PTE_WIRED | if prot.contains(Prot::WRITE) { PTE_W } else { 0 };
+        let (m, format) = (&self.machine, &self.kernel.format);
+        let mut attr = Attr::GLOBAL | Attr::WIRED;
+        attr.set(Attr::WRITE, prot.contains(Prot::WRITE));
         let mut change = Change::new();
         for (page, frame) in VaRange::pages_from(va, frames.len()).pages().zip(frames) {
             m.execute(self.config.paths.kenter);
             let slot = self.kernel.slot(page);
-            let value = frame.pa().0 | bits;
-            let mut old = m.pte_load(slot, width);
-            if old & PTE_P == 0 {
-                m.pte_fill(slot, width, value);
+            let new = Tte::page(*frame, attr);
+            let mut old = radix::load(m, format, slot);
+            if old.is_none() {
+                radix::store(m, format, slot, new);
+                m.mapping_changed(SpaceId::KERNEL, page, None, Some(new), None);
             } else {
-                old = m.pte_change(slot, width, value, change.window(m));
+                old = radix::swap(m, format, slot, Some(new));
+                m.mapping_changed(SpaceId::KERNEL, page, old, Some(new), Some(change.window(m)));
+                self.forget_hashed(Some(Asid::KERNEL), page);
             }
-            change.list(PmapId::KERNEL, page, old);
+            change.list(SpaceId::KERNEL, None, page, old);
         }
         change
     }
@@ -66,12 +78,14 @@ impl<M: Machine> Pmaps<M> {
     #[track_caller]
     pub fn kremove(&self, range: VaRange) -> Change<M> {
         let _c = self.machine.scope(Cause::PteWork);
-        let (m, width) = (&self.machine, self.kernel.format.width);
+        let (m, format) = (&self.machine, &self.kernel.format);
         let mut change = Change::new();
         for page in range.pages() {
             m.execute(self.config.paths.kenter);
-            let old = m.pte_change(self.kernel.slot(page), width, 0, change.window(m));
-            change.list(PmapId::KERNEL, page, old);
+            let old = radix::swap(m, format, self.kernel.slot(page), None);
+            m.mapping_changed(SpaceId::KERNEL, page, old, None, Some(change.window(m)));
+            self.forget_hashed(Some(Asid::KERNEL), page);
+            change.list(SpaceId::KERNEL, None, page, old);
         }
         change
     }

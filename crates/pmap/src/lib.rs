@@ -1,7 +1,8 @@
 //! The machine-dependent layer: page tables, reverse mappings, and the invalidations that their changes oblige to.
 //!
-//! One code serves i386 (two levels, 4 MB superpages) and amd64 (four levels, 2 MB superpages, a direct map of all
-//! memory): what differs is data, in [`pageferry_hal::x86::Format`] and [`pageferry_hal::x86::Layout`].
+//! One code serves all machines: what differs is data, in [`pageferry_hal::Board`]. Page tables in levels hold the truth
+//! everywhere (`radix`). Hardware walks them, or looks into a hash table that caches them (`second`), or leaves all to the
+//! kernel (`refill`). What is mapped for ever is mapped by superpages, by block registers, or not at all (`fixed`).
 //!
 //! # What it holds
 //! * The **kernel's page tables**, complete from boot on: the arena of kernel structures and the direct map in
@@ -18,27 +19,32 @@
 //!
 //! # Locks
 //! The reverse mappings have one lock of class `ReverseMap`, taken before the lock of an address space (class `Pmap`);
-//! a shootdown takes the lock of class `Shootdown`. Kernel mappings take no lock: whoever owns the addresses owns their
+//! a shootdown takes the lock of class `Shootdown`, the refill handler and whoever changes what it has put into a hash table
+//! that of class `HashTable`. Kernel mappings take no lock: whoever owns the addresses owns their
 //! entries. Frames for page tables are taken from and given to a [`FrameSource`] with none of these held.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod active;
+mod asid;
 mod bootstrap;
 mod change;
 mod config;
-mod frame_state;
+mod fixed;
 mod kernel;
-mod loaded;
+mod page;
 mod pmap;
-mod reverse;
+mod pv;
+mod radix;
+mod refill;
+mod second;
 mod shootdown;
-mod table;
+mod sysmap;
 mod user;
-mod window;
 
 pub use bootstrap::Bootstrap;
 pub use change::Change;
 pub use config::{FrameSource, PmapConfig, PmapError, PmapPaths};
-pub use pmap::{Pmap, PmapId, Pmaps};
+pub use pmap::{Pmap, Pmaps};
 pub use shootdown::FULL_FLUSH_PAGES;

@@ -4,31 +4,33 @@
 //! loaded, and the shootdown in flight. A [`Pmap`] is owned by its address space (`vm`); the registry shares what is
 //! needed to reach its entries from a frame.
 
-use crate::bootstrap::{self, Bootstrap, KernelTables};
+use crate::active::Active;
+use crate::asid::{FreeNumbers, Tagging, Tags};
+use crate::bootstrap::{self, Bootstrap, Built, KernelTables};
 use crate::config::{FrameSource, PmapConfig, PmapError};
-use crate::loaded::Loaded;
-use crate::reverse::Reverse;
+use crate::pv::PvTable;
+use crate::radix::Tables;
+use crate::second::Second;
 use crate::shootdown::Shootdown;
-use crate::table::Tables;
-use crate::window::Temporary;
+use crate::sysmap::Sysmap;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_hal::{Arch, Cause, LockClass, Machine, PAGE_SIZE, Pa, SpinLock, VaRange};
-
-/// The name of an address space; never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PmapId(pub(crate) u32);
-
-impl PmapId {
-    /// The kernel's addresses, which all spaces share.
-    pub(crate) const KERNEL: PmapId = PmapId(0);
-}
+use pageferry_hal::{Asid, Cause, LockClass, Machine, PAGE_SIZE, Pa, SpaceId, SpinLock, VaRange, Width};
 
 /// What the registry shares of an address space.
 pub(crate) struct Shared<M: Machine> {
-    pub(crate) id: PmapId,
+    pub(crate) id: SpaceId,
     pub(crate) root: Pa,
     pub(crate) tables: M::Lock<Tables>,
+    /// The numbers of its TLB entries, where they carry any.
+    pub(crate) tags: Option<Arc<Tags>>,
+}
+
+impl<M: Machine> Shared<M> {
+    /// The number of its entries in the hash table, where hardware uses one.
+    pub(crate) fn hash_tag(&self) -> Option<Asid> {
+        self.tags.as_ref().and_then(|tags| tags.shared())
+    }
 }
 
 /// One user address space's page tables. Given back with [`Pmaps::destroy`]; dropping one leaks its frames.
@@ -39,7 +41,7 @@ pub struct Pmap<M: Machine> {
 
 impl<M: Machine> Pmap<M> {
     /// Its name.
-    pub fn id(&self) -> PmapId {
+    pub fn id(&self) -> SpaceId {
         self.shared.id
     }
     /// Number of pages mapped.
@@ -63,12 +65,15 @@ pub struct Pmaps<M: Machine> {
     pub(crate) machine: M,
     pub(crate) config: PmapConfig,
     pub(crate) kernel: KernelTables,
-    pub(crate) reverse: M::Lock<Reverse<M>>,
+    pub(crate) pv: M::Lock<PvTable<M>>,
     pub(crate) shootdown: Shootdown<M>,
+    pub(crate) tagging: Tagging,
+    /// The hash table that hardware looks into, if it does.
+    pub(crate) second: Option<Second<M>>,
     /// One for each CPU.
-    pub(crate) loaded: Box<[Loaded]>,
+    pub(crate) active: Box<[Active]>,
     /// One for each CPU where there is no direct map; else empty.
-    pub(crate) temporary: Box<[Temporary<M>]>,
+    pub(crate) sysmaps: Box<[Sysmap<M>]>,
 }
 
 impl<M: Machine> Pmaps<M> {
@@ -78,41 +83,44 @@ impl<M: Machine> Pmaps<M> {
     /// A quarter of the arena at most goes to reverse mappings, enough for two of each frame at most.
     ///
     /// # Errors
-    /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::ArenaTooSmall`].
+    /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::ArenaTooSmall`],
+    /// [`PmapError::TooFewBlocks`].
     pub fn bootstrap(machine: M, config: PmapConfig) -> Result<(Pmaps<M>, Bootstrap), PmapError> {
         let _c = machine.scope(Cause::Boot);
-        let topology = machine.topology();
-        let mut built = bootstrap::build(&machine, &config)?;
-        let entry_bytes = match topology.arch {
-            Arch::I386 => 24,
-            Arch::Amd64 => 48,
+        let board = machine.board();
+        let Built { tables, mut arena, arena_bytes, paged, first_free } =
+            bootstrap::build(&machine, &config)?;
+        let entry_bytes = match board.pointer {
+            Width::Four => 24,
+            Width::Eight => 48,
         };
-        let capacity = (built.arena_bytes / 4 / entry_bytes).min(2 * topology.frames);
-        let entries = built.arena.array("reverse mappings", capacity, entry_bytes)?;
-        let request = built.arena.array("shootdown request", 1, Shootdown::<M>::BYTES)?;
-        let reverse = Reverse::new(topology.frames, entries, entry_bytes, capacity);
+        let capacity = (arena_bytes / 4 / entry_bytes).min(2 * board.frames);
+        let entries = arena.array("reverse mappings", capacity, entry_bytes)?;
+        let request = arena.array("shootdown request", 1, Shootdown::<M>::BYTES)?;
+        let pv = PvTable::new(board.frames, entries, entry_bytes, capacity, FreeNumbers::new(board.asids));
 
-        let tables = built.tables;
-        let mut kva = tables.paged;
-        let mut temporary = alloc::vec::Vec::new();
+        let mut kva = paged;
+        let mut sysmaps = alloc::vec::Vec::new();
         if tables.layout.direct_map.is_none() {
-            for _ in 0..topology.cpus {
-                let pages = VaRange::pages_from(kva.start(), Temporary::<M>::PAGES);
-                temporary.push(Temporary::new(&machine, pages));
+            for _ in 0..board.cpus {
+                let pages = VaRange::pages_from(kva.start(), Sysmap::<M>::PAGES);
+                sysmaps.push(Sysmap::new(&machine, pages));
                 kva = VaRange::new(pages.end(), kva.end());
             }
         }
-        assert!(!kva.is_empty() && kva.start() - tables.paged.start() <= PAGE_SIZE * 2 * topology.cpus);
+        assert!(!kva.is_empty() && kva.start() - paged.start() <= PAGE_SIZE * 2 * board.cpus);
         let pmaps = Pmaps {
             config,
-            reverse: machine.new_lock(LockClass::ReverseMap, reverse),
+            pv: machine.new_lock(LockClass::ReverseMap, pv),
             shootdown: Shootdown::new(&machine, request),
-            loaded: (0..topology.cpus).map(|_| Loaded::new(tables.root)).collect(),
-            temporary: temporary.into(),
+            tagging: Tagging::of(&board),
+            second: tables.hash.map(|table| Second::new(&machine, table)),
+            active: (0..board.cpus).map(|_| Active::new(tables.root)).collect(),
+            sysmaps: sysmaps.into(),
             kernel: tables,
             machine,
         };
-        Ok((pmaps, Bootstrap { arena: built.arena, kva, first_free: built.first_free }))
+        Ok((pmaps, Bootstrap { arena, kva, first_free }))
     }
 
     /// The machine.
@@ -123,7 +131,7 @@ impl<M: Machine> Pmaps<M> {
     /// An empty address space: one table, in which the kernel's half is that of all others.
     ///
     /// # Errors
-    /// [`PmapError::NoFrame`].
+    /// [`PmapError::NoFrame`], [`PmapError::NoTag`].
     ///
     /// # Locks
     /// Takes the lock of reverse mappings; `frames` is called with no lock held.
@@ -132,17 +140,29 @@ impl<M: Machine> Pmaps<M> {
         let _c = m.scope(Cause::PteWork);
         let frame = frames.take().ok_or(PmapError::NoFrame)?;
         let root = frame.pa();
-        m.pte_clear_frame(root);
+        m.pt_clear(root);
         for &index in &self.kernel.root_entries {
             let offset = index * width.bytes();
-            let entry = m.pte_load(self.kernel.root + offset, width);
-            m.pte_fill(root + offset, width, entry);
+            let entry = m.pt_load(self.kernel.root + offset, width);
+            m.pt_store(root + offset, width, entry);
         }
-        let mut reverse = self.reverse.lock();
-        let id = reverse.new_id();
+        let mut pv = self.pv.lock();
+        let tags = match self.tagging {
+            Tagging::None => None,
+            Tagging::PerCpu => Some(Tags::per_cpu(self.active.len())),
+            Tagging::Shared => {
+                let Some(asid) = pv.numbers.take() else {
+                    drop(pv);
+                    frames.give(frame);
+                    return Err(PmapError::NoTag);
+                };
+                Some(Tags::Shared { asid, ran_on: Default::default() })
+            }
+        };
+        let id = pv.new_id();
         let tables = m.new_lock(LockClass::Pmap, Tables::new(frame));
-        let shared = Arc::new(Shared { id, root, tables });
-        reverse.spaces.insert(id, shared.clone());
+        let shared = Arc::new(Shared { id, root, tables, tags: tags.map(Arc::new) });
+        pv.spaces.insert(id, shared.clone());
         Ok(Pmap { shared })
     }
 
@@ -157,7 +177,7 @@ impl<M: Machine> Pmaps<M> {
     pub fn destroy(&self, frames: &dyn FrameSource, pmap: Pmap<M>) {
         let _c = self.machine.scope(Cause::PteWork);
         let shared = pmap.shared;
-        self.leave_everywhere(shared.id);
+        self.leave_everywhere(&shared);
         let taken = {
             let mut tables = shared.tables.lock();
             assert_eq!(
@@ -167,7 +187,12 @@ impl<M: Machine> Pmaps<M> {
             );
             core::mem::take(&mut tables.frames)
         };
-        let registered = self.reverse.lock().spaces.remove(&shared.id);
+        let registered = {
+            let mut pv = self.pv.lock();
+            // Every change of its mappings was flushed: no entry anywhere is tagged with it.
+            shared.hash_tag().into_iter().for_each(|asid| pv.numbers.give(asid));
+            pv.spaces.remove(&shared.id)
+        };
         assert!(registered.is_some(), "an address space is destroyed that was never created here");
         taken.into_iter().for_each(|frame| frames.give(frame));
     }

@@ -7,11 +7,13 @@
 //!
 //! On a uniprocessor there is no lock, and nobody to ask.
 
+use crate::asid::{Tagging, Tags};
 use crate::change::Part;
-use crate::pmap::{PmapId, Pmaps};
+use crate::pmap::{Pmaps, Shared};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pageferry_hal::{
-    Access, Cause, Counter, CpuId, CpuSet, Interrupt, LockClass, Machine, PAGE_SIZE, StructVa, Va, VaRange,
+    Access, Asid, Cause, Counter, CpuId, CpuSet, Flush, Interrupt, LockClass, Machine, PAGE_SIZE, SpaceId,
+    StructVa, Va, VaRange,
 };
 
 /// Up to this many user pages are invalidated one by one; beyond it, the page-table root is loaded again, which spares
@@ -25,24 +27,28 @@ const REQUEST_BYTES: usize = 64;
 
 /// What the asked CPUs shall do.
 #[derive(Clone, Copy)]
-enum Task {
+enum IpiOp {
     /// Invalidate the pages of the request's ranges.
     Pages = 0,
-    /// Load the page-table root again.
-    Root = 1,
-    /// Leave the address space whose number is where the first range would begin.
+    /// Invalidate all of the request's address space.
+    Space = 1,
+    /// Leave the request's address space.
     Leave = 2,
 }
 
-impl Task {
-    const ALL: [Task; 3] = [Task::Pages, Task::Root, Task::Leave];
+impl IpiOp {
+    const ALL: [IpiOp; 3] = [IpiOp::Pages, IpiOp::Space, IpiOp::Leave];
 }
 
 /// The request in flight.
 pub(crate) struct Shootdown<M: Machine> {
     /// Held by the initiator until all have answered.
-    pub(crate) turn: M::Lock<()>,
-    task: AtomicU32,
+    pub(crate) ipi_lock: M::Lock<()>,
+    op: AtomicU32,
+    /// The address space, or the kernel's.
+    space: AtomicU32,
+    /// Its tag, where that is the same on all CPUs.
+    asid: AtomicU32,
     ranges: AtomicU32,
     starts: [AtomicU64; MAX_RANGES],
     ends: [AtomicU64; MAX_RANGES],
@@ -52,8 +58,10 @@ pub(crate) struct Shootdown<M: Machine> {
     at: StructVa,
 }
 
-/// A request in the making.
+/// A request in the making: pages of one address space, or of several where entries carry no tags.
 struct Batch {
+    space: SpaceId,
+    asid: Option<Asid>,
     to: CpuSet,
     ranges: [VaRange; MAX_RANGES],
     used: usize,
@@ -61,7 +69,8 @@ struct Batch {
 
 impl Batch {
     fn new() -> Batch {
-        Batch { to: CpuSet::EMPTY, ranges: [VaRange::pages_from(Va(0), 0); MAX_RANGES], used: 0 }
+        let (space, asid) = (SpaceId::KERNEL, None);
+        Batch { space, asid, to: CpuSet::EMPTY, ranges: [VaRange::pages_from(Va(0), 0); MAX_RANGES], used: 0 }
     }
     fn add(&mut self, range: VaRange, to: CpuSet) {
         self.ranges[self.used] = range;
@@ -78,8 +87,10 @@ impl<M: Machine> Shootdown<M> {
 
     pub(crate) fn new(machine: &M, at: StructVa) -> Shootdown<M> {
         Shootdown {
-            turn: machine.new_lock(LockClass::Shootdown, ()),
-            task: AtomicU32::new(0),
+            ipi_lock: machine.new_lock(LockClass::Shootdown, ()),
+            op: AtomicU32::new(0),
+            space: AtomicU32::new(0),
+            asid: AtomicU32::new(0),
             ranges: AtomicU32::new(0),
             starts: Default::default(),
             ends: Default::default(),
@@ -100,26 +111,45 @@ impl<M: Machine> Pmaps<M> {
         if !CpuSet::from_bits(request.pending.load(Ordering::Acquire)).contains(me) {
             return;
         }
-        match Task::ALL[request.task.load(Ordering::Relaxed) as usize] {
-            Task::Pages => {
+        let space = SpaceId(request.space.load(Ordering::Relaxed));
+        let asid = (self.tagging == Tagging::Shared).then(|| Asid(request.asid.load(Ordering::Relaxed)));
+        match IpiOp::ALL[request.op.load(Ordering::Relaxed) as usize] {
+            IpiOp::Pages => {
                 for i in 0..request.ranges.load(Ordering::Relaxed) as usize {
                     let (start, end) = (&request.starts[i], &request.ends[i]);
                     let range =
                         VaRange::new(Va(start.load(Ordering::Relaxed)), Va(end.load(Ordering::Relaxed)));
-                    if range.start() >= self.kernel.layout.user_end || !self.leave_lazily(me) {
-                        range.pages().for_each(|va| m.invalidate_page(va));
+                    let kernel = range.start() >= self.kernel.layout.user_end;
+                    if kernel || !self.leave_lazily(me) {
+                        self.flush_pages(me, if kernel { SpaceId::KERNEL } else { space }, asid, range);
                     }
                 }
             }
-            Task::Root => {
+            IpiOp::Space => {
                 if !self.leave_lazily(me) {
-                    self.reload_root(me);
+                    self.flush_space(me, space, asid);
                 }
             }
-            Task::Leave => self.leave(me, PmapId(request.starts[0].load(Ordering::Relaxed) as u32)),
+            IpiOp::Leave => self.leave(me, space),
         }
         m.touch(request.at, size_of::<u64>(), Access::Write);
         request.pending.fetch_and(!CpuSet::only(me).bits(), Ordering::AcqRel);
+    }
+
+    /// Invalidates pages of `space` in the own TLB, one by one. `asid` is the space's tag where that is the same on all CPUs.
+    fn flush_pages(&self, me: CpuId, space: SpaceId, asid: Option<Asid>, range: VaRange) {
+        let m = &self.machine;
+        let tag = match self.tagging {
+            _ if space == SpaceId::KERNEL => Some(Asid::KERNEL),
+            Tagging::None => Some(Asid::KERNEL),
+            Tagging::Shared => asid,
+            Tagging::PerCpu => self.tag_here(me, space),
+        };
+        match tag {
+            Some(asid) => range.pages().for_each(|va| m.tlb_flush(Flush::Page(asid, va))),
+            // In the middle of a switch: nothing says under which tag they are.
+            None => m.tlb_flush(Flush::All),
+        }
     }
 
     /// Invalidates one kernel page in the own TLB, and counts it.
@@ -128,7 +158,7 @@ impl<M: Machine> Pmaps<M> {
     /// Takes none. The caller is pinned or holds a spin lock.
     pub fn invalidate_local(&self, va: Va) {
         let _c = self.machine.scope(Cause::InvalidateLocal);
-        self.machine.invalidate_page(va.page());
+        self.machine.tlb_flush(Flush::Page(Asid::KERNEL, va.page()));
         self.machine.count(Counter::TlbInvalidationsLocal, 1);
     }
 
@@ -138,14 +168,15 @@ impl<M: Machine> Pmaps<M> {
     /// Takes the shootdown lock. The caller is pinned or holds a spin lock of a lower class.
     pub fn invalidate_remote(&self, va: Va, cpus: CpuSet) {
         assert!(self.machine.cpus().covers(cpus), "{cpus:?} are more CPUs than there are");
-        let others = |me| cpus.difference(CpuSet::only(me)).intersection(self.holders(PmapId::KERNEL));
+        let others =
+            |me| cpus.difference(CpuSet::only(me)).intersection(self.active_cpus(SpaceId::KERNEL, None));
         if others(self.machine.cpu()).is_empty() {
             return;
         }
-        let _turn = self.shootdown_turn();
+        let _ipi = self.ipi_lock();
         let mut batch = Batch::new();
         batch.add(VaRange::page(va), others(self.machine.cpu()));
-        self.ask_pages(&mut batch);
+        self.send_pages(&mut batch);
     }
 
     /// Invalidates `parts` wherever they may be cached: here, then on the other CPUs.
@@ -155,10 +186,10 @@ impl<M: Machine> Pmaps<M> {
     where
         I: Iterator<Item = &'a Part>,
     {
-        let _turn = self.shootdown_turn();
+        let _ipi = self.ipi_lock();
         let me = self.machine.cpu();
         self.invalidate_here(me, &parts);
-        if self.loaded.len() > 1 {
+        if self.active.len() > 1 {
             self.invalidate_others(me, parts);
         }
     }
@@ -171,17 +202,24 @@ impl<M: Machine> Pmaps<M> {
         let m = &self.machine;
         let _c = m.scope(Cause::InvalidateLocal);
         let full = is_full_flush(parts());
-        let mut reload = false;
-        for part in parts().filter(|p| self.holders(p.space).contains(me)) {
+        let mut reloaded = false;
+        for part in parts() {
+            let tags = part.tags.as_deref();
+            if !self.active_cpus(part.space, tags).contains(me) {
+                continue;
+            }
             m.count(Counter::TlbInvalidationsLocal, part.range.len_pages() as u64);
-            if full && part.space != PmapId::KERNEL {
-                reload = true;
+            let asid = tags.and_then(Tags::shared);
+            if !full || part.space == SpaceId::KERNEL {
+                self.flush_pages(me, part.space, asid, part.range);
+            } else if self.tagging != Tagging::None {
+                self.flush_space(me, part.space, asid);
             } else {
-                part.range.pages().for_each(|va| m.invalidate_page(va));
+                reloaded = true;
             }
         }
-        if reload {
-            self.reload_root(me);
+        if reloaded {
+            self.flush_space(me, SpaceId::KERNEL, None);
         }
     }
 
@@ -190,50 +228,60 @@ impl<M: Machine> Pmaps<M> {
         I: Iterator<Item = &'a Part>,
     {
         let full = is_full_flush(parts());
+        let tagged = self.tagging != Tagging::None;
         let mut batch = Batch::new();
         let (mut reload, mut reload_pages) = (CpuSet::EMPTY, 0);
         for part in parts() {
-            let to = self.holders(part.space).difference(CpuSet::only(me));
+            let tags = part.tags.as_deref();
+            let to = self.active_cpus(part.space, tags).difference(CpuSet::only(me));
             if to.is_empty() {
                 continue;
             }
-            if full && part.space != PmapId::KERNEL {
+            let user = part.space != SpaceId::KERNEL;
+            if tagged && batch.used > 0 && batch.space != part.space {
+                self.send_pages(&mut batch);
+            }
+            (batch.space, batch.asid) = (part.space, tags.and_then(Tags::shared));
+            if full && user && tagged {
+                self.count_shootdown(to, part.range.len_pages());
+                self.send_and_wait(IpiOp::Space, part.space, batch.asid, to);
+            } else if full && user {
                 reload = reload.union(to);
                 reload_pages += part.range.len_pages();
             } else if self.config.ranged_shootdown {
                 batch.add(part.range, to);
                 if batch.used == MAX_RANGES {
-                    self.ask_pages(&mut batch);
+                    self.send_pages(&mut batch);
                 }
             } else {
                 for va in part.range.pages() {
+                    (batch.space, batch.asid) = (part.space, tags.and_then(Tags::shared));
                     batch.add(VaRange::page(va), to);
-                    self.ask_pages(&mut batch);
+                    self.send_pages(&mut batch);
                 }
             }
         }
         if batch.used > 0 {
-            self.ask_pages(&mut batch);
+            self.send_pages(&mut batch);
         }
         if !reload.is_empty() {
             self.count_shootdown(reload, reload_pages);
-            self.ask(Task::Root, reload);
+            self.send_and_wait(IpiOp::Space, SpaceId::KERNEL, None, reload);
         }
     }
 
-    /// Makes every other CPU that lazily runs on `space` leave it; the own one too.
-    pub(crate) fn leave_everywhere(&self, space: PmapId) {
-        let _turn = self.shootdown_turn();
+    /// Makes every other CPU that lazily runs on the space leave it; the own one too.
+    pub(crate) fn leave_everywhere(&self, shared: &Shared<M>) {
+        let _ipi = self.ipi_lock();
         let me = self.machine.cpu();
-        self.leave(me, space);
-        let others = self.holders(space).difference(CpuSet::only(me));
+        self.leave(me, shared.id);
+        let others = self.active_cpus(shared.id, None).difference(CpuSet::only(me));
         if !others.is_empty() {
-            self.shootdown.starts[0].store(u64::from(space.0), Ordering::Relaxed);
-            self.ask(Task::Leave, others);
+            self.send_and_wait(IpiOp::Leave, shared.id, None, others);
         }
     }
 
-    fn ask_pages(&self, batch: &mut Batch) {
+    fn send_pages(&self, batch: &mut Batch) {
         assert!(batch.used > 0 && !batch.to.is_empty(), "a shootdown needs pages and CPUs");
         for (i, range) in batch.ranges[..batch.used].iter().enumerate() {
             self.shootdown.starts[i].store(range.start().0, Ordering::Relaxed);
@@ -241,7 +289,7 @@ impl<M: Machine> Pmaps<M> {
         }
         self.shootdown.ranges.store(batch.used as u32, Ordering::Relaxed);
         self.count_shootdown(batch.to, batch.len_pages());
-        self.ask(Task::Pages, batch.to);
+        self.send_and_wait(IpiOp::Pages, batch.space, batch.asid, batch.to);
         *batch = Batch::new();
     }
 
@@ -251,15 +299,17 @@ impl<M: Machine> Pmaps<M> {
         self.machine.count(Counter::TlbInvalidationsRemoteIssued, pages as u64);
     }
 
-    /// Interrupts `to` for the request that is written, and waits for them. The caller holds the turn.
-    fn ask(&self, task: Task, to: CpuSet) {
+    /// Interrupts `to` for the request that is written, and waits for them. The caller holds the lock of shootdowns.
+    fn send_and_wait(&self, op: IpiOp, space: SpaceId, asid: Option<Asid>, to: CpuSet) {
         let (m, request) = (&self.machine, &self.shootdown);
         let _c = m.scope(Cause::ShootdownSent);
         assert!(!to.contains(m.cpu()), "a CPU that interrupts itself would wait for ever");
         assert_eq!(request.pending.load(Ordering::Relaxed), 0, "two shootdowns in flight");
         m.execute(self.config.paths.shootdown_send);
         m.touch(request.at, REQUEST_BYTES, Access::Write);
-        request.task.store(task as u32, Ordering::Relaxed);
+        request.op.store(op as u32, Ordering::Relaxed);
+        request.space.store(space.0, Ordering::Relaxed);
+        request.asid.store(asid.unwrap_or_default().0, Ordering::Relaxed);
         request.pending.store(to.bits(), Ordering::Release);
         m.send_ipi(to, Interrupt::Shootdown);
         m.spin_until(&mut || request.pending.load(Ordering::Acquire) == 0);
@@ -268,6 +318,6 @@ impl<M: Machine> Pmaps<M> {
 
 /// True when the user pages among `parts` are too many to be invalidated one by one.
 fn is_full_flush<'a>(parts: impl Iterator<Item = &'a Part>) -> bool {
-    let user = parts.filter(|p| p.space != PmapId::KERNEL);
+    let user = parts.filter(|p| p.space != SpaceId::KERNEL);
     user.map(|p| p.range.len_bytes() / PAGE_SIZE).sum::<usize>() > FULL_FLUSH_PAGES
 }

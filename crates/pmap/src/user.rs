@@ -6,17 +6,15 @@
 
 use crate::change::Change;
 use crate::config::{FrameSource, PmapError};
-use crate::pmap::{Pmap, PmapId, Pmaps};
-use crate::reverse::Reverse;
-use crate::table::{Leaves, Tables, Walk, entries, walk, walk_or_grow};
+use crate::pmap::{Pmap, Pmaps, Shared};
+use crate::pv::PvTable;
+use crate::radix::{self, Leaves, Tables, Walk, entries, walk, walk_or_grow};
 use alloc::vec::Vec;
-use pageferry_hal::x86::{PTE_A, PTE_D, PTE_MANAGED, PTE_P, PTE_U, PTE_W, PTE_WIRED};
-use pageferry_hal::{Cause, Machine, Pa, Pfn, Prot, SpinLock, Va, VaRange};
+use pageferry_hal::{Attr, Cause, Machine, Pa, Pfn, Prot, SpinLock, Tte, Va, VaRange};
 
 /// One leaf entry, and whose it is.
-#[derive(Clone, Copy)]
-pub(crate) struct Leaf {
-    pub(crate) space: PmapId,
+pub(crate) struct Leaf<'a, M: Machine> {
+    pub(crate) shared: &'a Shared<M>,
     pub(crate) va: Va,
     pub(crate) slot: Pa,
 }
@@ -53,11 +51,11 @@ impl<M: Machine> Pmaps<M> {
         let mut spare = Vec::new();
         let entered = loop {
             let missing = {
-                let (mut reverse, mut tables) = (self.reverse.lock(), pmap.shared.tables.lock());
+                let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
                 match walk_or_grow(&self.machine, &self.kernel.format, &mut tables, va, &mut spare) {
                     Ok(slot) => {
-                        let leaf = Leaf { space: pmap.shared.id, va, slot };
-                        break self.enter_at(&mut reverse, &mut tables, leaf, frame, prot, wired);
+                        let leaf = Leaf { shared: &pmap.shared, va, slot };
+                        break self.enter_at(&mut pv, &mut tables, leaf, frame, prot, wired);
                     }
                     Err(missing) => missing,
                 }
@@ -74,7 +72,7 @@ impl<M: Machine> Pmaps<M> {
     fn add_spare(&self, frames: &dyn FrameSource, spare: &mut Vec<Pfn>, missing: usize) -> bool {
         for _ in 0..missing {
             let Some(frame) = frames.take() else { return false };
-            self.machine.pte_clear_frame(frame.pa());
+            self.machine.pt_clear(frame.pa());
             spare.push(frame);
         }
         true
@@ -83,37 +81,48 @@ impl<M: Machine> Pmaps<M> {
     #[track_caller]
     fn enter_at(
         &self,
-        reverse: &mut Reverse<M>,
+        pv: &mut PvTable<M>,
         tables: &mut Tables,
-        leaf: Leaf,
+        leaf: Leaf<'_, M>,
         frame: Pfn,
         prot: Prot,
         wired: bool,
     ) -> Result<Change<M>, PmapError> {
         let (m, format) = (&self.machine, &self.kernel.format);
-        let mut value = frame.pa().0 | PTE_P | PTE_U | PTE_MANAGED;
-        value |= if prot.contains(Prot::WRITE) { PTE_W } else { 0 };
-        value |= if wired { PTE_WIRED } else { 0 };
+        let mut new = Tte::page(frame, Attr::USER | Attr::MANAGED);
+        new.attr.set(Attr::WRITE, prot.contains(Prot::WRITE));
+        new.attr.set(Attr::WIRED, wired);
         let mut change = Change::new();
-        let old = m.pte_load(leaf.slot, format.width);
-        if old & PTE_P == 0 {
-            reverse.insert(m, frame, leaf.space, leaf.va)?;
-            m.pte_fill(leaf.slot, format.width, value);
-            tables.resident += 1;
-        } else if format.frame(old) == frame {
-            value |= old & (PTE_A | PTE_D);
-            if value == old {
-                change.set_found();
-            } else if self.rewrite(reverse, leaf, value, 0, &mut change) & !value == 0 {
-                core::mem::take(&mut change).not_cached(self);
+        let space = leaf.shared.id;
+        let old = radix::load(m, format, leaf.slot);
+        match old {
+            None => {
+                pv.insert(m, frame, space, leaf.va)?;
+                radix::store(m, format, leaf.slot, new);
+                m.mapping_changed(space, leaf.va, None, Some(new), None);
+                tables.resident += 1;
             }
-        } else {
-            // The entry that is freed first is the one that the new mapping gets: this cannot fail.
-            reverse.remove(m, format.frame(old), leaf.space, leaf.va);
-            reverse.insert(m, frame, leaf.space, leaf.va).expect("an entry was just freed");
-            self.rewrite(reverse, leaf, value, 0, &mut change);
+            Some(old) if old.frame == frame => {
+                new.attr |= old.attr & (Attr::REFERENCED | Attr::MODIFIED);
+                if new == old {
+                    change.set_found();
+                } else if self
+                    .rewrite(pv, leaf, Some(new), Attr::empty(), &mut change)
+                    .attr
+                    .difference(new.attr)
+                    .is_empty()
+                {
+                    core::mem::take(&mut change).not_cached(self);
+                }
+            }
+            Some(old) => {
+                // The entry that is freed first is the one that the new mapping gets: this cannot fail.
+                pv.remove(m, old.frame, space, leaf.va);
+                pv.insert(m, frame, space, leaf.va).expect("an entry was just freed");
+                self.rewrite(pv, leaf, Some(new), Attr::empty(), &mut change);
+            }
         }
-        tables.count_wired(old & PTE_P != 0 && old & PTE_WIRED != 0, wired);
+        tables.count_wired(old.is_some_and(|old| old.attr.contains(Attr::WIRED)), wired);
         Ok(change)
     }
 
@@ -127,11 +136,11 @@ impl<M: Machine> Pmaps<M> {
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, self.kernel.format);
         let mut change = Change::new();
-        let (mut reverse, mut tables) = (self.reverse.lock(), pmap.shared.tables.lock());
+        let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
         for (first, pages) in Leaves::new(m, format, pmap.shared.root, range) {
             for (slot, va) in entries(format, first, pages) {
-                let leaf = Leaf { space: pmap.shared.id, va, slot };
-                self.remove_at(&mut reverse, &mut tables, leaf, &mut change);
+                let leaf = Leaf { shared: &pmap.shared, va, slot };
+                self.remove_at(&mut pv, &mut tables, leaf, &mut change);
             }
             if tables.resident == 0 {
                 break;
@@ -144,19 +153,20 @@ impl<M: Machine> Pmaps<M> {
     #[track_caller]
     pub(crate) fn remove_at(
         &self,
-        reverse: &mut Reverse<M>,
+        pv: &mut PvTable<M>,
         tables: &mut Tables,
-        leaf: Leaf,
+        leaf: Leaf<'_, M>,
         change: &mut Change<M>,
     ) {
-        let (m, format) = (&self.machine, &self.kernel.format);
-        if m.pte_load(leaf.slot, format.width) & PTE_P == 0 {
+        let m = &self.machine;
+        if radix::load(m, &self.kernel.format, leaf.slot).is_none() {
             return;
         }
         m.execute(self.config.paths.remove);
-        let old = self.rewrite(reverse, leaf, 0, 0, change);
-        reverse.remove(m, format.frame(old), leaf.space, leaf.va);
-        tables.count_wired(old & PTE_WIRED != 0, false);
+        let (space, va) = (leaf.shared.id, leaf.va);
+        let old = self.rewrite(pv, leaf, None, Attr::empty(), change);
+        pv.remove(m, old.frame, space, va);
+        tables.count_wired(old.attr.contains(Attr::WIRED), false);
         tables.resident = tables.resident.checked_sub(1).expect("a page was unmapped that was not counted");
     }
 
@@ -176,11 +186,11 @@ impl<M: Machine> Pmaps<M> {
         }
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, self.kernel.format);
-        let (mut reverse, _tables) = (self.reverse.lock(), pmap.shared.tables.lock());
+        let (mut pv, _tables) = (self.pv.lock(), pmap.shared.tables.lock());
         for (first, pages) in Leaves::new(m, format, pmap.shared.root, range) {
             for (slot, va) in entries(format, first, pages) {
-                let leaf = Leaf { space: pmap.shared.id, va, slot };
-                self.write_protect_at(&mut reverse, leaf, &mut change);
+                let leaf = Leaf { shared: &pmap.shared, va, slot };
+                self.write_protect_at(&mut pv, leaf, &mut change);
             }
         }
         change
@@ -188,11 +198,12 @@ impl<M: Machine> Pmaps<M> {
 
     /// Makes one entry read-only, if it is valid and writable.
     #[track_caller]
-    pub(crate) fn write_protect_at(&self, reverse: &mut Reverse<M>, leaf: Leaf, change: &mut Change<M>) {
-        let old = self.machine.pte_load(leaf.slot, self.kernel.format.width);
-        if old & PTE_P != 0 && old & PTE_W != 0 {
+    pub(crate) fn write_protect_at(&self, pv: &mut PvTable<M>, leaf: Leaf<'_, M>, change: &mut Change<M>) {
+        let old = radix::load(&self.machine, &self.kernel.format, leaf.slot);
+        if let Some(mut entry) = old.filter(|e| e.attr.contains(Attr::WRITE)) {
             self.machine.execute(self.config.paths.remove);
-            self.rewrite(reverse, leaf, old & !PTE_W, 0, change);
+            entry.attr.remove(Attr::WRITE);
+            self.rewrite(pv, leaf, Some(entry), Attr::empty(), change);
         }
     }
 
@@ -210,22 +221,23 @@ impl<M: Machine> Pmaps<M> {
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, &self.kernel.format);
         let mut change = Change::new();
-        let (mut reverse, mut tables) = (self.reverse.lock(), pmap.shared.tables.lock());
+        let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
         let Walk::Leaf(slot) = walk(m, format, pmap.shared.root, va) else {
             panic!("{va:?} is to be wired, but has no page table");
         };
-        let old = m.pte_load(slot, format.width);
-        assert!(old & PTE_P != 0, "{va:?} is to be wired, but is not mapped");
-        let value = if wired { old | PTE_WIRED } else { old & !PTE_WIRED };
-        if value != old {
-            self.rewrite(&mut reverse, Leaf { space: pmap.shared.id, va, slot }, value, 0, &mut change);
+        let old = radix::load(m, format, slot);
+        let mut entry = old.unwrap_or_else(|| panic!("{va:?} is to be wired, but is not mapped"));
+        if entry.attr.contains(Attr::WIRED) != wired {
+            entry.attr.set(Attr::WIRED, wired);
+            let leaf = Leaf { shared: &pmap.shared, va, slot };
+            self.rewrite(&mut pv, leaf, Some(entry), Attr::empty(), &mut change);
             tables.count_wired(!wired, wired);
         }
         change.not_cached(self);
     }
 
-    /// The frame mapped at the page of `va`, and what the mapping permits. (These formats cannot forbid execution, so
-    /// it is never reported.)
+    /// The frame mapped at the page of `va`, and what the mapping permits. (No format here forbids execution, so it
+    /// is never reported.)
     ///
     /// # Locks
     /// Takes the space's lock.
@@ -237,34 +249,30 @@ impl<M: Machine> Pmaps<M> {
         }
         let _tables = pmap.shared.tables.lock();
         let Walk::Leaf(slot) = walk(m, format, pmap.shared.root, va) else { return None };
-        let entry = m.pte_load(slot, format.width);
-        let prot = if entry & PTE_W != 0 { Prot::RW } else { Prot::READ };
-        (entry & PTE_P != 0).then(|| (format.frame(entry), prot))
+        radix::load(m, format, slot).map(|entry| (entry.frame, entry.prot()))
     }
 
-    /// Replaces a valid entry and lists its page; returns the old one. Its accessed and dirty bits are kept with the
-    /// frame unless the new entry has them or they are in `forget`: the walker of another CPU may have set them after
-    /// the caller looked.
+    /// Replaces a valid entry and lists its page; returns the old one. What it has noted is kept with the frame unless the
+    /// new entry notes it too or it is in `forget`: another CPU may have noted it after the caller looked.
     #[track_caller]
     pub(crate) fn rewrite(
         &self,
-        reverse: &mut Reverse<M>,
-        leaf: Leaf,
-        value: u64,
-        forget: u64,
+        pv: &mut PvTable<M>,
+        leaf: Leaf<'_, M>,
+        new: Option<Tte>,
+        forget: Attr,
         change: &mut Change<M>,
-    ) -> u64 {
-        let (m, format) = (&self.machine, &self.kernel.format);
-        let old = m.pte_change(leaf.slot, format.width, value, change.window(m));
-        assert!(
-            old & PTE_P != 0 && old & PTE_MANAGED != 0,
-            "entry {old:#x} of {:?} is no user mapping",
-            leaf.va
-        );
-        change.list(leaf.space, leaf.va, old);
-        let same = value & PTE_P != 0 && format.frame(value) == format.frame(old);
-        let kept = if same { value } else { 0 };
-        reverse.save(format.frame(old), old & !kept & !forget);
+    ) -> Tte {
+        let m = &self.machine;
+        let Leaf { shared, va, slot } = leaf;
+        let old = radix::swap(m, &self.kernel.format, slot, new);
+        m.mapping_changed(shared.id, va, old, new, Some(change.window(m)));
+        let old = old.filter(|old| old.attr.contains(Attr::MANAGED));
+        let old = old.unwrap_or_else(|| panic!("what is mapped at {va:?} is no user mapping"));
+        self.forget_hashed(shared.hash_tag(), va);
+        change.list(shared.id, shared.tags.as_ref(), va, Some(old));
+        let kept = new.filter(|new| new.frame == old.frame).map_or(Attr::empty(), |new| new.attr);
+        pv.save(old.frame, old.attr.difference(kept).difference(forget));
         old
     }
 

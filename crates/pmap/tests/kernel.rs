@@ -2,7 +2,6 @@
 
 mod common;
 use common::*;
-use pageferry_hal::x86::Layout;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
 use pageferry_pmap::{PmapConfig, PmapError, Pmaps};
@@ -11,21 +10,24 @@ use std::rc::Rc;
 
 #[test]
 fn all_kernel_memory_is_mapped_at_boot() {
-    for arch in ARCHES {
-        run(Shape::new(arch, 2), move |k| {
-            let (layout, topology) = (Layout::of(arch), k.m.topology());
-            let superpage = x86::Format::of(arch).superpage_bytes();
+    for machine in ALL {
+        run(Shape::new(machine, 2), move |k| {
+            let board = k.m.board();
+            let layout = board.layout;
             assert_eq!(k.kva.end(), layout.kernel_end);
-            let temporary = if arch == Arch::I386 { 4 * PAGE_SIZE } else { 0 };
-            assert_eq!(k.kva.start(), layout.kernel_base + superpage + temporary);
-            let tables = if arch == Arch::I386 { 1 + 254 } else { 1 + 1 + 8 + 1 + 1 + 4093 };
-            assert_eq!(k.first_free.index(), superpage / PAGE_SIZE + tables);
+            let temporary = if layout.direct_map.is_none() { 4 * PAGE_SIZE } else { 0 };
+            if let Mmu::Radix(format) = board.mmu {
+                let superpage = format.superpage_bytes();
+                assert_eq!(k.kva.start(), layout.kernel_base + superpage + temporary);
+                let tables = if machine == I386 { 1 + 254 } else { 1 + 1 + 8 + 1 + 1 + 4093 };
+                assert_eq!(k.first_free.index(), superpage / PAGE_SIZE + tables);
+            }
 
             // The arena lies on the lowest memory.
             k.m.store(Mode::Kernel, layout.kernel_base + 0x1234, b"arena").unwrap();
             assert_eq!(&k.m.frame_bytes(Pfn(1))[0x234..0x239], b"arena");
-            for frame in [0, 1, topology.frames / 2, topology.frames - 1].map(|f| Pfn(f as u32)) {
-                assert_eq!(k.pmaps.direct_va(frame).is_some(), arch == Arch::Amd64);
+            for frame in [0, 1, board.frames / 2, board.frames - 1].map(|f| Pfn(f as u32)) {
+                assert_eq!(k.pmaps.direct_va(frame).is_some(), layout.direct_map.is_some());
                 if let Some(va) = k.pmaps.direct_va(frame) {
                     k.m.store(Mode::Kernel, va + 4095, &[frame.0 as u8]).unwrap();
                     assert_eq!(k.m.frame_bytes(frame)[4095], frame.0 as u8);
@@ -45,8 +47,8 @@ fn all_kernel_memory_is_mapped_at_boot() {
 
 #[test]
 fn a_kernel_that_does_not_fit_is_refused() {
-    let boot = |arch, size_mb, arena_bytes| {
-        let m = machine(Shape { size_mb, ..Shape::new(arch, 1) });
+    let boot = |machine_name, size_mb, arena_bytes| {
+        let m = machine(Shape { size_mb, ..Shape::new(machine_name, 1) });
         let refused = Rc::new(Cell::new(None));
         let out = refused.clone();
         m.run(Box::new(move |m| {
@@ -59,13 +61,13 @@ fn a_kernel_that_does_not_fit_is_refused() {
     };
     // 4 MB of arena and 255 tables; 2 MB of arena, 4105 tables.
     let wanted = [1024 + 255 + 1, 512 + 4105 + 1];
-    for (arch, wanted) in ARCHES.into_iter().zip(wanted) {
+    for (machine, wanted) in RADIX.into_iter().zip(wanted) {
         let frames = 4 << 20 >> PAGE_SHIFT;
-        assert_eq!(boot(arch, 4, 1), Some(PmapError::MemoryTooSmall { frames, wanted }));
-        assert_eq!(boot(arch, 64, 1), None);
-        let e = boot(arch, 64, 8 << 30).expect("too large");
+        assert_eq!(boot(machine, 4, 1), Some(PmapError::MemoryTooSmall { frames, wanted }));
+        assert_eq!(boot(machine, 64, 1), None);
+        let e = boot(machine, 64, 8 << 30).expect("too large");
         assert!(matches!(e, PmapError::ArenaTooLarge { arena_bytes, .. } if arena_bytes == 8 << 30), "{e}");
-        assert!(matches!(boot(arch, 64, usize::MAX), Some(PmapError::ArenaTooLarge { .. })));
+        assert!(matches!(boot(machine, 64, usize::MAX), Some(PmapError::ArenaTooLarge { .. })));
     }
 }
 
@@ -121,7 +123,7 @@ fn invalidations_are_counted_exactly() {
 
 #[test]
 fn merged_changes_take_one_shootdown() {
-    run(Shape::new(Arch::I386, 3), |k| {
+    run(Shape::new(I386, 3), |k| {
         let va = k.kva.start();
         let s = k.counted(|| {
             let mut change = k.pmaps.kenter(va, &[Pfn(2000)], Prot::RW);
@@ -142,8 +144,8 @@ fn merged_changes_take_one_shootdown() {
 
 #[test]
 fn old_accessed_tells_whether_the_entry_was_used() {
-    for arch in ARCHES {
-        run(Shape::new(arch, 1), |k| {
+    for machine in ALL {
+        run(Shape::new(machine, 1), |k| {
             let va = k.kva.start();
             let enter = |frame| {
                 let change = k.pmaps.kenter(va, &[frame], Prot::RW);
@@ -228,7 +230,7 @@ fn a_dropped_change_is_loud() {
     let enter = |k: &Rc<Kernel>| drop(k.pmaps.kenter(k.kva.start(), &[Pfn(2000)], Prot::RW));
     let remove = |k: &Rc<Kernel>| drop(k.pmaps.kremove(VaRange::page(k.kva.start())));
     for work in [enter as fn(&Rc<Kernel>), remove] {
-        let (_, result) = try_run(Shape::new(Arch::I386, 1), work);
+        let (_, result) = try_run(Shape::new(I386, 1), work);
         let text = "dropped without a flush";
         assert!(matches!(&result, Err(RunError::Panicked(t)) if t.contains(text)), "{result:?}");
     }
@@ -306,7 +308,7 @@ fn frames_are_cleared_and_copied_on_every_cpu_at_once() {
                     k.pmaps.zero_page(Pfn(3000));
                     k.pmaps.copy_page(Pfn(3000), Pfn(3001));
                 });
-                let local = if shape.arch == Arch::I386 { 3 } else { 0 };
+                let local = if k.m.board().layout.direct_map.is_none() { 3 } else { 0 };
                 assert_eq!(invalidations(&s), [local, 0, 0, 0]);
                 assert!(s.cause(Cause::Zero) > 0 && s.cause(Cause::Copy) > 0);
             });
@@ -317,7 +319,7 @@ fn frames_are_cleared_and_copied_on_every_cpu_at_once() {
 #[test]
 fn equal_runs_are_equal() {
     let once = |schedule| {
-        let shape = Shape { schedule, ..Shape::new(Arch::I386, 4) };
+        let shape = Shape { schedule, ..Shape::new(I386, 4) };
         let (m, result) = try_run(shape, |k| {
             for cpu in 1..4 {
                 k.start(cpu, |k| k.pmaps.zero_page(k.frames.data()));

@@ -18,7 +18,8 @@ fn enter(k: &Kernel, pmap: &Pmap<Model>, va: Va, frame: Pfn, prot: Prot) {
 }
 
 fn destroy(k: &Kernel, pmap: Pmap<Model>) {
-    let all = VaRange::new(Va(0x1000), Va(0xbfc0_0000));
+    let layout = k.m.board().layout;
+    let all = VaRange::new(layout.user_start, layout.user_end.min(Va(0xbfc0_0000)));
     k.pmaps.remove(&pmap, all).flush(&k.pmaps);
     k.pmaps.destroy(&k.frames, pmap);
 }
@@ -32,9 +33,9 @@ enum Op {
     PageProtect { frame: usize, prot: Prot },
 }
 
-/// Addresses in several leaf tables, and near the ends of user space on both machines.
+/// Addresses in several leaf tables, and near the ends of user space on most machines.
 fn address(page: usize) -> Va {
-    const BASES: [u64; 4] = [0x1000, 0x7f_e000, 0x4000_0000, 0xbfbf_c000];
+    const BASES: [u64; 4] = [0x1000, 0x7f_e000, 0x4000_0000, 0x7fff_b000];
     Va(BASES[page / 4] + (page % 4 * PAGE_SIZE) as u64)
 }
 const PAGES: usize = 16;
@@ -147,11 +148,11 @@ proptest! {
     #[test]
     fn mappings_are_what_was_asked_for(
         ops in prop::collection::vec(op(), 1..40),
-        amd64 in any::<bool>(),
+        kind in 0..ALL.len(),
         cpus in 1..3usize,
     ) {
-        let arch = ARCHES[usize::from(amd64)];
-        run(Shape::new(arch, cpus), move |k| {
+        let machine = ALL[kind];
+        run(Shape::new(machine, cpus), move |k| {
             let spaces = [k.pmaps.create(&k.frames).unwrap(), k.pmaps.create(&k.frames).unwrap()];
             let frames: Vec<Pfn> = (0..FRAMES).map(|_| k.frames.data()).collect();
             for (i, frame) in frames.iter().enumerate() {
@@ -243,17 +244,17 @@ fn referenced_and_modified_outlive_the_mapping() {
 
 #[test]
 fn a_range_in_sparse_space_is_removed_whole() {
-    for arch in ARCHES {
-        run(Shape::new(arch, 1), move |k| {
+    for machine in ALL {
+        run(Shape::new(machine, 1), move |k| {
             let pmap = k.pmaps.create(&k.frames).unwrap();
             let frame = k.frames.data();
-            let top = Layout::of(arch).user_end.0 - PAGE_SIZE as u64;
-            let spots = [0x1000, 0x3f_f000, 0x40_0000, 0x8000_0000, top];
+            let end = k.m.board().layout.user_end;
+            let spots = [0x1000, 0x3f_f000, 0x40_0000, 0x7000_0000, end.0 - PAGE_SIZE as u64];
             for va in spots {
                 enter(k, &pmap, Va(va), frame, Prot::READ);
             }
             assert_eq!(pmap.resident_pages(), spots.len());
-            let all = VaRange::new(Va(0x1000), Layout::of(arch).user_end);
+            let all = VaRange::new(Va(0x1000), end);
             let mut change = k.pmaps.remove(&pmap, VaRange::new(Va(0x2000), Va(0x40_0000)));
             assert_eq!(pmap.resident_pages(), spots.len() - 1);
             change.merge(k.pmaps.remove(&pmap, all));
@@ -263,13 +264,12 @@ fn a_range_in_sparse_space_is_removed_whole() {
             assert_eq!(k.frames.out(), 1);
         });
     }
-    use pageferry_hal::x86::Layout;
 }
 
 #[test]
 fn what_is_entered_again_was_found() {
-    for arch in ARCHES {
-        run(Shape::new(arch, 1), move |k| {
+    for machine in ALL {
+        run(Shape::new(machine, 1), move |k| {
             let pmap = k.pmaps.create(&k.frames).unwrap();
             let frames = [k.frames.data(), k.frames.data()];
             let enter = |frame, prot| {
@@ -295,13 +295,14 @@ fn what_is_entered_again_was_found() {
 
 #[test]
 fn without_frames_nothing_is_entered() {
-    for arch in ARCHES {
-        run(Shape::new(arch, 1), move |k| {
+    for machine in ALL {
+        run(Shape::new(machine, 1), move |k| {
             k.frames.limit.set(0);
             assert!(matches!(k.pmaps.create(&k.frames), Err(PmapError::NoFrame)));
             k.frames.limit.set(1);
             let pmap = k.pmaps.create(&k.frames).unwrap();
-            let levels = if arch == Arch::I386 { 1 } else { 3 };
+            let levels =
+                if let Mmu::Radix(format) = k.m.board().mmu { format.levels as usize - 1 } else { 1 };
             for spare in 0..levels {
                 k.frames.limit.set(1 + spare);
                 let entered = k.pmaps.enter(&k.frames, &pmap, VA, Pfn(9), Prot::READ, false);
@@ -319,7 +320,7 @@ fn without_frames_nothing_is_entered() {
 
 #[test]
 fn reverse_mappings_are_as_many_as_the_arena_holds() {
-    run(Shape::new(Arch::I386, 1), |k| {
+    run(Shape::new(I386, 1), |k| {
         let pmap = k.pmaps.create(&k.frames).unwrap();
         let frame = k.frames.data();
         let mut pages = 0;
@@ -352,7 +353,7 @@ fn user_changes_concern_only_the_cpus_that_have_the_space() {
             assert_eq!(counts(&|| enter(k, &pmap, VA, other, Prot::RW)), [0; 4], "nobody has it loaded");
             k.pmaps.activate(None, Some(&pmap));
             assert_eq!(counts(&|| enter(k, &pmap, VA, frame, Prot::RW)), [1, 0, 0, 0]);
-            let others = k.m.topology().cpus as u64 - 1;
+            let others = k.m.board().cpus as u64 - 1;
             for cpu in 1..=others {
                 let theirs = pmap.clone();
                 k.on(cpu as usize, move |k| k.pmaps.activate(None, Some(&theirs)));
@@ -386,7 +387,7 @@ fn large_removals_reload_the_root() {
                     k.load(Mode::User, VA + i * PAGE_SIZE).unwrap();
                 }
             };
-            let cpus = k.m.topology().cpus;
+            let cpus = k.m.board().cpus;
             for cpu in (0..cpus).rev() {
                 let pmap = pmap.clone();
                 k.on(cpu, move |k| k.pmaps.activate(None, Some(&pmap)));
@@ -491,7 +492,7 @@ fn an_idle_cpu_answers_one_shootdown_and_permissions_are_added_without_any() {
 #[test]
 fn an_address_space_in_use_is_not_destroyed() {
     let panics = |text: &'static str, test: fn(&Rc<Kernel>)| {
-        let (_, result) = try_run(Shape::new(Arch::I386, 1), test);
+        let (_, result) = try_run(Shape::new(I386, 1), test);
         assert!(matches!(&result, Err(RunError::Panicked(t)) if t.contains(text)), "{result:?}");
     };
     panics("with mappings in it", |k| {

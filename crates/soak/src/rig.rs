@@ -128,7 +128,7 @@ pub fn run(site: Site<'_>, body: impl FnOnce(&Rig) + 'static) -> Result<(), Stri
         let rig = boot(m, paging);
         // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
         let keep = ManuallyDrop::new(rig.clone());
-        for cpu in 1..m.topology().cpus {
+        for cpu in 1..m.board().cpus {
             start_other(&rig, cpu);
         }
         body(&rig);
@@ -152,11 +152,11 @@ pub fn run(site: Site<'_>, body: impl FnOnce(&Rig) + 'static) -> Result<(), Stri
 }
 
 fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
-    let bound = VmConfig::arena_bytes_with(m.topology(), paging.as_ref());
+    let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref());
     let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
     let paths =
         PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
-    let config = PmapConfig { arena_bytes, paths, ranged_shootdown: true };
+    let config = PmapConfig { arena_bytes, paths, ranged_shootdown: true, refill: PATH };
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
     let pmaps = Arc::new(pmaps);
     let handler = pmaps.clone();
@@ -165,19 +165,21 @@ fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
     m.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
         Interrupt::Shootdown => handler.handle_shootdown(),
         // Ends a halt.
-        Interrupt::Reschedule | Interrupt::Audio => {}
-        Interrupt::Disk => {
+        Interrupt::Reschedule | Interrupt::Timer => {}
+        Interrupt::Device(_) => {
             noted.set(true);
             machine.send_ipi(machine.cpus(), Interrupt::Reschedule);
         }
     }));
+    let refiller = pmaps.clone();
+    m.set_refill(Box::new(move |miss| refiller.handle_miss(miss)));
     pmaps.init_cpu();
     let before = boot.arena.left_bytes();
     let config = VmConfig { paths: PATHS, paging };
-    let vm = Vm::new(config, pmaps, &mut boot.arena, boot.kva, boot.first_free)
+    let vm = Vm::new(config, pmaps, m.devices().disk, &mut boot.arena, boot.kva, boot.first_free)
         .expect("the arena is large enough");
     assert!(before - boot.arena.left_bytes() <= bound, "the bound is one");
-    let cpus = m.topology().cpus;
+    let cpus = m.board().cpus;
     Rig {
         m: m.clone(),
         threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default(), disk, vm: Arc::downgrade(&vm) }),
@@ -217,7 +219,7 @@ fn start_other(rig: &Rig, cpu: usize) {
 impl Rig {
     /// How many CPUs there are.
     pub fn cpus(&self) -> usize {
-        self.m.topology().cpus
+        self.m.board().cpus
     }
 
     /// The executing CPU's thread.

@@ -5,7 +5,7 @@
 //! The numbers are limits: a zone that is full makes the call that wanted a structure fail with
 //! [`crate::VmError::NoMemory`].
 
-use pageferry_hal::{Arch, Instructions, PAGE_SIZE, Topology};
+use pageferry_hal::{Board, Instructions, PAGE_SIZE, Width};
 
 /// Path lengths of this floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,24 +91,24 @@ impl PagingConfig {
 
 impl VmConfig {
     /// Bytes of the arena of kernel structures that [`crate::Vm::new`] takes on this machine without paging, at most.
-    pub fn arena_bytes(topology: Topology) -> usize {
-        VmConfig::arena_bytes_with(topology, None)
+    pub fn arena_bytes(board: Board) -> usize {
+        VmConfig::arena_bytes_with(board, None)
     }
 
     /// The same with paging: anonymous memory may then be more than memory.
-    pub fn arena_bytes_with(topology: Topology, paging: Option<&PagingConfig>) -> usize {
-        let sizes = Sizes::of(topology.arch);
-        let virtual_pages = virtual_pages(topology, paging);
+    pub fn arena_bytes_with(board: Board, paging: Option<&PagingConfig>) -> usize {
+        let sizes = Sizes::of(board.pointer);
+        let virtual_pages = virtual_pages(board, paging);
         let zones: usize =
             Kind::ALL.iter().map(|&k| sizes.item_bytes(k) * k.capacity(virtual_pages) + PAGE_SIZE).sum();
-        let kernel_entries = kernel_entries(topology.frames) * sizes.entry_bytes + PAGE_SIZE;
-        zones + kernel_entries + topology.frames * sizes.page_bytes + PAGE_SIZE
+        let kernel_entries = kernel_entries(board.frames) * sizes.entry_bytes + PAGE_SIZE;
+        zones + kernel_entries + board.frames * sizes.page_bytes + PAGE_SIZE
     }
 }
 
 /// Pages of anonymous memory that there can be: in frames and in the swap area.
-pub(crate) fn virtual_pages(topology: Topology, paging: Option<&PagingConfig>) -> usize {
-    topology.frames + paging.map_or(0, |p| p.swap_pages as usize)
+pub(crate) fn virtual_pages(board: Board, paging: Option<&PagingConfig>) -> usize {
+    board.frames + paging.map_or(0, |p| p.swap_pages as usize)
 }
 
 /// The kinds of structure that come from zones.
@@ -179,9 +179,9 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub(crate) const fn of(arch: Arch) -> Sizes {
-        match arch {
-            Arch::I386 => Sizes {
+    pub(crate) const fn of(pointer: Width) -> Sizes {
+        match pointer {
+            Width::Four => Sizes {
                 page_bytes: 72,
                 anon_bytes: 24,
                 entry_bytes: 72,
@@ -190,7 +190,7 @@ impl Sizes {
                 object_bytes: 32,
                 space_bytes: 256,
             },
-            Arch::Amd64 => Sizes {
+            Width::Eight => Sizes {
                 page_bytes: 120,
                 anon_bytes: 40,
                 entry_bytes: 128,

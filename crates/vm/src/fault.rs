@@ -177,7 +177,7 @@ impl<M: Machine> Attempt<'_, M> {
         self.vm.journal().frame(frame);
         // Where other CPUs may have the old page in their TLBs: it is in none any more before anybody can store into the new
         // one.
-        if self.vm.machine().topology().cpus > 1 {
+        if self.vm.machine().board().cpus > 1 {
             if pmaps.extract(self.space.pmap(), page).is_some_and(|(old, _)| old != frame) {
                 also.add(pmaps.remove(self.space.pmap(), VaRange::page(page)));
             }

@@ -21,8 +21,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::{
-    Access, Cause, Counter, Flow, FlowStep, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa,
-    Topology,
+    Access, Board, Cause, Counter, Flow, FlowStep, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa,
 };
 use pageferry_pmap::FrameSource;
 
@@ -185,25 +184,25 @@ impl<M: Machine> Frames<M> {
     pub(crate) fn new(
         machine: M,
         config: &VmConfig,
-        topology: Topology,
+        board: Board,
         arena: &mut StructArena,
         first_free: Pfn,
         probes: Probes,
     ) -> Result<Frames<M>, VmError> {
-        let page_bytes = Sizes::of(topology.arch).page_bytes;
-        if first_free.index() >= topology.frames {
+        let page_bytes = Sizes::of(board.pointer).page_bytes;
+        if first_free.index() >= board.frames {
             return Err(VmError::NoMemory);
         }
-        let array = arena.array("vm_page", topology.frames, page_bytes)?;
+        let array = arena.array("vm_page", board.frames, page_bytes)?;
         let first_free = first_free.index();
-        let mut frames = Vec::with_capacity(topology.frames);
+        let mut frames = Vec::with_capacity(board.frames);
         frames.extend((0..first_free).map(|_| Frame::new(Owner::Kernel(KernelUse::Boot), 1)));
         let table = Table {
             frames,
             fresh: Frame::new(Owner::Free, 0),
-            len: topology.frames,
+            len: board.frames,
             free_head: None,
-            free: topology.frames - first_free,
+            free: board.frames - first_free,
             held_wires: 0,
             queues: Queues::default(),
         };

@@ -5,10 +5,12 @@
 //! of class `KernelVa` guards the list of requests. What fails is the disk, and the caller learns it.
 
 use crate::vm::Vm;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pageferry_hal::{
-    Channel, Counter, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock, Threads, Transfer,
+    BlockDevice, Channel, Counter, DeviceId, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock,
+    Threads, Transfer,
 };
 
 /// Channels of requests, apart from all addresses of structures.
@@ -17,6 +19,7 @@ const CHANNELS: u64 = 1 << 62;
 const ANY: Channel = Channel(CHANNELS - 1);
 
 pub(crate) struct Io<M: Machine> {
+    disk: Option<Box<dyn BlockDevice>>,
     state: M::Lock<State>,
 }
 
@@ -32,9 +35,14 @@ struct State {
 pub(crate) struct Ticket(u64);
 
 impl<M: Machine> Io<M> {
-    pub(crate) fn new(machine: &M) -> Io<M> {
+    pub(crate) fn new(machine: &M, disk: Option<Box<dyn BlockDevice>>) -> Io<M> {
         let state = State { next_tag: 0, requests: BTreeMap::new(), any_wanted: false };
-        Io { state: machine.new_lock(LockClass::KernelVa, state) }
+        Io { disk, state: machine.new_lock(LockClass::KernelVa, state) }
+    }
+
+    /// Blocks of the disk, of a page each; 0 without one.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.blocks())
     }
 
     /// Requests that are not done, or not waited for.
@@ -63,7 +71,8 @@ impl<M: Machine> Vm<M> {
             state.requests.insert(tag, None);
             tag
         };
-        m.disk_submit(DiskRequest { tag, transfer, block, frames });
+        let disk = self.io().disk.as_ref().expect("only a disk has blocks to move");
+        disk.submit(DiskRequest { tag, transfer, block, frames });
         Ticket(tag)
     }
 
@@ -95,13 +104,18 @@ impl<M: Machine> Vm<M> {
         true
     }
 
-    /// Takes the disk's answers and wakes who waits for them. To be called after [`pageferry_hal::Interrupt::Disk`], not
-    /// by its handler: it takes locks.
+    /// The number by which the disk interrupts, if there is one.
+    pub fn disk_id(&self) -> Option<DeviceId> {
+        self.io().disk.as_ref().map(|disk| disk.id())
+    }
+
+    /// Takes the disk's answers and wakes who waits for them. To be called after the disk's interrupt, not by its handler: it
+    /// takes locks.
     ///
     /// # Locks
     /// Takes a leaf lock; no spin lock of class `KernelVa` or higher may be held.
     pub fn disk_interrupt(&self, t: &dyn Threads) {
-        while let Some(done) = self.machine().disk_done() {
+        while let Some(done) = self.io().disk.as_ref().and_then(|disk| disk.take_done()) {
             let any = {
                 let mut state = self.io().state.lock();
                 let request = state.requests.get_mut(&done.tag).expect("an answer to a request of ours");

@@ -19,8 +19,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::{
-    Access, Cause, Counter, LockClass, Machine, Mode, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena, StructVa,
-    Threads, Topology, Va, VaRange, Zone,
+    Access, Board, Cause, Counter, LockClass, Machine, Mode, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena,
+    StructVa, Threads, Va, VaRange, Zone,
 };
 
 pub(crate) struct KernelMap<M: Machine> {
@@ -52,13 +52,13 @@ impl<M: Machine> KernelMap<M> {
     pub(crate) fn new(
         machine: M,
         paths: VmPaths,
-        topology: Topology,
+        board: Board,
         arena: &mut StructArena,
         bounds: VaRange,
         failures: Arc<Failures>,
     ) -> Result<KernelMap<M>, VmError> {
-        let entry_bytes = Sizes::of(topology.arch).entry_bytes;
-        let capacity = kernel_entries(topology.frames);
+        let entry_bytes = Sizes::of(board.pointer).entry_bytes;
+        let capacity = kernel_entries(board.frames);
         let zone = arena.zone("kernel map entries", capacity, entry_bytes)?;
         let state = State { bounds, used: BTreeMap::new(), live: 0, capacity, zone };
         let state = machine.new_lock(LockClass::KernelVa, state);

@@ -12,7 +12,7 @@ use crate::space::Space;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use pageferry_hal::{LockClass, Machine, SpinLock, StructArena, StructVa, Topology, Zone};
+use pageferry_hal::{Board, LockClass, Machine, SpinLock, StructArena, StructVa, Zone};
 
 pub(crate) struct Structures<M: Machine> {
     failures: Arc<Failures>,
@@ -32,12 +32,12 @@ type StructVaKey = u64;
 impl<M: Machine> Structures<M> {
     pub(crate) fn new(
         machine: &M,
-        topology: Topology,
+        board: Board,
         virtual_pages: usize,
         arena: &mut StructArena,
         failures: Arc<Failures>,
     ) -> Result<Structures<M>, VmError> {
-        let sizes = Sizes::of(topology.arch);
+        let sizes = Sizes::of(board.pointer);
         let mut zones = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
             zones.push(arena.zone(kind.name(), kind.capacity(virtual_pages), sizes.item_bytes(kind))?);

@@ -16,10 +16,10 @@ use crate::probes::Probes;
 use crate::structures::Structures;
 use crate::swap::{Swap, SwapCensus};
 use crate::tally::Tally;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use pageferry_hal::x86::Layout;
-use pageferry_hal::{Cause, Counter, Machine, Pfn, StructArena, VaRange};
+use pageferry_hal::{BlockDevice, Cause, Counter, Machine, Pfn, StructArena, VaRange};
 use pageferry_pmap::{Change, Pmaps};
 
 /// The VM system: frames, the kernel map, and what all address spaces share.
@@ -43,7 +43,7 @@ pub struct Vm<M: Machine> {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Takes over the frames from `first_free` on and the kernel addresses in `kva`; structures take their modelled
+    /// Takes over the frames from `first_free` on, the kernel addresses in `kva`, and the disk; structures take their modelled
     /// addresses from `arena`, at most [`VmConfig::arena_bytes`] of them.
     ///
     /// # Errors
@@ -52,38 +52,39 @@ impl<M: Machine> Vm<M> {
     pub fn new(
         config: VmConfig,
         pmaps: Arc<Pmaps<M>>,
+        disk: Option<Box<dyn BlockDevice>>,
         arena: &mut StructArena,
         kva: VaRange,
         first_free: Pfn,
     ) -> Result<Arc<Vm<M>>, VmError> {
         let machine = pmaps.machine().clone();
-        let topology = machine.topology();
-        let layout = Layout::of(topology.arch);
+        let board = machine.board();
+        let layout = board.layout;
+        let io = Io::new(&machine, disk);
         let probes = Probes::default();
         let (paths, paging) = (config.paths, config.paging);
         let swap_pages = paging.map_or(0, |p| p.swap_pages);
-        if paging.is_some_and(|p| !p.is_valid()) || u64::from(swap_pages) > machine.disk_blocks() {
+        if paging.is_some_and(|p| !p.is_valid()) || u64::from(swap_pages) > io.blocks() {
             return Err(VmError::Invalid);
         }
-        let frames = Frames::new(machine.clone(), &config, topology, arena, first_free, probes.clone())?;
-        let kernel_map =
-            KernelMap::new(machine.clone(), paths, topology, arena, kva, probes.failures.clone())?;
-        let virtual_pages = virtual_pages(topology, paging.as_ref());
-        let structures = Structures::new(&machine, topology, virtual_pages, arena, probes.failures.clone())?;
+        let frames = Frames::new(machine.clone(), &config, board, arena, first_free, probes.clone())?;
+        let kernel_map = KernelMap::new(machine.clone(), paths, board, arena, kva, probes.failures.clone())?;
+        let virtual_pages = virtual_pages(board, paging.as_ref());
+        let structures = Structures::new(&machine, board, virtual_pages, arena, probes.failures.clone())?;
         Ok(Arc::new(Vm {
-            io: Io::new(&machine),
+            io,
             swap: Swap::new(&machine, swap_pages),
             daemon: Daemon::new(&machine),
             machine,
             config,
-            sizes: Sizes::of(topology.arch),
+            sizes: Sizes::of(board.pointer),
             user: VaRange::new(layout.user_start, layout.user_end),
             pmaps,
             frames,
             kernel_map,
             structures,
             abandoned_spaces: AtomicUsize::new(0),
-            batches: Batches::new(topology.cpus),
+            batches: Batches::new(board.cpus),
             tally: Arc::default(),
             probes,
         }))
@@ -135,7 +136,7 @@ impl<M: Machine> Vm<M> {
 
     /// The blocks of the disk that are not the swap area: room for files.
     pub fn file_blocks(&self) -> core::ops::Range<u64> {
-        u64::from(self.config.paging.map_or(0, |p| p.swap_pages))..self.machine.disk_blocks()
+        u64::from(self.config.paging.map_or(0, |p| p.swap_pages))..self.io.blocks()
     }
 
     /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed

@@ -25,8 +25,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use pageferry_hal::SpaceId;
 use pageferry_hal::{Machine, Pfn, Prot, StructVa, Va, VaRange};
-use pageferry_pmap::PmapId;
 
 /// Checks the laws where something has changed. At most one at a time for a [`Vm`].
 pub struct Watch<M: Machine> {
@@ -34,7 +34,7 @@ pub struct Watch<M: Machine> {
     frames: Vec<Share>,
     total: Totals,
     spaces: BTreeMap<u64, SeenSpace<M>>,
-    by_pmap: BTreeMap<PmapId, u64>,
+    by_pmap: BTreeMap<SpaceId, u64>,
     amaps: BTreeMap<u64, SeenAmap<M>>,
     anons: BTreeMap<u64, SeenAnon<M>>,
 }
@@ -67,7 +67,7 @@ struct Totals {
 
 struct SeenSpace<M: Machine> {
     space: Weak<Space<M>>,
-    pmap: PmapId,
+    pmap: SpaceId,
     entries: Vec<SeenEntry<M>>,
 }
 

@@ -62,7 +62,7 @@ pub struct SpinThreads {
 
 impl SpinThreads {
     pub fn new(m: &Model) -> SpinThreads {
-        let signals = (0..m.topology().cpus).map(|_| Cell::new(false)).collect();
+        let signals = (0..m.board().cpus).map(|_| Cell::new(false)).collect();
         SpinThreads { m: m.clone(), sleepers: Rc::default(), signals: Rc::new(signals), slept: Rc::default() }
     }
     pub fn sleepers(&self) -> usize {
@@ -248,7 +248,7 @@ pub fn try_run(
     let m = machine(name, schedule);
     let result = m.run(Box::new(move |m| {
         let rig = boot(m, config).expect("a configuration that fits");
-        let cpus = m.topology().cpus;
+        let cpus = m.board().cpus;
         let mut started = Vec::new();
         for cpu in 1..cpus {
             let worker = rig.clone();
@@ -274,7 +274,7 @@ pub fn try_run(
 fn boot(m: &Model, config: EphemeralConfig) -> Result<Rig, ConfigError> {
     let paths =
         PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
-    let pmap = PmapConfig { arena_bytes: 4 << 20, paths, ranged_shootdown: true };
+    let pmap = PmapConfig { arena_bytes: 4 << 20, paths, ranged_shootdown: true, refill: PATH };
     let (pmaps, boot) = Pmaps::bootstrap(m.clone(), pmap).expect("enough memory");
     let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
     pmaps.init_cpu();
@@ -283,7 +283,7 @@ fn boot(m: &Model, config: EphemeralConfig) -> Result<Rig, ConfigError> {
     let kva = Arc::new(Kva { free: RefCell::new(vec![boot.kva]) });
     let scratch = kva.alloc(1).expect("kernel addresses");
     let eph = Rc::new(Ephemeral::new(config, pmaps.clone(), kva.clone(), &mut arena)?);
-    let cpus = m.topology().cpus;
+    let cpus = m.board().cpus;
     Ok(Rig {
         m: m.clone(),
         pmaps,

@@ -37,7 +37,7 @@ fn is_donation(mode: PassMode) -> bool {
 
 /// The laws, where no other CPU can be in the middle of something.
 fn check(u: &U) {
-    if u.machine().topology().cpus == 1 {
+    if u.machine().board().cpus == 1 {
         u.kernel().check().unwrap();
     }
 }

@@ -503,14 +503,14 @@ fn the_invalidation_call_measures() {
             let uncached = cycles(InvalidateKind::LocalUncached);
             let remote = cycles(InvalidateKind::Remote);
             assert!(cached > 0 && uncached > cached, "{cached} {uncached}");
-            if u.machine().topology().cpus > 1 {
+            if u.machine().board().cpus > 1 {
                 assert!(remote > cached, "{remote} {cached}");
             }
             let before = u.machine().snapshot();
             u.invalidate(InvalidateKind::Remote, 50).unwrap();
             let after = u.machine().snapshot();
             let issued = |s: &pageferry_model::Snapshot| s.counter(Counter::TlbInvalidationsRemoteIssued);
-            let others = u.machine().topology().cpus as u64 - 1;
+            let others = u.machine().board().cpus as u64 - 1;
             // Giving the test page back is one more.
             let n = issued(&after) - issued(&before);
             assert!(if others == 0 { n == 0 } else { (50..=52).contains(&n) }, "{n}");

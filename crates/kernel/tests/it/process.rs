@@ -30,7 +30,7 @@ fn a_process_runs_and_is_gone() {
 fn a_kernel_without_processes_stops() {
     let m = machine("xeon-mp-htt", Schedule::Timed);
     m.run(Box::new(|m| {
-        let kernel = Kernel::boot(m.clone(), sf_buf(8)).unwrap();
+        let kernel = Kernel::boot(m.clone(), m.devices(), sf_buf(8)).unwrap();
         let end = kernel.run();
         kernel.check_quiescent().unwrap();
         end
@@ -164,7 +164,7 @@ fn a_store_to_read_only_memory_kills() {
 fn kernel_addresses_are_out_of_reach() {
     run("opteron-mp", Schedule::Timed, sf_buf(8), |u| {
         let (r, w) = u.pipe().unwrap();
-        let layout = x86::Layout::AMD64;
+        let layout = isa::x86::AMD64_LAYOUT;
         for bad in [layout.kernel_base, layout.user_end, Va(u64::MAX - 10), Va(0)] {
             assert_eq!(u.write(w, bad, 100), Err(Errno::Fault), "{bad:?}");
             assert_eq!(u.read(r, bad, 100), Err(Errno::Fault), "{bad:?}");
@@ -220,7 +220,7 @@ fn what_cannot_be_booted() {
         let result = found.clone();
         machine(name, Schedule::Timed)
             .run(Box::new(move |m| {
-                result.replace(Kernel::boot(m.clone(), config).err());
+                result.replace(Kernel::boot(m.clone(), m.devices(), config).err());
                 None
             }))
             .expect("no panic");

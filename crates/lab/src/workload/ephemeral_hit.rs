@@ -7,7 +7,6 @@ use super::{Outcome, OutcomeCell};
 use crate::plan::RunSpec;
 use crate::site::Site;
 use pageferry_ephemeral::{AllocError, Flags};
-use pageferry_hal::x86::Format;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};
 use pageferry_kernel::{Program, User};
 use pageferry_model::Model;
@@ -45,10 +44,9 @@ fn measure(
     let (kernel, thread) = (user.kernel(), user.thread());
     let refused = |e: VmError| format!("{pages} pages of kernel memory: {e}");
     let memory = kernel.vm().kernel_alloc(pages).map_err(refused)?;
-    let format = Format::of(model.topology().arch);
     let frames: Vec<Pfn> = (0..pages)
-        .map(|page| kernel.vm().pmaps().kernel_entry(memory.va() + page * PAGE_SIZE))
-        .map(|entry| format.frame(model.pte_load(entry, format.width)))
+        .filter_map(|page| kernel.vm().pmaps().read_kernel_entry(memory.va() + page * PAGE_SIZE))
+        .map(|entry| entry.frame)
         .collect();
     thread.pin();
     let pair = |frame: Pfn| -> Result<(), AllocError> {

@@ -5,8 +5,11 @@
 
 use super::{Inner, RunError, SLACK_CYCLES};
 use crate::hw::{CpuState, Hw};
+use crate::mmu::translate::Refused;
 use corosensei::CoroutineResult;
-use pageferry_hal::{Cause, ContextId, Interrupt, LockClass};
+use pageferry_hal::{
+    Access, Cause, ContextId, CopyFault, Interrupt, LockClass, Miss, Mode, Trap, TrapKind, Va,
+};
 use rand_chacha::rand_core::Rng;
 
 impl Inner {
@@ -208,21 +211,19 @@ impl Inner {
             let interrupt = {
                 let mut hw = self.hw.borrow_mut();
                 let c = &mut hw.cpus[cpu];
-                if c.in_handler {
+                if c.in_handler || c.masked > 0 {
                     return;
                 }
-                match c.pending.front() {
-                    Some(&(at, interrupt)) if at <= c.clock || self.seeded() => {
-                        c.pending.pop_front();
-                        c.in_handler = true;
-                        interrupt
-                    }
-                    _ => return,
-                }
+                // Where the seed decides, interrupts come early as well as late; but a timer is a matter of time.
+                let early = |interrupt| self.seeded() && interrupt != Interrupt::Timer;
+                let arrived = c.pending.iter().position(|&(at, i)| at <= c.clock || early(i));
+                let Some((_, interrupt)) = arrived.and_then(|i| c.pending.remove(i)) else { return };
+                c.in_handler = true;
+                interrupt
             };
             let cause = match interrupt {
                 Interrupt::Shootdown => Cause::ShootdownReceived,
-                Interrupt::Reschedule | Interrupt::Disk | Interrupt::Audio => Cause::Interrupt,
+                Interrupt::Reschedule | Interrupt::Timer | Interrupt::Device(_) => Cause::Interrupt,
             };
             self.push_cause(cause);
             {
@@ -230,7 +231,9 @@ impl Inner {
                 let entry = hw.params.ipi_entry;
                 hw.charge(cpu, entry);
                 hw.counts.interrupts += 1;
-                hw.device_arrived(interrupt);
+                if let Interrupt::Device(device) = interrupt {
+                    hw.device_arrived(device);
+                }
             }
             let handler = self.handler.borrow().clone().expect("an interrupt before a handler was set");
             handler(interrupt);
@@ -244,6 +247,79 @@ impl Inner {
             }
             self.pop_cause();
         }
+    }
+
+    // ------------------------------------------------------------------------------------------------- refills
+
+    /// Asks the kernel to make an access possible, with interrupts off.
+    ///
+    /// # Panics
+    /// When the handler itself makes an access that misses: there would be no end to it.
+    pub(super) fn refill(&self, miss: Miss) -> Result<(), Trap> {
+        let Miss { va, access, mode, .. } = miss;
+        let handler = self.refill.borrow().clone();
+        let handler = handler.unwrap_or_else(|| panic!("no refill handler was set for the miss at {va:?}"));
+        self.push_cause(Cause::TlbMiss);
+        self.step(|hw, cpu| {
+            assert!(!hw.cpus[cpu].refilling, "the refill handler itself missed: {miss:?}");
+            hw.cpus[cpu].refilling = true;
+            hw.cpus[cpu].masked += 1;
+            hw.charge(cpu, hw.params.refill_enter);
+        });
+        let filled = handler(miss);
+        self.step(|hw, cpu| {
+            hw.charge(cpu, hw.params.refill_exit);
+            hw.cpus[cpu].masked -= 1;
+            hw.cpus[cpu].refilling = false;
+        });
+        self.pop_cause();
+        filled.map_err(|kind| Trap { va, access, mode, kind })
+    }
+
+    /// Makes an access, and makes it again after each refill.
+    ///
+    /// # Panics
+    /// When the handler answers again and again that the access is possible, and it is not.
+    pub(super) fn access<R>(
+        &self,
+        mut attempt: impl FnMut(&mut Hw, usize) -> Result<R, Refused>,
+    ) -> Result<R, Trap> {
+        // A copy misses on either side, a fill may push the other side out, and another CPU may take a mapping away again.
+        const MOST_REFILLS: u32 = 64;
+        for _ in 0..MOST_REFILLS {
+            match self.step(&mut attempt) {
+                Ok(result) => return Ok(result),
+                Err(Refused::Trap(trap)) => return Err(trap),
+                Err(Refused::Miss(miss)) => self.refill(miss)?,
+            }
+        }
+        panic!("{MOST_REFILLS} refills did not make an access possible");
+    }
+
+    /// Makes an access of `len_bytes` part by part; `attempt` gets the bytes done and the deadline, and answers how many more it
+    /// did.
+    pub(super) fn by_parts(
+        &self,
+        len_bytes: usize,
+        mut attempt: impl FnMut(&mut Hw, usize, usize, u64) -> Result<usize, Refused>,
+    ) -> Result<(), CopyFault> {
+        let mut done_bytes = 0;
+        while done_bytes < len_bytes {
+            self.poll();
+            let deadline = self.deadline();
+            let part = self.access(|hw, cpu| attempt(hw, cpu, done_bytes, deadline));
+            done_bytes += part.map_err(|trap| CopyFault { done_bytes, trap })?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what is not all in user space.
+    pub(super) fn within_user(&self, va: Va, len_bytes: usize, access: Access) -> Result<(), CopyFault> {
+        if self.board.layout.is_user(va, len_bytes) {
+            return Ok(());
+        }
+        let trap = Trap { va, access, mode: Mode::User, kind: TrapKind::Protection };
+        Err(CopyFault { done_bytes: 0, trap })
     }
 
     // ------------------------------------------------------------------------------------------------- causes, locks
@@ -264,7 +340,7 @@ impl Inner {
     /// Refuses a lock that the order forbids to the executing context.
     pub(crate) fn check_lock_order(&self, class: LockClass) {
         let in_handler = self.hw.borrow().cpus[self.cpu.get()].in_handler;
-        assert!(!in_handler, "an interrupt handler takes the lock {class:?}");
+        assert!(!in_handler || class.masks_interrupts(), "an interrupt handler takes the lock {class:?}");
         let contexts = self.contexts.borrow();
         let context = &contexts[self.context.get()];
         if let Some(&above) = context.held.iter().find(|&&h| h >= class) {
@@ -282,10 +358,11 @@ impl Inner {
         let at =
             held.iter().rposition(|&h| h == class).expect("a lock is released by the context that took it");
         held.remove(at);
+        self.hw.borrow_mut().cpus[self.cpu.get()].masked -= u32::from(class.masks_interrupts());
     }
 
     /// Hands a request to a device; `hand_in` answers when its interrupt comes, to CPU 0.
-    pub(super) fn submit(&self, hand_in: impl FnOnce(&mut Hw, usize) -> u64) {
+    pub(crate) fn submit(&self, hand_in: impl FnOnce(&mut Hw, usize) -> u64) {
         self.sync();
         self.step(|hw, cpu| {
             let at = hand_in(hw, cpu);
@@ -297,7 +374,7 @@ impl Inner {
     }
 
     /// Runs `step` on the hardware as the executing CPU.
-    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Hw, usize) -> R) -> R {
+    pub(crate) fn step<R>(&self, step: impl FnOnce(&mut Hw, usize) -> R) -> R {
         step(&mut self.hw.borrow_mut(), self.cpu.get())
     }
 

@@ -1,7 +1,7 @@
 //! A machine with a pmap and nothing above: CPU 0 runs the test, the others do what it tells them.
 //!
-//! Small machines are made from the two archetypes: the Xeon's file for i386, the Opteron's for amd64, with as many
-//! packages of one CPU as a test wants and little memory. No test depends on what anything costs.
+//! Small machines are made from one of each kind, with as many packages of one CPU as a test wants and little memory. No test
+//! depends on what anything costs.
 #![allow(dead_code, unreachable_pub)] // Each test file uses its part.
 
 use pageferry_hal::*;
@@ -19,12 +19,13 @@ pub const PATHS: PmapPaths = PmapPaths {
     shootdown_handle: Instructions(30),
 };
 
-pub const CONFIG: PmapConfig = PmapConfig { arena_bytes: 1 << 20, paths: PATHS, ranged_shootdown: true };
+pub const CONFIG: PmapConfig =
+    PmapConfig { arena_bytes: 1 << 20, paths: PATHS, ranged_shootdown: true, refill: Instructions(40) };
 
 /// What a test runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    pub arch: Arch,
+    pub machine: &'static str,
     pub cpus: usize,
     pub ranged: bool,
     pub schedule: Schedule,
@@ -32,15 +33,15 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn new(arch: Arch, cpus: usize) -> Shape {
-        Shape { arch, cpus, ranged: true, schedule: Schedule::Timed, size_mb: 64 }
+    pub fn new(machine: &'static str, cpus: usize) -> Shape {
+        Shape { machine, cpus, ranged: true, schedule: Schedule::Timed, size_mb: 64 }
     }
 }
 
 pub fn machine(shape: Shape) -> Model {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
     let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
-    let name = if shape.arch == Arch::I386 { "xeon-up" } else { "opteron-mp" };
+    let name = shape.machine;
     let mut config = MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("valid");
     config.cpu.packages.value = shape.cpus as u64;
     config.memory.size_mb.value = shape.size_mb;
@@ -101,17 +102,19 @@ pub struct Kernel {
 impl Kernel {
     fn boot(m: &Model, config: PmapConfig) -> Rc<Kernel> {
         let (pmaps, boot) = Pmaps::bootstrap(m.clone(), config).expect("bootstrap");
-        let frames = Frames::new(boot.first_free, m.topology().frames);
+        let frames = Frames::new(boot.first_free, m.board().frames);
         let k = Rc::new(Kernel {
             m: m.clone(),
             pmaps,
             frames,
             kva: boot.kva,
             first_free: boot.first_free,
-            jobs: RefCell::new((0..m.topology().cpus).map(|_| None).collect()),
+            jobs: RefCell::new((0..m.board().cpus).map(|_| None).collect()),
             busy: Cell::new(0),
             stop: Cell::new(false),
         });
+        let refiller = k.clone();
+        m.set_refill(Box::new(move |miss| refiller.pmaps.handle_miss(miss)));
         k.pmaps.init_cpu();
         let h = k.clone();
         m.set_interrupt_handler(Box::new(move |interrupt| {
@@ -197,7 +200,7 @@ pub fn try_run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> (Model
     let config = PmapConfig { ranged_shootdown: shape.ranged, ..CONFIG };
     let result = m.run(Box::new(move |m| {
         let k = Kernel::boot(m, config);
-        for cpu in 1..m.topology().cpus {
+        for cpu in 1..m.board().cpus {
             k.busy.set(k.busy.get() + 1);
             let k = k.clone();
             let serve = m.context_new(
@@ -230,9 +233,13 @@ pub fn run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> Model {
     m
 }
 
-pub const ARCHES: [Arch; 2] = [Arch::I386, Arch::Amd64];
+/// Hardware walks page tables, of two levels and of four.
+pub const RADIX: [&str; 2] = ["xeon-up", "opteron-mp"];
+pub const I386: &str = RADIX[0];
+/// A machine of each kind.
+pub const ALL: [&str; 2] = RADIX;
 
 /// Every shape with 1 to 4 CPUs.
 pub fn shapes() -> impl Iterator<Item = Shape> {
-    ARCHES.into_iter().flat_map(|arch| (1..=4).map(move |cpus| Shape::new(arch, cpus)))
+    ALL.into_iter().flat_map(|machine| (1..=4).map(move |cpus| Shape::new(machine, cpus)))
 }

@@ -64,7 +64,7 @@ fn bad_arguments_change_nothing() {
         let va = map(rig, &s, 4);
         let rw = |at, len| s.map(t, at, len, Prot::RW, Inherit::Copy);
         let top = Va(!0xfff);
-        let kernel = x86::Layout::of(rig.m.topology().arch).kernel_base;
+        let kernel = rig.m.board().layout.kernel_base;
         assert_eq!(rw(None, 0), Err(VmError::Invalid));
         assert_eq!(rw(Some(va + 1), PAGE), Err(VmError::Invalid));
         assert_eq!(rw(Some(va + PAGE), PAGE), Err(VmError::Exists));
@@ -477,7 +477,7 @@ fn kernel_memory_is_mapped_and_given_back() {
         rig.check();
         assert_eq!((a.len_bytes(), a.frames().len()), (5 * PAGE, 5));
         rig.m.store(Mode::Kernel, a.va(), &pattern(1, 5 * PAGE)).unwrap();
-        rig.m.copy(b.va(), a.va() + PAGE, 2 * PAGE).unwrap();
+        rig.m.copy_kernel(b.va(), a.va() + PAGE, 2 * PAGE).unwrap();
         let mut buf = vec![0; 2 * PAGE];
         rig.m.load(Mode::Kernel, b.va(), &mut buf).unwrap();
         assert_eq!(buf, pattern(1, 5 * PAGE)[PAGE..3 * PAGE]);

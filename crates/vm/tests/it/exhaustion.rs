@@ -60,9 +60,9 @@ fn space_with(rig: &Rig, at: Va, pages: usize, inherit: Inherit) -> AddressSpace
 
 /// Page tables below the root for one page.
 fn tables(rig: &Rig) -> u32 {
-    match rig.m.topology().arch {
-        Arch::I386 => 1,
-        Arch::Amd64 => 3,
+    match rig.m.board().mmu {
+        Mmu::Radix(format) => format.levels - 1,
+        Mmu::Hash | Mmu::Soft { .. } => 1,
     }
 }
 

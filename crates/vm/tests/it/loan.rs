@@ -98,7 +98,7 @@ fn what_cannot_be_lent() {
     on_each(|rig| {
         let t = rig.t();
         let (s, va) = filled(rig, 1, 4);
-        let kernel = x86::Layout::of(rig.m.topology().arch).kernel_base;
+        let kernel = rig.m.board().layout.kernel_base;
         let to_kernel = |at, len| s.loan_to_kernel(t, at, len).map(|l| rig.vm.unloan(l)).unwrap_err();
         let to_anons = |at, len| s.loan_to_anons(t, at, len).map(|l| rig.vm.release_anons(l)).unwrap_err();
         assert_eq!(to_kernel(va, 0), VmError::Invalid);

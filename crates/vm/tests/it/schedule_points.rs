@@ -353,7 +353,7 @@ fn what_is_stored_in_the_new_frame_is_read_by_all() {
                         // The second is mostly elsewhere.
                         let elsewhere = if cpu == 2 { value.wrapping_mul(2_654_435_761) >> 23 } else { 0 };
                         (0..elsewhere).for_each(|_| rig.m.execute(Instructions(1)));
-                        rig.m.invalidate_page(AT);
+                        rig.m.tlb_flush(Flush::Page(Asid::KERNEL, AT));
                         if rig.m.store(Mode::User, AT + 4 * cpu, &value.to_le_bytes()).is_err() {
                             rig.store(&space, AT + 4 * cpu, &value.to_le_bytes()).unwrap();
                         }

@@ -39,6 +39,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
                 shootdown_handle: n(16),
             },
             ranged_shootdown: true,
+            refill: n(40),
         },
         vm: VmConfig {
             paths: VmPaths {
@@ -193,7 +194,7 @@ pub fn try_run(
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
     let result = m.run(Box::new(move |m| {
-        let kernel = Kernel::boot(m.clone(), config).unwrap_or_else(|e| panic!("boot: {e}"));
+        let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
         booted.replace(Some(kernel.clone()));
         kernel.spawn("init", Box::new(init)).expect("the first process");
         kernel.run()

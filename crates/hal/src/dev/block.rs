@@ -1,20 +1,25 @@
 //! What a disk is: numbered blocks of a page each, moved to and from frames while the CPUs go on.
 //!
-//! A request is handed over with [`crate::Machine::disk_submit`]; when it is done the machine raises
-//! [`crate::Interrupt::Disk`] on CPU 0, and whoever looks takes the answer with [`crate::Machine::disk_done`]. The device
-//! moves the bytes by itself, to and from physical memory, at some moment between the two: until the answer is taken the
-//! frames belong to it. Requests are served in the order in which they come.
+//! Requests are served in the order in which they come; each is answered once. See the [module above](super) for whose the
+//! frames are meanwhile.
 
+use super::{DeviceId, Transfer};
 use crate::addr::Pfn;
 use alloc::vec::Vec;
 
-/// Which way the bytes go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transfer {
-    /// From the device to memory.
-    Read,
-    /// From memory to the device.
-    Write,
+/// A disk.
+pub trait BlockDevice {
+    /// The number by which it interrupts.
+    fn id(&self) -> DeviceId;
+    /// How many blocks it has.
+    fn blocks(&self) -> u64;
+    /// Hands a request over. Does not wait.
+    ///
+    /// # Panics
+    /// When it has no such blocks, or the request moves nothing.
+    fn submit(&self, request: DiskRequest);
+    /// The answer to the oldest request that is done and was not answered yet.
+    fn take_done(&self) -> Option<DiskDone>;
 }
 
 /// Consecutive blocks to be moved from or to as many frames.

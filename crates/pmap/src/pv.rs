@@ -7,20 +7,23 @@
 //! The table also keeps what the entries of removed mappings said about a frame (referenced, modified), and the
 //! registry of address spaces, so that a list entry can be a name and an address.
 
+use crate::asid::FreeNumbers;
 use crate::config::PmapError;
-use crate::pmap::{PmapId, Shared};
+use crate::pmap::Shared;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::x86::{PTE_A, PTE_D};
-use pageferry_hal::{Access, Machine, Pfn, StructVa, Va};
+use pageferry_hal::{Access, Attr, Machine, Pfn, SpaceId, StructVa, Va};
 
 const NONE: u32 = u32::MAX;
+
+/// What is known of a frame through its mappings.
+pub(crate) const NOTED: Attr = Attr::REFERENCED.union(Attr::MODIFIED);
 
 /// One user mapping of a frame, and the next one.
 struct Entry {
     va: Va,
-    space: PmapId,
+    space: SpaceId,
     next: u32,
 }
 
@@ -30,14 +33,14 @@ struct Head {
     /// The oldest mapping; address spaces are mostly taken down in the order in which they were filled.
     first: u32,
     last: u32,
-    /// `PTE_A` and `PTE_D` of mappings that are gone.
-    saved: u8,
+    /// What mappings that are gone said: [`NOTED`].
+    saved: Attr,
 }
 
-const EMPTY: Head = Head { first: NONE, last: NONE, saved: 0 };
+const EMPTY: Head = Head { first: NONE, last: NONE, saved: Attr::empty() };
 
 /// The table. See the [module](self).
-pub(crate) struct Reverse<M: Machine> {
+pub(crate) struct PvTable<M: Machine> {
     /// By frame, up to the last one of which something was ever known.
     heads: Vec<Head>,
     /// How many frames there are.
@@ -48,14 +51,22 @@ pub(crate) struct Reverse<M: Machine> {
     capacity: usize,
     at: StructVa,
     entry_bytes: usize,
-    pub(crate) spaces: BTreeMap<PmapId, Arc<Shared<M>>>,
+    pub(crate) spaces: BTreeMap<SpaceId, Arc<Shared<M>>>,
     last_id: u32,
+    /// Tags of address spaces, where a space has the same on all CPUs.
+    pub(crate) numbers: FreeNumbers,
 }
 
-impl<M: Machine> Reverse<M> {
-    pub(crate) fn new(frames: usize, at: StructVa, entry_bytes: usize, capacity: usize) -> Reverse<M> {
+impl<M: Machine> PvTable<M> {
+    pub(crate) fn new(
+        frames: usize,
+        at: StructVa,
+        entry_bytes: usize,
+        capacity: usize,
+        numbers: FreeNumbers,
+    ) -> PvTable<M> {
         assert!(capacity < NONE as usize, "{capacity} reverse mappings cannot be numbered");
-        Reverse {
+        PvTable {
             heads: Vec::with_capacity(frames),
             frames,
             entries: Vec::new(),
@@ -64,7 +75,8 @@ impl<M: Machine> Reverse<M> {
             at,
             entry_bytes,
             spaces: BTreeMap::new(),
-            last_id: PmapId::KERNEL.0,
+            last_id: SpaceId::KERNEL.0,
+            numbers,
         }
     }
 
@@ -88,16 +100,16 @@ impl<M: Machine> Reverse<M> {
         mapped.map(|frame| (frame, self.indices(frame).count()))
     }
 
-    pub(crate) fn new_id(&mut self) -> PmapId {
+    pub(crate) fn new_id(&mut self) -> SpaceId {
         self.last_id = self.last_id.checked_add(1).expect("four billion address spaces were made");
-        PmapId(self.last_id)
+        SpaceId(self.last_id)
     }
 
     /// Adds the mapping of `frame` at `va` of `space`.
     ///
     /// # Errors
     /// [`PmapError::NoReverseEntry`].
-    pub(crate) fn insert(&mut self, m: &M, frame: Pfn, space: PmapId, va: Va) -> Result<(), PmapError> {
+    pub(crate) fn insert(&mut self, m: &M, frame: Pfn, space: SpaceId, va: Va) -> Result<(), PmapError> {
         let entry = Entry { va, space, next: NONE };
         let index = if self.free != NONE {
             let index = self.free;
@@ -125,7 +137,7 @@ impl<M: Machine> Reverse<M> {
     ///
     /// # Panics
     /// When there is none: page tables and reverse mappings disagree.
-    pub(crate) fn remove(&mut self, m: &M, frame: Pfn, space: PmapId, va: Va) {
+    pub(crate) fn remove(&mut self, m: &M, frame: Pfn, space: SpaceId, va: Va) {
         let mut before = NONE;
         let mut index = self.head(frame).first;
         while index != NONE {
@@ -152,7 +164,7 @@ impl<M: Machine> Reverse<M> {
     }
 
     /// The mappings of `frame`, oldest first.
-    pub(crate) fn mappings(&self, frame: Pfn) -> impl Iterator<Item = (PmapId, Va)> {
+    pub(crate) fn mappings(&self, frame: Pfn) -> impl Iterator<Item = (SpaceId, Va)> {
         self.indices(frame).map(|i| (self.entries[i as usize].space, self.entries[i as usize].va))
     }
 
@@ -161,19 +173,19 @@ impl<M: Machine> Reverse<M> {
         self.indices(frame).for_each(|i| self.touch(m, i, Access::Read));
     }
 
-    /// Keeps the accessed and dirty bits of an entry of `frame` that loses them.
-    pub(crate) fn save(&mut self, frame: Pfn, lost: u64) {
-        self.head_mut(frame).saved |= (lost & (PTE_A | PTE_D)) as u8;
+    /// Keeps what a mapping of `frame` that goes, or is written anew, has noted.
+    pub(crate) fn save(&mut self, frame: Pfn, lost: Attr) {
+        self.head_mut(frame).saved |= lost & NOTED;
     }
 
-    /// The kept bits of `frame`.
-    pub(crate) fn saved(&self, frame: Pfn) -> u64 {
-        u64::from(self.head(frame).saved)
+    /// What is kept of `frame`.
+    pub(crate) fn saved(&self, frame: Pfn) -> Attr {
+        self.head(frame).saved
     }
 
-    /// Forgets kept bits of `frame`.
-    pub(crate) fn forget(&mut self, frame: Pfn, bits: u64) {
-        self.head_mut(frame).saved &= !(bits as u8);
+    /// Forgets what is kept of `frame`.
+    pub(crate) fn forget(&mut self, frame: Pfn, noted: Attr) {
+        self.head_mut(frame).saved.remove(noted);
     }
 
     fn indices(&self, frame: Pfn) -> impl Iterator<Item = u32> {
@@ -189,6 +201,3 @@ impl<M: Machine> Reverse<M> {
         m.touch(self.at.element(index as usize, self.entry_bytes), self.entry_bytes, access);
     }
 }
-
-// The saved bits fit a byte.
-const _: () = assert!(PTE_A | PTE_D <= u8::MAX as u64);

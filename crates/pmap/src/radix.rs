@@ -1,15 +1,64 @@
-//! Walking and growing the page tables of one address space.
+//! Page tables in levels: walking and growing them, entry by entry.
+//!
+//! On machines whose hardware walks page tables these are what it walks; on others they are the truth that a hash table and
+//! the TLB are filled from. This file alone knows the bits of an entry; all else speaks of a [`Tte`].
 //!
 //! [`Tables`] lists the frames that an address space's tables take, and counts what they map. Tables are added under
 //! the space's lock and go only when the space goes: a walk that found a leaf table may rely on it as long as it holds
-//! the lock. Every entry read or written is an access through the machine, and so accounted.
+//! the lock, or runs in the space. Every entry read or written is an access through the machine, and so accounted.
 
 use alloc::vec::Vec;
-use pageferry_hal::x86::{Format, PTE_P, PTE_PS, PTE_U, PTE_W};
-use pageferry_hal::{Machine, PAGE_SHIFT, Pa, Pfn, Va, VaRange};
+use pageferry_hal::isa::RadixFormat;
+use pageferry_hal::isa::radix::{PTE_A, PTE_P, PTE_PS, PTE_U, PTE_W};
+use pageferry_hal::{Machine, Mmu, PAGE_SHIFT, Pa, Pfn, Tte, Va, VaRange};
 
 /// Entries that lead to a user table: what is permitted is said by the leaves.
 const UPPER: u64 = PTE_P | PTE_W | PTE_U;
+/// Entries that lead to a table of the kernel's.
+const KERNEL_UPPER: u64 = PTE_P | PTE_W | PTE_A;
+
+/// The format of the tables on machines of this kind.
+pub(crate) fn format_of(mmu: Mmu) -> RadixFormat {
+    match mmu {
+        Mmu::Radix(format) => format,
+        Mmu::Hash | Mmu::Soft { .. } => RadixFormat::SOFT,
+    }
+}
+
+/// Reads the leaf entry at `slot`.
+#[inline]
+pub(crate) fn load<M: Machine>(m: &M, format: &RadixFormat, slot: Pa) -> Option<Tte> {
+    format.decode(m.pt_load(slot, format.width))
+}
+
+/// Writes a leaf entry that held no mapping.
+#[inline]
+pub(crate) fn store<M: Machine>(m: &M, format: &RadixFormat, slot: Pa, new: Tte) {
+    m.pt_store(slot, format.width, format.encode(new));
+}
+
+/// Replaces a leaf entry and answers what it said in the moment before.
+#[inline]
+pub(crate) fn swap<M: Machine>(m: &M, format: &RadixFormat, slot: Pa, new: Option<Tte>) -> Option<Tte> {
+    format.decode(m.pt_swap(slot, format.width, new.map_or(0, |tte| format.encode(tte))))
+}
+
+/// Replaces a leaf entry if it still says `old`.
+#[inline]
+pub(crate) fn replace<M: Machine>(m: &M, format: &RadixFormat, slot: Pa, old: Tte, new: Tte) -> bool {
+    m.pt_replace(slot, format.width, format.encode(old), format.encode(new)).is_ok()
+}
+
+/// Writes an entry above the leaves of the kernel's tables.
+pub(crate) fn store_upper<M: Machine>(m: &M, format: &RadixFormat, slot: Pa, table: Pa) {
+    m.pt_store(slot, format.width, table.0 | KERNEL_UPPER);
+}
+
+/// The table that an entry above the leaves leads to.
+pub(crate) fn load_upper<M: Machine>(m: &M, format: &RadixFormat, slot: Pa) -> Option<Pa> {
+    let entry = m.pt_load(slot, format.width);
+    (entry & PTE_P != 0).then(|| format.frame(entry).pa())
+}
 
 /// The page tables of one address space.
 pub(crate) struct Tables {
@@ -46,15 +95,15 @@ pub(crate) enum Walk {
 }
 
 /// Walks from `root` towards the leaf entry of `va`.
-pub(crate) fn walk<M: Machine>(m: &M, format: &Format, root: Pa, va: Va) -> Walk {
+pub(crate) fn walk<M: Machine>(m: &M, format: &RadixFormat, root: Pa, va: Va) -> Walk {
     let mut table = root;
     for level in (1..format.levels).rev() {
         let slot = format.slot(table, va, level);
-        let entry = m.pte_load(slot, format.width);
+        let entry = m.pt_load(slot, format.width);
         if entry & PTE_P == 0 {
             return Walk::Missing { slot, level };
         }
-        assert!(entry & PTE_PS == 0, "user space has no superpages: {va:?}");
+        assert!(entry & PTE_PS == 0, "there is no leaf table below a superpage: {va:?}");
         table = format.frame(entry).pa();
     }
     Walk::Leaf(format.slot(table, va, 0))
@@ -63,7 +112,7 @@ pub(crate) fn walk<M: Machine>(m: &M, format: &Format, root: Pa, va: Va) -> Walk
 /// The entry for `va`, with tables added from `spare`, which are cleared; `Err` with how many more it needs.
 pub(crate) fn walk_or_grow<M: Machine>(
     m: &M,
-    format: &Format,
+    format: &RadixFormat,
     tables: &mut Tables,
     va: Va,
     spare: &mut Vec<Pfn>,
@@ -76,7 +125,7 @@ pub(crate) fn walk_or_grow<M: Machine>(
             }
             Walk::Missing { slot, .. } => {
                 let frame = spare.pop().expect("counted above");
-                m.pte_fill(slot, format.width, frame.pa().0 | UPPER);
+                m.pt_store(slot, format.width, frame.pa().0 | UPPER);
                 tables.frames.push(frame);
             }
         }
@@ -86,13 +135,13 @@ pub(crate) fn walk_or_grow<M: Machine>(
 /// The leaf tables of a range, in order; what has no table is skipped in strides of what is missing.
 pub(crate) struct Leaves<'a, M: Machine> {
     m: &'a M,
-    format: Format,
+    format: RadixFormat,
     root: Pa,
     rest: VaRange,
 }
 
 impl<'a, M: Machine> Leaves<'a, M> {
-    pub(crate) fn new(m: &'a M, format: Format, root: Pa, range: VaRange) -> Leaves<'a, M> {
+    pub(crate) fn new(m: &'a M, format: RadixFormat, root: Pa, range: VaRange) -> Leaves<'a, M> {
         Leaves { m, format, root, rest: range }
     }
 }
@@ -122,7 +171,7 @@ impl<M: Machine> Iterator for Leaves<'_, M> {
 }
 
 /// The entries of consecutive pages of one leaf table, each with its page.
-pub(crate) fn entries(format: Format, first: Pa, pages: VaRange) -> impl Iterator<Item = (Pa, Va)> {
+pub(crate) fn entries(format: RadixFormat, first: Pa, pages: VaRange) -> impl Iterator<Item = (Pa, Va)> {
     let start = pages.start();
     pages.pages().map(move |va| (first + ((va - start) >> PAGE_SHIFT) * format.width.bytes(), va))
 }

@@ -7,14 +7,13 @@
 //! and what removed entries left behind. Kernel mappings do not count; the kernel says by itself what it writes.
 
 use crate::change::Change;
-use crate::pmap::{PmapId, Pmaps, Shared};
-use crate::reverse::Reverse;
-use crate::table::{Walk, walk};
+use crate::pmap::{Pmaps, Shared};
+use crate::pv::PvTable;
+use crate::radix::{self, Walk, walk};
 use crate::user::Leaf;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::x86::{PTE_A, PTE_D};
-use pageferry_hal::{Cause, Machine, Pfn, Prot, SpinLock, Va};
+use pageferry_hal::{Attr, Cause, Machine, Pfn, Prot, SpaceId, SpinLock, Va};
 
 impl<M: Machine> Pmaps<M> {
     /// Reduces every user mapping of `frame` to `prot`; the empty set removes them all.
@@ -28,20 +27,20 @@ impl<M: Machine> Pmaps<M> {
             return change;
         }
         let _c = self.machine.scope(Cause::PteWork);
-        let mut reverse = self.reverse.lock();
-        reverse.touch_list(&self.machine, frame);
-        let list: Vec<(PmapId, Va)> = reverse.mappings(frame).collect();
+        let mut pv = self.pv.lock();
+        pv.touch_list(&self.machine, frame);
+        let list: Vec<(SpaceId, Va)> = pv.mappings(frame).collect();
         for (space, va) in list {
-            let shared = space_of(&reverse, space);
+            let shared = space_of(&pv, space);
             let mut tables = shared.tables.lock();
             let leaf = self.leaf(&shared, frame, va);
             if prot.is_empty() {
-                self.remove_at(&mut reverse, &mut tables, leaf, &mut change);
+                self.remove_at(&mut pv, &mut tables, leaf, &mut change);
             } else {
-                self.write_protect_at(&mut reverse, leaf, &mut change);
+                self.write_protect_at(&mut pv, leaf, &mut change);
             }
         }
-        assert!(!prot.is_empty() || reverse.mappings(frame).next().is_none(), "{frame:?} is still mapped");
+        assert!(!prot.is_empty() || pv.mappings(frame).next().is_none(), "{frame:?} is still mapped");
         change
     }
 
@@ -50,7 +49,7 @@ impl<M: Machine> Pmaps<M> {
     /// # Locks
     /// Takes the lock of reverse mappings.
     pub fn mappings(&self, frame: Pfn) -> usize {
-        self.reverse.lock().mappings(frame).count()
+        self.pv.lock().mappings(frame).count()
     }
 
     /// The frames that have user mappings, in order, and how many each.
@@ -58,15 +57,15 @@ impl<M: Machine> Pmaps<M> {
     /// # Locks
     /// Takes the lock of reverse mappings.
     pub fn all_mapped(&self) -> Vec<(Pfn, usize)> {
-        self.reverse.lock().mapped().collect()
+        self.pv.lock().mapped().collect()
     }
 
     /// The user mappings of `frame`, oldest first.
     ///
     /// # Locks
     /// Takes the lock of reverse mappings.
-    pub fn mapped_at(&self, frame: Pfn) -> Vec<(PmapId, Va)> {
-        self.reverse.lock().mappings(frame).collect()
+    pub fn mapped_at(&self, frame: Pfn) -> Vec<(SpaceId, Va)> {
+        self.pv.lock().mappings(frame).collect()
     }
 
     /// True when a mapping of `frame` was used since [`Pmaps::clear_referenced`].
@@ -74,7 +73,7 @@ impl<M: Machine> Pmaps<M> {
     /// # Locks
     /// As [`Pmaps::page_protect`].
     pub fn is_referenced(&self, frame: Pfn) -> bool {
-        self.any_has(frame, PTE_A)
+        self.any_has(frame, Attr::REFERENCED)
     }
 
     /// True when a mapping of `frame` was written through since [`Pmaps::clear_modified`].
@@ -82,7 +81,7 @@ impl<M: Machine> Pmaps<M> {
     /// # Locks
     /// As [`Pmaps::page_protect`].
     pub fn is_modified(&self, frame: Pfn) -> bool {
-        self.any_has(frame, PTE_D)
+        self.any_has(frame, Attr::MODIFIED)
     }
 
     /// Makes `frame` unreferenced. Until the change is flushed, uses through TLBs go unseen. To be called, as
@@ -92,7 +91,7 @@ impl<M: Machine> Pmaps<M> {
     /// As [`Pmaps::page_protect`].
     #[track_caller]
     pub fn clear_referenced(&self, frame: Pfn) -> Change<M> {
-        self.clear(frame, PTE_A)
+        self.clear(frame, Attr::REFERENCED)
     }
 
     /// Makes `frame` unmodified. Until the change is flushed, stores through TLBs go unseen.
@@ -101,54 +100,56 @@ impl<M: Machine> Pmaps<M> {
     /// As [`Pmaps::page_protect`].
     #[track_caller]
     pub fn clear_modified(&self, frame: Pfn) -> Change<M> {
-        self.clear(frame, PTE_D)
+        self.clear(frame, Attr::MODIFIED)
     }
 
-    fn any_has(&self, frame: Pfn, bit: u64) -> bool {
+    fn any_has(&self, frame: Pfn, noted: Attr) -> bool {
         let _c = self.machine.scope(Cause::PteWork);
-        let reverse = self.reverse.lock();
-        if reverse.saved(frame) & bit != 0 {
+        let pv = self.pv.lock();
+        if pv.saved(frame).intersects(noted) {
             return true;
         }
-        reverse.touch_list(&self.machine, frame);
-        let width = self.kernel.format.width;
-        reverse.mappings(frame).any(|(space, va)| {
-            let shared = space_of(&reverse, space);
+        pv.touch_list(&self.machine, frame);
+        pv.mappings(frame).any(|(space, va)| {
+            let shared = space_of(&pv, space);
             let _tables = shared.tables.lock();
-            self.machine.pte_load(self.leaf(&shared, frame, va).slot, width) & bit != 0
+            let leaf = self.leaf(&shared, frame, va);
+            radix::load(&self.machine, &self.kernel.format, leaf.slot)
+                .is_some_and(|e| e.attr.intersects(noted))
         })
     }
 
     #[track_caller]
-    fn clear(&self, frame: Pfn, bit: u64) -> Change<M> {
+    fn clear(&self, frame: Pfn, noted: Attr) -> Change<M> {
         let _c = self.machine.scope(Cause::PteWork);
         let mut change = Change::new();
-        let mut reverse = self.reverse.lock();
-        reverse.forget(frame, bit);
-        reverse.touch_list(&self.machine, frame);
-        let list: Vec<(PmapId, Va)> = reverse.mappings(frame).collect();
+        let mut pv = self.pv.lock();
+        pv.forget(frame, noted);
+        pv.touch_list(&self.machine, frame);
+        let list: Vec<(SpaceId, Va)> = pv.mappings(frame).collect();
         for (space, va) in list {
-            let shared = space_of(&reverse, space);
+            let shared = space_of(&pv, space);
             let _tables = shared.tables.lock();
             let leaf = self.leaf(&shared, frame, va);
-            let entry = self.machine.pte_load(leaf.slot, self.kernel.format.width);
-            if entry & bit != 0 {
+            let entry = radix::load(&self.machine, &self.kernel.format, leaf.slot);
+            if let Some(mut entry) = entry.filter(|e| e.attr.intersects(noted)) {
                 self.machine.execute(self.config.paths.remove);
-                self.rewrite(&mut reverse, leaf, entry & !bit, bit, &mut change);
+                entry.attr.remove(noted);
+                self.rewrite(&mut pv, leaf, Some(entry), noted, &mut change);
             }
         }
         change
     }
 
     /// The entry that maps `frame` at `va` of a space whose lock the caller holds.
-    fn leaf(&self, shared: &Shared<M>, frame: Pfn, va: Va) -> Leaf {
+    fn leaf<'a>(&self, shared: &'a Shared<M>, frame: Pfn, va: Va) -> Leaf<'a, M> {
         let Walk::Leaf(slot) = walk(&self.machine, &self.kernel.format, shared.root, va) else {
             panic!("{frame:?} is listed at {va:?} of {:?}, where no page table is", shared.id);
         };
-        Leaf { space: shared.id, va, slot }
+        Leaf { shared, va, slot }
     }
 }
 
-fn space_of<M: Machine>(reverse: &Reverse<M>, space: PmapId) -> Arc<Shared<M>> {
-    reverse.spaces.get(&space).expect("a listed mapping belongs to a registered address space").clone()
+fn space_of<M: Machine>(pv: &PvTable<M>, space: SpaceId) -> Arc<Shared<M>> {
+    pv.spaces.get(&space).expect("a listed mapping belongs to a registered address space").clone()
 }

@@ -5,24 +5,25 @@
 //! else's TLB ever sees these addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale
 //! translation that is then left in the own TLB is harmless, because the next use invalidates before it begins.
 
+use crate::fixed::PERMANENT;
 use crate::pmap::Pmaps;
-use pageferry_hal::x86::{PTE_A, PTE_D, PTE_G, PTE_P, PTE_W};
-use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, Pfn, SpinLock, Va, VaRange};
+use crate::radix;
+use pageferry_hal::{Asid, Cause, LockClass, Machine, PAGE_SIZE, Pfn, SpaceId, SpinLock, Tte, Va, VaRange};
 
 /// The two pages of one CPU.
-pub(crate) struct Temporary<M: Machine> {
+pub(crate) struct Sysmap<M: Machine> {
     /// Class `Pmap`: callers hold locks up to the page queues, and nothing is taken inside.
     lock: M::Lock<()>,
     pages: [Va; 2],
 }
 
-impl<M: Machine> Temporary<M> {
+impl<M: Machine> Sysmap<M> {
     pub(crate) const PAGES: usize = 2;
 
-    pub(crate) fn new(machine: &M, range: VaRange) -> Temporary<M> {
+    pub(crate) fn new(machine: &M, range: VaRange) -> Sysmap<M> {
         let mut pages = range.pages();
         let mut page = || pages.next().expect("a CPU has two temporary pages");
-        Temporary { lock: machine.new_lock(LockClass::Pmap, ()), pages: [page(), page()] }
+        Sysmap { lock: machine.new_lock(LockClass::Pmap, ()), pages: [page(), page()] }
     }
 }
 
@@ -48,56 +49,59 @@ impl<M: Machine> Pmaps<M> {
         assert!(from != to, "{from:?} is copied onto itself");
         self.with_frames([from, to], |[from, to]| {
             let _c = self.machine.scope(Cause::Copy);
-            self.machine.copy(to, from, PAGE_SIZE).expect("a mapped page is copied");
+            self.machine.copy_kernel(to, from, PAGE_SIZE).expect("a mapped page is copied");
         });
     }
 
     /// Calls `work` with addresses of `frames`.
     #[track_caller]
     fn with_frames<const N: usize>(&self, frames: [Pfn; N], work: impl FnOnce([Va; N])) {
-        assert!(N <= Temporary::<M>::PAGES, "a CPU has no {N} temporary pages");
+        assert!(N <= Sysmap::<M>::PAGES, "a CPU has no {N} temporary pages");
         if self.kernel.layout.direct_map.is_some() {
             return work(frames.map(|f| self.direct_va(f).expect("there is a direct map")));
         }
-        let (temporary, _guard) = self.temporary_here();
-        let addresses: [Va; N] = core::array::from_fn(|i| temporary.pages[i]);
+        let (sysmap, _guard) = self.sysmap_here();
+        let addresses: [Va; N] = core::array::from_fn(|i| sysmap.pages[i]);
         for (va, frame) in addresses.iter().zip(&frames) {
-            self.map_temporary(*va, *frame);
+            self.map_sysmap(*va, *frame);
         }
         work(addresses);
         for va in addresses {
-            self.unmap_temporary(va);
+            self.unmap_sysmap(va);
         }
     }
 
     /// The executing CPU's pages, and the lock that keeps the thread there.
-    fn temporary_here(&self) -> (&Temporary<M>, <M::Lock<()> as SpinLock<()>>::Guard<'_>) {
+    fn sysmap_here(&self) -> (&Sysmap<M>, <M::Lock<()> as SpinLock<()>>::Guard<'_>) {
         loop {
             let cpu = self.machine.cpu();
-            let temporary = &self.temporary[cpu.index()];
-            let guard = temporary.lock.lock();
+            let sysmap = &self.sysmaps[cpu.index()];
+            let guard = sysmap.lock.lock();
             if self.machine.cpu() == cpu {
-                return (temporary, guard);
+                return (sysmap, guard);
             }
         }
     }
 
     #[track_caller]
-    fn map_temporary(&self, va: Va, frame: Pfn) {
+    fn map_sysmap(&self, va: Va, frame: Pfn) {
         let _c = self.machine.scope(Cause::PteWork);
         self.machine.execute(self.config.paths.kenter);
-        // Accessed and dirty are set beforehand: nobody asks, and the walker is spared two writes.
-        let value = frame.pa().0 | PTE_P | PTE_W | PTE_G | PTE_A | PTE_D;
-        self.machine.pte_fill(self.kernel.slot(va), self.kernel.format.width, value);
+        // All that can be noted is noted beforehand: nothing asks, and the machine is spared two writes.
+        let new = Tte::page(frame, PERMANENT);
+        radix::store(&self.machine, &self.kernel.format, self.kernel.slot(va), new);
+        self.machine.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
         self.invalidate_local(va);
     }
 
     #[track_caller]
-    fn unmap_temporary(&self, va: Va) {
+    fn unmap_sysmap(&self, va: Va) {
         let _c = self.machine.scope(Cause::PteWork);
         let window = self.machine.open_window();
-        let old = self.machine.pte_change(self.kernel.slot(va), self.kernel.format.width, 0, &window);
-        assert!(old & PTE_P != 0, "the temporary page {va:?} was unmapped by somebody else");
+        let old = radix::swap(&self.machine, &self.kernel.format, self.kernel.slot(va), None);
+        assert!(old.is_some(), "the temporary page {va:?} was unmapped by somebody else");
+        self.machine.mapping_changed(SpaceId::KERNEL, va, old, None, Some(&window));
+        self.forget_hashed(Some(Asid::KERNEL), va);
         self.machine.close_window(window);
     }
 }

@@ -1,0 +1,16 @@
+//! What instruction sets prescribe: formats of entries that hardware reads, and where its addresses are.
+//!
+//! Nothing outside this module names an instruction set. A machine puts its [`crate::mmu::Board`] together from these
+//! descriptions; walkers of modelled machines and the `pmap` read and write entries by them.
+//!
+//! * [`radix`]: page tables in levels, and [`x86`], the two formats of that kind.
+//! * [`hash`]: a table of hashed entries ([`powerpc`]).
+//! * [`sh4`]: no table that hardware knows.
+
+pub mod hash;
+pub mod powerpc;
+pub mod radix;
+pub mod sh4;
+pub mod x86;
+
+pub use radix::RadixFormat;

@@ -1,0 +1,416 @@
+//! The oracle of stale translations.
+//!
+//! # What it holds
+//! The mapping last declared of every page of every address space, by [`Machine::mapping_changed`], and who declared it.
+//! Nothing else counts: page tables, hash tables and TLBs hold copies.
+//!
+//! # The rule
+//! A translation stands as long as it says no more than the mapping last declared for its page, and belongs to the address
+//! space that uses it. It is judged twice. When a mapping changes so that translations made from it say too much, every TLB
+//! entry made from it is *marked*. And an entry is judged when it is *made*, whoever makes it: what a walker finds in a
+//! table that was not written, or in a slot of a hash table that was forgotten, is marked from its birth.
+//!
+//! A marked entry may still be *used* while the change's window is open: that is the time between the store and the end of
+//! the invalidations, when hardware, too, promises nothing. A use after the window has closed is reported, with who had
+//! mapped, who changed, and which CPUs held the translation. So is the use of an entry whose tag was given to another address
+//! space.
+//!
+//! An upgrade (more permissions for the same frame) makes nothing stale. A page that is declared unmodified again does, for
+//! the CPU would not note the next store.
+//!
+//! [`Machine::mapping_changed`]: pageferry_hal::Machine::mapping_changed
+
+use crate::mmu::tlb::Entry;
+use core::fmt;
+use pageferry_hal::{Access, Attr, CpuId, CpuSet, Cycles, PAGE_SHIFT, SpaceId, Tte, Va};
+use rustc_hash::FxHashMap;
+use std::panic::Location;
+
+/// A place in kernel code.
+pub(crate) type Site = &'static Location<'static>;
+
+/// A use of a translation that no mapping stands behind, outside the window of the change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaleUse {
+    /// The CPU that used it.
+    pub cpu: CpuId,
+    /// When, on that CPU's clock.
+    pub at: Cycles,
+    /// The address used.
+    pub va: Va,
+    /// Load, store or fetch.
+    pub access: Access,
+    /// Who had made the mapping, if that is known.
+    pub mapped_by: Option<Site>,
+    /// What is wrong with it.
+    pub why: Staleness,
+}
+
+/// Why a translation does not stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Staleness {
+    /// The mapping was changed, and the CPU kept the translation.
+    Changed {
+        /// Who changed it.
+        by: Site,
+        /// The CPU on which the change was made.
+        on: CpuId,
+        /// When, on that CPU's clock.
+        at: Cycles,
+        /// The CPUs whose TLBs held the translation at the change: all of them should have invalidated it.
+        held_by: CpuSet,
+    },
+    /// It was made from an entry of a table, or by software, that says more than the mapping last declared: who declared
+    /// that, if there is one.
+    Undeclared(Option<Site>),
+    /// It is another address space's: its tag was given away.
+    OtherSpace(SpaceId),
+}
+
+impl fmt::Display for StaleUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} of {:?} on {:?} at cycle {} used a stale translation: ",
+            self.access, self.va, self.cpu, self.at.0
+        )?;
+        match self.mapped_by {
+            Some(site) => write!(f, "mapped at {}:{}, ", site.file(), site.line())?,
+            None => write!(f, "mapped at boot, ")?,
+        }
+        match &self.why {
+            Staleness::Changed { by, on, at, held_by } => write!(
+                f,
+                "changed at {}:{} on {on:?} at cycle {}; cached then by {held_by:?}, and not invalidated on {:?}",
+                by.file(),
+                by.line(),
+                at.0,
+                self.cpu
+            ),
+            Staleness::Undeclared(Some(by)) => write!(
+                f,
+                "though the mapping last declared, at {}:{}, says something else: the table that {:?} loaded it from is out of \
+                 date",
+                by.file(),
+                by.line(),
+                self.cpu
+            ),
+            Staleness::Undeclared(None) => {
+                write!(
+                    f,
+                    "though no mapping is declared there: what {:?} loaded it from is out of date",
+                    self.cpu
+                )
+            }
+            Staleness::OtherSpace(space) => {
+                write!(
+                    f,
+                    "it is {space:?}'s, whose tag has been given to another address space on {:?}",
+                    self.cpu
+                )
+            }
+        }
+    }
+}
+
+/// What a change of a mapping means for translations made from the old one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Effect {
+    /// They are still right.
+    None,
+    /// They are wrong.
+    Stale,
+}
+
+/// Compares a mapping with its replacement.
+fn effect(old: Tte, new: Option<Tte>) -> Effect {
+    let Some(new) = new else { return Effect::Stale };
+    let lost = old.attr.difference(new.attr);
+    let moved = old.frame != new.frame || old.shift != new.shift;
+    if moved || lost.intersects(Attr::WRITE | Attr::USER | Attr::MODIFIED) {
+        Effect::Stale
+    } else {
+        Effect::None
+    }
+}
+
+/// A mark: why entries are stale.
+struct Mark {
+    /// While it is open, they may be used.
+    window: Option<u32>,
+    mapped_by: Option<Site>,
+    why: Staleness,
+}
+
+/// What was declared of a page.
+#[derive(Clone, Copy)]
+struct Mapping {
+    tte: Tte,
+    by: Site,
+}
+
+/// Consecutive pages of one address space.
+struct Chunk {
+    mapped: u32,
+    pages: [Option<Mapping>; CHUNK_PAGES],
+}
+
+/// As many pages as a leaf table of several formats has in two cache lines: spaces are sparse.
+const CHUNK_PAGES: usize = 64;
+
+/// A chunk's name: the space, the size of its pages, and its number.
+type ChunkKey = (SpaceId, u8, u64);
+
+/// Book-keeping of one machine.
+pub(crate) struct Oracle {
+    chunks: FxHashMap<ChunkKey, Box<Chunk>>,
+    marks: Vec<Mark>,
+    /// For each window ever opened: is it open?
+    windows: Vec<bool>,
+    /// Tables may lag behind what is declared: hash tables, and software that is about to load the TLB.
+    lagging: bool,
+    /// Where tables may lag, the changes whose windows are open: page, window and mark.
+    in_flight: Vec<(SpaceId, Va, u32, u32)>,
+    found: Vec<StaleUse>,
+    /// All uses found; `found` keeps only the first.
+    pub(crate) stale_uses: u64,
+    /// Uses of stale translations inside open windows.
+    pub(crate) uses_in_window: u64,
+}
+
+/// Reports kept in full; the rest is only counted.
+const MAX_REPORTS: usize = 64;
+
+/// The chunk of a page of `1 << shift` bytes, and its place there.
+fn place(space: SpaceId, va: Va, shift: u8) -> (ChunkKey, usize) {
+    let page = va.0 >> shift;
+    ((space, shift, page / CHUNK_PAGES as u64), page as usize % CHUNK_PAGES)
+}
+
+impl Oracle {
+    /// `lagging` where something other than the page tables of its format fills the TLB.
+    pub(crate) fn new(lagging: bool) -> Oracle {
+        Oracle {
+            lagging,
+            in_flight: Vec::new(),
+            chunks: FxHashMap::default(),
+            marks: Vec::new(),
+            windows: Vec::new(),
+            found: Vec::new(),
+            stale_uses: 0,
+            uses_in_window: 0,
+        }
+    }
+
+    pub(crate) fn found(&self) -> &[StaleUse] {
+        &self.found
+    }
+
+    pub(crate) fn open(&mut self) -> u32 {
+        self.windows.push(true);
+        (self.windows.len() - 1) as u32
+    }
+
+    pub(crate) fn close(&mut self, window: u32) {
+        assert!(std::mem::replace(&mut self.windows[window as usize], false), "a window was closed twice");
+        self.in_flight.retain(|&(_, _, open, _)| open != window);
+    }
+
+    pub(crate) fn open_windows(&self) -> usize {
+        self.windows.iter().filter(|&&open| open).count()
+    }
+
+    // ------------------------------------------------------------------------------------------- what is declared
+
+    /// # Panics
+    /// When a mapping is declared there already.
+    pub(crate) fn made(&mut self, space: SpaceId, va: Va, tte: Tte, by: Site) {
+        let (key, at) = place(space, va, tte.shift);
+        let chunk = self
+            .chunks
+            .entry(key)
+            .or_insert_with(|| Box::new(Chunk { mapped: 0, pages: [None; CHUNK_PAGES] }));
+        if let Some(old) = chunk.pages[at] {
+            panic!(
+                "{by}: {va:?} of {space:?} is mapped already (by {}, {:?}): a change, not a new mapping",
+                old.by, old.tte
+            );
+        }
+        chunk.pages[at] = Some(Mapping { tte, by });
+        chunk.mapped += 1;
+    }
+
+    /// Notes what a mapping is now. The window's number and who had mapped, when what was made from it is to be marked.
+    ///
+    /// # Panics
+    /// When no mapping was declared there.
+    pub(crate) fn changed(
+        &mut self,
+        space: SpaceId,
+        va: Va,
+        old: Tte,
+        new: Option<Tte>,
+        by: Site,
+    ) -> Option<Option<Site>> {
+        let (key, at) = place(space, va, old.shift);
+        let chunk = self.chunks.get_mut(&key).filter(|c| c.pages[at].is_some());
+        let Some(chunk) = chunk else { panic!("{by}: {va:?} of {space:?} changes, but is not mapped") };
+        let mapped_by = chunk.pages[at].map(|m| m.by);
+        match new {
+            Some(new) if new.shift == old.shift => chunk.pages[at] = Some(Mapping { tte: new, by }),
+            _ => {
+                chunk.pages[at] = None;
+                chunk.mapped -= 1;
+                if chunk.mapped == 0 {
+                    self.chunks.remove(&key);
+                }
+                new.into_iter().for_each(|new| self.made(space, va, new, by));
+            }
+        }
+        (effect(old, new) == Effect::Stale).then_some(mapped_by)
+    }
+
+    fn declared(&self, space: SpaceId, va: Va, shift: u8) -> Option<&Mapping> {
+        let (key, at) = place(space, va, shift);
+        self.chunks.get(&key)?.pages[at].as_ref()
+    }
+
+    /// The mapping last declared of a page of this size.
+    pub(crate) fn declared_as(&self, space: SpaceId, va: Va, shift: u8) -> Option<Tte> {
+        self.declared(space, va, shift).map(|m| m.tte)
+    }
+
+    /// Hardware has noted that a page is modified.
+    pub(crate) fn note_modified(&mut self, space: SpaceId, va: Va, shift: u8) {
+        let (key, at) = place(space, va, shift);
+        if let Some(mapping) = self.chunks.get_mut(&key).and_then(|c| c.pages[at].as_mut()) {
+            mapping.tte.attr |= Attr::MODIFIED;
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- judgement
+
+    /// The mark for entries of a page that a change made stale.
+    pub(crate) fn mark(
+        &mut self,
+        (space, va): (SpaceId, Va),
+        window: u32,
+        mapped_by: Option<Site>,
+        by: Site,
+        on: CpuId,
+        at: Cycles,
+    ) -> u32 {
+        assert!(self.windows[window as usize], "a mapping was changed in a window that is closed");
+        let why = Staleness::Changed { by, on, at, held_by: CpuSet::EMPTY };
+        self.marks.push(Mark { window: Some(window), mapped_by, why });
+        let mark = self.marks.len() as u32;
+        if self.lagging {
+            self.in_flight.push((space, va.page(), window, mark));
+        }
+        mark
+    }
+
+    /// True when every change that makes something stale needs a mark, held by a TLB or not.
+    pub(crate) fn marks_all(&self) -> bool {
+        self.lagging
+    }
+
+    /// True when a translation so marked should not exist any more: its window is closed.
+    pub(crate) fn is_overdue(&self, mark: u32) -> bool {
+        mark != 0 && !self.is_open(mark)
+    }
+
+    fn is_open(&self, mark: u32) -> bool {
+        self.marks[mark as usize - 1].window.is_some_and(|w| self.windows[w as usize])
+    }
+
+    /// A CPU holds a translation so marked.
+    pub(crate) fn held(&mut self, mark: u32, cpu: CpuId) {
+        if let Staleness::Changed { held_by, .. } = &mut self.marks[mark as usize - 1].why {
+            held_by.insert(cpu);
+        }
+    }
+
+    /// Judges an entry that is being made for `va`: the mark that it gets, 0 for none.
+    pub(crate) fn judge(&mut self, entry: &Entry, va: Va, superpage_shift: u32) -> u32 {
+        let shift = if entry.superpage { superpage_shift } else { PAGE_SHIFT } as u8;
+        let declared = self.declared(entry.space, va, shift);
+        let stands = declared.is_some_and(|&Mapping { tte, .. }| {
+            tte.frame == entry.base.pfn()
+                && (!entry.writable || tte.attr.contains(Attr::WRITE))
+                && (!entry.user || tte.attr.contains(Attr::USER))
+                && (!entry.dirty || tte.attr.contains(Attr::MODIFIED))
+        });
+        if stands {
+            return 0;
+        }
+        let by = declared.map(|m| m.by);
+        // The table is about to be changed as well, or what was read from it is about to be flushed.
+        let in_flight =
+            self.in_flight.iter().rfind(|(space, page, ..)| *space == entry.space && *page == va.page());
+        if let Some(&(_, _, _, mark)) = in_flight {
+            return mark;
+        }
+        let why = Staleness::Undeclared(by);
+        self.marks.push(Mark { window: None, mapped_by: None, why });
+        self.marks.len() as u32
+    }
+
+    /// A translation so marked is being used.
+    pub(crate) fn used(&mut self, mark: u32, cpu: CpuId, at: Cycles, va: Va, access: Access) {
+        if self.is_open(mark) {
+            self.uses_in_window += 1;
+            return;
+        }
+        let Mark { mapped_by, ref why, .. } = self.marks[mark as usize - 1];
+        self.report(StaleUse { cpu, at, va, access, mapped_by, why: why.clone() });
+    }
+
+    /// Notes the use of a stale translation.
+    pub(crate) fn report(&mut self, stale: StaleUse) {
+        self.stale_uses += 1;
+        if self.found.len() < MAX_REPORTS {
+            self.found.push(stale);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pageferry_hal::Pfn;
+
+    #[test]
+    fn what_makes_a_translation_stale() {
+        let tte = |frame, attr| Tte::page(Pfn(frame), attr);
+        let base = tte(5, Attr::WRITE);
+        assert_eq!(effect(base, Some(tte(5, Attr::WRITE | Attr::USER))), Effect::None);
+        assert_eq!(effect(base, Some(tte(5, Attr::empty()))), Effect::Stale);
+        assert_eq!(effect(base, Some(tte(6, Attr::WRITE))), Effect::Stale);
+        assert_eq!(effect(base, None), Effect::Stale);
+        assert_eq!(effect(tte(5, Attr::WRITE | Attr::MODIFIED), Some(base)), Effect::Stale);
+        assert_eq!(effect(tte(5, Attr::REFERENCED), Some(tte(5, Attr::empty()))), Effect::None);
+    }
+
+    #[test]
+    #[track_caller]
+    fn entries_are_judged_when_they_are_made() {
+        let by = Location::caller();
+        let (space, va) = (SpaceId(3), Va(0x7000));
+        let mut entry = Entry { space, base: Pfn(5).pa(), user: true, ..Entry::new(va, 22, false, CpuId(0)) };
+        let mut oracle = Oracle::new(false);
+        assert_ne!(oracle.judge(&entry, va, 22), 0, "nothing is declared");
+        let tte = Tte::page(Pfn(5), Attr::USER | Attr::WRITE);
+        oracle.made(space, va, tte, by);
+        assert_eq!(oracle.judge(&entry, va, 22), 0);
+        (entry.writable, entry.dirty) = (true, true);
+        assert_ne!(oracle.judge(&entry, va, 22), 0, "not modified");
+        oracle.note_modified(space, va, 12);
+        assert_eq!(oracle.judge(&entry, va, 22), 0);
+        assert_eq!(oracle.changed(space, va, tte, Some(Tte::page(Pfn(5), Attr::USER)), by), Some(Some(by)));
+        assert_ne!(oracle.judge(&entry, va, 22), 0, "not writable any more");
+        assert_ne!(oracle.judge(&Entry { space: SpaceId(4), ..entry }, va, 22), 0, "another space's");
+        oracle.changed(space, va, Tte::page(Pfn(5), Attr::USER), None, by);
+        assert!(oracle.chunks.is_empty());
+    }
+}

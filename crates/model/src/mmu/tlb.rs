@@ -1,0 +1,533 @@
+//! Translation look-aside buffers.
+//!
+//! One [`Tlb`] serves one core: its logical CPUs share the entries, and each entry is tagged with the CPU that it
+//! belongs to (as hyper-threaded NetBurst processors do) and with its address space's ASID. The first level holds pages
+//! and superpages, in one array or two; an optional second level holds pages only and is looked up when the first misses.
+//! Hardware takes the entry of a set that was used longest ago; a TLB that software loads may have a counter instead, which
+//! counts look-ups and names the entry that the next load takes. Its first entries can be reserved.
+
+use pageferry_hal::{Asid, CpuId, Pa, SpaceId, Va};
+
+/// Shape of one array of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TlbGeometry {
+    /// Entries.
+    pub(crate) entries: usize,
+    /// Ways of a set; 0 for a fully associative array.
+    pub(crate) ways: usize,
+}
+
+/// Which entry of a set a new one takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replace {
+    /// A free one, or the one used longest ago.
+    Lru,
+    /// The one that a counter of look-ups names, free or not.
+    Counter,
+}
+
+/// What a TLB remembers of a translation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// Virtual page number in units of the page's own size, or `u64::MAX` in a free slot.
+    pub(crate) page: u64,
+    pub(crate) cpu: CpuId,
+    /// The tag; 0 in entries that match whatever the address space, and where there are no tags.
+    pub(crate) asid: Asid,
+    pub(crate) superpage: bool,
+    /// First byte of the page or superpage in physical memory.
+    pub(crate) base: Pa,
+    pub(crate) writable: bool,
+    pub(crate) user: bool,
+    pub(crate) dirty: bool,
+    pub(crate) global: bool,
+    /// Whose mapping it was made from.
+    pub(crate) space: SpaceId,
+    /// Number of the change that made it stale, counted from 1; 0 while the mapping stands.
+    pub(crate) stale: u32,
+}
+
+const FREE: u64 = u64::MAX;
+
+impl Entry {
+    pub(crate) fn new(va: Va, superpage_shift: u32, superpage: bool, cpu: CpuId) -> Entry {
+        Entry {
+            page: page_number(va, superpage, superpage_shift),
+            cpu,
+            asid: Asid::KERNEL,
+            superpage,
+            base: Pa(0),
+            writable: false,
+            user: false,
+            dirty: false,
+            global: false,
+            space: SpaceId::KERNEL,
+            stale: 0,
+        }
+    }
+}
+
+fn page_number(va: Va, superpage: bool, superpage_shift: u32) -> u64 {
+    va.0 >> if superpage { superpage_shift } else { pageferry_hal::PAGE_SHIFT }
+}
+
+#[derive(Debug)]
+struct Array {
+    ways: usize,
+    sets: usize,
+    /// Entries in use.
+    live: usize,
+    /// Tags apart from entries: a look-up scans only these. See [`tag_of`].
+    tags: Vec<u64>,
+    /// When each entry was last used: the search for a victim scans only these.
+    used_at: Vec<u64>,
+    entries: Vec<Entry>,
+    replace: Replace,
+    /// Entries at the beginning that only a load of just this entry takes.
+    reserved: usize,
+}
+
+/// Where `tag` is first. Eight at a time, without leaving in their middle: that suits vector instructions.
+fn position_of(tags: &[u64], tag: u64) -> Option<usize> {
+    let (groups, rest) = tags.as_chunks::<8>();
+    let found = groups.iter().position(|group| group.iter().fold(false, |found, &t| found | (t == tag)));
+    let (start, tags) = match found {
+        Some(i) => (8 * i, &groups[i][..]),
+        None => (tags.len() - rest.len(), rest),
+    };
+    tags.iter().position(|&t| t == tag).map(|i| start + i)
+}
+
+/// Where the ASID is in a tag: above all bits of a page number of 36 bits, which is one of a 48-bit address.
+const ASID_SHIFT: u32 = 44;
+
+/// Unlike for unlike arguments: where pages have more bits than are left beside the ASID, these repeat the highest one
+/// below, so that what the ASID changes in them can be told.
+fn tag_of(page: u64, cpu: CpuId, superpage: bool, asid: Asid) -> u64 {
+    (page << 8 | u64::from(cpu.0) << 1 | u64::from(superpage)) ^ u64::from(asid.0) << ASID_SHIFT
+}
+
+impl Array {
+    fn new(g: TlbGeometry, replace: Replace) -> Array {
+        let ways = if g.ways == 0 { g.entries } else { g.ways };
+        assert!(
+            ways > 0 && g.entries.is_multiple_of(ways),
+            "a TLB of {} entries cannot have {} ways",
+            g.entries,
+            g.ways
+        );
+        let free = Entry { page: FREE, ..Entry::new(Va(0), 21, false, CpuId(0)) };
+        Array {
+            ways,
+            sets: g.entries / ways,
+            live: 0,
+            tags: vec![FREE; g.entries],
+            used_at: vec![0; g.entries],
+            entries: vec![free; g.entries],
+            replace,
+            reserved: 0,
+        }
+    }
+
+    fn set(&self, page: u64) -> usize {
+        (page % self.sets as u64) as usize * self.ways
+    }
+
+    fn find(&self, page: u64, cpu: CpuId, superpage: bool, asid: Asid) -> Option<usize> {
+        if self.live == 0 {
+            return None;
+        }
+        let (start, tag) = (self.set(page), tag_of(page, cpu, superpage, asid));
+        position_of(&self.tags[start..start + self.ways], tag).map(|way| start + way)
+    }
+
+    /// Puts `entry` into its set; what was in its place is returned with its last use.
+    fn insert(&mut self, entry: Entry, used_at: u64) -> (usize, Option<(Entry, u64)>) {
+        let start = self.set(entry.page);
+        let set = (start + self.reserved)..start + self.ways;
+        let slot = match self.replace {
+            Replace::Counter => set.start + used_at as usize % set.len(),
+            Replace::Lru => match position_of(&self.tags[set.clone()], FREE) {
+                Some(way) => set.start + way,
+                None => set.min_by_key(|&i| self.used_at[i]).expect("a set has ways"),
+            },
+        };
+        (slot, self.put(slot, entry, used_at))
+    }
+
+    /// Puts `entry` into this slot; what was there is returned with its last use.
+    fn put(&mut self, slot: usize, entry: Entry, used_at: u64) -> Option<(Entry, u64)> {
+        let old = (self.tags[slot] != FREE).then(|| (self.entries[slot], self.used_at[slot]));
+        self.live += usize::from(old.is_none());
+        self.tags[slot] = tag_of(entry.page, entry.cpu, entry.superpage, entry.asid);
+        self.used_at[slot] = used_at;
+        self.entries[slot] = entry;
+        old
+    }
+
+    fn clear(&mut self, slot: usize) -> Entry {
+        assert!(self.tags[slot] != FREE, "an entry goes once");
+        self.live -= 1;
+        self.tags[slot] = FREE;
+        self.entries[slot]
+    }
+
+    /// Clears the entries of `cpu` that `goes` names, but not reserved ones.
+    fn clear_some(&mut self, cpu: CpuId, goes: impl Fn(&Entry) -> bool) {
+        for slot in self.reserved..self.tags.len() {
+            if self.tags[slot] != FREE && self.entries[slot].cpu == cpu && goes(&self.entries[slot]) {
+                self.clear(slot);
+            }
+        }
+    }
+}
+
+/// Where an entry was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    First,
+    Second,
+}
+
+/// The TLB of one core. Invariant: an entry is in at most one array, and no two match the same CPU, address space and page.
+#[derive(Debug)]
+pub(crate) struct Tlb {
+    small: Array,
+    /// Apart only where the hardware keeps superpages apart.
+    large: Option<Array>,
+    second: Option<Array>,
+    superpage_shift: u32,
+    /// Counts look-ups and fills.
+    clock: u64,
+    /// The slot that each CPU used last in `small`: consecutive accesses to one page skip the scan.
+    last: Vec<usize>,
+}
+
+/// What a TLB looks like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TlbShape {
+    pub(crate) first: TlbGeometry,
+    /// Entries for superpages alone; 0 where they share the first level's.
+    pub(crate) superpages: usize,
+    pub(crate) second: Option<TlbGeometry>,
+    pub(crate) superpage_shift: u32,
+    pub(crate) replace: Replace,
+}
+
+impl Tlb {
+    pub(crate) fn new(shape: TlbShape, cpus: usize) -> Tlb {
+        let large = TlbGeometry { entries: shape.superpages, ways: 0 };
+        Tlb {
+            small: Array::new(shape.first, shape.replace),
+            large: (shape.superpages > 0).then(|| Array::new(large, Replace::Lru)),
+            second: shape.second.map(|g| Array::new(g, Replace::Lru)),
+            superpage_shift: shape.superpage_shift,
+            clock: 0,
+            last: vec![0; cpus],
+        }
+    }
+
+    /// The entry for `va`, now the most recently used. An entry of the second level moves up to the first.
+    pub(crate) fn lookup(&mut self, cpu: CpuId, asid: Asid, va: Va) -> Option<(Level, &mut Entry)> {
+        self.clock += 1;
+        let page = page_number(va, false, self.superpage_shift);
+        let hint = self.last[cpu.index()];
+        let found = if self.small.tags[hint] == tag_of(page, cpu, false, asid) {
+            Some(hint)
+        } else {
+            self.small.find(page, cpu, false, asid)
+        };
+        if let Some(slot) = found {
+            self.last[cpu.index()] = slot;
+            self.small.used_at[slot] = self.clock;
+            return Some((Level::First, &mut self.small.entries[slot]));
+        }
+        let large_page = page_number(va, true, self.superpage_shift);
+        let clock = self.clock;
+        let large = self.large.as_mut().unwrap_or(&mut self.small);
+        if let Some(slot) = large.find(large_page, cpu, true, asid) {
+            large.used_at[slot] = clock;
+            // Borrowed again: the compiler cannot see that the two returns exclude one another.
+            let large = self.large.as_mut().unwrap_or(&mut self.small);
+            return Some((Level::First, &mut large.entries[slot]));
+        }
+        let second = self.second.as_mut()?;
+        let slot = second.find(page, cpu, false, asid)?;
+        let entry = second.clear(slot);
+        let slot = self.insert(entry);
+        self.last[cpu.index()] = slot;
+        Some((Level::Second, &mut self.small.entries[slot]))
+    }
+
+    /// Adds an entry that was just made; what it displaces moves to the second level or is dropped.
+    pub(crate) fn fill(&mut self, entry: Entry) {
+        self.clock += 1;
+        if let Some(large) = self.large.as_mut().filter(|_| entry.superpage) {
+            large.insert(entry, self.clock);
+            return;
+        }
+        let slot = self.insert(entry);
+        self.last[entry.cpu.index()] = slot;
+    }
+
+    fn insert(&mut self, entry: Entry) -> usize {
+        let (slot, old) = self.small.insert(entry, self.clock);
+        if let (Some((old, used_at)), Some(second)) = (old, self.second.as_mut())
+            && !old.superpage
+        {
+            second.insert(old, used_at);
+        }
+        slot
+    }
+
+    // ------------------------------------------------------------------------------------------- loads by software
+
+    /// Adds an entry that software made: in place of one that maps the same page, where hardware names the way to use; else
+    /// as [`Tlb::fill`], or in this reserved slot.
+    ///
+    /// # Panics
+    /// When two entries would map one page (a multiple hit), or the slot is not reserved.
+    pub(crate) fn load(&mut self, entry: Entry, reserved: Option<usize>) {
+        self.clock += 1;
+        let array = match &mut self.large {
+            Some(large) if entry.superpage => large,
+            _ => &mut self.small,
+        };
+        let same = array.find(entry.page, entry.cpu, entry.superpage, entry.asid);
+        let slot = match (reserved, same) {
+            (Some(slot), _) => {
+                assert!(slot < array.reserved, "entry {slot} of the TLB is not reserved");
+                Some(slot)
+            }
+            (None, same) if array.replace == Replace::Lru => same,
+            (None, _) => None,
+        };
+        assert!(
+            same.is_none() || same == slot,
+            "a multiple hit: {:?} of the TLB maps the page of {entry:?} already",
+            same
+        );
+        match slot {
+            Some(slot) => {
+                array.put(slot, entry, self.clock);
+            }
+            None => {
+                array.insert(entry, self.clock);
+            }
+        }
+    }
+
+    /// Keeps the first `entries` entries for [`Tlb::load`] alone. What was in them is dropped.
+    ///
+    /// # Panics
+    /// When the TLB has sets, or nothing would be left.
+    pub(crate) fn reserve(&mut self, entries: usize) {
+        assert!(self.small.sets == 1, "a TLB with sets cannot reserve entries");
+        assert!(
+            entries < self.small.ways,
+            "{entries} entries of {} are reserved: none would be left",
+            self.small.ways
+        );
+        self.small.reserved = entries;
+        (0..entries).for_each(|slot| {
+            if self.small.tags[slot] != FREE {
+                self.small.clear(slot);
+            }
+        });
+    }
+
+    // ------------------------------------------------------------------------------------------- invalidation
+
+    fn arrays(&mut self) -> impl Iterator<Item = &mut Array> {
+        std::iter::once(&mut self.small).chain(self.large.as_mut()).chain(self.second.as_mut())
+    }
+
+    /// Drops the CPU's entry for the page at `va`, of either size, reserved or not; true when there was one.
+    pub(crate) fn invalidate_page(&mut self, cpu: CpuId, asid: Asid, va: Va) -> bool {
+        let shift = self.superpage_shift;
+        let mut live = false;
+        for array in self.arrays() {
+            for superpage in [false, true] {
+                if let Some(slot) = array.find(page_number(va, superpage, shift), cpu, superpage, asid) {
+                    array.clear(slot);
+                    live = true;
+                }
+            }
+        }
+        live
+    }
+
+    /// Drops the CPU's entries, but not reserved ones.
+    pub(crate) fn invalidate_all(&mut self, cpu: CpuId) {
+        self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(cpu, |_| true));
+    }
+
+    /// Drops the CPU's entries of the address space tagged `asid` that are neither global nor reserved.
+    pub(crate) fn invalidate_context(&mut self, cpu: CpuId, asid: Asid) {
+        self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(cpu, |e| !e.global && e.asid == asid));
+    }
+
+    /// The CPU's entries for the page at `va`, of this size, tagged `asid`.
+    pub(crate) fn for_page(
+        &mut self,
+        cpu: CpuId,
+        asid: Asid,
+        va: Va,
+        superpage: bool,
+        visit: &mut dyn FnMut(&mut Entry),
+    ) {
+        let page = page_number(va, superpage, self.superpage_shift);
+        for array in self.arrays() {
+            if let Some(slot) = array.find(page, cpu, superpage, asid) {
+                visit(&mut array.entries[slot]);
+            }
+        }
+    }
+
+    /// All entries for the page at `va`, of this size, whatever their tag.
+    pub(crate) fn for_page_of_any(&mut self, va: Va, superpage: bool, visit: &mut dyn FnMut(&mut Entry)) {
+        let page = page_number(va, superpage, self.superpage_shift);
+        for array in self.arrays().filter(|a| a.live > 0) {
+            let start = array.set(page);
+            for slot in start..start + array.ways {
+                let entry = &mut array.entries[slot];
+                if array.tags[slot] != FREE && entry.page == page && entry.superpage == superpage {
+                    visit(entry);
+                }
+            }
+        }
+    }
+
+    /// Entries in use.
+    pub(crate) fn live(&self) -> usize {
+        self.small.live
+            + self.large.as_ref().map_or(0, |a| a.live)
+            + self.second.as_ref().map_or(0, |a| a.live)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPU: CpuId = CpuId(0);
+    const NONE: Asid = Asid::KERNEL;
+
+    fn entry(vpn: u64, cpu: CpuId) -> Entry {
+        Entry::new(Va(vpn << 12), 21, false, cpu)
+    }
+
+    fn tlb(entries: usize, cpus: usize) -> Tlb {
+        Tlb::new(shape(entries, Replace::Lru), cpus)
+    }
+
+    fn shape(entries: usize, replace: Replace) -> TlbShape {
+        let first = TlbGeometry { entries, ways: 0 };
+        TlbShape { first, superpages: 0, second: None, superpage_shift: 21, replace }
+    }
+
+    fn hit(tlb: &mut Tlb, vpn: u64, cpu: CpuId) -> Option<Level> {
+        tlb.lookup(cpu, NONE, Va(vpn << 12)).map(|(l, _)| l)
+    }
+
+    #[test]
+    fn least_recently_used_goes_first() {
+        let mut tlb = tlb(2, 1);
+        tlb.fill(entry(1, CPU));
+        tlb.fill(entry(2, CPU));
+        assert_eq!(hit(&mut tlb, 1, CPU), Some(Level::First));
+        tlb.fill(entry(3, CPU));
+        assert_eq!(hit(&mut tlb, 2, CPU), None);
+        assert_eq!(hit(&mut tlb, 1, CPU), Some(Level::First));
+        assert_eq!(tlb.live(), 2);
+    }
+
+    #[test]
+    fn siblings_share_room_but_not_entries() {
+        let mut tlb = tlb(2, 2);
+        tlb.fill(entry(7, CPU));
+        assert_eq!(hit(&mut tlb, 7, CpuId(1)), None);
+        tlb.fill(entry(7, CpuId(1)));
+        assert!(tlb.invalidate_page(CpuId(1), NONE, Va(7 << 12)));
+        assert_eq!(hit(&mut tlb, 7, CPU), Some(Level::First));
+        assert_eq!(hit(&mut tlb, 7, CpuId(1)), None);
+    }
+
+    #[test]
+    fn the_second_level_catches_what_the_first_drops() {
+        let second = Some(TlbGeometry { entries: 4, ways: 4 });
+        let mut tlb = Tlb::new(TlbShape { second, superpages: 1, ..shape(1, Replace::Lru) }, 1);
+        tlb.fill(entry(1, CPU));
+        tlb.fill(entry(2, CPU));
+        assert_eq!(tlb.live(), 2, "nothing is dropped yet");
+        assert_eq!(hit(&mut tlb, 1, CPU), Some(Level::Second));
+        assert_eq!(hit(&mut tlb, 1, CPU), Some(Level::First));
+        assert_eq!(hit(&mut tlb, 2, CPU), Some(Level::Second));
+        tlb.invalidate_all(CPU);
+        assert_eq!(tlb.live(), 0);
+    }
+
+    #[test]
+    fn superpages_and_global_entries() {
+        let mut tlb = tlb(4, 1);
+        let mut e = Entry::new(Va(0x40_0000), 21, true, CPU);
+        e.global = true;
+        tlb.fill(e);
+        tlb.fill(entry(1, CPU));
+        tlb.invalidate_context(CPU, NONE);
+        assert!(tlb.lookup(CPU, NONE, Va(0x5f_f000)).is_some());
+        assert_eq!(tlb.live(), 1);
+        assert!(tlb.invalidate_page(CPU, NONE, Va(0x41_0000)));
+        assert_eq!(tlb.live(), 0);
+    }
+
+    #[test]
+    fn address_spaces_share_room_but_not_entries() {
+        let mut tlb = tlb(4, 1);
+        let va = Va(0xffff_8000_0000_7000);
+        for asid in [1, 2] {
+            tlb.fill(Entry { asid: Asid(asid), ..Entry::new(va, 21, false, CPU) });
+        }
+        assert!(tlb.lookup(CPU, Asid(2), va).is_some() && tlb.lookup(CPU, Asid(3), va).is_none());
+        let mut seen = Vec::new();
+        tlb.for_page_of_any(va, false, &mut |e| seen.push(e.asid.0));
+        assert_eq!(seen, [1, 2]);
+        tlb.invalidate_context(CPU, Asid(1));
+        assert!(tlb.lookup(CPU, Asid(1), va).is_none() && tlb.lookup(CPU, Asid(2), va).is_some());
+    }
+
+    #[test]
+    fn the_counter_never_names_what_is_reserved() {
+        let mut tlb = Tlb::new(shape(8, Replace::Counter), 1);
+        tlb.reserve(3);
+        tlb.load(entry(1000, CPU), Some(2));
+        for vpn in 0..100 {
+            for other in 0..vpn % 5 {
+                hit(&mut tlb, 2000 + other, CPU);
+            }
+            tlb.load(entry(vpn, CPU), None);
+            assert!(hit(&mut tlb, 1000, CPU).is_some(), "reserved");
+        }
+        assert!(tlb.live() <= 6);
+        tlb.invalidate_all(CPU);
+        assert_eq!(tlb.live(), 1, "what is reserved stays");
+        assert!(tlb.invalidate_page(CPU, NONE, Va(1000 << 12)));
+    }
+
+    #[test]
+    #[should_panic(expected = "a multiple hit")]
+    fn two_entries_for_one_page_are_refused() {
+        let mut tlb = Tlb::new(shape(8, Replace::Counter), 1);
+        tlb.load(entry(1, CPU), None);
+        tlb.load(entry(1, CPU), None);
+    }
+
+    #[test]
+    fn where_hardware_names_the_way_a_load_replaces_the_same_page() {
+        let mut tlb = tlb(8, 1);
+        tlb.load(entry(1, CPU), None);
+        tlb.load(Entry { dirty: true, ..entry(1, CPU) }, None);
+        assert_eq!(tlb.live(), 1);
+        assert!(tlb.lookup(CPU, NONE, Va(1 << 12)).is_some_and(|(_, e)| e.dirty));
+    }
+}

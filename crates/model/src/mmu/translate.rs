@@ -1,0 +1,356 @@
+//! How one access finds its frame: what hardware maps without entries, then the TLB, then whatever fills it.
+//!
+//! A step on the hardware: nothing here calls kernel code. Where the kernel has to fill the TLB, the access is refused with a
+//! [`Miss`]; the machine asks the refill handler, outside of any borrow, and makes the access again.
+
+use crate::hw::Hw;
+use crate::mmu::oracle::{Site, StaleUse, Staleness};
+use crate::mmu::tlb::{Entry, Level};
+use pageferry_hal::{
+    Access, Asid, Attr, Block, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu, Mode, PAGE_SHIFT,
+    Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
+};
+
+/// An access that did not happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refused {
+    /// The kernel takes a fault.
+    Trap(Trap),
+    /// The kernel's refill handler is asked first.
+    Miss(Miss),
+}
+
+/// Where an access leads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) pa: Pa,
+    /// By an entry of the TLB, and so one look-up for each line.
+    pub(crate) by_tlb: bool,
+}
+
+impl Hw {
+    pub(crate) fn core(&self, cpu: usize) -> usize {
+        if self.params.tlb_shared { self.cpus[cpu].package } else { cpu }
+    }
+
+    fn trap(va: Va, access: Access, mode: Mode, kind: TrapKind) -> Refused {
+        Refused::Trap(Trap { va, access, mode, kind })
+    }
+
+    /// The tag of the CPU's entries for `va`.
+    #[inline(always)]
+    pub(crate) fn asid_for(&self, cpu: usize, va: Va) -> Asid {
+        if self.params.asids == 0 || va >= self.params.layout.user_end {
+            Asid::KERNEL
+        } else {
+            self.context(cpu).asid
+        }
+    }
+
+    /// Whose mapping the CPU's translation of `va` is.
+    pub(crate) fn space_for(&self, cpu: usize, va: Va) -> SpaceId {
+        if va >= self.params.layout.user_end { SpaceId::KERNEL } else { self.context(cpu).space }
+    }
+
+    pub(crate) fn context(&self, cpu: usize) -> Context {
+        self.cpus[cpu].translates_by.expect("an access before a context was activated")
+    }
+
+    /// Translates one access, through the TLB or by a walk, and charges for it.
+    pub(crate) fn translate(
+        &mut self,
+        cpu: usize,
+        va: Va,
+        mode: Mode,
+        access: Access,
+    ) -> Result<Found, Refused> {
+        if self.has_blocks
+            && let Some(block) = self.block_at(cpu, va)
+        {
+            let write = access == Access::Write;
+            let user = mode == Mode::User;
+            if (user && !block.attr.contains(Attr::USER)) || (write && !block.attr.contains(Attr::WRITE)) {
+                return Err(Hw::trap(va, access, mode, TrapKind::Protection));
+            }
+            return Ok(Found { pa: block.translate(va), by_tlb: false });
+        }
+        self.counts.tlb_lookups += 1;
+        let id = CpuId(cpu as u8);
+        let core = self.core(cpu);
+        let write = access == Access::Write;
+        let asid = self.asid_for(cpu, va);
+        let found = self.tlbs[core].lookup(id, asid, va);
+        let Some((level, entry)) = found else {
+            self.counts.tlb_misses += 1;
+            return self.fill(cpu, va, mode, access);
+        };
+        let entry = *entry;
+        self.counts.tlb_hits += 1;
+        if level == Level::Second {
+            self.counts.tlb_second_level_hits += 1;
+            self.charge_to(cpu, Cause::TlbMiss, self.params.tlb_second_cycles);
+        }
+        if entry.stale != 0 {
+            self.oracle.used(entry.stale, id, Cycles(self.cpus[cpu].clock), va, access);
+        }
+        if self.params.asids > 0 && entry.space != self.space_for(cpu, va) {
+            let why = Staleness::OtherSpace(entry.space);
+            let at = Cycles(self.cpus[cpu].clock);
+            self.oracle.report(StaleUse { cpu: id, at, va, access, mapped_by: None, why });
+        }
+        if (mode == Mode::User && !entry.user) || (write && !entry.writable) {
+            return Err(self.refused(cpu, va, mode, access));
+        }
+        if write && !entry.dirty {
+            return self.first_store(cpu, va, mode);
+        }
+        Ok(Found { pa: self.physical(&entry, va), by_tlb: true })
+    }
+
+    /// What maps `va` before any page: a fixed area of the machine, or a block register of the CPU.
+    fn block_at(&self, cpu: usize, va: Va) -> Option<&Block> {
+        let registers = self.cpus[cpu].blocks.iter().flatten();
+        self.params.fixed.iter().chain(registers).find(|block| block.contains(va))
+    }
+
+    /// An entry of the TLB does not permit the access.
+    fn refused(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Refused {
+        match self.params.mmu {
+            Mmu::Radix(_) => {
+                // Processors that walk page tables drop the entry: the retry walks.
+                self.drop_page(cpu, va);
+                Hw::trap(va, access, mode, TrapKind::Protection)
+            }
+            Mmu::Hash | Mmu::Soft { .. } => Refused::Miss(Miss { va, access, mode, kind: MissKind::Refused }),
+        }
+    }
+
+    /// A store finds an entry that has noted none yet.
+    fn first_store(&mut self, cpu: usize, va: Va, mode: Mode) -> Result<Found, Refused> {
+        match self.params.mmu {
+            Mmu::Radix(_) | Mmu::Hash => {
+                // The dirty bit is set by a walk of its own, which sees the table as it is now.
+                self.drop_page(cpu, va);
+                self.fill(cpu, va, mode, Access::Write)
+            }
+            Mmu::Soft { .. } => {
+                Err(Refused::Miss(Miss { va, access: Access::Write, mode, kind: MissKind::Clean }))
+            }
+        }
+    }
+
+    /// Nothing in the TLB: hardware looks further, or the kernel does.
+    fn fill(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Result<Found, Refused> {
+        match self.params.mmu {
+            Mmu::Radix(format) => {
+                let walked = self.walk_radix(format, cpu, va, mode, access);
+                walked.map_err(|kind| Hw::trap(va, access, mode, kind))
+            }
+            Mmu::Hash => {
+                let walked = self.walk_hash(cpu, va, mode, access);
+                walked.map_err(|kind| Refused::Miss(Miss { va, access, mode, kind }))
+            }
+            Mmu::Soft { .. } => Err(Refused::Miss(Miss { va, access, mode, kind: MissKind::Absent })),
+        }
+    }
+
+    pub(crate) fn physical(&self, entry: &Entry, va: Va) -> Pa {
+        let shift = if entry.superpage { self.params.superpage_shift } else { PAGE_SHIFT };
+        entry.base + (va.0 & ((1 << shift) - 1)) as usize
+    }
+
+    /// Drops the CPU's entry for `va`; true when there was one.
+    fn drop_page(&mut self, cpu: usize, va: Va) -> bool {
+        let (core, asid) = (self.core(cpu), self.asid_for(cpu, va));
+        self.tlbs[core].invalidate_page(CpuId(cpu as u8), asid, va)
+    }
+
+    /// Judges an entry that a walk has made, and puts it into the TLB.
+    pub(crate) fn fill_tlb(&mut self, cpu: usize, va: Va, access: Access, mut entry: Entry) -> Found {
+        entry.asid = self.asid_for(cpu, va);
+        entry.space = self.space_for(cpu, va);
+        entry.stale = self.oracle.judge(&entry, va, self.params.superpage_shift);
+        if entry.stale != 0 {
+            self.oracle.used(entry.stale, entry.cpu, Cycles(self.cpus[cpu].clock), va, access);
+        }
+        let core = self.core(cpu);
+        self.tlbs[core].fill(entry);
+        Found { pa: self.physical(&entry, va), by_tlb: true }
+    }
+
+    /// Where `va` leads in the CPU's address space, without any effect: by what was declared.
+    pub(crate) fn peek(&self, cpu: usize, va: Va) -> Option<Pa> {
+        self.cpus[cpu].translates_by?;
+        if let Some(block) = self.block_at(cpu, va) {
+            return Some(block.translate(va));
+        }
+        let space = self.space_for(cpu, va);
+        let offset = |shift: u32| (va.0 & ((1 << shift) - 1)) as usize;
+        [PAGE_SHIFT, self.params.superpage_shift].into_iter().find_map(|shift| {
+            let tte = self.oracle.declared_as(space, va, shift as u8)?;
+            Some(tte.frame.pa() + offset(shift))
+        })
+    }
+
+    // ------------------------------------------------------------------------------------------- what is declared
+
+    /// Notes what a mapping is now, and marks what TLBs hold of the old one.
+    pub(crate) fn mapping_changed(
+        &mut self,
+        cpu: usize,
+        (space, va): (SpaceId, Va),
+        old: Option<Tte>,
+        new: Option<Tte>,
+        window: Option<u32>,
+        by: Site,
+    ) {
+        if let Some(shift) = new.map(|new| u32::from(new.shift)) {
+            let known = shift == PAGE_SHIFT || shift == self.params.superpage_shift;
+            assert!(known, "{by}: this machine has no pages of {} bytes", 1u64 << shift);
+        }
+        let Some(old) = old else {
+            return new.into_iter().for_each(|new| self.oracle.made(space, va, new, by));
+        };
+        let Some(mapped_by) = self.oracle.changed(space, va, old, new, by) else { return };
+        let window = window.unwrap_or_else(|| panic!("{by}: {old:?} becomes {new:?} without a window"));
+        let superpage = u32::from(old.shift) != PAGE_SHIFT;
+        let at = Cycles(self.cpus[cpu].clock);
+        let on = CpuId(cpu as u8);
+        let (oracle, mut mark) = (&mut self.oracle, 0);
+        if oracle.marks_all() {
+            mark = oracle.mark((space, va), window, mapped_by, by, on, at);
+        }
+        let mut visit = |entry: &mut Entry| {
+            if entry.space != space {
+                return;
+            }
+            if mark == 0 {
+                mark = oracle.mark((space, va), window, mapped_by, by, on, at);
+            }
+            // What ought to be gone already stays so, whatever window is opened over it.
+            if !oracle.is_overdue(entry.stale) {
+                entry.stale = mark;
+            }
+            oracle.held(mark, entry.cpu);
+        };
+        if self.params.asids > 0 {
+            self.tlbs.iter_mut().for_each(|tlb| tlb.for_page_of_any(va, superpage, &mut visit));
+            return;
+        }
+        for holder in 0..self.cpus.len() {
+            let core = if self.params.tlb_shared { self.cpus[holder].package } else { holder };
+            self.tlbs[core].for_page(CpuId(holder as u8), Asid::KERNEL, va, superpage, &mut visit);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- TLB control
+
+    pub(crate) fn activate(&mut self, cpu: usize, context: Context) {
+        assert!(
+            context.asid.0 < self.params.asids.max(1),
+            "{context:?}: this machine has {} tags",
+            self.params.asids
+        );
+        self.charge(cpu, self.params.load_root);
+        self.cpus[cpu].translates_by = Some(context);
+        if self.params.asids == 0 {
+            let core = self.core(cpu);
+            self.tlbs[core].invalidate_context(CpuId(cpu as u8), Asid::KERNEL);
+        }
+    }
+
+    pub(crate) fn tlb_flush(&mut self, cpu: usize, what: Flush) {
+        let (core, id) = (self.core(cpu), CpuId(cpu as u8));
+        match what {
+            Flush::Page(asid, va) => {
+                self.counts.page_invalidations += 1;
+                let global = self.params.asids == 0 || va >= self.params.layout.user_end;
+                let asid = if global { Asid::KERNEL } else { asid };
+                let live = self.tlbs[core].invalidate_page(id, asid, va);
+                let more = if live { self.params.invalidate_live } else { 0 };
+                self.charge(cpu, self.params.invalidate_page + more);
+            }
+            Flush::Context(asid) => {
+                let asid = if self.params.asids == 0 { Asid::KERNEL } else { asid };
+                self.charge(cpu, self.params.load_root);
+                self.tlbs[core].invalidate_context(id, asid);
+            }
+            Flush::All => {
+                self.charge(cpu, self.params.invalidate_all);
+                self.tlbs[core].invalidate_all(id);
+            }
+        }
+    }
+
+    /// # Panics
+    /// When the entry is tagged for an address space that is not active: nothing says whose it would be.
+    pub(crate) fn tlb_load(&mut self, cpu: usize, slot: Slot, asid: Asid, va: Va, tte: Tte) {
+        assert!(
+            matches!(self.params.mmu, Mmu::Soft { .. }),
+            "the kernel does not load the TLB of this machine"
+        );
+        self.charge(cpu, self.params.tlb_load);
+        let global = tte.attr.contains(Attr::GLOBAL);
+        assert_eq!(
+            global,
+            va >= self.params.layout.user_end,
+            "{va:?}: what is the same in all address spaces is the kernel's"
+        );
+        let context = self.context(cpu);
+        assert!(global || asid == context.asid, "an entry for {va:?} is tagged {asid:?} in {context:?}");
+        let superpage = u32::from(tte.shift) != PAGE_SHIFT;
+        let mut entry = Entry::new(va, self.params.superpage_shift, superpage, CpuId(cpu as u8));
+        entry.base = tte.frame.pa();
+        (entry.writable, entry.user) = (tte.attr.contains(Attr::WRITE), tte.attr.contains(Attr::USER));
+        (entry.dirty, entry.global) = (tte.attr.contains(Attr::MODIFIED), global);
+        entry.asid = self.asid_for(cpu, va);
+        entry.space = self.space_for(cpu, va);
+        entry.stale = self.oracle.judge(&entry, va, self.params.superpage_shift);
+        let core = self.core(cpu);
+        let reserved = match slot {
+            Slot::Replace => None,
+            Slot::Reserved(slot) => Some(slot),
+        };
+        self.tlbs[core].load(entry, reserved);
+    }
+
+    pub(crate) fn tlb_reserve(&mut self, cpu: usize, entries: usize) {
+        assert!(
+            matches!(self.params.mmu, Mmu::Soft { .. }),
+            "the kernel does not load the TLB of this machine"
+        );
+        let core = self.core(cpu);
+        self.tlbs[core].reserve(entries);
+    }
+
+    /// # Panics
+    /// See [`pageferry_hal::Machine::block_set`].
+    pub(crate) fn block_set(&mut self, cpu: usize, register: usize, block: Option<Block>) {
+        let limits = self.params.blocks.expect("this machine has no block registers");
+        assert!(register < limits.count, "block register {register} of {}", limits.count);
+        self.charge(cpu, self.params.block_set);
+        self.cpus[cpu].blocks[register] = None;
+        if let Some(block) = block {
+            let mask = block.len_bytes() - 1;
+            assert!(
+                (limits.least_shift..=limits.most_shift).contains(&block.shift)
+                    && (block.va.0 | block.pa.0) & mask == 0,
+                "no register holds {block:?}"
+            );
+            let other = self
+                .params
+                .fixed
+                .iter()
+                .chain(self.cpus[cpu].blocks.iter().flatten())
+                .find(|b| b.overlaps(&block));
+            assert!(other.is_none(), "{block:?} overlaps {other:?}");
+            self.cpus[cpu].blocks[register] = Some(block);
+        }
+        self.has_blocks = true;
+    }
+
+    /// Entries that the CPU's core has in its TLB.
+    pub(crate) fn tlb_live(&self, cpu: usize) -> usize {
+        self.tlbs[self.core(cpu)].live()
+    }
+}

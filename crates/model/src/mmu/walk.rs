@@ -1,0 +1,133 @@
+//! Hardware that looks for a translation in memory: through page tables, level by level, or in a hash table.
+
+use crate::cache::Kind;
+use crate::hw::Hw;
+use crate::mmu::tlb::Entry;
+use crate::mmu::translate::Found;
+use pageferry_hal::isa::hash::{
+    ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, TAG_MASK, frame, group, tag,
+};
+use pageferry_hal::isa::radix::{PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W, RadixFormat};
+use pageferry_hal::{Access, Cause, CpuId, MissKind, Mode, PAGE_SHIFT, Pa, TrapKind, Va, Width};
+
+impl Hw {
+    /// Walks the tables, sets accessed and dirty bits, fills the TLB.
+    pub(super) fn walk_radix(
+        &mut self,
+        format: RadixFormat,
+        cpu: usize,
+        va: Va,
+        mode: Mode,
+        access: Access,
+    ) -> Result<Found, TrapKind> {
+        let write = access == Access::Write;
+        self.counts.walks += 1;
+        self.charge_to(cpu, Cause::TlbMiss, self.params.walk_overhead);
+        if !format.is_canonical(va) {
+            return Err(TrapKind::NotPresent);
+        }
+        let mut table = self.context(cpu).root;
+        let (mut writable, mut user) = (true, true);
+        for level in (0..format.levels).rev() {
+            let slot = format.slot(table, va, level);
+            let cost = self.line(cpu, slot, false, Kind::Latency);
+            self.charge_to(cpu, Cause::TlbMiss, cost);
+            let pte = self.memory.load_word(slot, format.width);
+            if pte & PTE_P == 0 {
+                return Err(TrapKind::NotPresent);
+            }
+            writable &= pte & PTE_W != 0;
+            user &= pte & PTE_U != 0;
+            let superpage = level == 1 && pte & PTE_PS != 0;
+            if level > 0 && !superpage {
+                self.set_bits(cpu, slot, format.width, pte, PTE_A);
+                table = format.frame(pte).pa();
+                continue;
+            }
+            if (mode == Mode::User && !user) || (write && !writable) {
+                return Err(TrapKind::Protection);
+            }
+            self.set_bits(cpu, slot, format.width, pte, if write { PTE_A | PTE_D } else { PTE_A });
+            let mut entry = Entry::new(va, format.superpage_shift(), superpage, CpuId(cpu as u8));
+            entry.base = format.frame(pte).pa();
+            (entry.writable, entry.user) = (writable, user);
+            entry.dirty = write || pte & PTE_D != 0;
+            entry.global = pte & PTE_G != 0;
+            if write && pte & PTE_D == 0 {
+                let shift = if superpage { format.superpage_shift() } else { PAGE_SHIFT };
+                self.oracle.note_modified(self.space_for(cpu, va), va, shift as u8);
+            }
+            return Ok(self.fill_tlb(cpu, va, access, entry));
+        }
+        unreachable!("the last level is a leaf");
+    }
+
+    fn set_bits(&mut self, cpu: usize, slot: Pa, width: Width, word: u64, bits: u64) {
+        if word & bits != bits {
+            self.memory.store_word(slot, width, word | bits);
+            let cost = self.line(cpu, slot, true, Kind::Latency);
+            self.charge_to(cpu, Cause::TlbMiss, cost);
+        }
+    }
+
+    /// Looks into the primary group of the hash table, then into the secondary one; sets referenced and changed bits, fills
+    /// the TLB.
+    pub(super) fn walk_hash(
+        &mut self,
+        cpu: usize,
+        va: Va,
+        mode: Mode,
+        access: Access,
+    ) -> Result<Found, MissKind> {
+        self.counts.walks += 1;
+        self.charge_to(cpu, Cause::TlbMiss, self.params.walk_overhead);
+        let table = self.hash_table.expect("an access before a hash table was set");
+        let asid = self.asid_for(cpu, va);
+        for secondary in [false, true] {
+            let first = group(table, asid, va, secondary);
+            let wanted = tag(asid, va, secondary);
+            for slot in (0..GROUP_ENTRIES).map(|i| first + i * ENTRY_BYTES) {
+                let cost = self.line(cpu, slot, false, Kind::Latency);
+                self.charge_to(cpu, Cause::TlbMiss, cost);
+                let entry = self.memory.load_word(slot, Width::Eight);
+                if entry & TAG_MASK == wanted {
+                    return self.use_hashed(cpu, va, mode, access, slot, entry);
+                }
+            }
+        }
+        Err(MissKind::Absent)
+    }
+
+    fn use_hashed(
+        &mut self,
+        cpu: usize,
+        va: Va,
+        mode: Mode,
+        access: Access,
+        slot: Pa,
+        found: u64,
+    ) -> Result<Found, MissKind> {
+        let write = access == Access::Write;
+        // The segments of user space have both keys set, the kernel's none; those are closed to user mode altogether.
+        let user = va < self.params.layout.user_end;
+        let (readable, writable) = match (user, found & HPTE_PP) {
+            (true, 0) => (false, false),
+            (true, 1) | (_, 3) => (true, false),
+            _ => (true, true),
+        };
+        if !readable || (write && !writable) || (mode == Mode::User && !user) {
+            return Err(MissKind::Refused);
+        }
+        self.set_bits(cpu, slot, Width::Eight, found, if write { HPTE_R | HPTE_C } else { HPTE_R });
+        if write && found & HPTE_C == 0 {
+            self.oracle.note_modified(self.space_for(cpu, va), va, PAGE_SHIFT as u8);
+        }
+        let mut entry = Entry::new(va, self.params.superpage_shift, false, CpuId(cpu as u8));
+        entry.base = frame(found).pa();
+        entry.writable = writable;
+        entry.user = user;
+        entry.dirty = write || found & HPTE_C != 0;
+        entry.global = !entry.user;
+        Ok(self.fill_tlb(cpu, va, access, entry))
+    }
+}

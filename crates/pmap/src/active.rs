@@ -1,0 +1,241 @@
+//! What each CPU has loaded as its page table.
+//!
+//! Which CPUs an address space is active on is not stored with it, but derived from here. The state is a few atomics
+//! for each CPU, written by that CPU alone (in a switch, or in the shootdown handler) and read by whoever flushes.
+//!
+//! A switch names the new address space in `loading` *before* it loads the root, and in `loaded` after it. A flusher
+//! changes entries first and asks then; so a CPU that it does not find will load the root later, and its walks see the
+//! changed entries. A CPU that it does find may just have left: then the invalidation is one too many, never one too
+//! few.
+//!
+//! A switch to a kernel thread keeps the root (as FreeBSD 5 does on i386): the kernel's mappings are the same in all of
+//! them, and the same process often comes back. Such a CPU is *lazy*. Where TLB entries carry no tags, it answers one
+//! shootdown of user pages by loading the kernel's root (as NetBSD does); then it is in no flusher's way. It must leave the
+//! address space before that is destroyed.
+//!
+//! Where entries carry tags, a CPU may hold translations of spaces that it left long ago: see [`crate::asid`].
+
+use crate::asid::{Tagging, Tags};
+use crate::pmap::{Pmap, Pmaps, Shared};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use pageferry_hal::{Asid, Context, CpuId, CpuSet, Flush, Machine, Pa, SpaceId, SpinLock};
+
+/// One CPU's page table. Alone in its cache line on real hardware.
+#[repr(align(64))]
+pub(crate) struct Active {
+    /// True between `init_cpu` and `retire_cpu`.
+    started: AtomicBool,
+    /// A kernel thread runs on the address space of the last process.
+    lazy: AtomicBool,
+    /// A switch to a process is under way: it will load a root, unless the right one is loaded.
+    switching: AtomicBool,
+    /// The address space whose root is loaded, or about to be.
+    loading: AtomicU32,
+    /// The address space whose root was loaded last.
+    loaded: AtomicU32,
+    /// The root that goes with `loading`.
+    root: AtomicU64,
+    /// The tag that goes with `loading`.
+    asid: AtomicU32,
+    /// The tags that this CPU gives out, where each gives its own.
+    pub(crate) numbers: Numbers,
+}
+
+/// The tags that a CPU has given out.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    pub(crate) generation: AtomicU32,
+    /// The last one of this generation.
+    pub(crate) given: AtomicU32,
+}
+
+impl Active {
+    pub(crate) fn new(kernel_root: Pa) -> Active {
+        Active {
+            started: AtomicBool::new(false),
+            lazy: AtomicBool::new(true),
+            switching: AtomicBool::new(false),
+            loading: AtomicU32::new(SpaceId::KERNEL.0),
+            loaded: AtomicU32::new(SpaceId::KERNEL.0),
+            root: AtomicU64::new(kernel_root.0),
+            asid: AtomicU32::new(Asid::KERNEL.0),
+            numbers: Numbers::default(),
+        }
+    }
+    fn holds(&self, space: SpaceId) -> bool {
+        self.loading.load(SeqCst) == space.0 || self.loaded.load(SeqCst) == space.0
+    }
+    /// True when the CPU translates by `space`, and is not on its way to or from another.
+    fn is_on(&self, space: SpaceId) -> bool {
+        self.loading.load(SeqCst) == space.0 && self.loaded.load(SeqCst) == space.0
+    }
+    /// What the CPU translates by, as long as it does not switch.
+    pub(crate) fn context(&self) -> (SpaceId, Pa, Asid) {
+        (SpaceId(self.loading.load(SeqCst)), Pa(self.root.load(SeqCst)), Asid(self.asid.load(SeqCst)))
+    }
+}
+
+impl<M: Machine> Pmaps<M> {
+    /// Called on each CPU once, before anything else runs there; loads the kernel's root. From here on the CPU must
+    /// take [`pageferry_hal::Interrupt::Shootdown`].
+    pub fn init_cpu(&self) {
+        let me = self.active_here();
+        assert!(!me.started.load(SeqCst), "{:?} was initialised before", self.machine.cpu());
+        self.load(me, None);
+        for (register, block) in self.kernel.blocks.iter().enumerate() {
+            self.machine.block_set(register, Some(*block));
+        }
+        // Only now: a handler touches kernel memory. Before, there was nothing in the TLB to be told about.
+        me.started.store(true, SeqCst);
+    }
+
+    /// Called on a CPU that is about to stop for good: no shootdown will wait for it any more.
+    ///
+    /// # Locks
+    /// Takes the shootdown lock on a multiprocessor, so that no shootdown in flight counts on this CPU.
+    ///
+    /// # Panics
+    /// When a process still runs here.
+    pub fn retire_cpu(&self) {
+        let _ipi = self.ipi_lock();
+        let me = self.active_here();
+        assert!(me.lazy.load(SeqCst), "{:?} retires while a process runs on it", self.machine.cpu());
+        assert!(me.started.swap(false, SeqCst), "{:?} was not initialised", self.machine.cpu());
+        self.load(me, None);
+    }
+
+    /// Makes `to` (`None`: only the kernel) the executing CPU's address space, where `from` was; loads the root only if
+    /// another is loaded. Accounted in the cause in force.
+    ///
+    /// # Locks
+    /// Takes none. The caller is pinned or holds a spin lock.
+    ///
+    /// # Panics
+    /// When `from` is not what this CPU runs on.
+    pub fn activate(&self, from: Option<&Pmap<M>>, to: Option<&Pmap<M>>) {
+        let me = self.active_here();
+        assert!(me.started.load(SeqCst), "{:?} is not initialised", self.machine.cpu());
+        if let Some(from) = from {
+            let now = me.loading.load(SeqCst);
+            assert_eq!(from.shared.id.0, now, "the address space to leave is not the one that is loaded");
+        }
+        match to {
+            None => me.lazy.store(true, SeqCst),
+            Some(to) => {
+                me.switching.store(true, SeqCst);
+                me.lazy.store(false, SeqCst);
+                // Asked only now: while this CPU was lazy, a shootdown could make it leave.
+                if to.shared.id.0 != me.loading.load(SeqCst) {
+                    self.load(me, Some(&to.shared));
+                }
+                me.switching.store(false, SeqCst);
+            }
+        }
+    }
+
+    /// The CPUs that may have to invalidate translations of `space`. On the others nothing is left of it: what their tags
+    /// would still lead to is put out of reach.
+    pub(crate) fn active_cpus(&self, space: SpaceId, tags: Option<&Tags>) -> CpuSet {
+        let ran_on = tags.map_or(CpuSet::EMPTY, Tags::ran_on);
+        let mut set = CpuSet::EMPTY;
+        for (i, active) in self.active.iter().enumerate() {
+            let cpu = CpuId(i as u8);
+            if !active.started.load(SeqCst) {
+                continue;
+            }
+            if space == SpaceId::KERNEL || ran_on.contains(cpu) || active.holds(space) {
+                set.insert(cpu);
+            } else if let Some(tags) = tags {
+                // A switch names the space first and asks for its tag then: one of us two sees the other.
+                tags.revoke(cpu);
+                if active.holds(space) {
+                    set.insert(cpu);
+                }
+            }
+        }
+        set
+    }
+
+    /// Loads the own root again: this invalidates all that is not global, where entries carry no tags.
+    fn reload_root(&self, me: CpuId) {
+        let (space, root, asid) = self.active[me.index()].context();
+        self.machine.activate(Context { space, root, asid });
+    }
+
+    /// Invalidates in the own TLB what it holds of a whole address space. `asid` is its tag where that is the same on all CPUs.
+    pub(crate) fn flush_space(&self, me: CpuId, space: SpaceId, asid: Option<Asid>) {
+        match self.tagging {
+            Tagging::None => self.reload_root(me),
+            Tagging::Shared => self.machine.tlb_flush(Flush::Context(asid.expect("a shared tag is known"))),
+            Tagging::PerCpu => match self.tag_here(me, space) {
+                Some(asid) => self.machine.tlb_flush(Flush::Context(asid)),
+                None => self.machine.tlb_flush(Flush::All),
+            },
+        }
+    }
+
+    /// The tag by which the own TLB holds entries of `space`, where each CPU gives its own; `None` in the middle of a switch to
+    /// it or from it.
+    pub(crate) fn tag_here(&self, me: CpuId, space: SpaceId) -> Option<Asid> {
+        let active = &self.active[me.index()];
+        active.is_on(space).then(|| active.context().2)
+    }
+
+    /// Leaves `space` if this CPU runs on it lazily. May interrupt a switch to another one.
+    pub(crate) fn leave(&self, me: CpuId, space: SpaceId) {
+        let cpu = &self.active[me.index()];
+        if cpu.loaded.load(SeqCst) != space.0 {
+            return;
+        }
+        if cpu.loading.load(SeqCst) == space.0 && cpu.switching.load(SeqCst) {
+            // The switch that was interrupted has not named its address space yet: it will, and load its root.
+            self.machine.activate(self.kernel_context());
+            cpu.loaded.store(SpaceId::KERNEL.0, SeqCst);
+        } else if cpu.loading.load(SeqCst) == space.0 {
+            assert!(cpu.lazy.load(SeqCst), "{me:?} runs a process whose address space is destroyed");
+            self.load(cpu, None);
+        } else {
+            // The switch that was interrupted will load this root too, and then say so.
+            self.reload_root(me);
+        }
+    }
+
+    /// Leaves the address space that this CPU runs on lazily, and with it all translations of user pages; false if a process
+    /// runs here, or entries carry tags. For the shootdown handler.
+    pub(crate) fn leave_lazily(&self, me: CpuId) -> bool {
+        if self.tagging != Tagging::None {
+            return false;
+        }
+        let cpu = &self.active[me.index()];
+        let lazy = cpu.lazy.load(SeqCst);
+        if lazy && cpu.loaded.load(SeqCst) != SpaceId::KERNEL.0 {
+            self.load(cpu, None);
+        }
+        lazy
+    }
+
+    fn kernel_context(&self) -> Context {
+        Context { space: SpaceId::KERNEL, root: self.kernel.root, asid: Asid::KERNEL }
+    }
+
+    /// Makes `to`, or the kernel alone, what this CPU translates by.
+    fn load(&self, cpu: &Active, to: Option<&Shared<M>>) {
+        let (space, root) = to.map_or((SpaceId::KERNEL, self.kernel.root), |to| (to.id, to.root));
+        cpu.root.store(root.0, SeqCst);
+        cpu.loading.store(space.0, SeqCst);
+        let tags = to.and_then(|to| to.tags.as_deref());
+        let asid = tags.map_or(Asid::KERNEL, |tags| tags.number(&self.machine, self.machine.cpu(), cpu));
+        cpu.asid.store(asid.0, SeqCst);
+        self.machine.activate(Context { space, root, asid });
+        cpu.loaded.store(space.0, SeqCst);
+    }
+
+    fn active_here(&self) -> &Active {
+        &self.active[self.machine.cpu().index()]
+    }
+
+    /// The right to shoot down; `None` on a uniprocessor, where there is nobody to exclude.
+    pub(crate) fn ipi_lock(&self) -> Option<<M::Lock<()> as SpinLock<()>>::Guard<'_>> {
+        (self.active.len() > 1).then(|| self.shootdown.ipi_lock.lock())
+    }
+}

@@ -1,0 +1,125 @@
+//! The numbers by which a machine tells TLB entries of address spaces apart.
+//!
+//! There are three ways, and the board says which:
+//! * **None**: a change of the context drops what is not global. No entry of a space is anywhere but where it runs.
+//! * **For each CPU**, where the kernel loads the TLB: a CPU gives out numbers as spaces come to run there, in *generations*
+//!   (as NetBSD's pmap_tlb does). When all are given out, it drops everything and begins anew; what was given before does not
+//!   count any more. A space that does not run on a CPU is flushed there by taking its number away.
+//! * **Shared**, where hardware looks into a hash table of all spaces: a number is given when a space is made and comes back
+//!   when it is gone. Any CPU that the space has run on may hold entries of it.
+
+use crate::active::Active;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use pageferry_hal::{Asid, Board, CpuId, CpuSet, Flush, Machine, Mmu};
+
+/// How this board tells address spaces apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tagging {
+    None,
+    PerCpu,
+    Shared,
+}
+
+impl Tagging {
+    pub(crate) fn of(board: &Board) -> Tagging {
+        match (board.asids, board.mmu) {
+            (0, _) => Tagging::None,
+            (_, Mmu::Hash) => Tagging::Shared,
+            _ => Tagging::PerCpu,
+        }
+    }
+}
+
+/// The numbers of one address space.
+#[derive(Debug)]
+pub(crate) enum Tags {
+    /// By CPU: generation and number, or 0.
+    PerCpu(Box<[AtomicU64]>),
+    /// The same everywhere, and the CPUs that the space has run on.
+    Shared { asid: Asid, ran_on: AtomicU64 },
+}
+
+fn pack(generation: u32, asid: Asid) -> u64 {
+    u64::from(generation) << 32 | u64::from(asid.0)
+}
+
+impl Tags {
+    pub(crate) fn per_cpu(cpus: usize) -> Tags {
+        Tags::PerCpu((0..cpus).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// The number on `cpu`, which is about to run the space; `active` is the state of that CPU.
+    pub(crate) fn number<M: Machine>(&self, m: &M, cpu: CpuId, active: &Active) -> Asid {
+        match self {
+            Tags::Shared { asid, ran_on } => {
+                ran_on.fetch_or(CpuSet::only(cpu).bits(), SeqCst);
+                *asid
+            }
+            Tags::PerCpu(tags) => {
+                let tag = tags[cpu.index()].load(SeqCst);
+                let numbers = &active.numbers;
+                if tag >> 32 == u64::from(numbers.generation.load(SeqCst)) && tag != 0 {
+                    return Asid(tag as u32);
+                }
+                let mut next = numbers.given.load(SeqCst) + 1;
+                if next >= m.board().asids {
+                    numbers.generation.fetch_add(1, SeqCst);
+                    m.tlb_flush(Flush::All);
+                    next = 1;
+                }
+                numbers.given.store(next, SeqCst);
+                tags[cpu.index()].store(pack(numbers.generation.load(SeqCst), Asid(next)), SeqCst);
+                Asid(next)
+            }
+        }
+    }
+
+    /// Takes the number on `cpu` away: what its TLB holds of the space is out of reach from then on.
+    pub(crate) fn revoke(&self, cpu: CpuId) {
+        if let Tags::PerCpu(tags) = self {
+            tags[cpu.index()].store(0, SeqCst);
+        }
+    }
+
+    /// The number that is the same on all CPUs, if it is.
+    pub(crate) fn shared(&self) -> Option<Asid> {
+        match self {
+            Tags::Shared { asid, .. } => Some(*asid),
+            Tags::PerCpu(_) => None,
+        }
+    }
+
+    /// The CPUs that the space has run on, where all of them may hold entries.
+    pub(crate) fn ran_on(&self) -> CpuSet {
+        match self {
+            Tags::Shared { ran_on, .. } => CpuSet::from_bits(ran_on.load(SeqCst)),
+            Tags::PerCpu(_) => CpuSet::EMPTY,
+        }
+    }
+}
+
+/// The numbers that are the same on all CPUs, and free. Under the lock of reverse mappings.
+pub(crate) struct FreeNumbers {
+    next: u32,
+    end: u32,
+    free: Vec<Asid>,
+}
+
+impl FreeNumbers {
+    pub(crate) fn new(asids: u32) -> FreeNumbers {
+        FreeNumbers { next: 1, end: asids, free: Vec::new() }
+    }
+    pub(crate) fn take(&mut self) -> Option<Asid> {
+        // New ones first: what a defect leaves behind is found sooner when a number rests for long.
+        if self.next < self.end {
+            self.next += 1;
+            return Some(Asid(self.next - 1));
+        }
+        self.free.pop()
+    }
+    pub(crate) fn give(&mut self, asid: Asid) {
+        self.free.push(asid);
+    }
+}

@@ -1,0 +1,91 @@
+//! What is mapped for ever: the arena of kernel structures and, where there is one, the direct map of all memory.
+//!
+//! How is the layout's business ([`Region`]): not at all, by block registers, by superpages, or by pages like any other. Here
+//! is the plan of blocks: few, large, each aligned to its size, as the registers want them.
+
+use crate::config::PmapError;
+use alloc::vec::Vec;
+use pageferry_hal::{Attr, Block, BlockRegisters, Board, Region, Va};
+
+/// What permanent mappings are: global, and used and modified beforehand, so that nothing need be noted.
+pub(crate) const PERMANENT: Attr =
+    Attr::WRITE.union(Attr::GLOBAL).union(Attr::REFERENCED).union(Attr::MODIFIED);
+
+/// The blocks that map `len_bytes` of memory, from physical address 0 on, at `base`: the largest that fit, and the last one
+/// perhaps larger than what is left.
+///
+/// # Errors
+/// [`PmapError::TooFewBlocks`].
+pub(crate) fn plan(registers: BlockRegisters, base: Va, len_bytes: u64) -> Result<Vec<Block>, PmapError> {
+    let mut blocks = Vec::new();
+    let mut at = 0u64;
+    while at < len_bytes {
+        let va = Va(base.0 + at);
+        let aligned = (va.0 | at | 1 << registers.most_shift).trailing_zeros() as u8;
+        let rest = len_bytes - at;
+        let last = blocks.len() + 1 == registers.count;
+        let wanted = if last { rest.next_power_of_two().ilog2() } else { rest.ilog2() } as u8;
+        let shift = wanted.max(registers.least_shift).min(aligned);
+        if shift < registers.least_shift || blocks.len() == registers.count {
+            return Err(PmapError::TooFewBlocks { blocks: registers.count, bytes: len_bytes });
+        }
+        blocks.push(Block { va, pa: pageferry_hal::Pa(at), shift, attr: PERMANENT });
+        at += 1 << shift;
+    }
+    Ok(blocks)
+}
+
+/// The blocks that this board needs: none unless its layout says so.
+///
+/// # Errors
+/// [`PmapError::TooFewBlocks`].
+pub(crate) fn blocks(board: &Board) -> Result<Vec<Block>, PmapError> {
+    match (board.layout.region, board.blocks) {
+        (Region::Blocks, Some(registers)) => {
+            plan(registers, board.layout.kernel_base, pageferry_hal::Pfn(board.frames as u32).pa().0)
+        }
+        (Region::Blocks, None) => Err(PmapError::TooFewBlocks { blocks: 0, bytes: 0 }),
+        _ => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REGISTERS: BlockRegisters = BlockRegisters { count: 4, least_shift: 17, most_shift: 28 };
+
+    #[test]
+    fn blocks_cover_memory_from_large_to_small() {
+        let base = Va(0xc000_0000);
+        let mb = |n: u64| n << 20;
+        let shifts = |len| plan(REGISTERS, base, len).map(|b| b.iter().map(|b| b.shift).collect::<Vec<_>>());
+        assert_eq!(shifts(mb(64)).unwrap(), [26]);
+        assert_eq!(shifts(mb(96)).unwrap(), [26, 25]);
+        assert_eq!(shifts(mb(96) + 5).unwrap(), [26, 25, 17]);
+        assert_eq!(
+            shifts(mb(64 + 32 + 16 + 8 + 4)).unwrap(),
+            [26, 25, 24, 24],
+            "the last covers what is left"
+        );
+        assert_eq!(shifts(mb(1024)).unwrap(), [28; 4]);
+        assert!(shifts(mb(1025)).is_err());
+        assert!(plan(REGISTERS, Va(0xc001_0000), mb(1)).is_err(), "aligned to less than a block");
+    }
+
+    #[test]
+    fn blocks_are_aligned_and_apart() {
+        for pages in (1..20_000).step_by(7) {
+            let len = pages << 12;
+            let Ok(blocks) = plan(REGISTERS, Va(0xc000_0000), len) else { continue };
+            for (i, b) in blocks.iter().enumerate() {
+                assert_eq!((b.va.0 | b.pa.0) & (b.len_bytes() - 1), 0);
+                assert!(blocks[..i].iter().all(|a| !a.overlaps(b)));
+            }
+            for at in [0, len / 2, len - 1] {
+                let block = blocks.iter().find(|b| b.contains(Va(0xc000_0000 + at))).expect("mapped");
+                assert_eq!(block.translate(Va(0xc000_0000 + at)).0, at);
+            }
+        }
+    }
+}
