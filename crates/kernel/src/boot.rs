@@ -4,20 +4,16 @@
 //! handler knows the kernel only weakly: the machine keeps the handler, and the kernel keeps the machine.
 
 use crate::Kernel;
-use crate::audio::Audio;
+use crate::choose::Moves;
 use crate::config::{Fault, KernelConfig};
+use crate::dev::Audio;
 use crate::error::{BootError, Errno};
-use crate::export::Exports;
-use crate::file::FileTable;
-use crate::lending::Lenders;
-use crate::mbuf::Pool;
-use crate::move_costs::Moves;
-use crate::pid::Pid;
-use crate::process::{Killed, Processes};
-use crate::sched::{Sched, SchedPaths};
-use crate::thread::Thread;
-use crate::user::Program;
-use crate::vnode::FileSystem;
+use crate::fs::{FileSystem, FileTable};
+use crate::ipc::Exports;
+use crate::net::{Lenders, Pool};
+use crate::proc::{Killed, Pid, Processes};
+use crate::sched::{Sched, SchedPaths, Thread};
+use crate::sys::Program;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;

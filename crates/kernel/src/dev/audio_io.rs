@@ -1,0 +1,159 @@
+//! Playing and recording, as a process does it: see `audio`.
+
+use super::audio::{PAGES, State};
+use crate::choose::{Sending, Sink};
+use crate::error::Errno;
+use crate::net::{ReceiveMode, Received, Receiver, SendMode, Sender};
+use crate::proc::Caller;
+use crate::sched::{Held, Which};
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Transfer, Va};
+
+impl<M: Machine> Caller<'_, M> {
+    /// Plays `len` bytes: returns when the device has them all, or with `nonblocking` what it has room for.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address, only if nothing was taken.
+    pub(crate) fn play(
+        &self,
+        from: Va,
+        len: usize,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let (m, audio) = (self.machine(), &self.kernel.audio);
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.kernel.config.paths.sosend);
+        let sending = Sending { from, len, sink: Sink::Device, room: PAGES * PAGE_SIZE };
+        let mut sender = Sender::to_device(self, sending, mode, nonblocking);
+        let (mut held, mut result) = self.turn_of_sound(audio.lock(), |s| &mut s.play_turn, nonblocking);
+        let mut has_turn = result.is_ok();
+        while result.is_ok() && sender.left() > 0 {
+            let room = held.room();
+            if room > 0 {
+                drop(held);
+                let (mbuf, made) = sender.next(room);
+                result = made;
+                held = audio.lock();
+                if let Some(mbuf) = mbuf {
+                    m.execute(self.kernel.config.paths.protocol);
+                    held.hand_over(m, Transfer::Write, mbuf);
+                }
+            } else if nonblocking {
+                result = Err(Errno::WouldBlock);
+            } else {
+                (held, result) = self.wait_for_sound(held, |s| &mut s.play_turn);
+                has_turn = result.is_ok();
+            }
+        }
+        if has_turn {
+            audio.state.end_turn(self.thread, &mut held, |s| &mut s.play_turn);
+        }
+        drop(held);
+        if sender.done() > 0 { Ok(sender.done()) } else { result.map(|()| 0) }
+    }
+
+    /// Receives up to `len` bytes of what has been recorded, at least one.
+    ///
+    /// # Errors
+    /// As those of a socket that is received from.
+    pub(crate) fn record(
+        &self,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<Received, Errno> {
+        let (m, audio) = (self.machine(), &self.kernel.audio);
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.kernel.config.paths.soreceive);
+        let mut receiver = Receiver::of_device(self, mode, at, len, nonblocking)?;
+        let (mut held, mut result) = self.turn_of_sound(audio.lock(), |s| &mut s.record_turn, nonblocking);
+        let mut has_turn = result.is_ok();
+        while result.is_ok() && receiver.wants_more() {
+            (held, result) = self.keep_recording(held, nonblocking);
+            let recorded = held.recorded(receiver.left());
+            if !recorded.is_empty() {
+                drop(held);
+                let (rest, delivered) = receiver.deliver_all(recorded);
+                result = delivered;
+                held = audio.lock();
+                held.put_back(rest);
+            } else if receiver.received().len_bytes > 0 || result.is_err() {
+                break;
+            } else if nonblocking {
+                result = Err(Errno::WouldBlock);
+            } else {
+                (held, result) = self.wait_for_sound(held, |s| &mut s.record_turn);
+                has_turn = result.is_ok();
+            }
+        }
+        if has_turn {
+            if result.is_ok() {
+                (held, _) = self.keep_recording(held, nonblocking);
+            }
+            audio.state.end_turn(self.thread, &mut held, |s| &mut s.record_turn);
+        }
+        drop(held);
+        let got = receiver.received();
+        if got.len_bytes > 0 { Ok(got) } else { result.map(|()| Received::default()) }
+    }
+
+    /// Takes a turn; who must not sleep gets it at once or not at all.
+    fn turn_of_sound<'a>(
+        &'a self,
+        held: Held<'a, M, State<M>>,
+        which: Which<State<M>>,
+        nonblocking: bool,
+    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+        let mut held = held;
+        if nonblocking && which(&mut held).is_taken() {
+            return (held, Err(Errno::WouldBlock));
+        }
+        self.kernel.audio.state.take_turn(self.thread, held, which, "sound", true)
+    }
+
+    /// Waits for the device, without the turn, and takes that again.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`]: then the turn is somebody else's.
+    fn wait_for_sound<'a>(
+        &'a self,
+        held: Held<'a, M, State<M>>,
+        which: Which<State<M>>,
+    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+        let state = &self.kernel.audio.state;
+        let mut held = held;
+        state.end_turn(self.thread, &mut held, which);
+        let (held, waited) = state.wait(self.thread, held, "sound", true);
+        match waited {
+            Ok(()) => state.take_turn(self.thread, held, which, "sound", true),
+            Err(e) => (held, Err(e)),
+        }
+    }
+
+    /// Gives the device pages to record into, as many as it may have.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`] when it has none at all.
+    fn keep_recording<'a>(
+        &'a self,
+        mut held: Held<'a, M, State<M>>,
+        nonblocking: bool,
+    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+        while held.wants_pages() {
+            let page = held.free_card_page();
+            drop(held);
+            let made = match page {
+                Some(page) => self.kernel.mbufs.over_card(&page),
+                None => self.kernel.mbufs.cluster_for(self.sleeper(nonblocking), PAGE_SIZE),
+            };
+            held = self.kernel.audio.lock();
+            match made {
+                Ok(mbuf) => held.hand_over(self.machine(), Transfer::Read, mbuf),
+                Err(_) if !held.records_nothing() => break,
+                Err(e) => return (held, Err(e)),
+            }
+        }
+        (held, Ok(()))
+    }
+}

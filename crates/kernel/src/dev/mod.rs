@@ -1,0 +1,6 @@
+//! Devices: the sound device, its driver and its calls.
+
+mod audio;
+mod audio_io;
+
+pub(crate) use audio::Audio;

@@ -1,0 +1,9 @@
+//! Descriptors and open files of every kind; files on the disk, and reading them by page transfer.
+
+mod file;
+mod file_transfer;
+mod vnode;
+
+pub use file::Fd;
+pub(crate) use file::{File, FileTable, Open};
+pub(crate) use vnode::{FileSystem, Regular};

@@ -1,0 +1,12 @@
+//! What goes from process to process without a socket: pipes of their own kind, memory that is offered, memory of a child.
+
+mod export;
+mod pipe;
+mod pipe_direct;
+mod ptrace;
+
+pub(crate) use export::{Carry, Exports};
+pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
+pub use pipe::ATOMIC_WRITE_BYTES;
+pub(crate) use pipe::{End, MAX_PIPES, PIPE_BYTES, Pipe, moved};
+pub(crate) use ptrace::Traced;

@@ -1,0 +1,108 @@
+//! Moving bytes between the kernel and a process (`copyin`, `copyout`), and resolving the faults on the way.
+//!
+//! A copy runs in kernel mode through the user's own addresses. Where the MMU refuses one of those, the fault is resolved
+//! as if the user had touched the page, and the copy goes on behind the bytes that are done; where it refuses a kernel
+//! address, the kernel is broken. A fault may sleep, so no spin lock is held here.
+
+use super::pid::Pid;
+use crate::Kernel;
+use crate::error::Errno;
+use crate::sched::Thread;
+use pageferry_hal::x86::Layout;
+use pageferry_hal::{Cause, Counter, Crossing, Machine, Threads, Trap, Va};
+use pageferry_vm::{Space, VmError};
+
+/// Who is inside a system call: the thread and the address space that it works for.
+pub(crate) struct Caller<'a, M: Machine> {
+    pub(crate) kernel: &'a Kernel<M>,
+    pub(crate) thread: &'a Thread<M>,
+    pub(crate) space: &'a Space<M>,
+    pub(crate) pid: Pid,
+}
+
+/// A copy that stopped at an address that cannot be used.
+pub(crate) struct Stopped {
+    /// Bytes transferred before.
+    pub(crate) done_bytes: usize,
+    pub(crate) why: Errno,
+}
+
+impl<M: Machine> Caller<'_, M> {
+    pub(crate) fn machine(&self) -> &M {
+        &self.kernel.machine
+    }
+
+    /// Who may wait for memory in this call: the thread, unless its descriptor is nonblocking.
+    pub(crate) fn sleeper(&self, nonblocking: bool) -> Option<&dyn Threads> {
+        if nonblocking { None } else { Some(self.thread) }
+    }
+
+    /// Tests that a buffer lies within user space, as every copy does first.
+    ///
+    /// # Errors
+    /// [`Errno::Fault`].
+    pub(crate) fn check_buffer(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
+        let layout = Layout::of(self.machine().topology().arch);
+        match at.checked_add(len_bytes) {
+            Some(end) if len_bytes == 0 || (at >= layout.user_start && end <= layout.user_end) => Ok(()),
+            _ => Err(Errno::Fault),
+        }
+    }
+
+    /// Copies kernel bytes to the user.
+    pub(crate) fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
+        self.machine().execute(self.kernel.config.paths.uiomove);
+        self.copy(to, from, len_bytes)
+    }
+
+    /// Copies user bytes into the kernel.
+    pub(crate) fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
+        self.copy_out(to, from, len_bytes)
+    }
+
+    /// Copies between two kernel addresses.
+    ///
+    /// # Panics
+    /// When either is not mapped.
+    pub(crate) fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) {
+        let _c = self.machine().scope(Cause::Copy);
+        self.machine().copy(to, from, len_bytes).expect("the kernel's own addresses are mapped");
+        self.machine().count(Counter::BytesCopied, len_bytes as u64);
+    }
+
+    fn copy(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
+        let m = self.machine();
+        let mut done_bytes = 0;
+        while done_bytes < len_bytes {
+            let result = {
+                let _c = m.scope(Cause::Copy);
+                m.copy(to + done_bytes, from + done_bytes, len_bytes - done_bytes)
+            };
+            match result {
+                Ok(()) => done_bytes = len_bytes,
+                Err(fault) => {
+                    done_bytes += fault.done_bytes;
+                    assert!(done_bytes < len_bytes, "a copy that is complete cannot fault");
+                    self.resolve(fault.trap).map_err(|e| Stopped { done_bytes, why: e.into() })?;
+                }
+            }
+        }
+        m.count(Counter::BytesCopied, len_bytes as u64);
+        Ok(())
+    }
+
+    /// Takes a fault inside the kernel.
+    ///
+    /// # Panics
+    /// When the address is the kernel's own.
+    fn resolve(&self, trap: Trap) -> Result<(), VmError> {
+        let m = self.machine();
+        let layout = Layout::of(m.topology().arch);
+        assert!(trap.va < layout.user_end, "the kernel faulted at its own address: {trap}");
+        let _c = m.scope(Cause::Fault);
+        m.cross(Crossing::TrapEnter);
+        let result = self.space.fault(self.thread, trap);
+        m.cross(Crossing::TrapExit);
+        result
+    }
+}

@@ -1,0 +1,10 @@
+//! Processes, a system call in progress, and copies between the kernel and a process.
+
+mod copyio;
+mod pid;
+mod process;
+
+pub(crate) use copyio::{Caller, Stopped};
+pub use pid::Pid;
+pub use process::Killed;
+pub(crate) use process::{Process, Processes};
