@@ -4,7 +4,7 @@
 //! handler knows the kernel only weakly: the machine keeps the handler, and the kernel keeps the machine.
 
 use crate::Kernel;
-use crate::choose::Moves;
+use crate::choose::{Moves, measure};
 use crate::config::{Fault, KernelConfig};
 use crate::dev::Audio;
 use crate::error::{BootError, Errno};
@@ -13,7 +13,7 @@ use crate::ipc::Exports;
 use crate::net::{Lenders, Pool};
 use crate::proc::{Killed, Pid, Processes};
 use crate::sched::{Sched, SchedPaths, Thread};
-use crate::sys::Program;
+use crate::sys::{Program, running};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -100,7 +100,7 @@ impl<M: Machine> Kernel<M> {
             Interrupt::Disk | Interrupt::Audio => noted.store(true, Ordering::Release),
         }));
         let files = FileSystem::new(&vm, &mut arena)?;
-        let moves = Moves::new(&machine, &mut arena)?;
+        let moves = Moves::new(&machine, measure, &mut arena)?;
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel {
             machine,
@@ -126,7 +126,7 @@ impl<M: Machine> Kernel<M> {
     pub fn spawn(self: &Arc<Self>, name: &str, program: Program<M>) -> Result<Pid, Errno> {
         let _c = self.machine.scope(Cause::Boot);
         let space = self.vm.space()?;
-        self.create_process(None, name, space.clone(), FileTable::new(), program)
+        self.create_process(None, name, space.clone(), FileTable::new(), running(self, program))
             .inspect_err(|_| space.terminate(&BootThreads))
     }
 
@@ -185,7 +185,7 @@ impl<M: Machine> Kernel<M> {
             kernel.vm.run_page_daemon(&thread, &|| kernel.mbufs.drain());
             kernel.sched.stop();
         });
-        let daemon = self.sched.create("pagedaemon", None, body).expect("the first of few threads");
+        let daemon = Thread::create(&self.sched, "pagedaemon", None, body).expect("the first of few threads");
         self.vm.launch_page_daemon();
         self.sched.launch(daemon);
     }

@@ -20,181 +20,40 @@
 //! in the cost of a copy; `auto` learns that.
 //!
 //! # Locks
-//! Whoever measures has a turn in a monitor of class `Pipe`; others wait for it. The result is written once and read
-//! without a lock.
+//! None is held but the sleep lock of `costs`. Measuring sleeps, faults and makes a thread.
 //!
 //! # What can fail
-//! Measuring, for want of memory or of a thread structure. Then everything but copying is taken to cost more than it can be
-//! worth, until the costs have been asked for a thousand times more: memory may have grown by then.
+//! All of it, for want of memory or of a thread structure; scratch memory is given back.
 
-use super::switch_cost::{BATON_BYTES, Handover};
+use super::costs::{CLASSES, Linear, MoveCosts};
 use crate::error::Errno;
-use crate::net::{ReceiveMode, deliver, lend_or_copy};
+use crate::net::{Mbuf, ReceiveMode, deliver, lend_or_copy};
 use crate::proc::Caller;
-use crate::sched::{Monitor, Turn};
-use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
-use once_cell::race::OnceBox;
 use pageferry_ephemeral::Flags;
-use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{
-    Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, StructArena, StructVa, Threads, Trap, TrapKind, Va,
-};
+use pageferry_hal::{Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, Threads, Trap, TrapKind, Va};
 use pageferry_vm::{Inherit, PassMode, pass};
 
-/// Working sets are measured up to 2 to the power of this many pages (8 MB), if a quarter of the free memory is so much.
-const CLASSES: usize = 11;
 /// Pages of a call that is measured: what is one loan by default.
 const MANY: usize = 16;
 /// Pages that are copied to measure a working set, behind those that bring it into its steady state.
 const SAMPLE: usize = 32;
 
-/// The cost of one call of `n` pages: `call_cycles + n * page_cycles`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Linear {
-    /// Once.
-    pub call_cycles: u64,
-    /// For each page.
-    pub page_cycles: u64,
-}
-
-impl Linear {
-    /// From the costs of one page and of [`MANY`].
-    fn through(one: u64, many: u64) -> Linear {
-        let page_cycles = many.saturating_sub(one) / (MANY as u64 - 1);
-        Linear { call_cycles: one.saturating_sub(page_cycles), page_cycles }
+/// Measures the costs in the address space of the caller.
+///
+/// # Errors
+/// [`Errno::NoMemory`], or what the parts answer.
+pub(crate) fn measure<M: Machine>(call: &Caller<'_, M>) -> Result<MoveCosts, Errno> {
+    let room = call.kernel.vm.free_frames() / 4;
+    let classes = (room.max(1).ilog2() as usize).min(CLASSES);
+    if 1 << classes < 4 * MANY {
+        return Err(Errno::NoMemory);
     }
-
-    /// The cost of `pages`.
-    pub fn of(&self, pages: usize) -> u64 {
-        self.call_cycles + pages as u64 * self.page_cycles
-    }
-}
-
-/// What was measured, in cycles.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MoveCosts {
-    /// Copying one page to or from the user, by the working set: pages of 2 to the power of the index and 1.
-    copy_page: [u64; CLASSES],
-    /// An mbuf with a cluster: made, handed to the protocol, and freed.
-    pub cluster_cycles: u64,
-    /// An ephemeral mapping of a page, made and given up: each page of a file that is copied takes one.
-    pub map_cycles: u64,
-    /// Lending pages to a socket, until they are given back.
-    pub lend: Linear,
-    /// Receiving clusters by donation, and freeing what was received.
-    pub donate: Linear,
-    /// Receiving lent pages by lending them on, and freeing what was received.
-    pub lend_on: Linear,
-    /// Passing pages: exported, imported.
-    pub pass: Linear,
-    /// The first write to a page after its loan, beside what a loan of the page costs more then.
-    pub rewrite_cycles: u64,
-    /// A write that breaks a loan.
-    pub break_cycles: u64,
-    /// The first touch of a page that was passed.
-    pub touch_cycles: u64,
-    /// From one thread's run to the other's, when they wait for each other.
-    pub handover_cycles: u64,
-}
-
-/// How often the costs are asked for in vain between two attempts to measure them.
-const ASKED_IN_VAIN: u32 = 1000;
-
-/// What a decision reads of the costs.
-const READ_BYTES: usize = 64;
-
-/// Where the costs are kept. See the [module](self).
-pub(crate) struct Moves<M: Machine> {
-    at: StructVa,
-    known: OnceBox<MoveCosts>,
-    /// How often the costs are still taken to be unknown before they are measured again.
-    unknown: AtomicU32,
-    measuring: Monitor<M, Turn>,
-    handover: Arc<Handover<M>>,
-}
-
-impl<M: Machine> Moves<M> {
-    pub(crate) fn new(m: &M, arena: &mut StructArena) -> Result<Moves<M>, ArenaFull> {
-        let at = arena.array("costs of moving", 1, size_of::<MoveCosts>())?;
-        let baton = arena.array("baton", 1, BATON_BYTES)?;
-        let (measuring, handover) = (Monitor::new(m, at, Turn::default()), Arc::new(Handover::new(m, baton)));
-        Ok(Moves { at, known: OnceBox::new(), unknown: AtomicU32::new(0), measuring, handover })
-    }
-}
-
-impl MoveCosts {
-    /// What it is taken to be where it could not be measured: nothing is worth more than a copy.
-    const UNKNOWN: MoveCosts = {
-        let never = Linear { call_cycles: u64::MAX >> 32, page_cycles: 0 };
-        MoveCosts {
-            copy_page: [0; CLASSES],
-            cluster_cycles: 0,
-            map_cycles: 0,
-            lend: never,
-            donate: never,
-            lend_on: never,
-            pass: never,
-            rewrite_cycles: 0,
-            break_cycles: 0,
-            touch_cycles: 0,
-            handover_cycles: 0,
-        }
-    };
-
-    /// Copying a page while `working_set_bytes` are used in turn.
-    pub fn copy_page_cycles(&self, working_set_bytes: usize) -> u64 {
-        let set = working_set_bytes.max(2 * PAGE_SIZE);
-        let class = set.ilog2() as usize - (2 * PAGE_SIZE).ilog2() as usize;
-        if class >= CLASSES - 1 {
-            return self.copy_page[CLASSES - 1];
-        }
-        let (below, above) = (self.copy_page[class], self.copy_page[class + 1]);
-        let size = (2 * PAGE_SIZE) << class;
-        // Between two sets that were measured the cost is taken to change evenly.
-        (below * (2 * size - set) as u64 + above * (set - size) as u64) / size as u64
-    }
-}
-
-impl<M: Machine> Caller<'_, M> {
-    /// What moving data costs here; measured now if it never was.
-    pub(crate) fn move_costs(&self) -> &MoveCosts {
-        let moves = &self.kernel.moves;
-        self.machine().touch(moves.at, READ_BYTES, Access::Read);
-        if let Some(known) = moves.known.get() {
-            return known;
-        }
-        if moves.unknown.load(Ordering::Relaxed) > 0 {
-            moves.unknown.fetch_sub(1, Ordering::Relaxed);
-            return &MoveCosts::UNKNOWN;
-        }
-        let turn = &moves.measuring;
-        // No signal ends this wait, so it has no error.
-        drop(turn.take_turn(self.thread, turn.lock(), |turn| turn, "measuring", false).0);
-        if moves.known.get().is_none() {
-            match self.measure() {
-                Ok(costs) => drop(moves.known.set(Box::new(costs))),
-                Err(_) => moves.unknown.store(ASKED_IN_VAIN, Ordering::Relaxed),
-            }
-        }
-        turn.end_turn(self.thread, &mut turn.lock(), |turn| turn);
-        moves.known.get().unwrap_or(&MoveCosts::UNKNOWN)
-    }
-
-    fn measure(&self) -> Result<MoveCosts, Errno> {
-        let room = self.kernel.vm.free_frames() / 4;
-        let classes = (room.max(1).ilog2() as usize).min(CLASSES);
-        if 1 << classes < 4 * MANY {
-            return Err(Errno::NoMemory);
-        }
-        let len = PAGE_SIZE << classes;
-        let at = self.space.map(self.thread, None, len, Prot::RW, Inherit::None)?;
-        let result = Bench { call: self, at, classes }.all();
-        self.space.unmap(self.thread, at, len).expect("just mapped");
-        result
-    }
+    let len = PAGE_SIZE << classes;
+    let at = call.space.map(call.thread, None, len, Prot::RW, Inherit::None)?;
+    let result = Bench { call, at, classes }.all();
+    call.space.unmap(call.thread, at, len).expect("just mapped");
+    result
 }
 
 /// Scratch memory of the caller's, and the clock.
@@ -213,7 +72,7 @@ impl<M: Machine> Bench<'_, M> {
             copy_page[class] =
                 if class < self.classes { self.copying(1 << class)? } else { copy_page[class - 1] };
         }
-        let lend = Linear::through(self.lending(1)?, self.lending(MANY)?);
+        let lend = Linear::through(self.lending(1)?, MANY, self.lending(MANY)?);
         let (rewrite_cycles, break_cycles) = self.writing(lend.of(1))?;
         let (pass, touch_cycles) = self.passing()?;
         Ok(MoveCosts {
@@ -221,8 +80,8 @@ impl<M: Machine> Bench<'_, M> {
             cluster_cycles: self.cluster()?,
             map_cycles: self.mapping()?,
             lend,
-            donate: Linear::through(self.donating(1)?, self.donating(MANY)?),
-            lend_on: Linear::through(self.lending_on(1)?, self.lending_on(MANY)?),
+            donate: Linear::through(self.donating(1)?, MANY, self.donating(MANY)?),
+            lend_on: Linear::through(self.lending_on(1)?, MANY, self.lending_on(MANY)?),
             pass,
             rewrite_cycles,
             break_cycles,
@@ -345,7 +204,7 @@ impl<M: Machine> Bench<'_, M> {
     }
 
     /// Receives `mbufs` by transfer, and frees what was received.
-    fn transferring(&self, mbufs: Vec<crate::net::Mbuf>, pages: usize) -> Result<(), Errno> {
+    fn transferring(&self, mbufs: Vec<Mbuf>, pages: usize) -> Result<(), Errno> {
         let len = pages * PAGE_SIZE;
         deliver(self.call, ReceiveMode::Transfer, self.target(), len, mbufs)?;
         self.cross();
@@ -429,8 +288,9 @@ impl<M: Machine> Bench<'_, M> {
             }
             Ok((least, touched))
         };
-        let result = run(1)
-            .and_then(|(few, _)| run(MANY).map(|(many, touched)| (Linear::through(few, many), touched)));
+        let result = run(1).and_then(|(few, _)| {
+            run(MANY).map(|(many, touched)| (Linear::through(few, MANY, many), touched))
+        });
         one.terminate(self.call.thread);
         other.terminate(self.call.thread);
         result

@@ -1,10 +1,12 @@
 //! Copy or move: what either costs on this machine, and which of them a call takes.
 
+mod costs;
 mod measure;
 mod policy;
 mod switch_cost;
 
-pub(crate) use measure::Moves;
-pub use measure::{Linear, MoveCosts};
+pub(crate) use costs::Moves;
+pub use costs::{Linear, MoveCosts};
+pub(crate) use measure::measure;
 pub use policy::Carrier;
 pub(crate) use policy::{Plan, Sending, Sink, whole_pages};

@@ -28,10 +28,8 @@
 //! None of its own, but whoever chooses first measures, and sleeps for it (a nonblocking call, too). An estimate that is
 //! wrong costs time and nothing else: all ways carry the same bytes.
 
-use super::measure::MoveCosts;
-use crate::error::Errno;
+use super::costs::MoveCosts;
 use crate::proc::Caller;
-use crate::sys::User;
 use core::ops::Range;
 use pageferry_hal::{Machine, PAGE_SIZE, Va};
 use pageferry_vm::LoanHistory;
@@ -264,7 +262,7 @@ impl<M: Machine> Caller<'_, M> {
     }
 
     /// How `len` bytes get to another process at less cost.
-    fn choose_carrier(&self, len: usize) -> Carrier {
+    pub(crate) fn choose_carrier(&self, len: usize) -> Carrier {
         let pages = len.div_ceil(PAGE_SIZE);
         let costs = self.move_costs();
         let config = self.kernel.config.socket;
@@ -283,16 +281,5 @@ impl<M: Machine> Caller<'_, M> {
         } else {
             Carrier::Socket
         }
-    }
-}
-
-impl<M: Machine> User<M> {
-    /// Tells how a buffer of `len_bytes`, whole pages that hold nothing else, gets to another process at less cost on this
-    /// machine: over a socket, or passed. A hint: both work.
-    ///
-    /// # Errors
-    /// [`Errno::Killed`] only.
-    pub fn choose_carrier(&self, len_bytes: usize) -> Result<Carrier, Errno> {
-        self.system_call(|call| Ok(call.choose_carrier(len_bytes)))
     }
 }

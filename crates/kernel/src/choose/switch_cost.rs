@@ -49,7 +49,7 @@ impl<M: Machine> Handover<M> {
     pub(crate) fn measure(self: &Arc<Self>, kernel: &Kernel<M>, thread: &Thread<M>) -> Result<u64, Errno> {
         let theirs = self.clone();
         let body = Box::new(move |thread: Thread<M>| theirs.answer(&thread));
-        let partner = kernel.sched.create("partner", None, body).ok_or(Errno::NoMemory)?;
+        let partner = Thread::create(&kernel.sched, "partner", None, body).ok_or(Errno::NoMemory)?;
         kernel.sched.launch(partner);
         self.ask(thread, Baton::Partners);
         let round = |_| {

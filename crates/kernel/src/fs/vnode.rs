@@ -15,8 +15,7 @@
 //! file need no turn, so a process may read a file into its own mapping of it.
 
 use crate::error::Errno;
-use crate::ipc::moved;
-use crate::proc::{Caller, Stopped};
+use crate::proc::{Caller, Stopped, moved};
 use crate::sched::{Monitor, Turn};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};

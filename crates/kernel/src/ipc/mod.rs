@@ -3,10 +3,11 @@
 mod export;
 mod pipe;
 mod pipe_direct;
+mod pipe_state;
 mod ptrace;
 
 pub(crate) use export::{Carry, Exports};
 pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use pipe::ATOMIC_WRITE_BYTES;
-pub(crate) use pipe::{End, MAX_PIPES, PIPE_BYTES, Pipe, moved};
+pub(crate) use pipe_state::{End, MAX_PIPES, PIPE_BYTES, Pipe};
 pub(crate) use ptrace::Traced;

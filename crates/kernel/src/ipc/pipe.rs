@@ -1,166 +1,26 @@
-//! Pipes: a one-way stream of bytes between processes, and its kernel buffer. Direct writes are in `pipe_direct`.
+//! Pipes: a one-way stream of bytes between processes, through its kernel buffer. Direct writes are in `pipe_direct`.
 //!
-//! # What it holds
-//! A circular kernel buffer, which grows once, when a large write finds it empty; at most one direct write in progress;
-//! and, with [`PipeMapping::WriterRun`](crate::PipeMapping::WriterRun), the addresses that the pipe keeps for those. The
-//! behaviour is that of FreeBSD 5's `sys_pipe.c`: who sleeps where, who wakes whom, and when.
+//! The buffer grows once, when a large write finds it empty. The behaviour is that of FreeBSD 5's `sys_pipe.c`: which call
+//! sleeps where, which wakes which, and when.
 //!
-//! # The two locks
-//! The state is in a [`Monitor`]: under a spin lock, and with one turn, `io` (`pipelock`), for whoever moves bytes.
+//! # Locks
+//! Those of `pipe_state`: bytes move under `io`, with the spin lock released.
 //!
 //! # What can fail
 //! Making a pipe, for want of memory. Growing the buffer and finding addresses for direct writes may fail silently: the
 //! pipe goes on with what it has. The rest is the callers' bad addresses, signals, and ends that are gone.
 
-use super::pipe_direct::Direct;
+use super::pipe_state::{Direct, End, Held, PIPE_USED_BYTES, Pipe};
 use crate::Kernel;
 use crate::error::Errno;
-use crate::proc::{Caller, Stopped};
-use crate::sched::{self, Monitor, Turn};
-use alloc::sync::Arc;
+use crate::proc::{Caller, moved};
 use pageferry_ephemeral::Window;
-use pageferry_hal::{Access, Cause, Counter, Machine, PAGE_SIZE, StructVa, Threads, Va};
+use pageferry_hal::{Access, Cause, Counter, Machine, PAGE_SIZE, Threads, Va};
 use pageferry_vm::{KernelMemory, Vm};
 
 /// Writes up to this size are not mixed with those of others (`PIPE_BUF`).
 pub const ATOMIC_WRITE_BYTES: usize = 512;
-/// Pipes at a time.
-pub(crate) const MAX_PIPES: usize = 256;
-/// A pipe structure, and what a call uses of it.
-pub(crate) const PIPE_BYTES: usize = 256;
-const PIPE_USED_BYTES: usize = 128;
-
-/// An end of a pipe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
-    Read,
-    Write,
-}
-
-/// A pipe. See the [module](self).
-pub(crate) struct Pipe<M: Machine> {
-    monitor: Monitor<M, State>,
-}
-
-/// What the spin lock protects.
-pub(crate) struct State {
-    /// The kernel buffer; `None` once both ends are gone.
-    pub(crate) memory: Option<KernelMemory>,
-    /// Where the next byte is read from, as an offset into the buffer.
-    pub(crate) out: usize,
-    /// Bytes in the buffer.
-    pub(crate) count: usize,
-    pub(crate) direct: Direct,
-    /// Addresses for direct writes, kept from the first one on.
-    pub(crate) window: Option<Window>,
-    /// The turn at moving bytes.
-    io: Turn,
-    /// A reader sleeps for bytes; a writer sleeps for room, or for its turn.
-    pub(crate) want_read: bool,
-    pub(crate) want_write: bool,
-    pub(crate) reader_gone: bool,
-    pub(crate) writer_gone: bool,
-}
-
-/// The spin lock, held.
-pub(crate) type Held<'a, M> = sched::Held<'a, M, State>;
-
-impl State {
-    fn memory(&self) -> &KernelMemory {
-        self.memory.as_ref().expect("a pipe in use has its buffer")
-    }
-    /// The size of the buffer in bytes.
-    pub(crate) fn size(&self) -> usize {
-        self.memory().len_bytes()
-    }
-    /// Where the buffer begins.
-    pub(crate) fn base(&self) -> Va {
-        self.memory().va()
-    }
-}
-
 impl<M: Machine> Pipe<M> {
-    /// A pipe with an empty buffer of `buffer_bytes`, whole pages. Waits for the page daemon where frames are short.
-    ///
-    /// # Locks
-    /// Sleeps: no spin lock may be held.
-    ///
-    /// # Errors
-    /// [`Errno::NoMemory`], when waiting does not help.
-    pub(crate) fn new(kernel: &Kernel<M>, t: &dyn Threads, at: StructVa) -> Result<Arc<Pipe<M>>, Errno> {
-        let memory = kernel.vm.kernel_alloc_waiting(t, kernel.config.pipe.buffer_bytes / PAGE_SIZE)?;
-        let state = State {
-            memory: Some(memory),
-            out: 0,
-            count: 0,
-            direct: Direct::None,
-            window: None,
-            io: Turn::default(),
-            want_read: false,
-            want_write: false,
-            reader_gone: false,
-            writer_gone: false,
-        };
-        Ok(Arc::new(Pipe { monitor: Monitor::new(&kernel.machine, at, state) }))
-    }
-
-    pub(crate) fn at(&self) -> StructVa {
-        self.monitor.at()
-    }
-
-    pub(crate) fn lock(&self) -> Held<'_, M> {
-        self.monitor.lock()
-    }
-
-    // ------------------------------------------------------------------------------------------- sleeping and waking
-
-    /// Sleeps on the pipe with the spin lock released, and takes it again.
-    ///
-    /// # Errors
-    /// [`Errno::Interrupted`], with the lock taken again too.
-    pub(crate) fn wait<'a>(
-        &'a self,
-        call: &Caller<'_, M>,
-        held: Held<'a, M>,
-        reason: &'static str,
-        interruptible: bool,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
-        self.monitor.wait(call.thread, held, reason, interruptible)
-    }
-
-    /// Wakes whoever sleeps on the pipe.
-    pub(crate) fn wake_all(&self, threads: &dyn Threads) {
-        self.monitor.wake_all(threads);
-    }
-
-    /// Wakes whoever sleeps on the pipe, if a reader said that it does.
-    pub(crate) fn wake_reader(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        self.monitor.wake(call.thread, &mut held.want_read);
-    }
-
-    /// Wakes whoever sleeps on the pipe, if a writer said that it does.
-    pub(crate) fn wake_writer(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        self.monitor.wake(call.thread, &mut held.want_write);
-    }
-
-    /// Takes the turn at moving bytes.
-    ///
-    /// # Errors
-    /// [`Errno::Interrupted`], only if `interruptible`; the turn is not taken.
-    pub(crate) fn lock_io<'a>(
-        &'a self,
-        call: &Caller<'_, M>,
-        held: Held<'a, M>,
-        interruptible: bool,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
-        self.monitor.take_turn(call.thread, held, |state| &mut state.io, "pipelk", interruptible)
-    }
-
-    /// Gives the turn up.
-    pub(crate) fn unlock_io(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        self.monitor.end_turn(call.thread, held, |state| &mut state.io);
-    }
-
     // ------------------------------------------------------------------------------------------- reading
 
     /// Reads up to `len_bytes`: what is there, at least one byte; zero at the end of the stream.
@@ -431,13 +291,5 @@ impl<M: Machine> Pipe<M> {
         if let Some(window) = window {
             kernel.ephemeral.window_release(window);
         }
-    }
-}
-
-/// What a copy of `len` bytes has moved.
-pub(crate) fn moved(len: usize, result: Result<(), Stopped>) -> (usize, Result<(), Errno>) {
-    match result {
-        Ok(()) => (len, Ok(())),
-        Err(stopped) => (stopped.done_bytes, Err(stopped.why)),
     }
 }

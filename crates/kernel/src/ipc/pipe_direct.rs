@@ -16,48 +16,14 @@
 //! A signal: the bytes that are left move into the kernel buffer, so that the writer's pages are its own again. The last
 //! reader's end: they are lost, and the writer learns it.
 
-use super::pipe::{Held, Pipe, moved};
+use super::pipe_state::{Direct, Held, Pipe, Run};
 use crate::config::{Fault, PipeMapping};
 use crate::error::Errno;
-use crate::proc::Caller;
+use crate::proc::{Caller, moved};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::{Counter, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va};
-use pageferry_vm::{VmError, Wired};
-
-/// Pages that a writer hands over.
-pub(crate) struct Run {
-    frames: Vec<Pfn>,
-    /// Where the bytes begin in the first frame.
-    offset: usize,
-    /// `None` only where the missing wire is planted.
-    wired: Option<Wired>,
-    /// Where the writer has mapped them.
-    mapped_at: Option<Va>,
-}
-
-/// The direct write of a pipe.
-pub(crate) enum Direct {
-    /// There is none.
-    None,
-    /// A writer is finding its pages.
-    Building,
-    /// `left` bytes from `done` on can be read.
-    Ready { run: Arc<Run>, done: usize, left: usize },
-    /// All is read; the writer has not taken its pages back yet.
-    Drained { run: Arc<Run> },
-}
-
-impl Direct {
-    /// The frames that are in the pipe.
-    pub(crate) fn frames(&self) -> &[Pfn] {
-        match self {
-            Direct::None | Direct::Building => &[],
-            Direct::Ready { run, .. } | Direct::Drained { run } => &run.frames,
-        }
-    }
-}
+use pageferry_vm::VmError;
 
 impl<M: Machine> Pipe<M> {
     /// Hands over up to a buffer's length of the caller's pages, and waits until they are read. Answers how many bytes

@@ -2,6 +2,7 @@
 
 mod lending;
 mod mbuf;
+mod mode;
 mod sockbuf;
 mod soreceive;
 mod sosend;
@@ -9,8 +10,7 @@ mod sotee;
 
 pub(crate) use lending::Lenders;
 pub(crate) use mbuf::{CardPage, Mbuf, Pool};
+pub use mode::{ReceiveMode, Received, SendMode};
 pub(crate) use sockbuf::{SOCKET_BYTES, Stream};
-pub use soreceive::{ReceiveMode, Received};
 pub(crate) use soreceive::{Receiver, deliver};
-pub use sosend::SendMode;
 pub(crate) use sosend::{Sender, lend_or_copy};

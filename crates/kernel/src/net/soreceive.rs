@@ -11,42 +11,16 @@
 //! transferred.
 
 use super::mbuf::{Mbuf, NotDonated};
+use super::mode::{ReceiveMode, Received};
 use super::sockbuf::{Held, Stream};
 use crate::choose::Sink;
 use crate::config::Fault;
 use crate::error::Errno;
-use crate::ipc::moved;
-use crate::proc::Caller;
+use crate::proc::{Caller, moved};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
 use pageferry_vm::{AnonLoan, VmError};
-
-/// How a receiver's bytes get out of a socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ReceiveMode {
-    /// By copying them to an address.
-    #[default]
-    Copy,
-    /// By making whole pages the receiver's memory, and copying the rest (UVM paper, 4.2).
-    Transfer,
-    /// By whichever of the two is cheaper for each run of pages, on this machine.
-    Auto,
-}
-
-/// What was received by transfer. All zero means the end of the stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Received {
-    /// Where it begins: the address that was given, or one in the transfer area. To be flushed with
-    /// [`User::anflush`](crate::User::anflush) in whole pages.
-    pub at: Va,
-    /// How much it is.
-    pub len_bytes: usize,
-    /// Pages that were the kernel's before.
-    pub donated_pages: usize,
-    /// Pages that are the sender's too, or the file's, until somebody writes to them.
-    pub lent_pages: usize,
-}
 
 /// Where received bytes go.
 #[derive(Clone, Copy)]

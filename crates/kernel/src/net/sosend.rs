@@ -7,24 +7,12 @@
 //! call, whatever the sender does later.
 
 use super::mbuf::Mbuf;
+use super::mode::SendMode;
 use super::sockbuf::{Held, Stream};
 use crate::choose::{Plan, Sending, Sink};
 use crate::error::Errno;
-use crate::ipc::moved;
-use crate::proc::Caller;
+use crate::proc::{Caller, moved};
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
-
-/// How a sender's bytes get into a socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SendMode {
-    /// By copying them into the kernel.
-    #[default]
-    Copy,
-    /// By lending whole pages, and copying the rest (UVM paper, 4.1).
-    Loan,
-    /// By whichever of the two is cheaper for this call, on this machine.
-    Auto,
-}
 
 /// A sender on its way through its buffer.
 pub(crate) struct Sender<'a, M: Machine> {

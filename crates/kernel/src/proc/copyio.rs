@@ -106,3 +106,11 @@ impl<M: Machine> Caller<'_, M> {
         result
     }
 }
+
+/// What a copy of `len` bytes has moved.
+pub(crate) fn moved(len: usize, result: Result<(), Stopped>) -> (usize, Result<(), Errno>) {
+    match result {
+        Ok(()) => (len, Ok(())),
+        Err(stopped) => (stopped.done_bytes, Err(stopped.why)),
+    }
+}

@@ -4,7 +4,7 @@ mod copyio;
 mod pid;
 mod process;
 
-pub(crate) use copyio::{Caller, Stopped};
+pub(crate) use copyio::{Caller, Stopped, moved};
 pub use pid::Pid;
 pub use process::Killed;
-pub(crate) use process::{Process, Processes};
+pub(crate) use process::{Body, Process, Processes};

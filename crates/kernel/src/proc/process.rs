@@ -20,7 +20,6 @@ use crate::fs::{File, FileTable, Open};
 use crate::ipc::{End, MAX_PIPES, PIPE_BYTES, Pipe};
 use crate::net::{SOCKET_BYTES, Stream};
 use crate::sched::{MAX_THREADS, Thread, ThreadId};
-use crate::sys::{Program, User};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -63,6 +62,9 @@ impl<M: Machine> Process<M> {
         Channel(self.at.0.0)
     }
 }
+
+/// What a process's thread runs; it ends with [`Kernel::exit`].
+pub(crate) type Body<M> = Box<dyn FnOnce(Arc<Process<M>>, Thread<M>)>;
 
 /// A process as the table knows it.
 struct Record<M: Machine> {
@@ -142,14 +144,14 @@ impl<M: Machine> Processes<M> {
 }
 
 impl<M: Machine> Kernel<M> {
-    /// Makes a process that runs `program` in `space`. On failure the caller still has `space`.
+    /// Makes a process whose thread runs `body` in `space`. On failure the caller still has `space`.
     pub(crate) fn create_process(
         self: &Arc<Self>,
         parent: Option<Pid>,
         name: &str,
         space: Arc<Space<M>>,
         files: FileTable<M>,
-        program: Program<M>,
+        body: Body<M>,
     ) -> Result<Pid, Errno> {
         let (pid, at) = {
             let mut table = self.processes.lock();
@@ -161,15 +163,9 @@ impl<M: Machine> Kernel<M> {
         let files = self.machine.new_lock(LockClass::Process, files);
         let killed = AtomicBool::new(false);
         let process = Process { pid, name: name.to_string(), at, space: space.clone(), files, killed };
-        let memory = Arc::downgrade(&space);
-        let kernel = self.clone();
-        let body = Box::new(move |thread: Thread<M>| {
-            let user = User { kernel, process: Arc::new(process), thread };
-            let _user = user.machine().scope(Cause::User);
-            program(&user);
-            user.kernel.exit(&user);
-        });
-        let Some(thread) = self.sched.create(name, Some(space), body) else {
+        let (process, memory) = (Arc::new(process), Arc::downgrade(&space));
+        let body = Box::new(move |thread| body(process, thread));
+        let Some(thread) = Thread::create(&self.sched, name, Some(space), body) else {
             self.processes.lock().structures.free(at);
             return Err(Errno::NoMemory);
         };
@@ -183,19 +179,18 @@ impl<M: Machine> Kernel<M> {
     }
 
     /// Ends a process: its descriptors, its memory, its place in the table. Its thread ends right after.
-    fn exit(&self, user: &User<M>) {
+    pub(crate) fn exit(&self, process: &Process<M>, thread: &Thread<M>) {
         let m = &self.machine;
-        let process = &*user.process;
         let _c = m.scope(Cause::Syscall);
         m.cross(Crossing::SyscallEnter);
         m.execute(self.config.paths.process);
         let files = process.files.lock().take_all();
-        files.into_iter().for_each(|file| self.release_file(&user.thread, file));
+        files.into_iter().for_each(|file| self.release_file(thread, file));
         self.withdraw_all(process.pid);
         self.lenders.watch(process.pid, false);
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.
-        self.sched.leave_space(&user.thread.own);
-        process.space.terminate(&user.thread);
+        self.sched.leave_space(&thread.tcb);
+        process.space.terminate(thread);
         let mut table = self.processes.lock();
         let orphans: Vec<Pid> =
             table.table.iter().filter(|(_, r)| r.parent == Some(process.pid)).map(|(&pid, _)| pid).collect();
@@ -210,7 +205,7 @@ impl<M: Machine> Kernel<M> {
         record.exited = true;
         match record.parent.and_then(|parent| table.table.get(&parent)).map(|r| r.at) {
             Some(parent_at) => {
-                user.thread.wakeup(Channel(parent_at.0.0));
+                thread.wakeup(Channel(parent_at.0.0));
             }
             None => table.reap(process.pid),
         }
@@ -218,7 +213,7 @@ impl<M: Machine> Kernel<M> {
         let last = table.alive == 0;
         drop(table);
         if last {
-            self.stop(&user.thread);
+            self.stop(thread);
         }
     }
 
@@ -337,18 +332,18 @@ impl<M: Machine> Kernel<M> {
         }
     }
 
-    /// Makes a child of `process` that runs `program` in a copy of its address space.
+    /// Makes a child of `process` whose thread runs `body` in a copy of its address space.
     pub(crate) fn fork_process(
         self: &Arc<Self>,
         call: &Caller<'_, M>,
         process: &Process<M>,
         name: &str,
-        program: Program<M>,
+        body: Body<M>,
     ) -> Result<Pid, Errno> {
         self.machine.execute(self.config.paths.process);
         let space = call.space.fork(call.thread)?;
         let files = process.files.lock().inherit();
-        self.create_process(Some(process.pid), name, space.clone(), files, program)
+        self.create_process(Some(process.pid), name, space.clone(), files, body)
             .inspect_err(|_| space.terminate(call.thread))
     }
 }

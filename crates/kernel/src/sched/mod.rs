@@ -4,8 +4,10 @@ mod monitor;
 mod runq;
 #[expect(clippy::module_inception, reason = "the scheduler itself, in the room that is named after it")]
 mod sched;
+mod tcb;
 mod thread;
 
 pub(crate) use monitor::{Held, Monitor, Turn, Which};
 pub(crate) use sched::{MAX_THREADS, Sched, SchedPaths};
-pub use thread::{Thread, ThreadId};
+pub use tcb::ThreadId;
+pub use thread::Thread;

@@ -4,7 +4,7 @@
 //! a level, first come first served. Pinned threads wait on the queue of their CPU, all others on one for all CPUs; a CPU
 //! takes from the two whoever is on the higher level, or has waited longer. Broken invariants panic.
 
-use super::thread::{Own, ThreadId};
+use super::tcb::{Tcb, ThreadId, ThreadState};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
@@ -15,21 +15,12 @@ use core::sync::atomic::Ordering;
 use pageferry_hal::{Channel, ContextId, CpuId, CpuSet, Machine, StructVa, Zone};
 use pageferry_vm::Space;
 
-/// Where a thread is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    New,
-    Running(CpuId),
-    Queued,
-    Asleep { channel: Channel, reason: &'static str, interruptible: bool },
-}
-
 pub(crate) struct Entry<M: Machine> {
-    pub(crate) own: Arc<Own>,
+    pub(crate) tcb: Arc<Tcb>,
     pub(crate) context: ContextId,
     /// The address space to run in; `None` for a thread of the kernel, or one that has left its own.
     pub(crate) space: Option<Arc<Space<M>>>,
-    pub(crate) place: Place,
+    pub(crate) state: ThreadState,
     pub(crate) last_cpu: CpuId,
     pub(crate) at: StructVa,
 }
@@ -91,10 +82,10 @@ impl<M: Machine> Queues<M> {
         let stamp = self.arrivals;
         self.arrivals += 1;
         let entry = self.entry(id);
-        assert_ne!(entry.place, Place::Queued, "{} is on a run queue already", entry.own.name);
-        entry.place = Place::Queued;
-        let level = entry.own.level();
-        let pinned = (entry.own.pins.load(Ordering::Relaxed) > 0).then_some(entry.last_cpu);
+        assert_ne!(entry.state, ThreadState::Queued, "{} is on a run queue already", entry.tcb.name);
+        entry.state = ThreadState::Queued;
+        let level = entry.tcb.level();
+        let pinned = (entry.tcb.pins.load(Ordering::Relaxed) > 0).then_some(entry.last_cpu);
         let queue = match pinned {
             Some(cpu) => &mut self.pinned[cpu.index()],
             None => &mut self.shared,
@@ -133,9 +124,9 @@ impl<M: Machine> Queues<M> {
     pub(crate) fn describe_sleepers(&self) -> String {
         let mut text = String::new();
         for entry in self.threads.values() {
-            if let Place::Asleep { channel, reason, interruptible } = entry.place {
+            if let ThreadState::Asleep { channel, reason, interruptible } = entry.state {
                 let how = if interruptible { "" } else { ", not interruptible" };
-                text += &format!("{}: {reason} on {:#x}{how}\n", entry.own.name, channel.0);
+                text += &format!("{}: {reason} on {:#x}{how}\n", entry.tcb.name, channel.0);
             }
         }
         text
@@ -147,17 +138,17 @@ impl<M: Machine> Queues<M> {
             let queues = core::iter::once(&self.shared).chain(&self.pinned);
             let queued = queues.flat_map(|r| r.levels.iter().flatten()).filter(|(_, t)| t == id).count();
             let asleep = self.sleepers.values().flatten().filter(|t| *t == id).count();
-            let expected = match entry.place {
-                Place::New | Place::Running(_) => (0, 0),
-                Place::Queued => (1, 0),
-                Place::Asleep { .. } => (0, 1),
+            let expected = match entry.state {
+                ThreadState::New | ThreadState::Running(_) => (0, 0),
+                ThreadState::Queued => (1, 0),
+                ThreadState::Asleep { .. } => (0, 1),
             };
             // Who is on its way to sleep is still listed as running where it was, so no more than this can be said.
             let runs_there = |cpu: CpuId| self.running[cpu.index()] == Some(*id);
-            let lost = matches!(entry.place, Place::Running(cpu) if !runs_there(cpu));
+            let lost = matches!(entry.state, ThreadState::Running(cpu) if !runs_there(cpu));
             if (queued, asleep) != expected || lost {
-                let name = &entry.own.name;
-                return Err(format!("{name}: {:?}, queued {queued}, asleep {asleep}", entry.place));
+                let name = &entry.tcb.name;
+                return Err(format!("{name}: {:?}, queued {queued}, asleep {asleep}", entry.state));
             }
         }
         Ok(())

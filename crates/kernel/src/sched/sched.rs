@@ -19,8 +19,8 @@
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
 
-use super::runq::{Entry, Place, Queues};
-use super::thread::{Own, Thread, ThreadId};
+use super::runq::{Entry, Queues};
+use super::tcb::{Tcb, ThreadId, ThreadState};
 use crate::config::{ForwardWakeup, SchedConfig};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -169,24 +169,24 @@ impl<M: Machine> Sched<M> {
 
     // ------------------------------------------------------------------------------------------- making and ending
 
-    /// Makes a thread that will run `body` in `space`, once it is launched. `None` when there is no structure left.
+    /// Makes a thread that will run `body`, which gets its control block, in `space`, once it is launched. `None` when there is no structure left.
     pub(crate) fn create(
         self: &Arc<Self>,
         name: &str,
         space: Option<Arc<Space<M>>>,
-        body: Box<dyn FnOnce(Thread<M>)>,
+        body: Box<dyn FnOnce(Arc<Tcb>)>,
     ) -> Option<ThreadId> {
         let at = self.queues.lock().zone.alloc()?;
         let id = ThreadId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let own = Arc::new(Own::new(id, name.to_string()));
-        let (sched, mine) = (self.clone(), own.clone());
+        let tcb = Arc::new(Tcb::new(id, name.to_string()));
+        let (sched, mine) = (self.clone(), tcb.clone());
         let entry = Box::new(move || {
             sched.switched_in(&mine);
-            body(Thread { sched: sched.clone(), own: mine });
+            body(mine);
             Some(sched.exit(id))
         });
         let context = self.machine.context_new(name, entry);
-        let entry = Entry { own, context, space, place: Place::New, last_cpu: CpuId(0), at };
+        let entry = Entry { tcb, context, space, state: ThreadState::New, last_cpu: CpuId(0), at };
         self.queues.lock().threads.insert(id, entry);
         Some(id)
     }
@@ -194,15 +194,15 @@ impl<M: Machine> Sched<M> {
     /// Makes a new thread runnable.
     pub(crate) fn launch(&self, id: ThreadId) {
         let mut q = self.queues.lock();
-        assert_eq!(q.entry(id).place, Place::New, "a thread is launched twice");
+        assert_eq!(q.entry(id).state, ThreadState::New, "a thread is launched twice");
         q.entry(id).last_cpu = self.machine.cpu();
         self.make_runnable(&mut q, id);
     }
 
     /// From here on the thread runs in the kernel's addresses only, and its space may be destroyed.
-    pub(crate) fn leave_space(&self, own: &Own) {
-        let space = self.queues.lock().entry(own.id).space.take();
-        assert!(space.is_some(), "{} has left its address space before", own.name);
+    pub(crate) fn leave_space(&self, tcb: &Tcb) {
+        let space = self.queues.lock().entry(tcb.id).space.take();
+        assert!(space.is_some(), "{} has left its address space before", tcb.name);
         self.pmaps.activate(None, None);
     }
 
@@ -213,8 +213,8 @@ impl<M: Machine> Sched<M> {
         let me = self.machine.cpu();
         let mut q = self.queues.lock();
         let entry = q.threads.remove(&id).expect("a thread exits once");
-        assert_eq!(entry.place, Place::Running(me), "{} exits where it does not run", entry.own.name);
-        assert_eq!(entry.own.pins.load(Ordering::Relaxed), 0, "{} exits while pinned", entry.own.name);
+        assert_eq!(entry.state, ThreadState::Running(me), "{} exits where it does not run", entry.tcb.name);
+        assert_eq!(entry.tcb.pins.load(Ordering::Relaxed), 0, "{} exits while pinned", entry.tcb.name);
         q.zone.free(entry.at);
         q.running[me.index()] = None;
         q.idle_contexts[me.index()].expect("every CPU that runs threads has an idle context")
@@ -230,7 +230,7 @@ impl<M: Machine> Sched<M> {
         q.running[me.index()] = Some(id);
         q.idle.remove(me);
         let entry = q.entry(id);
-        entry.place = Place::Running(me);
+        entry.state = ThreadState::Running(me);
         entry.last_cpu = me;
         Next { thread: Some(id), context: entry.context, space: entry.space.clone(), at: Some(entry.at) }
     }
@@ -252,42 +252,42 @@ impl<M: Machine> Sched<M> {
         next.context
     }
 
-    /// Leaves the CPU to another thread, or to the idle context; the caller has said where `own` is from now on. Returns
+    /// Leaves the CPU to another thread, or to the idle context; the caller has said where `tcb` is from now on. Returns
     /// when somebody has chosen it again, at once if that is the caller.
-    fn switch_away(&self, own: &Own, mut q: <M::Lock<Queues<M>> as SpinLock<Queues<M>>>::Guard<'_>) {
+    fn switch_away(&self, tcb: &Tcb, mut q: <M::Lock<Queues<M>> as SpinLock<Queues<M>>>::Guard<'_>) {
         let me = self.machine.cpu();
-        let next = match q.entry(own.id).place {
+        let next = match q.entry(tcb.id).state {
             // Woken on the way, and chosen by another CPU: that one waits now.
-            Place::Running(_) => self.choose_idle(&mut q, me),
+            ThreadState::Running(_) => self.choose_idle(&mut q, me),
             _ => self.choose(&mut q, me),
         };
         drop(q);
-        if next.thread != Some(own.id) {
+        if next.thread != Some(tcb.id) {
             let context = self.prepare(next);
             self.machine.context_switch(context);
         }
-        self.switched_in(own);
+        self.switched_in(tcb);
     }
 
-    fn switched_in(&self, own: &Own) {
-        own.since_cycles.store(self.machine.now().0, Ordering::Relaxed);
+    fn switched_in(&self, tcb: &Tcb) {
+        tcb.since_cycles.store(self.machine.now().0, Ordering::Relaxed);
     }
 
     /// Lets waiting threads run before the caller, if there are any.
-    pub(crate) fn yield_from(&self, own: &Own) {
+    pub(crate) fn yield_from(&self, tcb: &Tcb) {
         let _c = self.machine.scope(Cause::Switch);
         let me = self.machine.cpu();
         let mut q = self.queues.lock();
         if !q.has_work(me) {
             self.resched[me.index()].store(false, Ordering::Relaxed);
-            self.switched_in(own);
+            self.switched_in(tcb);
             return;
         }
-        let pinned = q.enqueue(own.id);
+        let pinned = q.enqueue(tcb.id);
         if pinned.is_none() {
             self.interrupt_idle(&mut q);
         }
-        self.switch_away(own, q);
+        self.switch_away(tcb, q);
     }
 
     // ------------------------------------------------------------------------------------------- sleeping
@@ -295,7 +295,7 @@ impl<M: Machine> Sched<M> {
     /// See [`pageferry_hal::Threads::sleep`].
     pub(crate) fn sleep(
         &self,
-        own: &Own,
+        tcb: &Tcb,
         channel: Channel,
         reason: &'static str,
         interruptible: bool,
@@ -306,23 +306,23 @@ impl<M: Machine> Sched<M> {
         m.execute(self.paths.sleep);
         {
             let mut q = self.queues.lock();
-            if interruptible && own.signals.load(Ordering::Relaxed) > 0 {
+            if interruptible && tcb.signals.load(Ordering::Relaxed) > 0 {
                 drop(q);
                 release();
                 return Err(Interrupted);
             }
             self.touch_sleep_queue(channel);
-            q.sleepers.entry(channel).or_default().push_back(own.id);
-            let entry = q.entry(own.id);
-            assert!(matches!(entry.place, Place::Running(_)), "{} sleeps, but does not run", own.name);
-            entry.place = Place::Asleep { channel, reason, interruptible };
+            q.sleepers.entry(channel).or_default().push_back(tcb.id);
+            let entry = q.entry(tcb.id);
+            assert!(matches!(entry.state, ThreadState::Running(_)), "{} sleeps, but does not run", tcb.name);
+            entry.state = ThreadState::Asleep { channel, reason, interruptible };
             m.touch(entry.at, THREAD_USED_BYTES, Access::Write);
         }
         m.count(Counter::Sleeps, 1);
         release();
         // A wakeup in between has put the thread on a run queue, or another CPU has even chosen it: both are in order.
-        self.switch_away(own, self.queues.lock());
-        if own.interrupted.swap(false, Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
+        self.switch_away(tcb, self.queues.lock());
+        if tcb.interrupted.swap(false, Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
     }
 
     /// Makes up to `most` threads that sleep on `channel` runnable, the longest sleeper first; answers how many.
@@ -337,9 +337,9 @@ impl<M: Machine> Sched<M> {
             let Some(&id) = q.sleepers.get(&channel).and_then(VecDeque::front) else { break };
             q.remove_sleeper(id, channel);
             let entry = q.entry(id);
-            assert!(matches!(entry.place, Place::Asleep { channel: c, .. } if c == channel));
+            assert!(matches!(entry.state, ThreadState::Asleep { channel: c, .. } if c == channel));
             m.touch(entry.at, THREAD_USED_BYTES, Access::Write);
-            entry.own.boosted.store(true, Ordering::Relaxed);
+            entry.tcb.boosted.store(true, Ordering::Relaxed);
             self.make_runnable(&mut q, id);
             woken += 1;
         }
@@ -354,10 +354,10 @@ impl<M: Machine> Sched<M> {
         let mut q = self.queues.lock();
         let Some(entry) = q.threads.get_mut(&id) else { return false };
         self.machine.execute(self.paths.wakeup);
-        entry.own.signals.fetch_add(1, Ordering::Relaxed);
-        if let Place::Asleep { channel, interruptible: true, .. } = entry.place {
-            entry.own.interrupted.store(true, Ordering::Relaxed);
-            entry.own.boosted.store(true, Ordering::Relaxed);
+        entry.tcb.signals.fetch_add(1, Ordering::Relaxed);
+        if let ThreadState::Asleep { channel, interruptible: true, .. } = entry.state {
+            entry.tcb.interrupted.store(true, Ordering::Relaxed);
+            entry.tcb.boosted.store(true, Ordering::Relaxed);
             q.remove_sleeper(id, channel);
             self.make_runnable(&mut q, id);
         }
@@ -367,7 +367,7 @@ impl<M: Machine> Sched<M> {
     /// Puts a thread on a run queue and sees to it that a CPU looks there.
     fn make_runnable(&self, q: &mut Queues<M>, id: ThreadId) {
         let me = self.machine.cpu();
-        let level = q.entry(id).own.level();
+        let level = q.entry(id).tcb.level();
         match q.enqueue(id) {
             Some(cpu) if cpu != me => {
                 self.resched[cpu.index()].store(true, Ordering::Release);
@@ -378,7 +378,7 @@ impl<M: Machine> Sched<M> {
             _ => {
                 // Nobody else will: this CPU does, when its thread returns to user mode, if it runs something lesser.
                 let running = q.running[me.index()].and_then(|r| q.threads.get(&r));
-                if running.is_some_and(|r| level < r.own.level()) {
+                if running.is_some_and(|r| level < r.tcb.level()) {
                     self.resched[me.index()].store(true, Ordering::Relaxed);
                 }
             }
@@ -478,7 +478,7 @@ impl<M: Machine> Sched<M> {
 
     /// True when `id` sleeps.
     pub(crate) fn is_asleep(&self, id: ThreadId) -> bool {
-        self.queues.lock().threads.get(&id).is_some_and(|t| matches!(t.place, Place::Asleep { .. }))
+        self.queues.lock().threads.get(&id).is_some_and(|t| matches!(t.state, ThreadState::Asleep { .. }))
     }
 
     /// One line for each thread that sleeps.

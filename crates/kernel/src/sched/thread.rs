@@ -1,83 +1,52 @@
 //! A thread, as it sees itself: what may sleep, wake, and stay on a CPU.
 //!
-//! A [`Thread`] is the handle that a thread of control has of itself; it is what lower floors get as `&dyn Threads`. What
-//! the scheduler must know of a thread without asking its queues is in `Own`, a few atomics: pins and priority are
-//! written by the thread alone (FreeBSD: `td_pinned`, `td_priority`), signals by whoever sends them, under the scheduler's
-//! lock. Everything else about a thread belongs to the scheduler.
+//! A [`Thread`] is the handle that a thread of control has of itself; it is what lower floors get as `&dyn Threads`. It is
+//! the thread's control block and the scheduler, and owns nothing else. It takes no lock but the scheduler's.
 
 use super::sched::Sched;
-use alloc::string::String;
+use super::tcb::{Tcb, ThreadId};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use pageferry_hal::{Channel, Cycles, Interrupted, Machine, Threads};
-
-/// The number of a thread; never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ThreadId(pub u32);
-
-/// What a thread and the scheduler share.
-pub(crate) struct Own {
-    pub(crate) id: ThreadId,
-    pub(crate) name: String,
-    /// Nested pins: above zero, the thread stays on its CPU.
-    pub(crate) pins: AtomicU32,
-    /// It was woken from a sleep and has not returned to user mode since: it runs before user-level threads.
-    pub(crate) boosted: AtomicBool,
-    /// Signals sent and not taken yet.
-    pub(crate) signals: AtomicU32,
-    /// Signals taken on the way back to user mode.
-    pub(crate) signals_taken: AtomicU32,
-    /// A signal, not a wakeup, ended the last sleep.
-    pub(crate) interrupted: AtomicBool,
-    /// When it was last switched to, in cycles of that CPU's clock.
-    pub(crate) since_cycles: AtomicU64,
-}
-
-impl Own {
-    pub(crate) fn new(id: ThreadId, name: String) -> Own {
-        Own {
-            id,
-            name,
-            pins: AtomicU32::new(0),
-            boosted: AtomicBool::new(false),
-            signals: AtomicU32::new(0),
-            signals_taken: AtomicU32::new(0),
-            interrupted: AtomicBool::new(false),
-            since_cycles: AtomicU64::new(0),
-        }
-    }
-
-    /// The level of the run queue that it belongs on: 0 runs first.
-    pub(crate) fn level(&self) -> usize {
-        usize::from(!self.boosted.load(Relaxed))
-    }
-}
+use pageferry_vm::Space;
 
 /// A thread's handle of itself. Only the thread that it stands for may use it to sleep, pin or return to user mode.
 pub struct Thread<M: Machine> {
     pub(crate) sched: Arc<Sched<M>>,
-    pub(crate) own: Arc<Own>,
+    pub(crate) tcb: Arc<Tcb>,
 }
 
 impl<M: Machine> Thread<M> {
+    /// Makes a thread that will run `body` in `space`, once it is launched. `None` when there is no structure left.
+    pub(crate) fn create(
+        sched: &Arc<Sched<M>>,
+        name: &str,
+        space: Option<Arc<Space<M>>>,
+        body: Box<dyn FnOnce(Thread<M>)>,
+    ) -> Option<ThreadId> {
+        let its = sched.clone();
+        sched.create(name, space, Box::new(move |tcb| body(Thread { sched: its, tcb })))
+    }
+
     /// The thread's number.
     pub fn id(&self) -> ThreadId {
-        self.own.id
+        self.tcb.id
     }
 
     /// True while the thread is pinned to its CPU.
     pub fn is_pinned(&self) -> bool {
-        self.own.pins.load(Relaxed) > 0
+        self.tcb.pins.load(Relaxed) > 0
     }
 
     /// Lets others run first, if there are any.
     pub fn yield_now(&self) {
-        self.sched.yield_from(&self.own);
+        self.sched.yield_from(&self.tcb);
     }
 
     /// True when the thread was asked to let others run, or has run for its quantum.
     pub(crate) fn should_yield(&self) -> bool {
-        let since = Cycles(self.own.since_cycles.load(Relaxed));
+        let since = Cycles(self.tcb.since_cycles.load(Relaxed));
         let ran = self.sched.machine().now().saturating_sub(since);
         self.sched.resched_requested() || self.sched.device_waits() || ran >= self.sched.quantum_cycles()
     }
@@ -88,9 +57,9 @@ impl<M: Machine> Thread<M> {
     /// # Locks
     /// Takes `Scheduler` if it lets others run; the caller holds none.
     pub(crate) fn return_to_user(&self) {
-        let taken = self.own.signals.swap(0, Relaxed);
-        self.own.signals_taken.fetch_add(taken, Relaxed);
-        self.own.boosted.store(false, Relaxed);
+        let taken = self.tcb.signals.swap(0, Relaxed);
+        self.tcb.signals_taken.fetch_add(taken, Relaxed);
+        self.tcb.boosted.store(false, Relaxed);
         if self.should_yield() {
             self.yield_now();
         }
@@ -105,7 +74,7 @@ impl<M: Machine> Threads for Thread<M> {
         interruptible: bool,
         release: &mut dyn FnMut(),
     ) -> Result<(), Interrupted> {
-        self.sched.sleep(&self.own, channel, reason, interruptible, release)
+        self.sched.sleep(&self.tcb, channel, reason, interruptible, release)
     }
 
     fn wakeup(&self, channel: Channel) -> usize {
@@ -117,11 +86,11 @@ impl<M: Machine> Threads for Thread<M> {
     }
 
     fn pin(&self) {
-        self.own.pins.fetch_add(1, Relaxed);
+        self.tcb.pins.fetch_add(1, Relaxed);
     }
 
     fn unpin(&self) {
-        let before = self.own.pins.fetch_sub(1, Relaxed);
-        assert!(before > 0, "{} is unpinned more often than it was pinned", self.own.name);
+        let before = self.tcb.pins.fetch_sub(1, Relaxed);
+        assert!(before > 0, "{} is unpinned more often than it was pinned", self.tcb.name);
     }
 }

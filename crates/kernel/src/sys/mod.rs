@@ -9,4 +9,5 @@ mod user;
 
 pub use file::OpenFlags;
 pub use invalidate::InvalidateKind;
+pub(crate) use user::running;
 pub use user::{Program, User};

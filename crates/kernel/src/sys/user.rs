@@ -17,7 +17,7 @@ use crate::error::Errno;
 use crate::fs::{Fd, File, Open};
 use crate::ipc::End;
 use crate::net::SendMode;
-use crate::proc::{Caller, Pid, Process};
+use crate::proc::{Body, Caller, Pid, Process};
 use crate::sched::Thread;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -35,6 +35,17 @@ pub struct User<M: Machine> {
     pub(crate) kernel: Arc<Kernel<M>>,
     pub(crate) process: Arc<Process<M>>,
     pub(crate) thread: Thread<M>,
+}
+
+/// What the thread of a process does that runs `program`: that, and then the end of the process.
+pub(crate) fn running<M: Machine>(kernel: &Arc<Kernel<M>>, program: Program<M>) -> Body<M> {
+    let kernel = kernel.clone();
+    Box::new(move |process, thread| {
+        let user = User { kernel, process, thread };
+        let _user = user.machine().scope(Cause::User);
+        program(&user);
+        user.kernel.exit(&user.process, &user.thread);
+    })
 }
 
 impl<M: Machine> User<M> {
@@ -65,7 +76,7 @@ impl<M: Machine> User<M> {
     }
     /// Signals that the process has taken.
     pub fn signals_taken(&self) -> u32 {
-        self.thread.own.signals_taken.load(Ordering::Relaxed)
+        self.thread.tcb.signals_taken.load(Ordering::Relaxed)
     }
     /// True once a fatal signal has ended the process.
     pub fn is_killed(&self) -> bool {
@@ -198,7 +209,8 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoMemory`].
     pub fn fork(&self, name: &str, program: Program<M>) -> Result<Pid, Errno> {
-        self.system_call(|call| self.kernel.fork_process(call, &self.process, name, program))
+        let body = running(&self.kernel, program);
+        self.system_call(|call| self.kernel.fork_process(call, &self.process, name, body))
     }
 
     /// Waits for a child to exit.
