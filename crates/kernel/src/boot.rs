@@ -5,7 +5,7 @@
 
 use crate::Kernel;
 use crate::choose::{Moves, measure};
-use crate::config::{Fault, KernelConfig};
+use crate::config::{Defect, KernelConfig};
 use crate::dev::Audio;
 use crate::error::{BootError, Errno};
 use crate::fs::{FileSystem, FileTable};
@@ -77,7 +77,7 @@ impl<M: Machine> Kernel<M> {
         pmaps.init_cpu();
         let vm = Vm::new(config.vm, pmaps.clone(), &mut arena, boot.kva, boot.first_free)?;
         let mut ephemeral = Ephemeral::new(config.ephemeral, pmaps.clone(), vm.clone(), &mut arena)?;
-        if config.fault == Fault::MissingShootdown {
+        if config.defect == Defect::MissingShootdown {
             ephemeral.plant_missing_shootdown();
         }
         let paths = &config.paths;
@@ -219,7 +219,7 @@ impl<M: Machine> Kernel<M> {
         self.vm.check()?;
         self.sched.check()?;
         self.ephemeral.check()?;
-        let pipes = self.processes.lock().pipes();
+        let pipes = self.processes.lock().pipes.all();
         for pipe in pipes {
             let held = pipe.lock();
             if let Some(frame) = held.direct.frames().iter().find(|&&f| self.vm.frame_info(f).wire_count == 0)
@@ -227,7 +227,7 @@ impl<M: Machine> Kernel<M> {
                 return Err(format!("{frame:?} is handed through a pipe, but not wired"));
             }
         }
-        let sockets = self.processes.lock().sockets();
+        let sockets = self.processes.lock().sockets.all();
         let is_lent = |frame| {
             let info = self.vm.frame_info(frame);
             info.wire_count > 0 && info.loan_count > 0
@@ -243,7 +243,7 @@ impl<M: Machine> Kernel<M> {
         self.check()?;
         let (processes, pipes) = {
             let table = self.processes.lock();
-            (table.len(), table.pipes().len())
+            (table.len(), table.pipes.all().len())
         };
         let threads = self.sched.threads();
         if (processes, pipes, threads) != (0, 0, 0) {
@@ -260,7 +260,7 @@ impl<M: Machine> Kernel<M> {
         if exports != 0 {
             return Err(format!("{exports} offers of memory are left"));
         }
-        let (sockets, (mbufs, clusters)) = (self.processes.lock().socket_count(), self.mbufs.in_use());
+        let (sockets, (mbufs, clusters)) = (self.processes.lock().sockets.len(), self.mbufs.in_use());
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
         }

@@ -5,8 +5,9 @@ use pageferry_hal::{Cycles, Instructions};
 use pageferry_pmap::PmapConfig;
 use pageferry_vm::VmConfig;
 
-/// Path lengths of this floor, without the memory accesses and without what other floors do for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by default, for
+/// a machine on which the instructions themselves take the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KernelPaths {
     /// Dispatch of a system call, behind the hardware's entry.
     pub syscall: Instructions,
@@ -119,7 +120,7 @@ impl Default for SchedConfig {
 
 /// A defect to plant. They exist to prove that the checks can fail: a kernel with one of these must be caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Fault {
+pub enum Defect {
     /// A sound kernel.
     #[default]
     None,
@@ -151,6 +152,6 @@ pub struct KernelConfig {
     pub sched: SchedConfig,
     /// Path lengths of this floor.
     pub paths: KernelPaths,
-    /// A defect to plant; [`Fault::None`] but in tests.
-    pub fault: Fault,
+    /// A defect to plant; [`Defect::None`] but in tests.
+    pub defect: Defect,
 }

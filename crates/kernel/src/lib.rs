@@ -38,7 +38,7 @@ mod sys;
 
 pub use choose::{Carrier, Linear, MoveCosts};
 pub use config::{
-    Fault, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
+    Defect, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
     SocketConfig,
 };
 pub use error::{BootError, Errno};

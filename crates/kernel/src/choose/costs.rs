@@ -11,10 +11,10 @@
 //! Measuring, for want of memory or of a thread structure. Then everything but copying is taken to cost more than it can be
 //! worth, until the costs have been asked for a thousand times more: memory may have grown by then.
 
-use super::switch_cost::{BATON_BYTES, Handover};
+use super::switch_cost::{SWITCH_BENCH_BYTES, SwitchBench};
 use crate::error::Errno;
-use crate::proc::Caller;
-use crate::sched::{Monitor, Turn};
+use crate::proc::Syscall;
+use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -71,7 +71,7 @@ pub struct MoveCosts {
     /// The first touch of a page that was passed.
     pub touch_cycles: u64,
     /// From one thread's run to the other's, when they wait for each other.
-    pub handover_cycles: u64,
+    pub switch_cycles: u64,
 }
 
 /// How often the costs are asked for in vain between two attempts to measure them.
@@ -86,20 +86,21 @@ pub(crate) struct Moves<M: Machine> {
     known: OnceBox<MoveCosts>,
     /// How often the costs are still taken to be unknown before they are measured again.
     unknown: AtomicU32,
-    measuring: Monitor<M, Turn>,
+    measuring: Monitor<M, SleepLock>,
     /// How they are measured: given at boot, because measuring sends and receives, and stands above what reads the costs.
     measure: Measure<M>,
-    pub(super) handover: Arc<Handover<M>>,
+    pub(super) handover: Arc<SwitchBench<M>>,
 }
 
 /// Measures the costs, for a call.
-pub(crate) type Measure<M> = fn(&Caller<'_, M>) -> Result<MoveCosts, Errno>;
+pub(crate) type Measure<M> = fn(&Syscall<'_, M>) -> Result<MoveCosts, Errno>;
 
 impl<M: Machine> Moves<M> {
     pub(crate) fn new(m: &M, measure: Measure<M>, arena: &mut StructArena) -> Result<Moves<M>, ArenaFull> {
         let at = arena.array("costs of moving", 1, size_of::<MoveCosts>())?;
-        let baton = arena.array("baton", 1, BATON_BYTES)?;
-        let (measuring, handover) = (Monitor::new(m, at, Turn::default()), Arc::new(Handover::new(m, baton)));
+        let baton = arena.array("baton", 1, SWITCH_BENCH_BYTES)?;
+        let (measuring, handover) =
+            (Monitor::new(m, at, SleepLock::default()), Arc::new(SwitchBench::new(m, baton)));
         Ok(Moves { at, known: OnceBox::new(), unknown: AtomicU32::new(0), measuring, measure, handover })
     }
 }
@@ -119,7 +120,7 @@ impl MoveCosts {
             rewrite_cycles: 0,
             break_cycles: 0,
             touch_cycles: 0,
-            handover_cycles: 0,
+            switch_cycles: 0,
         }
     };
 
@@ -137,7 +138,7 @@ impl MoveCosts {
     }
 }
 
-impl<M: Machine> Caller<'_, M> {
+impl<M: Machine> Syscall<'_, M> {
     /// What moving data costs here; measured now if it never was.
     pub(crate) fn move_costs(&self) -> &MoveCosts {
         let moves = &self.kernel.moves;
@@ -151,14 +152,14 @@ impl<M: Machine> Caller<'_, M> {
         }
         let turn = &moves.measuring;
         // No signal ends this wait, so it has no error.
-        drop(turn.take_turn(self.thread, turn.lock(), |turn| turn, "measuring", false).0);
+        drop(turn.acquire(self.thread, turn.lock(), |turn| turn, "measuring", false).0);
         if moves.known.get().is_none() {
             match (moves.measure)(self) {
                 Ok(costs) => drop(moves.known.set(Box::new(costs))),
                 Err(_) => moves.unknown.store(ASKED_IN_VAIN, Ordering::Relaxed),
             }
         }
-        turn.end_turn(self.thread, &mut turn.lock(), |turn| turn);
+        turn.release(self.thread, &mut turn.lock(), |turn| turn);
         moves.known.get().unwrap_or(&MoveCosts::UNKNOWN)
     }
 }

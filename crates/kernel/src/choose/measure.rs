@@ -28,7 +28,7 @@
 use super::costs::{CLASSES, Linear, MoveCosts};
 use crate::error::Errno;
 use crate::net::{Mbuf, ReceiveMode, deliver, lend_or_copy};
-use crate::proc::Caller;
+use crate::proc::Syscall;
 use alloc::vec::Vec;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::{Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, Threads, Trap, TrapKind, Va};
@@ -43,7 +43,7 @@ const SAMPLE: usize = 32;
 ///
 /// # Errors
 /// [`Errno::NoMemory`], or what the parts answer.
-pub(crate) fn measure<M: Machine>(call: &Caller<'_, M>) -> Result<MoveCosts, Errno> {
+pub(crate) fn measure<M: Machine>(call: &Syscall<'_, M>) -> Result<MoveCosts, Errno> {
     let room = call.kernel.vm.free_frames() / 4;
     let classes = (room.max(1).ilog2() as usize).min(CLASSES);
     if 1 << classes < 4 * MANY {
@@ -58,7 +58,7 @@ pub(crate) fn measure<M: Machine>(call: &Caller<'_, M>) -> Result<MoveCosts, Err
 
 /// Scratch memory of the caller's, and the clock.
 struct Bench<'a, M: Machine> {
-    call: &'a Caller<'a, M>,
+    call: &'a Syscall<'a, M>,
     at: Va,
     /// Its size: 2 to the power of this many pages.
     classes: usize,
@@ -86,7 +86,7 @@ impl<M: Machine> Bench<'_, M> {
             rewrite_cycles,
             break_cycles,
             touch_cycles,
-            handover_cycles: self.call.kernel.moves.handover.measure(self.call.kernel, self.call.thread)?,
+            switch_cycles: self.call.kernel.moves.handover.measure(self.call.kernel, self.call.thread)?,
         })
     }
 
@@ -158,7 +158,7 @@ impl<M: Machine> Bench<'_, M> {
     }
 
     fn mapping(&self) -> Result<u64, Errno> {
-        let Caller { kernel, thread, .. } = *self.call;
+        let Syscall { kernel, thread, .. } = *self.call;
         let pages = kernel.vm.kernel_pages(1)?;
         let result = self.least(|| {
             let work = || {

@@ -9,4 +9,4 @@ pub(crate) use costs::Moves;
 pub use costs::{Linear, MoveCosts};
 pub(crate) use measure::measure;
 pub use policy::Carrier;
-pub(crate) use policy::{Plan, Sending, Sink, whole_pages};
+pub(crate) use policy::{Peer, Plan, Sending, whole_pages};

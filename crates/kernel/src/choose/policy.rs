@@ -29,7 +29,7 @@
 //! wrong costs time and nothing else: all ways carry the same bytes.
 
 use super::costs::MoveCosts;
-use crate::proc::Caller;
+use crate::proc::Syscall;
 use core::ops::Range;
 use pageferry_hal::{Machine, PAGE_SIZE, Va};
 use pageferry_vm::LoanHistory;
@@ -41,13 +41,13 @@ const PAGES_JUDGED: u32 = 32;
 /// Pages that are lent because copies were dear for each that is copied to see whether they still are.
 const PAGES_A_COPY: u32 = 256;
 
-/// Who gets what is sent, or has sent what is received.
+/// The other end: what gets the data that is sent, or has sent what is received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sink {
+pub(crate) enum Peer {
     /// The null protocol.
-    Nobody,
+    Null,
     /// Another socket.
-    Peer,
+    Socket,
     /// A device, which leaves nothing in any cache.
     Device,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Sink {
 pub(crate) struct Sending {
     pub(crate) from: Va,
     pub(crate) len: usize,
-    pub(crate) sink: Sink,
+    pub(crate) peer: Peer,
     /// What the socket has room for when it is empty.
     pub(crate) room: usize,
 }
@@ -73,45 +73,45 @@ pub enum Carrier {
 
 /// What an address space's history keeps between calls.
 #[derive(Clone, Copy)]
-struct Note {
+struct LoanStats {
     /// For each page lent; kept in units of 16 cycles.
-    regret_cycles: u64,
+    cow_penalty_cycles: u64,
     /// Pages lent whose fate is not known yet.
     lent: u32,
     /// Pages copied since the last probe, up to 65,535.
     copied: u32,
     /// What a copy takes, in sixteenths of what was measured for its working set.
-    dearness: u32,
+    copy_ratio: u32,
     /// Pages lent only because copies are dear, since one was made; up to 65,535.
     trusted: u32,
 }
 
-impl Note {
-    /// The dearness of what was measured.
+impl LoanStats {
+    /// The copy_ratio of what was measured.
     const AS_MEASURED: u32 = 16;
     /// From here on copies are dear. Below, the guess at the working set may be as wrong as that.
-    const DEAR: u32 = 2 * Note::AS_MEASURED;
+    const DEAR: u32 = 2 * LoanStats::AS_MEASURED;
 
-    fn of(history: &LoanHistory) -> Note {
+    fn of(history: &LoanHistory) -> LoanStats {
         let [loans, copies, lent] = history.notes();
-        Note {
-            regret_cycles: u64::from(loans >> 16) << 4,
+        LoanStats {
+            cow_penalty_cycles: u64::from(loans >> 16) << 4,
             copied: loans & 0xffff,
             lent,
-            dearness: if copies & 255 == 0 { Note::AS_MEASURED } else { copies & 255 },
+            copy_ratio: if copies & 255 == 0 { LoanStats::AS_MEASURED } else { copies & 255 },
             trusted: copies >> 16,
         }
     }
 
     fn keep(self, history: &LoanHistory) {
-        let regret = (self.regret_cycles >> 4).min(0xffff) as u32;
-        let copies = self.trusted.min(0xffff) << 16 | self.dearness.clamp(1, 255);
+        let regret = (self.cow_penalty_cycles >> 4).min(0xffff) as u32;
+        let copies = self.trusted.min(0xffff) << 16 | self.copy_ratio.clamp(1, 255);
         history.keep([regret << 16 | self.copied.min(0xffff), copies, self.lent]);
     }
 
     /// True for a process that has written to more than a quarter of what it lent: it has its data in the cache.
     fn is_warm(self, costs: &MoveCosts) -> bool {
-        4 * self.regret_cycles > costs.rewrite_cycles
+        4 * self.cow_penalty_cycles > costs.rewrite_cycles
     }
 }
 
@@ -141,11 +141,11 @@ impl Plan {
 impl MoveCosts {
     /// What copying a page of the call takes, without the cluster. `warm`: the process has just written it.
     fn copying(&self, call: Sending, warm: bool) -> u64 {
-        self.copy_page_cycles(match call.sink {
-            Sink::Nobody => call.len + PAGE_SIZE,
-            Sink::Device => call.len + call.room,
-            Sink::Peer if warm => 2 * call.len,
-            Sink::Peer => 3 * call.len,
+        self.copy_page_cycles(match call.peer {
+            Peer::Null => call.len + PAGE_SIZE,
+            Peer::Device => call.len + call.room,
+            Peer::Socket if warm => 2 * call.len,
+            Peer::Socket => 3 * call.len,
         })
     }
 
@@ -156,7 +156,7 @@ impl MoveCosts {
     }
 }
 
-impl<M: Machine> Caller<'_, M> {
+impl<M: Machine> Syscall<'_, M> {
     /// Which bytes of a call are to be lent.
     pub(crate) fn plan(&self, call: Sending) -> Plan {
         let (before, pages) = whole_pages(call.from, call.len);
@@ -166,21 +166,22 @@ impl<M: Machine> Caller<'_, M> {
         }
         let costs = self.move_costs();
         let mut note = self.looked_at(costs, 1);
-        let copying = |cycles: u64, dearness: u32| {
-            let times = u64::from(if dearness < Note::DEAR { Note::AS_MEASURED } else { dearness });
-            pages as u64 * (costs.cluster_cycles + cycles * times / u64::from(Note::AS_MEASURED))
+        let copying = |cycles: u64, copy_ratio: u32| {
+            let times =
+                u64::from(if copy_ratio < LoanStats::DEAR { LoanStats::AS_MEASURED } else { copy_ratio });
+            pages as u64 * (costs.cluster_cycles + cycles * times / u64::from(LoanStats::AS_MEASURED))
         };
         let (cold, now) = (costs.copying(call, false), costs.copying(call, note.is_warm(costs)));
         let lend = costs.lending(pages, call, self.kernel.config.socket.loan_bytes);
-        let with_regret = lend + note.regret_cycles * pages as u64;
+        let with_penalty = lend + note.cow_penalty_cycles * pages as u64;
         let few = pages.min(0xffff) as u32;
-        let lent = if lend >= copying(cold, note.dearness) {
+        let lent = if lend >= copying(cold, note.copy_ratio) {
             copied
-        } else if with_regret <= copying(now, note.dearness) {
-            note.trusted += if with_regret > copying(now, Note::AS_MEASURED) { few } else { 0 };
+        } else if with_penalty <= copying(now, note.copy_ratio) {
+            note.trusted += if with_penalty > copying(now, LoanStats::AS_MEASURED) { few } else { 0 };
             let first = if note.trusted > PAGES_A_COPY { before + PAGE_SIZE } else { 0 };
             first.min(call.len)..call.len
-        } else if u64::from(note.copied) * copying(now, note.dearness) >= PROBE_PART * with_regret {
+        } else if u64::from(note.copied) * copying(now, note.copy_ratio) >= PROBE_PART * with_penalty {
             note.copied = 0;
             before..before + PAGE_SIZE
         } else {
@@ -195,7 +196,7 @@ impl<M: Machine> Caller<'_, M> {
     /// Pages were lent by choice: what becomes of them is judged later.
     pub(crate) fn chosen_pages_lent(&self, pages: usize) {
         let history = self.space.loan_history();
-        let mut note = Note::of(history);
+        let mut note = LoanStats::of(history);
         note.lent += pages as u32;
         note.keep(history);
     }
@@ -203,26 +204,26 @@ impl<M: Machine> Caller<'_, M> {
     /// A page was copied that should have taken `expected_cycles`.
     pub(crate) fn watched_copy(&self, expected_cycles: u64, cycles: u64) {
         let history = self.space.loan_history();
-        let mut note = Note::of(history);
-        let seen = u64::from(Note::AS_MEASURED) * cycles / expected_cycles.max(1);
+        let mut note = LoanStats::of(history);
+        let seen = u64::from(LoanStats::AS_MEASURED) * cycles / expected_cycles.max(1);
         // One copy that had to wait for a page from the disk does not make all others dear.
-        note.dearness = (7 * note.dearness + seen.clamp(4, 128) as u32 + 4) / 8;
+        note.copy_ratio = (7 * note.copy_ratio + seen.clamp(4, 128) as u32 + 4) / 8;
         note.trusted = 0;
         note.keep(history);
     }
 
     /// The note of this address space, with what has happened since the last look. Pages that were lent are judged when
     /// some of them were written to, or when there are `enough` of them and none was.
-    fn looked_at(&self, costs: &MoveCosts, enough: u32) -> Note {
+    fn looked_at(&self, costs: &MoveCosts, enough: u32) -> LoanStats {
         let history = self.space.loan_history();
-        let mut note = Note::of(history);
+        let mut note = LoanStats::of(history);
         if !history.is_clear() || note.lent >= enough {
             let outcome = history.take();
             let rewritten = u64::from(outcome.refused_writes.min(note.lent));
             let broken = u64::from(outcome.broken.min(note.lent)).min(rewritten);
             let cost = (rewritten - broken) * costs.rewrite_cycles + broken * costs.break_cycles;
             if note.lent > 0 {
-                note.regret_cycles = (note.regret_cycles + cost / u64::from(note.lent)) / 2;
+                note.cow_penalty_cycles = (note.cow_penalty_cycles + cost / u64::from(note.lent)) / 2;
                 note.lent = 0;
             }
         }
@@ -230,12 +231,12 @@ impl<M: Machine> Caller<'_, M> {
     }
 
     /// Whether `pages` of clusters are to be donated rather than copied, in a call of `len` bytes.
-    pub(crate) fn chooses_donation(&self, pages: usize, len: usize, sink: Sink) -> bool {
+    pub(crate) fn chooses_donation(&self, pages: usize, len: usize, peer: Peer) -> bool {
         let costs = self.move_costs();
-        let working_set = match sink {
-            Sink::Nobody => 2 * len,
-            Sink::Peer => 3 * len,
-            Sink::Device => usize::MAX,
+        let working_set = match peer {
+            Peer::Null => 2 * len,
+            Peer::Socket => 3 * len,
+            Peer::Device => usize::MAX,
         };
         let copy = costs.cluster_cycles + costs.copy_page_cycles(working_set);
         costs.donate.of(pages) < pages as u64 * copy
@@ -255,7 +256,7 @@ impl<M: Machine> Caller<'_, M> {
     fn chooses_anons(&self, pages: usize, len: usize, beside_cycles: u64) -> bool {
         let costs = self.move_costs();
         let note = self.looked_at(costs, PAGES_JUDGED);
-        let lends = costs.lend_on.of(pages) + note.regret_cycles * (pages as u64)
+        let lends = costs.lend_on.of(pages) + note.cow_penalty_cycles * (pages as u64)
             < pages as u64 * (costs.copy_page_cycles(2 * len) + beside_cycles);
         note.keep(self.space.loan_history());
         lends
@@ -267,13 +268,13 @@ impl<M: Machine> Caller<'_, M> {
         let costs = self.move_costs();
         let config = self.kernel.config.socket;
         let room = config.high_water_bytes;
-        let sending = Sending { from: Va(0), len, sink: Sink::Peer, room };
-        let note = Note::of(self.space.loan_history());
-        let (regret, warm) = (note.regret_cycles, note.is_warm(costs));
+        let sending = Sending { from: Va(0), len, peer: Peer::Socket, room };
+        let note = LoanStats::of(self.space.loan_history());
+        let (regret, warm) = (note.cow_penalty_cycles, note.is_warm(costs));
         let copy = pages as u64 * (costs.cluster_cycles + costs.copying(sending, warm));
         let lend = costs.lending(pages, sending, config.loan_bytes) + regret * pages as u64;
         // The message that tells of what is passed takes what the first part over the socket takes beside its data.
-        let waits = 2 * costs.handover_cycles * len.saturating_sub(room).div_ceil(PAGE_SIZE) as u64;
+        let waits = 2 * costs.switch_cycles * len.saturating_sub(room).div_ceil(PAGE_SIZE) as u64;
         let copied = copy + pages as u64 * costs.copy_page_cycles(3 * len);
         let lent = lend + pages as u64 * costs.copy_page_cycles(2 * len);
         if costs.pass.of(pages) + pages as u64 * costs.touch_cycles < copied.min(lent) + waits {

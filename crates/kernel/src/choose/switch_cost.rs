@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use pageferry_hal::{Machine, StructVa};
 
 /// Bytes of the baton.
-pub(crate) const BATON_BYTES: usize = 64;
+pub(crate) const SWITCH_BENCH_BYTES: usize = 64;
 
 /// Rounds that are measured, behind one that brings the partner to its first sleep. The least counts: what others do
 /// meanwhile stays out.
@@ -26,7 +26,7 @@ const ROUNDS: usize = 8;
 
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Baton {
+enum Turn {
     #[default]
     Ours,
     Partners,
@@ -35,11 +35,11 @@ enum Baton {
 }
 
 /// Where the baton is. See the [module](self).
-pub(crate) struct Handover<M: Machine>(Monitor<M, Baton>);
+pub(crate) struct SwitchBench<M: Machine>(Monitor<M, Turn>);
 
-impl<M: Machine> Handover<M> {
-    pub(crate) fn new(m: &M, at: StructVa) -> Handover<M> {
-        Handover(Monitor::new(m, at, Baton::default()))
+impl<M: Machine> SwitchBench<M> {
+    pub(crate) fn new(m: &M, at: StructVa) -> SwitchBench<M> {
+        SwitchBench(Monitor::new(m, at, Turn::default()))
     }
 
     /// The cycles from one thread's run to the other's.
@@ -51,40 +51,40 @@ impl<M: Machine> Handover<M> {
         let body = Box::new(move |thread: Thread<M>| theirs.answer(&thread));
         let partner = Thread::create(&kernel.sched, "partner", None, body).ok_or(Errno::NoMemory)?;
         kernel.sched.launch(partner);
-        self.ask(thread, Baton::Partners);
+        self.ask(thread, Turn::Partners);
         let round = |_| {
             let began = kernel.machine.now();
-            self.ask(thread, Baton::Partners);
+            self.ask(thread, Turn::Partners);
             // The caller may be on another CPU now, whose clock may be behind.
             kernel.machine.now().saturating_sub(began).0
         };
         let least = (0..ROUNDS).map(round).min().expect("there are rounds");
-        self.ask(thread, Baton::Last);
+        self.ask(thread, Turn::Last);
         Ok(least / 2)
     }
 
     /// The life of the partner.
     fn answer(&self, thread: &Thread<M>) {
-        while self.give_back(thread) != Baton::Last {}
+        while self.give_back(thread) != Turn::Last {}
     }
 
-    fn give_back(&self, thread: &Thread<M>) -> Baton {
-        let asked = self.wait(thread, |baton| baton != Baton::Ours);
-        self.give(thread, Baton::Ours);
+    fn give_back(&self, thread: &Thread<M>) -> Turn {
+        let asked = self.wait(thread, |baton| baton != Turn::Ours);
+        self.give(thread, Turn::Ours);
         asked
     }
 
-    fn ask(&self, thread: &Thread<M>, baton: Baton) {
+    fn ask(&self, thread: &Thread<M>, baton: Turn) {
         self.give(thread, baton);
-        self.wait(thread, |baton| baton == Baton::Ours);
+        self.wait(thread, |baton| baton == Turn::Ours);
     }
 
-    fn give(&self, thread: &Thread<M>, baton: Baton) {
+    fn give(&self, thread: &Thread<M>, baton: Turn) {
         *self.0.lock() = baton;
         self.0.wake_all(thread);
     }
 
-    fn wait(&self, thread: &Thread<M>, is_awaited: impl Fn(Baton) -> bool) -> Baton {
+    fn wait(&self, thread: &Thread<M>, is_awaited: impl Fn(Turn) -> bool) -> Turn {
         let mut held = self.0.lock();
         while !is_awaited(*held) {
             // No signal ends this sleep, so it has no error.

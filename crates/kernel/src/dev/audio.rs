@@ -20,7 +20,7 @@
 
 use crate::error::Errno;
 use crate::net::{CardPage, Mbuf, Pool};
-use crate::sched::{Held, Monitor, Turn};
+use crate::sched::{Held, Monitor, SleepLock};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,8 +40,8 @@ pub(crate) struct Audio<M: Machine> {
 
 pub(crate) struct State<M: Machine> {
     open: bool,
-    pub(crate) play_turn: Turn,
-    pub(crate) record_turn: Turn,
+    pub(crate) play_lock: SleepLock,
+    pub(crate) record_lock: SleepLock,
     next_tag: u64,
     /// The card's memory, while it is open.
     card: Option<Card<M>>,
@@ -69,8 +69,8 @@ impl<M: Machine> State<M> {
     fn new() -> State<M> {
         State {
             open: false,
-            play_turn: Turn::default(),
-            record_turn: Turn::default(),
+            play_lock: SleepLock::default(),
+            record_lock: SleepLock::default(),
             next_tag: 0,
             card: None,
             playing: VecDeque::new(),

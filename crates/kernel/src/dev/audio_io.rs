@@ -1,32 +1,75 @@
 //! Playing and recording, as a process does it: see `audio`.
 
 use super::audio::{PAGES, State};
-use crate::choose::{Sending, Sink};
+use crate::Kernel;
+use crate::choose::{Peer, Sending};
 use crate::error::Errno;
+use crate::fs::FileOps;
 use crate::net::{ReceiveMode, Received, Receiver, SendMode, Sender};
-use crate::proc::Caller;
+use crate::proc::Syscall;
 use crate::sched::{Held, Which};
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Transfer, Va};
+use alloc::boxed::Box;
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Threads, Transfer, Va};
 
-impl<M: Machine> Caller<'_, M> {
+/// The sound device as an open file.
+pub(crate) struct AudioFile;
+
+impl<M: Machine> FileOps<M> for AudioFile {
+    fn read(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Va,
+        len_bytes: usize,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        call.check_buffer(to, len_bytes)?;
+        Ok(call.record(ReceiveMode::Copy, Some(to), len_bytes, nonblocking)?.len_bytes)
+    }
+
+    fn read_transfer(
+        &self,
+        call: &Syscall<'_, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len_bytes: usize,
+        nonblocking: bool,
+    ) -> Result<Received, Errno> {
+        if let Some(at) = at {
+            call.check_buffer(at, len_bytes)?;
+        }
+        call.record(mode, at, len_bytes, nonblocking)
+    }
+
+    fn write(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len_bytes: usize,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        call.check_buffer(from, len_bytes)?;
+        call.play(from, len_bytes, mode, nonblocking)
+    }
+
+    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+        kernel.audio.close(&kernel.vm, &kernel.mbufs, threads);
+    }
+}
+
+impl<M: Machine> Syscall<'_, M> {
     /// Plays `len` bytes: returns when the device has them all, or with `nonblocking` what it has room for.
     ///
     /// # Errors
     /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address, only if nothing was taken.
-    pub(crate) fn play(
-        &self,
-        from: Va,
-        len: usize,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+    fn play(&self, from: Va, len: usize, mode: SendMode, nonblocking: bool) -> Result<usize, Errno> {
         let (m, audio) = (self.machine(), &self.kernel.audio);
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
-        let sending = Sending { from, len, sink: Sink::Device, room: PAGES * PAGE_SIZE };
+        let sending = Sending { from, len, peer: Peer::Device, room: PAGES * PAGE_SIZE };
         let mut sender = Sender::to_device(self, sending, mode, nonblocking);
-        let (mut held, mut result) = self.turn_of_sound(audio.lock(), |s| &mut s.play_turn, nonblocking);
-        let mut has_turn = result.is_ok();
+        let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.play_lock, nonblocking);
+        let mut has_lock = result.is_ok();
         while result.is_ok() && sender.left() > 0 {
             let room = held.room();
             if room > 0 {
@@ -41,12 +84,12 @@ impl<M: Machine> Caller<'_, M> {
             } else if nonblocking {
                 result = Err(Errno::WouldBlock);
             } else {
-                (held, result) = self.wait_for_sound(held, |s| &mut s.play_turn);
-                has_turn = result.is_ok();
+                (held, result) = self.wait_for_sound(held, |s| &mut s.play_lock);
+                has_lock = result.is_ok();
             }
         }
-        if has_turn {
-            audio.state.end_turn(self.thread, &mut held, |s| &mut s.play_turn);
+        if has_lock {
+            audio.state.release(self.thread, &mut held, |s| &mut s.play_lock);
         }
         drop(held);
         if sender.done() > 0 { Ok(sender.done()) } else { result.map(|()| 0) }
@@ -56,7 +99,7 @@ impl<M: Machine> Caller<'_, M> {
     ///
     /// # Errors
     /// As those of a socket that is received from.
-    pub(crate) fn record(
+    fn record(
         &self,
         mode: ReceiveMode,
         at: Option<Va>,
@@ -67,8 +110,8 @@ impl<M: Machine> Caller<'_, M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.soreceive);
         let mut receiver = Receiver::of_device(self, mode, at, len, nonblocking)?;
-        let (mut held, mut result) = self.turn_of_sound(audio.lock(), |s| &mut s.record_turn, nonblocking);
-        let mut has_turn = result.is_ok();
+        let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.record_lock, nonblocking);
+        let mut has_lock = result.is_ok();
         while result.is_ok() && receiver.wants_more() {
             (held, result) = self.keep_recording(held, nonblocking);
             let recorded = held.recorded(receiver.left());
@@ -83,15 +126,15 @@ impl<M: Machine> Caller<'_, M> {
             } else if nonblocking {
                 result = Err(Errno::WouldBlock);
             } else {
-                (held, result) = self.wait_for_sound(held, |s| &mut s.record_turn);
-                has_turn = result.is_ok();
+                (held, result) = self.wait_for_sound(held, |s| &mut s.record_lock);
+                has_lock = result.is_ok();
             }
         }
-        if has_turn {
+        if has_lock {
             if result.is_ok() {
                 (held, _) = self.keep_recording(held, nonblocking);
             }
-            audio.state.end_turn(self.thread, &mut held, |s| &mut s.record_turn);
+            audio.state.release(self.thread, &mut held, |s| &mut s.record_lock);
         }
         drop(held);
         let got = receiver.received();
@@ -99,7 +142,7 @@ impl<M: Machine> Caller<'_, M> {
     }
 
     /// Takes a turn; who must not sleep gets it at once or not at all.
-    fn turn_of_sound<'a>(
+    fn lock_sound<'a>(
         &'a self,
         held: Held<'a, M, State<M>>,
         which: Which<State<M>>,
@@ -109,7 +152,7 @@ impl<M: Machine> Caller<'_, M> {
         if nonblocking && which(&mut held).is_taken() {
             return (held, Err(Errno::WouldBlock));
         }
-        self.kernel.audio.state.take_turn(self.thread, held, which, "sound", true)
+        self.kernel.audio.state.acquire(self.thread, held, which, "sound", true)
     }
 
     /// Waits for the device, without the turn, and takes that again.
@@ -123,10 +166,10 @@ impl<M: Machine> Caller<'_, M> {
     ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
         let state = &self.kernel.audio.state;
         let mut held = held;
-        state.end_turn(self.thread, &mut held, which);
+        state.release(self.thread, &mut held, which);
         let (held, waited) = state.wait(self.thread, held, "sound", true);
         match waited {
-            Ok(()) => state.take_turn(self.thread, held, which, "sound", true),
+            Ok(()) => state.acquire(self.thread, held, which, "sound", true),
             Err(e) => (held, Err(e)),
         }
     }

@@ -4,3 +4,4 @@ mod audio;
 mod audio_io;
 
 pub(crate) use audio::Audio;
+pub(crate) use audio_io::AudioFile;

@@ -1,18 +1,26 @@
-//! Descriptors: a process's small numbers for its ends of pipes and sockets.
+//! Descriptors: a process's small numbers for its open files.
 //!
-//! An open [`File`] is shared by all descriptors that fork made of one, in any process; the last one to go closes the end
-//! of what is behind it. The table belongs to one process, whose only thread changes it; its lock (class `Process`) is held
-//! for a look-up only.
+//! # What it holds
+//! An open [`File`] is shared by all descriptors that fork made of one, in any process; with the last descriptor what is
+//! behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, a [`FileOps`] hides: each kind
+//! is in the folder of what it is. A [`FileTable`] belongs to one process, whose only thread changes it.
+//!
+//! # Locks
+//! The table's (class `Process`), held for a look-up only.
+//!
+//! # What can fail
+//! A look-up; the table may be full. All else is what the kinds of files answer.
 
-use super::vnode::Regular;
+use crate::Kernel;
 use crate::error::Errno;
-use crate::ipc::{End, Pipe};
-use crate::net::{ReceiveMode, Received, SendMode, Stream};
-use crate::proc::Caller;
+use crate::net::{ReceiveMode, Received, SendMode, Socket};
+use crate::proc::Syscall;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_hal::{Machine, Va};
+use pageferry_hal::{Machine, Prot, Threads, Va};
+use pageferry_vm::{Place, PushDown};
 
 /// Descriptors of one process.
 const MAX_FILES: usize = 256;
@@ -21,30 +29,114 @@ const MAX_FILES: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fd(pub u32);
 
-/// What is behind an open file.
-pub(crate) enum Open<M: Machine> {
-    /// An end of a pipe of its own kind.
-    Pipe { pipe: Arc<Pipe<M>>, end: End },
-    /// A connected socket: where it reads, and where it writes. The ends of a pipe do only one of both.
-    Socket { receive: Option<Arc<Stream<M>>>, send: Option<Arc<Stream<M>>> },
-    /// A socket of the null protocol.
-    Null,
-    /// A file on the disk.
-    Regular(Regular<M>),
-    /// The sound device.
-    Audio,
+/// What can be done with an open file of one kind. What a kind does not do answers an error, which is what the default does:
+/// a file is not open for reading or writing ([`Errno::BadFd`]), is no file on the disk ([`Errno::BadFd`]), is no socket.
+///
+/// # Locks
+/// All of these may sleep, and take locks from class `Pipe` on: the caller holds none.
+pub(crate) trait FileOps<M: Machine> {
+    /// Reads up to `len_bytes` by copy.
+    fn read(
+        &self,
+        _call: &Syscall<'_, M>,
+        _to: Va,
+        _len_bytes: usize,
+        _nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// Reads up to `len_bytes` by transfer, or as is cheaper.
+    fn read_transfer(
+        &self,
+        _call: &Syscall<'_, M>,
+        _mode: ReceiveMode,
+        _at: Option<Va>,
+        _len_bytes: usize,
+        _nonblocking: bool,
+    ) -> Result<Received, Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// Writes `len_bytes`, by copy or otherwise.
+    fn write(
+        &self,
+        _call: &Syscall<'_, M>,
+        _from: Va,
+        _len_bytes: usize,
+        _mode: SendMode,
+        _nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// Sets where the next read or write begins.
+    fn seek(&self, _to: u64) -> Result<(), Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// The length in bytes.
+    fn size_bytes(&self) -> Result<u64, Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// Cuts the file, or lets it grow by zeros.
+    fn truncate(&self, _call: &Syscall<'_, M>, _size_bytes: u64) -> Result<(), Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// Writes dirty pages to the disk, and sleeps until they are there.
+    fn sync(&self, _call: &Syscall<'_, M>) -> Result<(), Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// Maps `len_bytes` from byte `offset` on, shared or private.
+    fn map(
+        &self,
+        _call: &Syscall<'_, M>,
+        _offset: u64,
+        _place: Place,
+        _len_bytes: usize,
+        _prot: Prot,
+        _shared: bool,
+    ) -> Result<Va, Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// Makes what a private mapping of the file has of its own the file's.
+    fn push_down(
+        &self,
+        _call: &Syscall<'_, M>,
+        _at: Va,
+        _len_bytes: usize,
+        _how: PushDown,
+    ) -> Result<usize, Errno> {
+        Err(Errno::BadFd)
+    }
+
+    /// The connected socket that this is, if it is one.
+    fn as_socket(&self) -> Option<&Socket<M>> {
+        None
+    }
+
+    /// The last descriptor is gone: closes what is behind the file.
+    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads);
 }
 
-/// An open file.
+/// An open file: what is behind it, and how its descriptors use that.
 pub(crate) struct File<M: Machine> {
-    pub(crate) open: Open<M>,
+    ops: Box<dyn FileOps<M>>,
     /// Calls fail instead of sleeping.
     nonblocking: AtomicBool,
 }
 
 impl<M: Machine> File<M> {
-    pub(crate) fn new(open: Open<M>) -> File<M> {
-        File { open, nonblocking: AtomicBool::new(false) }
+    pub(crate) fn new(ops: impl FileOps<M> + 'static) -> File<M> {
+        File { ops: Box::new(ops), nonblocking: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn ops(&self) -> &dyn FileOps<M> {
+        &*self.ops
     }
 
     pub(crate) fn set_nonblocking(&self, on: bool) {
@@ -56,93 +148,36 @@ impl<M: Machine> File<M> {
     }
 
     /// Reads by copy. Errors are those of what is read.
-    pub(crate) fn read(&self, call: &Caller<'_, M>, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        match &self.open {
-            Open::Pipe { end: End::Write, .. } | Open::Socket { receive: None, .. } => Err(Errno::BadFd),
-            Open::Pipe { pipe, .. } => {
-                call.check_buffer(to, len_bytes)?;
-                pipe.read(call, to, len_bytes, self.nonblocking())
-            }
-            Open::Socket { receive: Some(stream), .. } => {
-                call.check_buffer(to, len_bytes)?;
-                stream.receive(call, to, len_bytes, self.nonblocking())
-            }
-            Open::Regular(file) => {
-                call.check_buffer(to, len_bytes)?;
-                file.read(call, to, len_bytes)
-            }
-            Open::Audio => {
-                call.check_buffer(to, len_bytes)?;
-                let got = call.record(ReceiveMode::Copy, Some(to), len_bytes, self.nonblocking())?;
-                Ok(got.len_bytes)
-            }
-            Open::Null => {
-                call.check_buffer(to, len_bytes)?;
-                let got = call.receive_from_nobody(ReceiveMode::Copy, Some(to), len_bytes)?;
-                Ok(got.len_bytes)
-            }
-        }
+    pub(crate) fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.ops.read(call, to, len_bytes, self.nonblocking())
     }
 
     /// Reads by transfer, or as is cheaper. Errors are those of what is read.
     pub(crate) fn read_transfer(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mode: ReceiveMode,
         at: Option<Va>,
         len_bytes: usize,
     ) -> Result<Received, Errno> {
-        match &self.open {
-            Open::Pipe { end: End::Write, .. } | Open::Socket { receive: None, .. } => {
-                return Err(Errno::BadFd);
-            }
-            Open::Pipe { .. } => return Err(Errno::NotSupported),
-            _ => {}
-        }
-        if let Some(at) = at {
-            call.check_buffer(at, len_bytes)?;
-        }
-        match &self.open {
-            Open::Socket { receive: Some(stream), .. } => {
-                stream.receive_transfer(call, mode, at, len_bytes, self.nonblocking())
-            }
-            Open::Regular(file) => file.read_transfer(call, mode, at, len_bytes),
-            Open::Audio => call.record(mode, at, len_bytes, self.nonblocking()),
-            _ => call.receive_from_nobody(mode, at, len_bytes),
-        }
+        self.ops.read_transfer(call, mode, at, len_bytes, self.nonblocking())
     }
 
-    /// Writes. Errors are those of what is written to; a pipe of its own kind knows copies only.
+    /// Writes. Errors are those of what is written to.
     pub(crate) fn write(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         from: Va,
         len_bytes: usize,
         mode: SendMode,
     ) -> Result<usize, Errno> {
-        match &self.open {
-            Open::Pipe { end: End::Read, .. } | Open::Socket { send: None, .. } => Err(Errno::BadFd),
-            Open::Pipe { .. } | Open::Regular(_) if mode != SendMode::Copy => Err(Errno::NotSupported),
-            Open::Regular(file) => {
-                call.check_buffer(from, len_bytes)?;
-                file.write(call, from, len_bytes)
-            }
-            Open::Pipe { pipe, .. } => {
-                call.check_buffer(from, len_bytes)?;
-                pipe.write(call, from, len_bytes, self.nonblocking())
-            }
-            Open::Socket { send: Some(stream), .. } => {
-                call.check_buffer(from, len_bytes)?;
-                stream.send(call, from, len_bytes, mode, self.nonblocking())
-            }
-            Open::Null => {
-                call.check_buffer(from, len_bytes)?;
-                call.send_to_nobody(from, len_bytes, mode)
-            }
-            Open::Audio => {
-                call.check_buffer(from, len_bytes)?;
-                call.play(from, len_bytes, mode, self.nonblocking())
-            }
+        self.ops.write(call, from, len_bytes, mode, self.nonblocking())
+    }
+
+    /// Gives up a descriptor's share of an open file; the last one releases what is behind it.
+    pub(crate) fn close(self: Arc<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+        if let Some(file) = Arc::into_inner(self) {
+            file.ops.release(kernel, threads);
         }
     }
 }

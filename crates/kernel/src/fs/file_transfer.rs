@@ -15,7 +15,7 @@ use super::vnode::Regular;
 use crate::choose::whole_pages;
 use crate::error::Errno;
 use crate::net::{ReceiveMode, Received};
-use crate::proc::Caller;
+use crate::proc::Syscall;
 use pageferry_hal::{Counter, Machine, PAGE_SIZE, Va};
 
 /// Pages that go in one transfer: the reader's map is held so long.
@@ -24,9 +24,9 @@ const MOST_PAGES: usize = 256;
 impl<M: Machine> Regular<M> {
     /// Reads from the offset on, and moves it: up to `len_bytes`, nothing at the end of the file. Without an address only as
     /// much as goes in one piece.
-    pub(crate) fn read_transfer(
+    pub(super) fn transfer(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mode: ReceiveMode,
         at: Option<Va>,
         len_bytes: usize,
@@ -50,7 +50,7 @@ impl<M: Machine> Regular<M> {
 
     fn read_to(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mode: ReceiveMode,
         from: u64,
         at: Va,
@@ -85,7 +85,7 @@ impl<M: Machine> Regular<M> {
 
     fn read_to_area(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         from: u64,
         len: usize,
         got: &mut Received,
@@ -120,7 +120,7 @@ impl<M: Machine> Regular<M> {
     }
 
     /// Lends `count` pages of the file from byte `from` on, and makes them the process's memory.
-    fn lend(&self, call: &Caller<'_, M>, from: u64, at: Option<Va>, count: usize) -> Result<Va, Errno> {
+    fn lend(&self, call: &Syscall<'_, M>, from: u64, at: Option<Va>, count: usize) -> Result<Va, Errno> {
         let (m, vm) = (call.machine(), &call.kernel.vm);
         m.execute(call.kernel.config.paths.transfer_call);
         let first = from / PAGE_SIZE as u64;

@@ -2,8 +2,9 @@
 
 mod file;
 mod file_transfer;
+mod regular;
 mod vnode;
 
 pub use file::Fd;
-pub(crate) use file::{File, FileTable, Open};
-pub(crate) use vnode::{FileSystem, Regular};
+pub(crate) use file::{File, FileOps, FileTable};
+pub(crate) use vnode::FileSystem;

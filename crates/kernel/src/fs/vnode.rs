@@ -15,8 +15,8 @@
 //! file need no turn, so a process may read a file into its own mapping of it.
 
 use crate::error::Errno;
-use crate::proc::{Caller, Stopped, moved};
-use crate::sched::{Monitor, Turn};
+use crate::proc::{Stopped, Syscall, moved};
+use crate::sched::{Monitor, SleepLock};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -25,7 +25,7 @@ use core::ops::Range;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, SpinLock, StructArena, Threads, Va, Zone};
-use pageferry_vm::{Object, PushDown, Vm};
+use pageferry_vm::{Object, Vm};
 
 /// Files at a time, and bytes of an inode in memory.
 const MAX_INODES: usize = 256;
@@ -55,7 +55,7 @@ pub(crate) struct Inode<M: Machine> {
 }
 
 struct State {
-    turn: Turn,
+    turn: SleepLock,
     size_bytes: u64,
     /// Under the directory's lock as well, when they change.
     opens: u32,
@@ -68,7 +68,7 @@ pub(crate) struct Regular<M: Machine> {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// Under a lock of class `Pipe`, taken for a moment.
-    offset: M::Lock<u64>,
+    pub(super) offset: M::Lock<u64>,
 }
 
 impl<M: Machine> FileSystem<M> {
@@ -119,7 +119,7 @@ impl<M: Machine> FileSystem<M> {
                 return Err(e.into());
             }
         };
-        let state = State { turn: Turn::default(), size_bytes: 0, opens: 1, named: true };
+        let state = State { turn: SleepLock::default(), size_bytes: 0, opens: 1, named: true };
         let inode = Arc::new(Inode { object, state: Monitor::new(vm.machine(), at, state) });
         let mut directory = self.state.lock();
         if let Some(other) = directory.names.get(name).cloned() {
@@ -152,7 +152,7 @@ impl<M: Machine> FileSystem<M> {
     }
 
     /// An opener is gone.
-    pub(crate) fn close(&self, vm: &Vm<M>, _: &dyn Threads, file: Regular<M>) {
+    pub(crate) fn close(&self, vm: &Vm<M>, file: Regular<M>) {
         {
             let mut directory = self.state.lock();
             let mut state = file.inode.state.lock();
@@ -221,21 +221,24 @@ impl<M: Machine> Inode<M> {
     }
 
     /// Does `work` with this inode's turn.
-    fn in_turn<R>(&self, call: &Caller<'_, M>, work: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-        let (held, taken) =
-            self.state.take_turn(call.thread, self.state.lock(), |s| &mut s.turn, "file", true);
+    pub(super) fn locked<R>(
+        &self,
+        call: &Syscall<'_, M>,
+        work: impl FnOnce() -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let (held, taken) = self.state.acquire(call.thread, self.state.lock(), |s| &mut s.turn, "file", true);
         drop(held);
         taken?;
         let result = work();
         let mut held = self.state.lock();
-        self.state.end_turn(call.thread, &mut held, |s| &mut s.turn);
+        self.state.release(call.thread, &mut held, |s| &mut s.turn);
         result
     }
 
     /// Calls `work` with the kernel address of `page`, and how it is to be used.
     fn with_page<R>(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         page: u64,
         write: bool,
         work: impl FnOnce(Va) -> R,
@@ -255,7 +258,7 @@ impl<M: Machine> Inode<M> {
     }
 
     /// Clears what lies behind byte `from` in its page, so that nobody reads there what was stored behind the end.
-    fn clear_tail(&self, call: &Caller<'_, M>, from: u64) -> Result<(), Errno> {
+    fn clear_tail(&self, call: &Syscall<'_, M>, from: u64) -> Result<(), Errno> {
         let offset = from as usize % PAGE_SIZE;
         if offset == 0 {
             return Ok(());
@@ -267,7 +270,7 @@ impl<M: Machine> Inode<M> {
     }
 
     /// Makes the file at least `size_bytes` long. The caller has its turn.
-    fn grow(&self, call: &Caller<'_, M>, size_bytes: u64) -> Result<(), Errno> {
+    pub(super) fn grow(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
         let old = self.size_bytes();
         if size_bytes <= old {
             return Ok(());
@@ -282,8 +285,8 @@ impl<M: Machine> Inode<M> {
     }
 
     /// Makes the file `size_bytes` long (`ftruncate`).
-    pub(crate) fn set_size(&self, call: &Caller<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        self.in_turn(call, || {
+    pub(crate) fn set_size(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
+        self.locked(call, || {
             if size_bytes > self.size_bytes() {
                 return self.grow(call, size_bytes);
             }
@@ -297,35 +300,10 @@ impl<M: Machine> Inode<M> {
 }
 
 impl<M: Machine> Regular<M> {
-    /// Makes what a private mapping of the file has of its own the file's.
-    pub(crate) fn push_down(
-        &self,
-        call: &Caller<'_, M>,
-        at: Va,
-        len_bytes: usize,
-        how: PushDown,
-    ) -> Result<usize, Errno> {
-        if !self.writable {
-            return Err(Errno::Access);
-        }
-        let object = &self.inode.object;
-        self.inode.in_turn(call, || Ok(call.space.push_down(call.thread, at, len_bytes, object, how)?))
-    }
-
-    /// Sets where the next read or write begins (`lseek`).
-    pub(crate) fn seek(&self, to: u64) {
-        *self.offset.lock() = to;
-    }
-
-    /// Reads from the offset on, and moves it: up to `len_bytes`, zero at the end of the file.
-    pub(crate) fn read(&self, call: &Caller<'_, M>, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.read_by(call, len_bytes, |from, len| self.copy_out(call, from, to, len))
-    }
-
     /// Calls `read` with the offset, and how much is there of what is wanted; moves the offset by what was read.
     pub(crate) fn read_by(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         len_bytes: usize,
         read: impl FnOnce(u64, usize) -> (usize, Result<(), Errno>),
     ) -> Result<usize, Errno> {
@@ -333,7 +311,7 @@ impl<M: Machine> Regular<M> {
             return Err(Errno::BadFd);
         }
         let _c = call.machine().scope(Cause::Protocol);
-        self.inode.in_turn(call, || {
+        self.inode.locked(call, || {
             let from = *self.offset.lock();
             let left = self.inode.size_bytes().saturating_sub(from);
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(len_bytes);
@@ -344,7 +322,7 @@ impl<M: Machine> Regular<M> {
     /// Copies `len` bytes from byte `from` on to the process; answers how many.
     pub(crate) fn copy_out(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         from: u64,
         to: Va,
         len: usize,
@@ -352,27 +330,12 @@ impl<M: Machine> Regular<M> {
         self.each_page(call, from, len, false, |kva, done, piece| call.copy_out(to + done, kva, piece))
     }
 
-    /// Writes at the offset, and moves it; the file grows as needed.
-    pub(crate) fn write(&self, call: &Caller<'_, M>, from: Va, len_bytes: usize) -> Result<usize, Errno> {
-        if !self.writable {
-            return Err(Errno::BadFd);
-        }
-        let _c = call.machine().scope(Cause::Protocol);
-        self.inode.in_turn(call, || {
-            let at = *self.offset.lock();
-            let end = at.checked_add(len_bytes as u64).ok_or(Errno::Invalid)?;
-            if len_bytes > 0 {
-                self.inode.grow(call, end)?;
-            }
-            let wrote = self.each_page(call, at, len_bytes, true, |kva, done, piece| {
-                call.copy_in(kva, from + done, piece)
-            });
-            self.moved_on(at, wrote)
-        })
-    }
-
     /// Moves the offset from `at` by what was done; a call that did anything does not fail.
-    fn moved_on(&self, at: u64, (done, result): (usize, Result<(), Errno>)) -> Result<usize, Errno> {
+    pub(super) fn moved_on(
+        &self,
+        at: u64,
+        (done, result): (usize, Result<(), Errno>),
+    ) -> Result<usize, Errno> {
         *self.offset.lock() = at + done as u64;
         if done > 0 { Ok(done) } else { result.map(|()| 0) }
     }
@@ -380,7 +343,7 @@ impl<M: Machine> Regular<M> {
     /// Copies piece by piece, a page at a time; answers how many bytes.
     pub(crate) fn each_page(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         at: u64,
         len: usize,
         write: bool,

@@ -23,7 +23,7 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::proc::{Caller, Pid};
+use crate::proc::{Pid, Syscall};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -129,7 +129,7 @@ impl<M: Machine> Kernel<M> {
     /// Makes an offer of the caller's memory.
     pub(crate) fn export(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         maker: Pid,
         space: &Arc<Space<M>>,
         range: (Va, usize),
@@ -156,7 +156,7 @@ impl<M: Machine> Kernel<M> {
     /// Brings what `id` offers into the caller's address space.
     pub(crate) fn import(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         importer: Pid,
         id: ExportId,
         to_at: Option<Va>,

@@ -9,5 +9,6 @@ mod ptrace;
 pub(crate) use export::{Carry, Exports};
 pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use pipe::ATOMIC_WRITE_BYTES;
-pub(crate) use pipe_state::{End, MAX_PIPES, PIPE_BYTES, Pipe};
+pub(crate) use pipe::{ReadEnd, WriteEnd};
+pub(crate) use pipe_state::{MAX_PIPES, PIPE_BYTES, Pipe};
 pub(crate) use ptrace::Traced;

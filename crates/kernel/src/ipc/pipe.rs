@@ -13,9 +13,13 @@
 use super::pipe_state::{Direct, End, Held, PIPE_USED_BYTES, Pipe};
 use crate::Kernel;
 use crate::error::Errno;
-use crate::proc::{Caller, moved};
+use crate::fs::FileOps;
+use crate::net::{ReceiveMode, Received, SendMode};
+use crate::proc::{Syscall, moved};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use pageferry_ephemeral::Window;
-use pageferry_hal::{Access, Cause, Counter, Machine, PAGE_SIZE, Threads, Va};
+use pageferry_hal::{Access, Cause, Counter, Machine, PAGE_SIZE, SpinLock, Threads, Va};
 use pageferry_vm::{KernelMemory, Vm};
 
 /// Writes up to this size are not mixed with those of others (`PIPE_BUF`).
@@ -30,7 +34,7 @@ impl<M: Machine> Pipe<M> {
     /// delivered stay in the pipe.
     pub(crate) fn read(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         to: Va,
         len_bytes: usize,
         nonblocking: bool,
@@ -99,7 +103,7 @@ impl<M: Machine> Pipe<M> {
     /// Moves one contiguous piece out of the buffer. Holds the sleep lock.
     fn read_buffer<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
         to: Va,
         most: usize,
@@ -127,7 +131,7 @@ impl<M: Machine> Pipe<M> {
     /// [`Errno::Interrupted`] or a bad address only if nothing was written.
     pub(crate) fn write(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         from: Va,
         len_bytes: usize,
         nonblocking: bool,
@@ -179,7 +183,7 @@ impl<M: Machine> Pipe<M> {
     /// One step of a buffered write: moves what there is room for, or sleeps.
     fn write_buffered<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mut held: Held<'a, M>,
         from: Va,
         len: usize,
@@ -219,7 +223,7 @@ impl<M: Machine> Pipe<M> {
     /// Moves `len` bytes into the free part of the buffer, in two pieces where it wraps. Holds the sleep lock.
     fn fill_buffer<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
         from: Va,
         len: usize,
@@ -243,7 +247,7 @@ impl<M: Machine> Pipe<M> {
 
     /// Takes the large buffer if a write of `len_bytes` deserves it, the small one is empty, and there is memory: without,
     /// the small one serves, so nobody waits for it. Holds the sleep lock.
-    fn grow_for<'a>(&'a self, call: &Caller<'_, M>, held: Held<'a, M>, len_bytes: usize) -> Held<'a, M> {
+    fn grow_for<'a>(&'a self, call: &Syscall<'_, M>, held: Held<'a, M>, len_bytes: usize) -> Held<'a, M> {
         let config = &call.kernel.config.pipe;
         let small = held.size() < config.big_buffer_bytes;
         let free = held.count == 0 && matches!(held.direct, Direct::None) && !held.reader_gone;
@@ -290,6 +294,88 @@ impl<M: Machine> Pipe<M> {
         vm.kernel_free(memory.expect("a pipe in use has its buffer"));
         if let Some(window) = window {
             kernel.ephemeral.window_release(window);
+        }
+    }
+}
+
+/// The end of a pipe that is read.
+pub(crate) struct ReadEnd<M: Machine>(pub(crate) Arc<Pipe<M>>);
+
+/// The end of a pipe that is written. It knows copies only.
+pub(crate) struct WriteEnd<M: Machine>(pub(crate) Arc<Pipe<M>>);
+
+impl<M: Machine> FileOps<M> for ReadEnd<M> {
+    fn read(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Va,
+        len_bytes: usize,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        call.check_buffer(to, len_bytes)?;
+        self.0.read(call, to, len_bytes, nonblocking)
+    }
+
+    fn read_transfer(
+        &self,
+        _: &Syscall<'_, M>,
+        _: ReceiveMode,
+        _: Option<Va>,
+        _: usize,
+        _: bool,
+    ) -> Result<Received, Errno> {
+        Err(Errno::NotSupported)
+    }
+
+    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+        kernel.close_pipe(threads, &self.0, End::Read);
+    }
+}
+
+impl<M: Machine> FileOps<M> for WriteEnd<M> {
+    fn write(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len_bytes: usize,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        if mode != SendMode::Copy {
+            return Err(Errno::NotSupported);
+        }
+        call.check_buffer(from, len_bytes)?;
+        self.0.write(call, from, len_bytes, nonblocking)
+    }
+
+    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+        kernel.close_pipe(threads, &self.0, End::Write);
+    }
+}
+
+impl<M: Machine> Kernel<M> {
+    /// Makes a pipe and its structure. Waits for memory.
+    ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`], when waiting does not help.
+    pub(crate) fn create_pipe(&self, t: &dyn Threads) -> Result<Arc<Pipe<M>>, Errno> {
+        let at = self.processes.lock().pipes.alloc().ok_or(Errno::NoMemory)?;
+        let made = Pipe::new(self, t, at);
+        let mut table = self.processes.lock();
+        match &made {
+            Ok(pipe) => table.pipes.insert(at, pipe),
+            Err(_) => table.pipes.free(at),
+        }
+        made
+    }
+
+    /// Closes an end; with the last one the pipe goes.
+    fn close_pipe(&self, threads: &dyn Threads, pipe: &Pipe<M>, end: End) {
+        if pipe.close(self, threads, end) {
+            self.processes.lock().pipes.remove(pipe.at());
         }
     }
 }

@@ -17,9 +17,9 @@
 //! reader's end: they are lost, and the writer learns it.
 
 use super::pipe_state::{Direct, Held, Pipe, Run};
-use crate::config::{Fault, PipeMapping};
+use crate::config::{Defect, PipeMapping};
 use crate::error::Errno;
-use crate::proc::{Caller, moved};
+use crate::proc::{Syscall, moved};
 use alloc::sync::Arc;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::{Counter, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va};
@@ -33,7 +33,7 @@ impl<M: Machine> Pipe<M> {
     /// [`Errno::Interrupted`], [`Errno::BrokenPipe`], a bad address, or [`Errno::NoMemory`]: then the buffer may do.
     pub(crate) fn write_direct<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
         from: Va,
         len: usize,
@@ -73,7 +73,7 @@ impl<M: Machine> Pipe<M> {
     /// Waits until no other direct write is under way and the buffer is empty: direct bytes come behind all others.
     fn wait_for_turn<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mut held: Held<'a, M>,
     ) -> (Held<'a, M>, Result<(), Errno>) {
         loop {
@@ -98,7 +98,7 @@ impl<M: Machine> Pipe<M> {
     /// Sleeps until the reader has taken everything, or cannot.
     fn wait_until_drained<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mut held: Held<'a, M>,
         interruptible: bool,
     ) -> (Held<'a, M>, Result<(), Errno>) {
@@ -121,7 +121,7 @@ impl<M: Machine> Pipe<M> {
     /// Takes the run back, whatever became of it.
     fn finish<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
         len: usize,
         mut waited: Result<(), Errno>,
@@ -168,7 +168,7 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// Finds, wires and perhaps maps the pages of `len` bytes from `from` on. Holds the sleep lock.
-    fn build(&self, call: &Caller<'_, M>, from: Va, len: usize) -> Result<Run, Errno> {
+    fn build(&self, call: &Syscall<'_, M>, from: Va, len: usize) -> Result<Run, Errno> {
         let config = &call.kernel.config;
         let wired = call.space.wire(call.thread, from, len, Prot::READ).map_err(|e| match e {
             VmError::Busy => Errno::NoMemory,
@@ -179,7 +179,7 @@ impl<M: Machine> Pipe<M> {
         for _ in &frames {
             call.machine().execute(config.paths.pipe_page);
         }
-        let wired = if config.fault == Fault::MissingWire {
+        let wired = if config.defect == Defect::MissingWire {
             call.kernel.vm.unwire(wired);
             None
         } else {
@@ -199,7 +199,7 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// Maps a run into the pipe's own addresses, which are found at the first run and kept.
-    fn map_run(&self, call: &Caller<'_, M>, frames: &[Pfn]) -> Result<Va, Errno> {
+    fn map_run(&self, call: &Syscall<'_, M>, frames: &[Pfn]) -> Result<Va, Errno> {
         let ephemeral = &call.kernel.ephemeral;
         let (window, size) = {
             let mut held = self.lock();
@@ -221,7 +221,7 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// Undoes what [`Pipe::build`] did. Holds the sleep lock, so no reader shares the run.
-    fn tear_down(&self, call: &Caller<'_, M>, run: Arc<Run>) {
+    fn tear_down(&self, call: &Syscall<'_, M>, run: Arc<Run>) {
         let run = Arc::into_inner(run).expect("only a reader under the sleep lock shares a run");
         if run.mapped_at.is_some() {
             let mut window = self.lock().window.take().expect("a mapped run is in the pipe's window");
@@ -237,7 +237,7 @@ impl<M: Machine> Pipe<M> {
     /// reach it by. Holds the sleep lock.
     fn clone_rest<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mut held: Held<'a, M>,
         run: &Run,
         done: usize,
@@ -265,7 +265,7 @@ impl<M: Machine> Pipe<M> {
     /// Moves bytes of the run to the user. Holds the sleep lock.
     pub(crate) fn read_direct<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
         to: Va,
         most: usize,
@@ -292,12 +292,12 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// The reader has taken `len` bytes of the run.
-    fn took(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>, len: usize) {
+    fn took(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, len: usize) {
         let state = &mut **held;
         match core::mem::replace(&mut state.direct, Direct::None) {
             Direct::Ready { run, left, .. } if left == len => {
                 state.direct = Direct::Drained { run };
-                if call.kernel.config.fault != Fault::LostWakeup {
+                if call.kernel.config.defect != Defect::LostWakeup {
                     self.wake_all(call.thread);
                 }
             }
@@ -311,7 +311,7 @@ impl<M: Machine> Pipe<M> {
     /// Calls `copy` with the kernel address of each piece of `len` bytes from `done` on. Answers how many were moved.
     fn each_piece(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         run: &Run,
         done: usize,
         len: usize,

@@ -14,8 +14,8 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::proc::Caller;
-use crate::sched::{self, Monitor, Turn};
+use crate::proc::Syscall;
+use crate::sched::{self, Monitor, SleepLock};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_ephemeral::Window;
@@ -85,7 +85,7 @@ pub(crate) struct State {
     /// Addresses for direct writes, kept from the first one on.
     pub(crate) window: Option<Window>,
     /// The turn at moving bytes.
-    pub(super) io: Turn,
+    pub(super) io: SleepLock,
     /// A reader sleeps for bytes; a writer sleeps for room, or for its turn.
     pub(crate) want_read: bool,
     pub(crate) want_write: bool,
@@ -126,7 +126,7 @@ impl<M: Machine> Pipe<M> {
             count: 0,
             direct: Direct::None,
             window: None,
-            io: Turn::default(),
+            io: SleepLock::default(),
             want_read: false,
             want_write: false,
             reader_gone: false,
@@ -151,7 +151,7 @@ impl<M: Machine> Pipe<M> {
     /// [`Errno::Interrupted`], with the lock taken again too.
     pub(crate) fn wait<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
         reason: &'static str,
         interruptible: bool,
@@ -165,12 +165,12 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// Wakes whoever sleeps on the pipe, if a reader said that it does.
-    pub(crate) fn wake_reader(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
+    pub(crate) fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_read);
     }
 
     /// Wakes whoever sleeps on the pipe, if a writer said that it does.
-    pub(crate) fn wake_writer(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
+    pub(crate) fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_write);
     }
 
@@ -180,15 +180,15 @@ impl<M: Machine> Pipe<M> {
     /// [`Errno::Interrupted`], only if `interruptible`; the turn is not taken.
     pub(crate) fn lock_io<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
         interruptible: bool,
     ) -> (Held<'a, M>, Result<(), Errno>) {
-        self.monitor.take_turn(call.thread, held, |state| &mut state.io, "pipelk", interruptible)
+        self.monitor.acquire(call.thread, held, |state| &mut state.io, "pipelk", interruptible)
     }
 
     /// Gives the turn up.
-    pub(crate) fn unlock_io(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        self.monitor.end_turn(call.thread, held, |state| &mut state.io);
+    pub(crate) fn unlock_io(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+        self.monitor.release(call.thread, held, |state| &mut state.io);
     }
 }

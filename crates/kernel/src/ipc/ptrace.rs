@@ -7,7 +7,7 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::proc::{Caller, Pid};
+use crate::proc::{Pid, Syscall};
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Machine, PAGE_SIZE, SpinLock, Va};
 use pageferry_vm::{QUICK_REF_PAGES, Space, VmError, quick_ref};
@@ -39,7 +39,7 @@ impl<M: Machine> Kernel<M> {
     /// memory of either ends.
     pub(crate) fn trace(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         caller: Pid,
         pid: Pid,
         traced: Traced,
@@ -65,7 +65,7 @@ impl<M: Machine> Kernel<M> {
 
 /// Copies a piece; else, what was copied of it and why not more.
 fn trace_piece<M: Machine>(
-    call: &Caller<'_, M>,
+    call: &Syscall<'_, M>,
     child: &Space<M>,
     Traced { theirs, own, len_bytes, access }: Traced,
 ) -> Result<(), (usize, Errno)> {

@@ -15,22 +15,31 @@
 use super::mbuf::{MBUF_BYTES, Mbuf, Pool};
 use crate::Kernel;
 use crate::error::Errno;
-use crate::proc::Caller;
-use crate::sched::{self, Monitor, Turn};
+use crate::proc::Syscall;
+use crate::sched::{self, Monitor, SleepLock};
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Access, Machine, PAGE_SIZE, Pfn, StructVa, Threads};
 
 /// A socket, its buffers and its protocol's part; and what a call uses of it.
+/// Directions of connected sockets at a time.
+pub(crate) const MAX_SOCKETS: usize = 512;
 pub(crate) const SOCKET_BYTES: usize = 256;
 pub(crate) const SOCKET_USED_BYTES: usize = 128;
 
 /// One direction of a connected pair. See the [module](self).
-pub(crate) struct Stream<M: Machine> {
+pub(crate) struct SockBuf<M: Machine> {
     monitor: Monitor<M, Buffer>,
     limits: Limits,
+}
+
+/// A connected socket: where it receives, and where it sends. The ends of a pipe do only one of both.
+pub(crate) struct Socket<M: Machine> {
+    pub(crate) receive: Option<Arc<SockBuf<M>>>,
+    pub(crate) send: Option<Arc<SockBuf<M>>>,
 }
 
 /// A socket buffer's limits.
@@ -51,8 +60,8 @@ pub(crate) struct Buffer {
     /// Bytes, and memory, including what a receiver has taken out and is not done with.
     count_bytes: usize,
     memory_bytes: usize,
-    pub(crate) sending: Turn,
-    pub(crate) receiving: Turn,
+    pub(crate) sending: SleepLock,
+    pub(crate) receiving: SleepLock,
     pub(crate) want_read: bool,
     pub(crate) want_write: bool,
     pub(crate) reader_gone: bool,
@@ -91,14 +100,14 @@ impl Buffer {
     }
 }
 
-impl<M: Machine> Stream<M> {
-    pub(crate) fn new(kernel: &Kernel<M>, at: StructVa, high_water_bytes: usize) -> Stream<M> {
+impl<M: Machine> SockBuf<M> {
+    pub(crate) fn new(kernel: &Kernel<M>, at: StructVa, high_water_bytes: usize) -> SockBuf<M> {
         let limits = Limits {
             high_water_bytes,
             memory_bytes: 2 * high_water_bytes,
             low_water_bytes: high_water_bytes.min(PAGE_SIZE),
         };
-        Stream { monitor: Monitor::new(&kernel.machine, at, Buffer::default()), limits }
+        SockBuf { monitor: Monitor::new(&kernel.machine, at, Buffer::default()), limits }
     }
 
     /// What it has room for when it is empty.
@@ -125,32 +134,32 @@ impl<M: Machine> Stream<M> {
     ///
     /// # Errors
     /// [`Errno::Interrupted`]; the turn is not taken.
-    pub(crate) fn turn_to_send<'a>(
+    pub(crate) fn lock_sending<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
     ) -> (Held<'a, M>, Result<(), Errno>) {
-        self.monitor.take_turn(call.thread, held, |b| &mut b.sending, "netlck", true)
+        self.monitor.acquire(call.thread, held, |b| &mut b.sending, "netlck", true)
     }
 
     /// Takes the turn to receive.
     ///
     /// # Errors
-    /// As [`Stream::turn_to_send`].
-    pub(crate) fn turn_to_receive<'a>(
+    /// As [`SockBuf::lock_sending`].
+    pub(crate) fn lock_receiving<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
     ) -> (Held<'a, M>, Result<(), Errno>) {
-        self.monitor.take_turn(call.thread, held, |b| &mut b.receiving, "netlck", true)
+        self.monitor.acquire(call.thread, held, |b| &mut b.receiving, "netlck", true)
     }
 
-    pub(crate) fn end_sending(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        self.monitor.end_turn(call.thread, held, |b| &mut b.sending);
+    pub(crate) fn unlock_sending(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+        self.monitor.release(call.thread, held, |b| &mut b.sending);
     }
 
-    pub(crate) fn end_receiving(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
-        self.monitor.end_turn(call.thread, held, |b| &mut b.receiving);
+    pub(crate) fn unlock_receiving(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+        self.monitor.release(call.thread, held, |b| &mut b.receiving);
     }
 
     /// Gives the turn to send up, sleeps for room, and takes the turn again.
@@ -159,13 +168,13 @@ impl<M: Machine> Stream<M> {
     /// [`Errno::Interrupted`]; the turn is not taken.
     pub(crate) fn wait_for_room<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mut held: Held<'a, M>,
     ) -> (Held<'a, M>, Result<(), Errno>) {
-        self.end_sending(call, &mut held);
+        self.unlock_sending(call, &mut held);
         held.want_write = true;
         match self.monitor.wait(call.thread, held, "netwrt", true) {
-            (held, Ok(())) => self.turn_to_send(call, held),
+            (held, Ok(())) => self.lock_sending(call, held),
             failed => failed,
         }
     }
@@ -176,24 +185,24 @@ impl<M: Machine> Stream<M> {
     /// [`Errno::Interrupted`]; the turn is not taken.
     pub(crate) fn wait_for_data<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mut held: Held<'a, M>,
     ) -> (Held<'a, M>, Result<(), Errno>) {
-        self.end_receiving(call, &mut held);
+        self.unlock_receiving(call, &mut held);
         held.want_read = true;
         match self.monitor.wait(call.thread, held, "netrd", true) {
-            (held, Ok(())) => self.turn_to_receive(call, held),
+            (held, Ok(())) => self.lock_receiving(call, held),
             failed => failed,
         }
     }
 
     /// Wakes whoever said that it sleeps for data (`sorwakeup`).
-    pub(crate) fn wake_reader(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
+    pub(crate) fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_read);
     }
 
     /// Wakes whoever said that it sleeps for room (`sowwakeup`).
-    pub(crate) fn wake_writer(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>) {
+    pub(crate) fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_write);
     }
 
@@ -209,7 +218,7 @@ impl<M: Machine> Stream<M> {
 
     /// Appends an mbuf (`sbappend`, `sbcompress`). One that was not needed, because its bytes fit behind the last one's,
     /// comes back.
-    pub(crate) fn append(&self, call: &Caller<'_, M>, held: &mut Held<'_, M>, mbuf: Mbuf) -> Option<Mbuf> {
+    pub(crate) fn append(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, mbuf: Mbuf) -> Option<Mbuf> {
         let pool = &call.kernel.mbufs;
         held.count_bytes += mbuf.len();
         let small = mbuf.memory_bytes() == MBUF_BYTES;

@@ -12,11 +12,11 @@
 
 use super::mbuf::{Mbuf, NotDonated};
 use super::mode::{ReceiveMode, Received};
-use super::sockbuf::{Held, Stream};
-use crate::choose::Sink;
-use crate::config::Fault;
+use super::sockbuf::{Held, SockBuf};
+use crate::choose::Peer;
+use crate::config::Defect;
 use crate::error::Errno;
-use crate::proc::{Caller, moved};
+use crate::proc::{Syscall, moved};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
@@ -28,16 +28,16 @@ enum To {
     Copy(Va),
     Transfer(Option<Va>),
     /// Pages where that is cheaper; data comes from there.
-    Auto(Va, Sink),
+    Auto(Va, Peer),
 }
 
 impl To {
     /// What a choice needs is measured now, before anything is taken that it might be short of.
     fn new<M: Machine>(
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mode: ReceiveMode,
         at: Option<Va>,
-        from: Sink,
+        from: Peer,
     ) -> Result<To, Errno> {
         if mode == ReceiveMode::Auto {
             call.move_costs();
@@ -53,7 +53,7 @@ impl To {
 
 /// A receiver on its way through the mbufs that it has taken out of a socket.
 pub(crate) struct Receiver<'a, M: Machine> {
-    call: &'a Caller<'a, M>,
+    call: &'a Syscall<'a, M>,
     to: To,
     len: usize,
     /// It must not sleep: memory that is short is not waited for.
@@ -69,7 +69,7 @@ pub(crate) struct Receiver<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Receiver<'a, M> {
-    fn new(call: &'a Caller<'a, M>, to: To, len: usize) -> Receiver<'a, M> {
+    fn new(call: &'a Syscall<'a, M>, to: To, len: usize) -> Receiver<'a, M> {
         let at = match to {
             To::Copy(at) | To::Transfer(Some(at)) | To::Auto(at, _) => at,
             To::Transfer(None) => Va::default(),
@@ -90,13 +90,13 @@ impl<'a, M: Machine> Receiver<'a, M> {
 
     /// As [`Receiver::new`], for mbufs that a device has filled.
     pub(crate) fn of_device(
-        call: &'a Caller<'a, M>,
+        call: &'a Syscall<'a, M>,
         mode: ReceiveMode,
         at: Option<Va>,
         len: usize,
         nonblocking: bool,
     ) -> Result<Receiver<'a, M>, Errno> {
-        let to = To::new(call, mode, at, Sink::Device)?;
+        let to = To::new(call, mode, at, Peer::Device)?;
         Ok(Receiver { nonblocking, ..Receiver::new(call, to, len) })
     }
 
@@ -185,8 +185,8 @@ impl<'a, M: Machine> Receiver<'a, M> {
     }
 
     fn donation_pays(&mut self, pages: usize) -> bool {
-        if let To::Auto(_, sink) = self.to {
-            self.no_donation = self.no_donation || !self.call.chooses_donation(pages, self.len, sink);
+        if let To::Auto(_, peer) = self.to {
+            self.no_donation = self.no_donation || !self.call.chooses_donation(pages, self.len, peer);
         }
         !self.no_donation
     }
@@ -314,7 +314,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
     }
 }
 
-impl<M: Machine> Caller<'_, M> {
+impl<M: Machine> Syscall<'_, M> {
     /// Makes anons on loan the process's memory, or gives them back.
     ///
     /// # Errors
@@ -346,7 +346,7 @@ impl<M: Machine> Caller<'_, M> {
                 return Err(e);
             }
         };
-        if filled < PAGE_SIZE && self.kernel.config.fault != Fault::GatheredPageNotCleared {
+        if filled < PAGE_SIZE && self.kernel.config.defect != Defect::GatheredPageNotCleared {
             let _c = m.scope(Cause::Zero);
             m.zero(base + filled, PAGE_SIZE - filled).expect("the kernel's own addresses are mapped");
         }
@@ -368,21 +368,21 @@ impl<M: Machine> Caller<'_, M> {
 /// Receives `mbufs` as if they had been in a socket: for measuring.
 ///
 /// # Errors
-/// As [`Stream::receive`]. The mbufs are freed in any case.
+/// As [`SockBuf::receive`]. The mbufs are freed in any case.
 pub(crate) fn deliver<M: Machine>(
-    call: &Caller<'_, M>,
+    call: &Syscall<'_, M>,
     mode: ReceiveMode,
     at: Va,
     len: usize,
     mbufs: Vec<Mbuf>,
 ) -> Result<(), Errno> {
-    let mut receiver = Receiver::new(call, To::new(call, mode, Some(at), Sink::Nobody)?, len);
+    let mut receiver = Receiver::new(call, To::new(call, mode, Some(at), Peer::Null)?, len);
     let (rest, result) = receiver.deliver_all(mbufs.into());
     rest.into_iter().for_each(|mbuf| call.kernel.mbufs.free(mbuf));
     result
 }
 
-impl<M: Machine> Stream<M> {
+impl<M: Machine> SockBuf<M> {
     /// Receives up to `len` bytes by copy: what is there, at least one byte; zero at the end of the stream.
     ///
     /// # Errors
@@ -390,7 +390,7 @@ impl<M: Machine> Stream<M> {
     /// be delivered stay in the socket.
     pub(crate) fn receive(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         to: Va,
         len: usize,
         nonblocking: bool,
@@ -401,17 +401,17 @@ impl<M: Machine> Stream<M> {
     /// Receives up to `len` bytes by transfer, to `at` or to the transfer area; or as is cheaper, to `at`.
     ///
     /// # Errors
-    /// As [`Stream::receive`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::Fault`] where an address
+    /// As [`SockBuf::receive`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::Fault`] where an address
     /// is needed and missing.
     pub(crate) fn receive_transfer(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         mode: ReceiveMode,
         at: Option<Va>,
         len: usize,
         nonblocking: bool,
     ) -> Result<Received, Errno> {
-        let to = To::new(call, mode, at, Sink::Peer)?;
+        let to = To::new(call, mode, at, Peer::Socket)?;
         self.receive_by(Receiver::new(call, to, len), nonblocking)
     }
 
@@ -422,9 +422,9 @@ impl<M: Machine> Stream<M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.soreceive);
         self.touch(m);
-        let (mut held, turn) = self.turn_to_receive(call, self.lock());
+        let (mut held, turn) = self.lock_receiving(call, self.lock());
         turn?;
-        let (result, has_turn) = loop {
+        let (result, has_lock) = loop {
             if !receiver.wants_more() {
                 break (Ok(()), true);
             }
@@ -446,8 +446,8 @@ impl<M: Machine> Stream<M> {
                 }
             }
         };
-        if has_turn {
-            self.end_receiving(call, &mut held);
+        if has_lock {
+            self.unlock_receiving(call, &mut held);
         }
         if receiver.got.len_bytes > 0 {
             self.wake_writer(call, &mut held);
@@ -475,13 +475,13 @@ impl<M: Machine> Stream<M> {
     }
 }
 
-impl<M: Machine> Caller<'_, M> {
+impl<M: Machine> Syscall<'_, M> {
     /// Receives from the null protocol, which answers at once with as many bytes as are asked for: clusters as they are,
     /// or fewer when there are no more (UVM paper, 5.2).
     ///
     /// # Errors
     /// [`Errno::NoMemory`] or a bad address, only if nothing was received.
-    pub(crate) fn receive_from_nobody(
+    pub(crate) fn receive_from_null(
         &self,
         mode: ReceiveMode,
         at: Option<Va>,
@@ -492,7 +492,7 @@ impl<M: Machine> Caller<'_, M> {
         m.execute(self.kernel.config.paths.soreceive);
         m.execute(self.kernel.config.paths.protocol);
         let pool = &self.kernel.mbufs;
-        let mut receiver = Receiver::new(self, To::new(self, mode, at, Sink::Nobody)?, len);
+        let mut receiver = Receiver::new(self, To::new(self, mode, at, Peer::Null)?, len);
         let (mut answered, mut answer) = (0, VecDeque::new());
         while answered < len {
             let piece = (len - answered).min(PAGE_SIZE);

@@ -8,15 +8,15 @@
 
 use super::mbuf::Mbuf;
 use super::mode::SendMode;
-use super::sockbuf::{Held, Stream};
-use crate::choose::{Plan, Sending, Sink};
+use super::sockbuf::{Held, SockBuf};
+use crate::choose::{Peer, Plan, Sending};
 use crate::error::Errno;
-use crate::proc::{Caller, moved};
+use crate::proc::{Syscall, moved};
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
 
 /// A sender on its way through its buffer.
 pub(crate) struct Sender<'a, M: Machine> {
-    call: &'a Caller<'a, M>,
+    call: &'a Syscall<'a, M>,
     from: Va,
     len: usize,
     done: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Sender<'a, M: Machine> {
 
 impl<'a, M: Machine> Sender<'a, M> {
     /// The one place where it is decided how each byte goes.
-    pub(crate) fn new(call: &'a Caller<'a, M>, sending: Sending, mode: SendMode) -> Sender<'a, M> {
+    pub(crate) fn new(call: &'a Syscall<'a, M>, sending: Sending, mode: SendMode) -> Sender<'a, M> {
         let Sending { from, len, .. } = sending;
         let plan = match mode {
             SendMode::Copy => Plan::fixed(len..len),
@@ -41,7 +41,7 @@ impl<'a, M: Machine> Sender<'a, M> {
 
     /// As [`Sender::new`], for mbufs that a device reads: none is small.
     pub(crate) fn to_device(
-        call: &'a Caller<'a, M>,
+        call: &'a Syscall<'a, M>,
         sending: Sending,
         mode: SendMode,
         nonblocking: bool,
@@ -144,8 +144,8 @@ impl<'a, M: Machine> Sender<'a, M> {
 }
 
 /// An mbuf over pages that are lent, or with a copy of the first if they are refused: for measuring.
-pub(crate) fn lend_or_copy<M: Machine>(call: &Caller<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
-    let sending = Sending { from, len, sink: Sink::Nobody, room: len };
+pub(crate) fn lend_or_copy<M: Machine>(call: &Syscall<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
+    let sending = Sending { from, len, peer: Peer::Null, room: len };
     let (mbuf, result) = Sender::new(call, sending, SendMode::Loan).next(len);
     mbuf.ok_or_else(|| result.expect_err("without an mbuf there is an error"))
 }
@@ -155,10 +155,10 @@ enum Step {
     Sent,
     Failed(Errno),
     /// A sleep failed, and somebody else may have the turn now.
-    TurnLost(Errno),
+    LockLost(Errno),
 }
 
-impl<M: Machine> Stream<M> {
+impl<M: Machine> SockBuf<M> {
     /// Sends all of `len` bytes, or with `nonblocking` what there is room for.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl<M: Machine> Stream<M> {
     /// [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address only if nothing was sent.
     pub(crate) fn send(
         &self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         from: Va,
         len: usize,
         mode: SendMode,
@@ -176,11 +176,11 @@ impl<M: Machine> Stream<M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.sosend);
         self.touch(m);
-        let sending = Sending { from, len, sink: Sink::Peer, room: self.high_water_bytes() };
+        let sending = Sending { from, len, peer: Peer::Socket, room: self.high_water_bytes() };
         let mut sender = Sender { nonblocking, ..Sender::new(call, sending, mode) };
-        let (mut held, turn) = self.turn_to_send(call, self.lock());
+        let (mut held, turn) = self.lock_sending(call, self.lock());
         turn?;
-        let (result, has_turn) = loop {
+        let (result, has_lock) = loop {
             if sender.left() == 0 {
                 break (Ok(()), true);
             }
@@ -189,11 +189,11 @@ impl<M: Machine> Stream<M> {
             match step {
                 Step::Sent => {}
                 Step::Failed(e) => break (Err(e), true),
-                Step::TurnLost(e) => break (Err(e), false),
+                Step::LockLost(e) => break (Err(e), false),
             }
         };
-        if has_turn {
-            self.end_sending(call, &mut held);
+        if has_lock {
+            self.unlock_sending(call, &mut held);
         }
         drop(held);
         match result {
@@ -206,7 +206,7 @@ impl<M: Machine> Stream<M> {
     /// Sends an mbuf, or sleeps for room.
     fn send_some<'a>(
         &'a self,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         held: Held<'a, M>,
         sender: &mut Sender<'_, M>,
         nonblocking: bool,
@@ -221,7 +221,7 @@ impl<M: Machine> Stream<M> {
             }
             return match self.wait_for_room(call, held) {
                 (held, Ok(())) => (held, Step::Sent),
-                (held, Err(e)) => (held, Step::TurnLost(e)),
+                (held, Err(e)) => (held, Step::LockLost(e)),
             };
         }
         drop(held);
@@ -249,17 +249,17 @@ impl<M: Machine> Stream<M> {
     }
 }
 
-impl<M: Machine> Caller<'_, M> {
+impl<M: Machine> Syscall<'_, M> {
     /// Sends to the null protocol, which frees what it gets (UVM paper, 5.1).
     ///
     /// # Errors
     /// [`Errno::NoMemory`] or a bad address, only if nothing was sent.
-    pub(crate) fn send_to_nobody(&self, from: Va, len: usize, mode: SendMode) -> Result<usize, Errno> {
+    pub(crate) fn send_to_null(&self, from: Va, len: usize, mode: SendMode) -> Result<usize, Errno> {
         let m = self.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
         let room = self.kernel.config.socket.high_water_bytes;
-        let mut sender = Sender::new(self, Sending { from, len, sink: Sink::Nobody, room }, mode);
+        let mut sender = Sender::new(self, Sending { from, len, peer: Peer::Null, room }, mode);
         while sender.left() > 0 {
             let (mbuf, result) = sender.next(room);
             if let Some(mbuf) = mbuf {

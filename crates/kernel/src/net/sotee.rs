@@ -5,13 +5,13 @@
 //! and a loan ends when the last of the two has been received.
 
 use super::mbuf::Mbuf;
-use super::sockbuf::{Held, Stream};
+use super::sockbuf::{Held, SockBuf};
 use crate::error::Errno;
-use crate::proc::Caller;
+use crate::proc::Syscall;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine};
 
-impl<M: Machine> Stream<M> {
+impl<M: Machine> SockBuf<M> {
     /// Sends up to `len` of the bytes that are here to `other`, too: as many as are here and as there is room for there.
     /// Sleeps for the first one. Zero at the end of the stream.
     ///
@@ -20,8 +20,8 @@ impl<M: Machine> Stream<M> {
     /// [`Errno::Interrupted`], [`Errno::NoMemory`]. Nothing was sent then.
     pub(crate) fn tee(
         &self,
-        call: &Caller<'_, M>,
-        other: &Stream<M>,
+        call: &Syscall<'_, M>,
+        other: &SockBuf<M>,
         len: usize,
         nonblocking: bool,
     ) -> Result<usize, Errno> {
@@ -33,11 +33,11 @@ impl<M: Machine> Stream<M> {
         m.execute(call.kernel.config.paths.soreceive);
         self.touch(m);
         other.touch(m);
-        let (mut held, turn) = self.turn_to_receive(call, self.lock());
+        let (mut held, turn) = self.lock_receiving(call, self.lock());
         turn?;
         while len > 0 && held.is_empty() && !held.writer_gone {
             if nonblocking {
-                self.end_receiving(call, &mut held);
+                self.unlock_receiving(call, &mut held);
                 return Err(Errno::WouldBlock);
             }
             let (again, woken) = self.wait_for_data(call, held);
@@ -47,13 +47,13 @@ impl<M: Machine> Stream<M> {
         let (empty, there) = (len == 0 || held.is_empty(), held.chain().map(Mbuf::len).sum::<usize>());
         drop(held);
         let result = if empty { Ok(0) } else { self.tee_some(call, other, len.min(there)) };
-        self.end_receiving(call, &mut self.lock());
+        self.unlock_receiving(call, &mut self.lock());
         result
     }
 
     /// Has the turn to receive, so what is in the chain stays.
-    fn tee_some(&self, call: &Caller<'_, M>, other: &Stream<M>, len: usize) -> Result<usize, Errno> {
-        let (mut there, turn) = other.turn_to_send(call, other.lock());
+    fn tee_some(&self, call: &Syscall<'_, M>, other: &SockBuf<M>, len: usize) -> Result<usize, Errno> {
+        let (mut there, turn) = other.lock_sending(call, other.lock());
         turn?;
         let room = other.room(&there, len);
         let result = match (there.reader_gone, room) {
@@ -81,17 +81,17 @@ impl<M: Machine> Stream<M> {
                 merged.extend(other.append(call, &mut there, mbuf));
             }
             other.wake_reader(call, &mut there);
-            other.end_sending(call, &mut there);
+            other.unlock_sending(call, &mut there);
             drop(there);
             unneeded.into_iter().chain(merged).for_each(|mbuf| call.kernel.mbufs.free(mbuf));
             return if sent > 0 { Ok(sent) } else { result.and(Err(Errno::WouldBlock)) };
         }
-        other.end_sending(call, &mut there);
+        other.unlock_sending(call, &mut there);
         result.map(|()| 0)
     }
 
     /// Mbufs over the first `len` bytes, or over fewer, with the reason.
-    fn share(&self, call: &Caller<'_, M>, len: usize) -> (Vec<Mbuf>, Result<(), Errno>) {
+    fn share(&self, call: &Syscall<'_, M>, len: usize) -> (Vec<Mbuf>, Result<(), Errno>) {
         let held: Held<'_, M> = self.lock();
         let mut shared = Vec::new();
         let mut left = len;

@@ -13,7 +13,7 @@ use pageferry_hal::{Cause, Counter, Crossing, Machine, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 
 /// Who is inside a system call: the thread and the address space that it works for.
-pub(crate) struct Caller<'a, M: Machine> {
+pub(crate) struct Syscall<'a, M: Machine> {
     pub(crate) kernel: &'a Kernel<M>,
     pub(crate) thread: &'a Thread<M>,
     pub(crate) space: &'a Space<M>,
@@ -27,7 +27,7 @@ pub(crate) struct Stopped {
     pub(crate) why: Errno,
 }
 
-impl<M: Machine> Caller<'_, M> {
+impl<M: Machine> Syscall<'_, M> {
     pub(crate) fn machine(&self) -> &M {
         &self.kernel.machine
     }

@@ -4,7 +4,7 @@ mod copyio;
 mod pid;
 mod process;
 
-pub(crate) use copyio::{Caller, Stopped, moved};
+pub(crate) use copyio::{Stopped, Syscall, moved};
 pub use pid::Pid;
 pub use process::Killed;
 pub(crate) use process::{Body, Process, Processes};

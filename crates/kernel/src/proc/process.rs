@@ -12,13 +12,13 @@
 //! Making a process, for want of memory or structures. A process that uses an address it has not is killed: it does not
 //! unwind, but from then on all of its calls do nothing (see [`crate::User`]).
 
-use super::copyio::Caller;
+use super::copyio::Syscall;
 use super::pid::Pid;
 use crate::Kernel;
 use crate::error::Errno;
-use crate::fs::{File, FileTable, Open};
-use crate::ipc::{End, MAX_PIPES, PIPE_BYTES, Pipe};
-use crate::net::{SOCKET_BYTES, Stream};
+use crate::fs::FileTable;
+use crate::ipc::{MAX_PIPES, PIPE_BYTES, Pipe};
+use crate::net::{MAX_SOCKETS, SOCKET_BYTES, SockBuf};
 use crate::sched::{MAX_THREADS, Thread, ThreadId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -83,16 +83,53 @@ pub(crate) struct Processes<M: Machine> {
     alive: usize,
     killed: Vec<Killed>,
     structures: Zone,
-    pipe_structures: Zone,
-    /// Pipes that exist, by address; for checks.
-    pipes: BTreeMap<Va, Weak<Pipe<M>>>,
-    socket_structures: Zone,
-    /// Directions of connected sockets that exist, by address; for checks.
-    sockets: BTreeMap<Va, Weak<Stream<M>>>,
+    pub(crate) pipes: Registry<Pipe<M>>,
+    /// Directions of connected sockets.
+    pub(crate) sockets: Registry<SockBuf<M>>,
 }
 
-/// Directions of connected sockets at a time.
-const MAX_SOCKETS: usize = 512;
+/// Structures of one kind, and what is in them, by address; for checks.
+pub(crate) struct Registry<T> {
+    structures: Zone,
+    live: BTreeMap<Va, Weak<T>>,
+}
+
+impl<T> Registry<T> {
+    fn new(structures: Zone) -> Registry<T> {
+        Registry { structures, live: BTreeMap::new() }
+    }
+
+    /// A structure, if there is one left; to be used by [`Registry::insert`], or given back by [`Registry::free`].
+    pub(crate) fn alloc(&mut self) -> Option<StructVa> {
+        self.structures.alloc()
+    }
+
+    /// Gives back a structure that nothing was put in.
+    pub(crate) fn free(&mut self, at: StructVa) {
+        self.structures.free(at);
+    }
+
+    /// Says what is in the structure at `at` from now on.
+    pub(crate) fn insert(&mut self, at: StructVa, what: &Arc<T>) {
+        self.live.insert(at.0, Arc::downgrade(what));
+    }
+
+    /// Gives back a structure, and forgets what was in it.
+    pub(crate) fn remove(&mut self, at: StructVa) {
+        self.live.remove(&at.0).expect("a structure is freed once");
+        self.structures.free(at);
+    }
+
+    /// All that there are.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.live.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// How many structures are in use.
+    pub(crate) fn len(&self) -> usize {
+        self.structures.live()
+    }
+}
 
 impl<M: Machine> Processes<M> {
     pub(crate) fn new(arena: &mut StructArena) -> Result<Processes<M>, ArenaFull> {
@@ -102,10 +139,8 @@ impl<M: Machine> Processes<M> {
             alive: 0,
             killed: Vec::new(),
             structures: arena.zone("processes", MAX_THREADS, PROCESS_BYTES)?,
-            pipe_structures: arena.zone("pipes", MAX_PIPES, PIPE_BYTES)?,
-            pipes: BTreeMap::new(),
-            socket_structures: arena.zone("sockets", MAX_SOCKETS, SOCKET_BYTES)?,
-            sockets: BTreeMap::new(),
+            pipes: Registry::new(arena.zone("pipes", MAX_PIPES, PIPE_BYTES)?),
+            sockets: Registry::new(arena.zone("sockets", MAX_SOCKETS, SOCKET_BYTES)?),
         })
     }
 
@@ -120,19 +155,6 @@ impl<M: Machine> Processes<M> {
     pub(crate) fn memory_of(&self, pid: Pid) -> Option<(Option<Pid>, Arc<Space<M>>)> {
         let record = self.table.get(&pid).filter(|r| !r.exited)?;
         Some((record.parent, record.space.upgrade()?))
-    }
-    /// Pipes that exist.
-    pub(crate) fn pipes(&self) -> Vec<Arc<Pipe<M>>> {
-        self.pipes.values().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Directions of connected sockets that exist.
-    pub(crate) fn sockets(&self) -> Vec<Arc<Stream<M>>> {
-        self.sockets.values().filter_map(Weak::upgrade).collect()
-    }
-    /// How many structures of those are in use.
-    pub(crate) fn socket_count(&self) -> usize {
-        self.socket_structures.live()
     }
 
     /// Takes `pid` out of the table.
@@ -185,7 +207,7 @@ impl<M: Machine> Kernel<M> {
         m.cross(Crossing::SyscallEnter);
         m.execute(self.config.paths.process);
         let files = process.files.lock().take_all();
-        files.into_iter().for_each(|file| self.release_file(thread, file));
+        files.into_iter().for_each(|file| file.close(self, thread));
         self.withdraw_all(process.pid);
         self.lenders.watch(process.pid, false);
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.
@@ -260,82 +282,10 @@ impl<M: Machine> Kernel<M> {
         }
     }
 
-    // ------------------------------------------------------------------------------------------- descriptors
-
-    /// Makes a pipe and its structure. Waits for memory.
-    ///
-    /// # Locks
-    /// Sleeps: no spin lock may be held.
-    ///
-    /// # Errors
-    /// [`Errno::NoMemory`], when waiting does not help.
-    pub(crate) fn create_pipe(&self, t: &dyn Threads) -> Result<Arc<Pipe<M>>, Errno> {
-        let at = self.processes.lock().pipe_structures.alloc().ok_or(Errno::NoMemory)?;
-        let made = Pipe::new(self, t, at);
-        let mut table = self.processes.lock();
-        match &made {
-            Ok(pipe) => {
-                table.pipes.insert(at.0, Arc::downgrade(pipe));
-            }
-            Err(_) => table.pipe_structures.free(at),
-        }
-        made
-    }
-
-    /// Gives up a descriptor's share of an open file; the last closes the end, the last end the pipe.
-    pub(crate) fn release_file(&self, threads: &dyn Threads, file: Arc<File<M>>) {
-        let Some(file) = Arc::into_inner(file) else { return };
-        match file.open {
-            Open::Pipe { pipe, end } => self.close_pipe(threads, &pipe, end),
-            Open::Socket { receive, send } => {
-                receive.into_iter().for_each(|stream| self.close_stream(threads, &stream, End::Read));
-                send.into_iter().for_each(|stream| self.close_stream(threads, &stream, End::Write));
-            }
-            Open::Null => {}
-            Open::Regular(file) => self.files.close(&self.vm, threads, file),
-            Open::Audio => self.audio.close(&self.vm, &self.mbufs, threads),
-        }
-    }
-
-    fn close_pipe(&self, threads: &dyn Threads, pipe: &Pipe<M>, end: End) {
-        if pipe.close(self, threads, end) {
-            let mut table = self.processes.lock();
-            table.pipes.remove(&pipe.at().0).expect("a pipe is freed once");
-            table.pipe_structures.free(pipe.at());
-        }
-    }
-
-    /// Makes one direction of a pair of connected sockets, with a buffer of `high_water_bytes`.
-    pub(crate) fn create_stream(&self, high_water_bytes: usize) -> Result<Arc<Stream<M>>, Errno> {
-        let mut table = self.processes.lock();
-        let at = table.socket_structures.alloc().ok_or(Errno::NoMemory)?;
-        let stream = Arc::new(Stream::new(self, at, high_water_bytes));
-        table.sockets.insert(at.0, Arc::downgrade(&stream));
-        Ok(stream)
-    }
-
-    /// Gives back a direction that was never used.
-    pub(crate) fn discard_stream(&self, stream: &Stream<M>) {
-        let mut table = self.processes.lock();
-        table.sockets.remove(&stream.at().0).expect("a socket is freed once");
-        table.socket_structures.free(stream.at());
-    }
-
-    fn close_stream(&self, threads: &dyn Threads, stream: &Stream<M>, end: End) {
-        let _c = self.machine.scope(Cause::Protocol);
-        let last = match end {
-            End::Read => stream.close_reader(&self.mbufs, threads),
-            End::Write => stream.close_writer(threads),
-        };
-        if last {
-            self.discard_stream(stream);
-        }
-    }
-
     /// Makes a child of `process` whose thread runs `body` in a copy of its address space.
     pub(crate) fn fork_process(
         self: &Arc<Self>,
-        call: &Caller<'_, M>,
+        call: &Syscall<'_, M>,
         process: &Process<M>,
         name: &str,
         body: Body<M>,

@@ -7,7 +7,7 @@ mod sched;
 mod tcb;
 mod thread;
 
-pub(crate) use monitor::{Held, Monitor, Turn, Which};
+pub(crate) use monitor::{Held, Monitor, SleepLock, Which};
 pub(crate) use sched::{MAX_THREADS, Sched, SchedPaths};
 pub use tcb::ThreadId;
 pub use thread::Thread;

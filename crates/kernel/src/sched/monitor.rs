@@ -1,7 +1,7 @@
 //! State that threads wait for and take turns at: what pipes and sockets have in common.
 //!
 //! The state is under a spin lock of class `Pipe`. No copy to or from a process can be made under it, because a copy may
-//! fault and sleep. So there are sleep locks beside it, [`Turn`]s, which are part of the state (`pipelock`, `sblock`): who
+//! fault and sleep. So there are sleep locks beside it, [`SleepLock`]s, which are part of the state (`pipelock`, `sblock`): who
 //! has a turn may move bytes with the spin lock released, and nobody else moves any that way. All sleeps share one
 //! channel, and every sleeper tests its condition again.
 
@@ -19,19 +19,19 @@ pub(crate) type Held<'a, M, S> = <<M as Machine>::Lock<S> as SpinLock<S>>::Guard
 
 /// A sleep lock within the state.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct SleepLock {
     taken: bool,
     wanted: bool,
 }
 
-impl Turn {
+impl SleepLock {
     pub(crate) fn is_taken(&self) -> bool {
         self.taken
     }
 }
 
 /// Where a turn is in the state.
-pub(crate) type Which<S> = fn(&mut S) -> &mut Turn;
+pub(crate) type Which<S> = fn(&mut S) -> &mut SleepLock;
 
 impl<M: Machine, S: 'static> Monitor<M, S> {
     pub(crate) fn new(m: &M, at: StructVa, state: S) -> Monitor<M, S> {
@@ -83,7 +83,7 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
     ///
     /// # Errors
     /// [`Errno::Interrupted`], only if `interruptible`; the turn is not taken.
-    pub(crate) fn take_turn<'a>(
+    pub(crate) fn acquire<'a>(
         &'a self,
         threads: &dyn Threads,
         mut held: Held<'a, M, S>,
@@ -104,7 +104,7 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
     }
 
     /// Gives a turn up.
-    pub(crate) fn end_turn(&self, threads: &dyn Threads, held: &mut Held<'_, M, S>, which: Which<S>) {
+    pub(crate) fn release(&self, threads: &dyn Threads, held: &mut Held<'_, M, S>, which: Which<S>) {
         let turn = which(held);
         assert!(turn.taken, "a turn is given up that nobody has");
         turn.taken = false;

@@ -1,11 +1,11 @@
 //! The system calls of files: by name, by descriptor, and by mapping; and of the sound device, to open it.
 
 use super::user::User;
+use crate::dev::AudioFile;
 use crate::error::Errno;
-use crate::fs::{Fd, File, Open, Regular};
-use alloc::sync::Arc;
-use pageferry_hal::{Machine, PAGE_SIZE, Prot, SpinLock, Va};
-use pageferry_vm::{Inherit, Mapped, Place, PushDown};
+use crate::fs::{Fd, File};
+use pageferry_hal::{Machine, Prot, SpinLock, Va};
+use pageferry_vm::{Place, PushDown};
 
 bitflags::bitflags! {
     /// How a file is opened.
@@ -44,10 +44,10 @@ impl<M: Machine> User<M> {
             if flags.contains(OpenFlags::TRUNCATE)
                 && let Err(e) = file.inode.set_size(call, 0)
             {
-                files.close(call.kernel.vm(), call.thread, file);
+                files.close(call.kernel.vm(), file);
                 return Err(e);
             }
-            Ok(self.process.files.lock().insert(File::new(Open::Regular(file))))
+            Ok(self.process.files.lock().insert(File::new(file)))
         })
     }
 
@@ -63,7 +63,7 @@ impl<M: Machine> User<M> {
             }
             self.kernel.audio.open(call.kernel.vm(), &self.kernel.mbufs)?;
             // The process's only thread is here: the room is there still.
-            Ok(self.process.files.lock().insert(File::new(Open::Audio)))
+            Ok(self.process.files.lock().insert(File::new(AudioFile)))
         })
     }
 
@@ -80,12 +80,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file.
     pub fn seek(&self, fd: Fd, to: u64) -> Result<(), Errno> {
-        self.system_call(|_| {
-            self.with_regular(fd, |file| {
-                file.seek(to);
-                Ok(())
-            })
-        })
+        self.system_call(|_| self.get(fd)?.ops().seek(to))
     }
 
     /// The length of a file in bytes (`fstat`).
@@ -93,7 +88,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file.
     pub fn file_size(&self, fd: Fd) -> Result<u64, Errno> {
-        self.system_call(|_| self.with_regular(fd, |file| Ok(file.inode.size_bytes())))
+        self.system_call(|_| self.get(fd)?.ops().size_bytes())
     }
 
     /// Cuts a file, or lets it grow by zeros (`ftruncate`). Who touches a mapping of what was cut off is killed (SIGBUS).
@@ -102,14 +97,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::BadFd`], also for what is no file, or not open to be written. [`Errno::NoSpace`], [`Errno::NoMemory`],
     /// [`Errno::Io`], [`Errno::Interrupted`].
     pub fn truncate(&self, fd: Fd, size_bytes: u64) -> Result<(), Errno> {
-        self.system_call(|call| {
-            self.with_regular(fd, |file| {
-                if !file.writable {
-                    return Err(Errno::BadFd);
-                }
-                file.inode.set_size(call, size_bytes)
-            })
-        })
+        self.system_call(|call| self.get(fd)?.ops().truncate(call, size_bytes))
     }
 
     /// Writes a file's dirty pages to the disk, and sleeps until they are there (`fsync`).
@@ -117,9 +105,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file; [`Errno::Io`].
     pub fn sync_file(&self, fd: Fd) -> Result<(), Errno> {
-        self.system_call(|call| {
-            self.with_regular(fd, |file| Ok(call.kernel.vm().clean_file(call.thread, &file.inode.object)?))
-        })
+        self.system_call(|call| self.get(fd)?.ops().sync(call))
     }
 
     /// Maps `len_bytes` of a file from byte `offset` on (`mmap`): shared, so that stores change the file, or private. The
@@ -138,28 +124,7 @@ impl<M: Machine> User<M> {
         prot: Prot,
         shared: bool,
     ) -> Result<Va, Errno> {
-        self.system_call(|call| {
-            self.with_regular(fd, |file| {
-                if !offset.is_multiple_of(PAGE_SIZE as u64) {
-                    return Err(Errno::Invalid);
-                }
-                let mut max_prot = Prot::all();
-                if shared && !file.writable {
-                    max_prot.remove(Prot::WRITE);
-                }
-                if !file.readable || !max_prot.contains(prot) {
-                    return Err(Errno::Access);
-                }
-                let mapped = Mapped {
-                    object: file.inode.object.clone(),
-                    first_page: offset / PAGE_SIZE as u64,
-                    copy_on_write: !shared,
-                };
-                let inherit = if shared { Inherit::Share } else { Inherit::Copy };
-                let prots = (prot, max_prot);
-                Ok(call.space.map_at(call.thread, place, len_bytes, prots, inherit, Some(mapped))?)
-            })
-        })
+        self.system_call(|call| self.get(fd)?.ops().map(call, offset, place, len_bytes, prot, shared))
     }
 
     /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): whoever
@@ -173,21 +138,6 @@ impl<M: Machine> User<M> {
     /// its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan has it too.
     /// [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
     pub fn push_down(&self, fd: Fd, at: Va, len_bytes: usize, how: PushDown) -> Result<usize, Errno> {
-        self.system_call(|call| self.with_regular(fd, |file| file.push_down(call, at, len_bytes, how)))
-    }
-
-    fn with_regular<R>(
-        &self,
-        fd: Fd,
-        work: impl FnOnce(&Regular<M>) -> Result<R, Errno>,
-    ) -> Result<R, Errno> {
-        let file: Arc<File<M>> = self.process.files.lock().get(fd)?;
-        let result = match &file.open {
-            Open::Regular(regular) => work(regular),
-            _ => Err(Errno::BadFd),
-        };
-        // The process's only thread is here: nobody has closed the descriptor meanwhile.
-        assert!(Arc::strong_count(&file) > 1, "a file vanished while it was used");
-        result
+        self.system_call(|call| self.get(fd)?.ops().push_down(call, at, len_bytes, how))
     }
 }

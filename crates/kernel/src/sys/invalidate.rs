@@ -5,7 +5,7 @@
 //! entry's line is flushed from all caches first, outside the measured time.
 
 use crate::error::Errno;
-use crate::proc::Caller;
+use crate::proc::Syscall;
 use pageferry_hal::x86::Format;
 use pageferry_hal::{Cause, CpuSet, Cycles, Machine, Threads};
 
@@ -20,7 +20,7 @@ pub enum InvalidateKind {
     Remote,
 }
 
-impl<M: Machine> Caller<'_, M> {
+impl<M: Machine> Syscall<'_, M> {
     /// Repeats an invalidation `times` times; answers the cycles that they took together.
     pub(crate) fn invalidate(&self, kind: InvalidateKind, times: u32) -> Result<Cycles, Errno> {
         let (m, pmaps) = (self.machine(), self.kernel.vm.pmaps());

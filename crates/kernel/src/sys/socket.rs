@@ -3,8 +3,8 @@
 use super::user::User;
 use crate::choose::Carrier;
 use crate::error::Errno;
-use crate::fs::{Fd, File, Open};
-use crate::net::{ReceiveMode, Received, SendMode};
+use crate::fs::{Fd, File};
+use crate::net::{NullSocket, ReceiveMode, Received, SendMode, Socket};
 use pageferry_hal::{Machine, SpinLock, Va};
 
 impl<M: Machine> User<M> {
@@ -18,10 +18,10 @@ impl<M: Machine> User<M> {
                 return Err(Errno::TooManyFiles);
             }
             let bytes = self.kernel.config.socket.high_water_bytes;
-            let there = self.kernel.create_stream(bytes)?;
+            let there = self.kernel.create_sockbuf(bytes)?;
             let back =
-                self.kernel.create_stream(bytes).inspect_err(|_| self.kernel.discard_stream(&there))?;
-            let socket = |receive, send| File::new(Open::Socket { receive: Some(receive), send: Some(send) });
+                self.kernel.create_sockbuf(bytes).inspect_err(|_| self.kernel.discard_sockbuf(&there))?;
+            let socket = |receive, send| File::new(Socket { receive: Some(receive), send: Some(send) });
             let mut files = self.process.files.lock();
             Ok((files.insert(socket(back.clone(), there.clone())), files.insert(socket(there, back))))
         })
@@ -41,7 +41,7 @@ impl<M: Machine> User<M> {
             if !files.has_room(1) {
                 return Err(Errno::TooManyFiles);
             }
-            Ok(files.insert(File::new(Open::Null)))
+            Ok(files.insert(File::new(NullSocket)))
         })
     }
 
@@ -51,10 +51,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::write`]; [`Errno::NoMemory`]; [`Errno::NotSupported`] for other than copies to a pipe that is no socket.
     pub fn send(&self, fd: Fd, from: Va, len_bytes: usize, mode: SendMode) -> Result<usize, Errno> {
-        self.system_call(|call| {
-            let file = self.process.files.lock().get(fd)?;
-            file.write(call, from, len_bytes, mode)
-        })
+        self.system_call(|call| self.get(fd)?.write(call, from, len_bytes, mode))
     }
 
     /// Receives up to `len_bytes` by copy: the same as [`User::read`].
@@ -73,10 +70,7 @@ impl<M: Machine> User<M> {
     /// As [`User::read`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::NotSupported`] for a pipe that
     /// is no socket. Nothing was received then.
     pub fn receive_transfer(&self, fd: Fd, at: Option<Va>, len_bytes: usize) -> Result<Received, Errno> {
-        self.system_call(|call| {
-            let file = self.process.files.lock().get(fd)?;
-            file.read_transfer(call, ReceiveMode::Transfer, at, len_bytes)
-        })
+        self.system_call(|call| self.get(fd)?.read_transfer(call, ReceiveMode::Transfer, at, len_bytes))
     }
 
     /// Receives up to `len_bytes` at `at`: pages where that is cheaper on this machine, copied bytes elsewhere. What is at
@@ -85,10 +79,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::receive_transfer`].
     pub fn receive_auto(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<Received, Errno> {
-        self.system_call(|call| {
-            let file = self.process.files.lock().get(fd)?;
-            file.read_transfer(call, ReceiveMode::Auto, Some(at), len_bytes)
-        })
+        self.system_call(|call| self.get(fd)?.read_transfer(call, ReceiveMode::Auto, Some(at), len_bytes))
     }
 
     /// Begins, or ends, to watch this process's loans to the kernel. What was lent before is not known.
@@ -133,11 +124,11 @@ impl<M: Machine> User<M> {
                 let files = self.process.files.lock();
                 (files.get(from)?, files.get(to)?)
             };
-            match (&from.open, &to.open) {
-                (Open::Socket { receive: Some(source), .. }, Open::Socket { send: Some(sink), .. }) => {
-                    source.tee(call, sink, len_bytes, from.nonblocking())
+            match (from.ops().as_socket(), to.ops().as_socket()) {
+                (Some(Socket { receive: Some(source), .. }), Some(Socket { send: Some(target), .. })) => {
+                    source.tee(call, target, len_bytes, from.nonblocking())
                 }
-                (Open::Socket { .. }, Open::Socket { .. }) => Err(Errno::BadFd),
+                (Some(_), Some(_)) => Err(Errno::BadFd),
                 _ => Err(Errno::NotSupported),
             }
         })

@@ -14,10 +14,10 @@ use super::invalidate::InvalidateKind;
 use crate::Kernel;
 use crate::config::PipeKind;
 use crate::error::Errno;
-use crate::fs::{Fd, File, Open};
-use crate::ipc::End;
-use crate::net::SendMode;
-use crate::proc::{Body, Caller, Pid, Process};
+use crate::fs::{Fd, File};
+use crate::ipc::{ReadEnd, WriteEnd};
+use crate::net::{SendMode, Socket};
+use crate::proc::{Body, Pid, Process, Syscall};
 use crate::sched::Thread;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -155,7 +155,7 @@ impl<M: Machine> User<M> {
     /// Enters the kernel, works, and returns.
     pub(crate) fn system_call<R>(
         &self,
-        work: impl FnOnce(&Caller<'_, M>) -> Result<R, Errno>,
+        work: impl FnOnce(&Syscall<'_, M>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         if self.is_killed() {
             return Err(Errno::Killed);
@@ -166,12 +166,20 @@ impl<M: Machine> User<M> {
         m.execute(self.kernel.config.paths.syscall);
         m.count(Counter::Syscalls, 1);
         let Process { space, pid, .. } = &*self.process;
-        let call = Caller { kernel: &self.kernel, thread: &self.thread, space, pid: *pid };
+        let call = Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid };
         let result = work(&call);
         assert!(!self.thread.is_pinned(), "a system call of {} left its thread pinned", self.process.name);
         self.return_to_user();
         m.cross(Crossing::SyscallExit);
         result
+    }
+
+    /// The open file behind a descriptor.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`].
+    pub(crate) fn get(&self, fd: Fd) -> Result<Arc<File<M>>, Errno> {
+        self.process.files.lock().get(fd)
     }
 
     /// Maps zero-filled memory at an address that the kernel chooses (`mmap`).
@@ -233,18 +241,16 @@ impl<M: Machine> User<M> {
             let (read, write) = match self.kernel.config.pipe.kind {
                 PipeKind::Fifo => {
                     let pipe = self.kernel.create_pipe(self.thread())?;
-                    let end = |end| Open::Pipe { pipe: pipe.clone(), end };
-                    (end(End::Read), end(End::Write))
+                    (File::new(ReadEnd(pipe.clone())), File::new(WriteEnd(pipe)))
                 }
                 PipeKind::Socket => {
-                    let stream =
-                        Some(self.kernel.create_stream(self.kernel.config.pipe.socket_buffer_bytes)?);
-                    let read = Open::Socket { receive: stream.clone(), send: None };
-                    (read, Open::Socket { receive: None, send: stream })
+                    let buffer = self.kernel.create_sockbuf(self.kernel.config.pipe.socket_buffer_bytes)?;
+                    let read = Socket { receive: Some(buffer.clone()), send: None };
+                    (File::new(read), File::new(Socket { receive: None, send: Some(buffer) }))
                 }
             };
             let mut files = self.process.files.lock();
-            Ok((files.insert(File::new(read)), files.insert(File::new(write))))
+            Ok((files.insert(read), files.insert(write)))
         })
     }
 
@@ -253,10 +259,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], [`Errno::Fault`], [`Errno::WouldBlock`], [`Errno::Interrupted`]; nothing was read then.
     pub fn read(&self, fd: Fd, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.system_call(|call| {
-            let file = self.process.files.lock().get(fd)?;
-            file.read(call, to, len_bytes)
-        })
+        self.system_call(|call| self.get(fd)?.read(call, to, len_bytes))
     }
 
     /// Writes `len_bytes`; fewer only if a signal came, the descriptor is non-blocking, or the memory ends.
@@ -265,10 +268,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::BadFd`], [`Errno::BrokenPipe`]; and, if nothing was written, [`Errno::Fault`], [`Errno::WouldBlock`],
     /// [`Errno::Interrupted`].
     pub fn write(&self, fd: Fd, from: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.system_call(|call| {
-            let file = self.process.files.lock().get(fd)?;
-            file.write(call, from, len_bytes, SendMode::Copy)
-        })
+        self.system_call(|call| self.get(fd)?.write(call, from, len_bytes, SendMode::Copy))
     }
 
     /// Makes calls on an open file fail instead of sleep, for all descriptors that share it (`O_NONBLOCK`).
@@ -277,8 +277,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::BadFd`].
     pub fn set_nonblocking(&self, fd: Fd, on: bool) -> Result<(), Errno> {
         self.system_call(|_| {
-            let file = self.process.files.lock().get(fd)?;
-            file.set_nonblocking(on);
+            self.get(fd)?.set_nonblocking(on);
             Ok(())
         })
     }
@@ -290,7 +289,7 @@ impl<M: Machine> User<M> {
     pub fn close(&self, fd: Fd) -> Result<(), Errno> {
         self.system_call(|call| {
             let file = self.process.files.lock().remove(fd)?;
-            self.kernel.release_file(call.thread, file);
+            file.close(&self.kernel, call.thread);
             Ok(())
         })
     }

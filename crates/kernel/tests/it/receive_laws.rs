@@ -86,10 +86,10 @@ fn what_is_received_came_by_page_or_by_copy() {
 /// forgets to clear it.
 #[test]
 fn a_gathered_page_shows_nothing_of_its_last_user() {
-    for fault in [Fault::None, Fault::GatheredPageNotCleared] {
+    for defect in [Defect::None, Defect::GatheredPageNotCleared] {
         let shown = Rc::new(Cell::new(None));
         let seen = shown.clone();
-        let config = KernelConfig { fault, ..sockets() };
+        let config = KernelConfig { defect, ..sockets() };
         run("xeon-up", Schedule::Timed, config, move |u| {
             let (a, b) = u.socket_pair().unwrap();
             let at = map(u, PAGE);
@@ -102,7 +102,7 @@ fn a_gathered_page_shows_nothing_of_its_last_user() {
             u.load(got.at + 100, &mut rest);
             seen.set(Some(rest.contains(&0x5e)));
         });
-        assert_eq!(shown.get(), Some(fault != Fault::None), "{fault:?}");
+        assert_eq!(shown.get(), Some(defect != Defect::None), "{defect:?}");
     }
 }
 

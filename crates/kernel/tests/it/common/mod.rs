@@ -94,7 +94,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             cluster: n(40),
             transfer_call: n(250),
         },
-        fault: Fault::None,
+        defect: Defect::None,
     }
 }
 
