@@ -122,7 +122,7 @@ impl<M: Machine> State<M> {
     }
 
     /// Room for what is to be played, in bytes: whole pages.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn space(&self) -> usize {
         let pages = |it: &OnItsWay| it.mbuf.len().div_ceil(PAGE_SIZE);
         PAGES.saturating_sub(self.playing.iter().map(pages).sum()) * PAGE_SIZE
     }

@@ -58,7 +58,7 @@ impl<M: Machine> FileOps<M> for AudioFile {
 }
 
 impl<M: Machine> Syscall<'_, M> {
-    /// Plays `len` bytes: returns when the device has them all, or with `nonblocking` what it has room for.
+    /// Plays `len` bytes: returns when the device has them all, or with `nonblocking` what it has space for.
     ///
     /// # Errors
     /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address, only if nothing was taken.
@@ -66,15 +66,15 @@ impl<M: Machine> Syscall<'_, M> {
         let (m, audio) = (self.machine(), &self.kernel.audio);
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
-        let sending = Sending { from, len, peer: Peer::Device, room: PAGES * PAGE_SIZE };
+        let sending = Sending { from, len, peer: Peer::Device, space: PAGES * PAGE_SIZE };
         let mut sender = Sender::to_device(self, sending, mode, nonblocking);
         let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.play_lock, nonblocking);
         let mut has_lock = result.is_ok();
         while result.is_ok() && sender.left() > 0 {
-            let room = held.room();
-            if room > 0 {
+            let space = held.space();
+            if space > 0 {
                 drop(held);
-                let (mbuf, made) = sender.next(room);
+                let (mbuf, made) = sender.next(space);
                 result = made;
                 held = audio.lock();
                 if let Some(mbuf) = mbuf {

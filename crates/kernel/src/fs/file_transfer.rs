@@ -1,5 +1,5 @@
 //! Reading a file by page transfer (UVM paper, 4.2.3): the pages of its object are lent to anons, which become the reader's
-//! anonymous memory. No byte is copied, and unlike a mapping of the file it cuts no map entry and needs no room of its own.
+//! anonymous memory. No byte is copied, and unlike a mapping of the file it cuts no map entry and needs no space of its own.
 //!
 //! Only whole pages go, which lie on page boundaries in the file and at the reader's. What is before and behind them is
 //! copied; and where pages cannot be lent (somebody has wired one) or are refused at the reader's (one there is wired), the

@@ -124,7 +124,7 @@ impl<M: Machine> Pipe<M> {
 
     // ------------------------------------------------------------------------------------------- writing
 
-    /// Writes all of `len_bytes`, or with `nonblocking` what there is room for.
+    /// Writes all of `len_bytes`, or with `nonblocking` what there is space for.
     ///
     /// # Errors
     /// [`Errno::BrokenPipe`] when the last reader is gone before all is written; [`Errno::WouldBlock`],
@@ -180,7 +180,7 @@ impl<M: Machine> Pipe<M> {
         }
     }
 
-    /// One step of a buffered write: moves what there is room for, or sleeps.
+    /// One step of a buffered write: moves what there is space for, or sleeps.
     fn write_buffered<'a>(
         &'a self,
         call: &Syscall<'_, M>,
@@ -190,19 +190,19 @@ impl<M: Machine> Pipe<M> {
         atomic: bool,
         nonblocking: bool,
     ) -> (Held<'a, M>, usize, Result<(), Errno>) {
-        let room = |held: &Held<'_, M>| {
-            let room = held.size() - held.count;
-            let blocked = !matches!(held.direct, Direct::None) || (atomic && room < len);
-            if blocked { 0 } else { room.min(len) }
+        let space = |held: &Held<'_, M>| {
+            let space = held.size() - held.count;
+            let blocked = !matches!(held.direct, Direct::None) || (atomic && space < len);
+            if blocked { 0 } else { space.min(len) }
         };
-        if room(&held) > 0 {
+        if space(&held) > 0 {
             let (again, locked) = self.lock_io(call, held, true);
             held = again;
             if locked.is_err() {
                 return (held, 0, locked);
             }
             // Others had their turn while this one waited for the sleep lock.
-            let len = if held.reader_gone { 0 } else { room(&held) };
+            let len = if held.reader_gone { 0 } else { space(&held) };
             let mut moved_bytes = 0;
             let mut result = Ok(());
             if len > 0 {

@@ -86,7 +86,7 @@ pub(crate) struct State {
     pub(crate) window: Option<Window>,
     /// The turn at moving bytes.
     pub(super) io: SleepLock,
-    /// A reader sleeps for bytes; a writer sleeps for room, or for its turn.
+    /// A reader sleeps for bytes; a writer sleeps for space, or for its turn.
     pub(crate) want_read: bool,
     pub(crate) want_write: bool,
     pub(crate) reader_gone: bool,

@@ -115,8 +115,8 @@ impl Mbuf {
         self.len = len;
     }
 
-    /// Room behind the bytes of a small mbuf, which only its owner can see.
-    pub(crate) fn room(&self) -> usize {
+    /// Space behind (`M_TRAILINGSPACE`) the bytes of a small mbuf, which only its owner can see.
+    pub(crate) fn trailing_space(&self) -> usize {
         match self.storage {
             Storage::Small => SMALL_BYTES - self.offset - self.len,
             _ => 0,
@@ -125,7 +125,7 @@ impl Mbuf {
 
     /// Says that the bytes were extended by `len`.
     pub(crate) fn extend(&mut self, len: usize) {
-        assert!(len <= self.room(), "{len} bytes are added where {} fit", self.room());
+        assert!(len <= self.trailing_space(), "{len} bytes are added where {} fit", self.trailing_space());
         self.len += len;
     }
 
@@ -459,7 +459,7 @@ impl<M: Machine> Pool<M> {
 
     /// The address behind the last byte of a small mbuf.
     pub(crate) fn end(&self, mbuf: &Mbuf) -> Va {
-        assert!(mbuf.room() > 0, "bytes are appended to small mbufs with room only");
+        assert!(mbuf.trailing_space() > 0, "bytes are appended to small mbufs with space only");
         self.va(mbuf, mbuf.len)
     }
 

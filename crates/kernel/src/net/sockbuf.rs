@@ -49,7 +49,7 @@ struct Limits {
     high_water_bytes: usize,
     /// Bytes of memory that the mbufs take (`sb_mbmax`).
     memory_bytes: usize,
-    /// A sender that wants to send more than this sleeps only while there is less room (`sb_lowat`).
+    /// A sender that wants to send more than this sleeps only while there is less space (`sb_lowat`).
     low_water_bytes: usize,
 }
 
@@ -110,7 +110,7 @@ impl<M: Machine> SockBuf<M> {
         SockBuf { monitor: Monitor::new(&kernel.machine, at, Buffer::default()), limits }
     }
 
-    /// What it has room for when it is empty.
+    /// What it has space for when it is empty.
     pub(crate) fn high_water_bytes(&self) -> usize {
         self.limits.high_water_bytes
     }
@@ -162,11 +162,11 @@ impl<M: Machine> SockBuf<M> {
         self.monitor.release(call.thread, held, |b| &mut b.receiving);
     }
 
-    /// Gives the turn to send up, sleeps for room, and takes the turn again.
+    /// Gives the turn to send up, sleeps for space, and takes the turn again.
     ///
     /// # Errors
     /// [`Errno::Interrupted`]; the turn is not taken.
-    pub(crate) fn wait_for_room<'a>(
+    pub(crate) fn wait_for_space<'a>(
         &'a self,
         call: &Syscall<'_, M>,
         mut held: Held<'a, M>,
@@ -201,7 +201,7 @@ impl<M: Machine> SockBuf<M> {
         self.monitor.wake(call.thread, &mut held.want_read);
     }
 
-    /// Wakes whoever said that it sleeps for room (`sowwakeup`).
+    /// Wakes whoever said that it sleeps for space (`sowwakeup`).
     pub(crate) fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_write);
     }
@@ -209,21 +209,21 @@ impl<M: Machine> SockBuf<M> {
     // ------------------------------------------------------------------------------------------- the buffer
 
     /// Bytes that a sender of `want` bytes may send now; zero when it has to wait.
-    pub(crate) fn room(&self, held: &Held<'_, M>, want: usize) -> usize {
+    pub(crate) fn space(&self, held: &Held<'_, M>, want: usize) -> usize {
         let bytes = self.limits.high_water_bytes.saturating_sub(held.count_bytes);
         let memory = self.limits.memory_bytes.saturating_sub(held.memory_bytes + MBUF_BYTES);
-        let room = bytes.min(memory);
-        if room < want.min(self.limits.low_water_bytes) { 0 } else { room.min(want) }
+        let space = bytes.min(memory);
+        if space < want.min(self.limits.low_water_bytes) { 0 } else { space.min(want) }
     }
 
     /// Appends an mbuf (`sbappend`, `sbcompress`). One that was not needed, because its bytes fit behind the last one's,
     /// comes back.
-    pub(crate) fn append(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, mbuf: Mbuf) -> Option<Mbuf> {
+    pub(crate) fn sbappend(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, mbuf: Mbuf) -> Option<Mbuf> {
         let pool = &call.kernel.mbufs;
         held.count_bytes += mbuf.len();
         let small = mbuf.memory_bytes() == MBUF_BYTES;
         match held.chain.back_mut() {
-            Some(last) if small && last.room() >= mbuf.len() => {
+            Some(last) if small && last.trailing_space() >= mbuf.len() => {
                 let (to, from) = (pool.end(last), pool.piece(&mbuf, 0..mbuf.len()).0);
                 call.copy_kernel(to, from, mbuf.len());
                 last.extend(mbuf.len());

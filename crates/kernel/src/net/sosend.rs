@@ -1,7 +1,7 @@
 //! Sending: from a process's memory into mbufs, by copy or by loan (4.4BSD, `sosend`; UVM paper, 5.1).
 //!
 //! As in 4.4BSD a stream is sent one mbuf at a time: each is filled with no lock held and then handed to the protocol. A
-//! copy fills a cluster with up to a page. A loan takes as many whole pages as there are and as the buffer has room for,
+//! copy fills a cluster with up to a page. A loan takes as many whole pages as there are and as the buffer has space for,
 //! and is mapped for the kernel; what is before the first whole page or behind the last is copied, and so is everything
 //! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
 //! call, whatever the sender does later.
@@ -58,18 +58,18 @@ impl<'a, M: Machine> Sender<'a, M> {
         self.done
     }
 
-    /// An mbuf with the next bytes, at most `room`; and why there were no more, if the process's memory ends there. With
+    /// An mbuf with the next bytes, at most `space`; and why there were no more, if the process's memory ends there. With
     /// it, the mbuf may be missing.
-    pub(crate) fn next(&mut self, room: usize) -> (Option<Mbuf>, Result<(), Errno>) {
-        let room = room.min(self.left());
+    pub(crate) fn next(&mut self, space: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let space = space.min(self.left());
         let at = self.from + self.done;
         let to_boundary = PAGE_SIZE - at.offset();
         if self.plan.lent.contains(&self.done) {
-            let room = room.min(self.plan.lent.end - self.done);
-            if !at.is_page_aligned() && room >= to_boundary + PAGE_SIZE {
+            let space = space.min(self.plan.lent.end - self.done);
+            if !at.is_page_aligned() && space >= to_boundary + PAGE_SIZE {
                 return self.copy(to_boundary);
             }
-            let pages = room.min(self.call.kernel.config.socket.loan_bytes) / PAGE_SIZE;
+            let pages = space.min(self.call.kernel.config.socket.loan_bytes) / PAGE_SIZE;
             if at.is_page_aligned() && pages > 0 {
                 return self.lend(pages * PAGE_SIZE);
             }
@@ -81,7 +81,7 @@ impl<'a, M: Machine> Sender<'a, M> {
             .start
             .checked_sub(self.done)
             .filter(|&behind| behind > 0 && !self.plan.lent.is_empty());
-        self.copy(behind.map_or(room, |behind| room.min(behind)))
+        self.copy(behind.map_or(space, |behind| space.min(behind)))
     }
 
     /// Copies up to `most` bytes into a new mbuf.
@@ -145,7 +145,7 @@ impl<'a, M: Machine> Sender<'a, M> {
 
 /// An mbuf over pages that are lent, or with a copy of the first if they are refused: for measuring.
 pub(crate) fn lend_or_copy<M: Machine>(call: &Syscall<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
-    let sending = Sending { from, len, peer: Peer::Null, room: len };
+    let sending = Sending { from, len, peer: Peer::Null, space: len };
     let (mbuf, result) = Sender::new(call, sending, SendMode::Loan).next(len);
     mbuf.ok_or_else(|| result.expect_err("without an mbuf there is an error"))
 }
@@ -159,7 +159,7 @@ enum Step {
 }
 
 impl<M: Machine> SockBuf<M> {
-    /// Sends all of `len` bytes, or with `nonblocking` what there is room for.
+    /// Sends all of `len` bytes, or with `nonblocking` what there is space for.
     ///
     /// # Errors
     /// [`Errno::BrokenPipe`] when the last reader is gone before all is sent; [`Errno::WouldBlock`],
@@ -176,7 +176,7 @@ impl<M: Machine> SockBuf<M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.sosend);
         self.touch(m);
-        let sending = Sending { from, len, peer: Peer::Socket, room: self.high_water_bytes() };
+        let sending = Sending { from, len, peer: Peer::Socket, space: self.high_water_bytes() };
         let mut sender = Sender { nonblocking, ..Sender::new(call, sending, mode) };
         let (mut held, turn) = self.lock_sending(call, self.lock());
         turn?;
@@ -203,7 +203,7 @@ impl<M: Machine> SockBuf<M> {
         }
     }
 
-    /// Sends an mbuf, or sleeps for room.
+    /// Sends an mbuf, or sleeps for space.
     fn send_some<'a>(
         &'a self,
         call: &Syscall<'_, M>,
@@ -214,19 +214,19 @@ impl<M: Machine> SockBuf<M> {
         if held.reader_gone {
             return (held, Step::Failed(Errno::BrokenPipe));
         }
-        let room = self.room(&held, sender.left());
-        if room == 0 {
+        let space = self.space(&held, sender.left());
+        if space == 0 {
             if nonblocking {
                 return (held, Step::Failed(Errno::WouldBlock));
             }
-            return match self.wait_for_room(call, held) {
+            return match self.wait_for_space(call, held) {
                 (held, Ok(())) => (held, Step::Sent),
                 (held, Err(e)) => (held, Step::LockLost(e)),
             };
         }
         drop(held);
         let before = sender.done;
-        let (mbuf, result) = sender.next(room);
+        let (mbuf, result) = sender.next(space);
         let mut held = self.lock();
         if let Some(mbuf) = mbuf {
             let unneeded = if held.reader_gone {
@@ -235,7 +235,7 @@ impl<M: Machine> SockBuf<M> {
                 Some(mbuf)
             } else {
                 call.machine().execute(call.kernel.config.paths.protocol);
-                let unneeded = self.append(call, &mut held, mbuf);
+                let unneeded = self.sbappend(call, &mut held, mbuf);
                 self.wake_reader(call, &mut held);
                 unneeded
             };
@@ -258,10 +258,10 @@ impl<M: Machine> Syscall<'_, M> {
         let m = self.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
-        let room = self.kernel.config.socket.high_water_bytes;
-        let mut sender = Sender::new(self, Sending { from, len, peer: Peer::Null, room }, mode);
+        let space = self.kernel.config.socket.high_water_bytes;
+        let mut sender = Sender::new(self, Sending { from, len, peer: Peer::Null, space }, mode);
         while sender.left() > 0 {
-            let (mbuf, result) = sender.next(room);
+            let (mbuf, result) = sender.next(space);
             if let Some(mbuf) = mbuf {
                 m.execute(self.kernel.config.paths.protocol);
                 self.kernel.mbufs.free(mbuf);

@@ -12,11 +12,11 @@ use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine};
 
 impl<M: Machine> SockBuf<M> {
-    /// Sends up to `len` of the bytes that are here to `other`, too: as many as are here and as there is room for there.
+    /// Sends up to `len` of the bytes that are here to `other`, too: as many as are here and as there is space for there.
     /// Sleeps for the first one. Zero at the end of the stream.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`] when there is no room, or no byte and `nonblocking`; [`Errno::BrokenPipe`],
+    /// [`Errno::WouldBlock`] when there is no space, or no byte and `nonblocking`; [`Errno::BrokenPipe`],
     /// [`Errno::Interrupted`], [`Errno::NoMemory`]. Nothing was sent then.
     pub(crate) fn tee(
         &self,
@@ -55,15 +55,15 @@ impl<M: Machine> SockBuf<M> {
     fn tee_some(&self, call: &Syscall<'_, M>, other: &SockBuf<M>, len: usize) -> Result<usize, Errno> {
         let (mut there, turn) = other.lock_sending(call, other.lock());
         turn?;
-        let room = other.room(&there, len);
-        let result = match (there.reader_gone, room) {
+        let space = other.space(&there, len);
+        let result = match (there.reader_gone, space) {
             (true, _) => Err(Errno::BrokenPipe),
             (_, 0) => Err(Errno::WouldBlock),
             _ => Ok(()),
         };
         if result.is_ok() {
             drop(there);
-            let shared = self.share(call, room);
+            let shared = self.share(call, space);
             there = other.lock();
             let mut sent = 0;
             let (shared, result) = shared;
@@ -72,13 +72,13 @@ impl<M: Machine> SockBuf<M> {
                 // Sharing may take more mbufs than there were to be: as many as there is memory for.
                 let len = mbuf.len();
                 // Behind one that does not fit, none may go: bytes stay in order.
-                if there.reader_gone || !unneeded.is_empty() || other.room(&there, len) < len {
+                if there.reader_gone || !unneeded.is_empty() || other.space(&there, len) < len {
                     unneeded.push(mbuf);
                     continue;
                 }
                 call.machine().execute(call.kernel.config.paths.protocol);
                 sent += len;
-                merged.extend(other.append(call, &mut there, mbuf));
+                merged.extend(other.sbappend(call, &mut there, mbuf));
             }
             other.wake_reader(call, &mut there);
             other.unlock_sending(call, &mut there);

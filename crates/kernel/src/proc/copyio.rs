@@ -6,6 +6,7 @@
 
 use super::pid::Pid;
 use crate::Kernel;
+use crate::choose::KeptStats;
 use crate::error::Errno;
 use crate::sched::Thread;
 use pageferry_hal::x86::Layout;
@@ -18,6 +19,8 @@ pub(crate) struct Syscall<'a, M: Machine> {
     pub(crate) thread: &'a Thread<M>,
     pub(crate) space: &'a Space<M>,
     pub(crate) pid: Pid,
+    /// What this process's loans and copies have cost.
+    pub(crate) loans: &'a KeptStats,
 }
 
 /// A copy that stopped at an address that cannot be used.

@@ -15,6 +15,7 @@
 use super::copyio::Syscall;
 use super::pid::Pid;
 use crate::Kernel;
+use crate::choose::KeptStats;
 use crate::error::Errno;
 use crate::fs::FileTable;
 use crate::ipc::{MAX_PIPES, PIPE_BYTES, Pipe};
@@ -54,6 +55,8 @@ pub(crate) struct Process<M: Machine> {
     pub(crate) space: Arc<Space<M>>,
     pub(crate) files: M::Lock<FileTable<M>>,
     pub(crate) killed: AtomicBool,
+    /// What its loans and its copies have cost, for the choice between them.
+    pub(crate) loans: KeptStats,
 }
 
 impl<M: Machine> Process<M> {
@@ -184,7 +187,15 @@ impl<M: Machine> Kernel<M> {
         };
         let files = self.machine.new_lock(LockClass::Process, files);
         let killed = AtomicBool::new(false);
-        let process = Process { pid, name: name.to_string(), at, space: space.clone(), files, killed };
+        let process = Process {
+            pid,
+            name: name.to_string(),
+            at,
+            space: space.clone(),
+            files,
+            killed,
+            loans: KeptStats::default(),
+        };
         let (process, memory) = (Arc::new(process), Arc::downgrade(&space));
         let body = Box::new(move |thread| body(process, thread));
         let Some(thread) = Thread::create(&self.sched, name, Some(space), body) else {

@@ -112,11 +112,11 @@ impl<M: Machine> User<M> {
     }
 
     /// Sends up to `len_bytes` of what is to be received on `from` also on `to`, without receiving it and without copying
-    /// it: what is there, at least one byte, and as much as there is room for; zero at the end of the stream.
+    /// it: what is there, at least one byte, and as much as there is space for; zero at the end of the stream.
     ///
     /// # Errors
     /// [`Errno::BadFd`]; [`Errno::NotSupported`] for other than connected sockets; [`Errno::Invalid`] when the two are one;
-    /// [`Errno::WouldBlock`] when there is no room on `to`, or `from` is non-blocking and empty; [`Errno::BrokenPipe`],
+    /// [`Errno::WouldBlock`] when there is no space on `to`, or `from` is non-blocking and empty; [`Errno::BrokenPipe`],
     /// [`Errno::Interrupted`], [`Errno::NoMemory`]. Nothing was sent then.
     pub fn tee(&self, from: Fd, to: Fd, len_bytes: usize) -> Result<usize, Errno> {
         self.system_call(|call| {

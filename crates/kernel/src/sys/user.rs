@@ -165,8 +165,8 @@ impl<M: Machine> User<M> {
         m.cross(Crossing::SyscallEnter);
         m.execute(self.kernel.config.paths.syscall);
         m.count(Counter::Syscalls, 1);
-        let Process { space, pid, .. } = &*self.process;
-        let call = Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid };
+        let Process { space, pid, loans, .. } = &*self.process;
+        let call = Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid, loans };
         let result = work(&call);
         assert!(!self.thread.is_pinned(), "a system call of {} left its thread pinned", self.process.name);
         self.return_to_user();
