@@ -39,7 +39,7 @@ impl Threads for BootThreads {
         _: bool,
         _: &mut dyn FnMut(),
     ) -> Result<(), Interrupted> {
-        panic!("the boot context sleeps in {reason} on {channel:?}: there is nobody to wake it");
+        panic!("the boot context sleeps in {reason} on {channel:?}: no thread can wake it");
     }
     fn wakeup(&self, _: Channel) -> usize {
         0
@@ -164,7 +164,7 @@ impl<M: Machine> Kernel<M> {
         None
     }
 
-    /// Takes the devices' answers, if one has interrupted, and wakes who waits for them.
+    /// Takes the devices' answers, if one has interrupted, and wakes the threads that wait for them.
     ///
     /// # Locks
     /// Takes `Pipe`, locks of the VM system and `Scheduler`; the caller holds none.
@@ -190,7 +190,7 @@ impl<M: Machine> Kernel<M> {
         self.sched.launch(daemon);
     }
 
-    /// Nobody is left to run.
+    /// The last process is gone: nothing is left to run.
     pub(crate) fn stop(&self, threads: &dyn Threads) {
         if self.config.vm.paging.is_some() {
             self.vm.stop_page_daemon(threads);
@@ -268,7 +268,7 @@ impl<M: Machine> Kernel<M> {
         if (held, windows) != (0, 0) {
             return Err(format!("{held} ephemeral mappings and {windows} windows are held"));
         }
-        // First: files that nobody can reach any more end here.
+        // First: files without a name, an opener and a mapping end here.
         let cached = self.files.resident_pages(&self.vm);
         let free = self.vm.free_frames() + cached;
         if free != self.boot_free_frames {

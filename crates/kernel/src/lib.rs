@@ -2,8 +2,8 @@
 //!
 //! A [`Kernel`] is booted on a machine with a [`KernelConfig`]; processes are spawned into it, each with a *program*, a
 //! closure that sees the kernel through its [`User`]; [`Kernel::run`] then schedules until none is left. The behaviour is
-//! FreeBSD 5's where a paper measured FreeBSD 5: which lock is held, who sleeps, who wakes whom. What the papers compare,
-//! such as copying through a buffer, handing over wired pages, or who maps those, is configuration.
+//! FreeBSD 5's where a paper measured FreeBSD 5: which lock is held, which thread sleeps, which one wakes it. What the
+//! papers compare, such as copying through a buffer, handing over wired pages, or which side maps those, is configuration.
 //!
 //! The rooms, each above those that it uses:
 //!

@@ -89,7 +89,8 @@ pub(crate) struct Moves<M: Machine> {
     measuring: Monitor<M, SleepLock>,
     /// How they are measured: given at boot, because measuring sends and receives, and stands above what reads the costs.
     measure: Measure<M>,
-    pub(super) handover: Arc<SwitchBench<M>>,
+    /// The thread switches that are measured.
+    pub(super) switches: Arc<SwitchBench<M>>,
 }
 
 /// Measures the costs, for a call.
@@ -98,10 +99,10 @@ pub(crate) type Measure<M> = fn(&Syscall<'_, M>) -> Result<MoveCosts, Errno>;
 impl<M: Machine> Moves<M> {
     pub(crate) fn new(m: &M, measure: Measure<M>, arena: &mut StructArena) -> Result<Moves<M>, ArenaFull> {
         let at = arena.array("costs of moving", 1, size_of::<MoveCosts>())?;
-        let baton = arena.array("baton", 1, SWITCH_BENCH_BYTES)?;
-        let (measuring, handover) =
-            (Monitor::new(m, at, SleepLock::default()), Arc::new(SwitchBench::new(m, baton)));
-        Ok(Moves { at, known: OnceBox::new(), unknown: AtomicU32::new(0), measuring, measure, handover })
+        let bench = arena.array("switch cost", 1, SWITCH_BENCH_BYTES)?;
+        let (measuring, switches) =
+            (Monitor::new(m, at, SleepLock::default()), Arc::new(SwitchBench::new(m, bench)));
+        Ok(Moves { at, known: OnceBox::new(), unknown: AtomicU32::new(0), measuring, measure, switches })
     }
 }
 
@@ -124,7 +125,7 @@ impl MoveCosts {
         }
     };
 
-    /// Copying a page while `working_set_bytes` are used in turn.
+    /// Copying a page while `working_set_bytes` are used over and over.
     pub fn copy_page_cycles(&self, working_set_bytes: usize) -> u64 {
         let set = working_set_bytes.max(2 * PAGE_SIZE);
         let class = set.ilog2() as usize - (2 * PAGE_SIZE).ilog2() as usize;
@@ -150,16 +151,16 @@ impl<M: Machine> Syscall<'_, M> {
             moves.unknown.fetch_sub(1, Ordering::Relaxed);
             return &MoveCosts::UNKNOWN;
         }
-        let turn = &moves.measuring;
+        let measuring = &moves.measuring;
         // No signal ends this wait, so it has no error.
-        drop(turn.acquire(self.thread, turn.lock(), |turn| turn, "measuring", false).0);
+        drop(measuring.acquire(self.thread, measuring.lock(), |lock| lock, "measuring", false).0);
         if moves.known.get().is_none() {
             match (moves.measure)(self) {
                 Ok(costs) => drop(moves.known.set(Box::new(costs))),
                 Err(_) => moves.unknown.store(ASKED_IN_VAIN, Ordering::Relaxed),
             }
         }
-        turn.release(self.thread, &mut turn.lock(), |turn| turn);
+        measuring.release(self.thread, &mut measuring.lock(), |lock| lock);
         moves.known.get().unwrap_or(&MoveCosts::UNKNOWN)
     }
 }

@@ -3,21 +3,21 @@
 //! # What is measured
 //! The kernel does each thing a few times on scratch memory in the address space of the caller, and reads the clock, as
 //! real kernels choose their copy loops at boot. So processor, caches, memory, TLB, invalidations and the kernel's own paths
-//! are all in the numbers, and nothing has to be told about any of them. It is done once, when a cost is first asked for;
-//! kernels on which nobody asks do not pay for it.
+//! are all in the numbers, and no configuration names any of them. It is done once, when a cost is first asked for: see
+//! `costs`.
 //!
 //! * *Copying* a page costs by where the page is, and that depends on how much memory is used between two uses of the
 //!   same: the *working set*. The cost is measured for sets of 2, 4, 8, ... pages that are copied in turn.
 //! * An *ephemeral mapping* of a page costs what this kernel's scheme makes of it.
 //! * *Lending*, *donating*, *lending on* and *passing* cost by the call and by the page: two sizes are measured. What a
 //!   receiver by transfer does afterwards, freeing the pages with `anflush`, is part of it.
-//! * A *handover* is the way from one thread's run to another's: see `switch_cost`.
+//! * A *switch* is the way from one thread's run to another's: see `switch_cost`.
 //! * *Faults* that come later: the first write to a page after its loan, a write that breaks a loan, the first touch of a
 //!   page that was passed.
 //!
 //! # Limits
-//! One CPU measures all but the handover. That a page was written by another CPU, and has to come out of its cache, is not
-//! in the cost of a copy; `auto` learns that.
+//! One CPU measures all but the switch. That a page was written by another CPU, and has to come out of its cache, is not
+//! in the cost of a copy; `policy` learns that.
 //!
 //! # Locks
 //! None is held but the sleep lock of `costs`. Measuring sleeps, faults and makes a thread.
@@ -44,8 +44,8 @@ const SAMPLE: usize = 32;
 /// # Errors
 /// [`Errno::NoMemory`], or what the parts answer.
 pub(crate) fn measure<M: Machine>(call: &Syscall<'_, M>) -> Result<MoveCosts, Errno> {
-    let room = call.kernel.vm.free_frames() / 4;
-    let classes = (room.max(1).ilog2() as usize).min(CLASSES);
+    let most_pages = call.kernel.vm.free_frames() / 4;
+    let classes = (most_pages.max(1).ilog2() as usize).min(CLASSES);
     if 1 << classes < 4 * MANY {
         return Err(Errno::NoMemory);
     }
@@ -86,7 +86,7 @@ impl<M: Machine> Bench<'_, M> {
             rewrite_cycles,
             break_cycles,
             touch_cycles,
-            switch_cycles: self.call.kernel.moves.handover.measure(self.call.kernel, self.call.thread)?,
+            switch_cycles: self.call.kernel.moves.switches.measure(self.call.kernel, self.call.thread)?,
         })
     }
 

@@ -225,7 +225,7 @@ impl<M: Machine> Syscall<'_, M> {
         let (penalty, warm) = (stats.cow_penalty_cycles, stats.is_warm(costs));
         let copy = pages as u64 * (costs.cluster_cycles + costs.copying(sending, warm));
         let lend = costs.lending(pages, sending, config.loan_bytes) + penalty * pages as u64;
-        // The message that tells of what is passed takes what the first part over the socket takes beside its data.
+        // The message with the number of the offer costs what the socket's first part costs beside its data.
         let waits = 2 * costs.switch_cycles * len.saturating_sub(space).div_ceil(PAGE_SIZE) as u64;
         let copied = copy + pages as u64 * costs.copy_page_cycles(3 * len);
         let lent = lend + pages as u64 * costs.copy_page_cycles(2 * len);

@@ -1,11 +1,12 @@
-//! What it costs to hand the turn to another thread, measured.
+//! What a switch to another thread costs, from the wakeup to its run, measured.
 //!
-//! A kernel thread is made for the measurement, the *partner*. The two take turns: who has the baton runs, the other
-//! sleeps. The scheduler places the partner as it places any thread; so where a CPU is idle, its interrupt and its waking
-//! from the halt are in the numbers.
+//! A kernel thread is made for the measurement, the *partner*. The two run alternately: the one whose turn it is runs, the
+//! other sleeps. The scheduler places the partner as it places any thread; so where a CPU is idle, its interrupt and its
+//! waking from the halt are in the numbers.
 //!
 //! # Locks
-//! The baton is in a monitor of class `Pipe`. One thread at a time measures; its caller sees to that.
+//! Whose turn it is, is in a monitor of class `Pipe`, which the table of costs owns. One thread at a time measures: the
+//! caller holds the sleep lock of that table.
 //!
 //! # What can fail
 //! Making the partner, for want of a thread structure.
@@ -17,7 +18,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_hal::{Machine, StructVa};
 
-/// Bytes of the baton.
+/// Bytes of the structure.
 pub(crate) const SWITCH_BENCH_BYTES: usize = 64;
 
 /// Rounds that are measured, behind one that brings the partner to its first sleep. The least counts: what others do
@@ -34,7 +35,7 @@ enum Turn {
     Last,
 }
 
-/// Where the baton is. See the [module](self).
+/// Whose turn it is, and how it changes. See the [module](self).
 pub(crate) struct SwitchBench<M: Machine>(Monitor<M, Turn>);
 
 impl<M: Machine> SwitchBench<M> {
@@ -42,7 +43,7 @@ impl<M: Machine> SwitchBench<M> {
         SwitchBench(Monitor::new(m, at, Turn::default()))
     }
 
-    /// The cycles from one thread's run to the other's.
+    /// The cycles from one thread's run to the other's, half a round of both.
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
@@ -51,15 +52,15 @@ impl<M: Machine> SwitchBench<M> {
         let body = Box::new(move |thread: Thread<M>| theirs.answer(&thread));
         let partner = Thread::create(&kernel.sched, "partner", None, body).ok_or(Errno::NoMemory)?;
         kernel.sched.launch(partner);
-        self.ask(thread, Turn::Partners);
+        self.give_and_wait(thread, Turn::Partners);
         let round = |_| {
             let began = kernel.machine.now();
-            self.ask(thread, Turn::Partners);
+            self.give_and_wait(thread, Turn::Partners);
             // The caller may be on another CPU now, whose clock may be behind.
             kernel.machine.now().saturating_sub(began).0
         };
         let least = (0..ROUNDS).map(round).min().expect("there are rounds");
-        self.ask(thread, Turn::Last);
+        self.give_and_wait(thread, Turn::Last);
         Ok(least / 2)
     }
 
@@ -69,18 +70,18 @@ impl<M: Machine> SwitchBench<M> {
     }
 
     fn give_back(&self, thread: &Thread<M>) -> Turn {
-        let asked = self.wait(thread, |baton| baton != Turn::Ours);
+        let given = self.wait(thread, |turn| turn != Turn::Ours);
         self.give(thread, Turn::Ours);
-        asked
+        given
     }
 
-    fn ask(&self, thread: &Thread<M>, baton: Turn) {
-        self.give(thread, baton);
-        self.wait(thread, |baton| baton == Turn::Ours);
+    fn give_and_wait(&self, thread: &Thread<M>, turn: Turn) {
+        self.give(thread, turn);
+        self.wait(thread, |turn| turn == Turn::Ours);
     }
 
-    fn give(&self, thread: &Thread<M>, baton: Turn) {
-        *self.0.lock() = baton;
+    fn give(&self, thread: &Thread<M>, turn: Turn) {
+        *self.0.lock() = turn;
         self.0.wake_all(thread);
     }
 
@@ -88,7 +89,7 @@ impl<M: Machine> SwitchBench<M> {
         let mut held = self.0.lock();
         while !is_awaited(*held) {
             // No signal ends this sleep, so it has no error.
-            held = self.0.wait(thread, held, "baton", false).0;
+            held = self.0.wait(thread, held, "switch cost", false).0;
         }
         *held
     }

@@ -1,8 +1,12 @@
-//! Moving bytes between the kernel and a process (`copyin`, `copyout`), and resolving the faults on the way.
+//! A system call in progress, and moving bytes between the kernel and a process (`copyin`, `copyout`).
 //!
+//! # What it holds
+//! A [`Syscall`] is a view of what a system call works on, owned by the call and gone with it. It holds no lock.
+//!
+//! # Copies
 //! A copy runs in kernel mode through the user's own addresses. Where the MMU refuses one of those, the fault is resolved
 //! as if the user had touched the page, and the copy goes on behind the bytes that are done; where it refuses a kernel
-//! address, the kernel is broken. A fault may sleep, so no spin lock is held here.
+//! address, the kernel is broken. A fault may sleep: before and after a copy, no spin lock is held.
 
 use super::pid::Pid;
 use crate::Kernel;
@@ -13,7 +17,7 @@ use pageferry_hal::x86::Layout;
 use pageferry_hal::{Cause, Counter, Crossing, Machine, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 
-/// Who is inside a system call: the thread and the address space that it works for.
+/// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made for.
 pub(crate) struct Syscall<'a, M: Machine> {
     pub(crate) kernel: &'a Kernel<M>,
     pub(crate) thread: &'a Thread<M>,
@@ -35,7 +39,7 @@ impl<M: Machine> Syscall<'_, M> {
         &self.kernel.machine
     }
 
-    /// Who may wait for memory in this call: the thread, unless its descriptor is nonblocking.
+    /// What may wait for memory in this call: the thread, unless its descriptor is nonblocking.
     pub(crate) fn sleeper(&self, nonblocking: bool) -> Option<&dyn Threads> {
         if nonblocking { None } else { Some(self.thread) }
     }

@@ -1,9 +1,9 @@
 //! Processes: an address space, descriptors, one thread, and a place in the family.
 //!
 //! # What it holds
-//! The table of processes says who is whose parent and who has exited without having been waited for; it also keeps the
-//! modelled addresses of process and pipe structures, and remembers who was killed. A [`Process`] itself is owned by its
-//! thread; nothing of it but the entry in the table outlives that.
+//! The table of processes has each one's parent, and those that have exited without having been waited for; it also keeps
+//! the structures of processes, pipes and sockets, and the list of those that were killed. A [`Process`] itself is owned by
+//! its thread; nothing of it but the entry in the table outlives that.
 //!
 //! # Locks
 //! The table and each process's descriptors have a lock of class `Process`; no two are held together.
@@ -112,7 +112,7 @@ impl<T> Registry<T> {
         self.structures.free(at);
     }
 
-    /// Says what is in the structure at `at` from now on.
+    /// Notes what is in the structure at `at` from now on.
     pub(crate) fn insert(&mut self, at: StructVa, what: &Arc<T>) {
         self.live.insert(at.0, Arc::downgrade(what));
     }

@@ -2,7 +2,7 @@
 
 mod monitor;
 mod runq;
-#[expect(clippy::module_inception, reason = "the scheduler itself, in the room that is named after it")]
+#[expect(clippy::module_inception, reason = "the scheduler itself, in the folder that is named after it")]
 mod sched;
 mod tcb;
 mod thread;

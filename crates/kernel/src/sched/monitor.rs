@@ -1,9 +1,13 @@
-//! State that threads wait for and take turns at: what pipes and sockets have in common.
+//! State that threads wait at: what pipes, sockets, files and the sound device have in common.
 //!
-//! The state is under a spin lock of class `Pipe`. No copy to or from a process can be made under it, because a copy may
-//! fault and sleep. So there are sleep locks beside it, [`SleepLock`]s, which are part of the state (`pipelock`, `sblock`): who
-//! has a turn may move bytes with the spin lock released, and nobody else moves any that way. All sleeps share one
-//! channel, and every sleeper tests its condition again.
+//! # What it holds
+//! A [`Monitor`] is state under a spin lock of class `Pipe`. No copy to or from a process can be made under that, because a
+//! copy may fault and sleep. So there are [`SleepLock`]s beside it, which are part of the state (`pipelock`, `sblock`): the
+//! thread that holds one may move bytes with the spin lock released, and no other thread moves any under the same sleep lock.
+//! All sleeps at a monitor share one channel, and every sleeper tests its condition again.
+//!
+//! # What can fail
+//! A sleep, by a signal.
 
 use crate::error::Errno;
 use pageferry_hal::{Channel, LockClass, Machine, SpinLock, StructVa, Threads};
@@ -30,7 +34,7 @@ impl SleepLock {
     }
 }
 
-/// Where a turn is in the state.
+/// Where a sleep lock is in the state.
 pub(crate) type Which<S> = fn(&mut S) -> &mut SleepLock;
 
 impl<M: Machine, S: 'static> Monitor<M, S> {
@@ -55,7 +59,7 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
         threads.wakeup(self.channel());
     }
 
-    /// Wakes all that sleep here if `wanted` says that somebody does for this.
+    /// Wakes all that sleep here if `wanted` is set: a thread sleeps for this. Clears it.
     pub(crate) fn wake(&self, threads: &dyn Threads, wanted: &mut bool) {
         if core::mem::take(wanted) {
             self.wake_all(threads);
@@ -64,8 +68,11 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
 
     /// Sleeps with the spin lock released, and takes it again.
     ///
+    /// # Locks
+    /// Before and after, in either case: the spin lock is held.
+    ///
     /// # Errors
-    /// [`Errno::Interrupted`], with the lock taken again too.
+    /// [`Errno::Interrupted`].
     pub(crate) fn wait<'a>(
         &'a self,
         threads: &dyn Threads,
@@ -79,10 +86,13 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
         (self.lock(), result.map_err(Errno::from))
     }
 
-    /// Takes a turn.
+    /// Takes a sleep lock, and sleeps while another thread has it.
+    ///
+    /// # Locks
+    /// Before and after, in either case: the spin lock is held.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`], only if `interruptible`; the turn is not taken.
+    /// [`Errno::Interrupted`], only if `interruptible`; the sleep lock is not taken.
     pub(crate) fn acquire<'a>(
         &'a self,
         threads: &dyn Threads,
@@ -103,12 +113,12 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
         (held, Ok(()))
     }
 
-    /// Gives a turn up.
+    /// Releases a sleep lock, and wakes the threads that wait for it.
     pub(crate) fn release(&self, threads: &dyn Threads, held: &mut Held<'_, M, S>, which: Which<S>) {
-        let turn = which(held);
-        assert!(turn.taken, "a turn is given up that nobody has");
-        turn.taken = false;
-        let mut wanted = core::mem::take(&mut turn.wanted);
+        let lock = which(held);
+        assert!(lock.taken, "a sleep lock is released that is not held");
+        lock.taken = false;
+        let mut wanted = core::mem::take(&mut lock.wanted);
         self.wake(threads, &mut wanted);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Each run queue has two levels, because a thread that was woken inside the kernel runs before those in user mode; within
 //! a level, first come first served. Pinned threads wait on the queue of their CPU, all others on one for all CPUs; a CPU
-//! takes from the two whoever is on the higher level, or has waited longer. Broken invariants panic.
+//! takes from the two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler; broken
+//! invariants panic.
 
 use super::tcb::{Tcb, ThreadId, ThreadState};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -132,7 +133,7 @@ impl<M: Machine> Queues<M> {
         text
     }
 
-    /// Tests that every thread is where it says it is, and nowhere else.
+    /// Tests that every thread is where its state says, and nowhere else.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (id, entry) in &self.threads {
             let queues = core::iter::once(&self.shared).chain(&self.pinned);
@@ -143,7 +144,7 @@ impl<M: Machine> Queues<M> {
                 ThreadState::Queued => (1, 0),
                 ThreadState::Asleep { .. } => (0, 1),
             };
-            // Who is on its way to sleep is still listed as running where it was, so no more than this can be said.
+            // A thread on its way to sleep is still listed as running where it was, so no more than this is tested.
             let runs_there = |cpu: CpuId| self.running[cpu.index()] == Some(*id);
             let lost = matches!(entry.state, ThreadState::Running(cpu) if !runs_there(cpu));
             if (queued, asleep) != expected || lost {

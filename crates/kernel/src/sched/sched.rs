@@ -10,11 +10,11 @@
 //! lost between the look at the queues and the halt.
 //!
 //! # Locks
-//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held. It is given up *before* the switch.
+//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held. It is released *before* the switch.
 //! So a thread may be on a run queue, or chosen by another CPU, while it is still on its way out of its own: the machine
-//! makes the other CPU wait until the context has been left. Such waits cannot form a circle: a thread that somebody waits
-//! for already goes to its CPU's idle context, which nobody else ever runs; so who waits does it for one that has made its
-//! choice before.
+//! makes the other CPU wait until the context has been left. Such waits cannot form a circle: a thread that another
+//! CPU waits for already goes to its own CPU's idle context, which no other CPU ever runs; so a CPU waits only for one that
+//! has made its choice before.
 //!
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
@@ -56,7 +56,7 @@ pub(crate) struct SchedPaths {
 pub(crate) struct Sched<M: Machine> {
     machine: M,
     pmaps: Arc<Pmaps<M>>,
-    /// A device has interrupted, and nobody has taken its answers yet.
+    /// A device has interrupted, and its answers have not been taken yet.
     devices: Arc<AtomicBool>,
     config: SchedConfig,
     paths: SchedPaths,
@@ -72,7 +72,7 @@ pub(crate) struct Sched<M: Machine> {
     heads: StructVa,
 }
 
-/// What takes the devices' answers may wake threads; it is none itself.
+/// Wakes threads for a device's answers; it is no thread itself.
 pub(crate) struct Waker<'a, M: Machine>(&'a Sched<M>);
 
 impl<M: Machine> Threads for Waker<'_, M> {
@@ -129,22 +129,22 @@ impl<M: Machine> Sched<M> {
         })
     }
 
-    /// Where the handler of the devices' interrupts leaves word.
+    /// The flag that the handler of the devices' interrupts sets.
     pub(crate) fn devices_noted(&self) -> &Arc<AtomicBool> {
         &self.devices
     }
 
-    /// True when a device has interrupted and nobody has looked.
+    /// True when a device has interrupted and its answers have not been taken.
     pub(crate) fn device_waits(&self) -> bool {
         self.devices.load(Ordering::Acquire)
     }
 
-    /// True when a device has interrupted, for the first who asks: the caller takes its answers, with [`Sched::waker`].
+    /// True when a device has interrupted, for the first caller; it has to take the answers, with [`Sched::waker`].
     pub(crate) fn device_answers(&self) -> bool {
         self.devices.load(Ordering::Relaxed) && self.devices.swap(false, Ordering::AcqRel)
     }
 
-    /// Who wakes threads while it is none, or not as one.
+    /// What wakes threads on behalf of a device: no thread itself, so it cannot sleep.
     pub(crate) fn waker(&self) -> Waker<'_, M> {
         Waker(self)
     }
@@ -222,7 +222,7 @@ impl<M: Machine> Sched<M> {
 
     // ------------------------------------------------------------------------------------------- switching
 
-    /// Decides what `me` runs next, and says so in the queues.
+    /// Decides what `me` runs next, and notes it in the queues.
     fn choose(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {
         // All that was asked for up to here is seen in the queues below.
         self.resched[me.index()].store(false, Ordering::Relaxed);
@@ -252,12 +252,12 @@ impl<M: Machine> Sched<M> {
         next.context
     }
 
-    /// Leaves the CPU to another thread, or to the idle context; the caller has said where `tcb` is from now on. Returns
-    /// when somebody has chosen it again, at once if that is the caller.
+    /// Leaves the CPU to another thread, or to the idle context; the caller has set the state of `tcb`. Returns
+    /// when a CPU has chosen it again, at once if it is this one.
     fn switch_away(&self, tcb: &Tcb, mut q: <M::Lock<Queues<M>> as SpinLock<Queues<M>>>::Guard<'_>) {
         let me = self.machine.cpu();
         let next = match q.entry(tcb.id).state {
-            // Woken on the way, and chosen by another CPU: that one waits now.
+            // Woken on the way, and chosen by another CPU, which waits for this context to be left.
             ThreadState::Running(_) => self.choose_idle(&mut q, me),
             _ => self.choose(&mut q, me),
         };
@@ -320,7 +320,7 @@ impl<M: Machine> Sched<M> {
         }
         m.count(Counter::Sleeps, 1);
         release();
-        // A wakeup in between has put the thread on a run queue, or another CPU has even chosen it: both are in order.
+        // A wakeup in between has put the thread on a run queue, or another CPU has even chosen it: both are correct.
         self.switch_away(tcb, self.queues.lock());
         if tcb.interrupted.swap(false, Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
     }
@@ -364,7 +364,7 @@ impl<M: Machine> Sched<M> {
         true
     }
 
-    /// Puts a thread on a run queue and sees to it that a CPU looks there.
+    /// Puts a thread on a run queue and makes a CPU look there.
     fn make_runnable(&self, q: &mut Queues<M>, id: ThreadId) {
         let me = self.machine.cpu();
         let level = q.entry(id).tcb.level();
@@ -376,7 +376,7 @@ impl<M: Machine> Sched<M> {
             }
             None if self.interrupt_idle(q) => {}
             _ => {
-                // Nobody else will: this CPU does, when its thread returns to user mode, if it runs something lesser.
+                // No other CPU will: this one does, when its thread returns to user mode, if that has a lower level.
                 let running = q.running[me.index()].and_then(|r| q.threads.get(&r));
                 if running.is_some_and(|r| level < r.tcb.level()) {
                     self.resched[me.index()].store(true, Ordering::Relaxed);
@@ -423,7 +423,7 @@ impl<M: Machine> Sched<M> {
         let _idle = m.scope(Cause::Idle);
         loop {
             if self.device_waits() {
-                // Awake by itself, and not to be woken.
+                // This CPU is awake: no wakeup need interrupt it.
                 self.queues.lock().idle.remove(me);
                 take_answers();
             }
@@ -451,7 +451,7 @@ impl<M: Machine> Sched<M> {
         }
     }
 
-    /// Tells all CPUs to leave their idle loops, once nothing runs on them any more.
+    /// Makes all CPUs leave their idle loops, once nothing runs on them any more.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let others = self.machine.cpus().difference(CpuSet::only(self.machine.cpu()));
@@ -486,7 +486,7 @@ impl<M: Machine> Sched<M> {
         self.queues.lock().describe_sleepers()
     }
 
-    /// Tests that every thread is where it says it is.
+    /// Tests that every thread is where its state says.
     ///
     /// # Errors
     /// What is broken, in words.
