@@ -5,8 +5,8 @@ use pageferry_hal::{Cycles, Instructions};
 use pageferry_pmap::PmapConfig;
 use pageferry_vm::VmConfig;
 
-/// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by default, for
-/// a machine on which the instructions themselves take the time.
+/// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by default,
+/// for a machine on which the instructions themselves take the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KernelPaths {
     /// Dispatch of a system call, behind the hardware's entry.

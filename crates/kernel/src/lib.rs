@@ -9,8 +9,8 @@
 //!
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
 //! * `proc`: processes; a system call in progress; copyin, copyout.
-//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `net`: mbufs and sockets.
-//!   `dev`: the sound device.
+//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `net`: mbufs and sockets. `dev`:
+//!   the sound device.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
 //! * `boot`: bringing all of it up, and checking it.

@@ -2,7 +2,8 @@
 //!
 //! # What it holds
 //! [`LoanStats`] are plain values, a few estimates and counts. Each process owns one set, in [`KeptStats`]; only its own
-//! thread reads and writes them, between two steps of a call. The VM system counts the events (`pageferry_vm::LoanHistory`).
+//! thread reads and writes them, between two steps of a call. The VM system counts the events
+//! (`pageferry_vm::LoanHistory`).
 //!
 //! # Locks, failures
 //! None. A wrong value costs time and nothing else.

@@ -15,10 +15,10 @@
 //!   out of that CPU's cache; a page that was passed takes a fault, a page that was lent does not. So copies of whole pages
 //!   are timed, and their ratio to the measured cost is kept, smoothed. Where pages are lent only because of the ratio, one
 //!   is copied now and then.
-//! * **Copy-on-write penalty.** A process that writes to a page that it has lent, or received as a loan, pays a fault, and a
-//!   copy while the loan stands. The VM system counts both (`pageferry_vm::LoanHistory`); the smoothed cost of them for each
-//!   page is added to the cost of lending. A process that is kept from lending by the penalty alone lends a page of its data
-//!   now and then, so that a change in its behaviour is found.
+//! * **Copy-on-write penalty.** A process that writes to a page that it has lent, or received as a loan, pays a fault, and
+//!   a copy while the loan stands. The VM system counts both (`pageferry_vm::LoanHistory`); the smoothed cost of them for
+//!   each page is added to the cost of lending. A process that is kept from lending by the penalty alone lends a page of
+//!   its data now and then, so that a change in its behaviour is found.
 //! * **Space.** No loan is longer than a socket has space for. Of what does not fit in a socket, each page takes two
 //!   switches: the sender sleeps until there is space for a page, and the receiver until there is one.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: `User::choose_carrier` answers what is

@@ -4,15 +4,15 @@
 //! What is on its way to or from the device is in mbufs, as in sockets. A *player* fills clusters, or lends its pages, and
 //! the device reads them where they are; when their sound has ended they are freed, and loans given back. A *recorder* gets
 //! the clusters that the device has filled: copied out, or donated. A card with memory of its own records into that, and
-//! then everything is copied: pages of a card are nobody else's. Recording begins with the first call that receives and goes
-//! on until the device is closed; what nobody fetches in time is lost, as with any microphone.
+//! then everything is copied: pages of a card stay the card's. Recording begins with the first call that receives and goes
+//! on until the device is closed; what no call fetches in time is lost, as with any microphone.
 //!
 //! One open file at a time has the device. The last close waits until it has played all, and has let go of all memory.
 //!
 //! # Locks
-//! A monitor (class `Pipe`). Playing and recording have a turn each; who has it may copy and fault. Who waits for the device
-//! gives its turn up meanwhile, so sounds of two processes may take turns too. Answers of the device are taken by whoever
-//! finds that it has interrupted, under the monitor's lock.
+//! A monitor (class `Pipe`). Playing and recording have a sleep lock each; the thread that holds one may copy and fault. A
+//! thread that waits for the device releases it meanwhile, so sounds of two processes may alternate. Answers of the device
+//! are taken by the first CPU that finds that it has interrupted, under the monitor's spin lock.
 //!
 //! # What can fail
 //! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure has been
@@ -28,7 +28,7 @@ use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{AudioDone, AudioRequest, Machine, PAGE_SIZE, StructArena, Threads, Transfer};
 use pageferry_vm::{Object, Vm};
 
-/// Pages that the device has at a time, for each direction: what it plays or records while nobody looks.
+/// Pages that the device has at a time, for each direction: what it plays or records between two calls.
 pub(crate) const PAGES: usize = 8;
 /// The structure in memory.
 const AUDIO_BYTES: usize = 256;
@@ -167,13 +167,13 @@ impl<M: Machine> Audio<M> {
         self.state.lock()
     }
 
-    /// True when nobody has the device open and it has no memory.
+    /// True when the device is not open and has no memory.
     pub(crate) fn is_at_rest(&self) -> bool {
         let held = self.lock();
         !held.open && held.playing.is_empty() && held.recording.is_empty()
     }
 
-    /// Takes the device's answers, frees what has been played, and wakes who waits. To be called after
+    /// Takes the device's answers, frees what has been played, and wakes the threads that wait. To be called after
     /// [`pageferry_hal::Interrupt::Audio`], not by its handler: it takes locks.
     pub(crate) fn interrupt(&self, mbufs: &Pool<M>, m: &M, t: &dyn Threads) {
         while let Some(answer) = m.audio_done() {
@@ -211,10 +211,10 @@ impl<M: Machine> Audio<M> {
         Ok(())
     }
 
-    /// Somebody opens the device.
+    /// Opens the device, for one file at a time.
     ///
     /// # Errors
-    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while somebody has it; [`Errno::NoMemory`].
+    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while it is open; [`Errno::NoMemory`].
     pub(crate) fn open(&self, vm: &Vm<M>, mbufs: &Pool<M>) -> Result<(), Errno> {
         if vm.machine().audio_bytes_per_s() == 0 {
             return Err(Errno::NotSupported);

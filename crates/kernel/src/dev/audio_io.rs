@@ -1,4 +1,5 @@
-//! Playing and recording, as a process does it: see `audio`.
+//! The sound device as an open file: playing and recording, as a process does it. The state, its locks and what can fail:
+//! see `audio`.
 
 use super::audio::{PAGES, State};
 use crate::Kernel;
@@ -141,7 +142,7 @@ impl<M: Machine> Syscall<'_, M> {
         if got.len_bytes > 0 { Ok(got) } else { result.map(|()| Received::default()) }
     }
 
-    /// Takes a turn; who must not sleep gets it at once or not at all.
+    /// Takes a sleep lock; with `nonblocking`, at once or not at all. The spin lock is held before and after.
     fn lock_sound<'a>(
         &'a self,
         held: Held<'a, M, State<M>>,
@@ -155,10 +156,10 @@ impl<M: Machine> Syscall<'_, M> {
         self.kernel.audio.state.acquire(self.thread, held, which, "sound", true)
     }
 
-    /// Waits for the device, without the turn, and takes that again.
+    /// Waits for the device, without the sleep lock, and takes that again. The spin lock is held before and after.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`]: then the turn is somebody else's.
+    /// [`Errno::Interrupted`]: the sleep lock is not held.
     fn wait_for_sound<'a>(
         &'a self,
         held: Held<'a, M, State<M>>,

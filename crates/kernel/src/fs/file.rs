@@ -2,8 +2,8 @@
 //!
 //! # What it holds
 //! An open [`File`] is shared by all descriptors that fork made of one, in any process; with the last descriptor what is
-//! behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, a [`FileOps`] hides: each kind
-//! is in the folder of what it is. A [`FileTable`] belongs to one process, whose only thread changes it.
+//! behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, a [`FileOps`] hides: each
+//! kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose only thread changes it.
 //!
 //! # Locks
 //! The table's (class `Process`), held for a look-up only.
@@ -29,8 +29,9 @@ const MAX_FILES: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fd(pub u32);
 
-/// What can be done with an open file of one kind. What a kind does not do answers an error, which is what the default does:
-/// a file is not open for reading or writing ([`Errno::BadFd`]), is no file on the disk ([`Errno::BadFd`]), is no socket.
+/// What can be done with an open file of one kind. What a kind does not do answers an error, which is what the default
+/// does: a file is not open for reading or writing ([`Errno::BadFd`]), is no file on the disk ([`Errno::BadFd`]), is no
+/// socket.
 ///
 /// # Locks
 /// All of these may sleep, and take locks from class `Pipe` on: the caller holds none.

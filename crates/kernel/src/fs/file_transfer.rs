@@ -1,14 +1,16 @@
 //! Reading a file by page transfer (UVM paper, 4.2.3): the pages of its object are lent to anons, which become the reader's
-//! anonymous memory. No byte is copied, and unlike a mapping of the file it cuts no map entry and needs no space of its own.
+//! anonymous memory. No byte is copied, and unlike a mapping of the file it cuts no map entry and needs no addresses of its
+//! own.
 //!
 //! Only whole pages go, which lie on page boundaries in the file and at the reader's. What is before and behind them is
-//! copied; and where pages cannot be lent (somebody has wired one) or are refused at the reader's (one there is wired), the
-//! rest of the call is. The last page of a file is whole only if the file fills it: what a mapping has stored behind the end
-//! is nobody else's to see.
+//! copied; and where pages cannot be lent (one is wired) or are refused at the reader's (one there is wired), the rest of
+//! the call is. The last page of a file is whole only if the file fills it: what a mapping has stored behind the end
+//! belongs to no reader.
 //!
-//! The reader has what was in the file at that moment: who writes to the file, or to what was read, gets another frame.
+//! The reader has what was in the file at that moment: a later write to the file, or to what was read, goes to another
+//! frame.
 //!
-//! The inode's turn is held, as for every read. Failures are those of reading by copy, which is tried behind every
+//! The inode's sleep lock is held, as for every read. Failures are those of reading by copy, which is tried behind every
 //! transfer that fails.
 
 use super::vnode::Regular;
@@ -32,7 +34,7 @@ impl<M: Machine> Regular<M> {
         len_bytes: usize,
     ) -> Result<Received, Errno> {
         if mode == ReceiveMode::Auto {
-            // Measured before the turn is taken, not in it.
+            // Measured before the sleep lock is taken, not under it.
             call.move_costs();
         }
         let mut got = Received { at: at.unwrap_or_default(), ..Received::default() };

@@ -11,8 +11,8 @@
 //!
 //! # Locks
 //! The directory and the free blocks are under one lock of class `Process`, held for a look-up only. An inode is a monitor
-//! (class `Pipe`); who reads or writes it, or changes its length, has its turn, and may sleep. Faults on a mapping of the
-//! file need no turn, so a process may read a file into its own mapping of it.
+//! (class `Pipe`); a thread that reads or writes it, or changes its length, holds its sleep lock, and may sleep. Faults on
+//! a mapping of the file do not take that, so a process may read a file into its own mapping of it.
 
 use crate::error::Errno;
 use crate::proc::{Stopped, Syscall, moved};
@@ -55,7 +55,7 @@ pub(crate) struct Inode<M: Machine> {
 }
 
 struct State {
-    turn: SleepLock,
+    io: SleepLock,
     size_bytes: u64,
     /// Under the directory's lock as well, when they change.
     opens: u32,
@@ -119,11 +119,11 @@ impl<M: Machine> FileSystem<M> {
                 return Err(e.into());
             }
         };
-        let state = State { turn: SleepLock::default(), size_bytes: 0, opens: 1, named: true };
+        let state = State { io: SleepLock::default(), size_bytes: 0, opens: 1, named: true };
         let inode = Arc::new(Inode { object, state: Monitor::new(vm.machine(), at, state) });
         let mut directory = self.state.lock();
         if let Some(other) = directory.names.get(name).cloned() {
-            // Somebody else was faster.
+            // Another thread has made it meanwhile.
             other.state.lock().opens += 1;
             directory.structures.free(at);
             drop(directory);
@@ -167,7 +167,7 @@ impl<M: Machine> FileSystem<M> {
         self.sweep(vm);
     }
 
-    /// Ends the inodes that nobody can reach any more.
+    /// Ends the inodes without a name, an opener and a mapping.
     fn sweep(&self, vm: &Vm<M>) {
         let mut directory = self.state.lock();
         for inode in core::mem::take(&mut directory.leaving) {
@@ -220,18 +220,18 @@ impl<M: Machine> Inode<M> {
         self.state.lock().size_bytes
     }
 
-    /// Does `work` with this inode's turn.
+    /// Does `work` under this inode's sleep lock. No lock is held before and after.
     pub(super) fn locked<R>(
         &self,
         call: &Syscall<'_, M>,
         work: impl FnOnce() -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let (held, taken) = self.state.acquire(call.thread, self.state.lock(), |s| &mut s.turn, "file", true);
+        let (held, taken) = self.state.acquire(call.thread, self.state.lock(), |s| &mut s.io, "file", true);
         drop(held);
         taken?;
         let result = work();
         let mut held = self.state.lock();
-        self.state.release(call.thread, &mut held, |s| &mut s.turn);
+        self.state.release(call.thread, &mut held, |s| &mut s.io);
         result
     }
 
@@ -257,7 +257,7 @@ impl<M: Machine> Inode<M> {
         Ok(result?)
     }
 
-    /// Clears what lies behind byte `from` in its page, so that nobody reads there what was stored behind the end.
+    /// Clears what lies behind byte `from` in its page, so that what was stored behind the end is never read.
     fn clear_tail(&self, call: &Syscall<'_, M>, from: u64) -> Result<(), Errno> {
         let offset = from as usize % PAGE_SIZE;
         if offset == 0 {
@@ -269,7 +269,7 @@ impl<M: Machine> Inode<M> {
         })
     }
 
-    /// Makes the file at least `size_bytes` long. The caller has its turn.
+    /// Makes the file at least `size_bytes` long. The caller holds its sleep lock.
     pub(super) fn grow(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
         let old = self.size_bytes();
         if size_bytes <= old {

@@ -1,11 +1,11 @@
 //! Export and import: ranges of address spaces offered to other processes (UVM paper, 4.3.2).
 //!
 //! # What it holds
-//! One table of offers. A process *exports* a range of its addresses: it says how the memory is to be passed and who may
-//! have it, and gets a number for the offer. Nothing is passed yet. Whoever may, *imports* the offer by its number: then
-//! what is mapped in the range at that moment goes to the importer (`pageferry_vm::pass`), or its pages are lent to it.
-//! Memory that is shared or copied can be imported any number of times, memory that is donated once: the import takes the
-//! offer with it.
+//! One table of offers. A process *exports* a range of its addresses: it chooses how the memory is to be passed and which
+//! processes may have it, and gets a number for the offer. Nothing is passed yet. One of those *imports* the offer by its
+//! number: then what is mapped in the range at that moment goes to the importer (`pageferry_vm::pass`), or its pages are
+//! lent to it. Memory that is shared or copied can be imported any number of times, memory that is donated once: the import
+//! takes the offer with it.
 //!
 //! # Life of an offer
 //! From the export to the import that takes it, the withdrawal by its maker, or the exit of its maker. Numbers are never
@@ -41,7 +41,7 @@ const EXPORT_BYTES: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExportId(pub u64);
 
-/// Who may import.
+/// The processes that may import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportTo {
     /// Every process that knows the number.
@@ -59,7 +59,7 @@ pub struct Imported {
     pub len_bytes: usize,
 }
 
-/// How what is offered gets to who imports it.
+/// How what is offered gets to the importer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carry {
     /// As map entries.

@@ -114,7 +114,7 @@ impl<M: Machine> Pipe<M> {
         drop(held);
         let result = call.copy_out(to, from, len);
         let mut held = self.lock();
-        assert!(held.io.is_taken() && held.out == out, "somebody else has read under the sleep lock");
+        assert!(held.io.is_taken() && held.out == out, "another thread has read under the sleep lock");
         let (len, result) = moved(len, result);
         held.count -= len;
         // An empty buffer begins at its start again, where it is still warm.
@@ -201,7 +201,7 @@ impl<M: Machine> Pipe<M> {
             if locked.is_err() {
                 return (held, 0, locked);
             }
-            // Others had their turn while this one waited for the sleep lock.
+            // The state may have changed while this thread waited for the sleep lock.
             let len = if held.reader_gone { 0 } else { space(&held) };
             let mut moved_bytes = 0;
             let mut result = Ok(());
@@ -240,13 +240,13 @@ impl<M: Machine> Pipe<M> {
             (done, result) = (done + more, r);
         }
         let mut held = self.lock();
-        assert_eq!((held.out + held.count) % size, start, "somebody else has written under the sleep lock");
+        assert_eq!((held.out + held.count) % size, start, "another thread has written under the sleep lock");
         held.count += done;
         (held, done, result)
     }
 
     /// Takes the large buffer if a write of `len_bytes` deserves it, the small one is empty, and there is memory: without,
-    /// the small one serves, so nobody waits for it. Holds the sleep lock.
+    /// the small one serves, so no thread waits for it. Holds the sleep lock.
     fn grow_for<'a>(&'a self, call: &Syscall<'_, M>, held: Held<'a, M>, len_bytes: usize) -> Held<'a, M> {
         let config = &call.kernel.config.pipe;
         let small = held.size() < config.big_buffer_bytes;
@@ -258,7 +258,7 @@ impl<M: Machine> Pipe<M> {
         let larger = call.kernel.vm.kernel_alloc(config.big_buffer_bytes / PAGE_SIZE);
         let mut held = self.lock();
         let Ok(larger) = larger else { return held };
-        assert_eq!(held.count, 0, "somebody has written under the sleep lock");
+        assert_eq!(held.count, 0, "another thread has written under the sleep lock");
         held.out = 0;
         let smaller = held.memory.replace(larger).expect("a pipe in use has its buffer");
         drop(held);

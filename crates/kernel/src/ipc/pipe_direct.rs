@@ -1,13 +1,12 @@
 //! Direct pipe writes: the writer's pages are handed to the reader, and the bytes are copied once.
 //!
 //! The writer finds and wires the pages of a piece of its buffer, puts them in the pipe, and sleeps until the reader has
-//! drained them (sf_buf paper, 2.1; FreeBSD 5, `pipe_direct_write`). Who makes them addressable is a policy
-//! ([`PipeMapping`]):
+//! drained them (sf_buf paper, 2.1; FreeBSD 5, `pipe_direct_write`). Which side maps them is a policy ([`PipeMapping`]):
 //! * `WriterRun`: the writer, all at once, into a [`Window`](pageferry_ephemeral::Window) that the pipe keeps. The reader
-//!   may run on another CPU, so every TLB is told, at mapping and at unmapping.
+//!   may run on another CPU, so every TLB is invalidated, at mapping and at unmapping.
 //! * `ReaderPage`: the reader, page by page, each by a private ephemeral mapping for the time of the copy.
 //!
-//! # Who owns the run
+//! # The owner of the run
 //! The state holds it from the end of its making until the writer takes it back, and only its writer does. The reader
 //! shares it while it copies, under the pipe's sleep lock. While there is one, no other write begins, direct or buffered:
 //! bytes stay in order.
@@ -38,9 +37,9 @@ impl<M: Machine> Pipe<M> {
         from: Va,
         len: usize,
     ) -> (Held<'a, M>, usize, Result<(), Errno>) {
-        let (mut held, turn) = self.wait_for_turn(call, held);
-        if turn.is_err() {
-            return (held, 0, turn);
+        let (mut held, waited) = self.wait_until_empty(call, held);
+        if waited.is_err() {
+            return (held, 0, waited);
         }
         held.direct = Direct::Building;
         let (again, locked) = self.lock_io(call, held, false);
@@ -71,7 +70,7 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// Waits until no other direct write is under way and the buffer is empty: direct bytes come behind all others.
-    fn wait_for_turn<'a>(
+    fn wait_until_empty<'a>(
         &'a self,
         call: &Syscall<'_, M>,
         mut held: Held<'a, M>,

@@ -2,8 +2,8 @@
 //!
 //! # What it holds
 //! A circular kernel buffer; at most one direct write, whose pages a writer hands over; with
-//! [`PipeMapping::WriterRun`](crate::PipeMapping::WriterRun), the addresses that the pipe keeps for those; and which ends are
-//! gone. The open files of both ends own it together.
+//! [`PipeMapping::WriterRun`](crate::PipeMapping::WriterRun), the addresses that the pipe keeps for those; and which ends
+//! are gone. The open files of both ends own it together.
 //!
 //! # The two locks
 //! The state is in a [`Monitor`]: under a spin lock (class `Pipe`), and with one sleep lock, `io` (`pipelock`), for the
@@ -84,9 +84,9 @@ pub(crate) struct State {
     pub(crate) direct: Direct,
     /// Addresses for direct writes, kept from the first one on.
     pub(crate) window: Option<Window>,
-    /// The turn at moving bytes.
+    /// Held by the thread that moves bytes.
     pub(super) io: SleepLock,
-    /// A reader sleeps for bytes; a writer sleeps for space, or for its turn.
+    /// A reader sleeps for bytes; a writer sleeps for space, or for the end of another write.
     pub(crate) want_read: bool,
     pub(crate) want_write: bool,
     pub(crate) reader_gone: bool,
@@ -159,25 +159,25 @@ impl<M: Machine> Pipe<M> {
         self.monitor.wait(call.thread, held, reason, interruptible)
     }
 
-    /// Wakes whoever sleeps on the pipe.
+    /// Wakes all that sleep on the pipe.
     pub(crate) fn wake_all(&self, threads: &dyn Threads) {
         self.monitor.wake_all(threads);
     }
 
-    /// Wakes whoever sleeps on the pipe, if a reader said that it does.
+    /// Wakes all that sleep on the pipe, if a reader does.
     pub(crate) fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_read);
     }
 
-    /// Wakes whoever sleeps on the pipe, if a writer said that it does.
+    /// Wakes all that sleep on the pipe, if a writer does.
     pub(crate) fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_write);
     }
 
-    /// Takes the turn at moving bytes.
+    /// Takes the sleep lock. The spin lock is held before and after.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`], only if `interruptible`; the turn is not taken.
+    /// [`Errno::Interrupted`], only if `interruptible`; the sleep lock is not held.
     pub(crate) fn lock_io<'a>(
         &'a self,
         call: &Syscall<'_, M>,
@@ -187,7 +187,7 @@ impl<M: Machine> Pipe<M> {
         self.monitor.acquire(call.thread, held, |state| &mut state.io, "pipelk", interruptible)
     }
 
-    /// Gives the turn up.
+    /// Releases the sleep lock.
     pub(crate) fn unlock_io(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.release(call.thread, held, |state| &mut state.io);
     }

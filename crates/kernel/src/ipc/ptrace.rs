@@ -1,6 +1,6 @@
 //! Reading and writing the memory of a child (`ptrace`), through quick references to it (UVM paper, 4.3.1).
 //!
-//! A parent may look into its children, and nobody else into anybody. The bytes go from one address space to the other in
+//! A parent may look into its children, and no process into any other. The bytes go from one address space to the other in
 //! one copy: a few pages of the child at a time stand in the parent's map while the copy runs, and the child's map keeps
 //! its entries. What the child's mapping permits at the moment does not matter, what it could ever permit does. Holds
 //! nothing between calls.

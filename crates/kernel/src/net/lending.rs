@@ -1,15 +1,16 @@
-//! What processes have lent to the kernel, and that they are told when it comes back (UVM paper, 4.1: a loan ends when the
+//! What processes have lent to the kernel, and notice to them when it comes back (UVM paper, 4.1: a loan ends when the
 //! borrower is done; here its lender learns that).
 //!
 //! A process that sends by loan may write to its buffer at once: that breaks the loan and costs a copy. One that would
 //! rather wait asks how many of its pages are out, or sleeps until none is. (A receiver by transfer may have the pages all
-//! the same, as its own memory: then the kernel's loan is over, and whoever of the two writes first copies.) Counting them
-//! takes a lock, and cache lines that lender and borrower write in turn; so it is done for who asks for it only, from then
-//! on. An account is there as long as its process watches, or has pages out that were lent while it did: pages may be out
-//! longer than their process lives.
+//! the same, as its own memory: then the kernel's loan is over, and the first of the two to write copies.) Counting them
+//! takes a lock, and cache lines that lender and borrower write in turn; so it is done only for a process that asks for it,
+//! from then on. An account is there as long as its process watches, or has pages out that were lent while it did: pages
+//! may be out longer than their process lives.
 //!
 //! # Locks
-//! The accounts are under a lock of class `Mbuf`, held for moments: loans are given back by whoever frees an mbuf.
+//! The accounts are under a lock of class `Mbuf`, held for moments: a loan is given back where its last mbuf is freed, by
+//! any thread or none.
 
 use crate::error::Errno;
 use crate::proc::Pid;
@@ -30,7 +31,7 @@ pub(crate) struct Lenders<M: Machine> {
     machine: M,
     sched: Arc<Sched<M>>,
     at: StructVa,
-    /// Accounts there are: without any, nobody need lock them to find that out.
+    /// Accounts there are: without any, a look-up need not take the lock.
     count: AtomicUsize,
     accounts: M::Lock<BTreeMap<Pid, Account>>,
 }
@@ -42,8 +43,8 @@ struct Account {
     wanted: bool,
 }
 
-/// Whose loan it is: to be told with [`Lenders::returned`].
-#[must_use = "a lender must be told"]
+/// The process that has lent, as an obligation: it must be notified by [`Lenders::returned`].
+#[must_use = "a lender must be notified"]
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lender(Pid);
 
@@ -64,7 +65,7 @@ impl<M: Machine> Lenders<M> {
         Channel(CHANNELS | u64::from(pid.0))
     }
 
-    /// Does `work` with the account of `pid`, if there is one; it goes when nobody needs it any more.
+    /// Does `work` with the account of `pid`, if there is one; it goes when it is neither watched nor counts pages.
     fn with<R>(&self, pid: Pid, work: impl FnOnce(&mut Account) -> R) -> Option<R> {
         let mut accounts = self.accounts.lock();
         let account = accounts.get_mut(&pid)?;
@@ -85,7 +86,7 @@ impl<M: Machine> Lenders<M> {
         self.with(pid, |account| account.watched = on);
     }
 
-    /// A process lends `len_pages`. Answers who is to be told when they are back, if it wants to know.
+    /// A process lends `len_pages`. Answers the lender that is to be notified when they are back, if it watches.
     pub(crate) fn lent(&self, pid: Pid, len_pages: usize) -> Option<Lender> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;

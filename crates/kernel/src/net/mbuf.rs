@@ -7,18 +7,18 @@
 //!
 //! # The pool
 //! Mbufs and clusters are used last in, first out, so that what is used next is warm. Clusters keep their addresses, where
-//! the kernel maps pages one by one, for ever; what the pool has taken it gives back in [`Pool::drain`] only, which the page
-//! daemon calls where memory is short. A cluster whose
-//! page was donated to a process gets another page at the same address. Where there is a direct map it is used instead.
+//! the kernel maps pages one by one, for ever; what the pool has taken it gives back in [`Pool::drain`] only, which the
+//! page daemon calls where memory is short. A cluster whose page was donated to a process gets another page at the same
+//! address. Where there is a direct map it is used instead.
 //!
 //! # Locks
-//! The pool is under a lock of class `Mbuf`, held for moments. The data is whoever's has the mbuf.
+//! The pool is under a lock of class `Mbuf`, held for moments. The data belongs to the owner of the mbuf.
 //!
 //! # What can fail
-//! Making mbufs and clusters, for want of structures, frames or addresses, and lending. Who may sleep says so (`M_WAIT`,
-//! with the thread): then frames that are short are waited for, until the page daemon finds that this does not help. A
-//! pool that has as many mbufs or clusters as may be is not waited for. Who drops an mbuf instead of giving
-//! it to [`Pool::free`] leaks it: the checks at rest find that, and lost loans are counted by the VM system.
+//! Making mbufs and clusters, for want of structures, frames or addresses, and lending. A caller that may sleep passes its
+//! thread (`M_WAIT`): then frames that are short are waited for, until the page daemon finds that this does not help. A
+//! pool that has as many mbufs or clusters as may be is not waited for. An mbuf that is dropped instead of given to
+//! [`Pool::free`] leaks: the checks at rest find that, and lost loans are counted by the VM system.
 
 use super::lending::{Lender, Lenders};
 use crate::config::KernelPaths;
@@ -37,7 +37,7 @@ use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
 
 /// An mbuf (`MSIZE`).
 pub(crate) const MBUF_BYTES: usize = 128;
-/// The header of an mbuf that begins a record, or says where its external bytes are.
+/// The header of an mbuf that begins a record, or has the place of its external bytes.
 const HEADER_BYTES: usize = 28;
 /// Bytes that fit in an mbuf itself (`MHLEN`).
 pub(crate) const SMALL_BYTES: usize = MBUF_BYTES - HEADER_BYTES;
@@ -57,7 +57,7 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 pub(crate) struct External {
     loan: KernelLoan,
-    /// Who is to be told when it is over.
+    /// The lender that is to be notified when it is over.
     lender: Option<Lender>,
     mapped: Option<VaRange>,
 }
@@ -123,13 +123,13 @@ impl Mbuf {
         }
     }
 
-    /// Says that the bytes were extended by `len`.
+    /// Notes that the bytes were extended by `len`.
     pub(crate) fn extend(&mut self, len: usize) {
         assert!(len <= self.trailing_space(), "{len} bytes are added where {} fit", self.trailing_space());
         self.len += len;
     }
 
-    /// True for a cluster that is full, and that nobody else refers to: its page may be given away.
+    /// True for a cluster that is full, and that no other mbuf refers to: its page may be given away.
     pub(crate) fn is_donatable(&self) -> bool {
         let whole = self.offset == 0 && self.len == PAGE_SIZE;
         matches!(&self.storage, Storage::Cluster(c) if whole && Arc::strong_count(c) == 1)
@@ -228,7 +228,7 @@ impl<M: Machine> Pool<M> {
         self.alloc_for(None, len)
     }
 
-    /// The same for a `sleeper`, who waits for a cluster's page where frames are short.
+    /// The same; a `sleeper` waits for a cluster's page where frames are short.
     ///
     /// # Locks
     /// May sleep: no spin lock may be held.
@@ -247,7 +247,7 @@ impl<M: Machine> Pool<M> {
     /// A cluster with `len` bytes, if there is one. A `sleeper` waits for its page where frames are short.
     ///
     /// # Locks
-    /// Who waits may hold no spin lock.
+    /// With a `sleeper`, no spin lock may be held.
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
@@ -469,7 +469,7 @@ impl<M: Machine> Pool<M> {
     /// clusters get other pages; or it gives them back, and the clusters are as before.
     ///
     /// # Errors
-    /// What `give` said, with the mbufs.
+    /// What `give` answered, with the mbufs.
     pub(crate) fn donate<R>(
         &self,
         mbufs: Vec<Mbuf>,
@@ -561,7 +561,7 @@ impl<M: Machine> Pool<M> {
         state.free.iter().rev().map(va).collect()
     }
 
-    /// Mbufs, and clusters, that somebody has.
+    /// Mbufs, and clusters, that are in use.
     pub(crate) fn in_use(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.mbufs.live(), state.clusters - state.free.len())

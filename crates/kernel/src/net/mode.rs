@@ -1,4 +1,5 @@
-//! How data gets into and out of the kernel, as the caller asks for it, and what it is told of what came. Plain values.
+//! How data gets into and out of the kernel, as the caller asks for it, and what it learns of what came. Plain values: they
+//! hold nothing, take no lock and cannot fail.
 
 use pageferry_hal::Va;
 
@@ -36,6 +37,6 @@ pub struct Received {
     pub len_bytes: usize,
     /// Pages that were the kernel's before.
     pub donated_pages: usize,
-    /// Pages that are the sender's too, or the file's, until somebody writes to them.
+    /// Pages that are the sender's too, or the file's, until one of them writes to them.
     pub lent_pages: usize,
 }

@@ -6,8 +6,9 @@
 //! socket of 4.4BSD, sent data goes to the receiver's buffer at once, and the sender sleeps while that is full.
 //!
 //! # Locks
-//! The state is in a [`Monitor`]: under a spin lock, and with two turns, one for whoever sends and one for whoever receives
-//! (`sblock`). A receiver takes the mbufs that it works on out of the chain; they count until it is done with them.
+//! The state is in a [`Monitor`]: under a spin lock, and with two sleep locks (`sblock`), one for the thread that sends and
+//! one for the thread that receives. A receiver takes the mbufs that it works on out of the chain; they count until it is
+//! done with them.
 //!
 //! # What can fail
 //! Nothing here but sleeping, by a signal.
@@ -130,10 +131,10 @@ impl<M: Machine> SockBuf<M> {
 
     // ------------------------------------------------------------------------------------------- sleeping and waking
 
-    /// Takes the turn to send.
+    /// Takes the sleep lock for sending. The spin lock is held before and after.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`]; the turn is not taken.
+    /// [`Errno::Interrupted`]; the sleep lock is not held.
     pub(crate) fn lock_sending<'a>(
         &'a self,
         call: &Syscall<'_, M>,
@@ -142,7 +143,7 @@ impl<M: Machine> SockBuf<M> {
         self.monitor.acquire(call.thread, held, |b| &mut b.sending, "netlck", true)
     }
 
-    /// Takes the turn to receive.
+    /// Takes the sleep lock for receiving. The spin lock is held before and after.
     ///
     /// # Errors
     /// As [`SockBuf::lock_sending`].
@@ -162,10 +163,10 @@ impl<M: Machine> SockBuf<M> {
         self.monitor.release(call.thread, held, |b| &mut b.receiving);
     }
 
-    /// Gives the turn to send up, sleeps for space, and takes the turn again.
+    /// Releases the sleep lock for sending, sleeps for space, and takes it again. The spin lock is held before and after.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`]; the turn is not taken.
+    /// [`Errno::Interrupted`]; the sleep lock is not held.
     pub(crate) fn wait_for_space<'a>(
         &'a self,
         call: &Syscall<'_, M>,
@@ -179,10 +180,10 @@ impl<M: Machine> SockBuf<M> {
         }
     }
 
-    /// Gives the turn to receive up, sleeps for data, and takes the turn again.
+    /// Releases the sleep lock for receiving, sleeps for data, and takes it again. The spin lock is held before and after.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`]; the turn is not taken.
+    /// [`Errno::Interrupted`]; the sleep lock is not held.
     pub(crate) fn wait_for_data<'a>(
         &'a self,
         call: &Syscall<'_, M>,
@@ -196,12 +197,12 @@ impl<M: Machine> SockBuf<M> {
         }
     }
 
-    /// Wakes whoever said that it sleeps for data (`sorwakeup`).
+    /// Wakes the threads that sleep for data, if there are any (`sorwakeup`).
     pub(crate) fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_read);
     }
 
-    /// Wakes whoever said that it sleeps for space (`sowwakeup`).
+    /// Wakes the threads that sleep for space, if there are any (`sowwakeup`).
     pub(crate) fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_write);
     }
@@ -239,7 +240,7 @@ impl<M: Machine> SockBuf<M> {
 
     // ------------------------------------------------------------------------------------------- ending
 
-    /// The reader closes its end: what is in the buffer is nobody's any more. True when the writer is gone too.
+    /// The reader closes its end: what is in the buffer is freed. True when the writer is gone too.
     pub(crate) fn close_reader(&self, pool: &Pool<M>, threads: &dyn Threads) -> bool {
         let mut held = self.lock();
         assert!(!core::mem::replace(&mut held.reader_gone, true), "an end of a socket is closed twice");
@@ -263,7 +264,7 @@ impl<M: Machine> SockBuf<M> {
         last
     }
 
-    /// Tests that what is counted is there, and that what is lent to it stays: `is_lent` says so of a frame.
+    /// Tests that what is counted is there, and that what is lent to it stays: of such a frame `is_lent` is true.
     ///
     /// # Errors
     /// What is broken, in words.

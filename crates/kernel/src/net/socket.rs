@@ -128,7 +128,7 @@ impl<M: Machine> Kernel<M> {
         self.processes.lock().sockets.remove(buffer.at());
     }
 
-    /// Closes an end by `close`, which tells whether it was the last.
+    /// Closes an end by `close`, which answers whether it was the last.
     fn end_of_sockbuf(&self, buffer: &SockBuf<M>, close: impl FnOnce() -> bool) {
         let _c = self.machine.scope(Cause::Protocol);
         if close() {

@@ -1,10 +1,10 @@
 //! Receiving: from mbufs into a process's memory, by copy or by transfer (4.4BSD, `soreceive`; UVM paper, 4.2.3 and 5.2).
 //!
 //! A receiver gets what there is, up to what it asked for. By *copy*, each mbuf is copied out and freed. By *transfer*, the
-//! page of a full cluster that nobody else refers to is donated (kernel page transfer), pages that their sender has lent
-//! are lent on (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters, and
-//! whatever does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its bytes
-//! were sent, so nothing else of the sender's or of the kernel's can be read.
+//! page of a full cluster with one reference is donated (kernel page transfer), pages that their sender has lent are lent
+//! on (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters, and whatever
+//! does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its bytes were sent,
+//! so nothing else of the sender's or of the kernel's can be read.
 //!
 //! With an address given, pages and copied bytes go there, in order. Without, the first run of pages goes to the transfer
 //! area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear page and that is
@@ -150,7 +150,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
         result
     }
 
-    /// Says that `len` bytes of the first mbuf are where they should be.
+    /// Notes that `len` bytes of the first mbuf are delivered, and frees it when it is empty.
     fn consume(&mut self, len: usize) {
         let mbuf = self.mbufs.front_mut().expect("the caller has seen one");
         mbuf.advance(len);
@@ -206,7 +206,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
         }
     }
 
-    /// Says that `pages` went to `va`.
+    /// Notes that `pages` went to `va`.
     fn arrived(&mut self, va: Va, pages: usize) {
         if self.target().is_none() {
             self.got.at = va;
@@ -422,8 +422,8 @@ impl<M: Machine> SockBuf<M> {
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.soreceive);
         self.touch(m);
-        let (mut held, turn) = self.lock_receiving(call, self.lock());
-        turn?;
+        let (mut held, locked) = self.lock_receiving(call, self.lock());
+        locked?;
         let (result, has_lock) = loop {
             if !receiver.wants_more() {
                 break (Ok(()), true);

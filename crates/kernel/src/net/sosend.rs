@@ -98,7 +98,7 @@ impl<'a, M: Machine> Sender<'a, M> {
         };
         let len = mbuf.len();
         let (to, _) = pool.piece(&mbuf, 0..len);
-        // Who has waited in vain for a page to hold a cluster does not wait again for each of many small mbufs.
+        // After a vain wait for the page of a cluster, do not wait again for each of many small mbufs.
         self.nonblocking |= len < most.min(PAGE_SIZE);
         let m = self.call.machine();
         let began = m.now();
@@ -154,7 +154,7 @@ pub(crate) fn lend_or_copy<M: Machine>(call: &Syscall<'_, M>, from: Va, len: usi
 enum Step {
     Sent,
     Failed(Errno),
-    /// A sleep failed, and somebody else may have the turn now.
+    /// A sleep failed, and another thread may have the sleep lock now.
     LockLost(Errno),
 }
 
@@ -178,8 +178,8 @@ impl<M: Machine> SockBuf<M> {
         self.touch(m);
         let sending = Sending { from, len, peer: Peer::Socket, space: self.high_water_bytes() };
         let mut sender = Sender { nonblocking, ..Sender::new(call, sending, mode) };
-        let (mut held, turn) = self.lock_sending(call, self.lock());
-        turn?;
+        let (mut held, locked) = self.lock_sending(call, self.lock());
+        locked?;
         let (result, has_lock) = loop {
             if sender.left() == 0 {
                 break (Ok(()), true);
@@ -230,7 +230,7 @@ impl<M: Machine> SockBuf<M> {
         let mut held = self.lock();
         if let Some(mbuf) = mbuf {
             let unneeded = if held.reader_gone {
-                // Nobody will read these.
+                // The reader is gone: these will not be read.
                 sender.done = before;
                 Some(mbuf)
             } else {

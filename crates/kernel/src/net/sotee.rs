@@ -33,8 +33,8 @@ impl<M: Machine> SockBuf<M> {
         m.execute(call.kernel.config.paths.soreceive);
         self.touch(m);
         other.touch(m);
-        let (mut held, turn) = self.lock_receiving(call, self.lock());
-        turn?;
+        let (mut held, locked) = self.lock_receiving(call, self.lock());
+        locked?;
         while len > 0 && held.is_empty() && !held.writer_gone {
             if nonblocking {
                 self.unlock_receiving(call, &mut held);
@@ -51,10 +51,10 @@ impl<M: Machine> SockBuf<M> {
         result
     }
 
-    /// Has the turn to receive, so what is in the chain stays.
+    /// The caller holds the sleep lock for receiving, so what is in the chain stays.
     fn tee_some(&self, call: &Syscall<'_, M>, other: &SockBuf<M>, len: usize) -> Result<usize, Errno> {
-        let (mut there, turn) = other.lock_sending(call, other.lock());
-        turn?;
+        let (mut there, locked) = other.lock_sending(call, other.lock());
+        locked?;
         let space = other.space(&there, len);
         let result = match (there.reader_gone, space) {
             (true, _) => Err(Errno::BrokenPipe),

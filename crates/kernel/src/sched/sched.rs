@@ -10,9 +10,9 @@
 //! lost between the look at the queues and the halt.
 //!
 //! # Locks
-//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held. It is released *before* the switch.
-//! So a thread may be on a run queue, or chosen by another CPU, while it is still on its way out of its own: the machine
-//! makes the other CPU wait until the context has been left. Such waits cannot form a circle: a thread that another
+//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held. It is released *before* the
+//! switch. So a thread may be on a run queue, or chosen by another CPU, while it is still on its way out of its own: the
+//! machine makes the other CPU wait until the context has been left. Such waits cannot form a circle: a thread that another
 //! CPU waits for already goes to its own CPU's idle context, which no other CPU ever runs; so a CPU waits only for one that
 //! has made its choice before.
 //!
@@ -169,7 +169,8 @@ impl<M: Machine> Sched<M> {
 
     // ------------------------------------------------------------------------------------------- making and ending
 
-    /// Makes a thread that will run `body`, which gets its control block, in `space`, once it is launched. `None` when there is no structure left.
+    /// Makes a thread that will run `body`, which gets its control block, in `space`, once it is launched. `None` when
+    /// there is no structure left.
     pub(crate) fn create(
         self: &Arc<Self>,
         name: &str,
@@ -252,8 +253,8 @@ impl<M: Machine> Sched<M> {
         next.context
     }
 
-    /// Leaves the CPU to another thread, or to the idle context; the caller has set the state of `tcb`. Returns
-    /// when a CPU has chosen it again, at once if it is this one.
+    /// Leaves the CPU to another thread, or to the idle context; the caller has set the state of `tcb`. Returns when a CPU
+    /// has chosen it again, at once if it is this one.
     fn switch_away(&self, tcb: &Tcb, mut q: <M::Lock<Queues<M>> as SpinLock<Queues<M>>>::Guard<'_>) {
         let me = self.machine.cpu();
         let next = match q.entry(tcb.id).state {

@@ -54,7 +54,7 @@ impl<M: Machine> User<M> {
     /// Opens the sound device: what is sent is played, what is received was recorded.
     ///
     /// # Errors
-    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while somebody has it; [`Errno::TooManyFiles`],
+    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while it is open; [`Errno::TooManyFiles`],
     /// [`Errno::NoMemory`].
     pub fn open_audio(&self) -> Result<Fd, Errno> {
         self.system_call(|call| {
@@ -62,12 +62,12 @@ impl<M: Machine> User<M> {
                 return Err(Errno::TooManyFiles);
             }
             self.kernel.audio.open(call.kernel.vm(), &self.kernel.mbufs)?;
-            // The process's only thread is here: the room is there still.
+            // The process's only thread is here: there is still a free number.
             Ok(self.process.files.lock().insert(File::new(AudioFile)))
         })
     }
 
-    /// Takes a file's name away (`unlink`); who has it open or mapped keeps it.
+    /// Takes a file's name away (`unlink`); a process that has it open or mapped keeps it.
     ///
     /// # Errors
     /// [`Errno::NoFile`].
@@ -91,7 +91,8 @@ impl<M: Machine> User<M> {
         self.system_call(|_| self.get(fd)?.ops().size_bytes())
     }
 
-    /// Cuts a file, or lets it grow by zeros (`ftruncate`). Who touches a mapping of what was cut off is killed (SIGBUS).
+    /// Cuts a file, or lets it grow by zeros (`ftruncate`). A process that touches a mapping of what was cut off is killed
+    /// (SIGBUS).
     ///
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file, or not open to be written. [`Errno::NoSpace`], [`Errno::NoMemory`],
@@ -127,8 +128,8 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.get(fd)?.ops().map(call, offset, place, len_bytes, prot, shared))
     }
 
-    /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): whoever
-    /// maps or reads the file sees them. Returns how many went. The range must be a mapping of this file, and `fd` the right
+    /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): all that
+    /// map or read the file see them. Returns how many went. The range must be a mapping of this file, and `fd` the right
     /// to write it: that the file could be read when it was mapped is not enough.
     ///
     /// # Errors

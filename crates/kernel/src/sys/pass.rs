@@ -9,8 +9,8 @@ use pageferry_hal::{Access, Machine, Va};
 use pageferry_vm::PassMode;
 
 impl<M: Machine> User<M> {
-    /// Offers `len_bytes` of memory at `at`, in whole pages, to be passed as `mode` says to whoever `to` permits. The range
-    /// may hold several mappings, and holes. What is passed is what is mapped there when somebody imports it.
+    /// Offers `len_bytes` of memory at `at`, in whole pages, to be passed as `mode` says to the processes of `to`. The
+    /// range may hold several mappings, and holes. What is passed is what is mapped there at the import.
     ///
     /// # Errors
     /// [`Errno::Invalid`]: no length, or `at` is not page-aligned. [`Errno::Fault`]: nothing is mapped there, or the range
@@ -22,10 +22,10 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Offers whole pages to be lent to whoever `to` permits (UVM paper, 4.1.3: loans between processes). Who imports gets
-    /// them as anonymous memory: at an address that is mapped, in place of what is there, or in its transfer area, for
+    /// Offers whole pages to be lent to the processes of `to` (UVM paper, 4.1.3: loans between processes). The importer
+    /// gets them as anonymous memory: at an address that is mapped, in place of what is there, or in its transfer area, for
     /// `anflush` in the end. Lender and borrower may both write, and then have a copy each. The lender's range must hold
-    /// memory everywhere when somebody imports.
+    /// memory everywhere at the import.
     ///
     /// # Errors
     /// As [`User::export`]; [`Errno::Invalid`] also for a length that is not in whole pages.
@@ -40,9 +40,9 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// [`Errno::Invalid`]: there never was such an offer, `at` is not page-aligned, or something is mapped there.
-    /// [`Errno::Removed`]: the offer was taken back, its maker has exited, or it was a donation that somebody has imported.
+    /// [`Errno::Removed`]: the offer was taken back, its maker has exited, or it was a donation that has been imported.
     /// [`Errno::Access`]: it is for others, or what is lent would go where this process may not write. [`Errno::Busy`]:
-    /// somebody is importing that donation, or a page is wired that is to be lent or to be replaced. [`Errno::Fault`]: nothing
+    /// that donation is being imported, or a page is wired that is to be lent or to be replaced. [`Errno::Fault`]: nothing
     /// is mapped any more in the range that is offered, or at `at`. [`Errno::NoMemory`]. Nothing has changed then.
     pub fn import(&self, id: ExportId, at: Option<Va>) -> Result<Imported, Errno> {
         self.system_call(|call| self.kernel.import(call, self.process.pid, id, at))

@@ -147,8 +147,8 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Tells how a buffer of `len_bytes`, whole pages that hold nothing else, gets to another process at less cost on this
-    /// machine: over a socket, or passed. A hint: both work.
+    /// Answers how a buffer of `len_bytes`, whole pages that hold nothing else, gets to another process at less cost on
+    /// this machine: over a socket, or passed. A hint: both work.
     ///
     /// # Errors
     /// [`Errno::Killed`] only.
