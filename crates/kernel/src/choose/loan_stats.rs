@@ -8,7 +8,6 @@
 //! # Locks, failures
 //! None. A wrong value costs time and nothing else.
 
-use super::costs::MoveCosts;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What is known of the loans and the copies of one process.
@@ -32,9 +31,10 @@ impl LoanStats {
     /// From this ratio on copies take longer than measured. Below, the guess at the working set may be as wrong as that.
     pub(super) const SLOW: u32 = 2 * LoanStats::AS_MEASURED;
 
-    /// True for a process that has written to more than a quarter of what it lent: it has its data in the cache.
-    pub(super) fn is_warm(&self, costs: &MoveCosts) -> bool {
-        4 * self.cow_penalty_cycles > costs.rewrite_cycles
+    /// True for a process that has written to more than a quarter of what it lent, where each such write costs
+    /// `rewrite_cycles`: it has its data in the cache.
+    pub(super) fn is_warm(&self, rewrite_cycles: u64) -> bool {
+        4 * self.cow_penalty_cycles > rewrite_cycles
     }
 }
 

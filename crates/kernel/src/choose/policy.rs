@@ -127,7 +127,8 @@ impl<M: Machine> Syscall<'_, M> {
                 u64::from(if copy_ratio < LoanStats::SLOW { LoanStats::AS_MEASURED } else { copy_ratio });
             pages as u64 * (costs.cluster_cycles + cycles * times / u64::from(LoanStats::AS_MEASURED))
         };
-        let (cold, now) = (costs.copying(sending, false), costs.copying(sending, stats.is_warm(costs)));
+        let (cold, now) =
+            (costs.copying(sending, false), costs.copying(sending, stats.is_warm(costs.rewrite_cycles)));
         let lend = costs.lending(pages, sending, self.kernel.config.socket.loan_bytes);
         let with_penalty = lend + stats.cow_penalty_cycles * pages as u64;
         let few = pages.min(0xffff) as u32;
@@ -222,7 +223,7 @@ impl<M: Machine> Syscall<'_, M> {
         let space = config.high_water_bytes;
         let sending = Sending { from: Va(0), len, peer: Peer::Socket, space };
         let stats = self.loans.get();
-        let (penalty, warm) = (stats.cow_penalty_cycles, stats.is_warm(costs));
+        let (penalty, warm) = (stats.cow_penalty_cycles, stats.is_warm(costs.rewrite_cycles));
         let copy = pages as u64 * (costs.cluster_cycles + costs.copying(sending, warm));
         let lend = costs.lending(pages, sending, config.loan_bytes) + penalty * pages as u64;
         // The message with the number of the offer costs what the socket's first part costs beside its data.
