@@ -2,6 +2,9 @@
 //!
 //! Boot is single-threaded, on CPU 0, in the boot context; that context then becomes CPU 0's idle context. The interrupt
 //! handler knows the kernel only weakly: the machine keeps the handler, and the kernel keeps the machine.
+//!
+//! # What can fail
+//! Booting, where the configuration and the machine do not go together, and the first process, for want of memory.
 
 use crate::Kernel;
 use crate::choose::{Moves, measure};

@@ -5,15 +5,15 @@
 //! FreeBSD 5's where a paper measured FreeBSD 5: which lock is held, which thread sleeps, which one wakes it. What the
 //! papers compare, such as copying through a buffer, handing over wired pages, or which side maps those, is configuration.
 //!
-//! The rooms, each above those that it uses:
+//! What is where, from the top down:
 //!
+//! * `boot`: bringing all of it up, and checking it.
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
-//! * `proc`: processes; a system call in progress; copyin, copyout.
+//! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
 //! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `net`: mbufs and sockets. `dev`:
 //!   the sound device.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
-//! * `boot`: bringing all of it up, and checking it.
 //!
 //! # Locks
 //! In order: `Process` (the table of processes, a process's descriptors, the table of exports, the directory of files),

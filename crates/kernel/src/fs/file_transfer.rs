@@ -10,8 +10,11 @@
 //! The reader has what was in the file at that moment: a later write to the file, or to what was read, goes to another
 //! frame.
 //!
-//! The inode's sleep lock is held, as for every read. Failures are those of reading by copy, which is tried behind every
-//! transfer that fails.
+//! # Locks
+//! The inode's sleep lock is held, as for every read.
+//!
+//! # What can fail
+//! What can in reading by copy, which is tried behind every transfer that fails.
 
 use super::vnode::Regular;
 use crate::choose::whole_pages;

@@ -13,6 +13,9 @@
 //! The directory and the free blocks are under one lock of class `Process`, held for a look-up only. An inode is a monitor
 //! (class `Pipe`); a thread that reads or writes it, or changes its length, holds its sleep lock, and may sleep. Faults on
 //! a mapping of the file do not take that, so a process may read a file into its own mapping of it.
+//!
+//! # What can fail
+//! Making a file, for want of memory or of an inode; growing it, for want of blocks; the disk; waits, by a signal.
 
 use crate::error::Errno;
 use crate::proc::{Stopped, Syscall, moved};

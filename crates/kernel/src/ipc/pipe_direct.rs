@@ -11,6 +11,9 @@
 //! shares it while it copies, under the pipe's sleep lock. While there is one, no other write begins, direct or buffered:
 //! bytes stay in order.
 //!
+//! # Locks
+//! Those of `pipe_state`: a run is made, read and undone under the sleep lock, and waited for without it.
+//!
 //! # What can end it early
 //! A signal: the bytes that are left move into the kernel buffer, so that the writer's pages are its own again. The last
 //! reader's end: they are lost, and the writer learns it.

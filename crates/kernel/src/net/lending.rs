@@ -11,6 +11,9 @@
 //! # Locks
 //! The accounts are under a lock of class `Mbuf`, held for moments: a loan is given back where its last mbuf is freed, by
 //! any thread or none.
+//!
+//! # What can fail
+//! Waiting, by a signal, or when the process does not watch its loans. A loan that is returned twice is a broken invariant.
 
 use crate::error::Errno;
 use crate::proc::Pid;

@@ -4,6 +4,9 @@
 //! A socket owns its buffers together with the one that it is connected to. A buffer's structure is in the table of
 //! processes, under that table's lock (class `Process`).
 //!
+//! # Locks
+//! Those of the buffers, one at a time.
+//!
 //! # What can fail
 //! Making a buffer, for want of a structure; all else as in `sosend` and `soreceive`.
 

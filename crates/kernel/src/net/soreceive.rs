@@ -9,6 +9,14 @@
 //! With an address given, pages and copied bytes go there, in order. Without, the first run of pages goes to the transfer
 //! area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear page and that is
 //! transferred.
+//!
+//! # Locks
+//! A receiver owns the mbufs that it has taken out of a socket, and holds that socket's sleep lock for receiving. Bytes and
+//! pages move with no spin lock held.
+//!
+//! # What can fail
+//! Waits, by a signal; memory; the receiver's addresses. A call that has received anything does not fail; what could not be
+//! delivered stays in the socket.
 
 use super::mbuf::{Mbuf, NotDonated};
 use super::mode::{ReceiveMode, Received};

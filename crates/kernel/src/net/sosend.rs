@@ -5,6 +5,13 @@
 //! and is mapped for the kernel; what is before the first whole page or behind the last is copied, and so is everything
 //! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
 //! call, whatever the sender does later.
+//!
+//! # Locks
+//! A sender holds the sleep lock of the socket for sending, and owns the mbuf that it fills, with no spin lock held.
+//!
+//! # What can fail
+//! Waits, by a signal; memory; the sender's addresses; and the reader may be gone. A call that has sent anything fails only
+//! if the reader is gone.
 
 use super::mbuf::Mbuf;
 use super::mode::SendMode;

@@ -3,6 +3,13 @@
 //!
 //! Both sockets then refer to the same clusters and loans. A cluster with two references is not donated (UVM paper, 4.2.3),
 //! and a loan ends when the last of the two has been received.
+//!
+//! # Locks
+//! The sleep lock of the one for receiving, then that of the other for sending; never two spin locks. A thread that holds a
+//! sleep lock for sending never waits for one for receiving, so no circle of waits is possible.
+//!
+//! # What can fail
+//! Waits, by a signal; memory for mbufs; there may be no space, or no reader. Nothing was sent then.
 
 use super::mbuf::Mbuf;
 use super::sockbuf::{Held, SockBuf};

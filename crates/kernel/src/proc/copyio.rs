@@ -6,7 +6,13 @@
 //! # Copies
 //! A copy runs in kernel mode through the user's own addresses. Where the MMU refuses one of those, the fault is resolved
 //! as if the user had touched the page, and the copy goes on behind the bytes that are done; where it refuses a kernel
-//! address, the kernel is broken. A fault may sleep: before and after a copy, no spin lock is held.
+//! address, the kernel is broken.
+//!
+//! # Locks
+//! A fault may sleep: before and after a copy, no spin lock is held.
+//!
+//! # What can fail
+//! A copy, at an address that the process may not use, or for want of memory; the bytes before that are copied.
 
 use super::pid::Pid;
 use crate::Kernel;

@@ -2,8 +2,10 @@
 //!
 //! Each run queue has two levels, because a thread that was woken inside the kernel runs before those in user mode; within
 //! a level, first come first served. Pinned threads wait on the queue of their CPU, all others on one for all CPUs; a CPU
-//! takes from the two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler;
-//! broken invariants panic.
+//! takes from the two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler.
+//!
+//! # What can fail
+//! Nothing: broken invariants panic.
 
 use super::tcb::{Tcb, ThreadId, ThreadState};
 use alloc::collections::{BTreeMap, VecDeque};

@@ -2,7 +2,7 @@
 //!
 //! # What it holds
 //! Every thread is in exactly one state: running on a CPU, on a run queue, on the sleep queue of a channel, or new; see
-//! `queue`. The policy is that of FreeBSD 5.3's 4BSD scheduler. There is no preemption inside the kernel; a thread gives up
+//! `runq`. The policy is that of FreeBSD 5.3's 4BSD scheduler. There is no preemption inside the kernel; a thread gives up
 //! its CPU when it sleeps, exits, or returns to user mode and was asked to.
 //!
 //! Each CPU has an *idle context*, which runs when nothing else can. It keeps the address space of the last process (lazy),

@@ -1,4 +1,5 @@
-//! The system calls of files: by name, by descriptor, and by mapping; and of the sound device, to open it.
+//! The system calls of files: by name, by descriptor, and by mapping; and of the sound device, to open it. They find the
+//! open file; the work is that of its kind. Descriptors are looked up under their table's lock, which is not held longer.
 
 use super::user::User;
 use crate::dev::AudioFile;
