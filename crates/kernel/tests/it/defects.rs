@@ -82,8 +82,8 @@ fn a_missing_wire_is_seen_in_the_table_of_frames() {
     }
 }
 
-/// The writer maps with its own TLB told only: a reader on another CPU that read the last run there uses what it knew.
-/// (Without a seed the two take turns on one CPU, where nothing is missing.)
+/// The writer invalidates in its own TLB only: a reader on another CPU that read the last run there uses the old
+/// translation. (Without a seed the two alternate on one CPU, where nothing is missing.)
 #[test]
 fn a_missing_shootdown_is_a_stale_use() {
     let stale = |name, config, seed| {
@@ -95,5 +95,5 @@ fn a_missing_shootdown_is_a_stale_use() {
             assert!(stale(name, original(), seed), "{name}, seed {seed}: not caught");
         }
     }
-    assert!(!(0..5).any(|seed| stale("xeon-up", original(), seed)), "nobody is there to be told");
+    assert!(!(0..5).any(|seed| stale("xeon-up", original(), seed)), "there is no other TLB");
 }
