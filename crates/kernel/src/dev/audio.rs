@@ -7,7 +7,8 @@
 //! then everything is copied: pages of a card stay the card's. Recording begins with the first call that receives and goes
 //! on until the device is closed; what no call fetches in time is lost, as with any microphone.
 //!
-//! One open file at a time has the device. The last close waits until it has played all, and has let go of all memory.
+//! One open file at a time has the device. The last close waits until the device has played all, and has released all
+//! memory.
 //!
 //! # Locks
 //! A monitor (class `Pipe`). Playing and recording have a sleep lock each; the thread that holds one may copy and fault. A

@@ -29,12 +29,11 @@ const MAX_FILES: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fd(pub u32);
 
-/// What can be done with an open file of one kind. What a kind does not do answers an error, which is what the default
-/// does: a file is not open for reading or writing ([`Errno::BadFd`]), is no file on the disk ([`Errno::BadFd`]), is no
-/// socket.
+/// What can be done with an open file of one kind. The defaults are for a kind that lacks an operation: [`Errno::BadFd`], as
+/// for a descriptor that is not open for it. A kind tests first whether it has the operation, then the caller's buffer.
 ///
 /// # Locks
-/// All of these may sleep, and take locks from class `Pipe` on: the caller holds none.
+/// Operations may sleep, and take locks from class `Process` on: no lock is held before and after.
 pub(crate) trait FileOps<M: Machine> {
     /// Reads up to `len_bytes` by copy.
     fn read(
@@ -211,7 +210,7 @@ impl<M: Machine> FileTable<M> {
         self.open.iter().flatten().count() + count <= MAX_FILES
     }
 
-    /// Gives `file` the lowest free number; [`FileTable::has_room`] was asked before.
+    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`].
     pub(crate) fn insert(&mut self, file: File<M>) -> Fd {
         assert!(self.has_room(1), "the table of descriptors is full");
         let slot = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());

@@ -245,7 +245,7 @@ impl<M: Machine> Pipe<M> {
         (held, done, result)
     }
 
-    /// Takes the large buffer if a write of `len_bytes` deserves it, the small one is empty, and there is memory: without,
+    /// Takes the large buffer if a write of `len_bytes` exceeds the small one, that is empty, and there is memory: without,
     /// the small one serves, so no thread waits for it. Holds the sleep lock.
     fn grow_for<'a>(&'a self, call: &Syscall<'_, M>, held: Held<'a, M>, len_bytes: usize) -> Held<'a, M> {
         let config = &call.kernel.config.pipe;

@@ -120,7 +120,7 @@ impl<M: Machine> Pipe<M> {
         }
     }
 
-    /// Takes the run back, whatever became of it.
+    /// Takes the run back, read or not.
     fn finish<'a>(
         &'a self,
         call: &Syscall<'_, M>,

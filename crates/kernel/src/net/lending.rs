@@ -9,7 +9,7 @@
 //! may be out longer than their process lives.
 //!
 //! # Locks
-//! The accounts are under a lock of class `Mbuf`, held for moments: a loan is given back where its last mbuf is freed, by
+//! The accounts are under a lock of class `Mbuf`, held for one step: a loan is given back where its last mbuf is freed, by
 //! any thread or none.
 //!
 //! # What can fail

@@ -12,7 +12,7 @@
 //! address. Where there is a direct map it is used instead.
 //!
 //! # Locks
-//! The pool is under a lock of class `Mbuf`, held for moments. The data belongs to the owner of the mbuf.
+//! The pool is under a lock of class `Mbuf`, held for one step. The data belongs to the owner of the mbuf.
 //!
 //! # What can fail
 //! Making mbufs and clusters, for want of structures, frames or addresses, and lending. A caller that may sleep passes its
@@ -219,7 +219,7 @@ impl<M: Machine> Pool<M> {
         Ok(Mbuf { at, storage, offset: 0, len })
     }
 
-    /// An mbuf for `len` bytes that are yet to be written: a cluster if they deserve one and there is one, else a small one,
+    /// An mbuf for `len` bytes that are yet to be written: a cluster if they are many and there is one, else a small one,
     /// perhaps shorter.
     ///
     /// # Errors

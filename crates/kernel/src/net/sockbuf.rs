@@ -217,7 +217,7 @@ impl<M: Machine> SockBuf<M> {
         if space < want.min(self.limits.low_water_bytes) { 0 } else { space.min(want) }
     }
 
-    /// Appends an mbuf (`sbappend`, `sbcompress`). One that was not needed, because its bytes fit behind the last one's,
+    /// Appends an mbuf (`sbappend`, `sbcompress`). An mbuf that is not needed, because its bytes fit behind the last one's,
     /// comes back.
     pub(crate) fn sbappend(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, mbuf: Mbuf) -> Option<Mbuf> {
         let pool = &call.kernel.mbufs;

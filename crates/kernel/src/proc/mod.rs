@@ -3,6 +3,7 @@
 mod copyio;
 mod pid;
 mod process;
+mod registry;
 
 pub(crate) use copyio::{Stopped, Syscall, moved};
 pub use pid::Pid;

@@ -14,6 +14,7 @@
 
 use super::copyio::Syscall;
 use super::pid::Pid;
+use super::registry::Registry;
 use crate::Kernel;
 use crate::choose::KeptStats;
 use crate::error::Errno;
@@ -29,7 +30,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Cause, Channel, Crossing, LockClass, Machine, SpinLock, StructArena, StructVa, Threads, Trap, Va, Zone,
+    Cause, Channel, Crossing, LockClass, Machine, SpinLock, StructArena, StructVa, Threads, Trap, Zone,
 };
 use pageferry_vm::Space;
 
@@ -89,49 +90,6 @@ pub(crate) struct Processes<M: Machine> {
     pub(crate) pipes: Registry<Pipe<M>>,
     /// Directions of connected sockets.
     pub(crate) sockets: Registry<SockBuf<M>>,
-}
-
-/// Structures of one kind, and what is in them, by address; for checks.
-pub(crate) struct Registry<T> {
-    structures: Zone,
-    live: BTreeMap<Va, Weak<T>>,
-}
-
-impl<T> Registry<T> {
-    fn new(structures: Zone) -> Registry<T> {
-        Registry { structures, live: BTreeMap::new() }
-    }
-
-    /// A structure, if there is one left; to be used by [`Registry::insert`], or given back by [`Registry::free`].
-    pub(crate) fn alloc(&mut self) -> Option<StructVa> {
-        self.structures.alloc()
-    }
-
-    /// Gives back a structure that nothing was put in.
-    pub(crate) fn free(&mut self, at: StructVa) {
-        self.structures.free(at);
-    }
-
-    /// Notes what is in the structure at `at` from now on.
-    pub(crate) fn insert(&mut self, at: StructVa, what: &Arc<T>) {
-        self.live.insert(at.0, Arc::downgrade(what));
-    }
-
-    /// Gives back a structure, and forgets what was in it.
-    pub(crate) fn remove(&mut self, at: StructVa) {
-        self.live.remove(&at.0).expect("a structure is freed once");
-        self.structures.free(at);
-    }
-
-    /// All that there are.
-    pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.live.values().filter_map(Weak::upgrade).collect()
-    }
-
-    /// How many structures are in use.
-    pub(crate) fn len(&self) -> usize {
-        self.structures.live()
-    }
 }
 
 impl<M: Machine> Processes<M> {

@@ -3,7 +3,7 @@
 //! # What it holds
 //! Every thread is in exactly one state: running on a CPU, on a run queue, on the sleep queue of a channel, or new; see
 //! `runq`. The policy is that of FreeBSD 5.3's 4BSD scheduler. There is no preemption inside the kernel; a thread gives up
-//! its CPU when it sleeps, exits, or returns to user mode and was asked to.
+//! its CPU when it sleeps, exits, or returns to user mode with a switch requested.
 //!
 //! Each CPU has an *idle context*, which runs when nothing else can. It keeps the address space of the last process (lazy),
 //! halts, and is woken by an interrupt together with a flag: setting the flag before interrupting means that no wakeup is
@@ -157,7 +157,7 @@ impl<M: Machine> Sched<M> {
         self.config.quantum_cycles
     }
 
-    /// True when the executing CPU was asked to look at its run queues and has not.
+    /// True when the executing CPU has been requested to look at its run queues, and has not yet.
     pub(crate) fn resched_requested(&self) -> bool {
         self.resched[self.machine.cpu().index()].load(Ordering::Acquire)
     }
@@ -225,7 +225,7 @@ impl<M: Machine> Sched<M> {
 
     /// Decides what `me` runs next, and notes it in the queues.
     fn choose(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {
-        // All that was asked for up to here is seen in the queues below.
+        // Threads that were queued before the flag was set are found in the queues below.
         self.resched[me.index()].store(false, Ordering::Relaxed);
         let Some(id) = q.dequeue(me) else { return self.choose_idle(q, me) };
         q.running[me.index()] = Some(id);

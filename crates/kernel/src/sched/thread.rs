@@ -44,7 +44,7 @@ impl<M: Machine> Thread<M> {
         self.sched.yield_from(&self.tcb);
     }
 
-    /// True when the thread is to let others run: its CPU was asked to, or has run for its quantum.
+    /// True when the thread is to let others run: its CPU was requested to, a device has answers, or its quantum is over.
     pub(crate) fn should_yield(&self) -> bool {
         let since = Cycles(self.tcb.since_cycles.load(Relaxed));
         let ran = self.sched.machine().now().saturating_sub(since);
