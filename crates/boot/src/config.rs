@@ -4,7 +4,7 @@
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Instructions, PAGE_SIZE, Topology};
 use pageferry_kernel::{
-    Fault, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
+    Defect, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{VmConfig, VmPaths};
@@ -68,23 +68,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             null_protocol: false,
         },
         sched: SchedConfig::default(),
-        paths: KernelPaths {
-            syscall: NONE,
-            switch: NONE,
-            sleep: NONE,
-            wakeup: NONE,
-            pipe_call: NONE,
-            uiomove: NONE,
-            pipe_page: NONE,
-            export: NONE,
-            process: NONE,
-            sosend: NONE,
-            soreceive: NONE,
-            protocol: NONE,
-            transfer_call: NONE,
-            mbuf: NONE,
-            cluster: NONE,
-        },
-        fault: Fault::None,
+        paths: KernelPaths::default(),
+        defect: Defect::None,
     }
 }

@@ -2,22 +2,21 @@
 //!
 //! Boot is single-threaded, on CPU 0, in the boot context; that context then becomes CPU 0's idle context. The interrupt
 //! handler knows the kernel only weakly: the machine keeps the handler, and the kernel keeps the machine.
+//!
+//! # What can fail
+//! Booting, where the configuration and the machine do not go together, and the first process, for want of memory.
 
 use crate::Kernel;
-use crate::audio::Audio;
-use crate::config::{Fault, KernelConfig};
+use crate::choose::{Moves, measure};
+use crate::config::{Defect, KernelConfig};
+use crate::dev::Audio;
 use crate::error::{BootError, Errno};
-use crate::export::Exports;
-use crate::file::FileTable;
-use crate::lending::Lenders;
-use crate::mbuf::Pool;
-use crate::move_costs::Moves;
-use crate::pid::Pid;
-use crate::process::{Killed, Processes};
-use crate::sched::{Sched, SchedPaths};
-use crate::thread::Thread;
-use crate::user::Program;
-use crate::vnode::FileSystem;
+use crate::fs::{FileSystem, FileTable};
+use crate::ipc::Exports;
+use crate::net::{Lenders, Pool};
+use crate::proc::{Killed, Pid, Processes};
+use crate::sched::{Sched, SchedPaths, Thread};
+use crate::sys::{Program, running};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -43,7 +42,7 @@ impl Threads for BootThreads {
         _: bool,
         _: &mut dyn FnMut(),
     ) -> Result<(), Interrupted> {
-        panic!("the boot context sleeps in {reason} on {channel:?}: there is nobody to wake it");
+        panic!("the boot context sleeps in {reason} on {channel:?}: no thread can wake it");
     }
     fn wakeup(&self, _: Channel) -> usize {
         0
@@ -85,7 +84,7 @@ impl<M: Machine> Kernel<M> {
         pmaps.init_cpu();
         let vm = Vm::new(config.vm, pmaps.clone(), devices.disk, &mut arena, boot.kva, boot.first_free)?;
         let mut ephemeral = Ephemeral::new(config.ephemeral, pmaps.clone(), vm.clone(), &mut arena)?;
-        if config.fault == Fault::MissingShootdown {
+        if config.defect == Defect::MissingShootdown {
             ephemeral.plant_missing_shootdown();
         }
         let paths = &config.paths;
@@ -110,7 +109,7 @@ impl<M: Machine> Kernel<M> {
             Interrupt::Device(_) => noted.store(true, Ordering::Release),
         }));
         let files = FileSystem::new(&vm, &mut arena)?;
-        let moves = Moves::new(&machine, &mut arena)?;
+        let moves = Moves::new(&machine, measure, &mut arena)?;
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel {
             machine,
@@ -136,7 +135,7 @@ impl<M: Machine> Kernel<M> {
     pub fn spawn(self: &Arc<Self>, name: &str, program: Program<M>) -> Result<Pid, Errno> {
         let _c = self.machine.scope(Cause::Boot);
         let space = self.vm.space()?;
-        self.create_process(None, name, space.clone(), FileTable::new(), program)
+        self.create_process(None, name, space.clone(), FileTable::new(), running(self, program))
             .inspect_err(|_| space.terminate(&BootThreads))
     }
 
@@ -174,7 +173,7 @@ impl<M: Machine> Kernel<M> {
         None
     }
 
-    /// Takes the devices' answers, if one has interrupted, and wakes who waits for them.
+    /// Takes the devices' answers, if one has interrupted, and wakes the threads that wait for them.
     ///
     /// # Locks
     /// Takes `Pipe`, locks of the VM system and `Scheduler`; the caller holds none.
@@ -195,12 +194,12 @@ impl<M: Machine> Kernel<M> {
             kernel.vm.run_page_daemon(&thread, &|| kernel.mbufs.drain());
             kernel.sched.stop();
         });
-        let daemon = self.sched.create("pagedaemon", None, body).expect("the first of few threads");
+        let daemon = Thread::create(&self.sched, "pagedaemon", None, body).expect("the first of few threads");
         self.vm.launch_page_daemon();
         self.sched.launch(daemon);
     }
 
-    /// Nobody is left to run.
+    /// The last process is gone: nothing is left to run.
     pub(crate) fn stop(&self, threads: &dyn Threads) {
         if self.config.vm.paging.is_some() {
             self.vm.stop_page_daemon(threads);
@@ -229,7 +228,7 @@ impl<M: Machine> Kernel<M> {
         self.vm.check()?;
         self.sched.check()?;
         self.ephemeral.check()?;
-        let pipes = self.processes.lock().pipes();
+        let pipes = self.processes.lock().pipes.all();
         for pipe in pipes {
             let held = pipe.lock();
             if let Some(frame) = held.direct.frames().iter().find(|&&f| self.vm.frame_info(f).wire_count == 0)
@@ -237,7 +236,7 @@ impl<M: Machine> Kernel<M> {
                 return Err(format!("{frame:?} is handed through a pipe, but not wired"));
             }
         }
-        let sockets = self.processes.lock().sockets();
+        let sockets = self.processes.lock().sockets.all();
         let is_lent = |frame| {
             let info = self.vm.frame_info(frame);
             info.wire_count > 0 && info.loan_count > 0
@@ -253,7 +252,7 @@ impl<M: Machine> Kernel<M> {
         self.check()?;
         let (processes, pipes) = {
             let table = self.processes.lock();
-            (table.len(), table.pipes().len())
+            (table.len(), table.pipes.all().len())
         };
         let threads = self.sched.threads();
         if (processes, pipes, threads) != (0, 0, 0) {
@@ -270,7 +269,7 @@ impl<M: Machine> Kernel<M> {
         if exports != 0 {
             return Err(format!("{exports} offers of memory are left"));
         }
-        let (sockets, (mbufs, clusters)) = (self.processes.lock().socket_count(), self.mbufs.in_use());
+        let (sockets, (mbufs, clusters)) = (self.processes.lock().sockets.len(), self.mbufs.in_use());
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
         }
@@ -278,7 +277,7 @@ impl<M: Machine> Kernel<M> {
         if (held, windows) != (0, 0) {
             return Err(format!("{held} ephemeral mappings and {windows} windows are held"));
         }
-        // First: files that nobody can reach any more end here.
+        // First: files without a name, an opener and a mapping end here.
         let cached = self.files.resident_pages(&self.vm);
         let free = self.vm.free_frames() + cached;
         if free != self.boot_free_frames {

@@ -5,8 +5,9 @@ use pageferry_hal::{Cycles, Instructions};
 use pageferry_pmap::PmapConfig;
 use pageferry_vm::VmConfig;
 
-/// Path lengths of this floor, without the memory accesses and without what other floors do for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by default,
+/// for a machine on which the instructions themselves take the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KernelPaths {
     /// Dispatch of a system call, behind the hardware's entry.
     pub syscall: Instructions,
@@ -14,7 +15,7 @@ pub struct KernelPaths {
     pub switch: Instructions,
     /// Going to sleep, without the switch.
     pub sleep: Instructions,
-    /// One wakeup, whether or not somebody sleeps.
+    /// One wakeup, whether or not a thread sleeps.
     pub wakeup: Instructions,
     /// One call of `pipe_read` or `pipe_write`, without what follows.
     pub pipe_call: Instructions,
@@ -40,7 +41,7 @@ pub struct KernelPaths {
     pub cluster: Instructions,
 }
 
-/// Who maps the pages of a direct pipe write.
+/// Which side maps the pages of a direct pipe write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipeMapping {
     /// The writer, as one run into addresses that the pipe keeps (`pmap_qenter`; the original kernel).
@@ -73,7 +74,7 @@ pub struct PipeConfig {
     pub buffer_bytes: usize,
     /// The size that the buffer grows to for larger writes (`BIG_PIPE_SIZE`), in whole pages.
     pub big_buffer_bytes: usize,
-    /// Who maps the pages of direct writes.
+    /// Which side maps the pages of direct writes.
     pub mapping: PipeMapping,
 }
 
@@ -106,7 +107,7 @@ pub enum ForwardWakeup {
 pub struct SchedConfig {
     /// Which idle CPUs a wakeup interrupts.
     pub forward: ForwardWakeup,
-    /// How long a thread runs before others of its kind get their turn (FreeBSD: 100 ms).
+    /// How long a thread runs before others of its level run (FreeBSD: 100 ms).
     pub quantum_cycles: Cycles,
 }
 
@@ -119,13 +120,13 @@ impl Default for SchedConfig {
 
 /// A defect to plant. They exist to prove that the checks can fail: a kernel with one of these must be caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Fault {
+pub enum Defect {
     /// A sound kernel.
     #[default]
     None,
     /// A pipe's reader that has drained a direct write does not wake the writer. Caught as a deadlock.
     LostWakeup,
-    /// Changes of kernel mappings shared by all CPUs are made known to the own TLB only. Caught as the use of a stale
+    /// Changes of kernel mappings shared by all CPUs are invalidated in the own TLB only. Caught as the use of a stale
     /// translation, on two CPUs or more.
     MissingShootdown,
     /// The pages of a direct write are handed to the reader without being wired. Caught where the reader takes them.
@@ -151,6 +152,6 @@ pub struct KernelConfig {
     pub sched: SchedConfig,
     /// Path lengths of this floor.
     pub paths: KernelPaths,
-    /// A defect to plant; [`Fault::None`] but in tests.
-    pub fault: Fault,
+    /// A defect to plant; [`Defect::None`] but in tests.
+    pub defect: Defect,
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, and who is to blame: [`BootError`] blames the configuration, [`Errno`] the program.
+//! What can go wrong: [`BootError`] is a fault of the configuration, [`Errno`] one of the program, or a shortage.
 
 use pageferry_ephemeral::AllocError;
 use pageferry_hal::Interrupted;
@@ -54,13 +54,13 @@ pub enum Errno {
     /// An address that the process may not use in this way.
     #[error("bad address (EFAULT)")]
     Fault,
-    /// Nobody can read any more.
+    /// All readers are gone.
     #[error("broken pipe (EPIPE)")]
     BrokenPipe,
     /// The caller has no right to it.
     #[error("permission denied (EACCES)")]
     Access,
-    /// Somebody else is at it, or a page that is wired cannot be moved.
+    /// It is in use by another call or process, or a page that is wired cannot be moved.
     #[error("busy (EBUSY)")]
     Busy,
     /// What the number stood for is gone.

@@ -2,21 +2,18 @@
 //!
 //! A [`Kernel`] is booted on a machine with a [`KernelConfig`]; processes are spawned into it, each with a *program*, a
 //! closure that sees the kernel through its [`User`]; [`Kernel::run`] then schedules until none is left. The behaviour is
-//! FreeBSD 5's where a paper measured FreeBSD 5: which lock is held, who sleeps, who wakes whom. What the papers compare,
-//! such as copying through a buffer, handing over wired pages, or who maps those, is configuration.
+//! FreeBSD 5's where a paper measured FreeBSD 5: which lock is held, which thread sleeps, which one wakes it. What the
+//! papers compare, such as copying through a buffer, handing over wired pages, or which side maps those, is configuration.
 //!
-//! * [`thread`]: a thread as it sees itself. `queue`: where each is. `sched`: sleep, wakeup, switch, idle CPUs.
-//! * `process`, `file`: processes and their descriptors. `user`: system calls and user memory. `copy`: copyin, copyout.
-//! * `monitor`: how threads wait and take turns. `pipe`, `pipe_direct`: pipes of their own kind.
-//! * `mbuf`, `stream`, `sosend`, `soreceive`, `sotee`: sockets. `user_socket`: their system calls.
-//! * `auto`: copy or move, by call. `move_costs`, `handover`: what either costs here.
-//! * `vnode`: files on the disk, through the page cache. `file_transfer`: read by page transfer. `user_file`, `user_memory`:
-//!   their and their mappings' system calls.
-//! * `lending`: what a process has lent, and that it has come back.
-//! * `audio`, `audio_io`: the sound device, which plays what is lent to it and records into what is given away.
-//! * `invalidate`: a system call that measures invalidations.
-//! * `export`: memory offered to other processes. `ptrace`: memory of a child. `user_pass`: their system calls.
+//! What is where, from the top down:
+//!
 //! * `boot`: bringing all of it up, and checking it.
+//! * `sys`: system calls and user memory, as a program sees them ([`User`]).
+//! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
+//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `net`: mbufs and sockets. `dev`:
+//!   the sound device.
+//! * `choose`: copy or move, by call, and what either costs here.
+//! * `sched`: threads, and how they wait for each other.
 //!
 //! # Locks
 //! In order: `Process` (the table of processes, a process's descriptors, the table of exports, the directory of files),
@@ -27,59 +24,30 @@
 
 extern crate alloc;
 
-mod audio;
-mod audio_io;
-mod auto;
 mod boot;
+mod choose;
 mod config;
-mod copy;
+mod dev;
 mod error;
-mod export;
-mod file;
-mod file_transfer;
-mod handover;
-mod invalidate;
-mod lending;
-mod mbuf;
-mod monitor;
-mod move_costs;
-mod pid;
-mod pipe;
-mod pipe_direct;
-mod process;
-mod ptrace;
-mod queue;
+mod fs;
+mod ipc;
+mod net;
+mod proc;
 mod sched;
-mod soreceive;
-mod sosend;
-mod sotee;
-mod stream;
-pub mod thread;
-mod user;
-mod user_file;
-mod user_memory;
-mod user_pass;
-mod user_socket;
-mod vnode;
+mod sys;
 
-pub use auto::Carrier;
+pub use choose::{Carrier, Linear, MoveCosts};
 pub use config::{
-    Fault, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
+    Defect, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
     SocketConfig,
 };
 pub use error::{BootError, Errno};
-pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
-pub use file::Fd;
-pub use invalidate::InvalidateKind;
-pub use move_costs::{Linear, MoveCosts};
-pub use pid::Pid;
-pub use pipe::ATOMIC_WRITE_BYTES;
-pub use process::Killed;
-pub use soreceive::{ReceiveMode, Received};
-pub use sosend::SendMode;
-pub use thread::Thread;
-pub use user::{Program, User};
-pub use user_file::OpenFlags;
+pub use fs::Fd;
+pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
+pub use net::{ReceiveMode, Received, SendMode};
+pub use proc::{Killed, Pid};
+pub use sched::{Thread, ThreadId};
+pub use sys::{InvalidateKind, OpenFlags, Program, User};
 
 use alloc::sync::Arc;
 use pageferry_ephemeral::Ephemeral;
@@ -93,13 +61,13 @@ pub struct Kernel<M: Machine> {
     vm: Arc<Vm<M>>,
     ephemeral: Ephemeral<M, Vm<M>>,
     sched: Arc<sched::Sched<M>>,
-    mbufs: mbuf::Pool<M>,
-    moves: move_costs::Moves<M>,
-    processes: M::Lock<process::Processes<M>>,
-    exports: M::Lock<export::Exports<M>>,
-    files: vnode::FileSystem<M>,
-    audio: Arc<audio::Audio<M>>,
-    lenders: Arc<lending::Lenders<M>>,
+    mbufs: net::Pool<M>,
+    moves: choose::Moves<M>,
+    processes: M::Lock<proc::Processes<M>>,
+    exports: M::Lock<ipc::Exports<M>>,
+    files: fs::FileSystem<M>,
+    audio: Arc<dev::Audio<M>>,
+    lenders: Arc<net::Lenders<M>>,
     boot_free_frames: usize,
 }
 

@@ -59,15 +59,15 @@ pub enum FaultName {
     /// A sound kernel.
     #[default]
     None,
-    /// See [`pageferry_kernel::Fault::LostWakeup`].
+    /// See [`pageferry_kernel::Defect::LostWakeup`].
     LostWakeup,
 }
 
-impl From<FaultName> for pageferry_kernel::Fault {
+impl From<FaultName> for pageferry_kernel::Defect {
     fn from(name: FaultName) -> Self {
         match name {
-            FaultName::None => pageferry_kernel::Fault::None,
-            FaultName::LostWakeup => pageferry_kernel::Fault::LostWakeup,
+            FaultName::None => pageferry_kernel::Defect::None,
+            FaultName::LostWakeup => pageferry_kernel::Defect::LostWakeup,
         }
     }
 }
@@ -420,7 +420,7 @@ impl KernelFile {
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
             },
             paths: self.paths.kernel.lengths(),
-            fault: self.planted_fault.into(),
+            defect: self.planted_fault.into(),
         }
     }
 

@@ -104,7 +104,7 @@ fn what_was_recorded_is_received_in_order() {
     }
 }
 
-/// Who does not fetch in time loses sound, and gets what comes after it whole.
+/// A recorder that does not fetch in time loses sound, and gets what comes after it whole.
 #[test]
 fn a_late_listener_misses_something() {
     run("pentium-pro", Schedule::Timed, sockets(), |u| {
@@ -341,11 +341,15 @@ fn what_has_been_played_comes_back_by_itself() {
             u.close(fd).unwrap();
         });
         assert!(ended.m.played() == bytes(5, 0, 12 * PAGE));
-        assert_eq!(ended.counter(Counter::CowCopies), 0, "who waits for its pages writes without a copy");
+        assert_eq!(
+            ended.counter(Counter::CowCopies),
+            0,
+            "a sender that waits for its pages writes without a copy"
+        );
     }
 }
 
-/// Somebody else waits for the device, for long: who must not sleep does not wait for it to be done.
+/// Another process waits for the device, for long: a nonblocking call does not wait for it to be done.
 #[test]
 fn a_nonblocking_call_does_not_wait_for_a_blocking_one() {
     for (name, config) in places() {

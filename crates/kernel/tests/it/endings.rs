@@ -22,7 +22,7 @@ enum Way {
     Signalled(u32),
 }
 
-/// One that ends: who, at which of its steps, and how.
+/// One that ends: which, at which of its steps, and how.
 #[derive(Clone, Copy, Debug)]
 struct Doom {
     /// 0 or 1.
@@ -194,7 +194,7 @@ const PLAYS: [Play; 5] = [
         name: "memory that is passed",
         parts: [
             |m| {
-                // Behind what is stored is a page that nobody has touched.
+                // Behind what is stored is a page that was never touched.
                 let (at, word) = (m.map(4 * 21)?, m.map(1)?);
                 for (i, mode) in MODES.into_iter().enumerate() {
                     let part = at + i * (LEN + PAGE);
@@ -345,7 +345,7 @@ fn perform(schedule: Schedule, memory: Memory, play: Play, doom: Option<Doom>) -
             let doom = doom.filter(|d| d.who == who);
             let (call, counted, ended) = (call.clone(), counted.clone(), ended.clone());
             pids.push(fork(u, ["first", "second"][who], move |u| {
-                // Who has an end that is not its own never hears of the other's.
+                // A process that keeps an end of the other's never learns that the other is gone.
                 let (socket, other) = if who == 0 { sockets } else { (sockets.1, sockets.0) };
                 let (pipe, its) = if who == 0 { (pipe.1, pipe.0) } else { pipe };
                 u.close(other).unwrap();
@@ -354,7 +354,7 @@ fn perform(schedule: Schedule, memory: Memory, play: Play, doom: Option<Doom>) -
                 let result = part(&m);
                 counted.borrow_mut()[who] = m.steps.get();
                 ended.borrow_mut()[who] = result.is_ok();
-                // Who has come to its end hears the signal while it exits, if at all.
+                // A process at its end gets the signal while it exits, if at all.
                 m.call.set(doom.is_some());
             }));
         }
@@ -373,7 +373,7 @@ fn perform(schedule: Schedule, memory: Memory, play: Play, doom: Option<Doom>) -
             u.wait().unwrap();
         }
         let _ = u.unlink("f");
-        // Who is waited for may still be on its way out, and a child of the one that ended, too.
+        // A process that was waited for may still be on its way out, and a child of the one that ended, too.
         let mut turns = 0;
         while u.kernel().vm().structure_census().spaces > 1 {
             turns += 1;
@@ -401,7 +401,7 @@ fn perform(schedule: Schedule, memory: Memory, play: Play, doom: Option<Doom>) -
 /// Ends each of the two at every step of its own.
 fn end_at_every_step(play: Play, memory: Memory, ways: &[Way], schedule: impl Fn(u32) -> Schedule) {
     let (steps, through) = perform(Schedule::Timed, memory, play, None);
-    assert_eq!(through, [true; 2], "{} comes to its end if nobody ends it", play.name);
+    assert_eq!(through, [true; 2], "{} comes to its end if it is not ended", play.name);
     for who in 0..2 {
         assert!(steps[who] >= 5, "{}: {steps:?} steps", play.name);
         for step in 0..steps[who] {

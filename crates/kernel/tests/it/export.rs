@@ -1,4 +1,4 @@
-//! Export and import: who may have what, in which mode, how often, and what is left when something goes wrong or somebody
+//! Export and import: which process may have what, in which mode, how often, and what is left when something goes wrong or one
 //! exits at any point.
 
 use crate::common::*;
@@ -13,11 +13,11 @@ const PAGE: usize = PAGE_SIZE;
 const MODES: [PassMode; 4] = [PassMode::Share, PassMode::Copy, PassMode::Donate, PassMode::DonateZero];
 
 /// What processes tell each other outside of the kernel.
-type Told<T> = Rc<RefCell<Option<T>>>;
+type Slot<T> = Rc<RefCell<Option<T>>>;
 
-fn wait_for<T>(u: &U, told: &Told<T>) -> T {
+fn wait_for<T>(u: &U, slot: &Slot<T>) -> T {
     loop {
-        if let Some(value) = told.borrow_mut().take() {
+        if let Some(value) = slot.borrow_mut().take() {
             return value;
         }
         u.yield_now().expect("alive");
@@ -68,8 +68,8 @@ fn see(u: &U, at: Va) {
 fn four_modes_over_holes_entries_and_clipped_ends() {
     for mode in MODES {
         for name in ["xeon-up", "xeon-mp", "opteron-mp"] {
-            let ids: Told<ExportId> = Told::default();
-            let done: Told<()> = Told::default();
+            let ids: Slot<ExportId> = Slot::default();
+            let done: Slot<()> = Slot::default();
             run(name, Schedule::Timed, sf_buf(16), move |u| {
                 let (their_ids, their_done) = (ids.clone(), done.clone());
                 let child = fork(u, "importer", move |u| {
@@ -106,7 +106,7 @@ fn four_modes_over_holes_entries_and_clipped_ends() {
                 } else {
                     assert_eq!(load(u, at + PAGE + 10, 8), seen, "{mode:?}");
                 }
-                // What lies beside the range is nobody else's.
+                // What lies beside the range stays the exporter's.
                 assert!(
                     load(u, at, PAGE) == bytes(7, 0, PAGE) && load(u, at + 7 * PAGE, PAGE) == vec![0; PAGE]
                 );
@@ -158,7 +158,7 @@ fn bad_arguments_change_nothing() {
         assert_eq!(u.import(id, Some(at + 5)), Err(Errno::Invalid), "not aligned");
         assert_eq!(u.import(id, Some(Va(0xc000_0000))), Err(Errno::NoMemory), "the kernel's");
         assert!(load(u, at, 3 * PAGE) == bytes(7, 0, 3 * PAGE));
-        // It still stands, and goes where it is told to.
+        // It still stands, and goes to the address that is given.
         let free = at + 64 * PAGE;
         assert_eq!(u.import(id, Some(free)), Ok(Imported { at: free, len_bytes: 3 * PAGE }));
         assert!(load(u, free, 3 * PAGE) == bytes(7, 0, 3 * PAGE));
@@ -241,13 +241,13 @@ fn one_of_many_gets_a_donation() {
 fn exit_at_any_point_gives_everything_back() {
     for mode in MODES {
         for seed in 0..40 {
-            let ids: Told<ExportId> = Told::default();
+            let ids: Slot<ExportId> = Slot::default();
             run("xeon-mp", Schedule::Seeded(seed), sf_buf(16), move |u| {
                 let theirs = ids.clone();
                 fork(u, "maker", move |u| {
                     let at = prepare(u);
                     let id = u.export(at + PAGE, 6 * PAGE, mode, ExportTo::Anyone).unwrap();
-                    // Offers that nobody takes go with their maker.
+                    // Offers that are not imported go with their maker.
                     u.export(at, PAGE, PassMode::Share, ExportTo::Anyone).unwrap();
                     theirs.replace(Some(id));
                     u.compute(Instructions(1 + (seed as u32 % 8) * 200));
@@ -267,8 +267,8 @@ fn exit_at_any_point_gives_everything_back() {
 #[test]
 fn a_parent_reads_and_writes_its_childs_memory() {
     for name in ["xeon-up", "opteron-mp"] {
-        let ready: Told<()> = Told::default();
-        let done: Told<()> = Told::default();
+        let ready: Slot<()> = Slot::default();
+        let done: Slot<()> = Slot::default();
         run(name, Schedule::Timed, sf_buf(16), move |u| {
             const LEN: usize = 40 * PAGE;
             let theirs = map(u, LEN);
@@ -294,7 +294,11 @@ fn a_parent_reads_and_writes_its_childs_memory() {
             assert_eq!(u.ptrace_read(child, theirs + 38 * PAGE, own, 1), Err(Errno::Fault));
             assert_eq!(u.ptrace_read(child, Va(u64::MAX), own, 2), Err(Errno::Fault));
             assert_eq!(u.ptrace_read(child, theirs, Va(u64::MAX), 2), Err(Errno::Fault));
-            assert_eq!(u.ptrace_read(u.pid(), theirs, own, 1), Err(Errno::Access), "nobody's own child");
+            assert_eq!(
+                u.ptrace_read(u.pid(), theirs, own, 1),
+                Err(Errno::Access),
+                "no process is its own child"
+            );
             assert_eq!(u.ptrace_read(Pid(99), theirs, own, 1), Err(Errno::NoProcess));
             check(u);
             done.replace(Some(()));
@@ -370,7 +374,7 @@ fn pages_are_lent_from_process_to_process() {
                 u.wait().unwrap();
             }
             assert!(load(u, at, LEN) == bytes(1, 0, LEN), "a borrower wrote to its own");
-            // What is lent is what is there at that moment; a hole or a wired page is lent to nobody.
+            // What is lent is what is there at that moment; a hole or a wired page is not lent.
             u.store(at, b"later");
             u.lock_memory(at, PAGE).unwrap();
             assert_eq!(u.import(id, None), Err(Errno::Busy));

@@ -88,7 +88,7 @@ fn bad_calls_are_refused() {
     });
 }
 
-/// Each of the two may write, and the file may be cut or end: nobody sees the other's.
+/// Each of the two may write, and the file may be cut or end: neither sees the other's.
 #[test]
 fn what_was_read_is_the_readers_own() {
     each(|u| {
@@ -100,7 +100,7 @@ fn what_was_read_is_the_readers_own() {
         assert!(again() == bytes(3, 0, 4 * PAGE));
         let shared = frame(0);
         u.store(at, b"mine");
-        assert_ne!(frame(0), shared, "who writes to a page of a file gets another");
+        assert_ne!(frame(0), shared, "a write to a page of a file goes to another frame");
         assert!(again() == bytes(3, 0, 4 * PAGE), "the file never saw it");
         assert_eq!(frame(0), shared);
 

@@ -1,5 +1,5 @@
 //! The kernel's own memory where memory is short: pipe buffers and clusters of mbufs wait for the page daemon, like user
-//! memory, if their caller may sleep; and nobody waits for what does not come.
+//! memory, if their caller may sleep; and no call waits for what does not come.
 
 use crate::common::*;
 use pageferry_ephemeral::Scheme;
@@ -140,7 +140,7 @@ fn streams_flow_while_memory_is_overcommitted() {
     }
 }
 
-/// Clusters that nobody uses are the first that the page daemon takes.
+/// Clusters that are not in use are the first that the page daemon takes.
 #[test]
 fn free_clusters_go_where_memory_is_short() {
     run("xeon-mp", Schedule::Timed, paging(sf_buf(64), 64), |u| {
@@ -161,7 +161,7 @@ fn free_clusters_go_where_memory_is_short() {
     });
 }
 
-/// Nothing can be taken, with a page daemon and without: callers are told, and nobody hangs.
+/// Nothing can be taken, with a page daemon and without: callers get an error, and none hangs.
 #[test]
 fn what_does_not_come_is_not_waited_for() {
     for config in [paging(sf_buf(64), 64), sf_buf(64)] {
@@ -179,7 +179,7 @@ fn what_does_not_come_is_not_waited_for() {
             assert_eq!(u.receive_transfer(from, None, PAGE), Err(Errno::NoMemory));
             let slept = u.machine().snapshot().counter(Counter::MemorySleeps) - before;
             assert_eq!(slept > 0, u.kernel().config().vm.paging.is_some(), "{slept}");
-            // Who must not sleep does not.
+            // A nonblocking call does not sleep.
             u.set_nonblocking(to, true).unwrap();
             u.set_nonblocking(from, true).unwrap();
             assert_eq!(u.send(to, at, PAGE, SendMode::Copy), Ok(PAGE));

@@ -40,7 +40,7 @@ fn sender(waits: bool) -> u64 {
                 }
             });
             u.close(from).unwrap();
-            assert_eq!(u.wait_for_loans(), Err(Errno::Invalid), "nobody watches");
+            assert_eq!(u.wait_for_loans(), Err(Errno::Invalid), "loans are not watched");
             u.watch_loans(true).unwrap();
             assert_eq!(u.pages_on_loan(), Ok(0));
             assert_eq!(u.wait_for_loans(), Ok(()), "nothing is out");
@@ -89,11 +89,11 @@ fn what_is_out_is_counted_until_nobody_has_it() {
         assert_eq!(u.pages_on_loan(), Ok(1));
         u.close(from).unwrap();
         assert_eq!(u.pages_on_loan(), Ok(0));
-        // What goes to nobody is back at once, and a copy was never out.
+        // What goes to the null protocol is back at once, and a copy was never out.
         let null = u.null_socket().unwrap();
         assert_eq!(u.send(null, at, PAGE, SendMode::Loan), Ok(PAGE));
         assert_eq!(u.pages_on_loan(), Ok(0));
-        // Loans that are watched are told of even if nobody watches when they end.
+        // Loans that were watched when they were made are counted to their end, watched then or not.
         let (to, from) = u.socket_pair().unwrap();
         assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
         u.watch_loans(false).unwrap();

@@ -3,9 +3,9 @@
 mod audio;
 mod auto;
 mod common;
+mod defects;
 mod endings;
 mod export;
-mod faults;
 mod file_transfer;
 mod kernel_memory;
 mod lending;

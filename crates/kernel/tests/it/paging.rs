@@ -293,7 +293,7 @@ fn only_who_may_write_a_file_pushes_down_to_it() {
     });
 }
 
-/// A page of a file is lent by its mapping; then the file is written to, and cut off. Who borrowed has what was there.
+/// A page of a file is lent by its mapping; then the file is written to, and cut off. The borrower has what was there.
 #[test]
 fn what_is_lent_of_a_file_stays_as_it_was() {
     each(|u| {
@@ -309,7 +309,10 @@ fn what_is_lent_of_a_file_stays_as_it_was() {
         assert_eq!(u.send(to, va + PAGE, PAGE, SendMode::Loan), Ok(PAGE));
         u.seek(fd, PAGE as u64).unwrap();
         assert_eq!(u.write(fd, new, PAGE), Ok(PAGE));
-        assert!(load(u, va + PAGE, PAGE) == bytes(4, 0, PAGE), "who maps the file sees what was written");
+        assert!(
+            load(u, va + PAGE, PAGE) == bytes(4, 0, PAGE),
+            "a mapping of the file shows what was written"
+        );
         u.kernel().check().unwrap();
         assert!(received() == bytes(3, PAGE, PAGE), "what was lent");
 

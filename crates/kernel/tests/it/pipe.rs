@@ -133,7 +133,7 @@ fn small_writes_of_many_are_not_mixed() {
     }
 }
 
-/// Large and small writes of several, with signals now and then: direct writes take turns with all others, a cut write says
+/// Large and small writes of several, with signals now and then: direct writes alternate with all others, a cut write says
 /// what it has done, and every byte of each arrives once and in order.
 #[test]
 fn large_writes_of_many_take_turns() {
@@ -221,7 +221,7 @@ fn a_signal_to_a_blocked_writer_loses_no_byte() {
             let mut got = read_all(u, r, at, 5_000, before);
             until_asleep(u, writer);
             u.signal(writer).unwrap();
-            // It gives its pages up before anybody reads on.
+            // It gives its pages up before a reader reads on.
             while u.kernel().killed().is_empty() && !u.kernel().is_asleep(writer) {
                 u.yield_now().unwrap();
             }
@@ -404,7 +404,7 @@ fn memory_that_ends_early() {
     }
 }
 
-/// A writer that dies while nothing is in flight, a reader that is killed: the other side is told.
+/// A writer that dies while nothing is in flight, a reader that is killed: the other side learns of it.
 #[test]
 fn the_other_side_learns_of_a_killed_process() {
     run("xeon-mp", Schedule::Timed, sf_buf(8), |u| {

@@ -142,7 +142,7 @@ fn a_bad_address_kills_and_ties_the_hands() {
             assert_eq!(u.map(PAGE_SIZE, Prot::RW, Inherit::Copy), Err(Errno::Killed));
             assert_eq!(u.pipe(), Err(Errno::Killed));
         });
-        assert_eq!(u.wait(), Ok(child), "its parent is told");
+        assert_eq!(u.wait(), Ok(child), "its parent learns of it");
     });
     let killed = ended.kernel.unwrap().killed();
     assert_eq!(killed.len(), 1);

@@ -1,5 +1,5 @@
-//! What a receiver by transfer may count on: every byte came once, by page or by copy; nothing else can be read; and who lent
-//! a page is told when nobody needs it any more, not before.
+//! What a receiver by transfer may count on: every byte came once, by page or by copy; nothing else can be read; and a
+//! lender is notified when its page is in use no longer, not before.
 
 use crate::common::*;
 use pageferry_hal::*;
@@ -82,14 +82,14 @@ fn what_is_received_came_by_page_or_by_copy() {
     }
 }
 
-/// A cluster that somebody else's bytes were in becomes a page of the receiver's: it shows nothing of them, unless the kernel
+/// A cluster that had the bytes of others becomes a page of the receiver's: it shows nothing of them, unless the kernel
 /// forgets to clear it.
 #[test]
 fn a_gathered_page_shows_nothing_of_its_last_user() {
-    for fault in [Fault::None, Fault::GatheredPageNotCleared] {
+    for defect in [Defect::None, Defect::GatheredPageNotCleared] {
         let shown = Rc::new(Cell::new(None));
         let seen = shown.clone();
-        let config = KernelConfig { fault, ..sockets() };
+        let config = KernelConfig { defect, ..sockets() };
         run("xeon-up", Schedule::Timed, config, move |u| {
             let (a, b) = u.socket_pair().unwrap();
             let at = map(u, PAGE);
@@ -102,11 +102,11 @@ fn a_gathered_page_shows_nothing_of_its_last_user() {
             u.load(got.at + 100, &mut rest);
             seen.set(Some(rest.contains(&0x5e)));
         });
-        assert_eq!(shown.get(), Some(fault != Fault::None), "{fault:?}");
+        assert_eq!(shown.get(), Some(defect != Defect::None), "{defect:?}");
     }
 }
 
-/// A page that has been received is the receiver's, and nobody else's: not the socket's, not the pool's.
+/// A page that has been received is the receiver's alone: not the socket's, not the pool's.
 #[test]
 fn a_page_that_was_received_is_in_no_socket() {
     for send in SENDS {

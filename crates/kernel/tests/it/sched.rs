@@ -33,7 +33,7 @@ fn sleepers_wake_in_the_order_of_their_sleep() {
             until_asleep(u, pid);
             pids.push(pid);
         }
-        assert_eq!(u.thread().wakeup(Channel(HERE.0 + 1)), 0, "nobody sleeps there");
+        assert_eq!(u.thread().wakeup(Channel(HERE.0 + 1)), 0, "no thread sleeps there");
         assert!(u.thread().wakeup_one(HERE));
         u.wait().unwrap();
         assert_eq!(*order.borrow(), [0]);
@@ -124,7 +124,7 @@ fn nested_pins() {
     assert!(matches!(ended.result, Err(RunError::Panicked(text)) if text.contains("more often")));
 }
 
-/// Who sleeps holding a spin lock is found out by the machine.
+/// A sleep with a spin lock held is found out by the machine.
 #[test]
 fn sleeping_with_a_spin_lock_is_a_bug() {
     let ended = try_run("xeon-mp", Schedule::Timed, sf_buf(4), |u| {
@@ -198,7 +198,7 @@ fn the_woken_runs_before_its_waker_goes_on() {
 }
 
 /// More threads than buffers, some with signals on their way: everyone gets a mapping or an honest error, what it reads is
-/// right, nothing stays held, nobody sleeps for ever.
+/// right, nothing stays held, no thread sleeps for ever.
 #[test]
 fn threads_wait_for_ephemeral_mappings() {
     let moved = Rc::new(Cell::new(0));

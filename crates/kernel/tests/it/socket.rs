@@ -449,7 +449,7 @@ fn senders_learn_that_nobody_reads() {
                         Err(e) => break assert_eq!(e, Errno::BrokenPipe),
                     }
                 }
-                assert!(sent <= 2 * PAGE, "{sent} bytes were taken by nobody");
+                assert!(sent <= 2 * PAGE, "{sent} bytes were taken without a reader");
                 assert_eq!(u.wait(), Ok(child));
                 // The pages are the sender's own again.
                 u.store(at, &vec![4; 40 * PAGE]);

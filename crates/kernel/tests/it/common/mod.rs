@@ -95,7 +95,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             cluster: n(40),
             transfer_call: n(250),
         },
-        fault: Fault::None,
+        defect: Defect::None,
     }
 }
 
@@ -133,7 +133,7 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("sf_buf, 1 CPU", "xeon-up", sf_buf(64)),
         ("sf_buf, tiny cache", "xeon-mp", sf_buf(2)),
         ("sf_buf, 4 CPUs", "xeon-mp-htt", sf_buf(64)),
-        ("sf_buf, all idle CPUs told", "xeon-mp-htt", all),
+        ("sf_buf, all idle CPUs interrupted", "xeon-mp-htt", all),
         ("sf_buf, shared", "xeon-htt", shared),
         ("sf_buf, buffered only", "xeon-mp", buffered),
         ("sf_buf, writer maps", "xeon-mp", run_with_cache),

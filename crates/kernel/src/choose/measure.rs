@@ -1,0 +1,298 @@
+//! What moving data costs on this machine, measured by the kernel itself.
+//!
+//! # What is measured
+//! The kernel does each thing a few times on scratch memory in the address space of the caller, and reads the clock, as
+//! real kernels choose their copy loops at boot. So processor, caches, memory, TLB, invalidations and the kernel's own
+//! paths are all in the numbers, and no configuration names any of them. It is done once, when a cost is first asked for:
+//! see `costs`.
+//!
+//! * *Copying* a page costs by where the page is, and that depends on how much memory is used between two uses of the
+//!   same: the *working set*. The cost is measured for sets of 2, 4, 8, ... pages that are copied in turn.
+//! * An *ephemeral mapping* of a page costs what this kernel's scheme makes of it.
+//! * *Lending*, *donating*, *lending on* and *passing* cost by the call and by the page: two sizes are measured. What a
+//!   receiver by transfer does afterwards, freeing the pages with `anflush`, is part of it.
+//! * A *switch* is the way from one thread's run to another's: see `switch_cost`.
+//! * *Faults* that come later: the first write to a page after its loan, a write that breaks a loan, the first touch of a
+//!   page that was passed.
+//!
+//! # Limits
+//! One CPU measures all but the switch. That a page was written by another CPU, and has to come out of its cache, is not in
+//! the cost of a copy; `policy` learns that.
+//!
+//! # Locks
+//! None is held but the sleep lock of `costs`. Measuring sleeps, faults and makes a thread.
+//!
+//! # What can fail
+//! All of it, for want of memory or of a thread structure; scratch memory is given back.
+
+use super::costs::{CLASSES, Linear, MoveCosts};
+use crate::error::Errno;
+use crate::net::{Mbuf, ReceiveMode, deliver, lend_or_copy};
+use crate::proc::Syscall;
+use alloc::vec::Vec;
+use pageferry_ephemeral::Flags;
+use pageferry_hal::{Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, Threads, Trap, TrapKind, Va};
+use pageferry_vm::{Inherit, PassMode, pass};
+
+/// Pages of a call that is measured: what is one loan by default.
+const MANY: usize = 16;
+/// Pages that are copied to measure a working set, behind those that bring it into its steady state.
+const SAMPLE: usize = 32;
+
+/// Measures the costs in the address space of the caller.
+///
+/// # Errors
+/// [`Errno::NoMemory`], or what the parts answer.
+pub(crate) fn measure<M: Machine>(call: &Syscall<'_, M>) -> Result<MoveCosts, Errno> {
+    let most_pages = call.kernel.vm.free_frames() / 4;
+    let classes = (most_pages.max(1).ilog2() as usize).min(CLASSES);
+    if 1 << classes < 4 * MANY {
+        return Err(Errno::NoMemory);
+    }
+    let len = PAGE_SIZE << classes;
+    let at = call.space.map(call.thread, None, len, Prot::RW, Inherit::None)?;
+    let result = Bench { call, at, classes }.all();
+    call.space.unmap(call.thread, at, len).expect("just mapped");
+    result
+}
+
+/// Scratch memory of the caller's, and the clock.
+struct Bench<'a, M: Machine> {
+    call: &'a Syscall<'a, M>,
+    at: Va,
+    /// Its size: 2 to the power of this many pages.
+    classes: usize,
+}
+
+impl<M: Machine> Bench<'_, M> {
+    fn all(&self) -> Result<MoveCosts, Errno> {
+        let mut copy_page = [0; CLASSES];
+        for class in 0..CLASSES {
+            // Without the memory for more, more is taken to cost as much.
+            copy_page[class] =
+                if class < self.classes { self.copying(1 << class)? } else { copy_page[class - 1] };
+        }
+        let lend = Linear::through(self.lending(1)?, MANY, self.lending(MANY)?);
+        let (rewrite_cycles, break_cycles) = self.writing(lend.of(1))?;
+        let (pass, touch_cycles) = self.passing()?;
+        Ok(MoveCosts {
+            copy_page,
+            cluster_cycles: self.cluster()?,
+            map_cycles: self.mapping()?,
+            lend,
+            donate: Linear::through(self.donating(1)?, MANY, self.donating(MANY)?),
+            lend_on: Linear::through(self.lending_on(1)?, MANY, self.lending_on(MANY)?),
+            pass,
+            rewrite_cycles,
+            break_cycles,
+            touch_cycles,
+            switch_cycles: self.call.kernel.moves.switches.measure(self.call.kernel, self.call.thread)?,
+        })
+    }
+
+    /// The time that `work` takes.
+    fn time<R>(&self, work: impl FnOnce() -> Result<R, Errno>) -> Result<(u64, R), Errno> {
+        let m = self.call.machine();
+        let began = m.now();
+        let result = work()?;
+        // A fault may have slept, and the caller be on another CPU now, whose clock may be behind.
+        Ok((m.now().saturating_sub(began).0, result))
+    }
+
+    /// The least time of three: what others do meanwhile, and what is cold at first, stays out.
+    fn least(&self, mut work: impl FnMut() -> Result<u64, Errno>) -> Result<u64, Errno> {
+        let mut least = u64::MAX;
+        for _ in 0..3 {
+            least = least.min(work()?);
+        }
+        Ok(least)
+    }
+
+    fn page(&self, index: usize) -> Va {
+        self.at + index * PAGE_SIZE
+    }
+
+    /// Where data is sent from and received to.
+    fn source(&self) -> Va {
+        self.at
+    }
+    fn target(&self) -> Va {
+        self.page(MANY)
+    }
+
+    fn copy(&self, to: Va, from: Va, len: usize) -> Result<(), Errno> {
+        self.call.copy_out(to, from, len).map_err(|stopped| stopped.why)
+    }
+
+    /// Another system call.
+    fn cross(&self) {
+        let m = self.call.machine();
+        m.cross(Crossing::SyscallExit);
+        m.cross(Crossing::SyscallEnter);
+        m.execute(self.call.kernel.config.paths.syscall);
+    }
+
+    /// Copying a page from `half` pages to as many others, in turn.
+    fn copying(&self, half: usize) -> Result<u64, Errno> {
+        let copy = |index: usize| {
+            let page = index % half;
+            self.copy(self.page(half + page), self.page(page), PAGE_SIZE)
+        };
+        (0..half.max(2)).try_for_each(copy)?;
+        let sample = half.clamp(2, SAMPLE);
+        let (cycles, ()) = self.time(|| (0..sample).try_for_each(copy))?;
+        Ok(cycles / sample as u64)
+    }
+
+    fn cluster(&self) -> Result<u64, Errno> {
+        let (kernel, m) = (self.call.kernel, self.call.machine());
+        self.least(|| {
+            let work = || {
+                let mbuf = kernel.mbufs.alloc(PAGE_SIZE)?;
+                m.execute(kernel.config.paths.protocol);
+                kernel.mbufs.free(mbuf);
+                Ok(())
+            };
+            Ok(self.time(work)?.0)
+        })
+    }
+
+    fn mapping(&self) -> Result<u64, Errno> {
+        let Syscall { kernel, thread, .. } = *self.call;
+        let pages = kernel.vm.kernel_pages(1)?;
+        let result = self.least(|| {
+            let work = || {
+                thread.pin();
+                let mapped = kernel.ephemeral.alloc(thread, pages.frames()[0], Flags::PRIVATE);
+                let mapped = mapped.map(|mapping| kernel.ephemeral.free(thread, mapping));
+                thread.unpin();
+                Ok(mapped?)
+            };
+            Ok(self.time(work)?.0)
+        });
+        kernel.vm.free_kernel_pages(pages);
+        result
+    }
+
+    fn lending(&self, pages: usize) -> Result<u64, Errno> {
+        self.least(|| {
+            let work = || {
+                let mbuf = lend_or_copy(self.call, self.source(), pages * PAGE_SIZE)?;
+                self.call.machine().execute(self.call.kernel.config.paths.protocol);
+                self.call.kernel.mbufs.free(mbuf);
+                Ok(())
+            };
+            Ok(self.time(work)?.0)
+        })
+    }
+
+    /// A write to a page after its loan, with what the next loan costs more than `again`; and one during its loan.
+    fn writing(&self, again: u64) -> Result<(u64, u64), Errno> {
+        let write =
+            || -> Result<u64, Errno> { Ok(self.time(|| self.copy(self.source(), self.target(), 8))?.0) };
+        self.lending(1)?;
+        let after = write()?;
+        let done = write()?;
+        let (fresh, mbuf) = self.time(|| lend_or_copy(self.call, self.source(), PAGE_SIZE))?;
+        let during = write();
+        let (freed, ()) = self.time(|| {
+            self.call.kernel.mbufs.free(mbuf);
+            Ok(())
+        })?;
+        let dearer = (fresh + freed).saturating_sub(again);
+        Ok((after.saturating_sub(done) + dearer, during?.saturating_sub(done) + dearer))
+    }
+
+    /// Receives `mbufs` by transfer, and frees what was received.
+    fn transferring(&self, mbufs: Vec<Mbuf>, pages: usize) -> Result<(), Errno> {
+        let len = pages * PAGE_SIZE;
+        deliver(self.call, ReceiveMode::Transfer, self.target(), len, mbufs)?;
+        self.cross();
+        self.call.machine().execute(self.call.kernel.config.paths.transfer_call);
+        Ok(self.call.space.anflush(self.call.thread, self.target(), len)?)
+    }
+
+    fn donating(&self, pages: usize) -> Result<u64, Errno> {
+        let pool = &self.call.kernel.mbufs;
+        self.least(|| {
+            let work = || {
+                let mut mbufs = Vec::new();
+                for _ in 0..pages {
+                    match pool.cluster_for(None, PAGE_SIZE) {
+                        Ok(mbuf) => mbufs.push(mbuf),
+                        Err(e) => {
+                            mbufs.into_iter().for_each(|mbuf| pool.free(mbuf));
+                            return Err(e);
+                        }
+                    }
+                }
+                self.transferring(mbufs, pages)
+            };
+            Ok(self.time(work)?.0)
+        })
+    }
+
+    fn lending_on(&self, pages: usize) -> Result<u64, Errno> {
+        self.least(|| {
+            let mbuf = lend_or_copy(self.call, self.source(), pages * PAGE_SIZE)?;
+            Ok(self.time(|| self.transferring(alloc::vec![mbuf], pages))?.0)
+        })
+    }
+
+    /// Passing, there and back between two address spaces made for that; and a touch of what came.
+    fn passing(&self) -> Result<(Linear, u64), Errno> {
+        let vm = &self.call.kernel.vm;
+        let one = vm.space()?;
+        let other = match vm.space() {
+            Ok(other) => other,
+            Err(e) => {
+                one.terminate(self.call.thread);
+                return Err(e.into());
+            }
+        };
+        let run = |pages: usize| -> Result<(u64, u64), Errno> {
+            let (m, t) = (self.call.machine(), self.call.thread);
+            let len = pages * PAGE_SIZE;
+            let touch = |space: &pageferry_vm::Space<M>, at: Va| -> Result<u64, Errno> {
+                let kind = TrapKind::NotPresent;
+                let mut last = 0;
+                for page in 0..pages {
+                    let va = at + page * PAGE_SIZE;
+                    let trap = Trap { va, access: Access::Write, mode: Mode::User, kind };
+                    let fault = || {
+                        m.cross(Crossing::TrapEnter);
+                        space.fault(t, trap)?;
+                        m.cross(Crossing::TrapExit);
+                        Ok(())
+                    };
+                    last = self.time(fault)?.0;
+                }
+                Ok(last)
+            };
+            let mut at = one.map(t, None, len, Prot::RW, Inherit::None)?;
+            touch(&one, at)?;
+            let (mut from, mut to) = (&one, &other);
+            let (mut least, mut touched) = (u64::MAX, 0);
+            for _ in 0..4 {
+                let work = || {
+                    for _ in 0..2 {
+                        self.cross();
+                        m.execute(self.call.kernel.config.paths.export);
+                    }
+                    Ok(pass(from, to, t, at, len, None, PassMode::Donate)?)
+                };
+                let (cycles, arrived) = self.time(work)?;
+                touched = touch(to, arrived)?;
+                (least, at) = (least.min(cycles), arrived);
+                core::mem::swap(&mut from, &mut to);
+            }
+            Ok((least, touched))
+        };
+        let result = run(1).and_then(|(few, _)| {
+            run(MANY).map(|(many, touched)| (Linear::through(few, MANY, many), touched))
+        });
+        one.terminate(self.call.thread);
+        other.terminate(self.call.thread);
+        result
+    }
+}

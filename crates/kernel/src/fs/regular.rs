@@ -1,0 +1,139 @@
+//! Files on the disk as open files: what reads, writes, maps, cuts or grows them by a descriptor.
+//!
+//! All but the rights and the offset is the inode's: see `vnode`, and `file_transfer` for reading by page transfer.
+//!
+//! # Locks
+//! The inode's sleep lock, for as long as bytes or pages move; the offset's lock of class `Pipe` for a moment.
+//!
+//! # What can fail
+//! Rights that the file was not opened with; space on the disk, memory, the disk itself; the caller's addresses; signals.
+
+use super::file::FileOps;
+use super::vnode::Regular;
+use crate::Kernel;
+use crate::error::Errno;
+use crate::net::{ReceiveMode, Received, SendMode};
+use crate::proc::Syscall;
+use alloc::boxed::Box;
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, SpinLock, Threads, Va};
+use pageferry_vm::{Inherit, Mapped, Place, PushDown};
+
+impl<M: Machine> FileOps<M> for Regular<M> {
+    /// Reads from the offset on, and moves it: up to `len_bytes`, zero at the end of the file.
+    fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
+        call.check_buffer(to, len_bytes)?;
+        self.read_by(call, len_bytes, |from, len| self.copy_out(call, from, to, len))
+    }
+
+    /// See [`Regular::transfer`].
+    fn read_transfer(
+        &self,
+        call: &Syscall<'_, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len_bytes: usize,
+        _: bool,
+    ) -> Result<Received, Errno> {
+        if let Some(at) = at {
+            call.check_buffer(at, len_bytes)?;
+        }
+        self.transfer(call, mode, at, len_bytes)
+    }
+
+    /// Writes at the offset by copy, and moves it; the file grows as needed.
+    fn write(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len_bytes: usize,
+        mode: SendMode,
+        _: bool,
+    ) -> Result<usize, Errno> {
+        if mode != SendMode::Copy {
+            return Err(Errno::NotSupported);
+        }
+        call.check_buffer(from, len_bytes)?;
+        if !self.writable {
+            return Err(Errno::BadFd);
+        }
+        let _c = call.machine().scope(Cause::Protocol);
+        self.inode.locked(call, || {
+            let at = *self.offset.lock();
+            let end = at.checked_add(len_bytes as u64).ok_or(Errno::Invalid)?;
+            if len_bytes > 0 {
+                self.inode.grow(call, end)?;
+            }
+            let wrote = self.each_page(call, at, len_bytes, true, |kva, done, piece| {
+                call.copy_in(kva, from + done, piece)
+            });
+            self.moved_on(at, wrote)
+        })
+    }
+
+    fn seek(&self, to: u64) -> Result<(), Errno> {
+        *self.offset.lock() = to;
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> Result<u64, Errno> {
+        Ok(self.inode.size_bytes())
+    }
+
+    fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
+        if !self.writable {
+            return Err(Errno::BadFd);
+        }
+        self.inode.set_size(call, size_bytes)
+    }
+
+    fn sync(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {
+        Ok(call.kernel.vm.clean_file(call.thread, &self.inode.object)?)
+    }
+
+    fn map(
+        &self,
+        call: &Syscall<'_, M>,
+        offset: u64,
+        place: Place,
+        len_bytes: usize,
+        prot: Prot,
+        shared: bool,
+    ) -> Result<Va, Errno> {
+        if !offset.is_multiple_of(PAGE_SIZE as u64) {
+            return Err(Errno::Invalid);
+        }
+        let mut max_prot = Prot::all();
+        if shared && !self.writable {
+            max_prot.remove(Prot::WRITE);
+        }
+        if !self.readable || !max_prot.contains(prot) {
+            return Err(Errno::Access);
+        }
+        let mapped = Mapped {
+            object: self.inode.object.clone(),
+            first_page: offset / PAGE_SIZE as u64,
+            copy_on_write: !shared,
+        };
+        let inherit = if shared { Inherit::Share } else { Inherit::Copy };
+        let prots = (prot, max_prot);
+        Ok(call.space.map_at(call.thread, place, len_bytes, prots, inherit, Some(mapped))?)
+    }
+
+    fn push_down(
+        &self,
+        call: &Syscall<'_, M>,
+        at: Va,
+        len_bytes: usize,
+        how: PushDown,
+    ) -> Result<usize, Errno> {
+        if !self.writable {
+            return Err(Errno::Access);
+        }
+        let object = &self.inode.object;
+        self.inode.locked(call, || Ok(call.space.push_down(call.thread, at, len_bytes, object, how)?))
+    }
+
+    fn release(self: Box<Self>, kernel: &Kernel<M>, _: &dyn Threads) {
+        kernel.files.close(&kernel.vm, *self);
+    }
+}

@@ -1,0 +1,381 @@
+//! Pipes: a one-way stream of bytes between processes, through its kernel buffer. Direct writes are in `pipe_direct`.
+//!
+//! The buffer grows once, when a large write finds it empty. The behaviour is that of FreeBSD 5's `sys_pipe.c`: which call
+//! sleeps where, which wakes which, and when.
+//!
+//! # Locks
+//! Those of `pipe_state`: bytes move under `io`, with the spin lock released.
+//!
+//! # What can fail
+//! Making a pipe, for want of memory. Growing the buffer and finding addresses for direct writes may fail silently: the
+//! pipe goes on with what it has. The rest is the callers' bad addresses, signals, and ends that are gone.
+
+use super::pipe_state::{Direct, End, Held, PIPE_USED_BYTES, Pipe};
+use crate::Kernel;
+use crate::error::Errno;
+use crate::fs::FileOps;
+use crate::net::{ReceiveMode, Received, SendMode};
+use crate::proc::{Syscall, moved};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use pageferry_ephemeral::Window;
+use pageferry_hal::{Access, Cause, Counter, Machine, PAGE_SIZE, SpinLock, Threads, Va};
+use pageferry_vm::{KernelMemory, Vm};
+
+/// Writes up to this size are not mixed with those of others (`PIPE_BUF`).
+pub const ATOMIC_WRITE_BYTES: usize = 512;
+impl<M: Machine> Pipe<M> {
+    // ------------------------------------------------------------------------------------------- reading
+
+    /// Reads up to `len_bytes`: what is there, at least one byte; zero at the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was read. Bytes that could not be
+    /// delivered stay in the pipe.
+    pub(crate) fn read(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Va,
+        len_bytes: usize,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(call.kernel.config.paths.pipe_call);
+        m.touch(self.at(), PIPE_USED_BYTES, Access::Write);
+        let (mut held, locked) = self.lock_io(call, self.lock(), true);
+        locked?;
+        let mut done = 0;
+        let mut have_io = true;
+        let result = loop {
+            if done == len_bytes {
+                break Ok(());
+            }
+            if held.count > 0 {
+                let (again, moved, result) = self.read_buffer(call, held, to + done, len_bytes - done);
+                held = again;
+                done += moved;
+                if result.is_err() {
+                    break result;
+                }
+            } else if matches!(held.direct, Direct::Ready { .. }) {
+                let (again, moved, result) = self.read_direct(call, held, to + done, len_bytes - done);
+                held = again;
+                done += moved;
+                if result.is_err() {
+                    break result;
+                }
+            } else if held.writer_gone {
+                break Ok(());
+            } else {
+                self.wake_writer(call, &mut held);
+                if done > 0 {
+                    break Ok(());
+                }
+                if nonblocking {
+                    break Err(Errno::WouldBlock);
+                }
+                self.unlock_io(call, &mut held);
+                held.want_read = true;
+                let (again, woken) = self.wait(call, held, "piperd", true);
+                let (again, locked) = match woken {
+                    Ok(()) => self.lock_io(call, again, true),
+                    Err(e) => (again, Err(e)),
+                };
+                held = again;
+                if locked.is_err() {
+                    have_io = false;
+                    break locked;
+                }
+            }
+        };
+        if have_io {
+            self.unlock_io(call, &mut held);
+        }
+        // Writers sleep until two thirds of the small buffer are free: fewer switches.
+        if held.count < call.kernel.config.pipe.buffer_bytes / 3 {
+            self.wake_writer(call, &mut held);
+        }
+        drop(held);
+        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+    }
+
+    /// Moves one contiguous piece out of the buffer. Holds the sleep lock.
+    fn read_buffer<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+        to: Va,
+        most: usize,
+    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        let (size, out) = (held.size(), held.out);
+        let len = held.count.min(most).min(size - out);
+        let from = held.base() + out;
+        drop(held);
+        let result = call.copy_out(to, from, len);
+        let mut held = self.lock();
+        assert!(held.io.is_taken() && held.out == out, "another thread has read under the sleep lock");
+        let (len, result) = moved(len, result);
+        held.count -= len;
+        // An empty buffer begins at its start again, where it is still warm.
+        held.out = if held.count == 0 { 0 } else { (out + len) % size };
+        (held, len, result)
+    }
+
+    // ------------------------------------------------------------------------------------------- writing
+
+    /// Writes all of `len_bytes`, or with `nonblocking` what there is space for.
+    ///
+    /// # Errors
+    /// [`Errno::BrokenPipe`] when the last reader is gone before all is written; [`Errno::WouldBlock`],
+    /// [`Errno::Interrupted`] or a bad address only if nothing was written.
+    pub(crate) fn write(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len_bytes: usize,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let m = call.machine();
+        let config = &call.kernel.config.pipe;
+        let _c = m.scope(Cause::Protocol);
+        m.execute(call.kernel.config.paths.pipe_call);
+        m.touch(self.at(), PIPE_USED_BYTES, Access::Write);
+        let (held, locked) = self.lock_io(call, self.lock(), true);
+        locked?;
+        let mut held = self.grow_for(call, held, len_bytes);
+        self.unlock_io(call, &mut held);
+        let mut done = 0;
+        let mut direct = config.direct && !nonblocking;
+        let result = loop {
+            if done == len_bytes {
+                break Ok(());
+            }
+            if held.reader_gone {
+                break Err(Errno::BrokenPipe);
+            }
+            let (again, moved, result) = if direct && len_bytes - done >= config.min_direct_bytes {
+                self.write_direct(call, held, from + done, len_bytes - done)
+            } else {
+                let atomic = len_bytes <= ATOMIC_WRITE_BYTES;
+                self.write_buffered(call, held, from + done, len_bytes - done, atomic, nonblocking)
+            };
+            held = again;
+            done += moved;
+            match result {
+                // No frames can be wired or no addresses found: the buffer needs neither.
+                Err(Errno::NoMemory) if direct => direct = false,
+                Err(e) => break Err(e),
+                Ok(()) => {}
+            }
+        };
+        if held.count > 0 {
+            self.wake_reader(call, &mut held);
+        }
+        drop(held);
+        match result {
+            Err(Errno::BrokenPipe) => Err(Errno::BrokenPipe),
+            Err(e) if done == 0 => Err(e),
+            _ => Ok(done),
+        }
+    }
+
+    /// One step of a buffered write: moves what there is space for, or sleeps.
+    fn write_buffered<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        mut held: Held<'a, M>,
+        from: Va,
+        len: usize,
+        atomic: bool,
+        nonblocking: bool,
+    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        let space = |held: &Held<'_, M>| {
+            let space = held.size() - held.count;
+            let blocked = !matches!(held.direct, Direct::None) || (atomic && space < len);
+            if blocked { 0 } else { space.min(len) }
+        };
+        if space(&held) > 0 {
+            let (again, locked) = self.lock_io(call, held, true);
+            held = again;
+            if locked.is_err() {
+                return (held, 0, locked);
+            }
+            // The state may have changed while this thread waited for the sleep lock.
+            let len = if held.reader_gone { 0 } else { space(&held) };
+            let mut moved_bytes = 0;
+            let mut result = Ok(());
+            if len > 0 {
+                (held, moved_bytes, result) = self.fill_buffer(call, held, from, len);
+            }
+            self.unlock_io(call, &mut held);
+            return (held, moved_bytes, result);
+        }
+        self.wake_reader(call, &mut held);
+        if nonblocking {
+            return (held, 0, Err(Errno::WouldBlock));
+        }
+        held.want_write = true;
+        let (held, woken) = self.wait(call, held, "pipewr", true);
+        (held, 0, woken)
+    }
+
+    /// Moves `len` bytes into the free part of the buffer, in two pieces where it wraps. Holds the sleep lock.
+    fn fill_buffer<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+        from: Va,
+        len: usize,
+    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        let (size, base, count) = (held.size(), held.base(), held.count);
+        assert!(count + len <= size, "{len} bytes do not fit a buffer of {size} that holds {count}");
+        let start = (held.out + count) % size;
+        drop(held);
+        call.machine().count(Counter::PipeBufferedWrites, 1);
+        let first = len.min(size - start);
+        let (mut done, mut result) = moved(first, call.copy_in(base + start, from, first));
+        if result.is_ok() && first < len {
+            let (more, r) = moved(len - first, call.copy_in(base, from + first, len - first));
+            (done, result) = (done + more, r);
+        }
+        let mut held = self.lock();
+        assert_eq!((held.out + held.count) % size, start, "another thread has written under the sleep lock");
+        held.count += done;
+        (held, done, result)
+    }
+
+    /// Takes the large buffer if a write of `len_bytes` exceeds the small one, that is empty, and there is memory: without,
+    /// the small one serves, so no thread waits for it. Holds the sleep lock.
+    fn grow_for<'a>(&'a self, call: &Syscall<'_, M>, held: Held<'a, M>, len_bytes: usize) -> Held<'a, M> {
+        let config = &call.kernel.config.pipe;
+        let small = held.size() < config.big_buffer_bytes;
+        let free = held.count == 0 && matches!(held.direct, Direct::None) && !held.reader_gone;
+        if len_bytes <= config.buffer_bytes || !small || !free {
+            return held;
+        }
+        drop(held);
+        let larger = call.kernel.vm.kernel_alloc(config.big_buffer_bytes / PAGE_SIZE);
+        let mut held = self.lock();
+        let Ok(larger) = larger else { return held };
+        assert_eq!(held.count, 0, "another thread has written under the sleep lock");
+        held.out = 0;
+        let smaller = held.memory.replace(larger).expect("a pipe in use has its buffer");
+        drop(held);
+        call.kernel.vm.kernel_free(smaller);
+        self.lock()
+    }
+
+    // ------------------------------------------------------------------------------------------- closing
+
+    /// Closes an end for good. True when the other is gone too: then nothing is left of the pipe but its structure.
+    pub(crate) fn close(&self, kernel: &Kernel<M>, threads: &dyn Threads, end: End) -> bool {
+        let _c = kernel.machine.scope(Cause::Protocol);
+        let mut held = self.lock();
+        let gone = match end {
+            End::Read => &mut held.reader_gone,
+            End::Write => &mut held.writer_gone,
+        };
+        assert!(!core::mem::replace(gone, true), "an end of a pipe is closed twice");
+        if !(held.reader_gone && held.writer_gone) {
+            self.wake_all(threads);
+            return false;
+        }
+        assert!(!held.io.is_taken(), "a pipe without ends is in use");
+        assert!(matches!(held.direct, Direct::None), "a pipe without ends has a direct write");
+        let (memory, window) = (held.memory.take(), held.window.take());
+        drop(held);
+        self.give_back(kernel, memory, window);
+        true
+    }
+
+    fn give_back(&self, kernel: &Kernel<M>, memory: Option<KernelMemory>, window: Option<Window>) {
+        let vm: &Vm<M> = &kernel.vm;
+        vm.kernel_free(memory.expect("a pipe in use has its buffer"));
+        if let Some(window) = window {
+            kernel.ephemeral.window_release(window);
+        }
+    }
+}
+
+/// The end of a pipe that is read.
+pub(crate) struct ReadEnd<M: Machine>(pub(crate) Arc<Pipe<M>>);
+
+/// The end of a pipe that is written. It knows copies only.
+pub(crate) struct WriteEnd<M: Machine>(pub(crate) Arc<Pipe<M>>);
+
+impl<M: Machine> FileOps<M> for ReadEnd<M> {
+    fn read(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Va,
+        len_bytes: usize,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        call.check_buffer(to, len_bytes)?;
+        self.0.read(call, to, len_bytes, nonblocking)
+    }
+
+    fn read_transfer(
+        &self,
+        _: &Syscall<'_, M>,
+        _: ReceiveMode,
+        _: Option<Va>,
+        _: usize,
+        _: bool,
+    ) -> Result<Received, Errno> {
+        Err(Errno::NotSupported)
+    }
+
+    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+        kernel.close_pipe(threads, &self.0, End::Read);
+    }
+}
+
+impl<M: Machine> FileOps<M> for WriteEnd<M> {
+    fn write(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len_bytes: usize,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        if mode != SendMode::Copy {
+            return Err(Errno::NotSupported);
+        }
+        call.check_buffer(from, len_bytes)?;
+        self.0.write(call, from, len_bytes, nonblocking)
+    }
+
+    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+        kernel.close_pipe(threads, &self.0, End::Write);
+    }
+}
+
+impl<M: Machine> Kernel<M> {
+    /// Makes a pipe and its structure. Waits for memory.
+    ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`], when waiting does not help.
+    pub(crate) fn create_pipe(&self, t: &dyn Threads) -> Result<Arc<Pipe<M>>, Errno> {
+        let at = self.processes.lock().pipes.alloc().ok_or(Errno::NoMemory)?;
+        let made = Pipe::new(self, t, at);
+        let mut table = self.processes.lock();
+        match &made {
+            Ok(pipe) => table.pipes.insert(at, pipe),
+            Err(_) => table.pipes.free(at),
+        }
+        made
+    }
+
+    /// Closes an end; with the last one the pipe goes.
+    fn close_pipe(&self, threads: &dyn Threads, pipe: &Pipe<M>, end: End) {
+        if pipe.close(self, threads, end) {
+            self.processes.lock().pipes.remove(pipe.at());
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Direct pipe writes: the writer's pages are handed to the reader, and the bytes are copied once.
+//!
+//! The writer finds and wires the pages of a piece of its buffer, puts them in the pipe, and sleeps until the reader has
+//! drained them (sf_buf paper, 2.1; FreeBSD 5, `pipe_direct_write`). Which side maps them is a policy ([`PipeMapping`]):
+//! * `WriterRun`: the writer, all at once, into a [`Window`](pageferry_ephemeral::Window) that the pipe keeps. The reader
+//!   may run on another CPU, so every TLB is invalidated, at mapping and at unmapping.
+//! * `ReaderPage`: the reader, page by page, each by a private ephemeral mapping for the time of the copy.
+//!
+//! # The owner of the run
+//! The state holds it from the end of its making until the writer takes it back, and only its writer does. The reader
+//! shares it while it copies, under the pipe's sleep lock. While there is one, no other write begins, direct or buffered:
+//! bytes stay in order.
+//!
+//! # Locks
+//! Those of `pipe_state`: a run is made, read and undone under the sleep lock, and waited for without it.
+//!
+//! # What can end it early
+//! A signal: the bytes that are left move into the kernel buffer, so that the writer's pages are its own again. The last
+//! reader's end: they are lost, and the writer learns it.
+
+use super::pipe_state::{Direct, Held, Pipe, Run};
+use crate::config::{Defect, PipeMapping};
+use crate::error::Errno;
+use crate::proc::{Syscall, moved};
+use alloc::sync::Arc;
+use pageferry_ephemeral::Flags;
+use pageferry_hal::{Counter, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va};
+use pageferry_vm::VmError;
+
+impl<M: Machine> Pipe<M> {
+    /// Hands over up to a buffer's length of the caller's pages, and waits until they are read. Answers how many bytes
+    /// are out of the writer's hands, even with an error.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`], [`Errno::BrokenPipe`], a bad address, or [`Errno::NoMemory`]: then the buffer may do.
+    pub(crate) fn write_direct<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+        from: Va,
+        len: usize,
+    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        let (mut held, waited) = self.wait_until_empty(call, held);
+        if waited.is_err() {
+            return (held, 0, waited);
+        }
+        held.direct = Direct::Building;
+        let (again, locked) = self.lock_io(call, held, false);
+        assert!(locked.is_ok(), "a sleep that no signal can end was interrupted");
+        held = again;
+        let len = len.min(held.size());
+        drop(held);
+        let built = self.build(call, from, len);
+        held = self.lock();
+        let result = match built {
+            Ok(run) => {
+                held.direct = Direct::Ready { run: Arc::new(run), done: 0, left: len };
+                Ok(())
+            }
+            Err(e) => {
+                held.direct = Direct::None;
+                self.wake_writer(call, &mut held);
+                Err(e)
+            }
+        };
+        self.unlock_io(call, &mut held);
+        if result.is_err() {
+            return (held, 0, result);
+        }
+        call.machine().count(Counter::PipeDirectWrites, 1);
+        let (held, waited) = self.wait_until_drained(call, held, true);
+        self.finish(call, held, len, waited)
+    }
+
+    /// Waits until no other direct write is under way and the buffer is empty: direct bytes come behind all others.
+    fn wait_until_empty<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        mut held: Held<'a, M>,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        loop {
+            if held.reader_gone {
+                return (held, Err(Errno::BrokenPipe));
+            }
+            let reason = match held.direct {
+                Direct::None if held.count == 0 => return (held, Ok(())),
+                Direct::None => "pipdwc",
+                _ => "pipdww",
+            };
+            self.wake_reader(call, &mut held);
+            held.want_write = true;
+            let (again, woken) = self.wait(call, held, reason, true);
+            held = again;
+            if woken.is_err() {
+                return (held, woken);
+            }
+        }
+    }
+
+    /// Sleeps until the reader has taken everything, or cannot.
+    fn wait_until_drained<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        mut held: Held<'a, M>,
+        interruptible: bool,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        loop {
+            if matches!(held.direct, Direct::Drained { .. }) {
+                return (held, Ok(()));
+            }
+            if held.reader_gone {
+                return (held, Err(Errno::BrokenPipe));
+            }
+            self.wake_reader(call, &mut held);
+            let (again, woken) = self.wait(call, held, "pipdwt", interruptible);
+            held = again;
+            if woken.is_err() {
+                return (held, woken);
+            }
+        }
+    }
+
+    /// Takes the run back, read or not.
+    fn finish<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+        len: usize,
+        mut waited: Result<(), Errno>,
+    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        // A reader may be copying from it.
+        let (mut held, locked) = self.lock_io(call, held, false);
+        assert!(locked.is_ok(), "a sleep that no signal can end was interrupted");
+        let mut moved_bytes = len;
+        let run = loop {
+            match core::mem::replace(&mut held.direct, Direct::Building) {
+                Direct::Drained { run } => break run,
+                Direct::Ready { run, done, .. } if held.reader_gone => {
+                    moved_bytes = done;
+                    waited = Err(Errno::BrokenPipe);
+                    break run;
+                }
+                Direct::Ready { run, done, left } => {
+                    assert_eq!(
+                        (held.count, done + left),
+                        (0, len),
+                        "bytes were written around a direct write"
+                    );
+                    let cloned;
+                    (held, cloned) = self.clone_rest(call, held, &run, done, left);
+                    if cloned {
+                        break run;
+                    }
+                    // They cannot be reached from here, so they stay the reader's until it is done.
+                    held.direct = Direct::Ready { run, done, left };
+                    self.unlock_io(call, &mut held);
+                    held = self.wait_until_drained(call, held, false).0;
+                    held = self.lock_io(call, held, false).0;
+                }
+                Direct::None | Direct::Building => panic!("the run of a direct write is gone"),
+            }
+        };
+        drop(held);
+        self.tear_down(call, run);
+        held = self.lock();
+        held.direct = Direct::None;
+        self.unlock_io(call, &mut held);
+        self.wake_writer(call, &mut held);
+        (held, moved_bytes, waited)
+    }
+
+    /// Finds, wires and perhaps maps the pages of `len` bytes from `from` on. Holds the sleep lock.
+    fn build(&self, call: &Syscall<'_, M>, from: Va, len: usize) -> Result<Run, Errno> {
+        let config = &call.kernel.config;
+        let wired = call.space.wire(call.thread, from, len, Prot::READ).map_err(|e| match e {
+            VmError::Busy => Errno::NoMemory,
+            e => e.into(),
+        })?;
+        let (frames, offset) = (wired.frames().to_vec(), wired.offset());
+        assert_eq!(wired.len_bytes(), len, "other bytes were wired than were asked for");
+        for _ in &frames {
+            call.machine().execute(config.paths.pipe_page);
+        }
+        let wired = if config.defect == Defect::MissingWire {
+            call.kernel.vm.unwire(wired);
+            None
+        } else {
+            Some(wired)
+        };
+        let mut run = Run { frames, offset, wired, mapped_at: None };
+        if config.pipe.mapping == PipeMapping::WriterRun {
+            match self.map_run(call, &run.frames) {
+                Ok(at) => run.mapped_at = Some(at),
+                Err(e) => {
+                    run.wired.take().into_iter().for_each(|w| call.kernel.vm.unwire(w));
+                    return Err(e);
+                }
+            }
+        }
+        Ok(run)
+    }
+
+    /// Maps a run into the pipe's own addresses, which are found at the first run and kept.
+    fn map_run(&self, call: &Syscall<'_, M>, frames: &[Pfn]) -> Result<Va, Errno> {
+        let ephemeral = &call.kernel.ephemeral;
+        let (window, size) = {
+            let mut held = self.lock();
+            (held.window.take(), held.size())
+        };
+        // A piece as long as the buffer touches one page more when it is not aligned.
+        let pages = size / PAGE_SIZE + 1;
+        assert!(frames.len() <= pages, "a piece is no longer than the buffer");
+        let mut window = match window {
+            Some(window) if window.len_pages() >= pages => window,
+            outgrown => {
+                outgrown.into_iter().for_each(|w| ephemeral.window_release(w));
+                ephemeral.window(pages)?
+            }
+        };
+        let at = ephemeral.window_enter(&mut window, frames);
+        self.lock().window = Some(window);
+        Ok(at)
+    }
+
+    /// Undoes what [`Pipe::build`] did. Holds the sleep lock, so no reader shares the run.
+    fn tear_down(&self, call: &Syscall<'_, M>, run: Arc<Run>) {
+        let run = Arc::into_inner(run).expect("only a reader under the sleep lock shares a run");
+        if run.mapped_at.is_some() {
+            let mut window = self.lock().window.take().expect("a mapped run is in the pipe's window");
+            call.kernel.ephemeral.window_remove(&mut window);
+            self.lock().window = Some(window);
+        }
+        if let Some(wired) = run.wired {
+            call.kernel.vm.unwire(wired);
+        }
+    }
+
+    /// Moves what is left of a run into the empty kernel buffer; false, and nothing moved, if no addresses are left to
+    /// reach it by. Holds the sleep lock.
+    fn clone_rest<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        mut held: Held<'a, M>,
+        run: &Run,
+        done: usize,
+        left: usize,
+    ) -> (Held<'a, M>, bool) {
+        assert!(left <= held.size(), "a piece of a direct write fits the buffer");
+        held.out = 0;
+        let to = held.base();
+        drop(held);
+        let mut at = 0;
+        let (copied, result) = self.each_piece(call, run, done, left, &mut |from, len| {
+            call.copy_kernel(to + at, from, len);
+            at += len;
+            (len, Ok(()))
+        });
+        let mut held = self.lock();
+        let all = result.is_ok();
+        assert!(!all || copied == left, "bytes of an interrupted writer were lost");
+        if all {
+            held.count = left;
+        }
+        (held, all)
+    }
+
+    /// Moves bytes of the run to the user. Holds the sleep lock.
+    pub(crate) fn read_direct<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+        to: Va,
+        most: usize,
+    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        let Direct::Ready { run, done, left } = &held.direct else {
+            panic!("there is nothing to read directly")
+        };
+        let (run, done, len) = (run.clone(), *done, most.min(*left));
+        drop(held);
+        let at = run.offset + done;
+        for &frame in &run.frames[at / PAGE_SIZE..(at + len).div_ceil(PAGE_SIZE)] {
+            call.machine().trace_flow(Flow::Page(frame), FlowStep::Received);
+        }
+        let mut at = 0;
+        let (len, result) = self.each_piece(call, &run, done, len, &mut |from, len| {
+            let piece = moved(len, call.copy_out(to + at, from, len));
+            at += len;
+            piece
+        });
+        drop(run);
+        let mut held = self.lock();
+        self.took(call, &mut held, len);
+        (held, len, result)
+    }
+
+    /// The reader has taken `len` bytes of the run.
+    fn took(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, len: usize) {
+        let state = &mut **held;
+        match core::mem::replace(&mut state.direct, Direct::None) {
+            Direct::Ready { run, left, .. } if left == len => {
+                state.direct = Direct::Drained { run };
+                if call.kernel.config.defect != Defect::LostWakeup {
+                    self.wake_all(call.thread);
+                }
+            }
+            Direct::Ready { run, done, left } => {
+                state.direct = Direct::Ready { run, done: done + len, left: left - len };
+            }
+            _ => panic!("a run vanished while it was read"),
+        }
+    }
+
+    /// Calls `copy` with the kernel address of each piece of `len` bytes from `done` on. Answers how many were moved.
+    fn each_piece(
+        &self,
+        call: &Syscall<'_, M>,
+        run: &Run,
+        done: usize,
+        len: usize,
+        copy: &mut dyn FnMut(Va, usize) -> (usize, Result<(), Errno>),
+    ) -> (usize, Result<(), Errno>) {
+        if let Some(at) = run.mapped_at {
+            return copy(at + run.offset + done, len);
+        }
+        let (ephemeral, thread) = (&call.kernel.ephemeral, call.thread);
+        let mut moved_bytes = 0;
+        let mut result = Ok(());
+        thread.pin();
+        while moved_bytes < len && result.is_ok() {
+            let at = run.offset + done + moved_bytes;
+            let piece = (PAGE_SIZE - at % PAGE_SIZE).min(len - moved_bytes);
+            match ephemeral.alloc(thread, run.frames[at / PAGE_SIZE], Flags::PRIVATE) {
+                Ok(mapping) => {
+                    let (n, r) = copy(ephemeral.kva(&mapping) + at % PAGE_SIZE, piece);
+                    ephemeral.free(thread, mapping);
+                    moved_bytes += n;
+                    result = r;
+                }
+                Err(e) => result = Err(e.into()),
+            }
+        }
+        thread.unpin();
+        (moved_bytes, result)
+    }
+}

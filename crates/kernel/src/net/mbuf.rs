@@ -1,0 +1,590 @@
+//! Mbufs: the pieces that data is in while it is in a socket (4.4BSD; UVM paper, 4.2.3).
+//!
+//! An [`Mbuf`] is a header with bytes behind it, of one of four kinds. *Small*: in the mbuf itself. *Cluster*: a page of
+//! the kernel's, from a pool. *External*: pages that a process has lent. *Card*: a page of a device's own memory, which can
+//! be neither given away nor lent on, only copied. Clusters and loans are reference-counted, because several mbufs may show
+//! parts of the same; with the last reference a cluster goes back to the pool, and a loan to its lender.
+//!
+//! # The pool
+//! Mbufs and clusters are used last in, first out, so that what is used next is warm. Clusters keep their addresses, where
+//! the kernel maps pages one by one, for ever; what the pool has taken it gives back in [`Pool::drain`] only, which the
+//! page daemon calls where memory is short. A cluster whose page was donated to a process gets another page at the same
+//! address. Where there is a direct map it is used instead.
+//!
+//! # Locks
+//! The pool is under a lock of class `Mbuf`, held for one step. The data belongs to the owner of the mbuf.
+//!
+//! # What can fail
+//! Making mbufs and clusters, for want of structures, frames or addresses, and lending. A caller that may sleep passes its
+//! thread (`M_WAIT`): then frames that are short are waited for, until the page daemon finds that this does not help. A
+//! pool that has as many mbufs or clusters as may be is not waited for. An mbuf that is dropped instead of given to
+//! [`Pool::free`] leaks: the checks at rest find that, and lost loans are counted by the VM system.
+
+use super::lending::{Lender, Lenders};
+use crate::config::KernelPaths;
+use crate::error::Errno;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use pageferry_ephemeral::KernelAddresses;
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{
+    Access, Counter, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena, StructVa, Threads, Va,
+    VaRange, Zone,
+};
+use pageferry_pmap::Change;
+use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
+
+/// An mbuf (`MSIZE`).
+pub(crate) const MBUF_BYTES: usize = 128;
+/// The header of an mbuf that begins a record, or has the place of its external bytes.
+const HEADER_BYTES: usize = 28;
+/// Bytes that fit in an mbuf itself (`MHLEN`).
+pub(crate) const SMALL_BYTES: usize = MBUF_BYTES - HEADER_BYTES;
+/// From this size on, bytes go into a cluster (`MINCLSIZE`).
+pub(crate) const MIN_CLUSTER_BYTES: usize = 2 * SMALL_BYTES + 8;
+/// Mbufs at a time.
+const MAX_MBUFS: usize = 4096;
+
+/// A page of the pool's, and its address where there is no direct map. The page is missing only on its way to a process.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    mapped_at: Option<Va>,
+    pages: KernelPages,
+}
+
+/// Pages on loan, and where the kernel has mapped them.
+#[derive(Debug)]
+pub(crate) struct External {
+    loan: KernelLoan,
+    /// The lender that is to be notified when it is over.
+    lender: Option<Lender>,
+    mapped: Option<VaRange>,
+}
+
+/// A page of a device's own memory, and where the kernel has mapped it. It can be neither given away nor lent.
+#[derive(Debug)]
+pub(crate) struct CardPage {
+    frame: Pfn,
+    mapped: Option<VaRange>,
+}
+
+/// Where an mbuf's bytes are.
+#[derive(Clone)]
+enum Storage {
+    Small,
+    Cluster(Arc<Cluster>),
+    External(Arc<External>),
+    Card(Arc<CardPage>),
+}
+
+/// A piece of data. To be given back with [`Pool::free`].
+#[must_use = "mbufs must be freed"]
+pub(crate) struct Mbuf {
+    at: StructVa,
+    storage: Storage,
+    /// Where the bytes begin in the storage, and how many there are.
+    offset: usize,
+    len: usize,
+}
+
+impl Mbuf {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What it counts against a socket buffer's limit of memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match &self.storage {
+            Storage::Small => MBUF_BYTES,
+            Storage::Cluster(_) | Storage::Card(_) => MBUF_BYTES + PAGE_SIZE,
+            Storage::External(_) => MBUF_BYTES + self.len.next_multiple_of(PAGE_SIZE),
+        }
+    }
+
+    /// Drops `len` bytes from the front.
+    pub(crate) fn advance(&mut self, len: usize) {
+        assert!(len <= self.len, "{len} bytes are taken from {}", self.len);
+        self.offset += len;
+        self.len -= len;
+    }
+
+    /// Drops all but the first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        assert!(len <= self.len, "{len} bytes are kept of {}", self.len);
+        self.len = len;
+    }
+
+    /// Space behind (`M_TRAILINGSPACE`) the bytes of a small mbuf, which only its owner can see.
+    pub(crate) fn trailing_space(&self) -> usize {
+        match self.storage {
+            Storage::Small => SMALL_BYTES - self.offset - self.len,
+            _ => 0,
+        }
+    }
+
+    /// Notes that the bytes were extended by `len`.
+    pub(crate) fn extend(&mut self, len: usize) {
+        assert!(len <= self.trailing_space(), "{len} bytes are added where {} fit", self.trailing_space());
+        self.len += len;
+    }
+
+    /// True for a cluster that is full, and that no other mbuf refers to: its page may be given away.
+    pub(crate) fn is_donatable(&self) -> bool {
+        let whole = self.offset == 0 && self.len == PAGE_SIZE;
+        matches!(&self.storage, Storage::Cluster(c) if whole && Arc::strong_count(c) == 1)
+    }
+
+    /// How many whole pages of a loan it begins with.
+    pub(crate) fn whole_lent_pages(&self) -> usize {
+        match self.storage {
+            Storage::External(_) if self.offset.is_multiple_of(PAGE_SIZE) => self.len / PAGE_SIZE,
+            _ => 0,
+        }
+    }
+
+    /// Where its bytes are in memory, for a device: frames, and in each the first byte and how many. `None` for a small
+    /// mbuf, whose bytes are in no page of their own.
+    pub(crate) fn fragments(&self) -> Option<Vec<(Pfn, usize, usize)>> {
+        let frames = match &self.storage {
+            Storage::Small => return None,
+            Storage::Cluster(c) => c.pages.frames(),
+            Storage::External(e) => e.loan.frames(),
+            Storage::Card(page) => core::slice::from_ref(&page.frame),
+        };
+        let mut found = Vec::new();
+        let mut at = self.offset;
+        while at < self.offset + self.len {
+            let len = (PAGE_SIZE - at % PAGE_SIZE).min(self.offset + self.len - at);
+            found.push((frames[at / PAGE_SIZE], at % PAGE_SIZE, len));
+            at += len;
+        }
+        Some(found)
+    }
+
+    /// The frames of its pages; for checks.
+    pub(crate) fn lent_frames(&self) -> &[Pfn] {
+        match &self.storage {
+            Storage::External(external) => external.loan.frames(),
+            _ => &[],
+        }
+    }
+}
+
+struct State {
+    mbufs: Zone,
+    /// Last in, first out.
+    free: Vec<Cluster>,
+    /// Clusters that exist.
+    clusters: usize,
+}
+
+/// Where mbufs and clusters come from. See the [module](self).
+pub(crate) struct Pool<M: Machine> {
+    machine: M,
+    vm: Arc<Vm<M>>,
+    lenders: Arc<Lenders<M>>,
+    paths: KernelPaths,
+    /// Clusters that may exist.
+    most_clusters: usize,
+    state: M::Lock<State>,
+}
+
+/// A cluster that could not be given away: all is as before.
+pub(crate) struct NotDonated {
+    pub(crate) error: VmError,
+    pub(crate) back: Vec<Mbuf>,
+}
+
+impl<M: Machine> Pool<M> {
+    pub(crate) fn new(
+        vm: Arc<Vm<M>>,
+        lenders: Arc<Lenders<M>>,
+        paths: KernelPaths,
+        most_clusters: usize,
+        arena: &mut StructArena,
+    ) -> Result<Pool<M>, ArenaFull> {
+        let machine = vm.machine().clone();
+        let mbufs = arena.zone("mbufs", MAX_MBUFS, MBUF_BYTES)?;
+        let state = machine.new_lock(LockClass::Mbuf, State { mbufs, free: Vec::new(), clusters: 0 });
+        Ok(Pool { machine, vm, lenders, paths, most_clusters, state })
+    }
+
+    // ------------------------------------------------------------------------------------------- making and freeing
+
+    fn header(&self, storage: Storage, len: usize) -> Result<Mbuf, Storage> {
+        self.machine.execute(self.paths.mbuf);
+        let Some(at) = self.state.lock().mbufs.alloc() else { return Err(storage) };
+        self.machine.touch(at, HEADER_BYTES, Access::Write);
+        Ok(Mbuf { at, storage, offset: 0, len })
+    }
+
+    /// An mbuf for `len` bytes that are yet to be written: a cluster if they are many and there is one, else a small one,
+    /// perhaps shorter.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`], at once.
+    pub(crate) fn alloc(&self, len: usize) -> Result<Mbuf, Errno> {
+        self.alloc_for(None, len)
+    }
+
+    /// The same; a `sleeper` waits for a cluster's page where frames are short.
+    ///
+    /// # Locks
+    /// May sleep: no spin lock may be held.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn alloc_for(&self, sleeper: Option<&dyn Threads>, len: usize) -> Result<Mbuf, Errno> {
+        if len >= MIN_CLUSTER_BYTES
+            && let Ok(mbuf) = self.cluster_of(sleeper, self.most_clusters, len.min(PAGE_SIZE))
+        {
+            return Ok(mbuf);
+        }
+        self.header(Storage::Small, len.min(SMALL_BYTES)).map_err(|_| Errno::NoMemory)
+    }
+
+    /// A cluster with `len` bytes, if there is one. A `sleeper` waits for its page where frames are short.
+    ///
+    /// # Locks
+    /// With a `sleeper`, no spin lock may be held.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn cluster_for(&self, sleeper: Option<&dyn Threads>, len: usize) -> Result<Mbuf, Errno> {
+        self.cluster_of(sleeper, self.most_clusters, len)
+    }
+
+    /// A cluster to gather bytes in that are taken out of others: there is one more than senders can get. A `sleeper` waits
+    /// for its page where frames are short.
+    ///
+    /// # Locks
+    /// May sleep: no spin lock may be held.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn cluster_to_gather(&self, sleeper: Option<&dyn Threads>) -> Result<Mbuf, Errno> {
+        self.cluster_of(sleeper, self.most_clusters + 1, PAGE_SIZE)
+    }
+
+    fn cluster_of(&self, sleeper: Option<&dyn Threads>, most: usize, len: usize) -> Result<Mbuf, Errno> {
+        assert!(len <= PAGE_SIZE, "a cluster is a page");
+        self.machine.execute(self.paths.cluster);
+        let (free, grow) = {
+            let mut state = self.state.lock();
+            let in_use = state.clusters - state.free.len();
+            let free = if in_use < most { state.free.pop() } else { None };
+            let grow = free.is_none() && state.clusters < most;
+            state.clusters += usize::from(grow);
+            (free, grow)
+        };
+        let cluster = match free {
+            Some(cluster) => cluster,
+            None if !grow => return Err(Errno::NoMemory),
+            // Others may have freed one while this thread slept for a frame.
+            None => self.new_cluster(sleeper).or_else(|e| {
+                let mut state = self.state.lock();
+                state.clusters -= 1;
+                state.free.pop().ok_or(e)
+            })?,
+        };
+        self.machine.count(Counter::Clusters, 1);
+        self.header(Storage::Cluster(Arc::new(cluster)), len).map_err(|storage| {
+            self.release(storage);
+            Errno::NoMemory
+        })
+    }
+
+    fn new_cluster(&self, sleeper: Option<&dyn Threads>) -> Result<Cluster, Errno> {
+        let pages = match sleeper {
+            Some(t) => self.vm.kernel_pages_waiting(t, 1)?,
+            None => self.vm.kernel_pages(1)?,
+        };
+        match self.map(pages.frames(), Prot::RW) {
+            Ok(mapped) => Ok(Cluster { mapped_at: mapped.map(|range| range.start()), pages }),
+            Err(e) => {
+                self.vm.free_kernel_pages(pages);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// An mbuf over a loan, with all of its bytes.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`]; the loan has gone back.
+    pub(crate) fn external(&self, loan: KernelLoan, lender: Option<Lender>) -> Result<Mbuf, Errno> {
+        let (offset, len) = (loan.offset(), loan.len_bytes());
+        // Nothing is written through it: the pages are to stay as they are.
+        let mapped = match self.map(loan.frames(), Prot::READ) {
+            Ok(mapped) => mapped,
+            Err(e) => {
+                self.give_back(loan, lender);
+                return Err(e.into());
+            }
+        };
+        let storage = Storage::External(Arc::new(External { loan, lender, mapped }));
+        let made = self.header(storage, len).map_err(|storage| {
+            self.release(storage);
+            Errno::NoMemory
+        });
+        made.map(|mbuf| Mbuf { offset, ..mbuf })
+    }
+
+    /// A page of a device's memory, for mbufs; the device has it as long as it is not taken back with
+    /// [`Pool::forget_card_page`].
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`]: no addresses are left.
+    pub(crate) fn card_page(&self, frame: Pfn) -> Result<Arc<CardPage>, VmError> {
+        Ok(Arc::new(CardPage { frame, mapped: self.map(&[frame], Prot::RW)? }))
+    }
+
+    /// The device takes its page back. No mbuf shows it any more.
+    pub(crate) fn forget_card_page(&self, page: Arc<CardPage>) {
+        let page = Arc::into_inner(page).expect("no mbuf outlives its device");
+        self.unmap(page.mapped);
+    }
+
+    /// An mbuf over a whole page of a device's memory.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn over_card(&self, page: &Arc<CardPage>) -> Result<Mbuf, Errno> {
+        self.header(Storage::Card(page.clone()), PAGE_SIZE).map_err(|_| Errno::NoMemory)
+    }
+
+    /// Another mbuf over the same bytes; those of a small mbuf are copied.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn share(&self, mbuf: &Mbuf, len: usize) -> Result<Mbuf, Errno> {
+        let storage = mbuf.storage.clone();
+        let mut other = self.header(storage, len).map_err(|storage| {
+            self.release(storage);
+            Errno::NoMemory
+        })?;
+        match mbuf.storage {
+            Storage::Small => {
+                let copied = self.machine.copy_kernel(self.va(&other, 0), self.va(mbuf, 0), len);
+                copied.expect("the kernel's own addresses are mapped");
+                self.machine.count(Counter::BytesCopied, len as u64);
+            }
+            _ => other.offset = mbuf.offset,
+        }
+        Ok(other)
+    }
+
+    /// Frees an mbuf, and what only it referred to.
+    pub(crate) fn free(&self, mbuf: Mbuf) {
+        self.machine.execute(self.paths.mbuf);
+        self.machine.touch(mbuf.at, HEADER_BYTES, Access::Write);
+        self.release(mbuf.storage);
+        self.state.lock().mbufs.free(mbuf.at);
+    }
+
+    fn release(&self, storage: Storage) {
+        match storage {
+            // A page of a card stays its device's.
+            Storage::Small | Storage::Card(_) => {}
+            Storage::Cluster(shared) => {
+                self.machine.execute(self.paths.cluster);
+                if let Some(cluster) = Arc::into_inner(shared) {
+                    self.state.lock().free.push(cluster);
+                }
+            }
+            Storage::External(shared) => {
+                if let Some(External { loan, lender, mapped }) = Arc::into_inner(shared) {
+                    self.unmap(mapped);
+                    self.give_back(loan, lender);
+                }
+            }
+        }
+    }
+
+    fn give_back(&self, loan: KernelLoan, lender: Option<Lender>) {
+        let len_pages = loan.frames().len();
+        self.vm.unloan(loan);
+        lender.into_iter().for_each(|lender| self.lenders.returned(lender, len_pages));
+    }
+
+    // ------------------------------------------------------------------------------------------- addresses
+
+    /// Lets the kernel reach `frames` in a row; by the direct map, where there is one. The addresses were not in use since
+    /// they were last flushed: no TLB knows them.
+    fn map(&self, frames: &[Pfn], prot: Prot) -> Result<Option<VaRange>, VmError> {
+        if frames.iter().all(|&frame| self.vm.pmaps().direct_va(frame).is_some()) {
+            return Ok(None);
+        }
+        let range = KernelAddresses::alloc(&*self.vm, frames.len()).ok_or(VmError::NoMemory)?;
+        self.vm.pmaps().kenter(range.start(), frames, prot).not_cached(self.vm.pmaps());
+        Ok(Some(range))
+    }
+
+    fn unmap(&self, mapped: Option<VaRange>) {
+        if let Some(range) = mapped {
+            self.vm.pmaps().kremove(range).flush(self.vm.pmaps());
+            KernelAddresses::free(&*self.vm, range);
+        }
+    }
+
+    /// The address of the byte `at` of an mbuf.
+    fn va(&self, mbuf: &Mbuf, at: usize) -> Va {
+        let at = mbuf.offset + at;
+        let direct = |frame: Pfn| {
+            let va = self.vm.pmaps().direct_va(frame).expect("what is not mapped is in the direct map");
+            va + at % PAGE_SIZE
+        };
+        match &mbuf.storage {
+            Storage::Small => mbuf.at.0 + HEADER_BYTES + at,
+            Storage::Cluster(c) => c.mapped_at.map_or_else(|| direct(c.pages.frames()[0]), |va| va + at),
+            Storage::External(e) => match e.mapped {
+                Some(range) => range.start() + at,
+                None => direct(e.loan.frames()[at / PAGE_SIZE]),
+            },
+            Storage::Card(page) => page.mapped.map_or_else(|| direct(page.frame), |range| range.start() + at),
+        }
+    }
+
+    /// The first of `bytes` of an mbuf, and how many from there on are in a row.
+    pub(crate) fn piece(&self, mbuf: &Mbuf, bytes: Range<usize>) -> (Va, usize) {
+        let all = bytes.end - bytes.start;
+        let in_page = PAGE_SIZE - (mbuf.offset + bytes.start) % PAGE_SIZE;
+        let in_a_row = match &mbuf.storage {
+            Storage::External(e) if e.mapped.is_none() => in_page,
+            _ => all,
+        };
+        (self.va(mbuf, bytes.start), all.min(in_a_row))
+    }
+
+    /// The address behind the last byte of a small mbuf.
+    pub(crate) fn end(&self, mbuf: &Mbuf) -> Va {
+        assert!(mbuf.trailing_space() > 0, "bytes are appended to small mbufs with space only");
+        self.va(mbuf, mbuf.len)
+    }
+
+    // ------------------------------------------------------------------------------------------- giving pages away
+
+    /// Takes the pages out of donatable clusters: the kernel maps them no more. Then `give` puts them somewhere, and the
+    /// clusters get other pages; or it gives them back, and the clusters are as before.
+    ///
+    /// # Errors
+    /// What `give` answered, with the mbufs.
+    pub(crate) fn donate<R>(
+        &self,
+        mbufs: Vec<Mbuf>,
+        give: impl FnOnce(KernelPages) -> Result<R, (VmError, KernelPages)>,
+    ) -> Result<R, NotDonated> {
+        let mut change = Change::new();
+        let mut pages: Option<KernelPages> = None;
+        let mut emptied = Vec::with_capacity(mbufs.len());
+        for mbuf in mbufs {
+            let Storage::Cluster(shared) = mbuf.storage else { panic!("only clusters are donated") };
+            let cluster = Arc::into_inner(shared).expect("a cluster with two references is not donated");
+            if let Some(va) = cluster.mapped_at {
+                change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
+            }
+            match &mut pages {
+                None => pages = Some(cluster.pages),
+                Some(all) => all.append(cluster.pages),
+            }
+            emptied.push((mbuf.at, cluster.mapped_at));
+        }
+        change.flush(self.vm.pmaps());
+        let count = emptied.len();
+        match give(pages.expect("at least one page is donated")) {
+            Ok(given) => {
+                self.machine.count(Counter::PagesDonated, count as u64);
+                emptied.into_iter().for_each(|(at, mapped_at)| self.refill(at, mapped_at));
+                Ok(given)
+            }
+            Err((error, pages)) => Err(NotDonated { error, back: self.put_back(emptied, pages) }),
+        }
+    }
+
+    /// Frees the mbuf at `at`, whose cluster has lost its page, and gives the cluster another if there is one.
+    fn refill(&self, at: StructVa, mapped_at: Option<Va>) {
+        self.machine.execute(self.paths.mbuf);
+        self.machine.execute(self.paths.cluster);
+        self.machine.touch(at, HEADER_BYTES, Access::Write);
+        let pages = self.vm.kernel_pages(1).ok();
+        if let (Some(va), Some(pages)) = (mapped_at, &pages) {
+            self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
+        }
+        let mut state = self.state.lock();
+        state.mbufs.free(at);
+        match pages {
+            Some(pages) => state.free.push(Cluster { mapped_at, pages }),
+            None => {
+                state.clusters -= 1;
+                drop(state);
+                mapped_at.iter().for_each(|&va| {
+                    KernelAddresses::free(&*self.vm, VaRange::pages_from(va, 1));
+                });
+            }
+        }
+    }
+
+    fn put_back(&self, emptied: Vec<(StructVa, Option<Va>)>, mut pages: KernelPages) -> Vec<Mbuf> {
+        let mut back = Vec::with_capacity(emptied.len());
+        for (at, mapped_at) in emptied {
+            let rest = pages.split_off(1);
+            let pages = core::mem::replace(&mut pages, rest);
+            if let Some(va) = mapped_at {
+                self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
+            }
+            let storage = Storage::Cluster(Arc::new(Cluster { mapped_at, pages }));
+            back.push(Mbuf { at, storage, offset: 0, len: PAGE_SIZE });
+        }
+        back
+    }
+
+    /// Lends the first `len_pages` of an external mbuf, which are whole, further.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn lend_on(&self, mbuf: &Mbuf, len_pages: usize) -> Result<AnonLoan<M>, VmError> {
+        let Storage::External(external) = &mbuf.storage else { panic!("only what is on loan is lent on") };
+        assert!(len_pages <= mbuf.whole_lent_pages(), "whole pages are lent on");
+        let first = mbuf.offset / PAGE_SIZE;
+        self.vm.loan_frames_to_anons(&external.loan, first..first + len_pages)
+    }
+
+    // ------------------------------------------------------------------------------------------- looking and ending
+
+    /// Where the free clusters are, the next to be used first. For experiments that write what is found there, and for
+    /// checks.
+    pub(crate) fn free_clusters(&self) -> Vec<Va> {
+        let state = self.state.lock();
+        let direct = |c: &Cluster| self.vm.pmaps().direct_va(c.pages.frames()[0]);
+        let va = |c: &Cluster| c.mapped_at.or_else(|| direct(c)).expect("every cluster has an address");
+        state.free.iter().rev().map(va).collect()
+    }
+
+    /// Mbufs, and clusters, that are in use.
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.mbufs.live(), state.clusters - state.free.len())
+    }
+
+    /// Gives back all clusters that are free; answers how many.
+    pub(crate) fn drain(&self) -> usize {
+        let free = {
+            let mut state = self.state.lock();
+            let free = core::mem::take(&mut state.free);
+            state.clusters -= free.len();
+            free
+        };
+        let count = free.len();
+        let mut change = Change::new();
+        for va in free.iter().filter_map(|cluster| cluster.mapped_at) {
+            change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
+        }
+        change.flush(self.vm.pmaps());
+        for Cluster { mapped_at, pages } in free {
+            mapped_at.iter().for_each(|&va| KernelAddresses::free(&*self.vm, VaRange::pages_from(va, 1)));
+            self.vm.free_kernel_pages(pages);
+        }
+        count
+    }
+}

@@ -1,0 +1,18 @@
+//! Sockets: mbufs, the buffers that they are in, and the ways in and out, by copy or without.
+
+mod lending;
+mod mbuf;
+mod mode;
+mod sockbuf;
+mod socket;
+mod soreceive;
+mod sosend;
+mod sotee;
+
+pub(crate) use lending::Lenders;
+pub(crate) use mbuf::{CardPage, Mbuf, Pool};
+pub use mode::{ReceiveMode, Received, SendMode};
+pub(crate) use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, Socket};
+pub(crate) use socket::NullSocket;
+pub(crate) use soreceive::{Receiver, deliver};
+pub(crate) use sosend::{Sender, lend_or_copy};

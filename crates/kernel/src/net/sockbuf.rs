@@ -1,0 +1,286 @@
+//! One direction of a pair of connected stream sockets: a socket buffer and the mbufs in it (4.4BSD, `uipc_socket.c`,
+//! `uipc_socket2.c`, `uipc_usrreq.c`). How bytes get into mbufs is in `sosend`, how they get out in `soreceive`.
+//!
+//! # What it holds
+//! A chain of mbufs, oldest first, and how much they count against two limits: bytes of data, and memory. As in a local
+//! socket of 4.4BSD, sent data goes to the receiver's buffer at once, and the sender sleeps while that is full.
+//!
+//! # Locks
+//! The state is in a [`Monitor`]: under a spin lock, and with two sleep locks (`sblock`), one for the thread that sends and
+//! one for the thread that receives. A receiver takes the mbufs that it works on out of the chain; they count until it is
+//! done with them.
+//!
+//! # What can fail
+//! Nothing here but sleeping, by a signal.
+
+use super::mbuf::{MBUF_BYTES, Mbuf, Pool};
+use crate::Kernel;
+use crate::error::Errno;
+use crate::proc::Syscall;
+use crate::sched::{self, Monitor, SleepLock};
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pageferry_hal::{Access, Machine, PAGE_SIZE, Pfn, StructVa, Threads};
+
+/// A socket, its buffers and its protocol's part; and what a call uses of it.
+/// Directions of connected sockets at a time.
+pub(crate) const MAX_SOCKETS: usize = 512;
+pub(crate) const SOCKET_BYTES: usize = 256;
+pub(crate) const SOCKET_USED_BYTES: usize = 128;
+
+/// One direction of a connected pair. See the [module](self).
+pub(crate) struct SockBuf<M: Machine> {
+    monitor: Monitor<M, Buffer>,
+    limits: Limits,
+}
+
+/// A connected socket: where it receives, and where it sends. The ends of a pipe do only one of both.
+pub(crate) struct Socket<M: Machine> {
+    pub(crate) receive: Option<Arc<SockBuf<M>>>,
+    pub(crate) send: Option<Arc<SockBuf<M>>>,
+}
+
+/// A socket buffer's limits.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Bytes of data (`sb_hiwat`).
+    high_water_bytes: usize,
+    /// Bytes of memory that the mbufs take (`sb_mbmax`).
+    memory_bytes: usize,
+    /// A sender that wants to send more than this sleeps only while there is less space (`sb_lowat`).
+    low_water_bytes: usize,
+}
+
+/// What the spin lock protects.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    chain: VecDeque<Mbuf>,
+    /// Bytes, and memory, including what a receiver has taken out and is not done with.
+    count_bytes: usize,
+    memory_bytes: usize,
+    pub(crate) sending: SleepLock,
+    pub(crate) receiving: SleepLock,
+    pub(crate) want_read: bool,
+    pub(crate) want_write: bool,
+    pub(crate) reader_gone: bool,
+    pub(crate) writer_gone: bool,
+}
+
+/// The spin lock, held.
+pub(crate) type Held<'a, M> = sched::Held<'a, M, Buffer>;
+
+impl Buffer {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chain.is_empty()
+    }
+
+    /// The mbufs with the first `len` bytes, or all.
+    pub(crate) fn take(&mut self, len: usize) -> Vec<Mbuf> {
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while bytes < len {
+            let Some(mbuf) = self.chain.pop_front() else { break };
+            bytes += mbuf.len();
+            taken.push(mbuf);
+        }
+        taken
+    }
+
+    /// Puts what is left of taken mbufs back; `moved` bytes and `freed` bytes of memory are gone.
+    pub(crate) fn put_back(&mut self, rest: Vec<Mbuf>, moved: usize, freed: usize) {
+        rest.into_iter().rev().for_each(|mbuf| self.chain.push_front(mbuf));
+        self.count_bytes -= moved;
+        self.memory_bytes -= freed;
+    }
+
+    pub(crate) fn chain(&self) -> impl Iterator<Item = &Mbuf> {
+        self.chain.iter()
+    }
+}
+
+impl<M: Machine> SockBuf<M> {
+    pub(crate) fn new(kernel: &Kernel<M>, at: StructVa, high_water_bytes: usize) -> SockBuf<M> {
+        let limits = Limits {
+            high_water_bytes,
+            memory_bytes: 2 * high_water_bytes,
+            low_water_bytes: high_water_bytes.min(PAGE_SIZE),
+        };
+        SockBuf { monitor: Monitor::new(&kernel.machine, at, Buffer::default()), limits }
+    }
+
+    /// What it has space for when it is empty.
+    pub(crate) fn high_water_bytes(&self) -> usize {
+        self.limits.high_water_bytes
+    }
+
+    pub(crate) fn at(&self) -> StructVa {
+        self.monitor.at()
+    }
+
+    pub(crate) fn lock(&self) -> Held<'_, M> {
+        self.monitor.lock()
+    }
+
+    /// The call uses the socket's structure.
+    pub(crate) fn touch(&self, m: &M) {
+        m.touch(self.at(), SOCKET_USED_BYTES, Access::Write);
+    }
+
+    // ------------------------------------------------------------------------------------------- sleeping and waking
+
+    /// Takes the sleep lock for sending. The spin lock is held before and after.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`]; the sleep lock is not held.
+    pub(crate) fn lock_sending<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        self.monitor.acquire(call.thread, held, |b| &mut b.sending, "netlck", true)
+    }
+
+    /// Takes the sleep lock for receiving. The spin lock is held before and after.
+    ///
+    /// # Errors
+    /// As [`SockBuf::lock_sending`].
+    pub(crate) fn lock_receiving<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        self.monitor.acquire(call.thread, held, |b| &mut b.receiving, "netlck", true)
+    }
+
+    pub(crate) fn unlock_sending(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+        self.monitor.release(call.thread, held, |b| &mut b.sending);
+    }
+
+    pub(crate) fn unlock_receiving(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+        self.monitor.release(call.thread, held, |b| &mut b.receiving);
+    }
+
+    /// Releases the sleep lock for sending, sleeps for space, and takes it again. The spin lock is held before and after.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`]; the sleep lock is not held.
+    pub(crate) fn wait_for_space<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        mut held: Held<'a, M>,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        self.unlock_sending(call, &mut held);
+        held.want_write = true;
+        match self.monitor.wait(call.thread, held, "netwrt", true) {
+            (held, Ok(())) => self.lock_sending(call, held),
+            failed => failed,
+        }
+    }
+
+    /// Releases the sleep lock for receiving, sleeps for data, and takes it again. The spin lock is held before and after.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`]; the sleep lock is not held.
+    pub(crate) fn wait_for_data<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        mut held: Held<'a, M>,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        self.unlock_receiving(call, &mut held);
+        held.want_read = true;
+        match self.monitor.wait(call.thread, held, "netrd", true) {
+            (held, Ok(())) => self.lock_receiving(call, held),
+            failed => failed,
+        }
+    }
+
+    /// Wakes the threads that sleep for data, if there are any (`sorwakeup`).
+    pub(crate) fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+        self.monitor.wake(call.thread, &mut held.want_read);
+    }
+
+    /// Wakes the threads that sleep for space, if there are any (`sowwakeup`).
+    pub(crate) fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+        self.monitor.wake(call.thread, &mut held.want_write);
+    }
+
+    // ------------------------------------------------------------------------------------------- the buffer
+
+    /// Bytes that a sender of `want` bytes may send now; zero when it has to wait.
+    pub(crate) fn space(&self, held: &Held<'_, M>, want: usize) -> usize {
+        let bytes = self.limits.high_water_bytes.saturating_sub(held.count_bytes);
+        let memory = self.limits.memory_bytes.saturating_sub(held.memory_bytes + MBUF_BYTES);
+        let space = bytes.min(memory);
+        if space < want.min(self.limits.low_water_bytes) { 0 } else { space.min(want) }
+    }
+
+    /// Appends an mbuf (`sbappend`, `sbcompress`). An mbuf that is not needed, because its bytes fit behind the last one's,
+    /// comes back.
+    pub(crate) fn sbappend(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, mbuf: Mbuf) -> Option<Mbuf> {
+        let pool = &call.kernel.mbufs;
+        held.count_bytes += mbuf.len();
+        let small = mbuf.memory_bytes() == MBUF_BYTES;
+        match held.chain.back_mut() {
+            Some(last) if small && last.trailing_space() >= mbuf.len() => {
+                let (to, from) = (pool.end(last), pool.piece(&mbuf, 0..mbuf.len()).0);
+                call.copy_kernel(to, from, mbuf.len());
+                last.extend(mbuf.len());
+                Some(mbuf)
+            }
+            _ => {
+                held.memory_bytes += mbuf.memory_bytes();
+                held.chain.push_back(mbuf);
+                None
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- ending
+
+    /// The reader closes its end: what is in the buffer is freed. True when the writer is gone too.
+    pub(crate) fn close_reader(&self, pool: &Pool<M>, threads: &dyn Threads) -> bool {
+        let mut held = self.lock();
+        assert!(!core::mem::replace(&mut held.reader_gone, true), "an end of a socket is closed twice");
+        assert!(!held.receiving.is_taken(), "a socket is closed while it is read");
+        let rest = held.take(usize::MAX);
+        (held.count_bytes, held.memory_bytes) = (0, 0);
+        let last = held.writer_gone;
+        drop(held);
+        self.monitor.wake_all(threads);
+        rest.into_iter().for_each(|mbuf| pool.free(mbuf));
+        last
+    }
+
+    /// The writer closes its end: what is in the buffer can still be read. True when the reader is gone too.
+    pub(crate) fn close_writer(&self, threads: &dyn Threads) -> bool {
+        let mut held = self.lock();
+        assert!(!core::mem::replace(&mut held.writer_gone, true), "an end of a socket is closed twice");
+        let last = held.reader_gone;
+        drop(held);
+        self.monitor.wake_all(threads);
+        last
+    }
+
+    /// Tests that what is counted is there, and that what is lent to it stays: of such a frame `is_lent` is true.
+    ///
+    /// # Errors
+    /// What is broken, in words.
+    pub(crate) fn check(&self, is_lent: impl Fn(Pfn) -> bool) -> Result<(), String> {
+        let held = self.lock();
+        let bytes: usize = held.chain().map(Mbuf::len).sum();
+        let exact = !held.receiving.is_taken();
+        if bytes > held.count_bytes || (exact && bytes != held.count_bytes) {
+            return Err(format!("a socket buffer counts {} bytes and has {bytes}", held.count_bytes));
+        }
+        if held.count_bytes > self.limits.high_water_bytes {
+            return Err(format!("a socket buffer has {} bytes, above its limit", held.count_bytes));
+        }
+        match held.chain().flat_map(Mbuf::lent_frames).find(|&&frame| !is_lent(frame)) {
+            Some(frame) => Err(format!("{frame:?} is in a socket, but not on loan and wired")),
+            None => Ok(()),
+        }
+    }
+}

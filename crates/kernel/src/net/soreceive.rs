@@ -1,0 +1,518 @@
+//! Receiving: from mbufs into a process's memory, by copy or by transfer (4.4BSD, `soreceive`; UVM paper, 4.2.3 and 5.2).
+//!
+//! A receiver gets what there is, up to what it asked for. By *copy*, each mbuf is copied out and freed. By *transfer*, the
+//! page of a full cluster with one reference is donated (kernel page transfer), pages that their sender has lent are lent
+//! on (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters, and whatever
+//! does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its bytes were sent,
+//! so nothing else of the sender's or of the kernel's can be read.
+//!
+//! With an address given, pages and copied bytes go there, in order. Without, the first run of pages goes to the transfer
+//! area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear page and that is
+//! transferred.
+//!
+//! # Locks
+//! A receiver owns the mbufs that it has taken out of a socket, and holds that socket's sleep lock for receiving. Bytes and
+//! pages move with no spin lock held.
+//!
+//! # What can fail
+//! Waits, by a signal; memory; the receiver's addresses. A call that has received anything does not fail; what could not be
+//! delivered stays in the socket.
+
+use super::mbuf::{Mbuf, NotDonated};
+use super::mode::{ReceiveMode, Received};
+use super::sockbuf::{Held, SockBuf};
+use crate::choose::Peer;
+use crate::config::Defect;
+use crate::error::Errno;
+use crate::proc::{Syscall, moved};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
+use pageferry_vm::{AnonLoan, VmError};
+
+/// Where received bytes go.
+#[derive(Clone, Copy)]
+enum To {
+    Copy(Va),
+    Transfer(Option<Va>),
+    /// Pages where that is cheaper; data comes from there.
+    Auto(Va, Peer),
+}
+
+impl To {
+    /// What a choice needs is measured now, before anything is taken that it might be short of.
+    fn new<M: Machine>(
+        call: &Syscall<'_, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        from: Peer,
+    ) -> Result<To, Errno> {
+        if mode == ReceiveMode::Auto {
+            call.move_costs();
+        }
+        match (mode, at) {
+            (ReceiveMode::Transfer, at) => Ok(To::Transfer(at)),
+            (ReceiveMode::Copy, Some(at)) => Ok(To::Copy(at)),
+            (ReceiveMode::Auto, Some(at)) => Ok(To::Auto(at, from)),
+            (_, None) => Err(Errno::Fault),
+        }
+    }
+}
+
+/// A receiver on its way through the mbufs that it has taken out of a socket.
+pub(crate) struct Receiver<'a, M: Machine> {
+    call: &'a Syscall<'a, M>,
+    to: To,
+    len: usize,
+    /// It must not sleep: memory that is short is not waited for.
+    nonblocking: bool,
+    /// What is received, so far.
+    got: Received,
+    /// Pages were refused: the rest is copied.
+    refused: bool,
+    /// Neither way pays for the rest of the run: what is left of it is shorter.
+    no_donation: bool,
+    no_lending: bool,
+    mbufs: VecDeque<Mbuf>,
+}
+
+impl<'a, M: Machine> Receiver<'a, M> {
+    fn new(call: &'a Syscall<'a, M>, to: To, len: usize) -> Receiver<'a, M> {
+        let at = match to {
+            To::Copy(at) | To::Transfer(Some(at)) | To::Auto(at, _) => at,
+            To::Transfer(None) => Va::default(),
+        };
+        let got = Received { at, ..Received::default() };
+        Receiver {
+            call,
+            to,
+            len,
+            nonblocking: false,
+            got,
+            refused: false,
+            no_donation: false,
+            no_lending: false,
+            mbufs: VecDeque::new(),
+        }
+    }
+
+    /// As [`Receiver::new`], for mbufs that a device has filled.
+    pub(crate) fn of_device(
+        call: &'a Syscall<'a, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<Receiver<'a, M>, Errno> {
+        let to = To::new(call, mode, at, Peer::Device)?;
+        Ok(Receiver { nonblocking, ..Receiver::new(call, to, len) })
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.len - self.got.len_bytes
+    }
+
+    pub(crate) fn wants_more(&self) -> bool {
+        self.left() > 0 && !self.is_complete()
+    }
+
+    pub(crate) fn received(&self) -> Received {
+        self.got
+    }
+
+    /// Moves `mbufs` as far as they are wanted; returns what is left of them.
+    pub(crate) fn deliver_all(&mut self, mbufs: VecDeque<Mbuf>) -> (VecDeque<Mbuf>, Result<(), Errno>) {
+        self.mbufs = mbufs;
+        let result = self.deliver();
+        (core::mem::take(&mut self.mbufs), result)
+    }
+
+    /// Moves what was taken, as far as it is wanted.
+    fn deliver(&mut self) -> Result<(), Errno> {
+        while !self.mbufs.is_empty() && self.wants_more() {
+            match self.to {
+                To::Copy(_) => self.copy()?,
+                To::Transfer(at) => self.transfer(at)?,
+                To::Auto(at, _) => self.transfer(Some(at))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// True when nothing more may be added, because it would have to go behind what is there and need not be free.
+    fn is_complete(&self) -> bool {
+        matches!(self.to, To::Transfer(None)) && self.got.len_bytes > 0
+    }
+
+    fn next_at(&self) -> Va {
+        self.got.at + self.got.len_bytes
+    }
+
+    /// Copies from the first mbuf.
+    fn copy(&mut self) -> Result<(), Errno> {
+        let pool = &self.call.kernel.mbufs;
+        let mbuf = self.mbufs.front().expect("the caller has seen one");
+        let (from, len) = pool.piece(mbuf, 0..mbuf.len().min(self.left()));
+        let (len, result) = moved(len, self.call.copy_out(self.next_at(), from, len));
+        self.consume(len);
+        result
+    }
+
+    /// Notes that `len` bytes of the first mbuf are delivered, and frees it when it is empty.
+    fn consume(&mut self, len: usize) {
+        let mbuf = self.mbufs.front_mut().expect("the caller has seen one");
+        mbuf.advance(len);
+        self.got.len_bytes += len;
+        if mbuf.len() == 0 {
+            let mbuf = self.mbufs.pop_front().expect("just seen");
+            self.call.kernel.mbufs.free(mbuf);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- transfer
+
+    /// The one place where it is decided how each byte goes.
+    fn transfer(&mut self, at: Option<Va>) -> Result<(), Errno> {
+        let aligned = at.is_none() || self.next_at().is_page_aligned();
+        let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
+        let most = if self.no_donation { 0 } else { pages };
+        let donatable = self.mbufs.iter().take(most).take_while(|m| m.is_donatable()).count();
+        if donatable > 0 && self.donation_pays(donatable) && self.donate(donatable) {
+            return Ok(());
+        }
+        let first = self.mbufs.front().expect("the caller has seen one");
+        let lent = first.whole_lent_pages().min(pages);
+        if donatable == 0 && lent > 0 && self.lending_on_pays(lent) && self.lend_on(pages) {
+            return Ok(());
+        }
+        let before = self.got.len_bytes;
+        let copied = if at.is_some() { self.copy() } else { self.gather() };
+        let count = (self.got.len_bytes - before) as u64;
+        self.call.machine().count(Counter::TransferBytesCopied, count);
+        copied
+    }
+
+    fn donation_pays(&mut self, pages: usize) -> bool {
+        if let To::Auto(_, peer) = self.to {
+            self.no_donation = self.no_donation || !self.call.chooses_donation(pages, self.len, peer);
+        }
+        !self.no_donation
+    }
+
+    fn lending_on_pays(&mut self, pages: usize) -> bool {
+        if let To::Auto(..) = self.to {
+            self.no_lending = self.no_lending || !self.call.chooses_lending_on(pages, self.len);
+        }
+        !self.no_lending
+    }
+
+    /// Where transferred pages go.
+    fn target(&self) -> Option<Va> {
+        match self.to {
+            To::Transfer(None) => None,
+            _ => Some(self.next_at()),
+        }
+    }
+
+    /// Notes that `pages` went to `va`.
+    fn arrived(&mut self, va: Va, pages: usize) {
+        if self.target().is_none() {
+            self.got.at = va;
+        }
+        self.got.len_bytes += pages * PAGE_SIZE;
+    }
+
+    /// Donates the pages of the first `count` clusters; false when they were refused.
+    fn donate(&mut self, count: usize) -> bool {
+        let (call, target) = (self.call, self.target());
+        call.machine().execute(call.kernel.config.paths.transfer_call);
+        let clusters: Vec<Mbuf> = self.mbufs.drain(..count).collect();
+        let give = |pages| {
+            call.space
+                .transfer_pages(call.thread, target, pages)
+                .map_err(|refused| (refused.error, refused.back))
+        };
+        match call.kernel.mbufs.donate(clusters, give) {
+            Ok(va) => {
+                self.arrived(va, count);
+                self.got.donated_pages += count;
+                true
+            }
+            Err(NotDonated { back, .. }) => {
+                back.into_iter().rev().for_each(|mbuf| self.mbufs.push_front(mbuf));
+                self.refused = true;
+                false
+            }
+        }
+    }
+
+    /// Lends up to `most` pages of the first mbufs on; false when they were refused.
+    fn lend_on(&mut self, most: usize) -> bool {
+        let (call, target) = (self.call, self.target());
+        call.machine().execute(call.kernel.config.paths.transfer_call);
+        let mut parts = Vec::new();
+        let mut all: Option<AnonLoan<M>> = None;
+        let mut pages = 0;
+        for mbuf in &self.mbufs {
+            let count = mbuf.whole_lent_pages().min(most - pages);
+            let Some(anons) =
+                (count > 0).then(|| call.kernel.mbufs.lend_on(mbuf, count)).and_then(Result::ok)
+            else {
+                break;
+            };
+            match &mut all {
+                None => all = Some(anons),
+                Some(all) => all.append(anons),
+            }
+            pages += count;
+            parts.push(count * PAGE_SIZE);
+            // What is behind a part that is not all of an mbuf does not begin here.
+            if count * PAGE_SIZE < mbuf.len() {
+                break;
+            }
+        }
+        let Some(anons) = all else { return false };
+        match call.give_anons(target, anons) {
+            Ok(va) => {
+                let before = self.got.len_bytes;
+                parts.into_iter().for_each(|len| self.consume(len));
+                self.got.len_bytes = before;
+                self.arrived(va, pages);
+                self.got.lent_pages += pages;
+                call.machine().count(Counter::PagesLentOn, pages as u64);
+                if matches!(self.to, To::Auto(..)) {
+                    call.chosen_pages_lent(pages);
+                }
+                true
+            }
+            Err(_) => {
+                self.refused = true;
+                false
+            }
+        }
+    }
+
+    /// Gathers up to a page of bytes in a clear page, and transfers that to the transfer area.
+    fn gather(&mut self) -> Result<(), Errno> {
+        let (call, pool) = (self.call, &self.call.kernel.mbufs);
+        let most = self.left().min(PAGE_SIZE);
+        let mut used = Vec::new();
+        let (va, _) = call.give_gathered(self.nonblocking, |base| {
+            let mut filled = 0;
+            for mbuf in &self.mbufs {
+                let len = mbuf.len().min(most - filled);
+                let mut done = 0;
+                while done < len {
+                    let (from, piece) = pool.piece(mbuf, done..len);
+                    call.copy_kernel(base + filled + done, from, piece);
+                    done += piece;
+                }
+                filled += len;
+                used.push(len);
+                if filled == most {
+                    break;
+                }
+            }
+            Ok(filled)
+        })?;
+        used.into_iter().for_each(|len| self.consume(len));
+        self.got.at = va;
+        self.got.donated_pages += 1;
+        Ok(())
+    }
+}
+
+impl<M: Machine> Syscall<'_, M> {
+    /// Makes anons on loan the process's memory, or gives them back.
+    ///
+    /// # Errors
+    /// As [`pageferry_vm::Space::transfer_anons`].
+    pub(crate) fn give_anons(&self, at: Option<Va>, anons: AnonLoan<M>) -> Result<Va, VmError> {
+        self.space.transfer_anons(self.thread, at, anons).map_err(|refused| {
+            self.kernel.vm.release_anons(refused.back);
+            refused.error
+        })
+    }
+
+    /// Makes a page, which `fill` writes from its beginning on and answers how far, the process's memory in the transfer
+    /// area; behind that it is clear. Returns where it is, and how much was filled.
+    ///
+    /// # Errors
+    /// What `fill` answers; [`Errno::NoMemory`].
+    pub(crate) fn give_gathered(
+        &self,
+        nonblocking: bool,
+        fill: impl FnOnce(Va) -> Result<usize, Errno>,
+    ) -> Result<(Va, usize), Errno> {
+        let (pool, m) = (&self.kernel.mbufs, self.machine());
+        let page = pool.cluster_to_gather(self.sleeper(nonblocking))?;
+        let (base, _) = pool.piece(&page, 0..PAGE_SIZE);
+        let filled = match fill(base) {
+            Ok(filled) => filled,
+            Err(e) => {
+                pool.free(page);
+                return Err(e);
+            }
+        };
+        if filled < PAGE_SIZE && self.kernel.config.defect != Defect::GatheredPageNotCleared {
+            let _c = m.scope(Cause::Zero);
+            m.zero(base + filled, PAGE_SIZE - filled).expect("the kernel's own addresses are mapped");
+        }
+        let give = |pages| {
+            self.space
+                .transfer_pages(self.thread, None, pages)
+                .map_err(|refused| (refused.error, refused.back))
+        };
+        match pool.donate(alloc::vec![page], give) {
+            Ok(va) => Ok((va, filled)),
+            Err(NotDonated { error, back }) => {
+                back.into_iter().for_each(|mbuf| pool.free(mbuf));
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// Receives `mbufs` as if they had been in a socket: for measuring.
+///
+/// # Errors
+/// As [`SockBuf::receive`]. The mbufs are freed in any case.
+pub(crate) fn deliver<M: Machine>(
+    call: &Syscall<'_, M>,
+    mode: ReceiveMode,
+    at: Va,
+    len: usize,
+    mbufs: Vec<Mbuf>,
+) -> Result<(), Errno> {
+    let mut receiver = Receiver::new(call, To::new(call, mode, Some(at), Peer::Null)?, len);
+    let (rest, result) = receiver.deliver_all(mbufs.into());
+    rest.into_iter().for_each(|mbuf| call.kernel.mbufs.free(mbuf));
+    result
+}
+
+impl<M: Machine> SockBuf<M> {
+    /// Receives up to `len` bytes by copy: what is there, at least one byte; zero at the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was received. Bytes that could not
+    /// be delivered stay in the socket.
+    pub(crate) fn receive(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Va,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        self.receive_by(Receiver::new(call, To::Copy(to), len), nonblocking).map(|got| got.len_bytes)
+    }
+
+    /// Receives up to `len` bytes by transfer, to `at` or to the transfer area; or as is cheaper, to `at`.
+    ///
+    /// # Errors
+    /// As [`SockBuf::receive`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::Fault`] where an address
+    /// is needed and missing.
+    pub(crate) fn receive_transfer(
+        &self,
+        call: &Syscall<'_, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<Received, Errno> {
+        let to = To::new(call, mode, at, Peer::Socket)?;
+        self.receive_by(Receiver::new(call, to, len), nonblocking)
+    }
+
+    fn receive_by(&self, mut receiver: Receiver<'_, M>, nonblocking: bool) -> Result<Received, Errno> {
+        receiver.nonblocking = nonblocking;
+        let call = receiver.call;
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(call.kernel.config.paths.soreceive);
+        self.touch(m);
+        let (mut held, locked) = self.lock_receiving(call, self.lock());
+        locked?;
+        let (result, has_lock) = loop {
+            if !receiver.wants_more() {
+                break (Ok(()), true);
+            }
+            if !held.is_empty() {
+                let (again, result) = self.receive_some(held, &mut receiver);
+                held = again;
+                if result.is_err() {
+                    break (result, true);
+                }
+            } else if held.writer_gone || receiver.got.len_bytes > 0 {
+                break (Ok(()), true);
+            } else if nonblocking {
+                break (Err(Errno::WouldBlock), true);
+            } else {
+                let (again, result) = self.wait_for_data(call, held);
+                held = again;
+                if result.is_err() {
+                    break (result, false);
+                }
+            }
+        };
+        if has_lock {
+            self.unlock_receiving(call, &mut held);
+        }
+        if receiver.got.len_bytes > 0 {
+            self.wake_writer(call, &mut held);
+        }
+        drop(held);
+        if receiver.got.len_bytes > 0 { Ok(receiver.got) } else { result.map(|()| Received::default()) }
+    }
+
+    /// Takes mbufs out, delivers them with the lock released, and puts back what is left.
+    fn receive_some<'a>(
+        &'a self,
+        mut held: Held<'a, M>,
+        receiver: &mut Receiver<'_, M>,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        let before = receiver.got.len_bytes;
+        let taken: VecDeque<Mbuf> = held.take(receiver.left()).into();
+        drop(held);
+        let memory = |mbufs: &VecDeque<Mbuf>| mbufs.iter().map(Mbuf::memory_bytes).sum::<usize>();
+        let memory_before = memory(&taken);
+        let (rest, result) = receiver.deliver_all(taken);
+        let freed = memory_before - memory(&rest);
+        let mut held = self.lock();
+        held.put_back(rest.into(), receiver.got.len_bytes - before, freed);
+        (held, result)
+    }
+}
+
+impl<M: Machine> Syscall<'_, M> {
+    /// Receives from the null protocol, which answers at once with as many bytes as are asked for: clusters as they are,
+    /// or fewer when there are no more (UVM paper, 5.2).
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`] or a bad address, only if nothing was received.
+    pub(crate) fn receive_from_null(
+        &self,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len: usize,
+    ) -> Result<Received, Errno> {
+        let m = self.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.kernel.config.paths.soreceive);
+        m.execute(self.kernel.config.paths.protocol);
+        let pool = &self.kernel.mbufs;
+        let mut receiver = Receiver::new(self, To::new(self, mode, at, Peer::Null)?, len);
+        let (mut answered, mut answer) = (0, VecDeque::new());
+        while answered < len {
+            let piece = (len - answered).min(PAGE_SIZE);
+            match pool.cluster_for(Some(self.thread), piece) {
+                Ok(mbuf) => answer.push_back(mbuf),
+                Err(e) if answered == 0 => return Err(e),
+                Err(_) => break,
+            }
+            answered += piece;
+        }
+        let (rest, result) = receiver.deliver_all(answer);
+        rest.into_iter().for_each(|mbuf| pool.free(mbuf));
+        if receiver.got.len_bytes > 0 { Ok(receiver.got) } else { result.map(|()| Received::default()) }
+    }
+}

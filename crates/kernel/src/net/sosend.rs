@@ -1,0 +1,284 @@
+//! Sending: from a process's memory into mbufs, by copy or by loan (4.4BSD, `sosend`; UVM paper, 5.1).
+//!
+//! As in 4.4BSD a stream is sent one mbuf at a time: each is filled with no lock held and then handed to the protocol. A
+//! copy fills a cluster with up to a page. A loan takes as many whole pages as there are and as the buffer has space for,
+//! and is mapped for the kernel; what is before the first whole page or behind the last is copied, and so is everything
+//! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
+//! call, whatever the sender does later.
+//!
+//! # Locks
+//! A sender holds the sleep lock of the socket for sending, and owns the mbuf that it fills, with no spin lock held.
+//!
+//! # What can fail
+//! Waits, by a signal; memory; the sender's addresses; and the reader may be gone. A call that has sent anything fails only
+//! if the reader is gone.
+
+use super::mbuf::Mbuf;
+use super::mode::SendMode;
+use super::sockbuf::{Held, SockBuf};
+use crate::choose::{Peer, Plan, Sending};
+use crate::error::Errno;
+use crate::proc::{Syscall, moved};
+use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
+
+/// A sender on its way through its buffer.
+pub(crate) struct Sender<'a, M: Machine> {
+    call: &'a Syscall<'a, M>,
+    from: Va,
+    len: usize,
+    done: usize,
+    plan: Plan,
+    /// It must not sleep: memory that is short is not waited for.
+    nonblocking: bool,
+    /// Bytes go to a device, which takes them out of pages only.
+    to_device: bool,
+}
+
+impl<'a, M: Machine> Sender<'a, M> {
+    /// The one place where it is decided how each byte goes.
+    pub(crate) fn new(call: &'a Syscall<'a, M>, sending: Sending, mode: SendMode) -> Sender<'a, M> {
+        let Sending { from, len, .. } = sending;
+        let plan = match mode {
+            SendMode::Copy => Plan::fixed(len..len),
+            SendMode::Loan => Plan::fixed(0..len),
+            SendMode::Auto => call.plan(sending),
+        };
+        Sender { call, from, len, done: 0, plan, nonblocking: false, to_device: false }
+    }
+
+    /// As [`Sender::new`], for mbufs that a device reads: none is small.
+    pub(crate) fn to_device(
+        call: &'a Syscall<'a, M>,
+        sending: Sending,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Sender<'a, M> {
+        Sender { nonblocking, to_device: true, ..Sender::new(call, sending, mode) }
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.len - self.done
+    }
+
+    /// Bytes that are in mbufs.
+    pub(crate) fn done(&self) -> usize {
+        self.done
+    }
+
+    /// An mbuf with the next bytes, at most `space`; and why there were no more, if the process's memory ends there. With
+    /// it, the mbuf may be missing.
+    pub(crate) fn next(&mut self, space: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let space = space.min(self.left());
+        let at = self.from + self.done;
+        let to_boundary = PAGE_SIZE - at.offset();
+        if self.plan.lent.contains(&self.done) {
+            let space = space.min(self.plan.lent.end - self.done);
+            if !at.is_page_aligned() && space >= to_boundary + PAGE_SIZE {
+                return self.copy(to_boundary);
+            }
+            let pages = space.min(self.call.kernel.config.socket.loan_bytes) / PAGE_SIZE;
+            if at.is_page_aligned() && pages > 0 {
+                return self.lend(pages * PAGE_SIZE);
+            }
+        }
+        // Copies end where loans begin.
+        let behind = self
+            .plan
+            .lent
+            .start
+            .checked_sub(self.done)
+            .filter(|&behind| behind > 0 && !self.plan.lent.is_empty());
+        self.copy(behind.map_or(space, |behind| space.min(behind)))
+    }
+
+    /// Copies up to `most` bytes into a new mbuf.
+    fn copy(&mut self, most: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let pool = &self.call.kernel.mbufs;
+        let sleeper = self.call.sleeper(self.nonblocking);
+        let made = match self.to_device {
+            true => pool.cluster_for(sleeper, most.min(PAGE_SIZE)),
+            false => pool.alloc_for(sleeper, most),
+        };
+        let mut mbuf = match made {
+            Ok(mbuf) => mbuf,
+            Err(e) => return (None, Err(e)),
+        };
+        let len = mbuf.len();
+        let (to, _) = pool.piece(&mbuf, 0..len);
+        // After a vain wait for the page of a cluster, do not wait again for each of many small mbufs.
+        self.nonblocking |= len < most.min(PAGE_SIZE);
+        let m = self.call.machine();
+        let began = m.now();
+        let (len, result) = moved(len, self.call.copy_in(to, self.from + self.done, len));
+        if let (Some(expected), PAGE_SIZE) = (self.plan.copy_page_cycles, len) {
+            // The copy may have slept, and this be another CPU now, whose clock may be behind.
+            self.call.watched_copy(expected, m.now().saturating_sub(began).0);
+        }
+        self.done += len;
+        mbuf.truncate(len);
+        if len == 0 {
+            pool.free(mbuf);
+            return (None, result);
+        }
+        (Some(mbuf), result)
+    }
+
+    /// Lends `len` bytes, whole pages; or copies, if they are refused.
+    fn lend(&mut self, len: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let (call, at) = (self.call, self.from + self.done);
+        let lent = call.space.loan_to_kernel(call.thread, at, len);
+        let made = lent.map_err(Errno::from).and_then(|loan| {
+            let lender = call.kernel.lenders.lent(call.pid, loan.frames().len());
+            call.kernel.mbufs.external(loan, lender)
+        });
+        match made {
+            Ok(mbuf) => {
+                self.done += len;
+                call.machine().count(Counter::PagesLent, (len / PAGE_SIZE) as u64);
+                if self.plan.is_chosen {
+                    call.chosen_pages_lent(len / PAGE_SIZE);
+                }
+                (Some(mbuf), Ok(()))
+            }
+            // What cannot be lent may be copied up to where the memory ends.
+            Err(_) => {
+                call.machine().count(Counter::LoansRefused, 1);
+                self.plan.lent.start = self.done + len;
+                self.copy(len)
+            }
+        }
+    }
+}
+
+/// An mbuf over pages that are lent, or with a copy of the first if they are refused: for measuring.
+pub(crate) fn lend_or_copy<M: Machine>(call: &Syscall<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
+    let sending = Sending { from, len, peer: Peer::Null, space: len };
+    let (mbuf, result) = Sender::new(call, sending, SendMode::Loan).next(len);
+    mbuf.ok_or_else(|| result.expect_err("without an mbuf there is an error"))
+}
+
+/// How far one step of sending got.
+enum Step {
+    Sent,
+    Failed(Errno),
+    /// A sleep failed, and another thread may have the sleep lock now.
+    LockLost(Errno),
+}
+
+impl<M: Machine> SockBuf<M> {
+    /// Sends all of `len` bytes, or with `nonblocking` what there is space for.
+    ///
+    /// # Errors
+    /// [`Errno::BrokenPipe`] when the last reader is gone before all is sent; [`Errno::WouldBlock`],
+    /// [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address only if nothing was sent.
+    pub(crate) fn send(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len: usize,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(call.kernel.config.paths.sosend);
+        self.touch(m);
+        let sending = Sending { from, len, peer: Peer::Socket, space: self.high_water_bytes() };
+        let mut sender = Sender { nonblocking, ..Sender::new(call, sending, mode) };
+        let (mut held, locked) = self.lock_sending(call, self.lock());
+        locked?;
+        let (result, has_lock) = loop {
+            if sender.left() == 0 {
+                break (Ok(()), true);
+            }
+            let (again, step) = self.send_some(call, held, &mut sender, nonblocking);
+            held = again;
+            match step {
+                Step::Sent => {}
+                Step::Failed(e) => break (Err(e), true),
+                Step::LockLost(e) => break (Err(e), false),
+            }
+        };
+        if has_lock {
+            self.unlock_sending(call, &mut held);
+        }
+        drop(held);
+        match result {
+            Err(Errno::BrokenPipe) => Err(Errno::BrokenPipe),
+            Err(e) if sender.done == 0 => Err(e),
+            _ => Ok(sender.done),
+        }
+    }
+
+    /// Sends an mbuf, or sleeps for space.
+    fn send_some<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+        sender: &mut Sender<'_, M>,
+        nonblocking: bool,
+    ) -> (Held<'a, M>, Step) {
+        if held.reader_gone {
+            return (held, Step::Failed(Errno::BrokenPipe));
+        }
+        let space = self.space(&held, sender.left());
+        if space == 0 {
+            if nonblocking {
+                return (held, Step::Failed(Errno::WouldBlock));
+            }
+            return match self.wait_for_space(call, held) {
+                (held, Ok(())) => (held, Step::Sent),
+                (held, Err(e)) => (held, Step::LockLost(e)),
+            };
+        }
+        drop(held);
+        let before = sender.done;
+        let (mbuf, result) = sender.next(space);
+        let mut held = self.lock();
+        if let Some(mbuf) = mbuf {
+            let unneeded = if held.reader_gone {
+                // The reader is gone: these will not be read.
+                sender.done = before;
+                Some(mbuf)
+            } else {
+                call.machine().execute(call.kernel.config.paths.protocol);
+                let unneeded = self.sbappend(call, &mut held, mbuf);
+                self.wake_reader(call, &mut held);
+                unneeded
+            };
+            if let Some(mbuf) = unneeded {
+                drop(held);
+                call.kernel.mbufs.free(mbuf);
+                held = self.lock();
+            }
+        }
+        (held, result.map_or_else(Step::Failed, |()| Step::Sent))
+    }
+}
+
+impl<M: Machine> Syscall<'_, M> {
+    /// Sends to the null protocol, which frees what it gets (UVM paper, 5.1).
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`] or a bad address, only if nothing was sent.
+    pub(crate) fn send_to_null(&self, from: Va, len: usize, mode: SendMode) -> Result<usize, Errno> {
+        let m = self.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.kernel.config.paths.sosend);
+        let space = self.kernel.config.socket.high_water_bytes;
+        let mut sender = Sender::new(self, Sending { from, len, peer: Peer::Null, space }, mode);
+        while sender.left() > 0 {
+            let (mbuf, result) = sender.next(space);
+            if let Some(mbuf) = mbuf {
+                m.execute(self.kernel.config.paths.protocol);
+                self.kernel.mbufs.free(mbuf);
+            }
+            match result {
+                Err(e) if sender.done == 0 => return Err(e),
+                Err(_) => break,
+                Ok(()) => {}
+            }
+        }
+        Ok(sender.done)
+    }
+}

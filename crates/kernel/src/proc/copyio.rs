@@ -1,0 +1,128 @@
+//! A system call in progress, and moving bytes between the kernel and a process (`copyin`, `copyout`).
+//!
+//! # What it holds
+//! A [`Syscall`] is a view of what a system call works on, owned by the call and gone with it. It holds no lock.
+//!
+//! # Copies
+//! A copy runs in kernel mode through the user's own addresses. Where the MMU refuses one of those, the fault is resolved
+//! as if the user had touched the page, and the copy goes on behind the bytes that are done; where it refuses a kernel
+//! address, the kernel is broken.
+//!
+//! # Locks
+//! A fault may sleep: before and after a copy, no spin lock is held.
+//!
+//! # What can fail
+//! A copy, at an address that the process may not use, or for want of memory; the bytes before that are copied.
+
+use super::pid::Pid;
+use crate::Kernel;
+use crate::choose::KeptStats;
+use crate::error::Errno;
+use crate::sched::Thread;
+use pageferry_hal::{Cause, CopyFault, Counter, Crossing, Machine, Threads, Trap, Va};
+use pageferry_vm::{Space, VmError};
+
+/// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made for.
+pub(crate) struct Syscall<'a, M: Machine> {
+    pub(crate) kernel: &'a Kernel<M>,
+    pub(crate) thread: &'a Thread<M>,
+    pub(crate) space: &'a Space<M>,
+    pub(crate) pid: Pid,
+    /// What this process's loans and copies have cost.
+    pub(crate) loans: &'a KeptStats,
+}
+
+/// A copy that stopped at an address that cannot be used.
+pub(crate) struct Stopped {
+    /// Bytes transferred before.
+    pub(crate) done_bytes: usize,
+    pub(crate) why: Errno,
+}
+
+impl<M: Machine> Syscall<'_, M> {
+    pub(crate) fn machine(&self) -> &M {
+        &self.kernel.machine
+    }
+
+    /// What may wait for memory in this call: the thread, unless its descriptor is nonblocking.
+    pub(crate) fn sleeper(&self, nonblocking: bool) -> Option<&dyn Threads> {
+        if nonblocking { None } else { Some(self.thread) }
+    }
+
+    /// Tests that a buffer lies within user space, as every copy does first.
+    ///
+    /// # Errors
+    /// [`Errno::Fault`].
+    pub(crate) fn check_buffer(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
+        if self.machine().board().layout.is_user(at, len_bytes) { Ok(()) } else { Err(Errno::Fault) }
+    }
+
+    /// Copies kernel bytes to the user.
+    pub(crate) fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
+        self.copy(len_bytes, |m, done| m.copy_out(to + done, from + done, len_bytes - done))
+    }
+
+    /// Copies user bytes into the kernel.
+    pub(crate) fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
+        self.copy(len_bytes, |m, done| m.copy_in(to + done, from + done, len_bytes - done))
+    }
+
+    /// Copies between two kernel addresses.
+    ///
+    /// # Panics
+    /// When either is not mapped.
+    pub(crate) fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) {
+        let _c = self.machine().scope(Cause::Copy);
+        self.machine().copy_kernel(to, from, len_bytes).expect("the kernel's own addresses are mapped");
+        self.machine().count(Counter::BytesCopied, len_bytes as u64);
+    }
+
+    /// Makes a copy of `len_bytes` again behind every fault; `attempt` gets how many bytes it got to.
+    fn copy(
+        &self,
+        len_bytes: usize,
+        attempt: impl Fn(&M, usize) -> Result<(), CopyFault>,
+    ) -> Result<(), Stopped> {
+        let m = self.machine();
+        m.execute(self.kernel.config.paths.uiomove);
+        let mut done_bytes = 0;
+        while done_bytes < len_bytes {
+            let result = {
+                let _c = m.scope(Cause::Copy);
+                attempt(m, done_bytes)
+            };
+            match result {
+                Ok(()) => done_bytes = len_bytes,
+                Err(fault) => {
+                    done_bytes += fault.done_bytes;
+                    assert!(done_bytes < len_bytes, "a copy that is complete cannot fault");
+                    self.resolve(fault.trap).map_err(|e| Stopped { done_bytes, why: e.into() })?;
+                }
+            }
+        }
+        m.count(Counter::BytesCopied, len_bytes as u64);
+        Ok(())
+    }
+
+    /// Takes a fault inside the kernel.
+    ///
+    /// # Panics
+    /// When the address is the kernel's own.
+    fn resolve(&self, trap: Trap) -> Result<(), VmError> {
+        let m = self.machine();
+        assert!(trap.va < m.board().layout.user_end, "the kernel faulted at its own address: {trap}");
+        let _c = m.scope(Cause::Fault);
+        m.cross(Crossing::TrapEnter);
+        let result = self.space.fault(self.thread, trap);
+        m.cross(Crossing::TrapExit);
+        result
+    }
+}
+
+/// What a copy of `len` bytes has moved.
+pub(crate) fn moved(len: usize, result: Result<(), Stopped>) -> (usize, Result<(), Errno>) {
+    match result {
+        Ok(()) => (len, Ok(())),
+        Err(stopped) => (stopped.done_bytes, Err(stopped.why)),
+    }
+}

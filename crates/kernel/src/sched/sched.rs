@@ -1,0 +1,497 @@
+//! The scheduler: sleeping, waking, and the switch from one thread to the next.
+//!
+//! # What it holds
+//! Every thread is in exactly one state: running on a CPU, on a run queue, on the sleep queue of a channel, or new; see
+//! `runq`. The policy is that of FreeBSD 5.3's 4BSD scheduler. There is no preemption inside the kernel; a thread gives up
+//! its CPU when it sleeps, exits, or returns to user mode with a switch requested.
+//!
+//! Each CPU has an *idle context*, which runs when nothing else can. It keeps the address space of the last process (lazy),
+//! halts, and is woken by an interrupt together with a flag: setting the flag before interrupting means that no wakeup is
+//! lost between the look at the queues and the halt.
+//!
+//! # Locks
+//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held. It is released *before* the
+//! switch. So a thread may be on a run queue, or chosen by another CPU, while it is still on its way out of its own: the
+//! machine makes the other CPU wait until the context has been left. Such waits cannot form a circle: a thread that another
+//! CPU waits for already goes to its own CPU's idle context, which no other CPU ever runs; so a CPU waits only for one that
+//! has made its choice before.
+//!
+//! # What can fail
+//! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
+
+use super::runq::{Entry, Queues};
+use super::tcb::{Tcb, ThreadId, ThreadState};
+use crate::config::{ForwardWakeup, SchedConfig};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{
+    Access, Cause, Channel, ContextId, Counter, CpuId, CpuSet, Cycles, Instructions, Interrupt, Interrupted,
+    LockClass, Machine, SpinLock, StructArena, StructVa, Threads,
+};
+use pageferry_pmap::Pmaps;
+use pageferry_vm::Space;
+
+/// Threads at a time.
+pub(crate) const MAX_THREADS: usize = 256;
+/// A thread structure: what a sleep, a wakeup and a switch use of it fits two cache lines of 64 bytes.
+const THREAD_BYTES: usize = 384;
+const THREAD_USED_BYTES: usize = 128;
+/// Hash heads of the sleep queues (FreeBSD: `SC_TABLESIZE`), two pointers each.
+const SLEEP_HEADS: usize = 128;
+const SLEEP_HEAD_BYTES: usize = 16;
+
+/// Path lengths of the scheduler.
+#[derive(Clone, Copy)]
+pub(crate) struct SchedPaths {
+    pub(crate) switch: Instructions,
+    pub(crate) sleep: Instructions,
+    pub(crate) wakeup: Instructions,
+}
+
+/// The scheduler. See the [module](self).
+pub(crate) struct Sched<M: Machine> {
+    machine: M,
+    pmaps: Arc<Pmaps<M>>,
+    /// A device has interrupted, and its answers have not been taken yet.
+    devices: Arc<AtomicBool>,
+    config: SchedConfig,
+    paths: SchedPaths,
+    queues: M::Lock<Queues<M>>,
+    /// For each CPU: look at the run queues soon.
+    resched: Box<[AtomicBool]>,
+    /// No thread will ever run again.
+    stopping: AtomicBool,
+    /// CPUs other than 0 that have left their idle loop for good.
+    stopped: AtomicUsize,
+    next_id: AtomicU32,
+    /// Modelled address of the sleep queues' heads.
+    heads: StructVa,
+}
+
+/// Wakes threads for a device's answers; it is no thread itself.
+pub(crate) struct Waker<'a, M: Machine>(&'a Sched<M>);
+
+impl<M: Machine> Threads for Waker<'_, M> {
+    fn sleep(
+        &self,
+        _: Channel,
+        reason: &'static str,
+        _: bool,
+        _: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        panic!("an idle CPU sleeps in {reason}");
+    }
+    fn wakeup(&self, channel: Channel) -> usize {
+        self.0.wakeup(channel, usize::MAX)
+    }
+    fn wakeup_one(&self, channel: Channel) -> bool {
+        self.0.wakeup(channel, 1) == 1
+    }
+    fn pin(&self) {}
+    fn unpin(&self) {}
+}
+
+/// What a CPU does next.
+struct Next<M: Machine> {
+    thread: Option<ThreadId>,
+    context: ContextId,
+    space: Option<Arc<Space<M>>>,
+    at: Option<StructVa>,
+}
+
+impl<M: Machine> Sched<M> {
+    pub(crate) fn new(
+        pmaps: Arc<Pmaps<M>>,
+        config: SchedConfig,
+        paths: SchedPaths,
+        arena: &mut StructArena,
+    ) -> Result<Sched<M>, ArenaFull> {
+        let machine = pmaps.machine().clone();
+        let cpus = machine.board().cpus;
+        let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
+        let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
+        Ok(Sched {
+            queues: machine.new_lock(LockClass::Scheduler, queues),
+            resched: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
+            stopping: AtomicBool::new(false),
+            stopped: AtomicUsize::new(0),
+            next_id: AtomicU32::new(1),
+            machine,
+            pmaps,
+            devices: Arc::default(),
+            config,
+            paths,
+            heads,
+        })
+    }
+
+    /// The flag that the handler of the devices' interrupts sets.
+    pub(crate) fn devices_noted(&self) -> &Arc<AtomicBool> {
+        &self.devices
+    }
+
+    /// True when a device has interrupted and its answers have not been taken.
+    pub(crate) fn device_waits(&self) -> bool {
+        self.devices.load(Ordering::Acquire)
+    }
+
+    /// True when a device has interrupted, for the first caller; it has to take the answers, with [`Sched::waker`].
+    pub(crate) fn device_answers(&self) -> bool {
+        self.devices.load(Ordering::Relaxed) && self.devices.swap(false, Ordering::AcqRel)
+    }
+
+    /// What wakes threads on behalf of a device: no thread itself, so it cannot sleep.
+    pub(crate) fn waker(&self) -> Waker<'_, M> {
+        Waker(self)
+    }
+
+    pub(crate) fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    pub(crate) fn quantum_cycles(&self) -> Cycles {
+        self.config.quantum_cycles
+    }
+
+    /// True when the executing CPU has been requested to look at its run queues, and has not yet.
+    pub(crate) fn resched_requested(&self) -> bool {
+        self.resched[self.machine.cpu().index()].load(Ordering::Acquire)
+    }
+
+    fn touch_sleep_queue(&self, channel: Channel) {
+        let head = (channel.0 >> 6) as usize % SLEEP_HEADS;
+        self.machine.touch(self.heads.element(head, SLEEP_HEAD_BYTES), SLEEP_HEAD_BYTES, Access::Write);
+    }
+
+    // ------------------------------------------------------------------------------------------- making and ending
+
+    /// Makes a thread that will run `body`, which gets its control block, in `space`, once it is launched. `None` when
+    /// there is no structure left.
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        name: &str,
+        space: Option<Arc<Space<M>>>,
+        body: Box<dyn FnOnce(Arc<Tcb>)>,
+    ) -> Option<ThreadId> {
+        let at = self.queues.lock().zone.alloc()?;
+        let id = ThreadId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let tcb = Arc::new(Tcb::new(id, name.to_string()));
+        let (sched, mine) = (self.clone(), tcb.clone());
+        let entry = Box::new(move || {
+            sched.switched_in(&mine);
+            body(mine);
+            Some(sched.exit(id))
+        });
+        let context = self.machine.context_new(name, entry);
+        let entry = Entry { tcb, context, space, state: ThreadState::New, last_cpu: CpuId(0), at };
+        self.queues.lock().threads.insert(id, entry);
+        Some(id)
+    }
+
+    /// Makes a new thread runnable.
+    pub(crate) fn launch(&self, id: ThreadId) {
+        let mut q = self.queues.lock();
+        assert_eq!(q.entry(id).state, ThreadState::New, "a thread is launched twice");
+        q.entry(id).last_cpu = self.machine.cpu();
+        self.make_runnable(&mut q, id);
+    }
+
+    /// From here on the thread runs in the kernel's addresses only, and its space may be destroyed.
+    pub(crate) fn leave_space(&self, tcb: &Tcb) {
+        let space = self.queues.lock().entry(tcb.id).space.take();
+        assert!(space.is_some(), "{} has left its address space before", tcb.name);
+        self.pmaps.activate(None, None);
+    }
+
+    /// Ends the calling thread; answers what its CPU continues with. That is the idle context: the next thread may still
+    /// be on its way out of another CPU, and only a switch can wait for that.
+    fn exit(&self, id: ThreadId) -> ContextId {
+        let _c = self.machine.scope(Cause::Switch);
+        let me = self.machine.cpu();
+        let mut q = self.queues.lock();
+        let entry = q.threads.remove(&id).expect("a thread exits once");
+        assert_eq!(entry.state, ThreadState::Running(me), "{} exits where it does not run", entry.tcb.name);
+        assert_eq!(entry.tcb.pins.load(Ordering::Relaxed), 0, "{} exits while pinned", entry.tcb.name);
+        q.zone.free(entry.at);
+        q.running[me.index()] = None;
+        q.idle_contexts[me.index()].expect("every CPU that runs threads has an idle context")
+    }
+
+    // ------------------------------------------------------------------------------------------- switching
+
+    /// Decides what `me` runs next, and notes it in the queues.
+    fn choose(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {
+        // Threads that were queued before the flag was set are found in the queues below.
+        self.resched[me.index()].store(false, Ordering::Relaxed);
+        let Some(id) = q.dequeue(me) else { return self.choose_idle(q, me) };
+        q.running[me.index()] = Some(id);
+        q.idle.remove(me);
+        let entry = q.entry(id);
+        entry.state = ThreadState::Running(me);
+        entry.last_cpu = me;
+        Next { thread: Some(id), context: entry.context, space: entry.space.clone(), at: Some(entry.at) }
+    }
+
+    fn choose_idle(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {
+        q.running[me.index()] = None;
+        let context = q.idle_contexts[me.index()].expect("every CPU that switches has an idle context");
+        Next { thread: None, context, space: None, at: None }
+    }
+
+    /// Does what a switch to `next` takes, apart from the switch itself.
+    fn prepare(&self, next: Next<M>) -> ContextId {
+        self.machine.count(Counter::Switches, 1);
+        self.machine.execute(self.paths.switch);
+        if let Some(at) = next.at {
+            self.machine.touch(at, THREAD_USED_BYTES, Access::Write);
+        }
+        self.pmaps.activate(None, next.space.as_deref().map(Space::pmap));
+        next.context
+    }
+
+    /// Leaves the CPU to another thread, or to the idle context; the caller has set the state of `tcb`. Returns when a CPU
+    /// has chosen it again, at once if it is this one.
+    fn switch_away(&self, tcb: &Tcb, mut q: <M::Lock<Queues<M>> as SpinLock<Queues<M>>>::Guard<'_>) {
+        let me = self.machine.cpu();
+        let next = match q.entry(tcb.id).state {
+            // Woken on the way, and chosen by another CPU, which waits for this context to be left.
+            ThreadState::Running(_) => self.choose_idle(&mut q, me),
+            _ => self.choose(&mut q, me),
+        };
+        drop(q);
+        if next.thread != Some(tcb.id) {
+            let context = self.prepare(next);
+            self.machine.context_switch(context);
+        }
+        self.switched_in(tcb);
+    }
+
+    fn switched_in(&self, tcb: &Tcb) {
+        tcb.since_cycles.store(self.machine.now().0, Ordering::Relaxed);
+    }
+
+    /// Lets waiting threads run before the caller, if there are any.
+    pub(crate) fn yield_from(&self, tcb: &Tcb) {
+        let _c = self.machine.scope(Cause::Switch);
+        let me = self.machine.cpu();
+        let mut q = self.queues.lock();
+        if !q.has_work(me) {
+            self.resched[me.index()].store(false, Ordering::Relaxed);
+            self.switched_in(tcb);
+            return;
+        }
+        let pinned = q.enqueue(tcb.id);
+        if pinned.is_none() {
+            self.interrupt_idle(&mut q);
+        }
+        self.switch_away(tcb, q);
+    }
+
+    // ------------------------------------------------------------------------------------------- sleeping
+
+    /// See [`pageferry_hal::Threads::sleep`].
+    pub(crate) fn sleep(
+        &self,
+        tcb: &Tcb,
+        channel: Channel,
+        reason: &'static str,
+        interruptible: bool,
+        release: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        let m = &self.machine;
+        let _c = m.scope(Cause::Switch);
+        m.execute(self.paths.sleep);
+        {
+            let mut q = self.queues.lock();
+            if interruptible && tcb.signals.load(Ordering::Relaxed) > 0 {
+                drop(q);
+                release();
+                return Err(Interrupted);
+            }
+            self.touch_sleep_queue(channel);
+            q.sleepers.entry(channel).or_default().push_back(tcb.id);
+            let entry = q.entry(tcb.id);
+            assert!(matches!(entry.state, ThreadState::Running(_)), "{} sleeps, but does not run", tcb.name);
+            entry.state = ThreadState::Asleep { channel, reason, interruptible };
+            m.touch(entry.at, THREAD_USED_BYTES, Access::Write);
+        }
+        m.count(Counter::Sleeps, 1);
+        release();
+        // A wakeup in between has put the thread on a run queue, or another CPU has even chosen it: both are correct.
+        self.switch_away(tcb, self.queues.lock());
+        if tcb.interrupted.swap(false, Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
+    }
+
+    /// Makes up to `most` threads that sleep on `channel` runnable, the longest sleeper first; answers how many.
+    pub(crate) fn wakeup(&self, channel: Channel, most: usize) -> usize {
+        let m = &self.machine;
+        let _c = m.scope(Cause::Switch);
+        m.execute(self.paths.wakeup);
+        let mut q = self.queues.lock();
+        self.touch_sleep_queue(channel);
+        let mut woken = 0;
+        while woken < most {
+            let Some(&id) = q.sleepers.get(&channel).and_then(VecDeque::front) else { break };
+            q.remove_sleeper(id, channel);
+            let entry = q.entry(id);
+            assert!(matches!(entry.state, ThreadState::Asleep { channel: c, .. } if c == channel));
+            m.touch(entry.at, THREAD_USED_BYTES, Access::Write);
+            entry.tcb.boosted.store(true, Ordering::Relaxed);
+            self.make_runnable(&mut q, id);
+            woken += 1;
+        }
+        m.count(Counter::Wakeups, woken as u64);
+        woken
+    }
+
+    /// Sends a signal: it ends an interruptible sleep, now or the next one before the return to user mode. False when
+    /// there is no such thread.
+    pub(crate) fn signal(&self, id: ThreadId) -> bool {
+        let _c = self.machine.scope(Cause::Switch);
+        let mut q = self.queues.lock();
+        let Some(entry) = q.threads.get_mut(&id) else { return false };
+        self.machine.execute(self.paths.wakeup);
+        entry.tcb.signals.fetch_add(1, Ordering::Relaxed);
+        if let ThreadState::Asleep { channel, interruptible: true, .. } = entry.state {
+            entry.tcb.interrupted.store(true, Ordering::Relaxed);
+            entry.tcb.boosted.store(true, Ordering::Relaxed);
+            q.remove_sleeper(id, channel);
+            self.make_runnable(&mut q, id);
+        }
+        true
+    }
+
+    /// Puts a thread on a run queue and makes a CPU look there.
+    fn make_runnable(&self, q: &mut Queues<M>, id: ThreadId) {
+        let me = self.machine.cpu();
+        let level = q.entry(id).tcb.level();
+        match q.enqueue(id) {
+            Some(cpu) if cpu != me => {
+                self.resched[cpu.index()].store(true, Ordering::Release);
+                q.idle.remove(cpu);
+                self.interrupt(CpuSet::only(cpu));
+            }
+            None if self.interrupt_idle(q) => {}
+            _ => {
+                // No other CPU will: this one does, when its thread returns to user mode, if that has a lower level.
+                let running = q.running[me.index()].and_then(|r| q.threads.get(&r));
+                if running.is_some_and(|r| level < r.tcb.level()) {
+                    self.resched[me.index()].store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Interrupts idle CPUs for the run queue that all share; false when there is none.
+    fn interrupt_idle(&self, q: &mut Queues<M>) -> bool {
+        let targets = match self.config.forward {
+            ForwardWakeup::One => q.idle.iter().next().map_or(CpuSet::EMPTY, CpuSet::only),
+            ForwardWakeup::All => q.idle,
+        };
+        assert!(!targets.contains(self.machine.cpu()), "a CPU that runs is listed as idle");
+        q.idle = q.idle.difference(targets);
+        for cpu in targets.iter() {
+            self.resched[cpu.index()].store(true, Ordering::Release);
+        }
+        self.interrupt(targets);
+        !targets.is_empty()
+    }
+
+    fn interrupt(&self, targets: CpuSet) {
+        if !targets.is_empty() {
+            self.machine.count(Counter::ReschedIpis, targets.len() as u64);
+            self.machine.send_ipi(targets, Interrupt::Reschedule);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- idle CPUs
+
+    /// Names the context that `cpu` runs when there is no thread for it.
+    pub(crate) fn set_idle_context(&self, cpu: CpuId, context: ContextId) {
+        let before = self.queues.lock().idle_contexts[cpu.index()].replace(context);
+        assert_eq!(before, None, "{cpu:?} has two idle contexts");
+    }
+
+    /// The life of an idle context: runs threads as they come, halts in between, returns when the kernel stops.
+    /// `take_answers` is called where a device has some.
+    pub(crate) fn idle_loop(&self, take_answers: &dyn Fn()) {
+        let m = &self.machine;
+        let me = m.cpu();
+        let _idle = m.scope(Cause::Idle);
+        loop {
+            if self.device_waits() {
+                // This CPU is awake: no wakeup need interrupt it.
+                self.queues.lock().idle.remove(me);
+                take_answers();
+            }
+            {
+                let _c = m.scope(Cause::Switch);
+                let mut q = self.queues.lock();
+                let next = self.choose(&mut q, me);
+                if next.thread.is_some() {
+                    drop(q);
+                    let context = self.prepare(next);
+                    m.context_switch(context);
+                    continue;
+                }
+                if self.stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                q.idle.insert(me);
+            }
+            let flag = &self.resched[me.index()];
+            m.idle_until(&mut || {
+                flag.swap(false, Ordering::Acquire)
+                    || self.stopping.load(Ordering::Acquire)
+                    || self.device_waits()
+            });
+        }
+    }
+
+    /// Makes all CPUs leave their idle loops, once nothing runs on them any more.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let others = self.machine.cpus().difference(CpuSet::only(self.machine.cpu()));
+        self.interrupt(others);
+    }
+
+    /// A CPU other than 0 has left its idle loop.
+    pub(crate) fn stopped_here(&self) {
+        self.stopped.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Waits, on CPU 0, until all others have stopped.
+    pub(crate) fn wait_for_stopped(&self) {
+        let others = self.machine.board().cpus - 1;
+        self.machine.spin_until(&mut || self.stopped.load(Ordering::Acquire) == others);
+    }
+
+    // ------------------------------------------------------------------------------------------- inspection
+
+    /// Threads that exist.
+    pub(crate) fn threads(&self) -> usize {
+        self.queues.lock().threads.len()
+    }
+
+    /// True when `id` sleeps.
+    pub(crate) fn is_asleep(&self, id: ThreadId) -> bool {
+        self.queues.lock().threads.get(&id).is_some_and(|t| matches!(t.state, ThreadState::Asleep { .. }))
+    }
+
+    /// One line for each thread that sleeps.
+    pub(crate) fn sleepers(&self) -> String {
+        self.queues.lock().describe_sleepers()
+    }
+
+    /// Tests that every thread is where its state says.
+    ///
+    /// # Errors
+    /// What is broken, in words.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.queues.lock().check()
+    }
+}

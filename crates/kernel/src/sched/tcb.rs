@@ -1,0 +1,61 @@
+//! The thread control block: what a thread and the scheduler share, and where a thread can be.
+//!
+//! What the scheduler must know of a thread without a look into its queues is in a [`Tcb`], a few atomics: pins and
+//! priority are written by the thread alone (FreeBSD: `td_pinned`, `td_priority`), signals by the sender, under the
+//! scheduler's lock. Everything else about a thread belongs to the scheduler: its [`ThreadState`] is under the scheduler's
+//! lock.
+
+use alloc::string::String;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use pageferry_hal::{Channel, CpuId};
+
+/// The number of a thread; never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ThreadId(pub u32);
+
+/// A thread's control block. See the [module](self).
+pub(crate) struct Tcb {
+    pub(crate) id: ThreadId,
+    pub(crate) name: String,
+    /// Nested pins: above zero, the thread stays on its CPU.
+    pub(crate) pins: AtomicU32,
+    /// It was woken from a sleep and has not returned to user mode since: it runs before user-level threads.
+    pub(crate) boosted: AtomicBool,
+    /// Signals sent and not taken yet.
+    pub(crate) signals: AtomicU32,
+    /// Signals taken on the way back to user mode.
+    pub(crate) signals_taken: AtomicU32,
+    /// A signal, not a wakeup, ended the last sleep.
+    pub(crate) interrupted: AtomicBool,
+    /// When it was last switched to, in cycles of that CPU's clock.
+    pub(crate) since_cycles: AtomicU64,
+}
+
+impl Tcb {
+    pub(crate) fn new(id: ThreadId, name: String) -> Tcb {
+        Tcb {
+            id,
+            name,
+            pins: AtomicU32::new(0),
+            boosted: AtomicBool::new(false),
+            signals: AtomicU32::new(0),
+            signals_taken: AtomicU32::new(0),
+            interrupted: AtomicBool::new(false),
+            since_cycles: AtomicU64::new(0),
+        }
+    }
+
+    /// The level of the run queue that it belongs on: 0 runs first.
+    pub(crate) fn level(&self) -> usize {
+        usize::from(!self.boosted.load(Relaxed))
+    }
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ThreadState {
+    New,
+    Running(CpuId),
+    Queued,
+    Asleep { channel: Channel, reason: &'static str, interruptible: bool },
+}

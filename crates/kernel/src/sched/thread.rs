@@ -1,0 +1,96 @@
+//! A thread, as it sees itself: what may sleep, wake, and stay on a CPU.
+//!
+//! A [`Thread`] is the handle that a thread of control has of itself; it is what lower floors get as `&dyn Threads`. It is
+//! the thread's control block and the scheduler, and owns nothing else. It takes no lock but the scheduler's.
+
+use super::sched::Sched;
+use super::tcb::{Tcb, ThreadId};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::Relaxed;
+use pageferry_hal::{Channel, Cycles, Interrupted, Machine, Threads};
+use pageferry_vm::Space;
+
+/// A thread's handle of itself. Only the thread that it stands for may use it to sleep, pin or return to user mode.
+pub struct Thread<M: Machine> {
+    pub(crate) sched: Arc<Sched<M>>,
+    pub(crate) tcb: Arc<Tcb>,
+}
+
+impl<M: Machine> Thread<M> {
+    /// Makes a thread that will run `body` in `space`, once it is launched. `None` when there is no structure left.
+    pub(crate) fn create(
+        sched: &Arc<Sched<M>>,
+        name: &str,
+        space: Option<Arc<Space<M>>>,
+        body: Box<dyn FnOnce(Thread<M>)>,
+    ) -> Option<ThreadId> {
+        let its = sched.clone();
+        sched.create(name, space, Box::new(move |tcb| body(Thread { sched: its, tcb })))
+    }
+
+    /// The thread's number.
+    pub fn id(&self) -> ThreadId {
+        self.tcb.id
+    }
+
+    /// True while the thread is pinned to its CPU.
+    pub fn is_pinned(&self) -> bool {
+        self.tcb.pins.load(Relaxed) > 0
+    }
+
+    /// Lets others run first, if there are any.
+    pub fn yield_now(&self) {
+        self.sched.yield_from(&self.tcb);
+    }
+
+    /// True when the thread is to let others run: its CPU was requested to, a device has answers, or its quantum is over.
+    pub(crate) fn should_yield(&self) -> bool {
+        let since = Cycles(self.tcb.since_cycles.load(Relaxed));
+        let ran = self.sched.machine().now().saturating_sub(since);
+        self.sched.resched_requested() || self.sched.device_waits() || ran >= self.sched.quantum_cycles()
+    }
+
+    /// What a thread does last before it returns to user mode: takes its signals, gives up the priority that a sleep gave
+    /// it, and lets others run if it should (`userret`, `ast`).
+    ///
+    /// # Locks
+    /// Takes `Scheduler` if it lets others run; the caller holds none.
+    pub(crate) fn return_to_user(&self) {
+        let taken = self.tcb.signals.swap(0, Relaxed);
+        self.tcb.signals_taken.fetch_add(taken, Relaxed);
+        self.tcb.boosted.store(false, Relaxed);
+        if self.should_yield() {
+            self.yield_now();
+        }
+    }
+}
+
+impl<M: Machine> Threads for Thread<M> {
+    fn sleep(
+        &self,
+        channel: Channel,
+        reason: &'static str,
+        interruptible: bool,
+        release: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        self.sched.sleep(&self.tcb, channel, reason, interruptible, release)
+    }
+
+    fn wakeup(&self, channel: Channel) -> usize {
+        self.sched.wakeup(channel, usize::MAX)
+    }
+
+    fn wakeup_one(&self, channel: Channel) -> bool {
+        self.sched.wakeup(channel, 1) == 1
+    }
+
+    fn pin(&self) {
+        self.tcb.pins.fetch_add(1, Relaxed);
+    }
+
+    fn unpin(&self) {
+        let before = self.tcb.pins.fetch_sub(1, Relaxed);
+        assert!(before > 0, "{} is unpinned more often than it was pinned", self.tcb.name);
+    }
+}

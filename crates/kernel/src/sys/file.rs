@@ -1,0 +1,145 @@
+//! The system calls of files: by name, by descriptor, and by mapping; and of the sound device, to open it. They find the
+//! open file; the work is that of its kind. Descriptors are looked up under their table's lock, which is not held longer.
+
+use super::user::User;
+use crate::dev::AudioFile;
+use crate::error::Errno;
+use crate::fs::{Fd, File};
+use pageferry_hal::{Machine, Prot, SpinLock, Va};
+use pageferry_vm::{Place, PushDown};
+
+bitflags::bitflags! {
+    /// How a file is opened.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct OpenFlags: u8 {
+        /// To be read.
+        const READ = 1;
+        /// To be written.
+        const WRITE = 2;
+        /// Made if there is none of the name (`O_CREAT`).
+        const CREATE = 4;
+        /// Emptied (`O_TRUNC`); needs [`OpenFlags::WRITE`].
+        const TRUNCATE = 8;
+    }
+}
+
+impl<M: Machine> User<M> {
+    /// Opens a file by its name in the one directory (`open`).
+    ///
+    /// # Errors
+    /// [`Errno::NoFile`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
+    /// [`Errno::NoSpace`], [`Errno::NoMemory`].
+    pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
+        self.system_call(|call| {
+            let (readable, writable) = (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE));
+            let truncates = flags.contains(OpenFlags::TRUNCATE);
+            if !(writable || readable && !truncates) {
+                return Err(Errno::Invalid);
+            }
+            if !self.process.files.lock().has_room(1) {
+                return Err(Errno::TooManyFiles);
+            }
+            let create = flags.contains(OpenFlags::CREATE);
+            let files = &self.kernel.files;
+            let file = files.open(call.kernel.vm(), name, create, (readable, writable))?;
+            if flags.contains(OpenFlags::TRUNCATE)
+                && let Err(e) = file.inode.set_size(call, 0)
+            {
+                files.close(call.kernel.vm(), file);
+                return Err(e);
+            }
+            Ok(self.process.files.lock().insert(File::new(file)))
+        })
+    }
+
+    /// Opens the sound device: what is sent is played, what is received was recorded.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`] if the machine has none; [`Errno::Busy`] while it is open; [`Errno::TooManyFiles`],
+    /// [`Errno::NoMemory`].
+    pub fn open_audio(&self) -> Result<Fd, Errno> {
+        self.system_call(|call| {
+            if !self.process.files.lock().has_room(1) {
+                return Err(Errno::TooManyFiles);
+            }
+            self.kernel.audio.open(call.kernel.vm(), &self.kernel.mbufs)?;
+            // The process's only thread is here: there is still a free number.
+            Ok(self.process.files.lock().insert(File::new(AudioFile)))
+        })
+    }
+
+    /// Takes a file's name away (`unlink`); a process that has it open or mapped keeps it.
+    ///
+    /// # Errors
+    /// [`Errno::NoFile`].
+    pub fn unlink(&self, name: &str) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.files.unlink(call.kernel.vm(), name))
+    }
+
+    /// Sets where the next read or write of a file begins (`lseek`).
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], also for what is no file.
+    pub fn seek(&self, fd: Fd, to: u64) -> Result<(), Errno> {
+        self.system_call(|_| self.get(fd)?.ops().seek(to))
+    }
+
+    /// The length of a file in bytes (`fstat`).
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], also for what is no file.
+    pub fn file_size(&self, fd: Fd) -> Result<u64, Errno> {
+        self.system_call(|_| self.get(fd)?.ops().size_bytes())
+    }
+
+    /// Cuts a file, or lets it grow by zeros (`ftruncate`). A process that touches a mapping of what was cut off is killed
+    /// (SIGBUS).
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], also for what is no file, or not open to be written. [`Errno::NoSpace`], [`Errno::NoMemory`],
+    /// [`Errno::Io`], [`Errno::Interrupted`].
+    pub fn truncate(&self, fd: Fd, size_bytes: u64) -> Result<(), Errno> {
+        self.system_call(|call| self.get(fd)?.ops().truncate(call, size_bytes))
+    }
+
+    /// Writes a file's dirty pages to the disk, and sleeps until they are there (`fsync`).
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], also for what is no file; [`Errno::Io`].
+    pub fn sync_file(&self, fd: Fd) -> Result<(), Errno> {
+        self.system_call(|call| self.get(fd)?.ops().sync(call))
+    }
+
+    /// Maps `len_bytes` of a file from byte `offset` on (`mmap`): shared, so that stores change the file, or private. The
+    /// mapping outlives the descriptor.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], also for what is no file. [`Errno::Access`]: the file is not open to be read, or, for a shared
+    /// mapping that is to be written, not to be written. [`Errno::Invalid`]: no length, an offset that is no multiple of a
+    /// page, or an address that makes no sense or is taken. [`Errno::NoMemory`].
+    pub fn map_file(
+        &self,
+        fd: Fd,
+        offset: u64,
+        place: Place,
+        len_bytes: usize,
+        prot: Prot,
+        shared: bool,
+    ) -> Result<Va, Errno> {
+        self.system_call(|call| self.get(fd)?.ops().map(call, offset, place, len_bytes, prot, shared))
+    }
+
+    /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): all that
+    /// map or read the file see them. Returns how many went. The range must be a mapping of this file, and `fd` the right
+    /// to write it: that the file could be read when it was mapped is not enough.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], also for what is no file. [`Errno::Access`]: not open to be written. [`Errno::Invalid`]: no length,
+    /// `at` is not page-aligned, or something else is mapped in the range. [`Errno::NoMemory`]: not all of the range is
+    /// mapped, or memory is full. [`Errno::Fault`]: the file ends before the page. [`Errno::Busy`]: a page is wired, or on
+    /// its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan has it too.
+    /// [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
+    pub fn push_down(&self, fd: Fd, at: Va, len_bytes: usize, how: PushDown) -> Result<usize, Errno> {
+        self.system_call(|call| self.get(fd)?.ops().push_down(call, at, len_bytes, how))
+    }
+}

@@ -1,0 +1,53 @@
+//! A system call that measures invalidations (sf_buf paper, 3): one page of the kernel, again and again.
+//!
+//! The paper gives the cost of an invalidation when the page-table entry is in the data cache and when it is not, because
+//! the instruction looks at it. So one repetition reads the entry and invalidates the page; for the uncached case the
+//! entry's line is flushed from all caches first, outside the measured time.
+
+use crate::error::Errno;
+use crate::proc::Syscall;
+use pageferry_hal::{Cause, CpuSet, Cycles, Machine, Threads};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidateKind {
+    /// Local, the page-table entry in the data cache.
+    LocalCached,
+    /// Local, the entry flushed from the caches before each.
+    LocalUncached,
+    /// Remote, waiting for all other CPUs. Nothing happens on a uniprocessor.
+    Remote,
+}
+
+impl<M: Machine> Syscall<'_, M> {
+    /// Repeats an invalidation `times` times; answers the cycles that they took together.
+    pub(crate) fn invalidate(&self, kind: InvalidateKind, times: u32) -> Result<Cycles, Errno> {
+        let (m, pmaps) = (self.machine(), self.kernel.vm.pmaps());
+        let memory = self.kernel.vm.kernel_alloc(1)?;
+        let va = memory.va();
+        let entry = pmaps.kernel_entry(va);
+        // The cycles of one CPU's clock are added up.
+        self.thread.pin();
+        let others = m.cpus().difference(CpuSet::only(m.cpu()));
+        let mut total = Cycles::ZERO;
+        pmaps.read_kernel_entry(va);
+        for _ in 0..times {
+            if kind == InvalidateKind::LocalUncached {
+                m.flush_line(entry);
+            }
+            let start = m.now();
+            match kind {
+                InvalidateKind::LocalCached | InvalidateKind::LocalUncached => {
+                    let _c = m.scope(Cause::InvalidateLocal);
+                    pmaps.read_kernel_entry(va);
+                    pmaps.invalidate_local(va);
+                }
+                InvalidateKind::Remote => pmaps.invalidate_remote(va, others),
+            }
+            total += m.now() - start;
+        }
+        self.thread.unpin();
+        self.kernel.vm.kernel_free(memory);
+        Ok(total)
+    }
+}

@@ -1,0 +1,158 @@
+//! The system calls of sockets: pairs, the null protocol, sending by loan, receiving by transfer; and what a lender may ask.
+
+use super::user::User;
+use crate::choose::Carrier;
+use crate::error::Errno;
+use crate::fs::{Fd, File};
+use crate::net::{NullSocket, ReceiveMode, Received, SendMode, Socket};
+use pageferry_hal::{Machine, SpinLock, Va};
+
+impl<M: Machine> User<M> {
+    /// Makes two sockets connected to each other: what is sent on one is received on the other (`socketpair`).
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`], [`Errno::TooManyFiles`].
+    pub fn socket_pair(&self) -> Result<(Fd, Fd), Errno> {
+        self.system_call(|_| {
+            if !self.process.files.lock().has_room(2) {
+                return Err(Errno::TooManyFiles);
+            }
+            let bytes = self.kernel.config.socket.high_water_bytes;
+            let there = self.kernel.create_sockbuf(bytes)?;
+            let back =
+                self.kernel.create_sockbuf(bytes).inspect_err(|_| self.kernel.discard_sockbuf(&there))?;
+            let socket = |receive, send| File::new(Socket { receive: Some(receive), send: Some(send) });
+            let mut files = self.process.files.lock();
+            Ok((files.insert(socket(back.clone(), there.clone())), files.insert(socket(there, back))))
+        })
+    }
+
+    /// Makes a socket of the null protocol: it discards what is sent, and what is received is pages as they are, as many
+    /// as are asked for, at once (UVM paper, 5.1 and 5.2). For measuring.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`] if this kernel has no such protocol, [`Errno::TooManyFiles`].
+    pub fn null_socket(&self) -> Result<Fd, Errno> {
+        self.system_call(|_| {
+            if !self.kernel.config.socket.null_protocol {
+                return Err(Errno::NotSupported);
+            }
+            let mut files = self.process.files.lock();
+            if !files.has_room(1) {
+                return Err(Errno::TooManyFiles);
+            }
+            Ok(files.insert(File::new(NullSocket)))
+        })
+    }
+
+    /// Sends `len_bytes` by copy or by loan, or as is cheaper; fewer only if a signal came, the descriptor is non-blocking,
+    /// or the memory ends. What is received is what is at `from` now, also if it is changed before it is received.
+    ///
+    /// # Errors
+    /// As [`User::write`]; [`Errno::NoMemory`]; [`Errno::NotSupported`] for other than copies to a pipe that is no socket.
+    pub fn send(&self, fd: Fd, from: Va, len_bytes: usize, mode: SendMode) -> Result<usize, Errno> {
+        self.system_call(|call| self.get(fd)?.write(call, from, len_bytes, mode))
+    }
+
+    /// Receives up to `len_bytes` by copy: the same as [`User::read`].
+    ///
+    /// # Errors
+    /// As [`User::read`].
+    pub fn receive(&self, fd: Fd, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.read(fd, to, len_bytes)
+    }
+
+    /// Receives up to `len_bytes` by transfer, from a socket or a file: to `at`, whose pages are replaced; or with `None` to
+    /// the transfer area, where the bytes begin on a page. What cannot be transferred is copied, to an address given
+    /// anywhere. Of a file, whole pages go that lie at the same place of a page there and at `at`.
+    ///
+    /// # Errors
+    /// As [`User::read`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::NotSupported`] for a pipe that
+    /// is no socket. Nothing was received then.
+    pub fn receive_transfer(&self, fd: Fd, at: Option<Va>, len_bytes: usize) -> Result<Received, Errno> {
+        self.system_call(|call| self.get(fd)?.read_transfer(call, ReceiveMode::Transfer, at, len_bytes))
+    }
+
+    /// Receives up to `len_bytes` at `at`: pages where that is cheaper on this machine, copied bytes elsewhere. What is at
+    /// `at` then is the process's own either way; pages that came need not be flushed.
+    ///
+    /// # Errors
+    /// As [`User::receive_transfer`].
+    pub fn receive_auto(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<Received, Errno> {
+        self.system_call(|call| self.get(fd)?.read_transfer(call, ReceiveMode::Auto, Some(at), len_bytes))
+    }
+
+    /// Begins, or ends, to watch this process's loans to the kernel. What was lent before is not known.
+    ///
+    /// # Errors
+    /// [`Errno::Killed`] only.
+    pub fn watch_loans(&self, on: bool) -> Result<(), Errno> {
+        self.system_call(|call| {
+            self.kernel.lenders.watch(call.pid, on);
+            Ok(())
+        })
+    }
+
+    /// How many pages this process has on loan to the kernel: sent, and not yet received, played or thrown away. A page
+    /// that is lent twice counts twice.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] when loans are not watched.
+    pub fn pages_on_loan(&self) -> Result<usize, Errno> {
+        self.system_call(|call| self.kernel.lenders.pages_out(call.pid))
+    }
+
+    /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy,
+    /// but for pages that a receiver has got by transfer.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].
+    pub fn wait_for_loans(&self) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.lenders.wait(call.thread, call.pid))
+    }
+
+    /// Sends up to `len_bytes` of what is to be received on `from` also on `to`, without receiving it and without copying
+    /// it: what is there, at least one byte, and as much as there is space for; zero at the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`]; [`Errno::NotSupported`] for other than connected sockets; [`Errno::Invalid`] when the two are one;
+    /// [`Errno::WouldBlock`] when there is no space on `to`, or `from` is non-blocking and empty; [`Errno::BrokenPipe`],
+    /// [`Errno::Interrupted`], [`Errno::NoMemory`]. Nothing was sent then.
+    pub fn tee(&self, from: Fd, to: Fd, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| {
+            let (from, to) = {
+                let files = self.process.files.lock();
+                (files.get(from)?, files.get(to)?)
+            };
+            match (from.ops().as_socket(), to.ops().as_socket()) {
+                (Some(Socket { receive: Some(source), .. }), Some(Socket { send: Some(target), .. })) => {
+                    source.tee(call, target, len_bytes, from.nonblocking())
+                }
+                (Some(_), Some(_)) => Err(Errno::BadFd),
+                _ => Err(Errno::NotSupported),
+            }
+        })
+    }
+
+    /// Frees the anonymous memory in a range, which stays mapped and is zero then, or what is in the file below (UVM paper,
+    /// 4.2.2). For memory that was received by transfer.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for a length of zero or an address within a page, [`Errno::NoMemory`] where not all is mapped,
+    /// [`Errno::Busy`] for wired pages.
+    pub fn anflush(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
+        self.system_call(|call| {
+            call.machine().execute(self.kernel.config.paths.transfer_call);
+            Ok(call.space.anflush(call.thread, at, len_bytes)?)
+        })
+    }
+
+    /// Answers how a buffer of `len_bytes`, whole pages that hold nothing else, gets to another process at less cost on
+    /// this machine: over a socket, or passed. A hint: both work.
+    ///
+    /// # Errors
+    /// [`Errno::Killed`] only.
+    pub fn choose_carrier(&self, len_bytes: usize) -> Result<Carrier, Errno> {
+        self.system_call(|call| Ok(call.choose_carrier(len_bytes)))
+    }
+}

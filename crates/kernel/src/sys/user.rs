@@ -1,0 +1,323 @@
+//! What a program sees: its memory and its system calls.
+//!
+//! A program is a Rust closure that runs on a thread of the kernel; everything it does to the machine goes through its
+//! [`User`]. Loads and stores run in user mode through the process's page tables and fault like those of any program. A
+//! system call enters the kernel, dispatches, does its work, and takes signals and switch requests on the way out.
+//!
+//! # Killed processes
+//! A process that touches an address it has no right to is killed (SIGSEGV). A closure cannot be cut off without unwinding,
+//! so it goes on, but its hands are tied: every system call answers [`Errno::Killed`], stores do nothing, loads give zeros.
+//! A program that returns when a call fails ends soon; one that loops until a call succeeds never does, and is a defect of
+//! the program. What was killed, and why, is in [`Kernel::killed`].
+
+use super::invalidate::InvalidateKind;
+use crate::Kernel;
+use crate::config::PipeKind;
+use crate::error::Errno;
+use crate::fs::{Fd, File};
+use crate::ipc::{ReadEnd, WriteEnd};
+use crate::net::{SendMode, Socket};
+use crate::proc::{Body, Pid, Process, Syscall};
+use crate::sched::Thread;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use pageferry_hal::{
+    Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, SpinLock, Va,
+};
+use pageferry_vm::{Inherit, VmError};
+
+/// A user program: what runs in a process's only thread.
+pub type Program<M> = Box<dyn FnOnce(&User<M>)>;
+
+/// The system calls and the memory of one process, as its program sees them.
+pub struct User<M: Machine> {
+    pub(crate) kernel: Arc<Kernel<M>>,
+    pub(crate) process: Arc<Process<M>>,
+    pub(crate) thread: Thread<M>,
+}
+
+/// What the thread of a process does that runs `program`: that, and then the end of the process.
+pub(crate) fn running<M: Machine>(kernel: &Arc<Kernel<M>>, program: Program<M>) -> Body<M> {
+    let kernel = kernel.clone();
+    Box::new(move |process, thread| {
+        let user = User { kernel, process, thread };
+        let _user = user.machine().scope(Cause::User);
+        program(&user);
+        user.kernel.exit(&user.process, &user.thread);
+    })
+}
+
+impl<M: Machine> User<M> {
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        &self.kernel.machine
+    }
+    /// The kernel; for tests that look inside.
+    pub fn kernel(&self) -> &Arc<Kernel<M>> {
+        &self.kernel
+    }
+    /// The process's thread; for tests that call lower floors themselves.
+    pub fn thread(&self) -> &Thread<M> {
+        &self.thread
+    }
+    /// The process's address space; for tests that call lower floors themselves.
+    pub fn space(&self) -> &Arc<pageferry_vm::Space<M>> {
+        &self.process.space
+    }
+    /// The frame with the data of the page at `va`, mapped or not; for checks that look inside. See
+    /// [`pageferry_vm::Space::frame_behind`].
+    pub fn frame_behind(&self, va: Va) -> Option<Pfn> {
+        self.process.space.frame_behind(va)
+    }
+    /// The process's number.
+    pub fn pid(&self) -> Pid {
+        self.process.pid
+    }
+    /// Signals that the process has taken.
+    pub fn signals_taken(&self) -> u32 {
+        self.thread.tcb.signals_taken.load(Ordering::Relaxed)
+    }
+    /// True once a fatal signal has ended the process.
+    pub fn is_killed(&self) -> bool {
+        self.process.killed.load(Ordering::Relaxed)
+    }
+
+    // ------------------------------------------------------------------------------------------- memory
+
+    /// Stores bytes in user memory, faulting as needed; a bad address kills the process.
+    pub fn store(&self, at: Va, bytes: &[u8]) {
+        self.access(bytes.len(), |done| self.machine().store(Mode::User, at + done, &bytes[done..]));
+    }
+
+    /// Loads bytes from user memory, faulting as needed; a bad address kills the process and gives zeros.
+    pub fn load(&self, from: Va, buf: &mut [u8]) {
+        let done =
+            self.access(buf.len(), |done| self.machine().load(Mode::User, from + done, &mut buf[done..]));
+        buf[done..].fill(0);
+    }
+
+    /// Makes an access of `len_bytes` again behind every fault; answers how many bytes it got to.
+    fn access(&self, len_bytes: usize, mut attempt: impl FnMut(usize) -> Result<(), CopyFault>) -> usize {
+        let mut done = 0;
+        self.interruption();
+        while done < len_bytes && !self.is_killed() {
+            match attempt(done) {
+                Ok(()) => return len_bytes,
+                Err(fault) => {
+                    done += fault.done_bytes;
+                    assert!(done < len_bytes, "an access that is complete cannot fault");
+                    self.take_fault(fault);
+                }
+            }
+        }
+        done
+    }
+
+    /// The way out of the kernel.
+    fn return_to_user(&self) {
+        self.kernel.take_device_answers();
+        self.thread.return_to_user();
+    }
+
+    fn take_fault(&self, fault: CopyFault) {
+        let m = self.machine();
+        let _c = m.scope(Cause::Fault);
+        m.cross(Crossing::TrapEnter);
+        if self.process.space.fault(&self.thread, fault.trap).is_err() {
+            self.kernel.kill(&self.process, fault.trap);
+        }
+        self.return_to_user();
+        m.cross(Crossing::TrapExit);
+    }
+
+    /// User-mode computation.
+    pub fn compute(&self, path: Instructions) {
+        if !self.is_killed() {
+            self.interruption();
+            self.machine().execute(path);
+        }
+    }
+
+    /// User mode has no instructions of its own here, so clock and other interrupts are looked for between its steps.
+    fn interruption(&self) {
+        if self.thread.should_yield() {
+            let m = self.machine();
+            let _c = m.scope(Cause::Interrupt);
+            m.cross(Crossing::TrapEnter);
+            self.return_to_user();
+            m.cross(Crossing::TrapExit);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- system calls
+
+    /// Enters the kernel, works, and returns.
+    pub(crate) fn system_call<R>(
+        &self,
+        work: impl FnOnce(&Syscall<'_, M>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        if self.is_killed() {
+            return Err(Errno::Killed);
+        }
+        let m = self.machine();
+        let _c = m.scope(Cause::Syscall);
+        m.cross(Crossing::SyscallEnter);
+        m.execute(self.kernel.config.paths.syscall);
+        m.count(Counter::Syscalls, 1);
+        let Process { space, pid, loans, .. } = &*self.process;
+        let call = Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid, loans };
+        let result = work(&call);
+        assert!(!self.thread.is_pinned(), "a system call of {} left its thread pinned", self.process.name);
+        self.return_to_user();
+        m.cross(Crossing::SyscallExit);
+        result
+    }
+
+    /// The open file behind a descriptor.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`].
+    pub(crate) fn get(&self, fd: Fd) -> Result<Arc<File<M>>, Errno> {
+        self.process.files.lock().get(fd)
+    }
+
+    /// Maps zero-filled memory at an address that the kernel chooses (`mmap`).
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for a length of zero, [`Errno::NoMemory`].
+    pub fn map(&self, len_bytes: usize, prot: Prot, inherit: Inherit) -> Result<Va, Errno> {
+        self.system_call(|call| Ok(call.space.map(call.thread, None, len_bytes, prot, inherit)?))
+    }
+
+    /// Unmaps memory (`munmap`).
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for a range that is not page-aligned or not in user space.
+    pub fn unmap(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
+        self.system_call(|call| Ok(call.space.unmap(call.thread, at, len_bytes)?))
+    }
+
+    /// Changes permissions (`mprotect`).
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]; [`Errno::NoMemory`] where nothing is mapped; [`Errno::Access`] where the mapping can never permit
+    /// that.
+    pub fn protect(&self, at: Va, len_bytes: usize, prot: Prot) -> Result<(), Errno> {
+        self.system_call(|call| {
+            call.space.protect(call.thread, at, len_bytes, prot).map_err(|e| match e {
+                VmError::Access => Errno::Access,
+                e => e.into(),
+            })
+        })
+    }
+
+    /// Makes a child that runs `program` in a copy of this address space, with the same descriptors.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub fn fork(&self, name: &str, program: Program<M>) -> Result<Pid, Errno> {
+        let body = running(&self.kernel, program);
+        self.system_call(|call| self.kernel.fork_process(call, &self.process, name, body))
+    }
+
+    /// Waits for a child to exit.
+    ///
+    /// # Errors
+    /// [`Errno::NoChild`], [`Errno::Interrupted`].
+    pub fn wait(&self) -> Result<Pid, Errno> {
+        self.system_call(|call| self.kernel.wait_for_child(call.thread, &self.process))
+    }
+
+    /// Makes a pipe: the end to read from, and the end to write to.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`], [`Errno::TooManyFiles`].
+    pub fn pipe(&self) -> Result<(Fd, Fd), Errno> {
+        self.system_call(|_| {
+            if !self.process.files.lock().has_room(2) {
+                return Err(Errno::TooManyFiles);
+            }
+            let (read, write) = match self.kernel.config.pipe.kind {
+                PipeKind::Fifo => {
+                    let pipe = self.kernel.create_pipe(self.thread())?;
+                    (File::new(ReadEnd(pipe.clone())), File::new(WriteEnd(pipe)))
+                }
+                PipeKind::Socket => {
+                    let buffer = self.kernel.create_sockbuf(self.kernel.config.pipe.socket_buffer_bytes)?;
+                    let read = Socket { receive: Some(buffer.clone()), send: None };
+                    (File::new(read), File::new(Socket { receive: None, send: Some(buffer) }))
+                }
+            };
+            let mut files = self.process.files.lock();
+            Ok((files.insert(read), files.insert(write)))
+        })
+    }
+
+    /// Reads up to `len_bytes`; zero means the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], [`Errno::Fault`], [`Errno::WouldBlock`], [`Errno::Interrupted`]; nothing was read then.
+    pub fn read(&self, fd: Fd, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| self.get(fd)?.read(call, to, len_bytes))
+    }
+
+    /// Writes `len_bytes`; fewer only if a signal came, the descriptor is non-blocking, or the memory ends.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], [`Errno::BrokenPipe`]; and, if nothing was written, [`Errno::Fault`], [`Errno::WouldBlock`],
+    /// [`Errno::Interrupted`].
+    pub fn write(&self, fd: Fd, from: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| self.get(fd)?.write(call, from, len_bytes, SendMode::Copy))
+    }
+
+    /// Makes calls on an open file fail instead of sleep, for all descriptors that share it (`O_NONBLOCK`).
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`].
+    pub fn set_nonblocking(&self, fd: Fd, on: bool) -> Result<(), Errno> {
+        self.system_call(|_| {
+            self.get(fd)?.set_nonblocking(on);
+            Ok(())
+        })
+    }
+
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`].
+    pub fn close(&self, fd: Fd) -> Result<(), Errno> {
+        self.system_call(|call| {
+            let file = self.process.files.lock().remove(fd)?;
+            file.close(&self.kernel, call.thread);
+            Ok(())
+        })
+    }
+
+    /// Sends a signal: it ends an interruptible sleep of the other, or the next one before it returns to user mode.
+    ///
+    /// # Errors
+    /// [`Errno::NoProcess`].
+    pub fn signal(&self, pid: Pid) -> Result<(), Errno> {
+        self.system_call(|_| self.kernel.send_signal(pid))
+    }
+
+    /// Lets other threads run (`sched_yield`).
+    ///
+    /// # Errors
+    /// None but [`Errno::Killed`].
+    pub fn yield_now(&self) -> Result<(), Errno> {
+        self.system_call(|call| {
+            call.thread.yield_now();
+            Ok(())
+        })
+    }
+
+    /// Repeats an invalidation; answers the cycles of all repetitions together (sf_buf paper, 3).
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub fn invalidate(&self, kind: InvalidateKind, times: u32) -> Result<Cycles, Errno> {
+        self.system_call(|call| call.invalidate(kind, times))
+    }
+}
