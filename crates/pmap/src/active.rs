@@ -10,8 +10,8 @@
 //!
 //! A switch to a kernel thread keeps the root (as FreeBSD 5 does on i386): the kernel's mappings are the same in all of
 //! them, and the same process often comes back. Such a CPU is *lazy*. Where TLB entries carry no tags, it answers one
-//! shootdown of user pages by loading the kernel's root (as NetBSD does); then it is in no flusher's way. It must leave the
-//! address space before that is destroyed.
+//! shootdown of user pages by loading the kernel's root (as NetBSD does); then it is in no flusher's way. Where they do, it
+//! invalidates first. It must leave the address space before that is destroyed.
 //!
 //! Where entries carry tags, a CPU may hold translations of spaces that it left long ago: see [`crate::asid`].
 
@@ -200,18 +200,15 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// Leaves the address space that this CPU runs on lazily, and with it all translations of user pages; false if a process
-    /// runs here, or entries carry tags. For the shootdown handler.
+    /// Leaves the address space that this CPU runs on lazily, if it does. For the shootdown handler. True when all translations
+    /// of user pages went with that; where entries carry tags they stay, but whoever flushes next can put them out of reach.
     pub(crate) fn leave_lazily(&self, me: CpuId) -> bool {
-        if self.tagging != Tagging::None {
-            return false;
-        }
         let cpu = &self.active[me.index()];
         let lazy = cpu.lazy.load(SeqCst);
         if lazy && cpu.loaded.load(SeqCst) != SpaceId::KERNEL.0 {
             self.load(cpu, None);
         }
-        lazy
+        lazy && self.tagging == Tagging::None
     }
 
     fn kernel_context(&self) -> Context {

@@ -115,18 +115,31 @@ impl<M: Machine> Pmaps<M> {
         let asid = (self.tagging == Tagging::Shared).then(|| Asid(request.asid.load(Ordering::Relaxed)));
         match IpiOp::ALL[request.op.load(Ordering::Relaxed) as usize] {
             IpiOp::Pages => {
+                let mut lazily = false;
                 for i in 0..request.ranges.load(Ordering::Relaxed) as usize {
                     let (start, end) = (&request.starts[i], &request.ends[i]);
                     let range =
                         VaRange::new(Va(start.load(Ordering::Relaxed)), Va(end.load(Ordering::Relaxed)));
-                    let kernel = range.start() >= self.kernel.layout.user_end;
-                    if kernel || !self.leave_lazily(me) {
-                        self.flush_pages(me, if kernel { SpaceId::KERNEL } else { space }, asid, range);
+                    if range.start() >= self.kernel.layout.user_end {
+                        self.flush_pages(me, SpaceId::KERNEL, asid, range);
+                        continue;
                     }
+                    match self.tagging {
+                        Tagging::None if self.leave_lazily(me) => {}
+                        Tagging::None | Tagging::Shared => self.flush_pages(me, space, asid, range),
+                        Tagging::PerCpu => {
+                            self.flush_pages(me, space, asid, range);
+                            lazily = true;
+                        }
+                    }
+                }
+                // Only now: the tag of what is to be invalidated goes with the space.
+                if lazily {
+                    self.leave_lazily(me);
                 }
             }
             IpiOp::Space => {
-                if !self.leave_lazily(me) {
+                if self.tagging != Tagging::None || !self.leave_lazily(me) {
                     self.flush_space(me, space, asid);
                 }
             }

@@ -4,6 +4,7 @@
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::*;
 use pageferry_kernel::*;
+use pageferry_model::config::CpuConfig;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmPaths};
@@ -16,10 +17,23 @@ pub type U = User<Model>;
 pub fn machine(name: &str, schedule: Schedule) -> Model {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
     let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
-    let mut config = MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("valid");
+    let parse = |n: &str| MachineConfig::parse(n, &read(n).expect("a machine file"), &read).expect("valid");
+    let mut config = parse(name);
+    if let Some(kind) = other_kind() {
+        let other = parse(&kind);
+        let mut packages = other.cpu.packages.clone();
+        packages.value = config.cpus() as u64;
+        let cpu = CpuConfig { packages, ..other.cpu };
+        config = MachineConfig { cpu, disk: config.disk, audio: config.audio, ..other };
+    }
     // Little memory: booting is most of a short test's time.
     config.memory.size_mb.value = 64;
     Model::new(&config, Options { schedule }).expect("a valid machine")
+}
+
+/// The machine to run the tests on instead of those that they name, with as many CPUs: `PAGEFERRY_MACHINE=mini-soft`.
+pub fn other_kind() -> Option<String> {
+    std::env::var("PAGEFERRY_MACHINE").ok()
 }
 
 const fn n(instructions: u32) -> Instructions {
@@ -187,10 +201,13 @@ impl Ended {
 pub fn try_run(
     name: &str,
     schedule: Schedule,
-    config: KernelConfig,
+    mut config: KernelConfig,
     init: impl FnOnce(&U) + 'static,
 ) -> Ended {
     let m = machine(name, schedule);
+    if config.ephemeral.scheme == Scheme::Direct && m.board().layout.direct_map.is_none() {
+        config.ephemeral.scheme = Scheme::Cache { entries: 64, rule: AccessedRule::Safe };
+    }
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
     let result = m.run(Box::new(move |m| {
