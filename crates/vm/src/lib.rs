@@ -23,71 +23,31 @@
 //! gets wrong is a panic, or found by [`Vm::check`].
 #![no_std]
 #![forbid(unsafe_code)]
+#![allow(clippy::module_inception, reason = "a room is named after the main thing in it")]
 
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod advise;
-mod amap;
 mod anon;
-mod batches;
 mod check;
 mod config;
-mod daemon;
-mod defect;
-mod entry;
 mod error;
-mod failures;
-mod fault;
-mod fork;
-mod frame;
-mod inspect;
-mod io;
-mod journal;
-mod kernel_map;
-mod loan;
-mod loan_history;
 mod map;
-mod map_lock;
-mod memory_lock;
+mod movers;
 mod object;
-mod object_loan;
-mod pager;
-mod pass;
-mod probes;
-mod push_down;
-mod queues;
-mod quick_ref;
-mod slot_refs;
-mod space;
+mod page;
 mod structures;
-mod swap;
-mod tally;
-mod transfer;
-mod tree;
 mod vm;
-mod watch;
-mod wire;
 
-pub use advise::Advise;
+pub use check::{Defect, StructureCensus, Watch};
 pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
-pub use defect::Defect;
-pub use entry::{Advice, Inherit};
 pub use error::VmError;
-pub use frame::{FrameInfo, FrameState, KernelUse};
-pub use inspect::StructureCensus;
-pub use kernel_map::KernelMemory;
-pub use loan::{AnonLoan, KernelLoan};
-pub use loan_history::{LoanHistory, LoanOutcome};
+pub use map::{Advice, Advise, Inherit, KernelMemory, Mapped, Place, Space, Wired};
+pub use movers::{
+    AnonLoan, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PassMode, PushDown, QUICK_REF_PAGES,
+    QuickRef, Refused, pass, passable, quick_ref,
+};
 pub use object::{Backing, Object, Pager, PagerError};
-pub use pass::{PassMode, pass, passable};
-pub use push_down::PushDown;
-pub use queues::Queue;
-pub use quick_ref::{QUICK_REF_PAGES, QuickRef, quick_ref};
-pub use space::{Mapped, Place, Space};
-pub use swap::SwapCensus;
-pub use transfer::{KernelPages, Refused};
+pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus};
 pub use vm::Vm;
-pub use watch::Watch;
-pub use wire::Wired;

@@ -4,11 +4,11 @@
 //! a few instructions and no other lock is taken under it. A zone that is full is [`VmError::NoMemory`]. The registers
 //! hold weak references: they serve the check of the conservation laws, and later whoever must find all users of memory.
 
+use crate::check::Failures;
 use crate::config::{Kind, Sizes};
 use crate::error::VmError;
-use crate::failures::Failures;
+use crate::map::Space;
 use crate::object::Object;
-use crate::space::Space;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;

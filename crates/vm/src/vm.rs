@@ -3,19 +3,13 @@
 //! It owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file only puts
 //! them together. Everything fails only at boot, for want of memory.
 
-use crate::batches::Batches;
+use crate::check::{Defect, Journal, Probes, Tally};
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
-use crate::daemon::Daemon;
-use crate::defect::Defect;
 use crate::error::VmError;
-use crate::frame::{FrameInfo, Frames};
-use crate::io::Io;
-use crate::journal::Journal;
-use crate::kernel_map::KernelMap;
-use crate::probes::Probes;
+use crate::map::KernelMap;
+use crate::movers::Batches;
+use crate::page::{Daemon, FrameInfo, Frames, Io, Swap, SwapCensus};
 use crate::structures::Structures;
-use crate::swap::{Swap, SwapCensus};
-use crate::tally::Tally;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_hal::x86::Layout;

@@ -1,0 +1,321 @@
+//! The kernel map: the general-purpose allocator of kernel addresses, and kernel memory behind them.
+//!
+//! Addresses come first fit, lowest first. As in FreeBSD's `vm_map`, ranges that touch become one map entry, and
+//! allocating walks the entries from the bottom until a gap is long enough, touching each; so the walk grows with the
+//! fragmentation of the kernel map. This is what the original kernel pays for each ephemeral mapping and what `sf_buf`
+//! saves (sf_buf paper, 6.2).
+//!
+//! One lock of class `KernelVa`; no lock is taken under it. An allocation fails when no gap is long enough or no entry is
+//! left; giving back cannot fail. Addresses say nothing of mappings: whoever maps them unmaps them, and flushes, before
+//! they are given back.
+
+use crate::check::Failures;
+use crate::config::{Sizes, VmPaths, kernel_entries};
+use crate::error::VmError;
+use crate::page::{KernelUse, Owner};
+use crate::vm::Vm;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pageferry_ephemeral::KernelAddresses;
+use pageferry_hal::{
+    Access, Cause, Counter, LockClass, Machine, Mode, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena, StructVa,
+    Threads, Topology, Va, VaRange, Zone,
+};
+
+pub(crate) struct KernelMap<M: Machine> {
+    machine: M,
+    paths: VmPaths,
+    entry_bytes: usize,
+    failures: Arc<Failures>,
+    state: M::Lock<State>,
+}
+
+struct State {
+    bounds: VaRange,
+    /// Allocated addresses, by start. No two entries touch.
+    used: BTreeMap<Va, Used>,
+    /// Ranges handed out and not given back. Each lies in one entry, each entry holds at least one: so there are never
+    /// more entries than ranges, and giving back cannot want for an entry.
+    live: usize,
+    capacity: usize,
+    zone: Zone,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    end: Va,
+    at: StructVa,
+}
+
+impl<M: Machine> KernelMap<M> {
+    pub(crate) fn new(
+        machine: M,
+        paths: VmPaths,
+        topology: Topology,
+        arena: &mut StructArena,
+        bounds: VaRange,
+        failures: Arc<Failures>,
+    ) -> Result<KernelMap<M>, VmError> {
+        let entry_bytes = Sizes::of(topology.arch).entry_bytes;
+        let capacity = kernel_entries(topology.frames);
+        let zone = arena.zone("kernel map entries", capacity, entry_bytes)?;
+        let state = State { bounds, used: BTreeMap::new(), live: 0, capacity, zone };
+        let state = machine.new_lock(LockClass::KernelVa, state);
+        Ok(KernelMap { machine, paths, entry_bytes, failures, state })
+    }
+
+    fn touch(&self, at: StructVa, access: Access) {
+        self.machine.touch(at, self.entry_bytes, access);
+    }
+
+    /// The lowest `len_pages` free pages.
+    fn alloc(&self, len_pages: usize) -> Option<VaRange> {
+        assert!(len_pages > 0, "kernel addresses are allocated in whole pages, at least one");
+        let _c = self.machine.scope(Cause::AddressAllocation);
+        self.machine.execute(self.paths.kva_alloc);
+        if self.failures.due() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        if state.live == state.capacity {
+            return None;
+        }
+        let start = self.find(&state, len_pages.checked_mul(PAGE_SIZE)?)?;
+        let range = VaRange::pages_from(start, len_pages);
+        state.live += 1;
+        self.mark_used(&mut state, range);
+        self.machine.count(Counter::KvaAllocations, 1);
+        Some(range)
+    }
+
+    /// First fit.
+    fn find(&self, state: &State, len_bytes: usize) -> Option<Va> {
+        let mut at = state.bounds.start();
+        for (&start, used) in &state.used {
+            self.touch(used.at, Access::Read);
+            if start - at >= len_bytes {
+                return Some(at);
+            }
+            at = used.end;
+        }
+        (state.bounds.end() - at >= len_bytes).then_some(at)
+    }
+
+    /// Lets the entries cover `range`: the one below grows, or the one above, or both become one, or a new one is made.
+    fn mark_used(&self, state: &mut State, range: VaRange) {
+        let above = state.used.remove(&range.end());
+        let end = above.map_or(range.end(), |a| a.end);
+        let below = state.used.range_mut(..range.start()).next_back().map(|(_, u)| u);
+        if let Some(below) = below.filter(|b| b.end == range.start()) {
+            below.end = end;
+            self.touch(below.at, Access::Write);
+            if let Some(above) = above {
+                state.zone.free(above.at);
+            }
+            return;
+        }
+        let at = match above {
+            Some(above) => above.at,
+            None => state.zone.alloc().expect("fewer entries than live ranges"),
+        };
+        self.touch(at, Access::Write);
+        state.used.insert(range.start(), Used { end, at });
+    }
+
+    /// Takes `range` back.
+    fn free(&self, range: VaRange) {
+        let _c = self.machine.scope(Cause::AddressAllocation);
+        self.machine.execute(self.paths.kva_free);
+        let mut state = self.state.lock();
+        let (start, used) = match state.used.range(..=range.start()).next_back() {
+            Some((&start, &used)) if !range.is_empty() && range.end() <= used.end => (start, used),
+            _ => panic!("kernel addresses {range:?} are given back but not allocated"),
+        };
+        self.touch(used.at, Access::Write);
+        assert!(state.live > 0, "more kernel address ranges are given back than were allocated");
+        state.live -= 1;
+        state.used.remove(&start);
+        let mut at = Some(used.at);
+        for rest in [VaRange::new(start, range.start()), VaRange::new(range.end(), used.end)] {
+            if rest.is_empty() {
+                continue;
+            }
+            let at = at.take().or_else(|| state.zone.alloc()).expect("fewer entries than live ranges");
+            self.touch(at, Access::Write);
+            state.used.insert(rest.start(), Used { end: rest.end(), at });
+        }
+        if let Some(at) = at {
+            state.zone.free(at);
+        }
+        self.machine.count(Counter::KvaFrees, 1);
+    }
+
+    /// Pages now allocated, and the entries they take.
+    pub(crate) fn census(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        let pages = state.used.iter().map(|(&s, u)| VaRange::new(s, u.end).len_pages()).sum();
+        (pages, state.used.len())
+    }
+
+    /// Says what is wrong with the entries.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let state = self.state.lock();
+        let mut end = None;
+        for (&start, used) in &state.used {
+            if start >= used.end || end.is_some_and(|end| start <= end) {
+                return Err("entries of the kernel map are empty, overlap or touch");
+            }
+            if !state.bounds.covers(&VaRange::new(start, used.end)) {
+                return Err("an entry of the kernel map lies outside of it");
+            }
+            end = Some(used.end);
+        }
+        if state.used.len() > state.live || state.zone.live() != state.used.len() {
+            return Err("entries of the kernel map are counted wrongly");
+        }
+        Ok(())
+    }
+}
+
+/// Kernel memory: addresses with wired frames behind them. Given back with [`Vm::kernel_free`].
+#[must_use = "kernel memory must be freed"]
+#[derive(Debug)]
+pub struct KernelMemory {
+    range: VaRange,
+    frames: Vec<Pfn>,
+}
+
+impl KernelMemory {
+    /// Its first address.
+    pub fn va(&self) -> Va {
+        self.range.start()
+    }
+    /// Its length.
+    pub fn len_bytes(&self) -> usize {
+        self.range.len_bytes()
+    }
+    /// The frames behind it, in order.
+    pub fn frames(&self) -> &[Pfn] {
+        &self.frames
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// Allocates kernel memory of `len_pages` pages, clear, wired and mapped (`kmem_alloc`).
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`] for no pages; [`VmError::NoMemory`], at once.
+    ///
+    /// # Locks
+    /// May be called with locks below the page queues held; takes the page queues, the kernel map's and the pmap's.
+    pub fn kernel_alloc(&self, len_pages: usize) -> Result<KernelMemory, VmError> {
+        self.kernel_alloc_by(None, len_pages)
+    }
+
+    /// The same for who may sleep: waits for the page daemon where frames are short.
+    ///
+    /// # Errors
+    /// As [`Vm::kernel_alloc`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds out.
+    ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    pub fn kernel_alloc_waiting(&self, t: &dyn Threads, len_pages: usize) -> Result<KernelMemory, VmError> {
+        self.kernel_alloc_by(Some(t), len_pages)
+    }
+
+    fn kernel_alloc_by(&self, t: Option<&dyn Threads>, len_pages: usize) -> Result<KernelMemory, VmError> {
+        if len_pages == 0 {
+            return Err(VmError::Invalid);
+        }
+        let range = self.kernel_map().alloc(len_pages).ok_or(VmError::NoMemory)?;
+        let frames = match self.kernel_frames(t, KernelUse::Memory, len_pages) {
+            Ok(frames) => frames,
+            Err(e) => {
+                self.kernel_map().free(range);
+                return Err(e);
+            }
+        };
+        frames.iter().for_each(|&f| self.zero(f));
+        self.pmaps().kenter(range.start(), &frames, Prot::RW).flush(self.pmaps());
+        Ok(KernelMemory { range, frames })
+    }
+
+    /// `len_pages` frames for the kernel, each waited for if a `t` may sleep; or none. Who waits keeps what it has: giving
+    /// all back and asking again might never end, and holding on does, since the daemon tells when there is nothing more
+    /// to take.
+    pub(crate) fn kernel_frames(
+        &self,
+        t: Option<&dyn Threads>,
+        kernel_use: KernelUse,
+        len_pages: usize,
+    ) -> Result<Vec<Pfn>, VmError> {
+        let mut frames = Vec::new();
+        if let Some(t) = t {
+            self.poke_daemon(t);
+        }
+        for _ in 0..len_pages {
+            let owner = || Owner::Kernel(kernel_use);
+            let frame = match t {
+                Some(t) => self.frame_or_wait(t, owner),
+                None => self.frames().alloc(owner()),
+            };
+            match frame {
+                Ok(frame) => frames.push(frame),
+                Err(e) => {
+                    frames.iter().rev().for_each(|&f| self.frames().free_kernel(f, kernel_use));
+                    return Err(e);
+                }
+            }
+        }
+        Ok(frames)
+    }
+
+    /// Gives kernel memory back.
+    ///
+    /// # Locks
+    /// As [`Vm::kernel_alloc`].
+    pub fn kernel_free(&self, memory: KernelMemory) {
+        let KernelMemory { range, frames } = memory;
+        assert!(
+            range.len_pages() == frames.len() && !range.is_empty(),
+            "kernel memory is what was allocated"
+        );
+        self.pmaps().kremove(range).flush(self.pmaps());
+        frames.iter().rev().for_each(|&f| self.frames().free_kernel(f, KernelUse::Memory));
+        self.kernel_map().free(range);
+    }
+
+    /// Stores a page's bytes in a frame, through the direct map or a kernel address of its own.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`] when no kernel address is left.
+    pub(crate) fn store_frame(&self, frame: Pfn, bytes: &[u8]) -> Result<(), VmError> {
+        assert!(bytes.len() == PAGE_SIZE, "a frame is stored whole");
+        let store = |va: Va| {
+            let _c = self.machine().scope(Cause::Copy);
+            let stored = self.machine().store(Mode::Kernel, va, bytes);
+            assert!(stored.is_ok(), "the kernel's mapping of {frame:?} at {va:?} refuses stores: {stored:?}");
+        };
+        if let Some(va) = self.pmaps().direct_va(frame) {
+            store(va);
+            return Ok(());
+        }
+        let window = self.kernel_map().alloc(1).ok_or(VmError::NoMemory)?;
+        self.pmaps().kenter(window.start(), &[frame], Prot::RW).flush(self.pmaps());
+        store(window.start());
+        self.pmaps().kremove(window).flush(self.pmaps());
+        self.kernel_map().free(window);
+        Ok(())
+    }
+}
+
+/// The kernel map's addresses, for `ephemeral` and whoever else maps by itself.
+impl<M: Machine> KernelAddresses for Vm<M> {
+    fn alloc(&self, len_pages: usize) -> Option<VaRange> {
+        self.kernel_map().alloc(len_pages)
+    }
+    fn free(&self, range: VaRange) {
+        self.kernel_map().free(range);
+    }
+}

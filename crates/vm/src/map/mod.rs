@@ -1,0 +1,27 @@
+//! Address spaces: the map, its entries, the tree that orders them and the lock that guards them; the calls that change a
+//! map; faults, fork, wiring and locking; and the kernel's own addresses.
+
+mod advise;
+mod entry;
+mod fault;
+mod fork;
+mod kmem;
+mod lock;
+mod map;
+mod mlock;
+mod space;
+mod tree;
+mod wire;
+
+pub use advise::Advise;
+pub use entry::{Advice, Inherit};
+pub(crate) use entry::{AmapRef, Attributes, Entry};
+pub(crate) use fork::{copy_entry, share_entry};
+pub(crate) use kmem::KernelMap;
+pub use kmem::KernelMemory;
+pub(crate) use lock::MapWrite;
+pub(crate) use map::Map;
+pub(crate) use mlock::with_resident;
+pub(crate) use space::page_range;
+pub use space::{Mapped, Place, Space};
+pub use wire::Wired;
