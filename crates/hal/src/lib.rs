@@ -13,6 +13,7 @@
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
 //! * [`cause`]: what cycles are spent on, and what events are counted.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
+//! * [`index_list`]: linked lists of things that have an index, for every floor above.
 //! * [`x86`]: the page-table formats of i386 and amd64, shared by the walkers and the pmap.
 //!
 //! Nothing here allocates on a hot path, blocks, or knows of pages' owners: that is `vm`.
@@ -28,6 +29,7 @@ pub mod cause;
 pub mod cpu;
 pub mod disk;
 pub mod flow;
+pub mod index_list;
 pub mod lock;
 pub mod machine;
 pub mod threads;
@@ -42,6 +44,7 @@ pub use cause::{Cause, Counter};
 pub use cpu::{CpuId, CpuSet};
 pub use disk::{DiskDone, DiskError, DiskRequest, Transfer};
 pub use flow::{Flow, FlowStep};
+pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{Arch, ContextId, Crossing, Interrupt, Machine, PteWidth, Topology};
 pub use threads::{Channel, Interrupted, Threads};

@@ -190,7 +190,7 @@ impl<M: Machine> Anon<M> {
             vm.swap().free(slot, frame.is_none());
         }
         if let Some(frame) = frame {
-            vm.frames().let_go(frame, self);
+            vm.frames().release(frame, self);
         }
         drop(state);
         vm.structures().free(Kind::Anon, self.at);

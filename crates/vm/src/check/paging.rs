@@ -18,7 +18,7 @@ pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
     let mut listed = [0; 2];
     for (frame, f) in table.known() {
         law!(!f.busy, "{frame:?} ({:?}) is busy, and nobody works on it", f.info());
-        let queue = f.links.queue;
+        let queue = f.queue;
         law!(
             f.is_pageable() == (queue != Queue::None),
             "{frame:?} ({:?}) is on the paging queue {queue:?}",

@@ -352,7 +352,7 @@ impl<M: Machine> Watch<M> {
             let f = table.get(frame);
             law!(f.wire_count >= f.kernel_loans(), "{frame:?} has more loans to the kernel than wires");
             let info = f.info();
-            let queue = f.links.queue;
+            let queue = f.queue;
             let queued = !table.keeps_queues() || f.is_pageable() == (queue != Queue::None);
             law!(queued, "{frame:?} ({info:?}) is on the paging queue {queue:?}");
             law!(!f.busy, "{frame:?} ({info:?}) is busy, and nobody works on it");

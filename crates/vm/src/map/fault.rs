@@ -325,7 +325,7 @@ impl<M: Machine> Attempt<'_, M> {
         self.replace(old, new)?;
         state.frame = Some(new);
         self.vm.frames().publish(new);
-        self.vm.frames().let_go(old, anon);
+        self.vm.frames().release(old, anon);
         self.space.loan_history().loan_broken();
         Ok(())
     }

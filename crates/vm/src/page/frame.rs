@@ -10,7 +10,6 @@
 //! frame is free. A frame comes off the free list with the bytes of its last owner: who allocates it must clear or
 //! overwrite all of it. Nobody gives a frame back while a mapping of it stands or may still be cached in a TLB.
 
-use super::queues::{Links, Queues};
 use crate::anon::Anon;
 use crate::check::{Defect, Probes};
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
@@ -20,8 +19,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::{
-    Access, Cause, Counter, Flow, FlowStep, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa,
-    Topology,
+    Access, Cause, Counter, Flow, FlowStep, IndexList, Links, LockClass, Machine, Pfn, SpinLock, StructArena,
+    StructVa, Topology,
 };
 use pageferry_pmap::FrameSource;
 
@@ -64,6 +63,18 @@ pub struct FrameInfo {
     pub loan_count: u32,
 }
 
+/// The paging queue that a frame is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Queue {
+    /// None of them.
+    #[default]
+    None,
+    /// That of frames in use.
+    Active,
+    /// That of frames to be taken next, unless they are used before.
+    Inactive,
+}
+
 /// Who has a frame.
 pub(crate) enum Owner<M: Machine> {
     Free,
@@ -100,9 +111,8 @@ pub(crate) struct Frame<M: Machine> {
     /// The kernel knows that its bytes are not those of its place on the disk. (Stores through user mappings the page
     /// tables know.)
     pub(crate) dirty: bool,
-    pub(crate) links: Links,
-    /// While free: the next on the free list.
-    next_free: Option<Pfn>,
+    /// See `queues`.
+    pub(crate) queue: Queue,
 }
 
 impl<M: Machine> Frame<M> {
@@ -114,8 +124,7 @@ impl<M: Machine> Frame<M> {
             borrower: None,
             busy: false,
             dirty: false,
-            links: Links::default(),
-            next_free: None,
+            queue: Queue::None,
         }
     }
 
@@ -130,26 +139,44 @@ impl<M: Machine> Frame<M> {
     pub(crate) fn is_pinned(&self) -> bool {
         self.wire_count > self.kernel_loans()
     }
-    /// True when somebody but an owner still needs the frame.
+    /// True when the page daemon may take the frame.
+    pub(crate) fn is_pageable(&self) -> bool {
+        matches!(self.owner, Owner::Anon(_) | Owner::Object(..)) && self.wire_count == 0 && !self.busy
+    }
+    /// True when a wire or a loan still needs the frame.
     fn is_held(&self) -> bool {
         self.wire_count > 0 || self.loan_count > 0
     }
 }
 
 /// The contents of the table, under its lock.
-pub(crate) struct Table<M: Machine> {
+pub(super) struct Table<M: Machine> {
     /// The frames that were ever in use; those behind them are free, and like `fresh`. So a large memory costs what is used
     /// of it.
     frames: Vec<Frame<M>>,
     fresh: Frame<M>,
     /// How many frames there are.
     len: usize,
+    /// The places of the same frames on the free list or a paging queue: a frame is on one of the three, or on none.
+    pub(super) links: Vec<Links>,
     /// The frames that were given back, the last one first.
-    free_head: Option<Pfn>,
-    free: usize,
+    free: IndexList,
+    pub(super) active: IndexList,
+    pub(super) inactive: IndexList,
     /// Wires that callers hold (as against those that stand for the kernel's own frames).
     held_wires: u64,
-    queues: Queues,
+}
+
+impl<M: Machine> Table<M> {
+    /// Frames that were never in use.
+    fn fresh_count(&self) -> usize {
+        self.len - self.frames.len()
+    }
+
+    /// Frames that are free, in use before or never.
+    fn free_count(&self) -> usize {
+        self.fresh_count() + self.free.len()
+    }
 }
 
 /// The table, its lock, and what its accounting needs.
@@ -172,7 +199,7 @@ pub(crate) struct Frames<M: Machine> {
 /// The table, locked.
 pub(crate) struct FramesGuard<'a, M: Machine> {
     frames: &'a Frames<M>,
-    table: <M::Lock<Table<M>> as SpinLock<Table<M>>>::Guard<'a>,
+    pub(super) table: <M::Lock<Table<M>> as SpinLock<Table<M>>>::Guard<'a>,
 }
 
 /// Where wire and loan count lie in a `vm_page`: one line of it, not all, is touched for them.
@@ -197,16 +224,19 @@ impl<M: Machine> Frames<M> {
         let first_free = first_free.index();
         let mut frames = Vec::with_capacity(topology.frames);
         frames.extend((0..first_free).map(|_| Frame::new(Owner::Kernel(KernelUse::Boot), 1)));
+        let mut links = Vec::with_capacity(topology.frames);
+        links.resize(first_free, Links::UNLINKED);
         let table = Table {
             frames,
             fresh: Frame::new(Owner::Free, 0),
             len: topology.frames,
-            free_head: None,
-            free: topology.frames - first_free,
+            links,
+            free: IndexList::new(),
+            active: IndexList::new(),
+            inactive: IndexList::new(),
             held_wires: 0,
-            queues: Queues::default(),
         };
-        let (free_now, refusals) = (AtomicUsize::new(table.free), AtomicU32::new(0));
+        let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
         let table = machine.new_lock(LockClass::PageQueues, table);
         let VmConfig { paths, paging } = *config;
         Ok(Frames { machine, paths, array, page_bytes, probes, paging, free_now, refusals, table })
@@ -242,9 +272,9 @@ impl<M: Machine> Frames<M> {
     }
 
     /// As [`Frames::disown`], by an anon that owns the frame or has it on loan.
-    pub(crate) fn let_go(&self, frame: Pfn, anon: &Anon<M>) {
+    pub(crate) fn release(&self, frame: Pfn, anon: &Anon<M>) {
         let _c = self.machine.scope(Cause::Frame);
-        self.lock().let_go(frame, anon);
+        self.lock().release(frame, anon);
     }
 
     /// Gives back a frame of the kernel's.
@@ -262,7 +292,7 @@ impl<M: Machine> Frames<M> {
 
     /// Frames on the free list.
     pub(crate) fn free_count(&self) -> usize {
-        self.table.lock().free
+        self.table.lock().free_count()
     }
 
     /// Wires that callers hold.
@@ -295,15 +325,6 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.frames.paging.is_some()
     }
 
-    pub(crate) fn queues(&mut self) -> &mut Queues {
-        &mut self.table.queues
-    }
-
-    /// Lengths of the active and the inactive queue.
-    pub(crate) fn queue_lens(&self) -> (usize, usize) {
-        self.table.queues.lens()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.table.len
     }
@@ -315,7 +336,7 @@ impl<M: Machine> FramesGuard<'_, M> {
 
     /// Frames that were never in use.
     pub(crate) fn fresh_count(&self) -> usize {
-        self.table.len - self.table.frames.len()
+        self.table.fresh_count()
     }
 
     /// # Panics
@@ -352,17 +373,18 @@ impl<M: Machine> FramesGuard<'_, M> {
             Some(paging) => paging.kernel_reserve_pages,
             None => 0,
         };
-        if self.table.free <= reserve_pages {
+        if self.table.free_count() <= reserve_pages {
             self.frames.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(VmError::NoMemory);
         }
-        let frame = self.table.free_head.unwrap_or_else(|| {
+        let Table { frames, links, free, len, .. } = &mut *self.table;
+        let frame = Pfn(free.pop_front(links).unwrap_or_else(|| {
             // There was room for all of them from the start.
-            let frame = Pfn(self.table.frames.len() as u32);
-            assert!(frame.index() < self.table.len, "some are free");
-            self.table.frames.push(Frame::new(Owner::Free, 0));
-            frame
-        });
+            assert!(frames.len() < *len, "some are free");
+            frames.push(Frame::new(Owner::Free, 0));
+            links.push(Links::UNLINKED);
+            frames.len() as u32 - 1
+        }));
         self.touch(frame);
         let busy = self.keeps_queues() && !wired;
         let f = self.get_mut(frame);
@@ -371,10 +393,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.wire_count = u32::from(wired);
         f.busy = busy;
         f.dirty = true;
-        let next = f.next_free.take();
-        self.table.free_head = next;
-        self.table.free -= 1;
-        self.frames.free_now.store(self.table.free, Ordering::Relaxed);
+        self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(Counter::FramesAllocated, 1);
         Ok(frame)
     }
@@ -382,17 +401,16 @@ impl<M: Machine> FramesGuard<'_, M> {
     fn push_free(&mut self, frame: Pfn) {
         self.frames.machine.execute(self.frames.paths.frame);
         self.touch(frame);
-        let head = self.table.free_head;
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Free), "{frame:?} is freed twice");
         assert!(!f.is_held() && f.borrower.is_none(), "{frame:?} is freed while wired or lent");
         assert!(!f.busy, "{frame:?} is freed while somebody works on it");
         f.owner = Owner::Free;
-        f.next_free = head;
-        self.table.free_head = Some(frame);
-        self.table.free += 1;
+        // It leaves its paging queue first: it is on one list at most.
         self.place(frame);
-        self.frames.free_now.store(self.table.free, Ordering::Relaxed);
+        let Table { links, free, .. } = &mut *self.table;
+        free.push_front(links, frame.0);
+        self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(Counter::FramesFreed, 1);
     }
 
@@ -438,7 +456,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.push_free(frame);
     }
 
-    pub(crate) fn let_go(&mut self, frame: Pfn, anon: &Anon<M>) {
+    pub(crate) fn release(&mut self, frame: Pfn, anon: &Anon<M>) {
         let f = self.get_mut(frame);
         let is = |weak: &Weak<Anon<M>>| core::ptr::eq(weak.as_ptr(), anon);
         if matches!(&f.owner, Owner::Anon(owner) if is(owner)) {
@@ -588,20 +606,17 @@ impl<M: Machine> FramesGuard<'_, M> {
     /// Length of the free list, walked, with the frames that were never in use.
     ///
     /// # Panics
-    /// When the list leads to a frame that is not free, or into a circle.
+    /// When the list is linked wrongly, or leads to a frame that is not free.
     pub(crate) fn walk_free(&self) -> usize {
-        let (mut len, mut next) = (self.fresh_count(), self.table.free_head);
-        while let Some(frame) = next {
+        let listed = self.table.free.check(&self.table.links).expect("the free list is one");
+        for frame in self.table.free.iter(&self.table.links).map(Pfn) {
             assert!(matches!(self.get(frame).owner, Owner::Free), "{frame:?} is on the free list");
-            len += 1;
-            assert!(len <= self.len(), "the free list is a circle");
-            next = self.get(frame).next_free;
         }
-        len
+        self.fresh_count() + listed
     }
 
     pub(crate) fn free_count(&self) -> usize {
-        self.table.free
+        self.table.free_count()
     }
 
     pub(crate) fn held_wires(&self) -> u64 {

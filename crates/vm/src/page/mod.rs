@@ -8,9 +8,8 @@ mod queues;
 mod swap;
 
 pub(crate) use frame::{Frame, Frames, Owner};
-pub use frame::{FrameInfo, FrameState, KernelUse};
+pub use frame::{FrameInfo, FrameState, KernelUse, Queue};
 pub(crate) use io::Io;
 pub(crate) use pdaemon::Daemon;
-pub use queues::Queue;
 pub use swap::SwapCensus;
 pub(crate) use swap::{Holder, Swap, SwapSlot};

@@ -25,8 +25,8 @@
 //! wired, or dirty with the swap area full, the waiters are told, and get [`VmError::NoMemory`]. The daemon itself needs no
 //! frame to free one; were it ever to wait for memory it would wait for itself, and that is a panic.
 
-use super::frame::Owner;
-use super::queues::Queue;
+use super::frame::{Owner, Queue};
+
 use super::swap::{Holder, SwapSlot};
 use crate::anon::Anon;
 use crate::check::Defect;
@@ -445,7 +445,7 @@ impl<M: Machine> Vm<M> {
     fn claim_frame(&self, frame: Pfn, even_used: bool, pending: &mut Pending<M>) -> bool {
         let mut table = self.frames().lock();
         let f = table.get(frame);
-        if f.links.queue != Queue::Inactive || !f.is_pageable() || f.loan_count > 0 {
+        if f.queue != Queue::Inactive || !f.is_pageable() || f.loan_count > 0 {
             return false;
         }
         if !even_used && self.pmaps().is_referenced(frame) {
