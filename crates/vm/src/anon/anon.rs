@@ -11,19 +11,14 @@
 //! and who wants it sleeps and looks again. Who moves it has a reference, so that a busy anon does not die: one that
 //! everybody else has let go of goes when the move is over.
 //!
-//! Making one fails when no structure or no frame is left, and then nothing has happened.
+//! What needs the rest of the VM system (making one, references, bringing the page in) is in `life`.
 
-use crate::check::Defect;
-use crate::config::Kind;
-use crate::error::VmError;
-use crate::page::{Owner, SwapSlot};
-use crate::vm::Vm;
-use alloc::sync::Arc;
-use pageferry_hal::{Access, Cause, Channel, LockClass, Machine, Pfn, SpinLock, StructVa, Threads, Transfer};
+use crate::page::SwapSlot;
+use pageferry_hal::{Channel, Machine, Pfn, SpinLock, StructVa, Threads};
 
 pub(crate) struct Anon<M: Machine> {
-    at: StructVa,
-    state: M::Lock<AnonState>,
+    pub(super) at: StructVa,
+    pub(super) state: M::Lock<AnonState>,
 }
 
 #[derive(Debug)]
@@ -38,11 +33,11 @@ pub(crate) struct AnonState {
     /// The page is on its way.
     pub(crate) busy: bool,
     /// Somebody sleeps until it has arrived.
-    wanted: bool,
+    pub(super) wanted: bool,
 }
 
 impl AnonState {
-    fn new(frame: Option<Pfn>) -> AnonState {
+    pub(super) fn new(frame: Option<Pfn>) -> AnonState {
         AnonState { refs: 1, frame, swap: None, busy: false, wanted: false }
     }
 
@@ -55,94 +50,6 @@ impl AnonState {
 pub(crate) type AnonGuard<'a, M> = <<M as Machine>::Lock<AnonState> as SpinLock<AnonState>>::Guard<'a>;
 
 impl<M: Machine> Anon<M> {
-    /// An anon with one reference and a frame of its own, whose bytes the caller clears or overwrites; then it is to be
-    /// published ([`crate::page::Frames::publish`]).
-    ///
-    /// # Errors
-    /// [`VmError::NoMemory`].
-    pub(crate) fn with_frame(vm: &Vm<M>) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
-        vm.machine().execute(vm.paths().anon);
-        let at = vm.structures().alloc(Kind::Anon)?;
-        let mut got = Err(VmError::NoMemory);
-        let anon = Arc::new_cyclic(|weak| {
-            got = vm.frames().alloc(Owner::Anon(weak.clone()));
-            let state = AnonState::new(got.ok());
-            Anon { at, state: vm.machine().new_lock(LockClass::Anon, state) }
-        });
-        match got {
-            Ok(frame) => {
-                anon.touch(vm, Access::Write);
-                Ok((anon, frame))
-            }
-            Err(e) => {
-                vm.structures().free(Kind::Anon, at);
-                Err(e)
-            }
-        }
-    }
-
-    /// Undoes [`Anon::with_frame`] for an anon that nobody else has seen. Takes no anon's lock, so that another may be
-    /// held.
-    pub(crate) fn discard(self: Arc<Self>, vm: &Vm<M>, frame: Pfn) {
-        assert!(Arc::strong_count(&self) == 1, "an anon that others know is not discarded");
-        vm.frames().free_busy(frame);
-        vm.structures().free(Kind::Anon, self.at);
-    }
-
-    /// An anon with one reference for a frame that exists; the caller makes it owner or borrower of the frame, or undoes
-    /// this with [`Anon::forget`].
-    ///
-    /// # Errors
-    /// [`VmError::NoMemory`].
-    pub(crate) fn of_frame(vm: &Vm<M>, frame: Pfn) -> Result<Arc<Anon<M>>, VmError> {
-        vm.machine().execute(vm.paths().anon);
-        let at = vm.structures().alloc(Kind::Anon)?;
-        let state = vm.machine().new_lock(LockClass::Anon, AnonState::new(Some(frame)));
-        let anon = Arc::new(Anon { at, state });
-        anon.touch(vm, Access::Write);
-        Ok(anon)
-    }
-
-    /// Undoes [`Anon::of_frame`] for an anon that nobody else has seen; the frame is left alone.
-    pub(crate) fn forget(self: Arc<Self>, vm: &Vm<M>) {
-        assert!(Arc::strong_count(&self) == 1, "an anon that others know is not forgotten");
-        vm.structures().free(Kind::Anon, self.at);
-    }
-
-    /// Adds a reference if the anon lives and has `frame`.
-    pub(crate) fn add_ref_if_has(&self, vm: &Vm<M>, frame: Pfn) -> bool {
-        let mut state = self.lock();
-        vm.machine().execute(vm.paths().anon);
-        self.touch(vm, Access::Write);
-        let has = state.refs > 0 && state.frame == Some(frame);
-        if has {
-            state.refs = state.refs.checked_add(1).expect("anon reference count overflows");
-        }
-        has
-    }
-
-    /// True while the frame is wired otherwise than by loans.
-    pub(crate) fn is_wired(&self, vm: &Vm<M>) -> bool {
-        let state = self.lock();
-        state.frame.is_some_and(|frame| vm.frames().lock().get(frame).is_pinned())
-    }
-
-    /// If the frame is wired otherwise than by loans, a new anon with a copy of it, else nothing.
-    ///
-    /// # Errors
-    /// [`VmError::NoMemory`].
-    pub(crate) fn copy_if_wired(&self, vm: &Vm<M>) -> Result<Option<Arc<Anon<M>>>, VmError> {
-        let state = self.lock();
-        // What is in the swap area alone is not wired.
-        let Some(frame) = state.frame.filter(|&frame| vm.frames().lock().get(frame).is_pinned()) else {
-            return Ok(None);
-        };
-        let (anon, copy) = Anon::with_frame(vm)?;
-        vm.copy(frame, copy);
-        vm.frames().publish(copy);
-        Ok(Some(anon))
-    }
-
     /// Where the structure lies: names the anon as long as it lives.
     pub(crate) fn struct_va(&self) -> StructVa {
         self.at
@@ -152,53 +59,7 @@ impl<M: Machine> Anon<M> {
         self.state.lock()
     }
 
-    pub(crate) fn touch(&self, vm: &Vm<M>, access: Access) {
-        if access == Access::Write {
-            vm.journal().anon(self.at);
-        }
-        vm.machine().touch(self.at, vm.sizes().anon_bytes, access);
-    }
-
-    /// Adds a slot's reference.
-    pub(crate) fn add_ref(&self, vm: &Vm<M>) {
-        let mut state = self.lock();
-        vm.machine().execute(vm.paths().anon);
-        self.touch(vm, Access::Write);
-        assert!(state.refs > 0, "a dead anon gets no reference");
-        state.refs = state.refs.checked_add(1).expect("anon reference count overflows");
-    }
-
-    /// Drops a slot's reference; the last one lets the frame go. The caller has removed and flushed the mappings that
-    /// the slot gave rise to.
-    pub(crate) fn drop_ref(&self, vm: &Vm<M>) {
-        let mut state = self.lock();
-        vm.machine().execute(vm.paths().anon);
-        self.touch(vm, Access::Write);
-        assert!(state.refs > 0, "an anon's references are counted wrongly");
-        state.refs -= 1;
-        if state.refs == 0 {
-            self.bury(vm, state);
-        }
-    }
-
-    /// Nobody refers to the anon any more: frame, slot and structure are given back.
-    fn bury(&self, vm: &Vm<M>, mut state: AnonGuard<'_, M>) {
-        assert!(!state.busy, "an anon dies while its page is on its way");
-        // Neither is there only if the page went down to an object.
-        let (frame, slot) = (state.frame.take(), state.swap.take());
-        if let Some(slot) = slot {
-            vm.swap().free(slot, frame.is_none());
-        }
-        if let Some(frame) = frame {
-            vm.frames().release(frame, self);
-        }
-        drop(state);
-        vm.structures().free(Kind::Anon, self.at);
-    }
-
-    // ------------------------------------------------------------------------------------------- moving the page
-
-    fn channel(&self) -> Channel {
+    pub(super) fn channel(&self) -> Channel {
         Channel(self.at.0.0)
     }
 
@@ -209,22 +70,8 @@ impl<M: Machine> Anon<M> {
         state.refs += 1;
     }
 
-    /// Ends a move: wakes who waits for the page, and gives the mover's reference back.
-    pub(crate) fn end_move(&self, vm: &Vm<M>, t: &dyn Threads, mut state: AnonGuard<'_, M>) {
-        assert!(state.busy, "a move ends that never began");
-        vm.journal().anon(self.at);
-        state.busy = false;
-        state.refs -= 1;
-        if core::mem::take(&mut state.wanted) {
-            t.wakeup(self.channel());
-        }
-        if state.refs == 0 {
-            self.bury(vm, state);
-        }
-    }
-
     /// The slot of a page that is in no frame. If it is on its way, sleeps until it has arrived somewhere, and answers none.
-    fn slot_if_out(&self, t: &dyn Threads) -> Option<SwapSlot> {
+    pub(super) fn slot_if_out(&self, t: &dyn Threads) -> Option<SwapSlot> {
         let mut state = self.lock();
         if !state.busy {
             return state.swap.filter(|_| state.frame.is_none() && state.refs > 0);
@@ -234,53 +81,5 @@ impl<M: Machine> Anon<M> {
         let slept = t.sleep(self.channel(), "page on its way", false, &mut || drop(held.take()));
         assert!(slept.is_ok(), "this sleep is not interruptible");
         None
-    }
-
-    /// Sees to it that the page is in a frame, or was: on return the caller looks again.
-    ///
-    /// # Errors
-    /// [`VmError::Io`]: the swap area cannot be read there. [`VmError::NoMemory`]: there is no frame, and waiting does not
-    /// help.
-    ///
-    /// # Locks
-    /// Sleeps: no spin lock may be held.
-    pub(crate) fn page_in(self: &Arc<Self>, vm: &Vm<M>, t: &dyn Threads) -> Result<(), VmError> {
-        let _c = vm.machine().scope(Cause::Fault);
-        let Some(slot) = self.slot_if_out(t) else { return Ok(()) };
-        let frame = vm.frame_or_wait(t, || Owner::Anon(Arc::downgrade(self)))?;
-        let mut state = self.lock();
-        self.touch(vm, Access::Write);
-        let changed = state.swap != Some(slot) || state.frame.is_some() || state.busy || state.refs == 0;
-        if changed && !vm.has(Defect::SwapSlotTrusted) {
-            drop(state);
-            vm.frames().free_busy(frame);
-            return Ok(());
-        }
-        vm.swap().assert_live(slot);
-        self.begin_move(&mut state);
-        drop(state);
-        let ticket = vm.start_io(Transfer::Read, slot.block(), alloc::vec![frame]);
-        let read = vm.finish_io(t, ticket);
-        // Nobody but the mover changes where the page of a busy anon is.
-        vm.swap().assert_live(slot);
-        let mut state = self.lock();
-        assert!(state.swap == Some(slot) && state.frame.is_none(), "the page of a busy anon has moved");
-        match read {
-            Ok(()) => {
-                state.frame = Some(frame);
-                vm.swap().set_only(slot, false);
-                let scarce = vm.swap().is_scarce();
-                if scarce {
-                    state.swap = None;
-                    vm.swap().free(slot, false);
-                } else if vm.has(Defect::SwapSlotFreedEarly) {
-                    vm.swap().free(slot, false);
-                }
-                vm.publish_clean(frame, scarce);
-            }
-            Err(_) => vm.frames().free_busy(frame),
-        }
-        self.end_move(vm, t, state);
-        Ok(read?)
     }
 }

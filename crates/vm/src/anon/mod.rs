@@ -2,7 +2,9 @@
 
 mod amap;
 mod anon;
+mod life;
 mod ppref;
+mod slots;
 
 pub(crate) use amap::{Amap, AmapState};
 pub(crate) use anon::{Anon, AnonState};
