@@ -2,11 +2,14 @@
 //! map; faults, fork, wiring and locking; and the kernel's own addresses.
 
 mod advise;
+mod clip;
 mod entry;
 mod fault;
 mod fork;
 mod kmem;
+mod kva;
 mod lock;
+mod lookup;
 mod map;
 mod mlock;
 mod space;
@@ -17,8 +20,8 @@ pub use advise::Advise;
 pub use entry::{Advice, Inherit};
 pub(crate) use entry::{AmapRef, Attributes, Entry};
 pub(crate) use fork::{copy_entry, share_entry};
-pub(crate) use kmem::KernelMap;
 pub use kmem::KernelMemory;
+pub(crate) use kva::KernelMap;
 pub(crate) use lock::MapWrite;
 pub(crate) use map::Map;
 pub(crate) use mlock::with_resident;
