@@ -43,11 +43,11 @@ mod vm;
 pub use check::{Defect, StructureCensus, Watch};
 pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 pub use error::VmError;
-pub use map::{Advice, Advise, Inherit, KernelMemory, Mapped, Place, Space, Wired};
+pub use map::{Advice, Advise, Inherit, KernelMemory, Mapped, Place};
 pub use movers::{
     AnonLoan, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PassMode, PushDown, QUICK_REF_PAGES,
     QuickRef, Refused, pass, passable, quick_ref,
 };
 pub use object::{Backing, Object, Pager, PagerError};
-pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus};
-pub use vm::Vm;
+pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus, Wired};
+pub use vm::{Space, Vm};

@@ -2,41 +2,40 @@
 //!
 //! One leaf lock of class `KernelVa` (zones hand out kernel addresses, if only modelled ones) guards them; it is held for
 //! a few instructions and no other lock is taken under it. A zone that is full is [`VmError::NoMemory`]. The registers
-//! hold weak references: they serve the check of the conservation laws, and later whoever must find all users of memory.
+//! hold weak references (`S` is an address space, which lies above this file): they serve the check of the conservation laws, and later whoever must find all users of memory.
 
 use crate::check::Failures;
 use crate::config::{Kind, Sizes};
 use crate::error::VmError;
-use crate::map::Space;
 use crate::object::Object;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use pageferry_hal::{LockClass, Machine, SpinLock, StructArena, StructVa, Topology, Zone};
 
-pub(crate) struct Structures<M: Machine> {
+pub(crate) struct Structures<M: Machine, S: 'static> {
     failures: Arc<Failures>,
-    state: M::Lock<State<M>>,
+    state: M::Lock<State<M, S>>,
 }
 
-struct State<M: Machine> {
+struct State<M: Machine, S> {
     /// Indexed by [`Kind`].
     zones: [Zone; Kind::ALL.len()],
-    spaces: BTreeMap<StructVaKey, Weak<Space<M>>>,
+    spaces: BTreeMap<StructVaKey, Weak<S>>,
     objects: BTreeMap<StructVaKey, Weak<Object<M>>>,
 }
 
 /// A structure's address names it as long as it lives.
 type StructVaKey = u64;
 
-impl<M: Machine> Structures<M> {
+impl<M: Machine, S> Structures<M, S> {
     pub(crate) fn new(
         machine: &M,
         topology: Topology,
         virtual_pages: usize,
         arena: &mut StructArena,
         failures: Arc<Failures>,
-    ) -> Result<Structures<M>, VmError> {
+    ) -> Result<Structures<M, S>, VmError> {
         let sizes = Sizes::of(topology.arch);
         let mut zones = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
@@ -73,8 +72,8 @@ impl<M: Machine> Structures<M> {
         Kind::ALL.map(|kind| state.zones[kind as usize].live())
     }
 
-    pub(crate) fn register_space(&self, space: &Arc<Space<M>>) {
-        let old = self.state.lock().spaces.insert(space.struct_va().0.0, Arc::downgrade(space));
+    pub(crate) fn register_space(&self, at: StructVa, space: &Arc<S>) {
+        let old = self.state.lock().spaces.insert(at.0.0, Arc::downgrade(space));
         assert!(old.is_none(), "two address spaces with one structure");
     }
 
@@ -84,11 +83,11 @@ impl<M: Machine> Structures<M> {
     }
 
     /// The address space whose structure lies at `at`, if there is one.
-    pub(crate) fn space(&self, at: StructVa) -> Option<Arc<Space<M>>> {
+    pub(crate) fn space(&self, at: StructVa) -> Option<Arc<S>> {
         self.state.lock().spaces.get(&at.0.0).and_then(Weak::upgrade)
     }
 
-    pub(crate) fn spaces(&self) -> Vec<Arc<Space<M>>> {
+    pub(crate) fn spaces(&self) -> Vec<Arc<S>> {
         self.state.lock().spaces.values().filter_map(Weak::upgrade).collect()
     }
 

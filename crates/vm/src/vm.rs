@@ -1,20 +1,22 @@
-//! The VM system: what all address spaces share.
+//! The VM system, which is what all address spaces share, and the address space.
 //!
-//! It owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file only puts
-//! them together. Everything fails only at boot, for want of memory.
+//! The system owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file only
+//! puts them together. A space has its map, behind the map lock, and the page tables that cache it. The two stand in one file
+//! because each names the other: a space holds a reference to its system, and the system has a register of its spaces. What
+//! they do is in the rooms. Making the system fails, at boot, for want of memory.
 
 use crate::check::{Defect, Journal, Probes, Tally};
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
 use crate::error::VmError;
-use crate::map::KernelMap;
-use crate::movers::Batches;
-use crate::page::{Daemon, FrameInfo, Frames, Io, Swap, SwapCensus};
+use crate::map::{KernelMap, Map, MapLock};
+use crate::movers::{Batches, LoanHistory};
+use crate::page::{Demand, FrameInfo, Frames, Io, Swap, SwapCensus};
 use crate::structures::Structures;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_hal::x86::Layout;
-use pageferry_hal::{Cause, Counter, Machine, Pfn, StructArena, VaRange};
-use pageferry_pmap::{Change, Pmaps};
+use pageferry_hal::{Cause, Counter, Machine, Pfn, StructArena, StructVa, Threads, VaRange};
+use pageferry_pmap::{Change, Pmap, Pmaps};
 
 /// The VM system: frames, the kernel map, and what all address spaces share.
 pub struct Vm<M: Machine> {
@@ -25,14 +27,14 @@ pub struct Vm<M: Machine> {
     pmaps: Arc<Pmaps<M>>,
     frames: Frames<M>,
     kernel_map: KernelMap<M>,
-    structures: Structures<M>,
+    structures: Structures<M, Space<M>>,
     /// Address spaces that were dropped with memory still mapped. Always zero in a correct kernel.
     abandoned_spaces: AtomicUsize,
     batches: Batches,
     tally: Arc<Tally>,
     io: Io<M>,
     swap: Swap<M>,
-    daemon: Daemon<M>,
+    demand: Demand<M>,
     probes: Probes,
 }
 
@@ -65,9 +67,9 @@ impl<M: Machine> Vm<M> {
         let virtual_pages = virtual_pages(topology, paging.as_ref());
         let structures = Structures::new(&machine, topology, virtual_pages, arena, probes.failures.clone())?;
         Ok(Arc::new(Vm {
-            io: Io::new(&machine),
+            io: Io::new(&machine, paging),
             swap: Swap::new(&machine, swap_pages),
-            daemon: Daemon::new(&machine),
+            demand: Demand::new(&machine, paging),
             machine,
             config,
             sizes: Sizes::of(topology.arch),
@@ -132,6 +134,15 @@ impl<M: Machine> Vm<M> {
         u64::from(self.config.paging.map_or(0, |p| p.swap_pages))..self.machine.disk_blocks()
     }
 
+    /// Takes the disk's answers and wakes the threads that wait for them. To be called after
+    /// [`pageferry_hal::Interrupt::Disk`], not by its handler: it takes locks.
+    ///
+    /// # Locks
+    /// Takes a leaf lock; no spin lock of class `KernelVa` or higher may be held.
+    pub fn disk_interrupt(&self, t: &dyn Threads) {
+        self.io.interrupt(t);
+    }
+
     /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed
     /// and the next one fail, once. `None` calls it off.
     pub fn fail_after(&self, succeed: Option<u32>) {
@@ -164,8 +175,8 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn swap(&self) -> &Swap<M> {
         &self.swap
     }
-    pub(crate) fn daemon(&self) -> &Daemon<M> {
-        &self.daemon
+    pub(crate) fn demand(&self) -> &Demand<M> {
+        &self.demand
     }
     pub(crate) fn sizes(&self) -> &Sizes {
         &self.sizes
@@ -180,7 +191,7 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn kernel_map(&self) -> &KernelMap<M> {
         &self.kernel_map
     }
-    pub(crate) fn structures(&self) -> &Structures<M> {
+    pub(crate) fn structures(&self) -> &Structures<M, Space<M>> {
         &self.structures
     }
     /// Write-protections under way.
@@ -232,6 +243,42 @@ impl<M: Machine> Vm<M> {
         let _c = self.machine.scope(Cause::Copy);
         self.machine.count(Counter::CowCopies, 1);
         self.pmaps.copy_page(from, to);
+    }
+}
+
+/// A process's address space. Made by [`Vm::space`] or [`Space::fork`]; ended by [`Space::terminate`].
+pub struct Space<M: Machine> {
+    pub(crate) vm: Arc<Vm<M>>,
+    /// Where the structure lies; also where waiters for the map sleep.
+    pub(crate) at: StructVa,
+    pub(crate) map: MapLock<M, Map<M>>,
+    /// Taken when the space is dropped.
+    pub(crate) pmap: Option<Pmap<M>>,
+    pub(crate) loans: LoanHistory,
+}
+
+impl<M: Machine> Space<M> {
+    /// The page tables.
+    pub fn pmap(&self) -> &Pmap<M> {
+        self.pmap.as_ref().expect("taken only when the space is dropped")
+    }
+
+    /// What became of the loans of this space.
+    pub fn loan_history(&self) -> &LoanHistory {
+        &self.loans
+    }
+
+    /// The VM system.
+    pub fn vm(&self) -> &Arc<Vm<M>> {
+        &self.vm
+    }
+
+    pub(crate) fn locked_map(&self) -> &MapLock<M, Map<M>> {
+        &self.map
+    }
+
+    pub(crate) fn struct_va(&self) -> StructVa {
+        self.at
     }
 }
 

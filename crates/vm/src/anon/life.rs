@@ -182,8 +182,8 @@ impl<M: Machine> Anon<M> {
         vm.swap().assert_live(slot);
         self.begin_move(&mut state);
         drop(state);
-        let ticket = vm.start_io(Transfer::Read, slot.block(), alloc::vec![frame]);
-        let read = vm.finish_io(t, ticket);
+        let ticket = vm.io().start(Transfer::Read, slot.block(), alloc::vec![frame]);
+        let read = vm.io().finish(t, ticket);
         // Nobody but the mover changes where the page of a busy anon is.
         vm.swap().assert_live(slot);
         let mut state = self.lock();

@@ -10,10 +10,10 @@ use super::paging;
 use crate::anon::{Amap, Anon};
 
 use crate::config::Kind;
-use crate::map::{Entry, Space};
+use crate::map::Entry;
 use crate::object::Object;
 use crate::page::{FrameState, Holder, KernelUse, Owner};
-use crate::vm::Vm;
+use crate::vm::{Space, Vm};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;

@@ -2,8 +2,7 @@
 //! changed.
 
 use crate::config::Kind;
-use crate::map::Space;
-use crate::vm::Vm;
+use crate::vm::{Space, Vm};
 use pageferry_hal::{Machine, Pfn, Va};
 
 /// Structures that exist, of all address spaces together.

@@ -5,10 +5,10 @@
 //! when no thread is at work in the VM system.
 
 use crate::anon::{AmapState, Anon};
-use crate::map::{Entry, Map, Space, with_resident};
+use crate::map::{Entry, Map, with_resident};
 use crate::object::Object;
 use crate::page::{Frame, Owner};
-use crate::vm::Vm;
+use crate::vm::{Space, Vm};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};

@@ -7,11 +7,11 @@
 use super::entry::{Advice, Attributes, Entry};
 use super::map::Map;
 use super::mlock::with_resident;
-use super::space::{Space, page_range};
+use super::space::page_range;
 use crate::error::VmError;
 use crate::object::Object;
 use crate::page::Queue;
-use crate::vm::{Pending, Vm};
+use crate::vm::{Pending, Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -14,13 +14,12 @@
 //! and starts over.
 
 use super::entry::{Advice, Entry};
-use super::space::Space;
 use crate::anon::{AmapState, Anon, AnonState};
 use crate::check::Defect;
 use crate::error::VmError;
 use crate::object::{Object, ObjectPageError};
 use crate::page::Owner;
-use crate::vm::{Pending, Vm};
+use crate::vm::{Pending, Space, Vm};
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
 

@@ -14,10 +14,9 @@
 
 use super::entry::{AmapRef, Entry, Inherit};
 use super::map::Map;
-use super::space::Space;
 use crate::check::Defect;
 use crate::error::VmError;
-use crate::vm::{Pending, Vm};
+use crate::vm::{Pending, Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Prot, Threads};

@@ -10,9 +10,9 @@
 
 use super::entry::Entry;
 use super::map::Map;
-use super::space::{Space, page_range};
+use super::space::page_range;
 use crate::error::VmError;
-use crate::vm::Vm;
+use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Access, Cause, Machine, Pfn, Prot, Threads, Va, VaRange};
 

@@ -13,22 +13,10 @@ use crate::config::Kind;
 use crate::error::VmError;
 use crate::movers::LoanHistory;
 use crate::object::Object;
-use crate::vm::{Pending, Vm};
+use crate::vm::{Pending, Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::{Cause, Channel, Machine, PAGE_SHIFT, Prot, StructVa, Threads, Va, VaRange, page_round};
-use pageferry_pmap::Pmap;
-
-/// A process's address space. Made by [`Vm::space`] or [`Space::fork`]; ended by [`Space::terminate`].
-pub struct Space<M: Machine> {
-    vm: Arc<Vm<M>>,
-    /// Where the structure lies; also where waiters for the map sleep.
-    at: StructVa,
-    map: MapLock<M, Map<M>>,
-    /// Taken when the space is dropped.
-    pmap: Option<Pmap<M>>,
-    loans: LoanHistory,
-}
+use pageferry_hal::{Cause, Channel, Machine, PAGE_SHIFT, Prot, Threads, Va, VaRange, page_round};
 
 /// Where a mapping goes (`mmap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +61,7 @@ impl<M: Machine> Vm<M> {
         let space =
             Arc::new(Space { vm: self.clone(), at, map, pmap: Some(pmap), loans: LoanHistory::default() });
         self.journal().space(at.0.0);
-        self.structures().register_space(&space);
+        self.structures().register_space(at, &space);
         Ok(space)
     }
 }
@@ -100,29 +88,6 @@ pub(crate) fn page_range<M: Machine>(
 }
 
 impl<M: Machine> Space<M> {
-    /// The page tables.
-    pub fn pmap(&self) -> &Pmap<M> {
-        self.pmap.as_ref().expect("taken only when the space is dropped")
-    }
-
-    /// What became of the loans of this space.
-    pub fn loan_history(&self) -> &LoanHistory {
-        &self.loans
-    }
-
-    /// The VM system.
-    pub fn vm(&self) -> &Arc<Vm<M>> {
-        &self.vm
-    }
-
-    pub(crate) fn locked_map(&self) -> &MapLock<M, Map<M>> {
-        &self.map
-    }
-
-    pub(crate) fn struct_va(&self) -> StructVa {
-        self.at
-    }
-
     /// The number of map entries: how fragmented the map is.
     pub fn entry_count(&self, t: &dyn Threads) -> usize {
         self.map.read(t).len()

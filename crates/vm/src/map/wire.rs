@@ -11,44 +11,15 @@
 //! A frame is looked up and wired under the lock of the page queues. That is what makes it safe: a frame is only freed
 //! under that lock, and only when nothing maps it any more.
 
-use super::space::Space;
 use crate::check::Defect;
 use crate::error::VmError;
-use crate::vm::Vm;
+use crate::page::Wired;
+use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{
     Access, Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange, page_round,
     page_trunc,
 };
-
-/// Frames wired for the kernel's use, in order of their addresses; the data begins `offset` bytes into the first.
-#[must_use = "wired frames must be unwired"]
-#[derive(Debug)]
-pub struct Wired {
-    frames: Vec<Pfn>,
-    offset: usize,
-    len_bytes: usize,
-}
-
-impl Wired {
-    /// Frames that the caller has wired.
-    pub(crate) fn of(frames: Vec<Pfn>, offset: usize, len_bytes: usize) -> Wired {
-        Wired { frames, offset, len_bytes }
-    }
-
-    /// The frames.
-    pub fn frames(&self) -> &[Pfn] {
-        &self.frames
-    }
-    /// Where in the first frame the data begins, in bytes.
-    pub fn offset(&self) -> usize {
-        self.offset
-    }
-    /// Length of the data.
-    pub fn len_bytes(&self) -> usize {
-        self.len_bytes
-    }
-}
 
 impl<M: Machine> Space<M> {
     /// Makes the pages of a user buffer resident and wires them (`vm_fault_quick` and `pmap_extract_and_hold`): for the
@@ -72,7 +43,7 @@ impl<M: Machine> Space<M> {
         }
         let access = if prot.contains(Prot::WRITE) { Access::Write } else { Access::Read };
         let frames = Vec::with_capacity(pages.len_pages());
-        let mut wired = Wired { frames, offset: at.offset(), len_bytes };
+        let mut wired = Wired::of(frames, at.offset(), len_bytes);
         loop {
             self.wire_resident(t, pages, access, &mut wired.frames);
             let Some(missing) = pages.pages().nth(wired.frames.len()) else {

@@ -27,10 +27,10 @@
 use crate::anon::{Anon, AnonState};
 use crate::check::{Defect, Tally};
 use crate::error::VmError;
-use crate::map::{Entry, Space};
+use crate::map::Entry;
 use crate::object::ObjectPageError;
 use crate::page::Owner;
-use crate::vm::{Pending, Vm};
+use crate::vm::{Pending, Space, Vm};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

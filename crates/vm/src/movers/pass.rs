@@ -12,8 +12,8 @@
 use crate::check::Defect;
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::map::{Entry, Map, MapWrite, Space, copy_entry, page_range, share_entry};
-use crate::vm::{Pending, Vm};
+use crate::map::{Entry, Map, MapWrite, copy_entry, page_range, share_entry};
+use crate::vm::{Pending, Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};
 

@@ -17,8 +17,8 @@
 use super::pass::Maps;
 use crate::check::Defect;
 use crate::error::VmError;
-use crate::map::{Entry, Inherit, Space};
-use crate::vm::{Pending, Vm};
+use crate::map::{Entry, Inherit};
+use crate::vm::{Pending, Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Access, Cause, Machine, PAGE_SIZE, Prot, Threads, Va, VaRange, page_round};
 

@@ -14,8 +14,7 @@
 
 use super::object::{Backing, Block, Object, ObjectPageError, ObjectState, Store};
 use crate::error::VmError;
-use crate::map::Wired;
-use crate::page::{Owner, SwapSlot};
+use crate::page::{Owner, SwapSlot, Wired};
 use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -132,8 +131,8 @@ impl<M: Machine> Object<M> {
     }
 
     fn get(self: &Arc<Self>, vm: &Vm<M>, t: &dyn Threads, run: Run) -> Result<(), VmError> {
-        let ticket = vm.start_io(Transfer::Read, run.block, run.frames.clone());
-        let read = vm.finish_io(t, ticket);
+        let ticket = vm.io().start(Transfer::Read, run.block, run.frames.clone());
+        let read = vm.io().finish(t, ticket);
         let mut state = self.lock();
         for (page, &frame) in run.pages().zip(&run.frames) {
             if read.is_err() {
@@ -174,8 +173,8 @@ impl<M: Machine> Object<M> {
             let run = self.begin_clean(vm, &mut state, first..pages.end);
             drop(state);
             next = run.pages().end;
-            let ticket = vm.start_io(Transfer::Write, run.block, run.frames.clone());
-            let wrote = vm.finish_io(t, ticket);
+            let ticket = vm.io().start(Transfer::Write, run.block, run.frames.clone());
+            let wrote = vm.io().finish(t, ticket);
             self.end_clean(vm, t, run, wrote.is_ok());
             if wrote.is_err() {
                 result = Err(VmError::Io);

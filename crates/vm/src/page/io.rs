@@ -1,10 +1,10 @@
 //! Requests to the disk: handing them over, sleeping until they are done, waking who waits.
 //!
 //! A request is made with no lock held and yields a [`Ticket`], which must be waited for. The disk's interrupt handler may
-//! take no locks; so the kernel notes that it came, and calls [`Vm::disk_interrupt`] from a place that may. One leaf lock
+//! take no locks; so the kernel notes that it came, and calls [`crate::Vm::disk_interrupt`] from a place that may. One leaf lock
 //! of class `KernelVa` guards the list of requests. What fails is the disk, and the caller learns it.
 
-use crate::vm::Vm;
+use crate::config::PagingConfig;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pageferry_hal::{
@@ -17,6 +17,8 @@ const CHANNELS: u64 = 1 << 62;
 const ANY: Channel = Channel(CHANNELS - 1);
 
 pub(crate) struct Io<M: Machine> {
+    machine: M,
+    paging: Option<PagingConfig>,
     state: M::Lock<State>,
 }
 
@@ -32,22 +34,20 @@ struct State {
 pub(crate) struct Ticket(u64);
 
 impl<M: Machine> Io<M> {
-    pub(crate) fn new(machine: &M) -> Io<M> {
+    pub(crate) fn new(machine: &M, paging: Option<PagingConfig>) -> Io<M> {
         let state = State { next_tag: 0, requests: BTreeMap::new(), any_wanted: false };
-        Io { state: machine.new_lock(LockClass::KernelVa, state) }
+        Io { machine: machine.clone(), paging, state: machine.new_lock(LockClass::KernelVa, state) }
     }
 
     /// Requests that are not done, or not waited for.
     pub(crate) fn under_way(&self) -> usize {
         self.state.lock().requests.len()
     }
-}
 
-impl<M: Machine> Vm<M> {
     /// Starts moving `frames` from or to consecutive blocks.
-    pub(crate) fn start_io(&self, transfer: Transfer, block: u64, frames: Vec<Pfn>) -> Ticket {
-        let m = self.machine();
-        if let Some(paging) = self.paging() {
+    pub(crate) fn start(&self, transfer: Transfer, block: u64, frames: Vec<Pfn>) -> Ticket {
+        let m = &self.machine;
+        if let Some(paging) = &self.paging {
             m.execute(paging.paths.io);
         }
         let counter = match transfer {
@@ -57,7 +57,7 @@ impl<M: Machine> Vm<M> {
         m.count(counter, frames.len() as u64);
         m.count(Counter::DiskRequests, 1);
         let tag = {
-            let mut state = self.io().state.lock();
+            let mut state = self.state.lock();
             let tag = state.next_tag;
             state.next_tag += 1;
             state.requests.insert(tag, None);
@@ -68,9 +68,9 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Sleeps until a request is done. No spin lock may be held.
-    pub(crate) fn finish_io(&self, t: &dyn Threads, ticket: Ticket) -> Result<(), DiskError> {
+    pub(crate) fn finish(&self, t: &dyn Threads, ticket: Ticket) -> Result<(), DiskError> {
         loop {
-            let mut state = self.io().state.lock();
+            let mut state = self.state.lock();
             let result = state.requests[&ticket.0];
             if let Some(result) = result {
                 state.requests.remove(&ticket.0);
@@ -83,8 +83,8 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Sleeps until any request is done; answers at once, and no, if there is none under way.
-    pub(crate) fn wait_for_any_io(&self, t: &dyn Threads) -> bool {
-        let mut state = self.io().state.lock();
+    pub(crate) fn wait_for_any(&self, t: &dyn Threads) -> bool {
+        let mut state = self.state.lock();
         if state.requests.values().all(Option::is_some) {
             return false;
         }
@@ -95,15 +95,11 @@ impl<M: Machine> Vm<M> {
         true
     }
 
-    /// Takes the disk's answers and wakes who waits for them. To be called after [`pageferry_hal::Interrupt::Disk`], not
-    /// by its handler: it takes locks.
-    ///
-    /// # Locks
-    /// Takes a leaf lock; no spin lock of class `KernelVa` or higher may be held.
-    pub fn disk_interrupt(&self, t: &dyn Threads) {
-        while let Some(done) = self.machine().disk_done() {
+    /// Takes the disk's answers and wakes the threads that wait for them.
+    pub(crate) fn interrupt(&self, t: &dyn Threads) {
+        while let Some(done) = self.machine.disk_done() {
             let any = {
-                let mut state = self.io().state.lock();
+                let mut state = self.state.lock();
                 let request = state.requests.get_mut(&done.tag).expect("an answer to a request of ours");
                 let before = request.replace(done.result);
                 assert!(before.is_none(), "a request to the disk is done twice");

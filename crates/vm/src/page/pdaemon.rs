@@ -20,88 +20,25 @@
 //! an object is written where it lies, if it must be, and becomes the anon's; that frees nothing, and is not counted, but a
 //! later pass may take it from there. Only what comes onto the free list counts as reclaimed.
 //!
-//! # Who waits for it
-//! Whoever may sleep and finds too few frames free ([`Vm::wait_for_memory`]). If a pass can take nothing, because all is
-//! wired, or dirty with the swap area full, the waiters are told, and get [`VmError::NoMemory`]. The daemon itself needs no
-//! frame to free one; were it ever to wait for memory it would wait for itself, and that is a panic.
+//! Threads that wait for it are in `demand`.
 
 use super::frame::{Owner, Queue};
 
-use super::swap::{Holder, SwapSlot};
+use super::demand::DaemonThread;
+use super::swap::Holder;
+use super::swap_slot::SwapSlot;
 use crate::anon::Anon;
 use crate::check::Defect;
-use crate::config::PagingConfig;
 use crate::error::VmError;
 use crate::object::{Object, ObjectState};
 use crate::vm::{Pending, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::{
-    Cause, Channel, Counter, DiskError, Interrupted, LockClass, Machine, Pfn, Prot, SpinLock, Threads,
-    Transfer,
-};
-
-/// Where the daemon sleeps, and where those sleep who wait for it.
-const DAEMON: Channel = Channel((1 << 61) + 1);
-const MEMORY: Channel = Channel((1 << 61) + 2);
+use pageferry_hal::{Cause, Counter, DiskError, Machine, Pfn, Prot, Threads, Transfer};
 
 /// Passes over all inactive frames in a row that took nothing, before it is said that nothing can be taken; the last looks at
 /// all pageable frames, and does not care for their use.
 const FRUITLESS_PASSES: usize = 3;
-
-/// The page, and the tables below the root on the way to it.
-const FRAMES_OF_A_FAULT: usize = 4;
-
-pub(crate) struct Daemon<M: Machine> {
-    state: M::Lock<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Its thread was made and has not yet had its first turn: who wants memory meanwhile waits for it all the same.
-    launched: bool,
-    running: bool,
-    stopping: bool,
-    /// Somebody wants frames.
-    wanted: bool,
-    /// Times that nothing could be taken.
-    failures: u64,
-    sleepers: u32,
-}
-
-impl<M: Machine> Daemon<M> {
-    pub(crate) fn new(machine: &M) -> Daemon<M> {
-        Daemon { state: machine.new_lock(LockClass::KernelVa, State::default()) }
-    }
-}
-
-/// The daemon's own thread: it must not wait for memory.
-struct DaemonThread<'a>(&'a dyn Threads);
-
-impl Threads for DaemonThread<'_> {
-    fn sleep(
-        &self,
-        channel: Channel,
-        reason: &'static str,
-        interruptible: bool,
-        release: &mut dyn FnMut(),
-    ) -> Result<(), Interrupted> {
-        assert!(channel != MEMORY, "the page daemon waits for itself");
-        self.0.sleep(channel, reason, interruptible, release)
-    }
-    fn wakeup(&self, channel: Channel) -> usize {
-        self.0.wakeup(channel)
-    }
-    fn wakeup_one(&self, channel: Channel) -> bool {
-        self.0.wakeup_one(channel)
-    }
-    fn pin(&self) {
-        self.0.pin();
-    }
-    fn unpin(&self) {
-        self.0.unpin();
-    }
-}
 
 /// A claimed frame, and its owner.
 struct Victim<M: Machine> {
@@ -177,66 +114,25 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// True while too few frames are free for a fault: one for the page, and those for the page tables that it may lack. A
-    /// fault that gets some of them gives them back, and would come back at once for ever.
-    fn is_short(&self) -> bool {
-        let short = |p: &PagingConfig| {
-            let most = p.free_target_pages.saturating_sub(1);
-            self.frames().free_now() <= (p.kernel_reserve_pages + FRAMES_OF_A_FAULT).min(most)
-        };
-        self.paging().is_some_and(short)
-    }
+    // ------------------------------------------------------------------------------------------- the thread
 
     /// Wakes the page daemon if frames begin to be few. Costs next to nothing otherwise.
     pub(crate) fn poke_daemon(&self, t: &dyn Threads) {
-        if self.paging().is_some_and(|p| self.frames().free_now() < p.free_min_pages) {
-            self.want(t);
-        }
-    }
-
-    fn want(&self, t: &dyn Threads) {
-        let mut state = self.daemon().state.lock();
-        if (state.running || state.launched) && !core::mem::replace(&mut state.wanted, true) {
-            t.wakeup(DAEMON);
-        }
+        self.demand().poke(t, self.frames());
     }
 
     /// Sleeps until frames are free for others than the kernel. False when there is no page daemon, or it could take
-    /// nothing, and nobody else has given anything back.
+    /// nothing, and no frame was given back otherwise.
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.
     pub fn wait_for_memory(&self, t: &dyn Threads) -> bool {
-        let mut state = self.daemon().state.lock();
-        let (failures, free_before) = (state.failures, self.frames().free_now());
-        loop {
-            if !(state.running || state.launched) {
-                return false;
-            }
-            if !self.is_short() {
-                return true;
-            }
-            if state.failures != failures {
-                return self.frames().free_now() > free_before;
-            }
-            if !core::mem::replace(&mut state.wanted, true) {
-                t.wakeup(DAEMON);
-            }
-            self.machine().count(Counter::MemorySleeps, 1);
-            state.sleepers += 1;
-            let mut held = Some(state);
-            let slept = t.sleep(MEMORY, "free memory", false, &mut || drop(held.take()));
-            assert!(slept.is_ok(), "this sleep is not interruptible");
-            state = self.daemon().state.lock();
-            state.sleepers -= 1;
-        }
+        self.demand().wait(t, self.frames())
     }
-
-    // ------------------------------------------------------------------------------------------- the thread
 
     /// A thread for [`Vm::run_page_daemon`] was made and will run.
     pub fn launch_page_daemon(&self) {
-        self.daemon().state.lock().launched = true;
+        self.demand().launch();
     }
 
     /// The page daemon's life, on a thread of its own, until [`Vm::stop_page_daemon`]. Where memory is short it calls `shed`
@@ -247,48 +143,22 @@ impl<M: Machine> Vm<M> {
     pub fn run_page_daemon(&self, t: &dyn Threads, shed: &dyn Fn() -> usize) {
         assert!(self.paging().is_some(), "a page daemon without paging");
         let t = &DaemonThread(t);
-        {
-            let mut state = self.daemon().state.lock();
-            assert!(!state.running, "there is one page daemon");
-            // Who stops it may be faster than its first step.
-            state.running = !state.stopping;
-            state.launched = false;
-        }
-        loop {
-            let mut state = self.daemon().state.lock();
-            if state.stopping {
-                state.running = false;
-                state.stopping = false;
-                t.wakeup(MEMORY);
-                return;
-            }
-            if !core::mem::take(&mut state.wanted) {
-                let mut held = Some(state);
-                let slept = t.sleep(DAEMON, "page daemon", false, &mut || drop(held.take()));
-                assert!(slept.is_ok(), "this sleep is not interruptible");
-                continue;
-            }
-            drop(state);
+        self.demand().begin();
+        while self.demand().wait_until_wanted(t) {
             let reclaimed = shed() + self.reclaim_with(t);
-            let failed = reclaimed == 0 && self.is_short();
+            let failed = reclaimed == 0 && self.demand().is_short(self.frames());
             // What others have under way may become free: only without that it is certain that nothing does.
-            if failed && self.wait_for_any_io(t) {
-                self.daemon().state.lock().wanted = true;
+            if failed && self.io().wait_for_any(t) {
+                self.demand().want_again();
                 continue;
             }
-            let mut state = self.daemon().state.lock();
-            state.failures += u64::from(failed);
-            if state.sleepers > 0 {
-                t.wakeup(MEMORY);
-            }
+            self.demand().answer(t, failed);
         }
     }
 
     /// Ends the page daemon's thread once it has done what it is at.
     pub fn stop_page_daemon(&self, t: &dyn Threads) {
-        let mut state = self.daemon().state.lock();
-        state.stopping = true;
-        t.wakeup(DAEMON);
+        self.demand().stop(t);
     }
 
     /// Does the page daemon's work now, on the calling thread: takes frames until `free_target_pages` are free or nothing
@@ -491,7 +361,7 @@ impl<M: Machine> Vm<M> {
             let rest = to_swap.split_off(slots.len());
             let run = core::mem::replace(&mut to_swap, rest);
             let frames = run.iter().map(|v| v.frame).collect();
-            let ticket = self.start_io(Transfer::Write, slots[0].block(), frames);
+            let ticket = self.io().start(Transfer::Write, slots[0].block(), frames);
             under_way.push((ticket, slots[0].block(), run, slots));
         }
         to_files.sort_by_key(|&(_, block)| block);
@@ -500,7 +370,7 @@ impl<M: Machine> Vm<M> {
             let rest = to_files.split_off(len);
             let run: Vec<_> = core::mem::replace(&mut to_files, rest).into_iter().map(|(v, _)| v).collect();
             let frames = run.iter().map(|v| v.frame).collect();
-            under_way.push((self.start_io(Transfer::Write, first, frames), first, run, Vec::new()));
+            under_way.push((self.io().start(Transfer::Write, first, frames), first, run, Vec::new()));
         }
         // The swap area is full: these stay, and whoever needs frames must do without.
         self.machine().count(Counter::SwapFull, to_swap.len() as u64);
@@ -508,7 +378,7 @@ impl<M: Machine> Vm<M> {
             self.settle(t, victim, Fate::Kept, pass);
         }
         for (ticket, block, run, slots) in under_way {
-            let wrote = self.finish_io(t, ticket);
+            let wrote = self.io().finish(t, ticket);
             self.settle_run(t, block, run, &slots, wrote, pass);
         }
     }

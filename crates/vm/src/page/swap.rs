@@ -7,25 +7,12 @@
 //!
 //! One leaf lock of class `KernelVa`. What can fail is finding a free slot.
 
+use super::swap_slot::SwapSlot;
 use crate::anon::Anon;
 use crate::object::Object;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use pageferry_hal::{LockClass, Machine, SpinLock};
-
-/// A slot, in one of its lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SwapSlot {
-    index: u32,
-    generation: u32,
-}
-
-impl SwapSlot {
-    /// The block of the disk.
-    pub(crate) fn block(self) -> u64 {
-        u64::from(self.index)
-    }
-}
 
 /// Whose page is in a slot.
 pub(crate) enum Holder<M: Machine> {
