@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_hal::x86::Layout;
 use pageferry_hal::{Cause, Counter, Machine, Pfn, StructArena, StructVa, Threads, VaRange};
-use pageferry_pmap::{Change, Pmap, Pmaps};
+use pageferry_pmap::{Pmap, Pmaps};
 
 /// The VM system: frames, the kernel map, and what all address spaces share.
 pub struct Vm<M: Machine> {
@@ -279,35 +279,5 @@ impl<M: Machine> Space<M> {
 
     pub(crate) fn struct_va(&self) -> StructVa {
         self.at
-    }
-}
-
-/// Changes of mappings that will be flushed together, in one shootdown.
-#[must_use = "stale translations stay in TLBs until these are flushed"]
-pub(crate) struct Pending<M: Machine>(Option<Change<M>>);
-
-impl<M: Machine> Pending<M> {
-    pub(crate) const fn none() -> Pending<M> {
-        Pending(None)
-    }
-
-    pub(crate) fn add(&mut self, change: Change<M>) {
-        match &mut self.0 {
-            Some(all) => all.merge(change),
-            None => self.0 = Some(change),
-        }
-    }
-
-    pub(crate) fn flush(self, pmaps: &Pmaps<M>) {
-        if let Some(all) = self.0 {
-            all.flush(pmaps);
-        }
-    }
-
-    /// Says that no TLB has any of it, which only a planted defect does.
-    pub(crate) fn forget(self, pmaps: &Pmaps<M>) {
-        if let Some(all) = self.0 {
-            all.not_cached(pmaps);
-        }
     }
 }

@@ -11,11 +11,12 @@ use super::space::page_range;
 use crate::error::VmError;
 use crate::object::Object;
 use crate::page::Queue;
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{Access, Cause, Machine, Pfn, Threads, Va, VaRange};
+use pageferry_pmap::Change;
 
 /// The advice that can be given (`madvise`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,10 +95,10 @@ impl<M: Machine> Space<M> {
             }
             Advise::DontNeed => {
                 let map = self.mapped(t, range)?;
-                let mut pending = Pending::none();
+                let mut pending = Change::new();
                 for (entry, page) in pages(&map, range) {
                     with_resident(entry, page, Access::Read, |frame| {
-                        pending.add(vm.pmaps().clear_referenced(frame));
+                        pending.merge(vm.pmaps().clear_referenced(frame));
                         vm.frames().lock().move_to(frame, Queue::Inactive);
                     });
                 }
@@ -119,14 +120,14 @@ impl<M: Machine> Space<M> {
                 let part = entry.range.intersect(&range).expect("it overlaps");
                 let first = entry.slot(aref, part.start());
                 let mut amap = aref.amap.lock();
-                let mut pending = Pending::none();
+                let mut pending = Change::new();
                 let mut slots = Vec::new();
                 for (slot, anon) in amap.anons(first..first + part.len_pages() as u64) {
                     let state = anon.lock();
                     let alone = state.refs == 1 && !state.busy && amap.slot_refs().of(slot) == 1;
                     if alone && state.frame.is_none_or(|frame| !is_in_use(vm, frame)) {
                         let page = part.start() + (slot - first) as usize * pageferry_hal::PAGE_SIZE;
-                        pending.add(vm.pmaps().remove(self.pmap(), VaRange::pages_from(page, 1)));
+                        pending.merge(vm.pmaps().remove(self.pmap(), VaRange::pages_from(page, 1)));
                         slots.push(slot);
                     }
                 }

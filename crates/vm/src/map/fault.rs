@@ -19,9 +19,10 @@ use crate::check::Defect;
 use crate::error::VmError;
 use crate::object::{Object, ObjectPageError};
 use crate::page::Owner;
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
+use pageferry_pmap::Change;
 
 /// How far a fault got with the map held shared.
 #[must_use]
@@ -163,7 +164,7 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     /// Maps `frame` at the page, and flushes what that replaces. The frame's owner is locked.
-    fn enter(&self, frame: Pfn, prot: Prot, mut also: Pending<M>) -> Result<(), VmError> {
+    fn enter(&self, frame: Pfn, prot: Prot, mut also: Change<M>) -> Result<(), VmError> {
         let permits = prot.permits(self.access) || self.purpose == Purpose::Wire;
         assert!(permits, "a fault is resolved by a mapping that permits the access");
         // What nobody may touch is only made resident.
@@ -177,16 +178,16 @@ impl<M: Machine> Attempt<'_, M> {
         // one.
         if self.vm.machine().topology().cpus > 1 {
             if pmaps.extract(self.space.pmap(), page).is_some_and(|(old, _)| old != frame) {
-                also.add(pmaps.remove(self.space.pmap(), VaRange::page(page)));
+                also.merge(pmaps.remove(self.space.pmap(), VaRange::page(page)));
             }
-            core::mem::replace(&mut also, Pending::none()).flush(pmaps);
+            core::mem::replace(&mut also, Change::new()).flush(pmaps);
         }
         let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), page, frame, prot, false);
         // Who finds the mapping made was late, or its TLB was: that is no doing of a loan.
         if self.purpose == Purpose::RefusedWrite && entered.as_ref().is_ok_and(|change| !change.found()) {
             self.space.loan_history().refused_write();
         }
-        let result = entered.map(|change| also.add(change));
+        let result = entered.map(|change| also.merge(change));
         also.flush(pmaps);
         result?;
         Ok(())
@@ -222,7 +223,7 @@ impl<M: Machine> Attempt<'_, M> {
         if needs_copy || state.refs > 1 && !in_place || lent {
             prot.remove(Prot::WRITE);
         }
-        self.enter(frame, prot, Pending::none())?;
+        self.enter(frame, prot, Change::new())?;
         Ok(Step::Done)
     }
 
@@ -267,7 +268,7 @@ impl<M: Machine> Attempt<'_, M> {
         if attributes.copy_on_write || lent {
             prot.remove(Prot::WRITE);
         }
-        self.enter(frame, prot, Pending::none())?;
+        self.enter(frame, prot, Change::new())?;
         Ok(Step::Done)
     }
 
@@ -299,9 +300,9 @@ impl<M: Machine> Attempt<'_, M> {
         }
         let shared = amap.slot_refs().of(slot) > 1;
         let mapped = amap.reserve(vm, slot).and_then(|()| {
-            let mut also = Pending::none();
+            let mut also = Change::new();
             if let Some(from) = from.filter(|_| shared && !vm.has(Defect::PromoteWithoutRevoke)) {
-                also.add(vm.pmaps().page_protect(from, Prot::empty()));
+                also.merge(vm.pmaps().page_protect(from, Prot::empty()));
             }
             self.enter(frame, self.entry.attributes.prot, also)
         });
@@ -332,9 +333,9 @@ impl<M: Machine> Attempt<'_, M> {
     /// Copies `old` to `new`, takes every mapping of `old` away and maps `new` here; on failure frees `new`.
     fn replace(&self, old: Pfn, new: Pfn) -> Result<(), VmError> {
         self.vm.copy(old, new);
-        let mut revoked = Pending::none();
+        let mut revoked = Change::new();
         if !self.vm.has(Defect::BreakWithoutRevoke) {
-            revoked.add(self.vm.pmaps().page_protect(old, Prot::empty()));
+            revoked.merge(self.vm.pmaps().page_protect(old, Prot::empty()));
         }
         let entered = self.enter(new, self.entry.attributes.prot, revoked);
         if entered.is_err() {

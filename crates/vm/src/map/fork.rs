@@ -16,10 +16,11 @@ use super::entry::{AmapRef, Entry, Inherit};
 use super::map::Map;
 use crate::check::Defect;
 use crate::error::VmError;
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Prot, Threads};
+use pageferry_pmap::Change;
 
 impl<M: Machine> Space<M> {
     /// A copy of this address space, as the inheritance of each range says.
@@ -48,7 +49,7 @@ impl<M: Machine> Space<M> {
     /// Write-protects the parent where the child's entries share an amap with it until one of them writes.
     pub(crate) fn commit_deferred(&self, parent: &mut Map<M>, entries: &[Entry<M>]) {
         let vm = self.vm();
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         for entry in entries.iter().filter(|e| e.attributes.needs_copy && e.amap.is_some()) {
             let own =
                 parent.look_up_mut(vm, entry.range.start()).expect("the child's entries are the parent's");
@@ -59,7 +60,7 @@ impl<M: Machine> Space<M> {
             own.attributes.needs_copy = !vm.has(Defect::ForkForgetsNeedsCopy);
             let readable = own.attributes.prot.difference(Prot::WRITE);
             if readable != own.attributes.prot && !vm.has(Defect::ForkWithoutProtect) {
-                pending.add(vm.pmaps().protect(self.pmap(), own.range, readable));
+                pending.merge(vm.pmaps().protect(self.pmap(), own.range, readable));
             }
         }
         pending.flush(vm.pmaps());
@@ -143,11 +144,11 @@ fn copy_now<M: Machine>(
 ) -> Result<Option<AmapRef<M>>, VmError> {
     let amap = from.amap.lock();
     let copy = amap.copy_range(vm, entry.slots(from), true)?;
-    let mut pending = Pending::none();
+    let mut pending = Change::new();
     for (_, anon) in amap.anons(entry.slots(from)) {
         let state = anon.lock();
         if let Some(frame) = state.frame.filter(|_| state.refs > 1) {
-            pending.add(vm.pmaps().page_protect(frame, Prot::all().difference(Prot::WRITE)));
+            pending.merge(vm.pmaps().page_protect(frame, Prot::all().difference(Prot::WRITE)));
         }
     }
     pending.flush(vm.pmaps());

@@ -13,10 +13,11 @@ use crate::config::Kind;
 use crate::error::VmError;
 use crate::movers::LoanHistory;
 use crate::object::Object;
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Channel, Machine, PAGE_SHIFT, Prot, Threads, Va, VaRange, page_round};
+use pageferry_pmap::Change;
 
 /// Where a mapping goes (`mmap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,13 +241,13 @@ impl<M: Machine> Space<M> {
     fn take_out(&self, map: &mut Map<M>, range: VaRange) -> Vec<Entry<M>> {
         let vm = &*self.vm;
         let entries = map.extract(vm, range);
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         let skip = vm.has(Defect::UnmapKeepsMappings) && range != vm.user();
         for entry in entries.iter().filter(|_| !skip) {
-            pending.add(vm.pmaps().remove(self.pmap(), entry.range));
+            pending.merge(vm.pmaps().remove(self.pmap(), entry.range));
         }
         if vm.has(Defect::UnmapWithoutFlush) {
-            pending.forget(vm.pmaps());
+            pending.not_cached(vm.pmaps());
         } else {
             pending.flush(vm.pmaps());
         }
@@ -305,14 +306,14 @@ impl<M: Machine> Space<M> {
             new(entry.attributes)?;
         }
         map.clip(vm, range)?;
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         for entry in map.within_mut(range) {
             vm.machine().execute(vm.paths().map_entry);
             let old = entry.attributes;
             entry.attributes = new(old)?;
             // Permissions that are gained come with the next fault.
             if !entry.attributes.prot.contains(old.prot) && !vm.has(Defect::ProtectKeepsMappings) {
-                pending.add(vm.pmaps().protect(self.pmap(), entry.range, entry.attributes.prot));
+                pending.merge(vm.pmaps().protect(self.pmap(), entry.range, entry.attributes.prot));
             }
         }
         pending.flush(vm.pmaps());

@@ -30,7 +30,7 @@ use crate::error::VmError;
 use crate::map::Entry;
 use crate::object::ObjectPageError;
 use crate::page::Owner;
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -39,6 +39,7 @@ use core::ops::Range;
 use pageferry_hal::{
     Access, Cause, Counter, Machine, Pfn, Prot, Threads, Va, VaRange, page_round, page_trunc,
 };
+use pageferry_pmap::Change;
 
 /// Pages on loan to the kernel: resident, wired, and their bytes stay as they are. Given back with [`Vm::unloan`].
 ///
@@ -158,7 +159,7 @@ impl<M: Machine> Taker<M> {
         vm: &Vm<M>,
         anon: &Arc<Anon<M>>,
         state: &mut AnonState,
-        pending: &mut Pending<M>,
+        pending: &mut Change<M>,
     ) -> Result<(), VmError> {
         let frame = state.usable().expect("the caller has seen it");
         let mut table = vm.frames().lock();
@@ -181,7 +182,7 @@ impl<M: Machine> Taker<M> {
     }
 
     /// Takes a page that is an object's, which is locked.
-    fn take_object(&mut self, vm: &Vm<M>, frame: Pfn, pending: &mut Pending<M>) -> Result<(), VmError> {
+    fn take_object(&mut self, vm: &Vm<M>, frame: Pfn, pending: &mut Change<M>) -> Result<(), VmError> {
         match self {
             Taker::Kernel(frames) => {
                 let mut table = vm.frames().lock();
@@ -210,7 +211,7 @@ fn protect_first<M: Machine>(
     vm: &Vm<M>,
     state: &crate::page::Frame<M>,
     frame: Pfn,
-    pending: &mut Pending<M>,
+    pending: &mut Change<M>,
 ) -> Result<(), VmError> {
     if state.loan_count > 0 {
         return Ok(());
@@ -219,7 +220,7 @@ fn protect_first<M: Machine>(
         return Err(VmError::Busy);
     }
     if !vm.has(Defect::LoanWithoutProtect) {
-        pending.add(vm.pmaps().page_protect(frame, READ_ONLY));
+        pending.merge(vm.pmaps().page_protect(frame, READ_ONLY));
     }
     Ok(())
 }
@@ -246,7 +247,7 @@ fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn]) {
 pub(crate) fn anon_of<M: Machine>(
     vm: &Vm<M>,
     frame: Pfn,
-    pending: &mut Pending<M>,
+    pending: &mut Change<M>,
 ) -> Result<Arc<Anon<M>>, VmError> {
     loop {
         let known = {
@@ -301,12 +302,12 @@ pub(crate) fn anon_of<M: Machine>(
 pub(crate) fn in_one_batch<M: Machine, R>(
     vm: &Vm<M>,
     t: &dyn Threads,
-    lend: impl FnOnce(&mut Pending<M>) -> R,
+    lend: impl FnOnce(&mut Change<M>) -> R,
 ) -> R {
     t.pin();
     let cpu = vm.machine().cpu();
     vm.batches().begin(cpu);
-    let mut pending = Pending::none();
+    let mut pending = Change::new();
     let result = lend(&mut pending);
     pending.flush(vm.pmaps());
     vm.batches().end(cpu);
@@ -444,7 +445,7 @@ impl<M: Machine> Space<M> {
         page: Va,
         first: Va,
         taker: &mut Taker<M>,
-        pending: &mut Pending<M>,
+        pending: &mut Change<M>,
     ) -> Result<Step, VmError> {
         let vm = &**self.vm();
         let mut upper = entry.amap.as_ref().map(|a| (a.amap.lock(), entry.slot(a, page)));
@@ -532,7 +533,7 @@ impl<M: Machine> Vm<M> {
         let frames = &loan.frames[pages];
         let mut anons = Vec::with_capacity(frames.len());
         // Nothing to protect: the frames are on loan.
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         for &frame in frames {
             self.machine().execute(self.paths().loan);
             match anon_of(self, frame, &mut pending) {

@@ -13,9 +13,10 @@ use crate::check::Defect;
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Entry, Map, MapWrite, copy_entry, page_range, share_entry};
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};
+use pageferry_pmap::Change;
 
 /// What becomes of the memory that is passed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -158,9 +159,9 @@ pub fn pass<M: Machine>(
     let mut taken = Vec::new();
     if matches!(mode, PassMode::Donate | PassMode::DonateZero) {
         taken = maps.from.extract(vm, range);
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         for entry in taken.iter().filter(|_| !vm.has(Defect::DonateKeepsMappings)) {
-            pending.add(vm.pmaps().remove(from.pmap(), entry.range));
+            pending.merge(vm.pmaps().remove(from.pmap(), entry.range));
         }
         pending.flush(vm.pmaps());
         zeroed.into_iter().for_each(|entry| maps.from.insert(vm, entry));

@@ -16,10 +16,11 @@ use crate::check::Defect;
 use crate::error::VmError;
 use crate::map::{Entry, page_range};
 use crate::object::Object;
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Prot, Threads, Va, VaRange};
+use pageferry_pmap::Change;
 
 /// What becomes of the anon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,11 +150,11 @@ fn push_page<M: Machine>(
         }
     }
     // What maps the anon's page may go on reading it if the anon keeps it; what maps the object's old page may not.
-    let mut pending = Pending::none();
+    let mut pending = Change::new();
     let left = if how == PushDown::Lend { Prot::all().difference(Prot::WRITE) } else { Prot::empty() };
-    pending.add(vm.pmaps().page_protect(frame, left));
+    pending.merge(vm.pmaps().page_protect(frame, left));
     if !vm.has(Defect::PushDownKeepsMappings) {
-        old.into_iter().for_each(|old| pending.add(vm.pmaps().page_protect(old, Prot::empty())));
+        old.into_iter().for_each(|old| pending.merge(vm.pmaps().page_protect(old, Prot::empty())));
     }
     pending.flush(vm.pmaps());
     // Both had a place in the swap area for what is not theirs any more.

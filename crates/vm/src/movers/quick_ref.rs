@@ -18,9 +18,10 @@ use super::pass::Maps;
 use crate::check::Defect;
 use crate::error::VmError;
 use crate::map::{Entry, Inherit};
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Access, Cause, Machine, PAGE_SIZE, Prot, Threads, Va, VaRange, page_round};
+use pageferry_pmap::Change;
 
 /// The longest quick reference: beyond it, passing entries is the better way.
 pub const QUICK_REF_PAGES: usize = 16;
@@ -136,9 +137,9 @@ impl<M: Machine> QuickRef<'_, M> {
             "a quick reference at {:?} was unmapped under its holder",
             self.range
         );
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         if !vm.has(Defect::QuickRefKeepsMappings) {
-            pending.add(vm.pmaps().remove(self.holder.pmap(), self.range));
+            pending.merge(vm.pmaps().remove(self.holder.pmap(), self.range));
         }
         pending.flush(vm.pmaps());
         drop(map);

@@ -20,11 +20,12 @@ use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, page_range};
 use crate::page::KernelUse;
-use crate::vm::{Pending, Space, Vm};
+use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_pmap::Change;
 
 /// Amaps of a transfer area.
 const AREA_AMAPS: usize = 4;
@@ -272,20 +273,20 @@ impl<M: Machine> Space<M> {
     /// Takes away and flushes every mapping of what is seen through `slots`, which the part `part` of `entry` covers.
     fn revoke(&self, entry: &Entry<M>, part: VaRange, amap: &AmapState<M>, slots: &Range<u64>) {
         let vm = self.vm();
-        let mut pending = Pending::none();
-        pending.add(vm.pmaps().remove(self.pmap(), part));
+        let mut pending = Change::new();
+        pending.merge(vm.pmaps().remove(self.pmap(), part));
         if !vm.has(Defect::TransferKeepsMappings) && amap.slot_refs().max_of(slots.clone()) > 1 {
             for (_, anon) in amap.anons(slots.clone()) {
                 // What is in the swap area alone is not mapped.
                 if let Some(frame) = anon.lock().frame {
-                    pending.add(vm.pmaps().page_protect(frame, Prot::empty()));
+                    pending.merge(vm.pmaps().page_protect(frame, Prot::empty()));
                 }
             }
             if let Some(oref) = &entry.object {
                 let first = entry.object_page(oref, part.start());
                 let state = oref.object.lock();
                 for &frame in state.pages().range(first..first + part.len_pages() as u64).map(|(_, f)| f) {
-                    pending.add(vm.pmaps().page_protect(frame, Prot::empty()));
+                    pending.merge(vm.pmaps().page_protect(frame, Prot::empty()));
                 }
             }
         }

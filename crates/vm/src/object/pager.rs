@@ -15,12 +15,13 @@
 use super::object::{Backing, Block, Object, ObjectPageError, ObjectState, Store};
 use crate::error::VmError;
 use crate::page::{Owner, SwapSlot, Wired};
-use crate::vm::{Pending, Vm};
+use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Prot, Threads, Transfer};
+use pageferry_pmap::Change;
 
 /// Where a page's contents are on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -194,14 +195,14 @@ impl<M: Machine> Object<M> {
         let first = state.blocks[pages.start as usize].at;
         let mut run = Run { first: pages.start, block: first, frames: Vec::new() };
         let most = vm.paging().map_or(1, |p| p.cluster_pages);
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         for (page, block) in pages.zip(first..).take(most) {
             let Some(&frame) = state.pages().get(&page) else { break };
             let follows = state.blocks[page as usize].at == block && !state.busy().contains(&page);
             if !follows || !vm.is_dirty(frame) {
                 break;
             }
-            pending.add(vm.pmaps().clear_modified(frame));
+            pending.merge(vm.pmaps().clear_modified(frame));
             self.begin_move(state, page);
             let mut table = vm.frames().lock();
             // Who has wired it may be writing it.
@@ -340,9 +341,9 @@ impl<M: Machine> Vm<M> {
         }
         state.set_len_pages(len_pages);
         let cut = state.pages_mut().split_off(&len_pages);
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         for &frame in cut.values() {
-            pending.add(self.pmaps().page_protect(frame, Prot::empty()));
+            pending.merge(self.pmaps().page_protect(frame, Prot::empty()));
         }
         pending.flush(self.pmaps());
         cut.into_values().for_each(|frame| self.frames().disown(frame));

@@ -31,10 +31,11 @@ use crate::anon::Anon;
 use crate::check::Defect;
 use crate::error::VmError;
 use crate::object::{Object, ObjectState};
-use crate::vm::{Pending, Vm};
+use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Counter, DiskError, Machine, Pfn, Prot, Threads, Transfer};
+use pageferry_pmap::Change;
 
 /// Passes over all inactive frames in a row that took nothing, before it is said that nothing can be taken; the last looks at
 /// all pageable frames, and does not care for their use.
@@ -199,7 +200,7 @@ impl<M: Machine> Vm<M> {
     /// Makes the oldest active frames inactive, and unused, until `percent` of all are.
     fn balance_queues(&self, percent: usize) {
         let scan = self.paging().expect("asked before").paths.scan;
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         loop {
             let mut table = self.frames().lock();
             let (active, inactive) = table.queue_lens();
@@ -209,7 +210,7 @@ impl<M: Machine> Vm<M> {
             self.machine().execute(scan);
             let frame = table.rotate(Queue::Active).expect("some are active");
             table.move_to(frame, Queue::Inactive);
-            pending.add(self.pmaps().clear_referenced(frame));
+            pending.merge(self.pmaps().clear_referenced(frame));
         }
         pending.flush(self.pmaps());
     }
@@ -221,7 +222,7 @@ impl<M: Machine> Vm<M> {
     fn claim(&self, most: usize, looks: &mut usize, even_used: bool, pass: &mut Pass) -> Vec<Victim<M>> {
         let scan = self.paging().expect("asked before").paths.scan;
         let mut victims = Vec::new();
-        let mut pending = Pending::none();
+        let mut pending = Change::new();
         while *looks > 0 && victims.len() < most {
             *looks -= 1;
             self.machine().execute(scan);
@@ -255,7 +256,7 @@ impl<M: Machine> Vm<M> {
         anon: Arc<Anon<M>>,
         frame: Pfn,
         even_used: bool,
-        pending: &mut Pending<M>,
+        pending: &mut Change<M>,
     ) -> Look<M> {
         let mut state = anon.lock();
         if state.usable() != Some(frame) || !self.claim_frame(frame, even_used, pending) {
@@ -272,7 +273,7 @@ impl<M: Machine> Vm<M> {
         page: u64,
         frame: Pfn,
         even_used: bool,
-        pending: &mut Pending<M>,
+        pending: &mut Change<M>,
     ) -> Look<M> {
         let mut state = object.lock();
         if state.pages().get(&page) != Some(&frame) || state.busy().contains(&page) {
@@ -312,7 +313,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Makes the frame busy and takes its mappings away, if it can be taken. Its owner is locked.
-    fn claim_frame(&self, frame: Pfn, even_used: bool, pending: &mut Pending<M>) -> bool {
+    fn claim_frame(&self, frame: Pfn, even_used: bool, pending: &mut Change<M>) -> bool {
         let mut table = self.frames().lock();
         let f = table.get(frame);
         if f.queue != Queue::Inactive || !f.is_pageable() || f.loan_count > 0 {
@@ -324,7 +325,7 @@ impl<M: Machine> Vm<M> {
         }
         table.set_busy(frame, true);
         if !self.has(Defect::PageoutKeepsMappings) {
-            pending.add(self.pmaps().page_protect(frame, Prot::empty()));
+            pending.merge(self.pmaps().page_protect(frame, Prot::empty()));
         }
         true
     }
