@@ -6,7 +6,7 @@ use crate::user::User;
 use crate::vnode::Regular;
 use alloc::sync::Arc;
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, SpinLock, Va};
-use pageferry_vm::{Inherit, Mapped, Place, PushDown};
+use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
 
 bitflags::bitflags! {
     /// How a file is opened.
@@ -134,7 +134,7 @@ impl<M: Machine> User<M> {
         &self,
         fd: Fd,
         offset: u64,
-        place: Place,
+        place: MapAddr,
         len_bytes: usize,
         prot: Prot,
         shared: bool,

@@ -43,7 +43,7 @@ mod vm;
 pub use check::{Defect, StructureCensus, Watch};
 pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 pub use error::VmError;
-pub use map::{Advice, Advise, Inherit, KernelMemory, Mapped, Place};
+pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};
 pub use movers::{
     AnonLoan, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PassMode, PushDown, QUICK_REF_PAGES,
     QuickRef, Refused, pass, passable, quick_ref,

@@ -9,7 +9,7 @@ use crate::check::{Defect, Journal, Probes, Tally};
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
 use crate::error::VmError;
 use crate::map::{KernelMap, Map, MapLock};
-use crate::movers::{Batches, LoanHistory};
+use crate::movers::{LoanHistory, ProtectBatches};
 use crate::page::{Demand, FrameInfo, Frames, Io, Swap, SwapCensus};
 use crate::structures::Structures;
 use alloc::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Vm<M: Machine> {
     structures: Structures<M, Space<M>>,
     /// Address spaces that were dropped with memory still mapped. Always zero in a correct kernel.
     abandoned_spaces: AtomicUsize,
-    batches: Batches,
+    batches: ProtectBatches,
     tally: Arc<Tally>,
     io: Io<M>,
     swap: Swap<M>,
@@ -79,7 +79,7 @@ impl<M: Machine> Vm<M> {
             kernel_map,
             structures,
             abandoned_spaces: AtomicUsize::new(0),
-            batches: Batches::new(topology.cpus),
+            batches: ProtectBatches::new(topology.cpus),
             tally: Arc::default(),
             probes,
         }))
@@ -195,7 +195,7 @@ impl<M: Machine> Vm<M> {
         &self.structures
     }
     /// Write-protections under way.
-    pub(crate) fn batches(&self) -> &Batches {
+    pub(crate) fn batches(&self) -> &ProtectBatches {
         &self.batches
     }
     /// The obligations that callers hold.

@@ -126,12 +126,12 @@ impl<M: Machine> Anon<M> {
         assert!(state.refs > 0, "an anon's references are counted wrongly");
         state.refs -= 1;
         if state.refs == 0 {
-            self.bury(vm, state);
+            self.free(vm, state);
         }
     }
 
     /// Nobody refers to the anon any more: frame, slot and structure are given back.
-    fn bury(&self, vm: &Vm<M>, mut state: AnonGuard<'_, M>) {
+    fn free(&self, vm: &Vm<M>, mut state: AnonGuard<'_, M>) {
         assert!(!state.busy, "an anon dies while its page is on its way");
         // Neither is there only if the page went down to an object.
         let (frame, slot) = (state.frame.take(), state.swap.take());
@@ -155,7 +155,7 @@ impl<M: Machine> Anon<M> {
             t.wakeup(self.channel());
         }
         if state.refs == 0 {
-            self.bury(vm, state);
+            self.free(vm, state);
         }
     }
 

@@ -5,7 +5,7 @@
 //! or lost what it should not. For moments when nobody is at work in the VM system; it changes nothing, but its reading
 //! is accounted for like any other.
 
-use super::laws::{Claim, Cover, check_cover, check_locked, check_map, check_mapping, law};
+use super::laws::{Cover, OwnerRef, check_cover, check_locked, check_map, check_mapping, law};
 use super::paging;
 use crate::anon::{Amap, Anon};
 
@@ -322,11 +322,11 @@ impl<M: Machine> Census<M> {
 
 /// Whoever the table says has a frame lives, and says so too.
 fn check_owners<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
-    let claims: Vec<Claim<M>> = {
+    let refs: Vec<OwnerRef<M>> = {
         let table = vm.frames().lock();
-        table.known().flat_map(|(frame, f)| Claim::of(frame, f)).collect()
+        table.known().flat_map(|(frame, f)| OwnerRef::of(frame, f)).collect()
     };
-    claims.iter().try_for_each(Claim::check)
+    refs.iter().try_for_each(OwnerRef::check)
 }
 
 /// The pages of an entry that can be mapped, the frame that its layers have there, and whether it may be written.

@@ -87,37 +87,37 @@ pub(crate) fn check_cover<M: Machine>(amap: &AmapState<M>, covers: &[Cover]) -> 
 }
 
 /// That somebody has a frame, as the table says.
-pub(crate) struct Claim<M: Machine> {
+pub(crate) struct OwnerRef<M: Machine> {
     frame: Pfn,
-    by: Claimant<M>,
+    by: Referent<M>,
 }
 
-enum Claimant<M: Machine> {
+enum Referent<M: Machine> {
     Anon(Weak<Anon<M>>),
     /// The object, and the page of it.
     Page(Weak<Object<M>>, u64),
 }
 
-impl<M: Machine> Claim<M> {
+impl<M: Machine> OwnerRef<M> {
     /// The claims to a frame: its owner's, and its borrower's.
-    pub(crate) fn of(frame: Pfn, f: &Frame<M>) -> impl Iterator<Item = Claim<M>> + use<M> {
+    pub(crate) fn of(frame: Pfn, f: &Frame<M>) -> impl Iterator<Item = OwnerRef<M>> + use<M> {
         let owner = match &f.owner {
-            Owner::Anon(anon) => Some(Claimant::Anon(anon.clone())),
-            Owner::Object(object, page) => Some(Claimant::Page(object.clone(), *page)),
+            Owner::Anon(anon) => Some(Referent::Anon(anon.clone())),
+            Owner::Object(object, page) => Some(Referent::Page(object.clone(), *page)),
             Owner::Free | Owner::Kernel(_) | Owner::Orphan => None,
         };
-        let borrower = f.borrower.clone().map(Claimant::Anon);
-        owner.into_iter().chain(borrower).map(move |by| Claim { frame, by })
+        let borrower = f.borrower.clone().map(Referent::Anon);
+        owner.into_iter().chain(borrower).map(move |by| OwnerRef { frame, by })
     }
 
     /// Asks whoever it is. Takes that one's lock.
     pub(crate) fn check(&self) -> Result<(), String> {
         let frame = self.frame;
         let (what, has) = match &self.by {
-            Claimant::Anon(anon) => {
+            Referent::Anon(anon) => {
                 ("an anon", anon.upgrade().is_some_and(|anon| anon.lock().frame == Some(frame)))
             }
-            Claimant::Page(object, page) => {
+            Referent::Page(object, page) => {
                 let has = |object: Arc<Object<M>>| object.lock().pages().get(page) == Some(&frame);
                 ("an object", object.upgrade().is_some_and(has))
             }

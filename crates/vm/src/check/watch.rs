@@ -9,7 +9,7 @@
 //! For moments when nobody is at work in the VM system.
 
 use super::journal::Changed;
-use super::laws::{Claim, Cover, check_cover, check_locked, check_map, check_mapping, law};
+use super::laws::{Cover, OwnerRef, check_cover, check_locked, check_map, check_mapping, law};
 use crate::anon::{Amap, Anon};
 use crate::config::Kind;
 use crate::map::{Attributes, Entry};
@@ -158,7 +158,7 @@ impl<M: Machine> Watch<M> {
         Ok(())
     }
 
-    fn meet(&mut self, anon: &Arc<Anon<M>>) {
+    fn track_anon(&mut self, anon: &Arc<Anon<M>>) {
         let first = || SeenAnon { anon: Weak::new(), slots: 0, refs: 0 };
         let seen = self.anons.entry(anon.struct_va().0.0).or_insert_with(first);
         // Another may have lived at this address; what it counted goes when the slots that held it are looked at.
@@ -266,7 +266,7 @@ impl<M: Machine> Watch<M> {
         if alive.is_none() {
             self.amaps.remove(&at);
         }
-        anons.iter().for_each(|anon| self.meet(anon));
+        anons.iter().for_each(|anon| self.track_anon(anon));
         for (slots, sign) in [(old, -1), (now, 1)] {
             for (_, anon) in slots {
                 let seen = self.anons.get_mut(&anon).expect("met when it came to a slot");
@@ -338,7 +338,7 @@ impl<M: Machine> Watch<M> {
         }
         drop(table);
         for anon in anons {
-            self.meet(&anon);
+            self.track_anon(&anon);
             changed.anons.insert(anon.struct_va().0.0);
         }
     }
@@ -346,7 +346,7 @@ impl<M: Machine> Watch<M> {
     /// Their states are sound, and what maps them does so by right.
     fn look_at_frames(&self, changed: &Changed) -> Result<(), String> {
         let vm = &self.vm;
-        let mut claims = Vec::new();
+        let mut refs = Vec::new();
         let table = vm.frames().lock();
         for &frame in &changed.frames {
             let f = table.get(frame);
@@ -362,10 +362,10 @@ impl<M: Machine> Watch<M> {
             if let FrameState::Kernel(kernel_use) = info.state {
                 law!(info.wire_count == 1, "{kernel_use:?} frame {frame:?} has {} wires", info.wire_count);
             }
-            claims.extend(Claim::of(frame, f));
+            refs.extend(OwnerRef::of(frame, f));
         }
         drop(table);
-        claims.iter().try_for_each(Claim::check)?;
+        refs.iter().try_for_each(OwnerRef::check)?;
         changed.frames.iter().try_for_each(|&frame| self.look_at_mappings(frame))
     }
 

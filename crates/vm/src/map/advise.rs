@@ -20,7 +20,7 @@ use pageferry_pmap::Change;
 
 /// The advice that can be given (`madvise`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Advise {
+pub enum Madvise {
     /// How the range will be used from now on.
     Use(Advice),
     /// It will be used soon: what is not resident comes in now.
@@ -71,7 +71,7 @@ impl<M: Machine> Space<M> {
     ///
     /// # Locks
     /// Sleeps for the map lock and, to bring pages in, for the disk: no spin lock may be held.
-    pub fn advise(&self, t: &dyn Threads, at: Va, len_bytes: usize, advise: Advise) -> Result<(), VmError> {
+    pub fn advise(&self, t: &dyn Threads, at: Va, len_bytes: usize, advise: Madvise) -> Result<(), VmError> {
         let vm = &**self.vm();
         let _c = vm.machine().scope(Cause::Vm);
         let range = page_range(vm, at, len_bytes, VmError::NoMemory)?;
@@ -79,10 +79,10 @@ impl<M: Machine> Space<M> {
             return Ok(());
         }
         match advise {
-            Advise::Use(advice) => {
+            Madvise::Use(advice) => {
                 return self.change(t, at, len_bytes, |a| Ok(Attributes { advice, ..a }));
             }
-            Advise::WillNeed => {
+            Madvise::WillNeed => {
                 drop(self.mapped(t, range)?);
                 for page in range.pages() {
                     // What cannot be had now is not had: it was advice.
@@ -93,7 +93,7 @@ impl<M: Machine> Space<M> {
                     }
                 }
             }
-            Advise::DontNeed => {
+            Madvise::DontNeed => {
                 let map = self.mapped(t, range)?;
                 let mut pending = Change::new();
                 for (entry, page) in pages(&map, range) {
@@ -104,7 +104,7 @@ impl<M: Machine> Space<M> {
                 }
                 pending.flush(vm.pmaps());
             }
-            Advise::Free => self.free_contents(t, range)?,
+            Madvise::Free => self.free_contents(t, range)?,
         }
         Ok(())
     }

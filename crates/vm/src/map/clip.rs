@@ -93,7 +93,7 @@ impl<M: Machine> Entry<M> {
     ///
     /// # Errors
     /// [`VmError::NoMemory`]; the entry is as before.
-    pub(crate) fn own_amap(&mut self, vm: &Vm<M>) -> Result<(), VmError> {
+    pub(crate) fn amap_copy(&mut self, vm: &Vm<M>) -> Result<(), VmError> {
         let _c = vm.machine().scope(Cause::Vm);
         if !self.attributes.copy_on_write || !self.attributes.needs_copy {
             return Ok(());

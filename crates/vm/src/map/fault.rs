@@ -32,7 +32,7 @@ enum Step<M: Machine> {
     /// The entry must have an amap of its own first.
     NeedsAmap,
     /// The page is copied only when write-protection that is under way has reached every CPU.
-    Unsettled,
+    Unflushed,
     /// The anon's page is in the swap area, or on its way.
     PageIn(Arc<Anon<M>>),
     /// The object's page is on the disk, or on its way; so many more may come along.
@@ -54,7 +54,7 @@ enum Purpose {
 }
 
 /// One attempt: where and for what.
-struct Attempt<'a, M: Machine> {
+struct PageFault<'a, M: Machine> {
     space: &'a Space<M>,
     vm: &'a Vm<M>,
     entry: &'a Entry<M>,
@@ -106,7 +106,7 @@ impl<M: Machine> Space<M> {
                 return Err(VmError::Access);
             }
             let seen = vm.frames().refusals();
-            let step = match (Attempt { space: self, vm, entry, va, access, purpose }).run() {
+            let step = match (PageFault { space: self, vm, entry, va, access, purpose }).run() {
                 Err(VmError::NoMemory) if vm.frames().refusals() != seen => Step::NoFrames,
                 step => step?,
             };
@@ -120,23 +120,23 @@ impl<M: Machine> Space<M> {
                 Step::Fetch(object, page, read_ahead) => object.fetch(vm, t, page, read_ahead)?,
                 Step::NoFrames if vm.wait_for_memory(t) => {}
                 Step::NoFrames => return Err(VmError::NoMemory),
-                Step::NeedsAmap => self.own_amap_at(t, page)?,
-                Step::Unsettled => vm.batches().settle(vm.machine()),
+                Step::NeedsAmap => self.amap_copy_at(t, page)?,
+                Step::Unflushed => vm.batches().wait_flushed(vm.machine()),
             }
         }
     }
 
     /// Gives the entry at `page` an amap of its own, if it is still there and still needs one.
-    fn own_amap_at(&self, t: &dyn Threads, page: Va) -> Result<(), VmError> {
+    fn amap_copy_at(&self, t: &dyn Threads, page: Va) -> Result<(), VmError> {
         let mut map = self.locked_map().write(t);
         match map.look_up_mut(self.vm(), page) {
-            Some(entry) => entry.own_amap(self.vm()),
+            Some(entry) => entry.amap_copy(self.vm()),
             None => Ok(()),
         }
     }
 }
 
-impl<M: Machine> Attempt<'_, M> {
+impl<M: Machine> PageFault<'_, M> {
     fn run(&self) -> Result<Step<M>, VmError> {
         let attributes = self.entry.attributes;
         let Some(aref) = &self.entry.amap else {
@@ -203,8 +203,8 @@ impl<M: Machine> Attempt<'_, M> {
         anon.touch(self.vm, Access::Read);
         let Some(frame) = state.usable() else { return Ok(Step::PageIn(anon.clone())) };
         let lent = self.vm.frames().loan_count(frame) > 0;
-        if self.writes() && (lent || state.refs > 1) && !self.vm.batches().is_settled() {
-            return Ok(Step::Unsettled);
+        if self.writes() && (lent || state.refs > 1) && !self.vm.batches().all_flushed() {
+            return Ok(Step::Unflushed);
         }
         let in_place = self.vm.has(Defect::SharedAnonWritten) && !lent;
         if self.writes() && state.refs > 1 && !in_place {
@@ -253,8 +253,8 @@ impl<M: Machine> Attempt<'_, M> {
             return Ok(Step::Done);
         }
         let lent = self.vm.frames().loan_count(frame) > 0;
-        if self.writes() && lent && !self.vm.batches().is_settled() {
-            return Ok(Step::Unsettled);
+        if self.writes() && lent && !self.vm.batches().all_flushed() {
+            return Ok(Step::Unflushed);
         }
         if self.writes() && lent {
             let new = self.vm.frames().alloc(Owner::Object(Arc::downgrade(&oref.object), page))?;

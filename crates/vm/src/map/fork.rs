@@ -93,7 +93,7 @@ fn copy_entries<M: Machine>(vm: &Vm<M>, parent: &mut Map<M>) -> Result<Vec<Entry
 pub(crate) fn share_entry<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
     // What is written first must be seen by both: the amap must exist, and be nobody else's.
     if !vm.has(Defect::ShareForgetsCopy) {
-        entry.own_amap(vm)?;
+        entry.amap_copy(vm)?;
     }
     entry.duplicate(vm)
 }

@@ -16,7 +16,7 @@ mod space;
 mod tree;
 mod wire;
 
-pub use advise::Advise;
+pub use advise::Madvise;
 pub use entry::{Advice, Inherit};
 pub(crate) use entry::{AmapRef, Attributes, Entry};
 pub(crate) use fork::{copy_entry, share_entry};
@@ -26,4 +26,4 @@ pub(crate) use lock::{MapLock, MapWrite};
 pub(crate) use map::Map;
 pub(crate) use mlock::with_resident;
 pub(crate) use space::page_range;
-pub use space::{Mapped, Place};
+pub use space::{MapAddr, Mapped};

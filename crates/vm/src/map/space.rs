@@ -21,7 +21,7 @@ use pageferry_pmap::Change;
 
 /// Where a mapping goes (`mmap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum MapAddr {
     /// At the lowest addresses that are free.
     Anywhere,
     /// At this address if it is free there; else anywhere. An address that makes no sense is no hint.
@@ -108,7 +108,7 @@ impl<M: Machine> Space<M> {
         prot: Prot,
         inherit: Inherit,
     ) -> Result<Va, VmError> {
-        let place = at.map_or(Place::Anywhere, Place::Free);
+        let place = at.map_or(MapAddr::Anywhere, MapAddr::Free);
         self.map_at(t, place, len_bytes, (prot, Prot::all()), inherit, None)
     }
 
@@ -125,7 +125,7 @@ impl<M: Machine> Space<M> {
         inherit: Inherit,
         mapped: Mapped<M>,
     ) -> Result<Va, VmError> {
-        let place = at.map_or(Place::Anywhere, Place::Free);
+        let place = at.map_or(MapAddr::Anywhere, MapAddr::Free);
         self.map_at(t, place, len_bytes, (prot, Prot::all()), inherit, Some(mapped))
     }
 
@@ -143,12 +143,12 @@ impl<M: Machine> Space<M> {
     /// done there and what may ever be permitted.
     ///
     /// # Errors
-    /// As [`Space::map_object`]; [`VmError::Access`] when more is permitted than may ever be. What [`Place::Replace`] was to
+    /// As [`Space::map_object`]; [`VmError::Access`] when more is permitted than may ever be. What [`MapAddr::Replace`] was to
     /// replace is still there then.
     pub fn map_at(
         &self,
         t: &dyn Threads,
-        place: Place,
+        place: MapAddr,
         len_bytes: usize,
         prots: (Prot, Prot),
         inherit: Inherit,
@@ -165,16 +165,18 @@ impl<M: Machine> Space<M> {
         }
         mapped.as_ref().map_or(Ok(()), |m| Self::refuse_behind_end(m, len_bytes))?;
         let wanted = match place {
-            Place::Anywhere => None,
-            Place::Hint(at) => page_range(vm, at, len_bytes, VmError::NoMemory).ok(),
-            Place::Free(at) | Place::Replace(at) => Some(page_range(vm, at, len_bytes, VmError::NoMemory)?),
+            MapAddr::Anywhere => None,
+            MapAddr::Hint(at) => page_range(vm, at, len_bytes, VmError::NoMemory).ok(),
+            MapAddr::Free(at) | MapAddr::Replace(at) => {
+                Some(page_range(vm, at, len_bytes, VmError::NoMemory)?)
+            }
         };
         let mut map = self.map.write(t);
         let free = |range: &VaRange| map.look_up_range(vm, *range).next().is_none();
         let range = match (place, wanted) {
-            (Place::Replace(_), Some(range)) => range,
+            (MapAddr::Replace(_), Some(range)) => range,
             (_, Some(range)) if free(&range) => range,
-            (Place::Free(_), _) => return Err(VmError::Exists),
+            (MapAddr::Free(_), _) => return Err(VmError::Exists),
             _ => {
                 let len_bytes = page_round(len_bytes as u64).ok_or(VmError::NoMemory)?;
                 let len_pages = (len_bytes >> PAGE_SHIFT) as usize;

@@ -76,7 +76,7 @@ impl<T: Ranged> Node<T> {
     }
 
     /// Derives what is kept of the subtree.
-    fn derive(&mut self) {
+    fn update_summary(&mut self) {
         let own = self.item.range();
         let (mut start, mut end, mut gap_bytes) = (own.start(), own.end(), 0);
         if let Some(low) = &self.children[LOW] {
@@ -97,15 +97,15 @@ impl<T: Ranged> Node<T> {
 fn rotate<T: Ranged>(node: &mut Box<Node<T>>, side: usize) {
     let mut child = node.children[side].take().expect("the higher side is not empty");
     node.children[side] = child.children[1 - side].take();
-    node.derive();
+    node.update_summary();
     core::mem::swap(node, &mut child);
     node.children[1 - side] = Some(child);
-    node.derive();
+    node.update_summary();
 }
 
 /// Derives what is kept of the subtree, one of whose children has changed by one node, and makes it balanced again.
-fn settle<T: Ranged>(node: &mut Box<Node<T>>) {
-    node.derive();
+fn rebalance<T: Ranged>(node: &mut Box<Node<T>>) {
+    node.update_summary();
     for side in [LOW, HIGH] {
         if node.height(side) > node.height(1 - side) + 1 {
             let child = node.children[side].as_mut().expect("the higher side is not empty");
@@ -126,7 +126,7 @@ fn insert<T: Ranged>(link: &mut Link<T>, item: T, visit: &mut impl FnMut(&T)) {
     visit(&node.item);
     let side = if item.range().start() < node.item.range().start() { LOW } else { HIGH };
     insert(&mut node.children[side], item, visit);
-    settle(node);
+    rebalance(node);
 }
 
 fn remove<T: Ranged>(link: &mut Link<T>, start: Va, visit: &mut impl FnMut(&T)) -> Option<T> {
@@ -150,7 +150,7 @@ fn remove<T: Ranged>(link: &mut Link<T>, start: Va, visit: &mut impl FnMut(&T)) 
         }
     };
     if let Some(node) = link {
-        settle(node);
+        rebalance(node);
     }
     Some(removed)
 }
@@ -163,7 +163,7 @@ fn take_lowest<T: Ranged>(link: &mut Link<T>, visit: &mut impl FnMut(&T)) -> Lin
         *link = lowest.children[HIGH].take();
         return Some(lowest);
     };
-    settle(node);
+    rebalance(node);
     Some(lowest)
 }
 
@@ -174,7 +174,7 @@ fn change<T: Ranged, R>(link: &mut Link<T>, va: Va, change_item: impl FnOnce(&mu
         Ordering::Greater => change(&mut node.children[HIGH], va, change_item),
         Ordering::Equal => Some(change_item(&mut node.item)),
     };
-    node.derive();
+    node.update_summary();
     result
 }
 

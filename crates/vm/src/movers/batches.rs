@@ -13,13 +13,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use pageferry_hal::{CpuId, Machine};
 
 #[derive(Debug)]
-pub(crate) struct Batches {
+pub(crate) struct ProtectBatches {
     turns: Vec<AtomicU32>,
 }
 
-impl Batches {
-    pub(crate) fn new(cpus: usize) -> Batches {
-        Batches { turns: (0..cpus).map(|_| AtomicU32::new(0)).collect() }
+impl ProtectBatches {
+    pub(crate) fn new(cpus: usize) -> ProtectBatches {
+        ProtectBatches { turns: (0..cpus).map(|_| AtomicU32::new(0)).collect() }
     }
 
     /// A batch begins on `cpu`, where the caller stays until it has flushed.
@@ -35,12 +35,12 @@ impl Batches {
     }
 
     /// True when no batch is under way.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn all_flushed(&self) -> bool {
         self.turns.iter().all(|t| t.load(Ordering::SeqCst).is_multiple_of(2))
     }
 
     /// Waits until every batch that is under way now has been flushed. The caller holds no spin lock.
-    pub(crate) fn settle<M: Machine>(&self, machine: &M) {
+    pub(crate) fn wait_flushed<M: Machine>(&self, machine: &M) {
         for turn in &self.turns {
             let seen = turn.load(Ordering::SeqCst);
             if !seen.is_multiple_of(2) {

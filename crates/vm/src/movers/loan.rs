@@ -130,7 +130,7 @@ impl<M: Machine> fmt::Debug for AnonLoan<M> {
 }
 
 /// Who gets the pages, and those it has.
-enum Taker<M: Machine> {
+enum LoanTarget<M: Machine> {
     Kernel(Vec<Pfn>),
     Anons(Vec<Arc<Anon<M>>>),
 }
@@ -145,11 +145,11 @@ enum Step {
 
 const READ_ONLY: Prot = Prot::all().difference(Prot::WRITE);
 
-impl<M: Machine> Taker<M> {
+impl<M: Machine> LoanTarget<M> {
     fn len(&self) -> usize {
         match self {
-            Taker::Kernel(frames) => frames.len(),
-            Taker::Anons(anons) => anons.len(),
+            LoanTarget::Kernel(frames) => frames.len(),
+            LoanTarget::Anons(anons) => anons.len(),
         }
     }
 
@@ -168,11 +168,11 @@ impl<M: Machine> Taker<M> {
             protect_first(vm, table.get(frame), frame, pending)?;
         }
         match self {
-            Taker::Kernel(frames) => {
+            LoanTarget::Kernel(frames) => {
                 table.lend_to_kernel(frame);
                 frames.push(frame);
             }
-            Taker::Anons(anons) => {
+            LoanTarget::Anons(anons) => {
                 vm.machine().execute(vm.paths().anon);
                 state.refs = state.refs.checked_add(1).expect("anon reference count overflows");
                 anons.push(anon.clone());
@@ -184,14 +184,14 @@ impl<M: Machine> Taker<M> {
     /// Takes a page that is an object's, which is locked.
     fn take_object(&mut self, vm: &Vm<M>, frame: Pfn, pending: &mut Change<M>) -> Result<(), VmError> {
         match self {
-            Taker::Kernel(frames) => {
+            LoanTarget::Kernel(frames) => {
                 let mut table = vm.frames().lock();
                 table.touch_counts(frame, Access::Read);
                 protect_first(vm, table.get(frame), frame, pending)?;
                 table.lend_to_kernel(frame);
                 frames.push(frame);
             }
-            Taker::Anons(anons) => anons.push(anon_of(vm, frame, pending)?),
+            LoanTarget::Anons(anons) => anons.push(loan_anon(vm, frame, pending)?),
         }
         Ok(())
     }
@@ -199,8 +199,8 @@ impl<M: Machine> Taker<M> {
     /// Gives everything back.
     fn give_back(self, vm: &Vm<M>) {
         match self {
-            Taker::Kernel(frames) => end_kernel_loans(vm, &frames),
-            Taker::Anons(anons) => anons.iter().for_each(|anon| anon.drop_ref(vm)),
+            LoanTarget::Kernel(frames) => end_kernel_loans(vm, &frames),
+            LoanTarget::Anons(anons) => anons.iter().for_each(|anon| anon.drop_ref(vm)),
         }
     }
 }
@@ -244,7 +244,7 @@ fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn]) {
 ///
 /// # Errors
 /// [`VmError::NoMemory`]; [`VmError::Busy`] when the frame is wired and not on loan.
-pub(crate) fn anon_of<M: Machine>(
+pub(crate) fn loan_anon<M: Machine>(
     vm: &Vm<M>,
     frame: Pfn,
     pending: &mut Change<M>,
@@ -314,7 +314,7 @@ pub(crate) fn in_one_batch<M: Machine, R>(
     t.unpin();
     // A page that another CPU has just protected for a loan of its own may still be written through a TLB.
     if !vm.has(Defect::LoanUnsettled) {
-        vm.batches().settle(vm.machine());
+        vm.batches().wait_flushed(vm.machine());
     }
     result
 }
@@ -336,8 +336,8 @@ impl<M: Machine> Space<M> {
         }
         let end = at.checked_add(len_bytes).and_then(|end| page_round(end.0)).ok_or(VmError::Fault(at))?;
         let pages = VaRange::new(Va(page_trunc(at.0)), Va(end));
-        let Taker::Kernel(frames) = self.lend(t, pages, at, Taker::Kernel(Vec::new()))? else {
-            unreachable!("a taker stays what it is")
+        let LoanTarget::Kernel(frames) = self.lend(t, pages, at, LoanTarget::Kernel(Vec::new()))? else {
+            unreachable!("a target stays what it is")
         };
         vm.tally().kernel_loans.add(frames.len());
         Ok(KernelLoan { frames, offset: at.offset(), len_bytes, tally: vm.tally().clone() })
@@ -355,8 +355,10 @@ impl<M: Machine> Space<M> {
             return Err(VmError::Invalid);
         }
         let end = at.checked_add(len_bytes).ok_or(VmError::Fault(at))?;
-        let Taker::Anons(anons) = self.lend(t, VaRange::new(at, end), at, Taker::Anons(Vec::new()))? else {
-            unreachable!("a taker stays what it is")
+        let LoanTarget::Anons(anons) =
+            self.lend(t, VaRange::new(at, end), at, LoanTarget::Anons(Vec::new()))?
+        else {
+            unreachable!("a target stays what it is")
         };
         Ok(AnonLoan::new(self.vm(), anons))
     }
@@ -367,8 +369,8 @@ impl<M: Machine> Space<M> {
         t: &dyn Threads,
         pages: VaRange,
         first: Va,
-        mut taker: Taker<M>,
-    ) -> Result<Taker<M>, VmError> {
+        mut target: LoanTarget<M>,
+    ) -> Result<LoanTarget<M>, VmError> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
         if !vm.user().covers(&pages) {
@@ -376,7 +378,7 @@ impl<M: Machine> Space<M> {
         }
         loop {
             let seen = vm.frames().refusals();
-            let lent = self.lend_resident(t, pages, first, &mut taker);
+            let lent = self.lend_resident(t, pages, first, &mut target);
             // What was lent so far stays so meanwhile.
             if lent == Err(VmError::NoMemory) && vm.frames().refusals() != seen && vm.wait_for_memory(t) {
                 continue;
@@ -390,32 +392,32 @@ impl<M: Machine> Space<M> {
             });
             match step {
                 Ok(Step::Done) => {
-                    assert!(taker.len() == pages.len_pages(), "all pages are lent, or none");
-                    return Ok(taker);
+                    assert!(target.len() == pages.len_pages(), "all pages are lent, or none");
+                    return Ok(target);
                 }
                 Ok(Step::Missing(_)) => {}
                 Err(e) => {
-                    taker.give_back(vm);
+                    target.give_back(vm);
                     return Err(e);
                 }
             }
         }
     }
 
-    /// Lends on behind the pages that `taker` has, in one batch, up to the first that must be faulted in.
+    /// Lends on behind the pages that `target` has, in one batch, up to the first that must be faulted in.
     fn lend_resident(
         &self,
         t: &dyn Threads,
         pages: VaRange,
         first: Va,
-        taker: &mut Taker<M>,
+        target: &mut LoanTarget<M>,
     ) -> Result<Step, VmError> {
         let vm = self.vm();
         let map = self.locked_map().read(t);
         // Memory that nobody has touched has no amap yet. Making it wants the map exclusively, and would cut the batch in
         // two: so it comes first.
         let bare = |e: &&Entry<M>| e.object.is_none() && e.amap.is_none();
-        let rest = VaRange::new(pages.pages().nth(taker.len()).unwrap_or(pages.end()), pages.end());
+        let rest = VaRange::new(pages.pages().nth(target.len()).unwrap_or(pages.end()), pages.end());
         if let Some(entry) = map.overlapping(rest).find(bare)
             && entry.attributes.prot.permits(Access::Read)
         {
@@ -430,7 +432,7 @@ impl<M: Machine> Space<M> {
                 }
                 let readable = entry.filter(|e| e.attributes.prot.permits(Access::Read));
                 let Some(entry) = readable else { return Err(VmError::Fault(page.max(first))) };
-                match self.lend_page(entry, page, first, taker, pending)? {
+                match self.lend_page(entry, page, first, target, pending)? {
                     Step::Done => {}
                     missing => return Ok(missing),
                 }
@@ -444,7 +446,7 @@ impl<M: Machine> Space<M> {
         entry: &Entry<M>,
         page: Va,
         first: Va,
-        taker: &mut Taker<M>,
+        target: &mut LoanTarget<M>,
         pending: &mut Change<M>,
     ) -> Result<Step, VmError> {
         let vm = &**self.vm();
@@ -475,7 +477,7 @@ impl<M: Machine> Space<M> {
                 if state.usable().is_none() {
                     return Ok(Step::Missing(page));
                 }
-                return taker.take_anon(vm, &anon, &mut state, pending).map(|()| Step::Done);
+                return target.take_anon(vm, &anon, &mut state, pending).map(|()| Step::Done);
             }
         }
         let Some(oref) = &entry.object else { return Ok(Step::Missing(page)) };
@@ -492,7 +494,7 @@ impl<M: Machine> Space<M> {
             Err(ObjectPageError::Pager(_)) => return Err(VmError::Fault(page.max(first))),
             Err(ObjectPageError::BehindEnd) => return Err(VmError::Bus(page.max(first))),
         };
-        taker.take_object(vm, frame, pending)?;
+        target.take_object(vm, frame, pending)?;
         Ok(Step::Done)
     }
 }
@@ -536,11 +538,11 @@ impl<M: Machine> Vm<M> {
         let mut pending = Change::new();
         for &frame in frames {
             self.machine().execute(self.paths().loan);
-            match anon_of(self, frame, &mut pending) {
+            match loan_anon(self, frame, &mut pending) {
                 Ok(anon) => anons.push(anon),
                 Err(e) => {
                     pending.flush(self.pmaps());
-                    Taker::Anons(anons).give_back(self);
+                    LoanTarget::Anons(anons).give_back(self);
                     return Err(e);
                 }
             }
@@ -555,6 +557,6 @@ impl<M: Machine> Vm<M> {
     /// Takes anons' locks and the page queues.
     pub fn release_anons(&self, anons: AnonLoan<M>) {
         let _c = self.machine().scope(Cause::Vm);
-        Taker::Anons(anons.into_anons()).give_back(self);
+        LoanTarget::Anons(anons.into_anons()).give_back(self);
     }
 }

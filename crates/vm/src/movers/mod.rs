@@ -10,7 +10,7 @@ mod push_down;
 mod quick_ref;
 mod transfer;
 
-pub(crate) use batches::Batches;
+pub(crate) use batches::ProtectBatches;
 pub use loan::{AnonLoan, KernelLoan};
 pub use loan_history::{LoanHistory, LoanOutcome};
 pub use pass::{PassMode, pass, passable};

@@ -6,7 +6,7 @@
 //!
 //! Nothing is held between two pages, so the object may be cut meanwhile: then it ends before the page.
 
-use super::loan::{AnonLoan, anon_of, in_one_batch};
+use super::loan::{AnonLoan, in_one_batch, loan_anon};
 use crate::error::VmError;
 use crate::object::{Object, ObjectPageError};
 use crate::vm::Vm;
@@ -84,7 +84,7 @@ impl<M: Machine> Vm<M> {
                     Err(ObjectPageError::Pager(_)) => return Err(VmError::Io),
                     Err(ObjectPageError::BehindEnd) => return Err(VmError::Invalid),
                 };
-                loan.push(anon_of(self, frame, pending)?);
+                loan.push(loan_anon(self, frame, pending)?);
             }
             Ok(None)
         })

@@ -37,7 +37,7 @@ enum Step<M: Machine> {
     /// The anon's page must come in first.
     Missing(Arc<Anon<M>>),
     /// Write-protection of the anon's page must first have reached every CPU.
-    Unsettled,
+    Unflushed,
 }
 
 impl<M: Machine> Space<M> {
@@ -80,7 +80,7 @@ impl<M: Machine> Space<M> {
                 }
                 let entry = map.look_up_mut(vm, page).expect("the range is covered");
                 if entry.amap.is_some() {
-                    entry.own_amap(vm)?;
+                    entry.amap_copy(vm)?;
                 }
                 let entry = &*entry;
                 let one = VaRange::pages_from(page, 1);
@@ -104,10 +104,10 @@ impl<M: Machine> Space<M> {
                         drop(map);
                         anon.page_in(vm, t)?;
                     }
-                    Step::Unsettled => {
+                    Step::Unflushed => {
                         drop(amap);
                         drop(map);
-                        vm.batches().settle(vm.machine());
+                        vm.batches().wait_flushed(vm.machine());
                     }
                 }
             }
@@ -145,8 +145,8 @@ fn push_page<M: Machine>(
             return Err(VmError::Busy);
         }
         // It is protected already, and that may not be flushed yet.
-        if table.get(frame).loan_count > 0 && !vm.batches().is_settled() {
-            return Ok(Step::Unsettled);
+        if table.get(frame).loan_count > 0 && !vm.batches().all_flushed() {
+            return Ok(Step::Unflushed);
         }
     }
     // What maps the anon's page may go on reading it if the anon keeps it; what maps the object's old page may not.

@@ -100,7 +100,7 @@ fn refer<M: Machine>(
         let part = entry.range.intersect(&source).expect("the entry holds a page of the source");
         page = part.end();
         // What is written must be seen through the source's own entry: its amap must exist, and be nobody else's.
-        let prepared = if access == Access::Write { entry.own_amap(vm) } else { Ok(()) };
+        let prepared = if access == Access::Write { entry.amap_copy(vm) } else { Ok(()) };
         match prepared.and_then(|()| entry.duplicate_part(vm, part)) {
             Ok(mut entry) => {
                 entry.attributes.prot = if access == Access::Write { Prot::RW } else { Prot::READ };

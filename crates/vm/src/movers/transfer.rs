@@ -227,7 +227,7 @@ impl<M: Machine> Space<M> {
         if !map.overlapping(range).all(|e| takes(e.attributes)) {
             return Err(VmError::Access);
         }
-        own_amaps(vm, &mut map, range)?;
+        copy_amaps(vm, &mut map, range)?;
         refuse_wired(vm, &map, range)?;
         reserve(vm, &map, range)?;
         commit(anons);
@@ -319,7 +319,7 @@ impl<M: Machine> Space<M> {
         let starts: Vec<Va> =
             map.overlapping(range).filter(|e| waiting(e)).map(|e| e.range.start()).collect();
         for start in starts {
-            map.look_up_mut(vm, start).expect("just seen").own_amap(vm)?;
+            map.look_up_mut(vm, start).expect("just seen").amap_copy(vm)?;
         }
         let mut removed = Vec::new();
         for entry in map.overlapping(range) {
@@ -350,10 +350,10 @@ pub(crate) fn part<M: Machine>(
     Some((part, aref, first..first + part.len_pages() as u64))
 }
 
-pub(crate) fn own_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
+pub(crate) fn copy_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
     let starts: Vec<Va> = map.overlapping(range).map(|e| e.range.start()).collect();
     for start in starts {
-        map.look_up_mut(vm, start).expect("just seen").own_amap(vm)?;
+        map.look_up_mut(vm, start).expect("just seen").amap_copy(vm)?;
     }
     Ok(())
 }

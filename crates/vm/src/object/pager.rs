@@ -265,7 +265,7 @@ impl<M: Machine> Vm<M> {
             let tried = self.wire_resident_page(object, page, write);
             match tried {
                 Ok(Some(frame)) => return Ok(Wired::of(vec![frame], 0, PAGE_SIZE)),
-                Ok(None) => self.batches().settle(self.machine()),
+                Ok(None) => self.batches().wait_flushed(self.machine()),
                 Err(ObjectPageError::NotResident) => {
                     object.fetch(self, t, page, self.read_ahead())?;
                 }
@@ -295,7 +295,7 @@ impl<M: Machine> Vm<M> {
         let mut state = object.lock();
         let mut frame = object.page(self, &mut state, page)?;
         if write && self.frames().loan_count(frame) > 0 {
-            if !self.batches().is_settled() {
+            if !self.batches().all_flushed() {
                 return Ok(None);
             }
             let owner = Owner::Object(Arc::downgrade(object), page);

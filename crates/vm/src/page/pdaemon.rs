@@ -64,15 +64,15 @@ struct Pass {
 }
 
 /// How a victim fared.
-enum Fate {
+enum Outcome {
     /// It is on the disk, in this new slot if there is one.
     Clean(Option<SwapSlot>),
     /// It could not be written.
     Kept,
 }
 
-/// What a look at one frame led to.
-enum Look<M: Machine> {
+/// What the scan of one frame led to.
+enum Scan<M: Machine> {
     Claimed(Victim<M>),
     /// The object has let go of it, for who has it on loan.
     Adopted,
@@ -236,15 +236,15 @@ impl<M: Machine> Vm<M> {
             };
             drop(table);
             // No owner any more: it is about to be freed.
-            let look = match (anon, page) {
+            let scanned = match (anon, page) {
                 (Some(anon), _) => self.claim_anon(anon, frame, even_used, &mut pending),
                 (_, Some((object, page))) => self.claim_page(object, page, frame, even_used, &mut pending),
-                (None, None) => Look::Passed,
+                (None, None) => Scan::Passed,
             };
-            match look {
-                Look::Claimed(victim) => victims.push(victim),
-                Look::Adopted => pass.adopted += 1,
-                Look::Passed => {}
+            match scanned {
+                Scan::Claimed(victim) => victims.push(victim),
+                Scan::Adopted => pass.adopted += 1,
+                Scan::Passed => {}
             }
         }
         pending.flush(self.pmaps());
@@ -257,14 +257,14 @@ impl<M: Machine> Vm<M> {
         frame: Pfn,
         even_used: bool,
         pending: &mut Change<M>,
-    ) -> Look<M> {
+    ) -> Scan<M> {
         let mut state = anon.lock();
         if state.usable() != Some(frame) || !self.claim_frame(frame, even_used, pending) {
-            return Look::Passed;
+            return Scan::Passed;
         }
         anon.begin_move(&mut state);
         drop(state);
-        Look::Claimed(Victim { frame, owner: VictimOwner::Anon(anon) })
+        Scan::Claimed(Victim { frame, owner: VictimOwner::Anon(anon) })
     }
 
     fn claim_page(
@@ -274,36 +274,36 @@ impl<M: Machine> Vm<M> {
         frame: Pfn,
         even_used: bool,
         pending: &mut Change<M>,
-    ) -> Look<M> {
+    ) -> Scan<M> {
         let mut state = object.lock();
         if state.pages().get(&page) != Some(&frame) || state.busy().contains(&page) {
-            return Look::Passed;
+            return Scan::Passed;
         }
         if self.frames().lock().get(frame).borrower.is_some() {
             // Lent frames are mapped for reading only, once those who lend them are through.
-            if !self.batches().is_settled() || !even_used && self.pmaps().is_referenced(frame) {
+            if !self.batches().all_flushed() || !even_used && self.pmaps().is_referenced(frame) {
                 self.frames().lock().move_to(frame, Queue::Active);
-                return Look::Passed;
+                return Scan::Passed;
             }
             if !self.is_dirty(frame) {
-                self.give_up(&mut state, page, frame);
-                return Look::Adopted;
+                self.release_clean(&mut state, page, frame);
+                return Scan::Adopted;
             }
             object.begin_move(&mut state, page);
             self.frames().lock().wire(frame);
             drop(state);
-            return Look::Claimed(Victim { frame, owner: VictimOwner::Lent(object, page) });
+            return Scan::Claimed(Victim { frame, owner: VictimOwner::Lent(object, page) });
         }
         if !self.claim_frame(frame, even_used, pending) {
-            return Look::Passed;
+            return Scan::Passed;
         }
         object.begin_move(&mut state, page);
         drop(state);
-        Look::Claimed(Victim { frame, owner: VictimOwner::Page(object, page) })
+        Scan::Claimed(Victim { frame, owner: VictimOwner::Page(object, page) })
     }
 
     /// The object lets go of a lent page that is as it is on the disk: whoever has it on loan becomes its owner.
-    fn give_up(&self, state: &mut ObjectState, page: u64, frame: Pfn) {
+    fn release_clean(&self, state: &mut ObjectState, page: u64, frame: Pfn) {
         self.pmaps().page_protect(frame, Prot::empty()).flush(self.pmaps());
         state.pages_mut().remove(&page);
         if let Some(&slot) = state.swap.get(&page) {
@@ -351,7 +351,7 @@ impl<M: Machine> Vm<M> {
                 _ => clean.push(victim),
             }
         }
-        clean.into_iter().for_each(|victim| self.settle(t, victim, Fate::Clean(None), pass));
+        clean.into_iter().for_each(|victim| self.finish_pageout(t, victim, Outcome::Clean(None), pass));
         // All requests of the cluster are under way before the first is waited for.
         let mut under_way = Vec::new();
         while !to_swap.is_empty() {
@@ -376,16 +376,16 @@ impl<M: Machine> Vm<M> {
         // The swap area is full: these stay, and whoever needs frames must do without.
         self.machine().count(Counter::SwapFull, to_swap.len() as u64);
         for victim in to_swap {
-            self.settle(t, victim, Fate::Kept, pass);
+            self.finish_pageout(t, victim, Outcome::Kept, pass);
         }
         for (ticket, block, run, slots) in under_way {
             let wrote = self.io().finish(t, ticket);
-            self.settle_run(t, block, run, &slots, wrote, pass);
+            self.finish_pageout_run(t, block, run, &slots, wrote, pass);
         }
     }
 
     /// The run of pages from `block` on was written, or not; `slots` are those of the swap area, if it went there.
-    fn settle_run(
+    fn finish_pageout_run(
         &self,
         t: &DaemonThread<'_>,
         block: u64,
@@ -396,37 +396,37 @@ impl<M: Machine> Vm<M> {
     ) {
         for (i, victim) in run.into_iter().enumerate() {
             let slot = slots.get(i).copied();
-            let fate = match (wrote, slot) {
-                (Ok(()), slot) => Fate::Clean(slot),
+            let outcome = match (wrote, slot) {
+                (Ok(()), slot) => Outcome::Clean(slot),
                 (Err(e), Some(slot)) => {
                     if e.block == block + i as u64 {
                         self.swap().retire(slot);
                     } else {
                         self.swap().free(slot, false);
                     }
-                    Fate::Kept
+                    Outcome::Kept
                 }
-                (Err(_), None) => Fate::Kept,
+                (Err(_), None) => Outcome::Kept,
             };
-            self.settle(t, victim, fate, pass);
+            self.finish_pageout(t, victim, outcome, pass);
         }
     }
 
     /// Ends a victim's move.
-    fn settle(&self, t: &DaemonThread<'_>, victim: Victim<M>, fate: Fate, pass: &mut Pass) {
+    fn finish_pageout(&self, t: &DaemonThread<'_>, victim: Victim<M>, outcome: Outcome, pass: &mut Pass) {
         let frame = victim.frame;
         let info = self.frame_info(frame);
         let is_alone = info.wire_count == 0 && info.loan_count == 0;
-        let kept = matches!(fate, Fate::Kept);
+        let kept = matches!(outcome, Outcome::Kept);
         match victim.owner {
             VictimOwner::Lent(object, page) => {
-                return self.settle_lent(t, frame, &object, page, fate, pass);
+                return self.finish_pageout_lent(t, frame, &object, page, outcome, pass);
             }
             VictimOwner::Anon(anon) => {
                 assert!(is_alone, "{frame:?} was wired or lent while the page daemon had it");
                 let mut state = anon.lock();
                 assert!(state.frame == Some(frame) && state.busy, "a busy anon has lost its frame");
-                if let Fate::Clean(new) = fate {
+                if let Outcome::Clean(new) = outcome {
                     if let Some(new) = new {
                         let old = state.swap.replace(new).filter(|_| !self.has(Defect::SwapSlotLeaked));
                         old.into_iter().for_each(|old| self.swap().free(old, false));
@@ -437,7 +437,7 @@ impl<M: Machine> Vm<M> {
                     self.frames().free_busy(frame);
                 }
                 if kept {
-                    self.keep(frame);
+                    self.reactivate(frame);
                 }
                 anon.end_move(self, t, state);
             }
@@ -445,7 +445,7 @@ impl<M: Machine> Vm<M> {
                 assert!(is_alone, "{frame:?} was wired or lent while the page daemon had it");
                 let mut state = object.lock();
                 assert!(state.pages().get(&page) == Some(&frame), "a busy page has lost its frame");
-                if let Fate::Clean(new) = fate {
+                if let Outcome::Clean(new) = outcome {
                     self.note_written(&object, &mut state, page, frame, new);
                     if let Some(&slot) = state.swap.get(&page) {
                         self.swap().set_only(slot, true);
@@ -454,7 +454,7 @@ impl<M: Machine> Vm<M> {
                     self.frames().free_busy(frame);
                 }
                 if kept {
-                    self.keep(frame);
+                    self.reactivate(frame);
                 }
                 object.end_moves(self, t, state, core::iter::once(page));
             }
@@ -483,13 +483,13 @@ impl<M: Machine> Vm<M> {
 
     /// A lent page was written, or not. If it was, the object gives it up: then it is the borrower's, or nobody's, if the
     /// loan has ended meanwhile. Whoever wanted to write to it has waited.
-    fn settle_lent(
+    fn finish_pageout_lent(
         &self,
         t: &DaemonThread<'_>,
         frame: Pfn,
         object: &Arc<Object<M>>,
         page: u64,
-        fate: Fate,
+        outcome: Outcome,
         pass: &mut Pass,
     ) {
         let mut state = object.lock();
@@ -500,21 +500,21 @@ impl<M: Machine> Vm<M> {
             assert!(!table.get(frame).is_pinned(), "{frame:?} was wired while the page daemon wrote it");
             table.get(frame).loan_count > 0
         };
-        match fate {
-            Fate::Clean(new) => {
+        match outcome {
+            Outcome::Clean(new) => {
                 self.note_written(object, &mut state, page, frame, new);
-                self.give_up(&mut state, page, frame);
+                self.release_clean(&mut state, page, frame);
                 pass.reclaimed += usize::from(!is_lent);
                 pass.adopted += usize::from(is_lent);
             }
-            Fate::Kept => self.frames().lock().move_to(frame, Queue::Active),
+            Outcome::Kept => self.frames().lock().move_to(frame, Queue::Active),
         }
         object.end_moves(self, t, state, core::iter::once(page));
     }
 
     /// A claimed frame is its owner's again. That it was modified must not be forgotten: its mappings are gone, but the
     /// page tables' memory of them stays with it.
-    fn keep(&self, frame: Pfn) {
+    fn reactivate(&self, frame: Pfn) {
         let mut table = self.frames().lock();
         table.set_busy(frame, false);
         table.move_to(frame, Queue::Active);
