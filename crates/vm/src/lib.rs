@@ -23,6 +23,7 @@
 //! gets wrong is a panic, or found by [`Vm::check`].
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "verify"), allow(dead_code, unused_imports, reason = "only checks use some of it"))]
 #![allow(clippy::module_inception, reason = "a room is named after the main thing in it")]
 
 extern crate alloc;
@@ -40,7 +41,9 @@ mod page;
 mod structures;
 mod vm;
 
-pub use check::{Defect, StructureCensus, Watch};
+#[cfg(feature = "verify")]
+pub use check::Watch;
+pub use check::{Defect, StructureCensus};
 pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 pub use error::VmError;
 pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};

@@ -13,7 +13,6 @@ use crate::movers::{LoanHistory, ProtectBatches};
 use crate::page::{Demand, FrameInfo, Frames, Io, Swap, SwapCensus};
 use crate::structures::Structures;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_hal::x86::Layout;
 use pageferry_hal::{Cause, Counter, Machine, Pfn, StructArena, StructVa, Threads, VaRange};
 use pageferry_pmap::{Pmap, Pmaps};
@@ -28,10 +27,8 @@ pub struct Vm<M: Machine> {
     frames: Frames<M>,
     kernel_map: KernelMap<M>,
     structures: Structures<M, Space<M>>,
-    /// Address spaces that were dropped with memory still mapped. Always zero in a correct kernel.
-    abandoned_spaces: AtomicUsize,
     batches: ProtectBatches,
-    tally: Arc<Tally>,
+    tally: Tally,
     io: Io<M>,
     swap: Swap<M>,
     demand: Demand<M>,
@@ -62,10 +59,9 @@ impl<M: Machine> Vm<M> {
             return Err(VmError::Invalid);
         }
         let frames = Frames::new(machine.clone(), &config, topology, arena, first_free, probes.clone())?;
-        let kernel_map =
-            KernelMap::new(machine.clone(), paths, topology, arena, kva, probes.failures.clone())?;
+        let kernel_map = KernelMap::new(machine.clone(), paths, topology, arena, kva, probes.clone())?;
         let virtual_pages = virtual_pages(topology, paging.as_ref());
-        let structures = Structures::new(&machine, topology, virtual_pages, arena, probes.failures.clone())?;
+        let structures = Structures::new(&machine, topology, virtual_pages, arena, probes.clone())?;
         Ok(Arc::new(Vm {
             io: Io::new(&machine, paging),
             swap: Swap::new(&machine, swap_pages),
@@ -78,9 +74,8 @@ impl<M: Machine> Vm<M> {
             frames,
             kernel_map,
             structures,
-            abandoned_spaces: AtomicUsize::new(0),
             batches: ProtectBatches::new(topology.cpus),
-            tally: Arc::default(),
+            tally: Tally::default(),
             probes,
         }))
     }
@@ -143,22 +138,6 @@ impl<M: Machine> Vm<M> {
         self.io.interrupt(t);
     }
 
-    /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed
-    /// and the next one fail, once. `None` calls it off.
-    pub fn fail_after(&self, succeed: Option<u32>) {
-        self.probes.failures.plan(succeed);
-    }
-
-    /// For tests: true while a failure planned with [`Vm::fail_after`] has not come.
-    pub fn failure_pending(&self) -> bool {
-        self.probes.failures.pending()
-    }
-
-    /// For tests of the checks: plants a defect, or takes it out.
-    pub fn plant(&self, defect: Option<Defect>) {
-        self.probes.planted.set(defect);
-    }
-
     pub(crate) fn has(&self, defect: Defect) -> bool {
         self.probes.planted.is(defect)
     }
@@ -199,18 +178,15 @@ impl<M: Machine> Vm<M> {
         &self.batches
     }
     /// The obligations that callers hold.
-    pub(crate) fn tally(&self) -> &Arc<Tally> {
+    pub(crate) fn tally(&self) -> &Tally {
         &self.tally
     }
-    /// What a watch is told of.
-    pub(crate) fn journal(&self) -> &Arc<Journal> {
+    pub(crate) fn probes(&self) -> &Probes {
+        &self.probes
+    }
+    /// Where changes are noted, for a watch.
+    pub(crate) fn journal(&self) -> &Journal {
         &self.probes.journal
-    }
-    pub(crate) fn abandon_space(&self) {
-        self.abandoned_spaces.fetch_add(1, Ordering::Relaxed);
-    }
-    pub(crate) fn abandoned_spaces(&self) -> usize {
-        self.abandoned_spaces.load(Ordering::Relaxed)
     }
 
     /// A frame has got its bytes from the disk: forgets what its last owner did to it, and lets it be taken. Nothing maps

@@ -20,23 +20,17 @@ impl<M: Machine> Anon<M> {
     /// [`VmError::NoMemory`].
     pub(crate) fn with_frame(vm: &Vm<M>) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
         vm.machine().execute(vm.paths().anon);
-        let at = vm.structures().alloc(Kind::Anon)?;
+        let structure = vm.structures().alloc(Kind::Anon)?;
         let mut got = Err(VmError::NoMemory);
         let anon = Arc::new_cyclic(|weak| {
             got = vm.frames().alloc(Owner::Anon(weak.clone()));
             let state = AnonState::new(got.ok());
-            Anon { at, state: vm.machine().new_lock(LockClass::Anon, state) }
+            Anon { at: structure.va(), state: vm.machine().new_lock(LockClass::Anon, state) }
         });
-        match got {
-            Ok(frame) => {
-                anon.touch(vm, Access::Write);
-                Ok((anon, frame))
-            }
-            Err(e) => {
-                vm.structures().free(Kind::Anon, at);
-                Err(e)
-            }
-        }
+        let frame = got?;
+        structure.keep();
+        anon.touch(vm, Access::Write);
+        Ok((anon, frame))
     }
 
     /// Undoes [`Anon::with_frame`] for an anon that nobody else has seen. Takes no anon's lock, so that another may be
@@ -54,7 +48,7 @@ impl<M: Machine> Anon<M> {
     /// [`VmError::NoMemory`].
     pub(crate) fn of_frame(vm: &Vm<M>, frame: Pfn) -> Result<Arc<Anon<M>>, VmError> {
         vm.machine().execute(vm.paths().anon);
-        let at = vm.structures().alloc(Kind::Anon)?;
+        let at = vm.structures().alloc(Kind::Anon)?.keep();
         let state = vm.machine().new_lock(LockClass::Anon, AnonState::new(Some(frame)));
         let anon = Arc::new(Anon { at, state });
         anon.touch(vm, Access::Write);

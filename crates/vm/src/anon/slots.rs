@@ -82,7 +82,7 @@ impl<M: Machine> AmapState<M> {
     /// What is to become an amap, not yet behind a lock: so it can be filled while another amap is locked.
     fn new(vm: &Vm<M>, len: u64) -> Result<AmapState<M>, VmError> {
         vm.machine().execute(vm.paths().anon);
-        let at = vm.structures().alloc(Kind::Amap)?;
+        let at = vm.structures().alloc(Kind::Amap)?.keep();
         vm.machine().touch(at, vm.sizes().amap_bytes, Access::Write);
         Ok(AmapState { at, refs: 1, slot_refs: SlotRefs::new(len), chunks: BTreeMap::new() })
     }
@@ -153,7 +153,7 @@ impl<M: Machine> AmapState<M> {
     /// [`VmError::NoMemory`].
     pub(crate) fn reserve(&mut self, vm: &Vm<M>, slot: u64) -> Result<(), VmError> {
         if let Entry::Vacant(vacant) = self.chunks.entry(slot / SLOTS_PER_CHUNK) {
-            let at = vm.structures().alloc(Kind::Chunk)?;
+            let at = vm.structures().alloc(Kind::Chunk)?.keep();
             vacant.insert(Chunk { at, used: 0, anons: Default::default() });
         }
         Ok(())

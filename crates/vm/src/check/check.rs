@@ -61,7 +61,7 @@ impl<M: Machine> Vm<M> {
     /// # Locks
     /// Takes all of them, one after the other: no spin lock may be held.
     pub fn check(&self) -> Result<(), String> {
-        let abandoned = self.abandoned_spaces();
+        let abandoned = self.tally().abandoned.get();
         let lost = self.tally().lost.get();
         law!(lost == 0, "{lost} pages on loan or in transfer were dropped without being given back");
         law!(abandoned == 0, "{abandoned} address spaces were dropped without being terminated");

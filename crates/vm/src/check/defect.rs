@@ -4,8 +4,6 @@
 //! real system got it wrong or easily could; whoever tests the checks plants one with [`crate::Vm::plant`] and sees it
 //! caught. None is ever planted otherwise: asking costs one load.
 
-use core::sync::atomic::{AtomicU8, Ordering};
-
 /// The defects, each with a sentence that serves as documentation and as text.
 macro_rules! defects {
     ($($name:ident: $sentence:literal,)+) => {
@@ -70,18 +68,4 @@ defects! {
     SwapSlotTrusted: "A page that comes in goes by what its anon looked like before a frame was found for it (as in UFFDIO_MOVE).",
     SwapSlotLeaked: "A page that goes to a new slot of the swap area does not give its old one up.",
     SwapSlotFreedEarly: "A page that comes in gives its slot up and goes on using it.",
-}
-
-/// The one that is planted, if any.
-#[derive(Debug, Default)]
-pub(crate) struct Planted(AtomicU8);
-
-impl Planted {
-    pub(crate) fn set(&self, defect: Option<Defect>) {
-        self.0.store(defect.map_or(0, |d| d as u8 + 1), Ordering::Relaxed);
-    }
-
-    pub(crate) fn is(&self, defect: Defect) -> bool {
-        self.0.load(Ordering::Relaxed) == defect as u8 + 1
-    }
 }

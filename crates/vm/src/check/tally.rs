@@ -3,10 +3,14 @@
 //! Each token counts itself here when it is made and when it is given back; one that is dropped instead counts as lost.
 //! [`crate::Vm::check`] compares with what frames and anons say. Atomics, no lock.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+/// Shared by the system and every token.
+pub(crate) type Tally = Arc<Counts>;
+
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counts {
     /// Frames in loans to the kernel.
     pub(crate) kernel_loans: Count,
     /// Anons in loans to anons.
@@ -15,6 +19,8 @@ pub(crate) struct Tally {
     pub(crate) kernel_pages: Count,
     /// Of all these, what was dropped without being given back.
     pub(crate) lost: Count,
+    /// Address spaces that were dropped with memory still mapped.
+    pub(crate) abandoned: Count,
 }
 
 #[derive(Debug, Default)]

@@ -392,7 +392,7 @@ impl<M: Machine> Watch<M> {
         let (vm, sum) = (&self.vm, &self.total);
         let lost = vm.tally().lost.get();
         law!(lost == 0, "{lost} pages on loan or in transfer were dropped without being given back");
-        let abandoned = vm.abandoned_spaces();
+        let abandoned = vm.tally().abandoned.get();
         law!(abandoned == 0, "{abandoned} address spaces were dropped without being terminated");
         let all_live = vm.structures().all_live();
         let live = |kind: Kind| all_live[kind as usize] as i64;

@@ -30,7 +30,7 @@ impl<M: Machine> Entry<M> {
     /// [`VmError::NoMemory`].
     pub(crate) fn duplicate_part(&self, vm: &Vm<M>, part: VaRange) -> Result<Entry<M>, VmError> {
         assert!(self.range.covers(&part) && !part.is_empty(), "{part:?} is no part of {:?}", self.range);
-        let at = vm.structures().alloc(Kind::Entry)?;
+        let at = vm.structures().alloc(Kind::Entry)?.keep();
         vm.machine().execute(vm.paths().map_entry);
         self.touch(vm, Access::Read);
         let (first, len_pages) = (self.page_number(part.start()), part.len_pages() as u64);
@@ -169,17 +169,10 @@ impl<M: Machine> Map<M> {
             if self.entry_cut_by(va).is_none() {
                 continue;
             }
-            match vm.structures().alloc(Kind::Entry) {
-                Ok(at) => cuts.push((va, at)),
-                Err(e) => {
-                    for (_, at) in cuts {
-                        vm.structures().free(Kind::Entry, at);
-                    }
-                    return Err(e);
-                }
-            }
+            cuts.push((va, vm.structures().alloc(Kind::Entry)?));
         }
-        for (va, at) in cuts {
+        for (va, structure) in cuts {
+            let at = structure.keep();
             let below = Va(va.0 - PAGE_SIZE as u64);
             let upper = self.entries.change(below, |entry| entry.split_off(vm, va, at)).expect("still there");
             self.entries.insert(upper, visit(vm, Access::Write));
@@ -225,4 +218,22 @@ impl<M: Machine> Map<M> {
             self.entries.change(below, |lower| lower.join(vm, upper)).expect("just seen");
         }
     }
+}
+
+/// New entries, all of them or none: those before the first that cannot be made are dropped.
+pub(crate) fn collect_entries<M: Machine>(
+    vm: &Vm<M>,
+    made: impl Iterator<Item = Result<Entry<M>, VmError>>,
+) -> Result<Vec<Entry<M>>, VmError> {
+    let mut entries = Vec::new();
+    for entry in made {
+        match entry {
+            Ok(entry) => entries.push(entry),
+            Err(e) => {
+                entries.into_iter().for_each(|entry: Entry<M>| entry.dispose(vm));
+                return Err(e);
+            }
+        }
+    }
+    Ok(entries)
 }

@@ -12,6 +12,7 @@
 //! The parent's map is held exclusively throughout. All that can fail comes first and touches the parent only in ways
 //! that nobody can see; then the copy is committed.
 
+use super::clip::collect_entries;
 use super::entry::{AmapRef, Entry, Inherit};
 use super::map::Map;
 use crate::check::Defect;
@@ -69,24 +70,12 @@ impl<M: Machine> Space<M> {
 
 /// The child's entries, in order. On failure none is left.
 fn copy_entries<M: Machine>(vm: &Vm<M>, parent: &mut Map<M>) -> Result<Vec<Entry<M>>, VmError> {
-    let mut entries = Vec::with_capacity(parent.len());
-    for entry in parent.entries_mut() {
-        let copied = match entry.attributes.inherit {
-            Inherit::None => continue,
-            Inherit::Share => share_entry(vm, entry),
-            Inherit::Copy => copy_entry(vm, entry),
-        };
-        match copied {
-            Ok(copied) => entries.push(copied),
-            Err(e) => {
-                for entry in entries {
-                    entry.dispose(vm);
-                }
-                return Err(e);
-            }
-        }
-    }
-    Ok(entries)
+    let made = parent.entries_mut().filter_map(|entry| match entry.attributes.inherit {
+        Inherit::None => None,
+        Inherit::Share => Some(share_entry(vm, entry)),
+        Inherit::Copy => Some(copy_entry(vm, entry)),
+    });
+    collect_entries(vm, made)
 }
 
 /// An entry through which the child sees the same memory.

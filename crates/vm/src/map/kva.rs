@@ -9,11 +9,10 @@
 //! left; giving back cannot fail. Addresses say nothing of mappings: whoever maps them unmaps them, and flushes, before
 //! they are given back.
 
-use crate::check::Failures;
+use crate::check::Probes;
 use crate::config::{Sizes, VmPaths, kernel_entries};
 use crate::error::VmError;
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use pageferry_hal::{
     Access, Cause, Counter, LockClass, Machine, PAGE_SIZE, SpinLock, StructArena, StructVa, Topology, Va,
     VaRange, Zone,
@@ -23,7 +22,7 @@ pub(crate) struct KernelMap<M: Machine> {
     machine: M,
     paths: VmPaths,
     entry_bytes: usize,
-    failures: Arc<Failures>,
+    probes: Probes,
     state: M::Lock<State>,
 }
 
@@ -51,14 +50,14 @@ impl<M: Machine> KernelMap<M> {
         topology: Topology,
         arena: &mut StructArena,
         bounds: VaRange,
-        failures: Arc<Failures>,
+        probes: Probes,
     ) -> Result<KernelMap<M>, VmError> {
         let entry_bytes = Sizes::of(topology.arch).entry_bytes;
         let capacity = kernel_entries(topology.frames);
         let zone = arena.zone("kernel map entries", capacity, entry_bytes)?;
         let state = State { bounds, used: BTreeMap::new(), live: 0, capacity, zone };
         let state = machine.new_lock(LockClass::KernelVa, state);
-        Ok(KernelMap { machine, paths, entry_bytes, failures, state })
+        Ok(KernelMap { machine, paths, entry_bytes, probes, state })
     }
 
     fn touch(&self, at: StructVa, access: Access) {
@@ -70,7 +69,7 @@ impl<M: Machine> KernelMap<M> {
         assert!(len_pages > 0, "kernel addresses are allocated in whole pages, at least one");
         let _c = self.machine.scope(Cause::AddressAllocation);
         self.machine.execute(self.paths.kva_alloc);
-        if self.failures.due() {
+        if self.probes.failures.due() {
             return None;
         }
         let mut state = self.state.lock();

@@ -8,14 +8,14 @@
 //! Made from an interlock of class `MapInterlock`, held for a few instructions, and sleeping. A waiting writer keeps new
 //! readers out, so that it gets its turn. Nobody holds the same map twice.
 
-use crate::check::Journal;
+use crate::check::Probes;
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
 use pageferry_hal::{Channel, LockClass, Machine, SpinLock, Threads};
 
 pub(crate) struct MapLock<M: Machine, T: 'static> {
     channel: Channel,
-    journal: Arc<Journal>,
+    probes: Probes,
     state: M::Lock<State<T>>,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct MapWrite<'a, M: Machine, T: 'static> {
 
 impl<M: Machine, T: 'static> MapLock<M, T> {
     /// `channel` is where waiters sleep.
-    pub(crate) fn new(machine: &M, channel: Channel, journal: Arc<Journal>, contents: T) -> MapLock<M, T> {
+    pub(crate) fn new(machine: &M, channel: Channel, probes: Probes, contents: T) -> MapLock<M, T> {
         let state = State { contents: Some(Arc::new(contents)), readers: 0, writers_waiting: 0, sleepers: 0 };
-        MapLock { channel, journal, state: machine.new_lock(LockClass::MapInterlock, state) }
+        MapLock { channel, probes, state: machine.new_lock(LockClass::MapInterlock, state) }
     }
 
     pub(crate) fn read<'a>(&'a self, threads: &'a dyn Threads) -> MapRead<'a, M, T> {
@@ -74,7 +74,7 @@ impl<M: Machine, T: 'static> MapLock<M, T> {
             }
             state.writers_waiting -= 1;
         }
-        self.journal.space(self.channel.0);
+        self.probes.journal.space(self.channel.0);
         MapWrite { lock: self, threads, contents: state.contents.take() }
     }
 

@@ -17,6 +17,7 @@ mod tree;
 mod wire;
 
 pub use advise::Madvise;
+pub(crate) use clip::collect_entries;
 pub use entry::{Advice, Inherit};
 pub(crate) use entry::{AmapRef, Attributes, Entry};
 pub(crate) use fork::{copy_entry, share_entry};

@@ -49,16 +49,10 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`VmError::NoMemory`].
     pub fn space(self: &Arc<Self>) -> Result<Arc<Space<M>>, VmError> {
-        let at = self.structures().alloc(Kind::Space)?;
-        let pmap = match self.pmaps().create(self.frames()) {
-            Ok(pmap) => pmap,
-            Err(e) => {
-                self.structures().free(Kind::Space, at);
-                return Err(e.into());
-            }
-        };
-        let map =
-            MapLock::new(self.machine(), Channel(at.0.0), self.journal().clone(), Map::new(self.user()));
+        let structure = self.structures().alloc(Kind::Space)?;
+        let pmap = self.pmaps().create(self.frames())?;
+        let at = structure.keep();
+        let map = MapLock::new(self.machine(), Channel(at.0.0), self.probes().clone(), Map::new(self.user()));
         let space =
             Arc::new(Space { vm: self.clone(), at, map, pmap: Some(pmap), loans: LoanHistory::default() });
         self.journal().space(at.0.0);
@@ -184,7 +178,7 @@ impl<M: Machine> Space<M> {
                 VaRange::pages_from(start, len_pages)
             }
         };
-        let at = vm.structures().alloc(Kind::Entry)?;
+        let structure = vm.structures().alloc(Kind::Entry)?;
         let copy_on_write = mapped.as_ref().is_none_or(|m| m.copy_on_write);
         let attributes = Attributes {
             prot,
@@ -196,10 +190,8 @@ impl<M: Machine> Space<M> {
             transfer_area: false,
             advice: Advice::Normal,
         };
-        if let Err(e) = map.clip(vm, range) {
-            vm.structures().free(Kind::Entry, at);
-            return Err(e);
-        }
+        map.clip(vm, range)?;
+        let at = structure.keep();
         // Nothing, unless it is to be replaced.
         let replaced = self.take_out(&mut map, range);
         let object = mapped.map(|m| {
@@ -340,7 +332,7 @@ impl<M: Machine> Drop for Space<M> {
         self.vm.journal().space(self.at.0.0);
         self.vm.structures().forget_space(self.at);
         if !empty {
-            self.vm.abandon_space();
+            self.vm.tally().abandoned.add(1);
             let _kept = core::mem::ManuallyDrop::new(pmap);
             return;
         }

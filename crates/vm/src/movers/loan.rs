@@ -50,7 +50,7 @@ pub struct KernelLoan {
     frames: Vec<Pfn>,
     offset: usize,
     len_bytes: usize,
-    tally: Arc<Tally>,
+    tally: Tally,
 }
 
 impl KernelLoan {
@@ -80,7 +80,7 @@ impl Drop for KernelLoan {
 #[must_use = "anons on loan must be transferred or released"]
 pub struct AnonLoan<M: Machine> {
     anons: Vec<Arc<Anon<M>>>,
-    tally: Arc<Tally>,
+    tally: Tally,
 }
 
 impl<M: Machine> AnonLoan<M> {

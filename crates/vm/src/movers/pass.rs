@@ -12,7 +12,7 @@
 use crate::check::Defect;
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::map::{Entry, Map, MapWrite, copy_entry, page_range, share_entry};
+use crate::map::{Attributes, Entry, Map, MapWrite, collect_entries, copy_entry, page_range, share_entry};
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};
@@ -184,52 +184,26 @@ fn prepare<M: Machine>(
     range: VaRange,
     mode: PassMode,
 ) -> Result<Vec<Entry<M>>, VmError> {
-    let mut passed: Vec<Entry<M>> = Vec::new();
-    for entry in map.within_mut(range) {
+    let made = map.within_mut(range).map(|entry| {
         vm.machine().execute(vm.paths().pass);
-        let made = match mode {
+        let mut entry = match mode {
             PassMode::Share => share_entry(vm, entry),
             PassMode::Copy => copy_entry(vm, entry),
             PassMode::Donate | PassMode::DonateZero => entry.duplicate(vm),
-        };
-        match made {
-            Ok(mut entry) => {
-                entry.attributes.transfer_area = false;
-                passed.push(entry);
-            }
-            Err(e) => {
-                passed.into_iter().for_each(|entry| entry.dispose(vm));
-                return Err(e);
-            }
-        }
-    }
-    Ok(passed)
+        }?;
+        entry.attributes.transfer_area = false;
+        Ok(entry)
+    });
+    collect_entries(vm, made)
 }
 
 /// Zero-fill entries to stand where the sender's entries stood. On failure none is left.
 fn zero_fill<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<Vec<Entry<M>>, VmError> {
-    let mut zeroed: Vec<Entry<M>> = Vec::new();
-    for entry in map.overlapping(range) {
-        match vm.structures().alloc(Kind::Entry) {
-            Ok(at) => {
-                let mut attributes = entry.attributes;
-                attributes.copy_on_write = true;
-                attributes.needs_copy = true;
-                attributes.transfer_area = false;
-                zeroed.push(Entry {
-                    at,
-                    range: entry.range,
-                    attributes,
-                    amap: None,
-                    object: None,
-                    locked: Vec::new(),
-                });
-            }
-            Err(e) => {
-                zeroed.into_iter().for_each(|entry| entry.dispose(vm));
-                return Err(e);
-            }
-        }
-    }
-    Ok(zeroed)
+    let made = map.overlapping(range).map(|entry| {
+        let at = vm.structures().alloc(Kind::Entry)?.keep();
+        let attributes =
+            Attributes { copy_on_write: true, needs_copy: true, transfer_area: false, ..entry.attributes };
+        Ok(Entry { at, range: entry.range, attributes, amap: None, object: None, locked: Vec::new() })
+    });
+    collect_entries(vm, made)
 }

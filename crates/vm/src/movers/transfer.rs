@@ -18,7 +18,7 @@ use crate::anon::{Amap, AmapState, Anon};
 use crate::check::{Defect, Tally};
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, page_range};
+use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, page_range};
 use crate::page::KernelUse;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
@@ -38,7 +38,7 @@ const AREA_AMAP_PAGES: usize = 1024;
 #[derive(Debug)]
 pub struct KernelPages {
     frames: Vec<Pfn>,
-    tally: Arc<Tally>,
+    tally: Tally,
 }
 
 impl KernelPages {
@@ -438,17 +438,8 @@ fn free_run<M: Machine>(vm: &Vm<M>, map: &Map<M>, area: VaRange, len_pages: usiz
 fn make_area<M: Machine>(vm: &Vm<M>, map: &mut Map<M>) -> Result<VaRange, VmError> {
     let start = map.find_space_high(vm, AREA_AMAPS * AREA_AMAP_PAGES).ok_or(VmError::NoMemory)?;
     let area = VaRange::pages_from(start, AREA_AMAPS * AREA_AMAP_PAGES);
-    let mut entries = Vec::with_capacity(AREA_AMAPS);
-    for i in 0..AREA_AMAPS {
-        let range = VaRange::pages_from(start + i * AREA_AMAP_PAGES * PAGE_SIZE, AREA_AMAP_PAGES);
-        match area_entry(vm, range) {
-            Ok(entry) => entries.push(entry),
-            Err(e) => {
-                entries.into_iter().for_each(|entry: Entry<M>| entry.dispose(vm));
-                return Err(e);
-            }
-        }
-    }
+    let range = |i| VaRange::pages_from(start + i * AREA_AMAP_PAGES * PAGE_SIZE, AREA_AMAP_PAGES);
+    let entries = collect_entries(vm, (0..AREA_AMAPS).map(|i| area_entry(vm, range(i))))?;
     entries.into_iter().for_each(|entry| map.insert(vm, entry));
     Ok(area)
 }
@@ -463,15 +454,7 @@ fn area_entry<M: Machine>(vm: &Vm<M>, range: VaRange) -> Result<Entry<M>, VmErro
         transfer_area: true,
         advice: Advice::Normal,
     };
-    let at = vm.structures().alloc(Kind::Entry)?;
-    match Amap::new(vm, range.len_pages() as u64) {
-        Ok(amap) => {
-            let amap = Some(AmapRef { amap, slot: 0 });
-            Ok(Entry { at, range, attributes, amap, object: None, locked: Vec::new() })
-        }
-        Err(e) => {
-            vm.structures().free(Kind::Entry, at);
-            Err(e)
-        }
-    }
+    let structure = vm.structures().alloc(Kind::Entry)?;
+    let amap = Some(AmapRef { amap: Amap::new(vm, range.len_pages() as u64)?, slot: 0 });
+    Ok(Entry { at: structure.keep(), range, attributes, amap, object: None, locked: Vec::new() })
 }

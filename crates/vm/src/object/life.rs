@@ -180,7 +180,7 @@ impl<M: Machine> Vm<M> {
         store: Store,
         blocks: Vec<Block>,
     ) -> Result<Arc<Object<M>>, VmError> {
-        let at = self.structures().alloc(Kind::Object)?;
+        let at = self.structures().alloc(Kind::Object)?.keep();
         self.machine().touch(at, self.sizes().object_bytes, Access::Write);
         let state = ObjectState {
             refs: 1,
