@@ -13,7 +13,7 @@ use std::rc::Rc;
 /// One page of bytes.
 pub(crate) type Bytes = Rc<[u8; PAGE_SIZE]>;
 
-/// A page of a file: whoever maps it without copy-on-write has this one.
+/// A page of a file: every mapping of it without copy-on-write has this one.
 pub(crate) type FilePage = Rc<RefCell<Bytes>>;
 
 /// Where a page's bytes are.

@@ -220,7 +220,7 @@ impl World {
             Op::Exit | Op::Scribble { .. } => true,
             // A driver's pages are filled through kernel addresses that all CPUs share.
             Op::TransferPages { .. } => true,
-            // Whoever maps the file sees it.
+            // Every mapping of the file sees it.
             Op::PushDown { .. } => true,
             _ => shares(task.who, pages_of(&task.op)),
         }
@@ -436,7 +436,7 @@ impl World {
     /// The pages that the task has touched, as far as they are mapped, have the right bytes.
     pub(crate) fn compare_task(&self, task: &Task) {
         if matches!(task.op, Op::PushDown { .. }) {
-            // Whoever maps the file sees it.
+            // Every mapping of the file sees it.
             return (0..PROCESSES).for_each(|slot| self.compare_slot(slot, 0..u64::MAX, Page::is_over_file));
         }
         for slot in [Some(task.who), task.other].into_iter().flatten() {
@@ -478,8 +478,9 @@ impl World {
         }
     }
 
-    /// Each frame on loan to the kernel is so as often as it is in somebody's loan, and there are as many wires as somebody
-    /// holds. (That the sums of loans agree is a law; this is frame by frame. One loan more may be a borrower's.)
+    /// Each frame counts as many loans to the kernel as there are in the loans held here, and there are as many wires
+    /// as the values here hold. (That the sums of loans agree is a law; this is frame by frame. One loan more may be a
+    /// borrower's.)
     fn count_loans(&self) {
         let mut named: BTreeMap<Pfn, u32> = BTreeMap::new();
         for lent in self.loans.borrow().iter() {

@@ -13,6 +13,17 @@
 //! Everything is reference-counted by what it is for: anons by slots, amaps by entries (slot by slot), objects by entries
 //! and holders, frames by one owner and any number of wires and loans.
 //!
+//! # Rooms
+//! * `page`: frames, the paging queues, the page daemon, the swap area, requests to the disk.
+//! * `anon` and `object`: the two layers.
+//! * `map`: spaces, maps, entries, faults, fork, wiring and locking, and the kernel's own addresses.
+//! * `movers`: loan, transfer, pass, push down, quick references.
+//! * `check`: the conservation laws, and what tests plant (feature `verify`).
+//!
+//! Data comes first (`frame`, `anon`, `amap`, `object`, `entry`, `map`) and knows nothing of the system; [`Vm`] and [`Space`]
+//! hold it together; what is done with it lies above them (`life`, `slots`, `clip`, `fault`, ...). So no file imports one
+//! that imports it.
+//!
 //! # Locks
 //! In the order of the UVM paper (3.2): map (may sleep), amap, object, anon, page queues; then the leaf locks of the
 //! kernel map and the zones, then those of the pmap. A call that takes `&dyn Threads` locks a map and may sleep. Changes of

@@ -1,8 +1,9 @@
 //! The zones of this floor's structures, and the registers of address spaces and objects.
 //!
-//! One leaf lock of class `KernelVa` (zones hand out kernel addresses, if only modelled ones) guards them; it is held for
-//! a few instructions and no other lock is taken under it. A zone that is full is [`VmError::NoMemory`]. The registers
-//! hold weak references (`S` is an address space, which lies above this file): they serve the check of the conservation laws, and later whoever must find all users of memory.
+//! One leaf lock of class `KernelVa` (zones hand out kernel addresses, if only modelled ones) guards them; it is held
+//! for a few instructions and no other lock is taken under it. A zone that is full is [`VmError::NoMemory`]. The
+//! registers hold weak references (`S` is an address space, which lies above this file): they serve the check of the
+//! conservation laws.
 
 use crate::check::{Probes, Register};
 use crate::config::{Kind, Sizes};

@@ -6,8 +6,8 @@
 //! sparse amap costs what it holds, not what it spans.
 //!
 //! # Needs-copy
-//! The entries that cover a slot either all have the needs-copy flag (a fork's deferred copy: nobody adds or replaces an
-//! anon before copying the amap), or none has it (then all see each other's changes: memory is shared).
+//! The entries that cover a slot either all have the needs-copy flag (a fork's deferred copy: no anon is added or
+//! replaced before the amap is copied), or none has it (then all see each other's changes: memory is shared).
 //!
 //! Each amap has its own lock of class `Amap`. What changes it is in `slots`.
 

@@ -6,10 +6,10 @@
 //! Its page is in a frame, in a slot of the swap area, or in both. The anon owns its frame, or has it on loan from an
 //! object; which of the two, the table of frames says. A slot is its own.
 //!
-//! Each anon has its own lock of class `Anon`. Whoever changes which frame an anon has, or maps its frame, holds it. While
-//! its page moves between frame and disk the anon is *busy*: the lock is not held then, but nobody else may use the frame,
-//! and who wants it sleeps and looks again. Who moves it has a reference, so that a busy anon does not die: one that
-//! everybody else has let go of goes when the move is over.
+//! Each anon has its own lock of class `Anon`. It must be held to change which frame the anon has, and to map that
+//! frame. While its page moves between frame and disk the anon is *busy*: the lock is not held then, but only the mover
+//! may use the frame; a thread that wants it sleeps and retries. The mover has a reference, so that a busy anon does
+//! not die: one without other references is freed when the move is over.
 //!
 //! What needs the rest of the VM system (making one, references, bringing the page in) is in `life`.
 
@@ -32,7 +32,7 @@ pub(crate) struct AnonState {
     pub(crate) swap: Option<SwapSlot>,
     /// The page is on its way.
     pub(crate) busy: bool,
-    /// Somebody sleeps until it has arrived.
+    /// A thread sleeps until it has arrived.
     pub(super) wanted: bool,
 }
 

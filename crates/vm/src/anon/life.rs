@@ -33,7 +33,7 @@ impl<M: Machine> Anon<M> {
         Ok((anon, frame))
     }
 
-    /// Undoes [`Anon::with_frame`] for an anon that nobody else has seen. Takes no anon's lock, so that another may be
+    /// Undoes [`Anon::with_frame`] for an anon that has no other holder. Takes no anon's lock, so that another may be
     /// held.
     pub(crate) fn discard(self: Arc<Self>, vm: &Vm<M>, frame: Pfn) {
         assert!(Arc::strong_count(&self) == 1, "an anon that others know is not discarded");
@@ -55,7 +55,7 @@ impl<M: Machine> Anon<M> {
         Ok(anon)
     }
 
-    /// Undoes [`Anon::of_frame`] for an anon that nobody else has seen; the frame is left alone.
+    /// Undoes [`Anon::of_frame`] for an anon that has no other holder; the frame is left alone.
     pub(crate) fn forget(self: Arc<Self>, vm: &Vm<M>) {
         assert!(Arc::strong_count(&self) == 1, "an anon that others know is not forgotten");
         vm.structures().free(Kind::Anon, self.at);
@@ -124,7 +124,7 @@ impl<M: Machine> Anon<M> {
         }
     }
 
-    /// Nobody refers to the anon any more: frame, slot and structure are given back.
+    /// Before: no reference is left, and the page is not busy. After: frame, slot and structure are given back.
     fn free(&self, vm: &Vm<M>, mut state: AnonGuard<'_, M>) {
         assert!(!state.busy, "an anon dies while its page is on its way");
         // Neither is there only if the page went down to an object.
@@ -139,7 +139,7 @@ impl<M: Machine> Anon<M> {
         vm.structures().free(Kind::Anon, self.at);
     }
 
-    /// Ends a move: wakes who waits for the page, and gives the mover's reference back.
+    /// Ends a move: wakes the threads that wait for the page, and gives the mover's reference back.
     pub(crate) fn end_move(&self, vm: &Vm<M>, t: &dyn Threads, mut state: AnonGuard<'_, M>) {
         assert!(state.busy, "a move ends that never began");
         vm.journal().anon(self.at);
@@ -153,7 +153,7 @@ impl<M: Machine> Anon<M> {
         }
     }
 
-    /// Sees to it that the page is in a frame, or was: on return the caller looks again.
+    /// Sees to it that the page is in a frame, or was: on return the caller retries.
     ///
     /// # Errors
     /// [`VmError::Io`]: the swap area cannot be read there. [`VmError::NoMemory`]: there is no frame, and waiting does not
@@ -178,7 +178,7 @@ impl<M: Machine> Anon<M> {
         drop(state);
         let ticket = vm.io().start(Transfer::Read, slot.block(), alloc::vec![frame]);
         let read = vm.io().finish(t, ticket);
-        // Nobody but the mover changes where the page of a busy anon is.
+        // Only the mover changes where the page of a busy anon is.
         vm.swap().assert_live(slot);
         let mut state = self.lock();
         assert!(state.swap == Some(slot) && state.frame.is_none(), "the page of a busy anon has moved");

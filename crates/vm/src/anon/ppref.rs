@@ -1,8 +1,8 @@
 //! How many map entries cover each slot of an amap: the paper's per-page references (`ppref`).
 //!
-//! Kept as runs of equal counts, so that an amap nobody split costs one run. When a slot's count falls to zero its anon
-//! can be freed at once, though the amap lives on: a partial unmap leaks nothing (UVM paper, 2.1 on what BSD VM lost
-//! there). Plain data of the amap, under its lock; cannot fail.
+//! Kept as runs of equal counts, so that an amap that was never split costs one run. When a slot's count falls to zero
+//! its anon can be freed at once, though the amap lives on: a partial unmap leaks nothing (UVM paper, 2.1 on what BSD
+//! VM lost there). Plain data of the amap, under its lock; cannot fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

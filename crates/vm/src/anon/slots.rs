@@ -1,8 +1,8 @@
 //! Amaps as they change: references by entries, and anons that come into slots and go.
 //!
-//! The amap's lock is held throughout, and those of anons are taken under it. Making an amap or a chunk can fail for want of a
-//! structure, and copying one for want of a frame, and then nothing has changed; changes of references cannot fail. Anons that
-//! are taken out of slots are the caller's, to be let go with the amap unlocked.
+//! The amap's lock is held throughout, and those of anons are taken under it. Making an amap or a chunk can fail for
+//! want of a structure, and copying one for want of a frame, and then nothing has changed; changes of references cannot
+//! fail. Anons that are taken out of slots are the caller's, to be dropped with the amap unlocked.
 
 use super::amap::{Amap, AmapState, Chunk};
 use super::anon::Anon;

@@ -1,9 +1,9 @@
 //! The conservation laws of memory.
 //!
 //! Walks everything that can be reached (spaces, entries, amaps, anons, objects, page tables) and compares it with what
-//! the counters, the owners and the zones say. Each law that is broken is a defect of this floor, or of a caller that kept
-//! or lost what it should not. For moments when nobody is at work in the VM system; it changes nothing, but its reading
-//! is accounted for like any other.
+//! the counters, the owners and the zones say. Each law that is broken is a defect of this floor, or of a caller that
+//! kept or lost what it should not. For moments when no thread is at work in the VM system; it changes nothing, but its
+//! reading is accounted for like any other.
 
 use super::laws::{Cover, OwnerRef, check_cover, check_locked, check_map, check_mapping, law};
 use super::paging;
@@ -52,8 +52,8 @@ struct FoundAnon<M: Machine> {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Asserts the conservation laws of frames, anons, amaps, objects, maps and mappings; `Err` says which one is broken.
-    /// Nobody may be at work in the VM system meanwhile.
+    /// Asserts the conservation laws of frames, anons, amaps, objects, maps and mappings; `Err` says which one is
+    /// broken. Before: no thread is at work in the VM system.
     ///
     /// # Errors
     /// A sentence about the first broken law that was found.
@@ -320,7 +320,7 @@ impl<M: Machine> Census<M> {
     }
 }
 
-/// Whoever the table says has a frame lives, and says so too.
+/// Every owner and borrower that the table names lives, and has the frame.
 fn check_owners<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
     let refs: Vec<OwnerRef<M>> = {
         let table = vm.frames().lock();

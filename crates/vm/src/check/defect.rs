@@ -1,8 +1,8 @@
 //! Defects to plant.
 //!
-//! A check that cannot fail proves nothing. Each of these leaves one step out, or does one too many, in the place where a
-//! real system got it wrong or easily could; whoever tests the checks plants one with [`crate::Vm::plant`] and sees it
-//! caught. None is ever planted otherwise: asking costs one load.
+//! A check that cannot fail proves nothing. Each of these leaves one step out, or does one too many, in the place where
+//! a real system got it wrong or easily could; a test of the checks plants one with `Vm::plant` and sees it caught.
+//! None is ever planted otherwise: asking costs one load.
 
 /// The defects, each with a sentence that serves as documentation and as text.
 macro_rules! defects {

@@ -2,7 +2,7 @@
 //!
 //! One counter for all allocations of this floor (frames, structures, kernel addresses), so that a test can let the
 //! first, the second, ... allocation of an operation fail and see that nothing changed and nothing leaked. At rest the
-//! counter is zero and costs one load. Shared by whoever allocates; an atomic, no lock.
+//! counter is zero and costs one load. Shared by all that allocate; an atomic, no lock.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

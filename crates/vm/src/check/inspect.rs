@@ -50,8 +50,8 @@ impl<M: Machine> Vm<M> {
 }
 
 impl<M: Machine> Space<M> {
-    /// The frame with the data of the page at `va` as the layers have it, mapped or not; none where nothing is mapped, the
-    /// page was never touched, or the data is not in memory. For checks while nobody is at work in the space.
+    /// The frame with the data of the page at `va` as the layers have it, mapped or not; none where nothing is mapped,
+    /// the page was never touched, or the data is not in memory. For checks while no thread is at work in the space.
     pub fn frame_behind(&self, va: Va) -> Option<Pfn> {
         let map = self.locked_map().peek()?;
         let entry = map.entry_at(va)?;

@@ -1,9 +1,9 @@
-//! What has changed since somebody last looked, for [`crate::Watch`].
+//! What has changed since the last look of a [`crate::Watch`].
 //!
-//! A note of each frame, anon, amap and map that was changed, by number or address. Off unless a watch is set: then a note
-//! costs one load. Notes are only hints where to look, and looking at a thing twice, or for nothing, does no harm; so they
-//! may be taken in any order, and when there are too many the watch looks at everything. Atomics, no lock: whoever notes
-//! something holds locks of any class.
+//! A note of each frame, anon, amap and map that was changed, by number or address. Off unless a watch is set: then a
+//! note costs one load. Notes are only hints where to look, and looking at a thing twice, or for nothing, does no harm;
+//! so they may be taken in any order, and when there are too many the watch looks at everything. Atomics, no lock:
+//! notes are taken with locks of any class held.
 
 use alloc::collections::BTreeSet;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -79,7 +79,7 @@ impl Journal {
         self.len.store(0, Ordering::Relaxed);
     }
 
-    /// All notes since the last call; `None` if they were too many. Nobody may be at work meanwhile.
+    /// All notes since the last call; `None` if they were too many. Before: no thread is at work in the VM system.
     pub(crate) fn take(&self) -> Option<Changed> {
         let len = self.len.swap(0, Ordering::Relaxed);
         let notes = self.notes.get(..len)?;

@@ -86,7 +86,7 @@ pub(crate) fn check_cover<M: Machine>(amap: &AmapState<M>, covers: &[Cover]) -> 
     Ok(())
 }
 
-/// That somebody has a frame, as the table says.
+/// An owner or borrower of a frame, as the table names it.
 pub(crate) struct OwnerRef<M: Machine> {
     frame: Pfn,
     by: Referent<M>,
@@ -110,7 +110,7 @@ impl<M: Machine> OwnerRef<M> {
         owner.into_iter().chain(borrower).map(move |by| OwnerRef { frame, by })
     }
 
-    /// Asks whoever it is. Takes that one's lock.
+    /// Tests that it has the frame. Takes its lock.
     pub(crate) fn check(&self) -> Result<(), String> {
         let frame = self.frame;
         let (what, has) = match &self.by {

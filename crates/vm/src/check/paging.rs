@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use pageferry_hal::Machine;
 
-/// A frame is on a paging queue exactly when it is pageable, and nothing is busy when nobody is at work.
+/// A frame is on a paging queue exactly when it is pageable, and nothing is busy when no thread is at work.
 pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
     let mut table = vm.frames().lock();
     if !table.keeps_queues() {

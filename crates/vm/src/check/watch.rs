@@ -1,12 +1,12 @@
 //! The conservation laws of memory, checked where something has changed.
 //!
 //! [`Vm::check`] walks everything; a watch remembers what it saw (how often each anon is in a slot, which entries cover
-//! which slots of an amap, what each frame adds to the totals) and, at each look, goes to what the journal names: frames,
-//! anons, amaps and address spaces, and what hangs on them. So a look costs what was done since the last one, not what
-//! there is. The laws are the same, but for those that only a walk can see (the free list, empty chunks): whoever watches
-//! walks now and then.
+//! which slots of an amap, what each frame adds to the totals) and, at each look, goes to what the journal names:
+//! frames, anons, amaps and address spaces, and what hangs on them. So a look costs what was done since the last one,
+//! not what there is. The laws are the same, but for those that only a walk can see (the free list, empty chunks): a
+//! test that watches also walks now and then.
 //!
-//! For moments when nobody is at work in the VM system.
+//! For moments when no thread is at work in the VM system.
 
 use super::journal::Changed;
 use super::laws::{Cover, OwnerRef, check_cover, check_locked, check_map, check_mapping, law};

@@ -1,8 +1,8 @@
 //! What a program says about its memory: write it back (`msync`), and how it will be used (`madvise`).
 //!
-//! Both look at a range entry by entry with the map shared, note what they found, and work with the map let go: pages may
-//! come and go meanwhile, and no harm is done, for advice changes nothing that can be read, except where the advice is
-//! that the contents may be lost. Pages that are wired or lent are left alone by all advice, as in NetBSD.
+//! Both look at a range entry by entry with the map shared, note what they found, and work with the map unlocked: pages
+//! may come and go meanwhile, and no harm is done, for advice changes nothing that can be read, except where the advice
+//! is that the contents may be lost. Pages that are wired or lent are left alone by all advice, as in NetBSD.
 
 use super::entry::{Advice, Attributes, Entry};
 use super::map::Map;
@@ -109,7 +109,7 @@ impl<M: Machine> Space<M> {
         Ok(())
     }
 
-    /// Frees the anons of `range` that are nobody else's.
+    /// Frees the anons of `range` that have no other reference.
     fn free_contents(&self, t: &dyn Threads, range: VaRange) -> Result<(), VmError> {
         let vm = &**self.vm();
         let mut removed = Vec::new();

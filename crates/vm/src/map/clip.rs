@@ -88,8 +88,9 @@ impl<M: Machine> Entry<M> {
         vm.structures().free(Kind::Entry, next.at);
     }
 
-    /// Resolves needs-copy: the entry gets an amap that nobody else has. The caller holds the map exclusively. While an
-    /// entry needs a copy there is no writable mapping in its range, so the anons can be shared as they are.
+    /// Resolves needs-copy: the entry gets an amap of its own (NetBSD's `amap_copy`). The caller holds the map
+    /// exclusively. While an entry needs a copy there is no writable mapping in its range, so the anons can be shared
+    /// as they are.
     ///
     /// # Errors
     /// [`VmError::NoMemory`]; the entry is as before.
@@ -104,7 +105,7 @@ impl<M: Machine> Entry<M> {
             Some(old) => {
                 let slots = self.slots(old);
                 let state = old.amap.lock();
-                // With nobody left on the other side, the amap is taken over as it is.
+                // With no other entry left on these slots, the amap is taken over as it is.
                 if state.slot_refs().max_of(slots.clone()) > 1 {
                     let copy = state.copy_range(vm, slots.clone(), false)?;
                     drop(state);

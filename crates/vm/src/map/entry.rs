@@ -57,7 +57,7 @@ pub(crate) struct Attributes {
     pub(crate) max_prot: Prot,
     pub(crate) inherit: Inherit,
     pub(crate) copy_on_write: bool,
-    /// The amap (or its absence) is shared with others only until somebody wants to change it.
+    /// The amap (or its absence) is shared with other entries until the first change, which copies it.
     pub(crate) needs_copy: bool,
     /// The range belongs to the space's area for page transfer.
     pub(crate) transfer_area: bool,

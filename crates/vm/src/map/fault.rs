@@ -10,8 +10,8 @@
 //! the locks drop. So the old frame can neither be written through a stale translation after its copy was made, nor be
 //! freed while one stands. A fault that runs out of memory leaves everything as it was.
 //!
-//! What changes the entry itself (making or copying its amap) needs the map exclusively: the fault lets go, does that,
-//! and starts over.
+//! What changes the entry itself (making or copying its amap) needs the map exclusively: the fault unlocks the map,
+//! does that, and retries.
 
 use super::entry::{Advice, Entry};
 use crate::anon::{AmapState, Anon, AnonState};
@@ -167,15 +167,15 @@ impl<M: Machine> PageFault<'_, M> {
     fn enter(&self, frame: Pfn, prot: Prot, mut also: Change<M>) -> Result<(), VmError> {
         let permits = prot.permits(self.access) || self.purpose == Purpose::Wire;
         assert!(permits, "a fault is resolved by a mapping that permits the access");
-        // What nobody may touch is only made resident.
+        // A page that permits no access is only made resident.
         if prot.is_empty() {
             also.flush(self.vm.pmaps());
             return Ok(());
         }
         let (pmaps, page) = (self.vm.pmaps(), self.va.page());
         self.vm.journal().frame(frame);
-        // Where other CPUs may have the old page in their TLBs: it is in none any more before anybody can store into the new
-        // one.
+        // Where other CPUs may have the old page in their TLBs: it is invalidated in all of them before any CPU can
+        // store into the new one.
         if self.vm.machine().topology().cpus > 1 {
             if pmaps.extract(self.space.pmap(), page).is_some_and(|(old, _)| old != frame) {
                 also.merge(pmaps.remove(self.space.pmap(), VaRange::page(page)));
@@ -183,7 +183,7 @@ impl<M: Machine> PageFault<'_, M> {
             core::mem::replace(&mut also, Change::new()).flush(pmaps);
         }
         let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), page, frame, prot, false);
-        // Who finds the mapping made was late, or its TLB was: that is no doing of a loan.
+        // A fault that finds the mapping made was late, or its TLB was: no loan caused it.
         if self.purpose == Purpose::RefusedWrite && entered.as_ref().is_ok_and(|change| !change.found()) {
             self.space.loan_history().refused_write();
         }
@@ -285,7 +285,7 @@ impl<M: Machine> PageFault<'_, M> {
     /// Puts a new anon in `slot` and maps it: with a copy of `from`, or clear. Returns what the slot held.
     ///
     /// Other entries may cover the slot and have mapped `from` there; they must see the new anon, so `from` is unmapped
-    /// everywhere. Whoever has it by right, through another slot, faults it in again.
+    /// everywhere. Spaces that have it by right, through another slot, fault it in again.
     fn install(
         &self,
         amap: &mut AmapState<M>,

@@ -1,7 +1,7 @@
 //! fork: a new address space with the parent's memory.
 //!
 //! What happens to a range is the entry's inheritance. *Share* lets both entries refer to one amap (or object). *Copy*
-//! lets both refer to one amap too, flagged needs-copy, and write-protects the parent's mappings: whoever writes first
+//! lets both refer to one amap too, flagged needs-copy, and write-protects the parent's mappings: the first write
 //! copies the amap, and then only the anons that are written are copied (UVM paper, 3.3). All write-protection of one
 //! fork is flushed in one shootdown, at its end.
 //!
@@ -10,7 +10,7 @@
 //! writing into them: the parent keeps the wired frame, the child gets its bytes).
 //!
 //! The parent's map is held exclusively throughout. All that can fail comes first and touches the parent only in ways
-//! that nobody can see; then the copy is committed.
+//! that cannot be seen; then the copy is committed.
 
 use super::clip::collect_entries;
 use super::entry::{AmapRef, Entry, Inherit};
@@ -80,7 +80,7 @@ fn copy_entries<M: Machine>(vm: &Vm<M>, parent: &mut Map<M>) -> Result<Vec<Entry
 
 /// An entry through which the child sees the same memory.
 pub(crate) fn share_entry<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
-    // What is written first must be seen by both: the amap must exist, and be nobody else's.
+    // What is written first must be seen by both: the amap must exist, and have no other users.
     if !vm.has(Defect::ShareForgetsCopy) {
         entry.amap_copy(vm)?;
     }

@@ -1,8 +1,8 @@
 //! Kernel memory: addresses of the kernel map with wired frames behind them (`kmem_alloc`).
 //!
-//! Whoever allocates holds the addresses, the frames and the mappings until it gives all three back. Takes the kernel map's
-//! lock, the page queues and the pmap's, one after the other. Allocating fails for want of addresses or of frames, and nothing
-//! is held then; a caller that may sleep waits for frames first. Giving back cannot fail.
+//! A [`KernelMemory`] holds the addresses, the frames and the mappings until it is given back. Takes the kernel map's
+//! lock, the page queues and the pmap's, one after the other. Allocating fails for want of addresses or of frames, and
+//! nothing is held then; a caller that may sleep waits for frames first. Giving back cannot fail.
 
 use crate::error::VmError;
 use crate::page::{KernelUse, Owner};
@@ -46,7 +46,7 @@ impl<M: Machine> Vm<M> {
         self.kernel_alloc_by(None, len_pages)
     }
 
-    /// The same for who may sleep: waits for the page daemon where frames are short.
+    /// The same for a caller that may sleep: waits for the page daemon where frames are short.
     ///
     /// # Errors
     /// As [`Vm::kernel_alloc`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds out.
@@ -74,9 +74,9 @@ impl<M: Machine> Vm<M> {
         Ok(KernelMemory { range, frames })
     }
 
-    /// `len_pages` frames for the kernel, each waited for if a `t` may sleep; or none. Who waits keeps what it has: giving
-    /// all back and asking again might never end, and holding on does, since the daemon tells when there is nothing more
-    /// to take.
+    /// `len_pages` frames for the kernel, each waited for if a `t` may sleep; or none. A waiting caller keeps what it
+    /// has: giving all back and retrying might never end, and holding on does, since the wait fails when the daemon
+    /// finds nothing more to take.
     pub(crate) fn kernel_frames(
         &self,
         t: Option<&dyn Threads>,
@@ -143,7 +143,7 @@ impl<M: Machine> Vm<M> {
     }
 }
 
-/// The kernel map's addresses, for `ephemeral` and whoever else maps by itself.
+/// The kernel map's addresses, for `ephemeral` and others that map by themselves.
 impl<M: Machine> KernelAddresses for Vm<M> {
     fn alloc(&self, len_pages: usize) -> Option<VaRange> {
         self.kernel_map().alloc(len_pages)

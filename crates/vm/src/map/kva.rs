@@ -5,9 +5,9 @@
 //! fragmentation of the kernel map. This is what the original kernel pays for each ephemeral mapping and what `sf_buf`
 //! saves (sf_buf paper, 6.2).
 //!
-//! One lock of class `KernelVa`; no lock is taken under it. An allocation fails when no gap is long enough or no entry is
-//! left; giving back cannot fail. Addresses say nothing of mappings: whoever maps them unmaps them, and flushes, before
-//! they are given back.
+//! One lock of class `KernelVa`; no lock is taken under it. An allocation fails when no gap is long enough or no entry
+//! is left; giving back cannot fail. Addresses say nothing of mappings: the caller that maps them unmaps them, and
+//! flushes, before it gives them back.
 
 use crate::check::Probes;
 use crate::config::{Sizes, VmPaths, kernel_entries};

@@ -5,8 +5,8 @@
 //! and frames never see a `Threads`, so nothing that runs under their locks can ask for a map. (At run time the
 //! interlock's class, lower than theirs, catches the same.)
 //!
-//! Made from an interlock of class `MapInterlock`, held for a few instructions, and sleeping. A waiting writer keeps new
-//! readers out, so that it gets its turn. Nobody holds the same map twice.
+//! Made from an interlock of class `MapInterlock`, held for a few instructions, and sleeping. A waiting writer keeps
+//! new readers out, so that it gets its turn. A thread holds a map once at most.
 
 use crate::check::Probes;
 use alloc::sync::Arc;
@@ -35,7 +35,7 @@ impl<T> State<T> {
 
 type Guard<'a, M, T> = <<M as Machine>::Lock<State<T>> as SpinLock<State<T>>>::Guard<'a>;
 
-/// The map, shared: nobody changes it.
+/// The map, shared: it does not change.
 pub(crate) struct MapRead<'a, M: Machine, T: 'static> {
     lock: &'a MapLock<M, T>,
     threads: &'a dyn Threads,
@@ -78,8 +78,8 @@ impl<M: Machine, T: 'static> MapLock<M, T> {
         MapWrite { lock: self, threads, contents: state.contents.take() }
     }
 
-    /// The map as it is, without holding it; `None` while a writer has it. Only for checks while nobody is at work: a
-    /// writer that comes before the result is dropped panics.
+    /// The map as it is, without holding it; `None` while a writer has it. Only for checks while no thread is at work:
+    /// a writer that comes before the result is dropped panics.
     pub(crate) fn peek(&self) -> Option<Arc<T>> {
         self.state.lock().contents.clone()
     }

@@ -1,9 +1,9 @@
 //! The map of an address space: its entries, sorted and disjoint (UVM paper, 3.1).
 //!
-//! Belongs to a [`super::lock::MapLock`]: whoever has a `&Map` holds the map shared, a `&mut Map` exclusively. The
-//! map knows nothing of page tables: callers change those. The entries are the nodes of the [`Tree`] that orders them: who
-//! looks something up reads the entries on the way, unless it is the one that was found last. Clipping can fail for want
-//! of structures, and then nothing is changed; taking entries out of a clipped range and putting entries in cannot.
+//! Belongs to a [`super::lock::MapLock`]: with a `&Map` the map is held shared, with a `&mut Map` exclusively. The map
+//! knows nothing of page tables: callers change those. The entries are the nodes of the [`Tree`] that orders them: a
+//! look-up reads the entries on the way, unless it finds the one that was found last. Looking up is in `lookup`,
+//! changes are in `clip`. Nothing here fails.
 
 use super::entry::Entry;
 use super::tree::{Ranged, Tree};

@@ -35,7 +35,7 @@ impl<M: Machine> Space<M> {
         }
         let mut frames: Vec<Option<Pfn>> = Vec::new();
         let result = self.lock_pages(t, range, &mut frames);
-        // What did not end in an entry is let go.
+        // Wires that no entry has taken over are taken off.
         let mut table = vm.frames().lock();
         frames.into_iter().flatten().for_each(|frame| table.unwire(frame));
         result

@@ -205,7 +205,7 @@ impl<M: Machine> Space<M> {
         Ok(range.start())
     }
 
-    /// Unmaps the pages of a range, mapped or not. What nobody else refers to is freed at once.
+    /// Unmaps the pages of a range, mapped or not. What has no other reference is freed at once.
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no length, `at` is not page-aligned, or outside user space. [`VmError::NoMemory`]: a map
@@ -324,7 +324,7 @@ impl<M: Machine> Space<M> {
 }
 
 impl<M: Machine> Drop for Space<M> {
-    /// Gives the page tables back. A space that was not terminated keeps what it has, and [`Vm::check`] tells: a
+    /// Gives the page tables back. A space that was not terminated keeps what it has, and [`Vm::check`] reports it: a
     /// destructor cannot sleep for the map lock, and a panic in one would hide the first.
     fn drop(&mut self) {
         let Some(pmap) = self.pmap.take() else { return };

@@ -1,13 +1,13 @@
 //! An ordered tree of ranges that knows its gaps.
 //!
-//! Holds disjoint ranges of addresses by their start, balanced by height (AVL), so that finding, putting in and taking out
-//! take steps that grow as the logarithm. Each node keeps what its subtree spans and the largest gap inside that; both are
-//! derived from its children whenever one changes, and lead to a free range without a look at what is too small. Real maps
-//! find space the same way: NetBSD's `uvm_map` keeps the gap behind each entry and the largest one of the subtree, Linux's
-//! maple tree the largest gap below each slot.
+//! Holds disjoint ranges of addresses by their start, balanced by height (AVL), so that finding, putting in and taking
+//! out take steps that grow as the logarithm. Each node keeps what its subtree spans and the largest gap inside that;
+//! both are derived from its children whenever one changes, and lead to a free range without visiting what is too
+//! small. Real maps find space the same way: NetBSD's `uvm_map` keeps the gap behind each entry and the largest one of
+//! the subtree, Linux's maple tree the largest gap below each slot.
 //!
-//! The tree belongs to a map and changes under its lock. Nothing here can fail. Each way down is told to a `visit`
-//! function, node by node: the nodes are structures with addresses, and who accounts for them is the caller.
+//! The tree belongs to a map and changes under its lock. Nothing here can fail. Each way down calls a `visit` function,
+//! node by node: the nodes are structures with addresses, and the caller accounts for them.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -75,7 +75,7 @@ impl<T: Ranged> Node<T> {
         })
     }
 
-    /// Derives what is kept of the subtree.
+    /// Recomputes what the node keeps of its subtree from its children.
     fn update_summary(&mut self) {
         let own = self.item.range();
         let (mut start, mut end, mut gap_bytes) = (own.start(), own.end(), 0);
@@ -103,7 +103,7 @@ fn rotate<T: Ranged>(node: &mut Box<Node<T>>, side: usize) {
     node.update_summary();
 }
 
-/// Derives what is kept of the subtree, one of whose children has changed by one node, and makes it balanced again.
+/// Brings the summary of a node up to date, one of whose children has changed by one node, and balances it again.
 fn rebalance<T: Ranged>(node: &mut Box<Node<T>>) {
     node.update_summary();
     for side in [LOW, HIGH] {

@@ -5,8 +5,8 @@
 //! until such batches are through: a second loan of the same page, which finds it protected already and promises its
 //! borrower that the bytes stay; and a fault that copies the page, whose copy would lack that store.
 //!
-//! One counter for each CPU, odd while a batch is under way there. A CPU has at most one, because nobody sleeps in a
-//! batch; and whoever is in one waits only for spin locks. So waiting for batches, with no spin lock held, ends.
+//! One counter for each CPU, odd while a batch is under way there. A CPU has at most one, because no thread sleeps in a
+//! batch; and one that is in a batch waits only for spin locks. So waiting for batches, with no spin lock held, ends.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};

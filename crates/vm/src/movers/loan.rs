@@ -9,20 +9,20 @@
 //! loans are references on that; the object stays the owner.
 //!
 //! # Locks
-//! A frame's owner, borrower and counts lie under the lock of the page queues, and change there in one step. The loan count
-//! leaves zero only with the owner locked too, and borrowers only come with the object locked or while the frame is on
-//! loan anyway. So whoever has the owner locked and finds no loan may map the frame writable; and whoever finds one need
-//! not know who has it.
+//! A frame's owner, borrower and counts lie under the lock of the page queues, and change there in one step. The loan
+//! count leaves zero only with the owner locked too, and borrowers only come with the object locked or while the frame
+//! is on loan anyway. So with the owner locked and no loan found, the frame may be mapped writable; and the holder of a
+//! loan that is found need not be known.
 //!
 //! An anon whose page belongs to an object need not lock the object, which would be against the order: an anon never
 //! changes a page that it has on loan, it copies it, and it learns from the page queues in one step whether the page is
-//! its own. For the same reason a borrower need not be locked for its frame to become its own: when an object lets a lent
-//! frame go (it dies, or breaks the loan), the table of frames makes the borrower the owner in the same step, and the
-//! loan ends. So an orphan never has an anon, and there is no moment between to get wrong. (The paper has the anon adopt
-//! when it is next locked, and locks the queues and then tries the object; here the field that both need has a lock of
-//! its own.)
+//! its own. For the same reason a borrower need not be locked for its frame to become its own: when an object releases
+//! a lent frame (it dies, or breaks the loan), the table of frames makes the borrower the owner in the same step, and
+//! the loan ends. So an orphan never has an anon, and there is no moment between to get wrong. (The paper has the anon
+//! adopt when it is next locked, and locks the queues and then tries the object; here the field that both need has a
+//! lock of its own.)
 //!
-//! What is flushed late is told in `batches`.
+//! For what is flushed late see `batches`.
 
 use crate::anon::{Anon, AnonState};
 use crate::check::{Defect, Tally};
@@ -129,7 +129,7 @@ impl<M: Machine> fmt::Debug for AnonLoan<M> {
     }
 }
 
-/// Who gets the pages, and those it has.
+/// What pages are lent to, with those lent so far.
 enum LoanTarget<M: Machine> {
     Kernel(Vec<Pfn>),
     Anons(Vec<Arc<Anon<M>>>),
@@ -262,7 +262,7 @@ pub(crate) fn loan_anon<M: Machine>(
             }
         };
         if let Some(anon) = known {
-            // One that has let go of the frame meanwhile is not in the table any more.
+            // One that has released the frame meanwhile is not in the table any more.
             match anon.upgrade() {
                 Some(anon) if anon.add_ref_if_has(vm, frame) => return Ok(anon),
                 _ => continue,
@@ -283,7 +283,7 @@ pub(crate) fn loan_anon<M: Machine>(
                 }
                 Some(protected)
             }
-            // Somebody else was faster.
+            // Another CPU was faster.
             _ => None,
         };
         drop(table);
@@ -414,8 +414,8 @@ impl<M: Machine> Space<M> {
     ) -> Result<Step, VmError> {
         let vm = self.vm();
         let map = self.locked_map().read(t);
-        // Memory that nobody has touched has no amap yet. Making it wants the map exclusively, and would cut the batch in
-        // two: so it comes first.
+        // Memory that was never touched has no amap yet. Making it wants the map exclusively, and would cut the batch
+        // in two: so it comes first.
         let bare = |e: &&Entry<M>| e.object.is_none() && e.amap.is_none();
         let rest = VaRange::new(pages.pages().nth(target.len()).unwrap_or(pages.end()), pages.end());
         if let Some(entry) = map.overlapping(rest).find(bare)
@@ -483,7 +483,7 @@ impl<M: Machine> Space<M> {
         let Some(oref) = &entry.object else { return Ok(Step::Missing(page)) };
         let mut state = oref.object.lock();
         let mut number = entry.object_page(oref, page);
-        // Only a page that is there: nobody would ever bring the wrong one in.
+        // Only a page that is resident: the wrong one would never be brought in.
         if vm.has(Defect::LoanAtWrongOffset) && state.pages().contains_key(&(number - oref.page)) {
             number -= oref.page;
         }
@@ -551,7 +551,7 @@ impl<M: Machine> Vm<M> {
         Ok(AnonLoan::new(self, anons))
     }
 
-    /// Gives anons on loan back. What nobody else refers to is freed.
+    /// Gives anons on loan back. What has no other reference is freed.
     ///
     /// # Locks
     /// Takes anons' locks and the page queues.

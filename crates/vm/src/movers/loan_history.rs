@@ -1,8 +1,9 @@
 //! What became of the loans of an address space: whether lending pays is known only afterwards.
 //!
-//! A process that writes to pages that it has lent pays a fault for each, and a copy where the loan still stands. The VM
-//! system counts both, at no modelled cost (a real one has such counters anyway); whoever lends for a process may ask what
-//! was counted since it asked last, and keep three words of its own here. Nothing here changes what the VM system does.
+//! A process that writes to pages that it has lent pays a fault for each, and a copy where the loan still stands. The
+//! VM system counts both, at no modelled cost (a real one has such counters anyway); code that lends for a process may
+//! ask what was counted since it asked last, and keep three words of its own here. Nothing here changes what the VM
+//! system does.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

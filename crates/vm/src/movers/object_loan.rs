@@ -1,8 +1,8 @@
 //! Lending pages of an object that no address leads to, as a file is read (UVM paper, 4.1.1 and 4.2.3).
 //!
-//! Each page is brought in, and goes on loan to its borrower, the one anon that an object's page is lent to: the loans of
-//! `loan`, without a map. A reader's pages are protected in one batch. Who maps the file and writes to it breaks the loan,
-//! as does who writes to the file by a system call; what was lent stays as it was.
+//! Each page is brought in, and goes on loan to its borrower, the one anon that an object's page is lent to: the loans
+//! of `loan`, without a map. A reader's pages are protected in one batch. A write through a mapping of the file breaks
+//! the loan, and so does one by a system call; what was lent stays as it was.
 //!
 //! Nothing is held between two pages, so the object may be cut meanwhile: then it ends before the page.
 
@@ -65,7 +65,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Lends up to the first page that must be fetched, and tells which.
+    /// Lends up to the first page that must be fetched, and returns which.
     fn lend_resident(
         &self,
         t: &dyn Threads,

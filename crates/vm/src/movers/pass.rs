@@ -4,10 +4,10 @@
 //! Nothing is copied and no page is looked at: the receiver's entries refer to the same amaps and objects, and faults do
 //! the rest.
 //!
-//! Both maps are held exclusively, and always locked in the order of the addresses of their spaces; nobody else sleeps for
-//! one map with another held. The receiver's entries are made first, as references beside the sender's, and everything
-//! that can fail is over before anybody loses or sees anything: what is donated leaves the sender when the receiver's side
-//! is complete and has only to be put in. So a failure at any step leaves both as they were.
+//! Both maps are held exclusively, and always locked in the order of the addresses of their spaces; no other call
+//! sleeps for one map with another held. The receiver's entries are made first, as references beside the sender's, and
+//! everything that can fail is over before either side loses or sees anything: what is donated leaves the sender when
+//! the receiver's side is complete and has only to be put in. So a failure at any step leaves both as they were.
 
 use crate::check::Defect;
 use crate::config::Kind;
@@ -91,10 +91,10 @@ pub fn passable<M: Machine>(
 /// Returns where. Both may be the same space. Protection and inheritance go along.
 ///
 /// # Errors
-/// [`VmError::Invalid`]: no length, or an address that is not page-aligned. [`VmError::Fault`]: nothing is mapped in the
-/// range, or it is no range of user addresses. [`VmError::Exists`]: something is mapped at `to_at`.
+/// [`VmError::Invalid`]: no length, or an address that is not page-aligned. [`VmError::Fault`]: nothing is mapped in
+/// the range, or it is no range of user addresses. [`VmError::Exists`]: something is mapped at `to_at`.
 /// [`VmError::NoMemory`]: no room, or out of structures. Nothing has changed then, on either side, but that a map entry
-/// may stay cut where memory was to be shared that nobody had touched.
+/// may stay cut where memory was to be shared that was never touched.
 ///
 /// # Locks
 /// Sleeps for both map locks: no spin lock may be held.

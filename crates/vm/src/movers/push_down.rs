@@ -1,9 +1,9 @@
 //! Pushing pages down: what a private mapping has in anons becomes the object's below it (UVM paper, 4.2.2, the third way to
 //! dispose of transferred data).
 //!
-//! Either the object takes the frame over and the anon has it on loan from then on, as if the object had lent it; or the
-//! anon goes, and the object has the page alone. No byte is copied. What the object had there before is let go, and what
-//! maps it is revoked: whoever has the object mapped sees the new page.
+//! Either the object takes the frame over and the anon has it on loan from then on, as if the object had lent it; or
+//! the anon goes, and the object has the page alone. No byte is copied. What the object had there before is released,
+//! and its mappings are revoked: every mapping of the object sees the new page.
 //!
 //! So the object is written, and the caller names it: what permits that (a file open to be written) is the caller's
 //! business, and no other object is touched by mistake.

@@ -99,7 +99,7 @@ fn refer<M: Machine>(
         let entry = maps.from.look_up_mut(vm, page).expect("all of the source is mapped");
         let part = entry.range.intersect(&source).expect("the entry holds a page of the source");
         page = part.end();
-        // What is written must be seen through the source's own entry: its amap must exist, and be nobody else's.
+        // What is written must be seen through the source's own entry: its amap must exist, and have no other users.
         let prepared = if access == Access::Write { entry.amap_copy(vm) } else { Ok(()) };
         match prepared.and_then(|()| entry.duplicate_part(vm, part)) {
             Ok(mut entry) => {

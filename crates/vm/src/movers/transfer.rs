@@ -4,12 +4,12 @@
 //! anons (or the view of an object) that were there; or into the space's *transfer area*, addresses with a few amaps that
 //! stay when what was received there is flushed out with [`Space::anflush`].
 //!
-//! They are mapped at once, where that needs no waiting: who receives pages is about to use them (UVM paper, 5.3: a
+//! They are mapped at once, where that needs no waiting: the receiver is about to use the pages (UVM paper, 5.3: a
 //! mapping is added to the receiving process). What could not be mapped is faulted in.
 //!
 //! The map is held exclusively. All that can fail comes first and is undone if something does: the entries get amaps of
 //! their own and these get room. Then, amap by amap, every mapping of what is replaced is revoked and flushed, and only
-//! then the slots change. So nobody sees an old page after a new one.
+//! then the slots change. So no load sees an old page after a new one.
 //!
 //! A page that is wired is not replaced: the kernel may be writing there.
 
@@ -33,7 +33,7 @@ const AREA_AMAPS: usize = 4;
 const AREA_AMAP_PAGES: usize = 1024;
 
 /// Frames of the kernel's that hold data: clusters of mbufs, a driver's buffers. Their bytes are whatever was there
-/// before: who fills them and lets user code see them must overwrite all of each.
+/// before: code that fills them and lets user code see them must overwrite all of each.
 #[must_use = "kernel pages must be transferred or freed"]
 #[derive(Debug)]
 pub struct KernelPages {
@@ -95,7 +95,7 @@ impl<M: Machine> Vm<M> {
         self.kernel_pages_by(None, len_pages)
     }
 
-    /// The same for who may sleep: waits for the page daemon where frames are short.
+    /// The same for a caller that may sleep: waits for the page daemon where frames are short.
     ///
     /// # Errors
     /// As [`Vm::kernel_pages`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds out.
@@ -203,7 +203,7 @@ impl<M: Machine> Space<M> {
     }
 
     /// Puts `anons`, with their references, in the slots of a range; `commit` is called when nothing can fail any more
-    /// and nobody has seen them yet.
+    /// and no other thread can find them yet.
     fn insert_anons(
         &self,
         t: &dyn Threads,

@@ -98,7 +98,7 @@ impl<M: Machine> Object<M> {
         }
     }
 
-    /// The moves of `pages` are over: wakes who waits, and gives the mover's references back.
+    /// The moves of `pages` are over: wakes the threads that wait, and gives the mover's references back.
     pub(crate) fn end_moves(
         &self,
         vm: &Vm<M>,
@@ -135,7 +135,7 @@ impl<M: Machine> Vm<M> {
         self.new_object(len_pages, Store::Memory(backing), Vec::new())
     }
 
-    /// An object whose pages are the blocks `blocks` of the disk, one each, which nobody has written yet: a file of clear
+    /// An object whose pages are the blocks `blocks` of the disk, one each, which are not written yet: a file of clear
     /// pages. The caller holds the one reference; the blocks stay its own.
     ///
     /// # Errors

@@ -1,14 +1,15 @@
 //! The object: the lower layer of a mapping (UVM paper, 3.1). A file, or a zero-fill area that is shared as a whole.
 //!
-//! An object is an array of pages, each resident in a frame that the object owns, or to be had from where its contents are:
-//! see `pager`. It is referenced by map entries and by those who hold it as kernel objects (open files); with the last
-//! reference its frames are let go. Private mappings see an object's pages read-only, and writing promotes a page to an
-//! anon; shared mappings write the object's frames.
+//! An object is an array of pages, each resident in a frame that the object owns, or to be had from where its contents
+//! are: see `pager`. It is referenced by map entries and by holders of kernel objects (open files); with the last
+//! reference its frames are released. Private mappings see an object's pages read-only, and writing promotes a page to
+//! an anon; shared mappings write the object's frames.
 //!
-//! Each object has its own lock of class `Object`; whoever maps one of its frames holds it. While a page moves between
-//! frame and disk it is *busy*: the lock is not held, but nobody else may use the page, and who wants it sleeps and looks
-//! again. Who moves it has a reference to the object, so that none dies with a page on its way. A page can be lacking
-//! because no frame is free, because the pager or the disk cannot supply it, or because the object ends before it.
+//! Each object has its own lock of class `Object`; it must be held to map one of its frames. While a page moves between
+//! frame and disk it is *busy*: the lock is not held, but only the mover may use the page; a thread that wants it
+//! sleeps and retries. The mover has a reference to the object, so that none dies with a page on its way. A page can be
+//! lacking because no frame is free, because the pager or the disk cannot supply it, or because the object ends before
+//! it.
 
 use crate::page::SwapSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,7 @@ pub trait Pager: Send + Sync {
     /// sleep.
     ///
     /// # Errors
-    /// [`PagerError`]; whoever wanted the page gets [`crate::VmError::Fault`].
+    /// [`PagerError`]; the call that wanted the page fails with [`crate::VmError::Fault`].
     fn get(&self, page: u64, bytes: &mut [u8]) -> Result<(), PagerError>;
 }
 
@@ -72,13 +73,13 @@ pub struct Object<M: Machine> {
 }
 
 pub(crate) struct ObjectState {
-    /// Map entries, holders, and who moves pages.
+    /// Map entries, holders, and movers of pages.
     pub(super) refs: u32,
     pub(super) len_pages: u64,
     pub(super) pages: BTreeMap<u64, Pfn>,
     /// Pages that are on their way.
     pub(super) busy: BTreeSet<u64>,
-    /// Somebody sleeps until one of them has arrived.
+    /// A thread sleeps until one of them has arrived.
     pub(super) wanted: bool,
     /// Pages that are in the swap area, perhaps besides a frame.
     pub(crate) swap: BTreeMap<u64, SwapSlot>,
@@ -158,7 +159,7 @@ impl<M: Machine> Object<M> {
         self.state.lock()
     }
 
-    /// Gives page `page` another frame; returns the old one, which the caller lets go once nothing maps it.
+    /// Gives page `page` another frame; returns the old one, which the caller releases once nothing maps it.
     pub(crate) fn replace(&self, state: &mut ObjectState, page: u64, frame: Pfn) -> Pfn {
         state.pages.insert(page, frame).expect("only a resident page is replaced")
     }
@@ -175,7 +176,7 @@ impl<M: Machine> Object<M> {
         state.refs += 1;
     }
 
-    /// Sleeps until a page on its way has arrived; the caller looks again.
+    /// Sleeps until a page on its way has arrived; the caller retries.
     pub(crate) fn wait_for_moves(&self, t: &dyn Threads, mut state: ObjectGuard<'_, M>) {
         state.wanted = true;
         let mut held = Some(state);

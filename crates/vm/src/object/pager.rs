@@ -9,7 +9,7 @@
 //! Nothing here is called with a lock held; everything may sleep. A page is busy as long as it moves. The disk can fail:
 //! then a page that was to come is not there, and one that was to go stays, dirty.
 //!
-//! To clean a page takes no write permission from it. Its modified bits are cleared and flushed first; who writes while
+//! To clean a page takes no write permission from it. Its modified bits are cleared and flushed first; a store while
 //! the disk reads sets them again, and the page is written again next time. (Its frame is wired meanwhile.)
 
 use super::object::{Backing, Block, Object, ObjectPageError, ObjectState, Store};
@@ -67,7 +67,7 @@ impl<M: Machine> Object<M> {
         self.home(state, page).is_some()
     }
 
-    /// Sees to it that `page` is resident, or was: on return the caller looks again. Up to `read_ahead` pages behind it
+    /// Sees to it that `page` is resident, or was: on return the caller retries. Up to `read_ahead` pages behind it
     /// come along.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ impl<M: Machine> Object<M> {
             pending.merge(vm.pmaps().clear_modified(frame));
             self.begin_move(state, page);
             let mut table = vm.frames().lock();
-            // Who has wired it may be writing it.
+            // A frame that is wired may be being written.
             let pinned = table.get(frame).is_pinned();
             table.get_mut(frame).dirty = pinned;
             table.wire(frame);
@@ -322,8 +322,8 @@ impl<M: Machine> Vm<M> {
         state.set_len_pages(len_pages);
     }
 
-    /// Cuts a file to `len_pages` pages; returns the blocks of the others, which the file uses no more. Mappings of what is
-    /// cut off end; who touches it gets [`VmError::Bus`].
+    /// Cuts a file to `len_pages` pages; returns the blocks of the others, which the file uses no more. Mappings of
+    /// what is cut off end; touching it fails with [`VmError::Bus`].
     ///
     /// # Locks
     /// Sleeps until pages that are on their way have arrived: no spin lock may be held.
@@ -350,8 +350,8 @@ impl<M: Machine> Vm<M> {
         state.blocks.split_off(len_pages as usize).into_iter().map(|b| b.at).collect()
     }
 
-    /// Ends a file if nobody but the caller, with one reference, has it any more, and gives that reference back; returns its
-    /// blocks. What was not written is lost. Nothing happens while somebody maps it or moves pages of it.
+    /// Ends a file if the caller has the only reference, and gives that back; returns the blocks. What was not written
+    /// is lost. Nothing happens while the file is mapped or pages of it move.
     pub fn end_file(&self, object: &Object<M>) -> Option<Vec<u64>> {
         assert!(object.is_file(), "only a file ends with blocks");
         let mut state = object.lock();

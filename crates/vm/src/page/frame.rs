@@ -1,14 +1,14 @@
 //! The table of frames: one `vm_page` for each frame of physical memory (UVM paper, 3.1).
 //!
-//! A frame is in exactly one state, and the state is its owner: nobody (free), the kernel, one anon, one slot of an
-//! object, or no one although it is still in use (orphan: its owner let it go while it was wired or lent; it is freed
-//! with its last wire and loan, UVM paper, 4.1.2). Owners are weak references, so that whoever starts from a frame (the
-//! page daemon) can find the owner's lock and try it. Beside the owner stand the wire count (the frame must stay where it
-//! is) and the loan count (its bytes must stay as they are).
+//! A frame is in exactly one state, and the state is its owner: none (free), the kernel, one anon, one page of an
+//! object, or none although it is still in use (orphan: its owner released it while it was wired or lent; it is freed
+//! with its last wire and loan, UVM paper, 4.1.2). Owners are weak references, so that the page daemon, which starts
+//! from a frame, can find the owner's lock. Beside the owner stand the wire count (the frame must stay where it is) and
+//! the loan count (its bytes must stay as they are).
 //!
 //! Everything lies under one lock of class `PageQueues`; no call here takes another lock. The only failure is that no
-//! frame is free. A frame comes off the free list with the bytes of its last owner: who allocates it must clear or
-//! overwrite all of it. Nobody gives a frame back while a mapping of it stands or may still be cached in a TLB.
+//! frame is free. A frame comes off the free list with the bytes of its last owner: the caller that allocates it must
+//! clear or overwrite all of it. Before a frame is given back, no mapping of it stands and none is cached in a TLB.
 
 use crate::anon::Anon;
 use crate::check::{Defect, Probes};
@@ -75,7 +75,7 @@ pub enum Queue {
     Inactive,
 }
 
-/// Who has a frame.
+/// The owner of a frame.
 pub(crate) enum Owner<M: Machine> {
     Free,
     Kernel(KernelUse),
@@ -105,8 +105,8 @@ pub(crate) struct Frame<M: Machine> {
     pub(crate) loan_count: u32,
     /// The anon that has this frame on loan from the object that owns it.
     pub(crate) borrower: Option<Weak<Anon<M>>>,
-    /// Somebody fills, writes out or has just made it, and it is not to be taken, wired or lent meanwhile. Only who works
-    /// on it frees it.
+    /// It is being filled or written out, or was just made; until that is over it is not taken, wired or lent, and only
+    /// the thread that works on it frees it.
     pub(crate) busy: bool,
     /// The kernel knows that its bytes are not those of its place on the disk. (Stores through user mappings the page
     /// tables know.)
@@ -264,8 +264,8 @@ impl<M: Machine> Frames<M> {
         self.lock().disown(frame);
     }
 
-    /// Who works on a busy frame gives it back: its maker, before anybody has seen it, or the page daemon, with its
-    /// contents on the disk. No mapping of it may be left in any TLB.
+    /// The thread that works on a busy frame gives it back: its maker, before any other can find it, or the page
+    /// daemon, with its contents on the disk. No mapping of it may be left in any TLB.
     pub(crate) fn free_busy(&self, frame: Pfn) {
         let _c = self.machine.scope(Cause::Frame);
         self.lock().free_busy(frame);
@@ -305,8 +305,8 @@ impl<M: Machine> Frames<M> {
         self.free_now.load(Ordering::Relaxed)
     }
 
-    /// Allocations so far that were refused because too few frames are free: what has changed since the caller looked
-    /// tells it that a [`VmError::NoMemory`] can be waited out.
+    /// Allocations so far that were refused because too few frames are free: if the number has changed since the caller
+    /// read it, a [`VmError::NoMemory`] can be waited out.
     pub(crate) fn refusals(&self) -> u32 {
         self.refusals.load(Ordering::Relaxed)
     }
@@ -347,7 +347,7 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     /// # Panics
-    /// When the frame was never in use: nobody can have it.
+    /// When the frame was never in use.
     pub(crate) fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
         self.frames.probes.journal.frame(frame);
         &mut self.table.frames[frame.index()]
@@ -443,7 +443,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         }
     }
 
-    /// Nobody else has it: there is no wire, no loan and no borrower that could outlive the owner.
+    /// Before: the frame is busy, without wire, loan or borrower. After: it is free.
     pub(crate) fn free_busy(&mut self, frame: Pfn) {
         let busy = self.keeps_queues();
         let f = self.get_mut(frame);
@@ -586,7 +586,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         }
     }
 
-    /// Takes one such wire off; true when nobody has or needs the frame any more.
+    /// Takes one such wire off; true when the frame has neither owner nor user any more.
     fn drop_wire(&mut self, frame: Pfn) -> bool {
         self.frames.machine.execute(self.frames.paths.wire);
         self.touch_counts(frame, Access::Write);

@@ -1,4 +1,4 @@
-//! Requests to the disk: handing them over, sleeping until they are done, waking who waits.
+//! Requests to the disk: handing them over, sleeping until they are done, waking the threads that wait.
 //!
 //! A request is made with no lock held and yields a [`Ticket`], which must be waited for. The disk's interrupt handler may
 //! take no locks; so the kernel notes that it came, and calls [`crate::Vm::disk_interrupt`] from a place that may. One leaf lock

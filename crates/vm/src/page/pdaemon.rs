@@ -1,19 +1,20 @@
-//! The page daemon: takes frames back from those who do not use them (UVM paper, 3.1; NetBSD `uvm_pdaemon.c`).
+//! The page daemon: takes back frames that are not used (UVM paper, 3.1; NetBSD `uvm_pdaemon.c`).
 //!
 //! A pass keeps a part of the pageable frames inactive, oldest first, and takes inactive ones that were not used since
 //! they became so (second chance), a cluster at a time:
 //!
-//! 1. *Claim*: the owner is locked, the frame is made busy, and every mapping of it is taken away, in one step under the
-//!    page queues: so nobody can wire it through a mapping that still stands.
+//! 1. *Claim*: the owner is locked, the frame is made busy, and every mapping of it is taken away, in one step under
+//!    the page queues: so no wire comes through a mapping that still stands.
 //! 2. *Flush*, once for the cluster. Only now it is known which pages were modified.
 //! 3. Those that are as they are on the disk are free at once. The others are written: a file's pages to their blocks, all
 //!    else to a fresh run of the swap area, and an older slot is given up.
 //! 4. What was written is free; what could not be stays and becomes active.
 //!
 //! # Locks
-//! The queues name frames, frames name owners, and that is against the order of locks. So the daemon looks at a queue,
-//! lets go of it, locks the owner in the order, and looks whether all is still as it was. It holds no lock while it waits
-//! for the disk, and never waits for more than one cluster. It asks each inactive frame at most once in a pass.
+//! The queues name frames, frames name owners, and that is against the order of locks. So the daemon reads a queue,
+//! unlocks it, locks the owner in the order, and tests that frame and owner are still as it read them. It holds no lock
+//! while it waits for the disk, and never waits for more than one cluster. It asks each inactive frame at most once in
+//! a pass.
 //!
 //! # What it does not take
 //! Frames that are wired, and so those on loan to the kernel: they are on no queue. A frame that an anon has on loan from
@@ -63,7 +64,7 @@ struct Pass {
     adopted: usize,
 }
 
-/// How a victim fared.
+/// The outcome of writing a victim.
 enum Outcome {
     /// It is on the disk, in this new slot if there is one.
     Clean(Option<SwapSlot>),
@@ -74,7 +75,7 @@ enum Outcome {
 /// What the scan of one frame led to.
 enum Scan<M: Machine> {
     Claimed(Victim<M>),
-    /// The object has let go of it, for who has it on loan.
+    /// The object has released it to its borrower.
     Adopted,
     /// Used since, or not to be taken now.
     Passed,
@@ -280,7 +281,7 @@ impl<M: Machine> Vm<M> {
             return Scan::Passed;
         }
         if self.frames().lock().get(frame).borrower.is_some() {
-            // Lent frames are mapped for reading only, once those who lend them are through.
+            // Lent frames are mapped for reading only, once the write-protections under way are flushed.
             if !self.batches().all_flushed() || !even_used && self.pmaps().is_referenced(frame) {
                 self.frames().lock().move_to(frame, Queue::Active);
                 return Scan::Passed;
@@ -302,7 +303,7 @@ impl<M: Machine> Vm<M> {
         Scan::Claimed(Victim { frame, owner: VictimOwner::Page(object, page) })
     }
 
-    /// The object lets go of a lent page that is as it is on the disk: whoever has it on loan becomes its owner.
+    /// The object releases a lent page that is as it is on the disk: its borrower becomes the owner.
     fn release_clean(&self, state: &mut ObjectState, page: u64, frame: Pfn) {
         self.pmaps().page_protect(frame, Prot::empty()).flush(self.pmaps());
         state.pages_mut().remove(&page);
@@ -373,7 +374,7 @@ impl<M: Machine> Vm<M> {
             let frames = run.iter().map(|v| v.frame).collect();
             under_way.push((self.io().start(Transfer::Write, first, frames), first, run, Vec::new()));
         }
-        // The swap area is full: these stay, and whoever needs frames must do without.
+        // The swap area is full: these stay, and their frames are not reclaimed.
         self.machine().count(Counter::SwapFull, to_swap.len() as u64);
         for victim in to_swap {
             self.finish_pageout(t, victim, Outcome::Kept, pass);
@@ -481,8 +482,8 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// A lent page was written, or not. If it was, the object gives it up: then it is the borrower's, or nobody's, if the
-    /// loan has ended meanwhile. Whoever wanted to write to it has waited.
+    /// A lent page was written, or not. If it was, the object gives it up: then it is the borrower's, or free, if the
+    /// loan has ended meanwhile. Threads that would write to it wait for the end of the move.
     fn finish_pageout_lent(
         &self,
         t: &DaemonThread<'_>,
@@ -512,8 +513,8 @@ impl<M: Machine> Vm<M> {
         object.end_moves(self, t, state, core::iter::once(page));
     }
 
-    /// A claimed frame is its owner's again. That it was modified must not be forgotten: its mappings are gone, but the
-    /// page tables' memory of them stays with it.
+    /// A claimed frame is its owner's again, at the end of the active queue. The record that it was modified is kept:
+    /// its mappings are gone, but the bits that the page tables saved for the frame stay.
     fn reactivate(&self, frame: Pfn) {
         let mut table = self.frames().lock();
         table.set_busy(frame, false);

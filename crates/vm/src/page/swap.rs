@@ -2,8 +2,9 @@
 //!
 //! The first blocks of the disk, in slots of a page. A slot is free, held by one anon or one page of an object, or bad:
 //! the disk could not write it, and it is never used again. Each time a slot is freed its *generation* goes up, and a
-//! [`SwapSlot`] names slot and generation: so a value that outlived its slot is found out when it is used, whoever has the
-//! slot by then. Who reads or writes a slot keeps its holder busy meanwhile, and holders that are busy keep their slots.
+//! [`SwapSlot`] names slot and generation: so a value that outlived its slot is found out when it is used, even if the
+//! slot has another holder by then. A thread that reads or writes a slot keeps its holder busy meanwhile, and holders
+//! that are busy keep their slots.
 //!
 //! One leaf lock of class `KernelVa`. What can fail is finding a free slot.
 
@@ -260,7 +261,7 @@ mod tests {
         let second = swap.alloc_run(&[holder(2)])[0];
         assert_eq!((first.block(), swap.census().free), (second.block(), 0));
         swap.assert_live(second);
-        // Who still has the old value would read another's page.
+        // A holder of the old value would read another's page.
         swap.assert_live(first);
     }
 
