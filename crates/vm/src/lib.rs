@@ -18,7 +18,7 @@
 //! * `anon` and `object`: the two layers.
 //! * `map`: spaces, maps, entries, faults, fork, wiring and locking, and the kernel's own addresses.
 //! * `movers`: loan, transfer, pass, push down, quick references.
-//! * `check`: the conservation laws, and what tests plant (feature `verify`).
+//! * `probe`: what the system tells its checks, and what tests plant. `check`: the conservation laws. (Feature `verify`.)
 //!
 //! Data comes first (`frame`, `anon`, `amap`, `object`, `entry`, `map`) and knows nothing of the system; [`Vm`] and [`Space`]
 //! hold it together; what is done with it lies above them (`life`, `slots`, `clip`, `fault`, ...). So no file imports one
@@ -49,12 +49,13 @@ mod map;
 mod movers;
 mod object;
 mod page;
+mod probe;
 mod structures;
 mod vm;
 
+pub use check::StructureCensus;
 #[cfg(feature = "verify")]
 pub use check::Watch;
-pub use check::{Defect, StructureCensus};
 pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 pub use error::VmError;
 pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};
@@ -64,4 +65,5 @@ pub use movers::{
 };
 pub use object::{Backing, Object, Pager, PagerError};
 pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus, Wired};
+pub use probe::Defect;
 pub use vm::{Space, Vm};

@@ -5,10 +5,10 @@
 //! registers hold weak references (`S` is an address space, which lies above this file): they serve the check of the
 //! conservation laws.
 
-use crate::check::{Probes, Register};
 use crate::config::{Kind, Sizes};
 use crate::error::VmError;
 use crate::object::Object;
+use crate::probe::{Probes, Register};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{LockClass, Machine, SpinLock, StructArena, StructVa, Topology, Zone};

@@ -5,12 +5,12 @@
 //! because each names the other: a space holds a reference to its system, and the system has a register of its spaces. What
 //! they do is in the rooms. Making the system fails, at boot, for want of memory.
 
-use crate::check::{Defect, Journal, Probes, Tally};
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
 use crate::error::VmError;
 use crate::map::{KernelMap, Map, MapLock};
 use crate::movers::{LoanHistory, ProtectBatches};
 use crate::page::{Demand, FrameInfo, Frames, Io, Swap, SwapCensus};
+use crate::probe::{Defect, Journal, Probes, Tally};
 use crate::structures::Structures;
 use alloc::sync::Arc;
 use pageferry_hal::x86::Layout;

@@ -4,10 +4,10 @@
 //! when no structure or no frame is left, and then nothing has changed. A page comes in with no lock held; the disk can fail.
 
 use super::anon::{Anon, AnonGuard, AnonState};
-use crate::check::Defect;
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::page::Owner;
+use crate::probe::Defect;
 use crate::vm::Vm;
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, LockClass, Machine, Pfn, Threads, Transfer};

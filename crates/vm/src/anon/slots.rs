@@ -7,9 +7,9 @@
 use super::amap::{Amap, AmapState, Chunk};
 use super::anon::Anon;
 use super::ppref::SlotRefs;
-use crate::check::Defect;
 use crate::config::{Kind, SLOTS_PER_CHUNK};
 use crate::error::VmError;
+use crate::probe::Defect;
 use crate::vm::Vm;
 use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::sync::Arc;

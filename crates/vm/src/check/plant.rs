@@ -1,6 +1,6 @@
 //! How tests use the probes of a VM system.
 
-use super::defect::Defect;
+use crate::probe::Defect;
 use crate::vm::Vm;
 use pageferry_hal::Machine;
 

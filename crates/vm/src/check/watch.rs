@@ -8,13 +8,13 @@
 //!
 //! For moments when no thread is at work in the VM system.
 
-use super::journal::Changed;
 use super::laws::{Cover, OwnerRef, check_cover, check_locked, check_map, check_mapping, law};
 use crate::anon::{Amap, Anon};
 use crate::config::Kind;
 use crate::map::{Attributes, Entry};
 use crate::object::Object;
 use crate::page::{FrameState, KernelUse, Owner, Queue};
+use crate::probe::Changed;
 use crate::vm::{Space, Vm};
 use alloc::collections::BTreeMap;
 use alloc::format;

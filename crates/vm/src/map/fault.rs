@@ -15,10 +15,10 @@
 
 use super::entry::{Advice, Entry};
 use crate::anon::{AmapState, Anon, AnonState};
-use crate::check::Defect;
 use crate::error::VmError;
 use crate::object::{Object, ObjectPageError};
 use crate::page::Owner;
+use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};

@@ -15,8 +15,8 @@
 use super::clip::collect_entries;
 use super::entry::{AmapRef, Entry, Inherit};
 use super::map::Map;
-use crate::check::Defect;
 use crate::error::VmError;
+use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

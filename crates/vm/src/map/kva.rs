@@ -9,9 +9,9 @@
 //! is left; giving back cannot fail. Addresses say nothing of mappings: the caller that maps them unmaps them, and
 //! flushes, before it gives them back.
 
-use crate::check::Probes;
 use crate::config::{Sizes, VmPaths, kernel_entries};
 use crate::error::VmError;
+use crate::probe::Probes;
 use alloc::collections::BTreeMap;
 use pageferry_hal::{
     Access, Cause, Counter, LockClass, Machine, PAGE_SIZE, SpinLock, StructArena, StructVa, Topology, Va,

@@ -8,7 +8,7 @@
 //! Made from an interlock of class `MapInterlock`, held for a few instructions, and sleeping. A waiting writer keeps
 //! new readers out, so that it gets its turn. A thread holds a map once at most.
 
-use crate::check::Probes;
+use crate::probe::Probes;
 use alloc::sync::Arc;
 use core::ops::{Deref, DerefMut};
 use pageferry_hal::{Channel, LockClass, Machine, SpinLock, Threads};

@@ -8,11 +8,11 @@
 use super::entry::{Advice, AmapRef, Attributes, Entry, Inherit, ObjectRef};
 use super::lock::MapLock;
 use super::map::Map;
-use crate::check::Defect;
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::movers::LoanHistory;
 use crate::object::Object;
+use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

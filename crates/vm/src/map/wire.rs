@@ -11,9 +11,9 @@
 //! A frame is looked up and wired under the lock of the page queues. That is what makes it safe: a frame is only freed
 //! under that lock, and only when nothing maps it any more.
 
-use crate::check::Defect;
 use crate::error::VmError;
 use crate::page::Wired;
+use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{

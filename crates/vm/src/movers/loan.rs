@@ -25,11 +25,11 @@
 //! For what is flushed late see `batches`.
 
 use crate::anon::{Anon, AnonState};
-use crate::check::{Defect, Tally};
 use crate::error::VmError;
 use crate::map::Entry;
 use crate::object::ObjectPageError;
 use crate::page::Owner;
+use crate::probe::{Defect, Tally};
 use crate::vm::{Space, Vm};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;

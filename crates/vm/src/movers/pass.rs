@@ -9,10 +9,10 @@
 //! everything that can fail is over before either side loses or sees anything: what is donated leaves the sender when
 //! the receiver's side is complete and has only to be put in. So a failure at any step leaves both as they were.
 
-use crate::check::Defect;
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Attributes, Entry, Map, MapWrite, collect_entries, copy_entry, page_range, share_entry};
+use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};

@@ -12,10 +12,10 @@
 
 use super::transfer::part;
 use crate::anon::Anon;
-use crate::check::Defect;
 use crate::error::VmError;
 use crate::map::{Entry, page_range};
 use crate::object::Object;
+use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

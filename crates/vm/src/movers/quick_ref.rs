@@ -15,9 +15,9 @@
 //! the holder's map at these addresses.
 
 use super::pass::Maps;
-use crate::check::Defect;
 use crate::error::VmError;
 use crate::map::{Entry, Inherit};
+use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Access, Cause, Machine, PAGE_SIZE, Prot, Threads, Va, VaRange, page_round};

@@ -15,11 +15,11 @@
 
 use super::loan::AnonLoan;
 use crate::anon::{Amap, AmapState, Anon};
-use crate::check::{Defect, Tally};
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, page_range};
 use crate::page::KernelUse;
+use crate::probe::{Defect, Tally};
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -11,10 +11,10 @@
 //! clear or overwrite all of it. Before a frame is given back, no mapping of it stands and none is cached in a TLB.
 
 use crate::anon::Anon;
-use crate::check::{Defect, Probes};
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
 use crate::error::VmError;
 use crate::object::Object;
+use crate::probe::{Defect, Probes};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
