@@ -1,9 +1,9 @@
 //! The VM system, which is what all address spaces share, and the address space.
 //!
-//! The system owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file only
-//! puts them together. A space has its map, behind the map lock, and the page tables that cache it. The two stand in one file
-//! because each names the other: a space holds a reference to its system, and the system has a register of its spaces. What
-//! they do is in the rooms. Making the system fails, at boot, for want of memory.
+//! The system owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file
+//! only puts them together. A space has its map, behind the map lock, and the page tables that cache it. The two stand
+//! in one file because each names the other: a space holds a reference to its system, and the system has a register of
+//! its spaces. What they do is in the rooms. Making the system fails, at boot, for want of memory.
 
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
 use crate::error::VmError;

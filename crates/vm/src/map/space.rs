@@ -1,9 +1,8 @@
-//! An address space (`vmspace`): a map and the page tables that cache it.
+//! The calls that make, change and end an address space (`vmspace`).
 //!
-//! The calls of this file change the map, under its lock held exclusively. What has to go from the page tables goes in one
-//! batch, flushed before the map lock is released and before any frame is given back. Every call checks its arguments
-//! first; when it returns an error nothing has changed. Which error says what follows POSIX (`mmap`, `munmap`,
-//! `mprotect`).
+//! Each changes the map, under its lock held exclusively, and what has to go from the page tables goes in one batch,
+//! flushed before the map lock is released and before any frame is given back. Every call checks its arguments first;
+//! when it returns an error nothing has changed. Which error says what follows POSIX (`mmap`, `munmap`, `mprotect`).
 
 use super::entry::{Advice, AmapRef, Attributes, Entry, Inherit, ObjectRef};
 use super::lock::MapLock;

@@ -3,8 +3,9 @@
 //! A frame is in exactly one state, and the state is its owner: none (free), the kernel, one anon, one page of an
 //! object, or none although it is still in use (orphan: its owner released it while it was wired or lent; it is freed
 //! with its last wire and loan, UVM paper, 4.1.2). Owners are weak references, so that the page daemon, which starts
-//! from a frame, can find the owner's lock. Beside the owner stand the wire count (the frame must stay where it is) and
-//! the loan count (its bytes must stay as they are).
+//! from a frame, can find the owner's lock. Frames name owners and owners name frames, as in NetBSD; the types of anon
+//! and object know nothing of this table, so the circle is one of values and not of files. Beside the owner stand the
+//! wire count (the frame must stay where it is) and the loan count (its bytes must stay as they are).
 //!
 //! Everything lies under one lock of class `PageQueues`; no call here takes another lock. The only failure is that no
 //! frame is free. A frame comes off the free list with the bytes of its last owner: the caller that allocates it must
