@@ -488,7 +488,7 @@ impl World {
         }
         let wires: usize = self.wires.borrow().iter().map(|wire| wire.wired.frames().len()).sum();
         let lent: usize = self.loans.borrow().iter().map(|lent| lent.loan.frames().len()).sum();
-        assert_eq!(self.rig.vm.wired_frames(), (wires + lent) as u64, "wires, and those that somebody holds");
+        assert_eq!(self.rig.vm.wired_frames(), (wires + lent) as u64, "wires, and those that are held");
         for (frame, loans) in named {
             let counted = self.rig.vm.frame_info(frame).loan_count;
             assert!(

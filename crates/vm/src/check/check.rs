@@ -199,7 +199,7 @@ impl<M: Machine> Census<M> {
             let (refs, slots) = (state.refs, found.slots);
             law!(refs >= slots, "an anon counts {refs} references, {slots} slots hold it");
             lent += u64::from(refs - slots);
-            law!(!state.busy, "an anon's page is on its way, and nobody moves it");
+            law!(!state.busy, "an anon's page is on its way, and no thread moves it");
             let Some(frame) = state.frame else {
                 law!(state.swap.is_some(), "an anon has neither frame nor swap slot");
                 continue;
@@ -240,7 +240,7 @@ impl<M: Machine> Census<M> {
                 "an object counts {} references, {entries} entries map it",
                 state.refs()
             );
-            law!(state.busy().is_empty(), "pages of an object are on their way, and nobody moves them");
+            law!(state.busy().is_empty(), "pages of an object are on their way, and no thread moves them");
             for (&page, &frame) in state.pages() {
                 law!(page < state.len_pages(), "an object has page {page} of {}", state.len_pages());
                 let table = vm.frames().lock();

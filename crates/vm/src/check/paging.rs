@@ -17,7 +17,7 @@ pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
     }
     let mut listed = [0; 2];
     for (frame, f) in table.known() {
-        law!(!f.busy, "{frame:?} ({:?}) is busy, and nobody works on it", f.info());
+        law!(!f.busy, "{frame:?} ({:?}) is busy, and no thread works on it", f.info());
         let queue = f.queue;
         law!(
             f.is_pageable() == (queue != Queue::None),
@@ -78,6 +78,6 @@ pub(super) fn check_swap<M: Machine>(vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> 
     let known: usize = objects.iter().map(|o| o.lock().swap.len()).sum();
     law!(known == of_objects, "objects know {known} slots, {of_objects} slots are theirs");
     let requests = vm.io().under_way();
-    law!(requests == 0, "{requests} requests to the disk are under way, and nobody waits");
+    law!(requests == 0, "{requests} requests to the disk are under way, and no thread waits");
     Ok(())
 }

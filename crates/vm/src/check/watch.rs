@@ -286,7 +286,7 @@ impl<M: Machine> Watch<M> {
         let (refs, frame, slot) = state.as_ref().map_or((0, None, None), |s| (s.refs, s.frame, s.swap));
         let busy = state.as_ref().is_some_and(|s| s.busy);
         drop(state);
-        law!(!busy, "an anon's page is on its way, and nobody moves it");
+        law!(!busy, "an anon's page is on its way, and no thread moves it");
         law!(refs >= seen.slots, "an anon counts {refs} references, {} slots hold it", seen.slots);
         self.total.anon_loans += i64::from(refs) - i64::from(seen.refs);
         seen.refs = refs;
@@ -355,7 +355,7 @@ impl<M: Machine> Watch<M> {
             let queue = f.queue;
             let queued = !table.keeps_queues() || f.is_pageable() == (queue != Queue::None);
             law!(queued, "{frame:?} ({info:?}) is on the paging queue {queue:?}");
-            law!(!f.busy, "{frame:?} ({info:?}) is busy, and nobody works on it");
+            law!(!f.busy, "{frame:?} ({info:?}) is busy, and no thread works on it");
             let unused = info.wire_count == 0 && info.loan_count == 0;
             law!(info.state != FrameState::Free || unused, "{frame:?} is free but wired or lent");
             law!(info.state != FrameState::Orphan || !unused, "{frame:?} has neither owner nor user");
@@ -376,7 +376,9 @@ impl<M: Machine> Watch<M> {
         }
         for (pmap, va) in vm.pmaps().mapped_at(frame) {
             let seen = self.by_pmap.get(&pmap).and_then(|at| self.spaces[at].space.upgrade());
-            let Some(space) = seen else { return Err(format!("{frame:?} is mapped by nobody at {va:?}")) };
+            let Some(space) = seen else {
+                return Err(format!("{frame:?} is mapped at {va:?} in no address space"));
+            };
             let map = space.locked_map().peek().ok_or("a map is locked")?;
             let Some(entry) = map.entry_at(va) else {
                 return Err(format!("{frame:?} is mapped at {va:?}, where there is no entry"));

@@ -258,7 +258,7 @@ pub(crate) fn loan_anon<M: Machine>(
                 Owner::Anon(owner) => Some(owner.clone()),
                 Owner::Object(..) => state.borrower.clone(),
                 Owner::Orphan => None,
-                Owner::Free | Owner::Kernel(_) => panic!("{frame:?} is nobody's to lend"),
+                Owner::Free | Owner::Kernel(_) => panic!("{frame:?} has no owner to lend it"),
             }
         };
         if let Some(anon) = known {

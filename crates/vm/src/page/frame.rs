@@ -366,7 +366,7 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     fn alloc(&mut self, owner: Owner<M>) -> Result<Pfn, VmError> {
-        assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for somebody");
+        assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for an owner");
         self.frames.machine.execute(self.frames.paths.frame);
         let wired = matches!(owner, Owner::Kernel(_));
         let reserve_pages = match &self.frames.paging {
@@ -405,7 +405,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Free), "{frame:?} is freed twice");
         assert!(!f.is_held() && f.borrower.is_none(), "{frame:?} is freed while wired or lent");
-        assert!(!f.busy, "{frame:?} is freed while somebody works on it");
+        assert!(!f.busy, "{frame:?} is freed while busy");
         f.owner = Owner::Free;
         // It leaves its paging queue first: it is on one list at most.
         self.place(frame);
@@ -422,7 +422,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         );
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
-        assert!(!f.busy, "{frame:?} is let go while somebody works on it");
+        assert!(!f.busy, "{frame:?} is released while busy");
         if early && f.wire_count == 0 && f.loan_count > 0 {
             (f.loan_count, f.borrower) = (0, None);
         }
@@ -452,7 +452,7 @@ impl<M: Machine> FramesGuard<'_, M> {
             matches!(f.owner, Owner::Anon(_) | Owner::Object(..)),
             "{frame:?} has no owner to give it back"
         );
-        assert!(f.busy == busy, "{frame:?} is given back by who does not work on it");
+        assert!(f.busy == busy, "{frame:?} is given back but not busy");
         f.busy = false;
         self.push_free(frame);
     }
