@@ -15,6 +15,7 @@
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
 //! * [`cause`]: what cycles are spent on, and what events are counted.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
+//! * [`index_list`]: linked lists of things that have an index, for every floor above.
 //!
 //! Nothing here allocates on a hot path, blocks, or knows of pages' owners: that is `vm`.
 #![no_std]
@@ -28,6 +29,7 @@ pub mod cause;
 pub mod cpu;
 pub mod dev;
 pub mod flow;
+pub mod index_list;
 pub mod isa;
 pub mod lock;
 pub mod machine;
@@ -44,6 +46,7 @@ pub use dev::audio::{Audio, AudioDone, AudioRequest};
 pub use dev::block::{BlockDevice, DiskDone, DiskError, DiskRequest};
 pub use dev::{DeviceId, Devices, Transfer};
 pub use flow::{Flow, FlowStep};
+pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{ContextId, Crossing, Interrupt, Machine, Refill};
 pub use mmu::{

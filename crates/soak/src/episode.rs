@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub struct Program {
     /// One of [`crate::MACHINES`].
     pub machine: String,
-    /// Who runs next is decided by this seed at every step of the machine; by the clocks, if there is none.
+    /// The CPU that runs next is chosen by this seed at every step of the machine; by the clocks, if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<u64>,
     /// The steps.

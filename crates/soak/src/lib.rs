@@ -2,7 +2,7 @@
 //!
 //! A program maps, faults, writes, forks, lends, transfers, passes and exits, on one to four CPUs of a modelled machine,
 //! several processes side by side, under the machine's own timing or under schedules that a seed chooses; allocations in it
-//! fail where the program says so. Beside it runs a model that copies everything (module `oracle`). What a call answers, what
+//! fail where the program says so. Beside it runs a model that copies everything (module `reference`). What a call answers, what
 //! a load reads, what is lent: all must be as the model says; and the conservation laws must hold.
 //!
 //! What fails is cut down to a few steps and is plain data: it can be kept, and run again.
@@ -13,8 +13,8 @@
 
 mod episode;
 mod movers;
-mod oracle;
 mod program;
+mod reference;
 pub mod rig;
 mod shrink;
 mod soak;

@@ -1,9 +1,9 @@
 //! The steps that move pages: loan, transfer and pass.
 
-use crate::oracle::{Bytes, Page, Process};
 use crate::program::{Down, Mode, Op};
+use crate::reference::{Bytes, Page, Process};
 use crate::rig::pattern;
-use crate::world::{LentAnons, PAGE, Seat, Task, Token, World, chunks, va};
+use crate::world::{LentAnons, PAGE, ProcSlot, Task, Token, World, chunks, va};
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
 use pageferry_vm::*;
@@ -44,8 +44,8 @@ impl World {
             Op::TransferAnons { page, .. } => self.transfer_anons(task, page),
             Op::TransferPages { page, pages, tag } => self.transfer_pages(task, page..page + pages, tag),
             Op::Anflush { page, pages } => {
-                let mut seat = self.seats[task.who].borrow_mut();
-                let Seat { space, model } = seat.as_mut().expect("it lives");
+                let mut slot = self.slots[task.who].borrow_mut();
+                let ProcSlot { space, model } = slot.as_mut().expect("it lives");
                 let all = model.is_mapped(page..page + pages);
                 let got = space.anflush(self.rig.t(), va(page), pages as usize * PAGE);
                 if self.outcome(got, if all { Ok(()) } else { Err(VmError::NoMemory) }, &task.op)? {
@@ -64,8 +64,8 @@ impl World {
 
     fn lend(&self, task: &Task) -> Result<(), VmError> {
         let t = self.rig.t();
-        let seat = self.seats[task.who].borrow();
-        let Seat { space, model } = seat.as_ref().expect("it lives");
+        let slot = self.slots[task.who].borrow();
+        let ProcSlot { space, model } = slot.as_ref().expect("it lives");
         match task.op {
             Op::Loan { offset, len } => {
                 let refused = chunks(offset, len)
@@ -101,8 +101,8 @@ impl World {
     }
 
     fn transfer_anons(&self, task: &Task, page: u64) -> Result<(), VmError> {
-        let seat = self.seats[task.who].borrow();
-        let Seat { space, model } = seat.as_ref().expect("it lives");
+        let slot = self.slots[task.who].borrow();
+        let ProcSlot { space, model } = slot.as_ref().expect("it lives");
         let Token::Anons(LentAnons { loan, bytes }) = task.token.replace(Token::None) else {
             unreachable!("made ready")
         };
@@ -121,8 +121,8 @@ impl World {
     }
 
     fn transfer_pages(&self, task: &Task, pages: Range<u64>, tag: u8) -> Result<(), VmError> {
-        let seat = self.seats[task.who].borrow();
-        let Seat { space, model } = seat.as_ref().expect("it lives");
+        let slot = self.slots[task.who].borrow();
+        let ProcSlot { space, model } = slot.as_ref().expect("it lives");
         let data = self.data((pages.end - pages.start) as usize, tag)?;
         let expected = receives(model, pages.clone());
         match space.transfer_pages(self.rig.t(), Some(va(pages.start)), data) {
@@ -161,8 +161,8 @@ impl World {
 
     /// Page by page: which of several are down when one is refused cannot be told from outside.
     fn push_down(&self, task: &Task, pages: Range<u64>, how: Down) -> Result<(), VmError> {
-        let seat = self.seats[task.who].borrow();
-        let Seat { space, model } = seat.as_ref().expect("it lives");
+        let slot = self.slots[task.who].borrow();
+        let ProcSlot { space, model } = slot.as_ref().expect("it lives");
         for n in pages {
             let page = model.pages.get(&n);
             let expected = page.map(Page::goes_down);
@@ -188,8 +188,8 @@ impl World {
     fn quick_ref(&self, task: &Task, offset: usize, len: usize, tag: Option<u8>) -> Result<(), VmError> {
         let (rig, holder) = (&self.rig, task.other.expect("made ready"));
         let t = rig.t();
-        let (from, to) = (self.seats[task.who].borrow(), self.seats[holder].borrow());
-        let Seat { space, model } = from.as_ref().expect("it lives");
+        let (from, to) = (self.slots[task.who].borrow(), self.slots[holder].borrow());
+        let ProcSlot { space, model } = from.as_ref().expect("it lives");
         let to = &to.as_ref().expect("it lives").space;
         let counts = || (space.entry_count(t), to.entry_count(t));
         let (before, at) = (counts(), va(0) + offset);
@@ -234,7 +234,7 @@ impl World {
         let to = task.other.expect("made ready");
         let len_pages = pages.end - pages.start;
         let (got, expected) = {
-            let (from, target) = (self.seats[task.who].borrow(), self.seats[to].borrow());
+            let (from, target) = (self.slots[task.who].borrow(), self.slots[to].borrow());
             let (from, target) = (from.as_ref().expect("it lives"), target.as_ref().expect("it lives"));
             let expected = if from.model.is_free(pages.clone()) {
                 Err(VmError::Fault(va(pages.start)))
@@ -255,8 +255,8 @@ impl World {
     }
 
     fn passed(&self, from: usize, to: usize, pages: Range<u64>, to_page: u64, mode: Mode) {
-        let of = |seat: usize, change: &mut dyn FnMut(&mut Process)| {
-            change(&mut self.seats[seat].borrow_mut().as_mut().expect("it lives").model);
+        let of = |slot: usize, change: &mut dyn FnMut(&mut Process)| {
+            change(&mut self.slots[slot].borrow_mut().as_mut().expect("it lives").model);
         };
         let mut all: Vec<(u64, Page)> = Vec::new();
         of(from, &mut |source| {

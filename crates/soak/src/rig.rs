@@ -87,7 +87,7 @@ struct Turns {
     over: Cell<bool>,
 }
 
-/// Paging in the hands of whoever runs the machine: nothing is taken before it is asked for, and then all that can be.
+/// Paging in the hands of the test: nothing is taken before it is asked for, and then all that can be.
 pub const PAGING: PagingConfig = PagingConfig {
     swap_pages: 512,
     free_min_pages: 24,
@@ -108,7 +108,7 @@ pub struct Site<'a> {
     pub machine: &'a str,
     /// Its memory: amd64's first page tables alone take 18 MB.
     pub memory_mb: u64,
-    /// Who runs next.
+    /// Which CPU runs next.
     pub schedule: Schedule,
     /// The page daemon and its swap area.
     pub paging: Option<PagingConfig>,
@@ -356,7 +356,7 @@ struct Halting {
     m: Model,
     /// Wakeups of each channel so far.
     woken: RefCell<BTreeMap<Channel, u64>>,
-    /// The disk has interrupted, and nobody has looked.
+    /// The disk has interrupted, and its answers are not taken yet.
     disk: Rc<Cell<bool>>,
     vm: Weak<Vm<Model>>,
 }

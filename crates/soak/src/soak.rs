@@ -1,7 +1,7 @@
 //! Many programs, on many machines, on all cores of the host.
 //!
-//! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is the
-//! same whoever runs it, and the first that fails, by number, is the one that is told.
+//! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is
+//! the same on every machine, and the first that fails, by number, is the one that is reported.
 
 use crate::episode::{Care, Failure, Program};
 use crate::program;

@@ -1,7 +1,7 @@
 //! Storms: several CPUs at one piece of shared memory at the same time.
 //!
-//! Here what a call does depends on who came first, so there is no model to compare with; what must hold all the same is
-//! that no store is lost and that nobody sees bytes change that are on loan to him.
+//! Here what a call does depends on which CPU came first, so there is no model to compare with; what must hold all the
+//! same is that no store is lost and that bytes on loan do not change for their borrower.
 
 use crate::rig::{AddressSpace, Job, Rig, with_rig};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
@@ -26,7 +26,7 @@ pub(crate) fn storm(machine: &str, seed: u64, defect: Option<Defect>) -> Result<
             let space = space.clone();
             let job: Job = Box::new(move |rig| {
                 for round in 1..=ROUNDS {
-                    // Now and then one takes the pages from all, who then want them at the same time.
+                    // Now and then one takes the pages from all of them, which then want them at the same time.
                     if usize::from(round) % RECLAIM_EVERY == cpu {
                         rig.vm.reclaim(rig.t());
                     }

@@ -1,12 +1,12 @@
 //! The processes of a program, twice: as the VM system has them, and as the plain model does.
 //!
 //! A step is made ready, run, and settled: made ready and settled on the host, between the rounds; run on a CPU of the
-//! machine. What it takes (a loan to give back, a seat for a child) it takes when it is made ready, so that steps can run
+//! machine. What it takes (a loan to give back, a slot for a child) it takes when it is made ready, so that steps can run
 //! side by side. Steps that do so belong to different processes and touch nothing that others see, so that what each
 //! should do can be said without knowing in which order they ran; underneath they still share frames, anons and amaps.
 
-use crate::oracle::{Bytes, FilePage, Page, Process};
 use crate::program::{FILE_PAGES, Op, PAGES, PROCESSES, Step, TOKENS};
+use crate::reference::{Bytes, FilePage, Page, Process};
 use crate::rig::{AddressSpace, Rig, pattern};
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
@@ -23,7 +23,7 @@ pub(crate) const PAGE: usize = PAGE_SIZE;
 const BASE: Va = Va(0x40_0000 - 6 * PAGE as u64);
 
 /// A process.
-pub(crate) struct Seat {
+pub(crate) struct ProcSlot {
     pub(crate) space: AddressSpace,
     pub(crate) model: Process,
 }
@@ -63,7 +63,7 @@ pub(crate) enum Token {
 pub(crate) struct Task {
     pub(crate) op: Op,
     pub(crate) who: usize,
-    /// The receiver of what is passed, or the seat of a child.
+    /// The receiver of what is passed, or the slot of a child.
     pub(crate) other: Option<usize>,
     pub(crate) token: RefCell<Token>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Task {
 pub(crate) struct World {
     pub(crate) rig: Rig,
     /// As many as processes, and one that stays empty: the page daemon's.
-    pub(crate) seats: Vec<RefCell<Option<Seat>>>,
+    pub(crate) slots: Vec<RefCell<Option<ProcSlot>>>,
     wires: RefCell<Vec<Wire>>,
     pub(crate) loans: RefCell<Vec<Lent>>,
     pub(crate) anon_loans: RefCell<Vec<LentAnons>>,
@@ -138,13 +138,13 @@ fn pages_of(op: &Op) -> Range<u64> {
 impl World {
     pub(crate) fn new(rig: &Rig) -> World {
         let free_at_start = rig.vm.free_frames();
-        let first = Seat { space: rig.vm.space().expect("there is memory"), model: Process::default() };
-        let seats: Vec<_> = (0..=PROCESSES).map(|_| RefCell::new(None)).collect();
-        *seats[0].borrow_mut() = Some(first);
+        let first = ProcSlot { space: rig.vm.space().expect("there is memory"), model: Process::default() };
+        let slots: Vec<_> = (0..=PROCESSES).map(|_| RefCell::new(None)).collect();
+        *slots[0].borrow_mut() = Some(first);
         let object = rig.vm.object(FILE_PAGES, Backing::Pager(Arc::new(Contents))).expect("there is memory");
         World {
             rig: rig.clone(),
-            seats,
+            slots,
             wires: RefCell::default(),
             loans: RefCell::default(),
             anon_loans: RefCell::default(),
@@ -161,7 +161,7 @@ impl World {
     fn living(&self, process: usize) -> usize {
         (process..process + PROCESSES)
             .map(|i| i % PROCESSES)
-            .find(|&i| self.seats[i].borrow().is_some())
+            .find(|&i| self.slots[i].borrow().is_some())
             .expect("one lives always")
     }
 
@@ -178,10 +178,10 @@ impl World {
         }
         match step.op {
             Op::Fork => {
-                task.other = Some(self.seats[..PROCESSES].iter().position(|s| s.borrow().is_none())?);
+                task.other = Some(self.slots[..PROCESSES].iter().position(|s| s.borrow().is_none())?);
             }
             Op::Reclaim => task.who = PROCESSES,
-            Op::Exit if self.seats.iter().filter(|s| s.borrow().is_some()).count() < 2 => return None,
+            Op::Exit if self.slots.iter().filter(|s| s.borrow().is_some()).count() < 2 => return None,
             Op::Pass { to, .. } => task.other = Some(self.living(to)),
             Op::QuickRef { holder, .. } => task.other = Some(self.living(holder)),
             Op::Scribble { which, .. } | Op::Unwire { which } => {
@@ -213,14 +213,14 @@ impl World {
 
     /// True for a task whose effect others see, or that needs the machine for itself.
     pub(crate) fn is_solo(&self, task: &Task) -> bool {
-        let shares = |seat: usize, pages: Range<u64>| {
-            self.seats[seat].borrow().as_ref().is_some_and(|s| s.model.shares(pages))
+        let shares = |slot: usize, pages: Range<u64>| {
+            self.slots[slot].borrow().as_ref().is_some_and(|s| s.model.shares(pages))
         };
         match task.op {
             Op::Exit | Op::Scribble { .. } => true,
             // A driver's pages are filled through kernel addresses that all CPUs share.
             Op::TransferPages { .. } => true,
-            // Whoever maps the file sees it.
+            // Every mapping of the file sees it.
             Op::PushDown { .. } => true,
             _ => shares(task.who, pages_of(&task.op)),
         }
@@ -254,8 +254,8 @@ impl World {
                 Ok(())
             }
             Op::Exit => {
-                let seat = self.seats[task.who].borrow_mut().take().expect("it lives");
-                self.rig.exit(seat.space);
+                let slot = self.slots[task.who].borrow_mut().take().expect("it lives");
+                self.rig.exit(slot.space);
                 Ok(())
             }
             Op::Wire { offset, len, write } => self.wire(task, offset, len, write),
@@ -298,8 +298,8 @@ impl World {
     fn memory(&self, task: &Task) -> Result<(), VmError> {
         let (rig, op) = (&self.rig, &task.op);
         let t = rig.t();
-        let mut seat = self.seats[task.who].borrow_mut();
-        let Seat { space, model } = seat.as_mut().expect("it lives");
+        let mut slot = self.slots[task.who].borrow_mut();
+        let ProcSlot { space, model } = slot.as_mut().expect("it lives");
         let range = |page: u64, pages: u64| page..page + pages;
         match *op {
             Op::Map { page, pages, access, child } => {
@@ -371,17 +371,17 @@ impl World {
     }
 
     fn fork(&self, task: &Task) -> Result<(), VmError> {
-        let parent = self.seats[task.who].borrow();
-        let Seat { space, model } = parent.as_ref().expect("it lives");
-        let child = Seat { space: space.fork(self.rig.t())?, model: model.fork() };
-        let seat = task.other.expect("made ready");
-        assert!(self.seats[seat].replace(Some(child)).is_none(), "the seat was free");
+        let parent = self.slots[task.who].borrow();
+        let ProcSlot { space, model } = parent.as_ref().expect("it lives");
+        let child = ProcSlot { space: space.fork(self.rig.t())?, model: model.fork() };
+        let slot = task.other.expect("made ready");
+        assert!(self.slots[slot].replace(Some(child)).is_none(), "the slot was free");
         Ok(())
     }
 
     fn wire(&self, task: &Task, offset: usize, len: usize, write: bool) -> Result<(), VmError> {
-        let seat = self.seats[task.who].borrow();
-        let Seat { space, model } = seat.as_ref().expect("it lives");
+        let slot = self.slots[task.who].borrow();
+        let ProcSlot { space, model } = slot.as_ref().expect("it lives");
         let prot = if write { Prot::RW } else { Prot::READ };
         let wired = match space.wire(self.rig.t(), BASE + offset, len, prot) {
             Ok(wired) => wired,
@@ -436,32 +436,32 @@ impl World {
     /// The pages that the task has touched, as far as they are mapped, have the right bytes.
     pub(crate) fn compare_task(&self, task: &Task) {
         if matches!(task.op, Op::PushDown { .. }) {
-            // Whoever maps the file sees it.
-            return (0..PROCESSES).for_each(|seat| self.compare_seat(seat, 0..u64::MAX, Page::is_over_file));
+            // Every mapping of the file sees it.
+            return (0..PROCESSES).for_each(|slot| self.compare_slot(slot, 0..u64::MAX, Page::is_over_file));
         }
-        for seat in [Some(task.who), task.other].into_iter().flatten() {
+        for slot in [Some(task.who), task.other].into_iter().flatten() {
             let pages = match task.op {
-                Op::Pass { to_page, pages, .. } if task.other == Some(seat) => to_page..to_page + pages,
+                Op::Pass { to_page, pages, .. } if task.other == Some(slot) => to_page..to_page + pages,
                 _ => pages_of(&task.op),
             };
-            self.compare_seat(seat, pages, |_| true);
+            self.compare_slot(slot, pages, |_| true);
         }
     }
 
-    fn compare_seat(&self, seat: usize, pages: Range<u64>, which: impl Fn(&Page) -> bool) {
-        let borrowed = self.seats[seat].borrow();
-        let Some(Seat { space, model }) = borrowed.as_ref() else { return };
+    fn compare_slot(&self, slot: usize, pages: Range<u64>, which: impl Fn(&Page) -> bool) {
+        let borrowed = self.slots[slot].borrow();
+        let Some(ProcSlot { space, model }) = borrowed.as_ref() else { return };
         for (&n, page) in model.pages.range(pages).filter(|(_, page)| which(page)) {
             let Some((frame, prot)) = self.rig.vm.pmaps().extract(space.pmap(), va(n)) else { continue };
-            assert!(page.prot.contains(prot), "page {n} of process {seat} permits {prot:?}");
+            assert!(page.prot.contains(prot), "page {n} of process {slot} permits {prot:?}");
             let same = self.rig.m.frame_is(frame, &page.bytes()[..]);
-            assert!(same, "page {n} of process {seat} has other bytes");
+            assert!(same, "page {n} of process {slot} has other bytes");
         }
     }
 
     /// Everything that is mapped, lent, or wired for writing has the right bytes.
     pub(crate) fn compare(&self) {
-        (0..PROCESSES).for_each(|seat| self.compare_seat(seat, 0..u64::MAX, |_| true));
+        (0..PROCESSES).for_each(|slot| self.compare_slot(slot, 0..u64::MAX, |_| true));
         for lent in self.loans.borrow().iter() {
             for (bytes, &frame) in lent.bytes.iter().zip(lent.loan.frames()) {
                 assert!(self.rig.m.frame_is(frame, &bytes[..]), "{frame:?} has changed while on loan");
@@ -478,8 +478,9 @@ impl World {
         }
     }
 
-    /// Each frame on loan to the kernel is so as often as it is in somebody's loan, and there are as many wires as somebody
-    /// holds. (That the sums of loans agree is a law; this is frame by frame. One loan more may be a borrower's.)
+    /// Each frame counts as many loans to the kernel as there are in the loans held here, and there are as many wires
+    /// as the values here hold. (That the sums of loans agree is a law; this is frame by frame. One loan more may be a
+    /// borrower's.)
     fn count_loans(&self) {
         let mut named: BTreeMap<Pfn, u32> = BTreeMap::new();
         for lent in self.loans.borrow().iter() {
@@ -487,7 +488,7 @@ impl World {
         }
         let wires: usize = self.wires.borrow().iter().map(|wire| wire.wired.frames().len()).sum();
         let lent: usize = self.loans.borrow().iter().map(|lent| lent.loan.frames().len()).sum();
-        assert_eq!(self.rig.vm.wired_frames(), (wires + lent) as u64, "wires, and those that somebody holds");
+        assert_eq!(self.rig.vm.wired_frames(), (wires + lent) as u64, "wires, and those that are held");
         for (frame, loans) in named {
             let counted = self.rig.vm.frame_info(frame).loan_count;
             assert!(
@@ -504,16 +505,16 @@ impl World {
     /// All bytes of all processes, by loads; then the end of everything.
     pub(crate) fn finish(self) {
         let rig = self.rig.clone();
-        for seat in &self.seats {
-            let seat = seat.borrow();
-            let Some(Seat { space, model }) = seat.as_ref() else { continue };
+        for slot in &self.slots {
+            let slot = slot.borrow();
+            let Some(ProcSlot { space, model }) = slot.as_ref() else { continue };
             for (&n, page) in model.pages.iter().filter(|(_, p)| p.prot.contains(Prot::READ)) {
                 let got = rig.load(space, va(n), PAGE).expect("it can be read");
                 assert!(got == page.bytes()[..], "page {n} has other bytes");
             }
         }
         self.compare();
-        self.seats.iter().filter_map(RefCell::take).for_each(|seat| rig.exit(seat.space));
+        self.slots.iter().filter_map(RefCell::take).for_each(|slot| rig.exit(slot.space));
         rig.check();
         self.wires.into_inner().into_iter().for_each(|wire| rig.vm.unwire(wire.wired));
         self.loans.into_inner().into_iter().for_each(|lent| rig.vm.unloan(lent.loan));

@@ -52,7 +52,7 @@ pub struct PagingPaths {
     pub io: Instructions,
 }
 
-/// How memory is taken back from those who do not use it (UVM paper, 3.1).
+/// How memory that is not used is taken back (UVM paper, 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagingConfig {
     /// The swap area: the first blocks of the disk, of a page each. The rest is for files.

@@ -13,6 +13,17 @@
 //! Everything is reference-counted by what it is for: anons by slots, amaps by entries (slot by slot), objects by entries
 //! and holders, frames by one owner and any number of wires and loans.
 //!
+//! # Rooms
+//! * `page`: frames, the paging queues, the page daemon, the swap area, requests to the disk.
+//! * `anon` and `object`: the two layers.
+//! * `map`: spaces, maps, entries, faults, fork, wiring and locking, and the kernel's own addresses.
+//! * `movers`: loan, transfer, pass, push down, quick references.
+//! * `probe`: what the system tells its checks, and what tests plant. `check`: the conservation laws. (Feature `verify`.)
+//!
+//! Data comes first (`frame`, `anon`, `amap`, `object`, `entry`, `map`) and knows nothing of the system; [`Vm`] and [`Space`]
+//! hold it together; what is done with it lies above them (`life`, `slots`, `clip`, `fault`, ...). So no file imports one
+//! that imports it.
+//!
 //! # Locks
 //! In the order of the UVM paper (3.2): map (may sleep), amap, object, anon, page queues; then the leaf locks of the
 //! kernel map and the zones, then those of the pmap. A call that takes `&dyn Threads` locks a map and may sleep. Changes of
@@ -23,71 +34,36 @@
 //! gets wrong is a panic, or found by [`Vm::check`].
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "verify"), allow(dead_code, unused_imports, reason = "only checks use some of it"))]
+#![allow(clippy::module_inception, reason = "a room is named after the main thing in it")]
 
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod advise;
-mod amap;
 mod anon;
-mod batches;
 mod check;
 mod config;
-mod daemon;
-mod defect;
-mod entry;
 mod error;
-mod failures;
-mod fault;
-mod fork;
-mod frame;
-mod inspect;
-mod io;
-mod journal;
-mod kernel_map;
-mod loan;
-mod loan_history;
 mod map;
-mod map_lock;
-mod memory_lock;
+mod movers;
 mod object;
-mod object_loan;
-mod pager;
-mod pass;
-mod probes;
-mod push_down;
-mod queues;
-mod quick_ref;
-mod slot_refs;
-mod space;
+mod page;
+mod probe;
 mod structures;
-mod swap;
-mod tally;
-mod transfer;
-mod tree;
 mod vm;
-mod watch;
-mod wire;
 
-pub use advise::Advise;
+pub use check::StructureCensus;
+#[cfg(feature = "verify")]
+pub use check::Watch;
 pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
-pub use defect::Defect;
-pub use entry::{Advice, Inherit};
 pub use error::VmError;
-pub use frame::{FrameInfo, FrameState, KernelUse};
-pub use inspect::StructureCensus;
-pub use kernel_map::KernelMemory;
-pub use loan::{AnonLoan, KernelLoan};
-pub use loan_history::{LoanHistory, LoanOutcome};
+pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};
+pub use movers::{
+    AnonLoan, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PassMode, PushDown, QUICK_REF_PAGES,
+    QuickRef, Refused, pass, passable, quick_ref,
+};
 pub use object::{Backing, Object, Pager, PagerError};
-pub use pass::{PassMode, pass, passable};
-pub use push_down::PushDown;
-pub use queues::Queue;
-pub use quick_ref::{QUICK_REF_PAGES, QuickRef, quick_ref};
-pub use space::{Mapped, Place, Space};
-pub use swap::SwapCensus;
-pub use transfer::{KernelPages, Refused};
-pub use vm::Vm;
-pub use watch::Watch;
-pub use wire::Wired;
+pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus, Wired};
+pub use probe::Defect;
+pub use vm::{Space, Vm};

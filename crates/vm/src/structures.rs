@@ -1,61 +1,84 @@
 //! The zones of this floor's structures, and the registers of address spaces and objects.
 //!
-//! One leaf lock of class `KernelVa` (zones hand out kernel addresses, if only modelled ones) guards them; it is held for
-//! a few instructions and no other lock is taken under it. A zone that is full is [`VmError::NoMemory`]. The registers
-//! hold weak references: they serve the check of the conservation laws, and later whoever must find all users of memory.
+//! One leaf lock of class `KernelVa` (zones hand out kernel addresses, if only modelled ones) guards them; it is held
+//! for a few instructions and no other lock is taken under it. A zone that is full is [`VmError::NoMemory`]. The
+//! registers hold weak references (`S` is an address space, which lies above this file): they serve the check of the
+//! conservation laws.
 
 use crate::config::{Kind, Sizes};
 use crate::error::VmError;
-use crate::failures::Failures;
 use crate::object::Object;
-use crate::space::Space;
-use alloc::collections::BTreeMap;
-use alloc::sync::{Arc, Weak};
+use crate::probe::{Probes, Register};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Board, LockClass, Machine, SpinLock, StructArena, StructVa, Zone};
 
-pub(crate) struct Structures<M: Machine> {
-    failures: Arc<Failures>,
-    state: M::Lock<State<M>>,
+pub(crate) struct Structures<M: Machine, S: 'static> {
+    probes: Probes,
+    state: M::Lock<State<M, S>>,
 }
 
-struct State<M: Machine> {
+struct State<M: Machine, S> {
     /// Indexed by [`Kind`].
     zones: [Zone; Kind::ALL.len()],
-    spaces: BTreeMap<StructVaKey, Weak<Space<M>>>,
-    objects: BTreeMap<StructVaKey, Weak<Object<M>>>,
+    spaces: Register<S>,
+    objects: Register<Object<M>>,
 }
 
-/// A structure's address names it as long as it lives.
-type StructVaKey = u64;
+/// A structure that no one has yet: dropping it gives it back, so a call that fails behind it need not.
+#[must_use = "a structure that is not kept goes back at once"]
+pub(crate) struct Reserved<'a, M: Machine, S: 'static> {
+    from: &'a Structures<M, S>,
+    kind: Kind,
+    at: StructVa,
+}
 
-impl<M: Machine> Structures<M> {
+impl<M: Machine, S> Reserved<'_, M, S> {
+    /// Its address.
+    pub(crate) fn va(&self) -> StructVa {
+        self.at
+    }
+
+    /// The same, and [`Structures::free`] gives it back from now on.
+    pub(crate) fn keep(self) -> StructVa {
+        core::mem::ManuallyDrop::new(self).at
+    }
+}
+
+impl<M: Machine, S> Drop for Reserved<'_, M, S> {
+    fn drop(&mut self) {
+        self.from.free(self.kind, self.at);
+    }
+}
+
+impl<M: Machine, S> Structures<M, S> {
     pub(crate) fn new(
         machine: &M,
         board: Board,
         virtual_pages: usize,
         arena: &mut StructArena,
-        failures: Arc<Failures>,
-    ) -> Result<Structures<M>, VmError> {
+        probes: Probes,
+    ) -> Result<Structures<M, S>, VmError> {
         let sizes = Sizes::of(board.pointer);
         let mut zones = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
             zones.push(arena.zone(kind.name(), kind.capacity(virtual_pages), sizes.item_bytes(kind))?);
         }
         let Ok(zones) = zones.try_into() else { unreachable!("as many zones as kinds") };
-        let state = State { zones, spaces: BTreeMap::new(), objects: BTreeMap::new() };
-        Ok(Structures { failures, state: machine.new_lock(LockClass::KernelVa, state) })
+        let state = State { zones, spaces: Register::default(), objects: Register::default() };
+        Ok(Structures { probes, state: machine.new_lock(LockClass::KernelVa, state) })
     }
 
-    /// The address of a new structure.
+    /// A new structure, which goes back if it is not kept.
     ///
     /// # Errors
     /// [`VmError::NoMemory`] when the zone is full.
-    pub(crate) fn alloc(&self, kind: Kind) -> Result<StructVa, VmError> {
-        if self.failures.due() {
+    pub(crate) fn alloc(&self, kind: Kind) -> Result<Reserved<'_, M, S>, VmError> {
+        if self.probes.failures.due() {
             return Err(VmError::NoMemory);
         }
-        self.state.lock().zones[kind as usize].alloc().ok_or(VmError::NoMemory)
+        let at = self.state.lock().zones[kind as usize].alloc().ok_or(VmError::NoMemory)?;
+        Ok(Reserved { from: self, kind, at })
     }
 
     pub(crate) fn free(&self, kind: Kind, at: StructVa) {
@@ -73,36 +96,37 @@ impl<M: Machine> Structures<M> {
         Kind::ALL.map(|kind| state.zones[kind as usize].live())
     }
 
-    pub(crate) fn register_space(&self, space: &Arc<Space<M>>) {
-        let old = self.state.lock().spaces.insert(space.struct_va().0.0, Arc::downgrade(space));
-        assert!(old.is_none(), "two address spaces with one structure");
+    /// A new address space.
+    pub(crate) fn register_space(&self, at: StructVa, space: &Arc<S>) {
+        self.state.lock().spaces.add(at, space);
     }
 
     pub(crate) fn forget_space(&self, at: StructVa) {
-        let old = self.state.lock().spaces.remove(&at.0.0);
-        assert!(old.is_some(), "an address space that was never registered");
+        self.state.lock().spaces.remove(at);
     }
 
-    /// The address space whose structure lies at `at`, if there is one.
-    pub(crate) fn space(&self, at: StructVa) -> Option<Arc<Space<M>>> {
-        self.state.lock().spaces.get(&at.0.0).and_then(Weak::upgrade)
-    }
-
-    pub(crate) fn spaces(&self) -> Vec<Arc<Space<M>>> {
-        self.state.lock().spaces.values().filter_map(Weak::upgrade).collect()
-    }
-
+    /// A new object.
     pub(crate) fn register_object(&self, object: &Arc<Object<M>>) {
-        let old = self.state.lock().objects.insert(object.struct_va().0.0, Arc::downgrade(object));
-        assert!(old.is_none(), "two objects with one structure");
+        self.state.lock().objects.add(object.struct_va(), object);
     }
 
     pub(crate) fn forget_object(&self, at: StructVa) {
-        let old = self.state.lock().objects.remove(&at.0.0);
-        assert!(old.is_some(), "an object that was never registered");
+        self.state.lock().objects.remove(at);
+    }
+}
+
+#[cfg(feature = "verify")]
+impl<M: Machine, S> Structures<M, S> {
+    /// The address space whose structure lies at `at`, if there is one.
+    pub(crate) fn space(&self, at: StructVa) -> Option<Arc<S>> {
+        self.state.lock().spaces.get(at)
+    }
+
+    pub(crate) fn spaces(&self) -> Vec<Arc<S>> {
+        self.state.lock().spaces.all()
     }
 
     pub(crate) fn objects(&self) -> Vec<Arc<Object<M>>> {
-        self.state.lock().objects.values().filter_map(Weak::upgrade).collect()
+        self.state.lock().objects.all()
     }
 }

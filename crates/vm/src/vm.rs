@@ -1,26 +1,21 @@
-//! The VM system: what all address spaces share.
+//! The VM system, which is what all address spaces share, and the address space.
 //!
-//! It owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file only puts
-//! them together. Everything fails only at boot, for want of memory.
+//! The system owns the table of frames, the kernel map and the zones of structures, each with its own lock; this file
+//! only puts them together. A space has its map, behind the map lock, and the page tables that cache it. The two stand
+//! in one file because each names the other: a space holds a reference to its system, and the system has a register of
+//! its spaces. What they do is in the rooms. Making the system fails, at boot, for want of memory.
 
-use crate::batches::Batches;
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
-use crate::daemon::Daemon;
-use crate::defect::Defect;
 use crate::error::VmError;
-use crate::frame::{FrameInfo, Frames};
-use crate::io::Io;
-use crate::journal::Journal;
-use crate::kernel_map::KernelMap;
-use crate::probes::Probes;
+use crate::map::{KernelMap, Map, MapLock};
+use crate::movers::{LoanHistory, ProtectBatches};
+use crate::page::{Demand, FrameInfo, Frames, Io, Swap, SwapCensus};
+use crate::probe::{Defect, Journal, Probes, Tally};
 use crate::structures::Structures;
-use crate::swap::{Swap, SwapCensus};
-use crate::tally::Tally;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use pageferry_hal::{BlockDevice, Cause, Counter, Machine, Pfn, StructArena, VaRange};
-use pageferry_pmap::{Change, Pmaps};
+use pageferry_hal::{BlockDevice, Cause, Counter, Machine, Pfn, StructArena, StructVa, Threads, VaRange};
+use pageferry_pmap::{Pmap, Pmaps};
 
 /// The VM system: frames, the kernel map, and what all address spaces share.
 pub struct Vm<M: Machine> {
@@ -31,14 +26,12 @@ pub struct Vm<M: Machine> {
     pmaps: Arc<Pmaps<M>>,
     frames: Frames<M>,
     kernel_map: KernelMap<M>,
-    structures: Structures<M>,
-    /// Address spaces that were dropped with memory still mapped. Always zero in a correct kernel.
-    abandoned_spaces: AtomicUsize,
-    batches: Batches,
-    tally: Arc<Tally>,
+    structures: Structures<M, Space<M>>,
+    batches: ProtectBatches,
+    tally: Tally,
     io: Io<M>,
     swap: Swap<M>,
-    daemon: Daemon<M>,
+    demand: Demand<M>,
     probes: Probes,
 }
 
@@ -60,7 +53,7 @@ impl<M: Machine> Vm<M> {
         let machine = pmaps.machine().clone();
         let board = machine.board();
         let layout = board.layout;
-        let io = Io::new(&machine, disk);
+        let io = Io::new(&machine, disk, config.paging);
         let probes = Probes::default();
         let (paths, paging) = (config.paths, config.paging);
         let swap_pages = paging.map_or(0, |p| p.swap_pages);
@@ -68,13 +61,13 @@ impl<M: Machine> Vm<M> {
             return Err(VmError::Invalid);
         }
         let frames = Frames::new(machine.clone(), &config, board, arena, first_free, probes.clone())?;
-        let kernel_map = KernelMap::new(machine.clone(), paths, board, arena, kva, probes.failures.clone())?;
+        let kernel_map = KernelMap::new(machine.clone(), paths, board, arena, kva, probes.clone())?;
         let virtual_pages = virtual_pages(board, paging.as_ref());
-        let structures = Structures::new(&machine, board, virtual_pages, arena, probes.failures.clone())?;
+        let structures = Structures::new(&machine, board, virtual_pages, arena, probes.clone())?;
         Ok(Arc::new(Vm {
             io,
             swap: Swap::new(&machine, swap_pages),
-            daemon: Daemon::new(&machine),
+            demand: Demand::new(&machine, paging),
             machine,
             config,
             sizes: Sizes::of(board.pointer),
@@ -83,9 +76,8 @@ impl<M: Machine> Vm<M> {
             frames,
             kernel_map,
             structures,
-            abandoned_spaces: AtomicUsize::new(0),
-            batches: Batches::new(board.cpus),
-            tally: Arc::default(),
+            batches: ProtectBatches::new(board.cpus),
+            tally: Tally::default(),
             probes,
         }))
     }
@@ -139,20 +131,13 @@ impl<M: Machine> Vm<M> {
         u64::from(self.config.paging.map_or(0, |p| p.swap_pages))..self.io.blocks()
     }
 
-    /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed
-    /// and the next one fail, once. `None` calls it off.
-    pub fn fail_after(&self, succeed: Option<u32>) {
-        self.probes.failures.plan(succeed);
-    }
-
-    /// For tests: true while a failure planned with [`Vm::fail_after`] has not come.
-    pub fn failure_pending(&self) -> bool {
-        self.probes.failures.pending()
-    }
-
-    /// For tests of the checks: plants a defect, or takes it out.
-    pub fn plant(&self, defect: Option<Defect>) {
-        self.probes.planted.set(defect);
+    /// Takes the disk's answers and wakes the threads that wait for them. To be called after
+    /// [`pageferry_hal::Interrupt::Disk`], not by its handler: it takes locks.
+    ///
+    /// # Locks
+    /// Takes a leaf lock; no spin lock of class `KernelVa` or higher may be held.
+    pub fn disk_interrupt(&self, t: &dyn Threads) {
+        self.io.interrupt(t);
     }
 
     pub(crate) fn has(&self, defect: Defect) -> bool {
@@ -171,8 +156,8 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn swap(&self) -> &Swap<M> {
         &self.swap
     }
-    pub(crate) fn daemon(&self) -> &Daemon<M> {
-        &self.daemon
+    pub(crate) fn demand(&self) -> &Demand<M> {
+        &self.demand
     }
     pub(crate) fn sizes(&self) -> &Sizes {
         &self.sizes
@@ -187,26 +172,23 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn kernel_map(&self) -> &KernelMap<M> {
         &self.kernel_map
     }
-    pub(crate) fn structures(&self) -> &Structures<M> {
+    pub(crate) fn structures(&self) -> &Structures<M, Space<M>> {
         &self.structures
     }
     /// Write-protections under way.
-    pub(crate) fn batches(&self) -> &Batches {
+    pub(crate) fn batches(&self) -> &ProtectBatches {
         &self.batches
     }
     /// The obligations that callers hold.
-    pub(crate) fn tally(&self) -> &Arc<Tally> {
+    pub(crate) fn tally(&self) -> &Tally {
         &self.tally
     }
-    /// What a watch is told of.
-    pub(crate) fn journal(&self) -> &Arc<Journal> {
+    pub(crate) fn probes(&self) -> &Probes {
+        &self.probes
+    }
+    /// Where changes are noted, for a watch.
+    pub(crate) fn journal(&self) -> &Journal {
         &self.probes.journal
-    }
-    pub(crate) fn abandon_space(&self) {
-        self.abandoned_spaces.fetch_add(1, Ordering::Relaxed);
-    }
-    pub(crate) fn abandoned_spaces(&self) -> usize {
-        self.abandoned_spaces.load(Ordering::Relaxed)
     }
 
     /// A frame has got its bytes from the disk: forgets what its last owner did to it, and lets it be taken. Nothing maps
@@ -242,32 +224,38 @@ impl<M: Machine> Vm<M> {
     }
 }
 
-/// Changes of mappings that will be flushed together, in one shootdown.
-#[must_use = "stale translations stay in TLBs until these are flushed"]
-pub(crate) struct Pending<M: Machine>(Option<Change<M>>);
+/// A process's address space. Made by [`Vm::space`] or [`Space::fork`]; ended by [`Space::terminate`].
+pub struct Space<M: Machine> {
+    pub(crate) vm: Arc<Vm<M>>,
+    /// Where the structure lies; also where waiters for the map sleep.
+    pub(crate) at: StructVa,
+    pub(crate) map: MapLock<M, Map<M>>,
+    /// Taken when the space is dropped.
+    pub(crate) pmap: Option<Pmap<M>>,
+    pub(crate) loans: LoanHistory,
+}
 
-impl<M: Machine> Pending<M> {
-    pub(crate) const fn none() -> Pending<M> {
-        Pending(None)
+impl<M: Machine> Space<M> {
+    /// The page tables.
+    pub fn pmap(&self) -> &Pmap<M> {
+        self.pmap.as_ref().expect("taken only when the space is dropped")
     }
 
-    pub(crate) fn add(&mut self, change: Change<M>) {
-        match &mut self.0 {
-            Some(all) => all.merge(change),
-            None => self.0 = Some(change),
-        }
+    /// What became of the loans of this space.
+    pub fn loan_history(&self) -> &LoanHistory {
+        &self.loans
     }
 
-    pub(crate) fn flush(self, pmaps: &Pmaps<M>) {
-        if let Some(all) = self.0 {
-            all.flush(pmaps);
-        }
+    /// The VM system.
+    pub fn vm(&self) -> &Arc<Vm<M>> {
+        &self.vm
     }
 
-    /// Says that no TLB has any of it, which only a planted defect does.
-    pub(crate) fn forget(self, pmaps: &Pmaps<M>) {
-        if let Some(all) = self.0 {
-            all.not_cached(pmaps);
-        }
+    pub(crate) fn locked_map(&self) -> &MapLock<M, Map<M>> {
+        &self.map
+    }
+
+    pub(crate) fn struct_va(&self) -> StructVa {
+        self.at
     }
 }

@@ -20,7 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::{Machine, Prot, Threads, Va};
-use pageferry_vm::{Place, PushDown};
+use pageferry_vm::{MapAddr, PushDown};
 
 /// Descriptors of one process.
 const MAX_FILES: usize = 256;
@@ -95,7 +95,7 @@ pub(crate) trait FileOps<M: Machine> {
         &self,
         _call: &Syscall<'_, M>,
         _offset: u64,
-        _place: Place,
+        _place: MapAddr,
         _len_bytes: usize,
         _prot: Prot,
         _shared: bool,

@@ -16,7 +16,7 @@ use crate::net::{ReceiveMode, Received, SendMode};
 use crate::proc::Syscall;
 use alloc::boxed::Box;
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, SpinLock, Threads, Va};
-use pageferry_vm::{Inherit, Mapped, Place, PushDown};
+use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
 
 impl<M: Machine> FileOps<M> for Regular<M> {
     /// Reads from the offset on, and moves it: up to `len_bytes`, zero at the end of the file.
@@ -94,7 +94,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         &self,
         call: &Syscall<'_, M>,
         offset: u64,
-        place: Place,
+        place: MapAddr,
         len_bytes: usize,
         prot: Prot,
         shared: bool,

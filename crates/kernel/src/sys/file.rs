@@ -6,7 +6,7 @@ use crate::dev::AudioFile;
 use crate::error::Errno;
 use crate::fs::{Fd, File};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
-use pageferry_vm::{Place, PushDown};
+use pageferry_vm::{MapAddr, PushDown};
 
 bitflags::bitflags! {
     /// How a file is opened.
@@ -121,7 +121,7 @@ impl<M: Machine> User<M> {
         &self,
         fd: Fd,
         offset: u64,
-        place: Place,
+        place: MapAddr,
         len_bytes: usize,
         prot: Prot,
         shared: bool,

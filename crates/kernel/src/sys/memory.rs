@@ -3,14 +3,20 @@
 use super::user::User;
 use crate::error::Errno;
 use pageferry_hal::{Machine, Prot, Va};
-use pageferry_vm::{Advise, Inherit, Place};
+use pageferry_vm::{Inherit, Madvise, MapAddr};
 
 impl<M: Machine> User<M> {
     /// Maps zero-filled memory at `place` (`mmap` with `MAP_ANON`).
     ///
     /// # Errors
     /// [`Errno::Invalid`]: no length, or an address that makes no sense or is taken. [`Errno::NoMemory`].
-    pub fn map_at(&self, place: Place, len_bytes: usize, prot: Prot, inherit: Inherit) -> Result<Va, Errno> {
+    pub fn map_at(
+        &self,
+        place: MapAddr,
+        len_bytes: usize,
+        prot: Prot,
+        inherit: Inherit,
+    ) -> Result<Va, Errno> {
         self.system_call(|call| {
             Ok(call.space.map_at(call.thread, place, len_bytes, (prot, Prot::all()), inherit, None)?)
         })
@@ -46,7 +52,7 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// [`Errno::Invalid`]: `at` is not page-aligned. [`Errno::NoMemory`]: not all of the range is mapped.
-    pub fn advise(&self, at: Va, len_bytes: usize, advise: Advise) -> Result<(), Errno> {
+    pub fn advise(&self, at: Va, len_bytes: usize, advise: Madvise) -> Result<(), Errno> {
         self.system_call(|call| Ok(call.space.advise(call.thread, at, len_bytes, advise)?))
     }
 

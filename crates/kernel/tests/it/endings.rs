@@ -7,7 +7,7 @@ use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
-use pageferry_vm::{Inherit, PassMode, Place, PushDown};
+use pageferry_vm::{Inherit, MapAddr, PassMode, PushDown};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -238,8 +238,8 @@ const PLAYS: [Play; 5] = [
                 let fd = m.step(|u| u.open("f", OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE))?;
                 m.store(at, &bytes(1, 0, LEN))?;
                 m.step(|u| u.write(fd, at, LEN))?;
-                let shared = m.step(|u| u.map_file(fd, 0, Place::Anywhere, LEN, Prot::RW, true))?;
-                let private = m.step(|u| u.map_file(fd, 0, Place::Anywhere, LEN, Prot::RW, false))?;
+                let shared = m.step(|u| u.map_file(fd, 0, MapAddr::Anywhere, LEN, Prot::RW, true))?;
+                let private = m.step(|u| u.map_file(fd, 0, MapAddr::Anywhere, LEN, Prot::RW, false))?;
                 m.send(shared, LEN, SendMode::Loan)?;
                 m.store(shared, &bytes(2, 0, 2 * PAGE))?;
                 m.step(|u| u.sync_file(fd))?;

@@ -6,7 +6,7 @@ use crate::socket::rest_is_clear;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
-use pageferry_vm::{Advise, Place};
+use pageferry_vm::{Madvise, MapAddr};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -106,7 +106,7 @@ fn what_was_read_is_the_readers_own() {
 
         u.seek(fd, PAGE as u64).unwrap();
         assert_eq!(u.write(fd, new, PAGE), Ok(PAGE));
-        let va = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
+        let va = u.map_file(fd, 0, MapAddr::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
         u.store(va + 2 * PAGE, b"theirs");
         u.kernel().check().unwrap();
         assert!(load(u, at, 4 * PAGE) == bytes(3, 0, 4 * PAGE), "what was written to the file later");
@@ -130,7 +130,7 @@ fn what_was_read_is_the_readers_own() {
 fn what_is_behind_the_end_is_nobody_elses() {
     each(|u| {
         let fd = file(u, "f", 3, PAGE + 10);
-        let va = u.map_file(fd, 0, Place::Anywhere, 2 * PAGE, Prot::RW, true).unwrap();
+        let va = u.map_file(fd, 0, MapAddr::Anywhere, 2 * PAGE, Prot::RW, true).unwrap();
         u.store(va + PAGE + 10, b"secret");
         let at = map(u, 2 * PAGE);
         assert_eq!(read(u, fd, 0, 2 * PAGE, Some(at)).len(), PAGE + 10);
@@ -143,7 +143,7 @@ fn what_is_behind_the_end_is_nobody_elses() {
 fn wired_pages_are_copied_there_and_here() {
     run("xeon-mp", Schedule::Timed, paging(sf_buf(64), 512), |u| {
         let fd = file(u, "f", 3, 4 * PAGE);
-        let va = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::READ, true).unwrap();
+        let va = u.map_file(fd, 0, MapAddr::Anywhere, 4 * PAGE, Prot::READ, true).unwrap();
         let at = map(u, 4 * PAGE);
         let lent = || {
             u.seek(fd, 0).unwrap();
@@ -175,7 +175,7 @@ fn no_map_entry_is_cut() {
             assert!(read(u, fd, 0, 8 * PAGE, Some(at + page * PAGE)) == bytes(3, 0, 8 * PAGE));
         }
         assert_eq!(entries(), before);
-        u.map_file(fd, 0, Place::Replace(at + 20 * PAGE), 8 * PAGE, Prot::RW, false).unwrap();
+        u.map_file(fd, 0, MapAddr::Replace(at + 20 * PAGE), 8 * PAGE, Prot::RW, false).unwrap();
         assert!(entries() > before, "a mapping cuts");
     });
 }
@@ -185,8 +185,8 @@ fn pages_on_the_disk_come_in_first() {
     run("xeon-mp", Schedule::Timed, paging(sf_buf(64), 512), |u| {
         let fd = file(u, "f", 5, 40 * PAGE);
         u.sync_file(fd).unwrap();
-        let va = u.map_file(fd, 0, Place::Anywhere, 40 * PAGE, Prot::READ, true).unwrap();
-        u.advise(va, 40 * PAGE, Advise::DontNeed).unwrap();
+        let va = u.map_file(fd, 0, MapAddr::Anywhere, 40 * PAGE, Prot::READ, true).unwrap();
+        u.advise(va, 40 * PAGE, Madvise::DontNeed).unwrap();
         let hoard = hoard(u, 4);
         u.kernel().vm().reclaim(u.thread());
         u.kernel().vm().free_kernel_pages(hoard);

@@ -5,7 +5,7 @@ use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{Model, Schedule};
-use pageferry_vm::{Advise, Inherit, Place, PushDown};
+use pageferry_vm::{Inherit, Madvise, MapAddr, PushDown};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -98,7 +98,7 @@ fn bad_calls_are_refused() {
         assert_eq!(u.truncate(ro, 0), Err(Errno::BadFd));
         let (r, _w) = u.pipe().unwrap();
         assert_eq!(u.seek(r, 0), Err(Errno::BadFd));
-        let m = |fd, offset, len, prot, shared| u.map_file(fd, offset, Place::Anywhere, len, prot, shared);
+        let m = |fd, offset, len, prot, shared| u.map_file(fd, offset, MapAddr::Anywhere, len, prot, shared);
         assert_eq!(m(ro, 0, PAGE, Prot::RW, true), Err(Errno::Access));
         assert_eq!(m(fd, 100, PAGE, Prot::RW, true), Err(Errno::Invalid));
         assert_eq!(m(fd, 0, 0, Prot::RW, true), Err(Errno::Invalid));
@@ -112,7 +112,7 @@ fn bad_calls_are_refused() {
         assert_eq!(u.sync_memory(va + 1, PAGE), Err(Errno::Invalid));
         assert_eq!(u.sync_memory(Va(0x7000_0000), PAGE), Err(Errno::NoMemory));
         assert_eq!(u.lock_memory(Va(0x7000_0000), PAGE), Err(Errno::NoMemory));
-        assert_eq!(u.advise(Va(0x7000_0000), PAGE, Advise::WillNeed), Err(Errno::NoMemory));
+        assert_eq!(u.advise(Va(0x7000_0000), PAGE, Madvise::WillNeed), Err(Errno::NoMemory));
         assert_eq!(u.truncate(fd, 1 << 50), Err(Errno::NoSpace));
         assert_eq!(u.file_size(fd), Ok(100));
     });
@@ -122,8 +122,8 @@ fn bad_calls_are_refused() {
 fn a_shared_mapping_is_the_file_and_a_private_one_is_not() {
     each(|u| {
         let fd = file(u, "f", 2, 3 * PAGE);
-        let shared = u.map_file(fd, 0, Place::Anywhere, 3 * PAGE, Prot::RW, true).unwrap();
-        let private = u.map_file(fd, PAGE as u64, Place::Anywhere, 2 * PAGE, Prot::RW, false).unwrap();
+        let shared = u.map_file(fd, 0, MapAddr::Anywhere, 3 * PAGE, Prot::RW, true).unwrap();
+        let private = u.map_file(fd, PAGE as u64, MapAddr::Anywhere, 2 * PAGE, Prot::RW, false).unwrap();
         u.close(fd).unwrap();
         u.store(shared + 10, b"to all");
         u.store(private + 20, b"to me");
@@ -155,7 +155,7 @@ fn sync_writes_what_is_dirty_once() {
     each(|u| {
         let fd = file(u, "f", 3, 4 * PAGE);
         let out = || u.machine().snapshot().counter(Counter::PageOuts);
-        let va = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
+        let va = u.map_file(fd, 0, MapAddr::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
         let before = out();
         u.sync_memory(va, 4 * PAGE).unwrap();
         assert_eq!(out() - before, 4, "written by `write`, not on the disk yet");
@@ -195,7 +195,7 @@ fn what_is_received_in_a_private_mapping_is_pushed_down_to_the_file() {
     for how in [PushDown::Lend, PushDown::Give] {
         each(move |u| {
             let fd = file(u, "f", 1, 4 * PAGE);
-            let private = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::RW, false).unwrap();
+            let private = u.map_file(fd, 0, MapAddr::Anywhere, 4 * PAGE, Prot::RW, false).unwrap();
             let (to, from) = u.socket_pair().unwrap();
             let sender = fork(u, "sender", move |u| {
                 let at = map(u, 2 * PAGE);
@@ -203,7 +203,7 @@ fn what_is_received_in_a_private_mapping_is_pushed_down_to_the_file() {
                 assert_eq!(u.send(to, at, 2 * PAGE, SendMode::Loan), Ok(2 * PAGE));
             });
             let reader = fork(u, "reader", move |u| {
-                let shared = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::READ, true).unwrap();
+                let shared = u.map_file(fd, 0, MapAddr::Anywhere, 4 * PAGE, Prot::READ, true).unwrap();
                 while load(u, shared + PAGE, 2 * PAGE) != bytes(2, 0, 2 * PAGE) {
                     assert!(load(u, shared, PAGE) == bytes(1, 0, PAGE));
                     u.yield_now().unwrap();
@@ -253,7 +253,7 @@ fn only_who_may_write_a_file_pushes_down_to_it() {
         let wo = u.open("f", OpenFlags::WRITE).unwrap();
         let (r, _w) = u.pipe().unwrap();
         // A private mapping may be written, whatever the file was opened for: that gives no right to the file.
-        let private = u.map_file(ro, 0, Place::Anywhere, 2 * PAGE, Prot::RW, false).unwrap();
+        let private = u.map_file(ro, 0, MapAddr::Anywhere, 2 * PAGE, Prot::RW, false).unwrap();
         u.store(private, &bytes(3, 0, 2 * PAGE));
         let push = |fd, at, len| u.push_down(fd, at, len, PushDown::Give);
         assert_eq!(push(ro, private, 2 * PAGE), Err(Errno::Access));
@@ -298,7 +298,7 @@ fn only_who_may_write_a_file_pushes_down_to_it() {
 fn what_is_lent_of_a_file_stays_as_it_was() {
     each(|u| {
         let fd = file(u, "f", 3, 4 * PAGE);
-        let va = u.map_file(fd, 0, Place::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
+        let va = u.map_file(fd, 0, MapAddr::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
         let (to, from) = u.socket_pair().unwrap();
         let (new, got) = (map(u, PAGE), map(u, PAGE));
         u.store(new, &bytes(4, 0, PAGE));
@@ -353,7 +353,7 @@ fn a_disk_that_fails_is_told_and_nothing_is_lost() {
 fn behind_the_end_of_a_file_is_a_fatal_signal() {
     each(|u| {
         let fd = file(u, "f", 4, 3 * PAGE);
-        let va = u.map_file(fd, 0, Place::Anywhere, 8 * PAGE, Prot::RW, true).unwrap();
+        let va = u.map_file(fd, 0, MapAddr::Anywhere, 8 * PAGE, Prot::RW, true).unwrap();
         assert_eq!(load(u, va + 2 * PAGE, 10), bytes(4, 2 * PAGE, 10));
         u.truncate(fd, PAGE as u64 + 5).unwrap();
         assert_eq!(load(u, va + PAGE, 7), [bytes(4, PAGE, 5), vec![0; 2]].concat());
@@ -379,17 +379,17 @@ fn mappings_go_where_they_are_wanted() {
     each(|u| {
         let va = map(u, 4 * PAGE);
         u.store(va, &bytes(1, 0, 4 * PAGE));
-        assert_eq!(u.map_at(Place::Free(va + PAGE), PAGE, Prot::RW, Inherit::Copy), Err(Errno::Invalid));
-        let hinted = u.map_at(Place::Hint(va + PAGE), PAGE, Prot::RW, Inherit::Copy).unwrap();
+        assert_eq!(u.map_at(MapAddr::Free(va + PAGE), PAGE, Prot::RW, Inherit::Copy), Err(Errno::Invalid));
+        let hinted = u.map_at(MapAddr::Hint(va + PAGE), PAGE, Prot::RW, Inherit::Copy).unwrap();
         assert!(hinted < va || hinted >= va + 4 * PAGE);
         u.unmap(hinted, PAGE).unwrap();
-        assert_eq!(u.map_at(Place::Hint(hinted), PAGE, Prot::RW, Inherit::Copy), Ok(hinted));
-        let replaced = u.map_at(Place::Replace(va + PAGE), 2 * PAGE, Prot::RW, Inherit::Copy);
+        assert_eq!(u.map_at(MapAddr::Hint(hinted), PAGE, Prot::RW, Inherit::Copy), Ok(hinted));
+        let replaced = u.map_at(MapAddr::Replace(va + PAGE), 2 * PAGE, Prot::RW, Inherit::Copy);
         assert_eq!(replaced, Ok(va + PAGE));
         assert_eq!(load(u, va + PAGE, 4), [0; 4]);
         assert_eq!(load(u, va, 4), bytes(1, 0, 4));
         assert_eq!(load(u, va + 3 * PAGE, 4), bytes(1, 3 * PAGE, 4));
-        assert_eq!(u.map_at(Place::Replace(va + 1), PAGE, Prot::RW, Inherit::Copy), Err(Errno::Invalid));
+        assert_eq!(u.map_at(MapAddr::Replace(va + 1), PAGE, Prot::RW, Inherit::Copy), Err(Errno::Invalid));
     });
 }
 
@@ -398,10 +398,10 @@ fn advice_brings_pages_in_and_gives_them_up() {
     run("xeon-mp", Schedule::Timed, paging(sf_buf(64), 512), |u| {
         let fd = file(u, "f", 5, 40 * PAGE);
         u.sync_file(fd).unwrap();
-        let va = u.map_file(fd, 0, Place::Anywhere, 40 * PAGE, Prot::READ, true).unwrap();
+        let va = u.map_file(fd, 0, MapAddr::Anywhere, 40 * PAGE, Prot::READ, true).unwrap();
         let vm = u.kernel().vm().clone();
         let empty = || {
-            u.advise(va, 40 * PAGE, Advise::DontNeed).unwrap();
+            u.advise(va, 40 * PAGE, Madvise::DontNeed).unwrap();
             let hoard = hoard(u, 4);
             vm.reclaim(u.thread());
             vm.free_kernel_pages(hoard);
@@ -409,20 +409,20 @@ fn advice_brings_pages_in_and_gives_them_up() {
         };
         let requests = || u.machine().snapshot().counter(Counter::DiskRequests);
         let before = empty();
-        u.advise(va, 40 * PAGE, Advise::WillNeed).unwrap();
+        u.advise(va, 40 * PAGE, Madvise::WillNeed).unwrap();
         let read = requests() - before;
         assert!((1..=8).contains(&read), "{read} requests for 40 pages, nine at a time");
         assert_eq!(load(u, va, 40 * PAGE), bytes(5, 0, 40 * PAGE));
         assert_eq!(requests() - before, read);
         let before = empty();
-        u.advise(va, 40 * PAGE, Advise::Use(pageferry_vm::Advice::Random)).unwrap();
+        u.advise(va, 40 * PAGE, Madvise::Use(pageferry_vm::Advice::Random)).unwrap();
         assert_eq!(load(u, va, 40 * PAGE), bytes(5, 0, 40 * PAGE));
         assert!(requests() - before >= 35, "one at a time");
         u.unlink("f").unwrap();
         // Contents that are given up are gone.
         let own = map(u, 2 * PAGE);
         u.store(own, &[7; 2 * PAGE]);
-        u.advise(own, PAGE, Advise::Free).unwrap();
+        u.advise(own, PAGE, Madvise::Free).unwrap();
         assert_eq!((load(u, own, 1), load(u, own + PAGE, 1)), (vec![0], vec![7]));
     });
 }
@@ -482,8 +482,8 @@ fn overcommit(
             fork(u, &format!("worker{worker}"), move |u| {
                 let va = map(u, pages * PAGE);
                 let half = pages / 2 * PAGE;
-                let shared = u.map_file(fd, 0, Place::Anywhere, half, Prot::RW, true).unwrap();
-                let private = u.map_file(fd, 0, Place::Anywhere, half, Prot::RW, false).unwrap();
+                let shared = u.map_file(fd, 0, MapAddr::Anywhere, half, Prot::RW, true).unwrap();
+                let private = u.map_file(fd, 0, MapAddr::Anywhere, half, Prot::RW, false).unwrap();
                 for round in 0..2 {
                     for page in 0..pages {
                         u.store(va + page * PAGE, &bytes(worker * 100 + round, page, PAGE));

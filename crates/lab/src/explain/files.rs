@@ -5,7 +5,7 @@ use crate::workload::{Failed, named};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{Fd, OpenFlags, User};
 use pageferry_model::Model;
-use pageferry_vm::Place;
+use pageferry_vm::MapAddr;
 
 pub(super) const ALL: &[Mechanism] = &[PROMOTION, FILE_TRANSFER];
 
@@ -97,7 +97,7 @@ fn transferred(stage: &Stage, user: &User<Model>, fd: Fd) -> Result<(), Failed> 
 fn promoted(stage: &Stage, user: &User<Model>, fd: Fd) -> Result<(), Failed> {
     let at = stage
         .step("A file of four pages is mapped privately: an entry that refers to its object.", || {
-            user.map_file(fd, 0, Place::Anywhere, PAGES * PAGE_SIZE, Prot::RW, false)
+            user.map_file(fd, 0, MapAddr::Anywhere, PAGES * PAGE_SIZE, Prot::RW, false)
         })?;
     stage.step(
         "The process reads all pages: each is mapped from the object's page, which is in memory.",

@@ -12,7 +12,7 @@ use crate::site::Site;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, User};
 use pageferry_model::Model;
-use pageferry_vm::{Inherit, Place};
+use pageferry_vm::{Inherit, MapAddr};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -142,7 +142,7 @@ impl Actor {
             Do::MapFile => {
                 let flags = OpenFlags::READ | OpenFlags::WRITE;
                 let fd = user.open(step.file.as_deref().expect("validated"), flags).map_err(called)?;
-                let mapped = user.map_file(fd, 0, Place::Anywhere, self.len(step), Prot::RW, step.shared);
+                let mapped = user.map_file(fd, 0, MapAddr::Anywhere, self.len(step), Prot::RW, step.shared);
                 user.close(fd).map_err(called)?;
                 self.name(step, mapped.map_err(called)?);
                 Ok(())

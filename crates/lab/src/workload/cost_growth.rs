@@ -17,7 +17,7 @@ use crate::site::Site;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Program, User};
 use pageferry_model::{Model, Snapshot};
-use pageferry_vm::{Inherit, PassMode, Place, VmError, pass};
+use pageferry_vm::{Inherit, MapAddr, PassMode, VmError, pass};
 use std::time::Instant;
 
 /// Pages of the range whose amap is freed.
@@ -167,7 +167,7 @@ fn passing(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, F
 fn scattered(user: &User<Model>, from: Va, entries: usize) -> Result<impl Fn(usize) -> Va + use<>, Failed> {
     let place = move |index: usize| from + index * 2 * PAGE_SIZE;
     for index in 0..entries {
-        let place = Place::Free(place(index));
+        let place = MapAddr::Free(place(index));
         let prots = (Prot::RW, Prot::all());
         user.space()
             .map_at(user.thread(), place, PAGE_SIZE, prots, Inherit::None, None)
@@ -193,7 +193,7 @@ fn find_space(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usi
     let (user, space) = (meter.user, meter.user.space());
     // The entries follow the lowest page that is free, so that there is no room below them.
     let lowest = space
-        .map_at(user.thread(), Place::Anywhere, PAGE_SIZE, (Prot::RW, Prot::all()), Inherit::None, None)
+        .map_at(user.thread(), MapAddr::Anywhere, PAGE_SIZE, (Prot::RW, Prot::all()), Inherit::None, None)
         .map_err(vm_named("map a page"))?;
     let place = scattered(user, lowest + 2 * PAGE_SIZE, entries)?;
     for time in 0..=times {

@@ -12,7 +12,7 @@ use crate::site::Site;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
-use pageferry_vm::{Inherit, Place};
+use pageferry_vm::{Inherit, MapAddr};
 use std::time::Instant;
 
 const NAME: &str = "data";
@@ -122,7 +122,7 @@ impl FileRead {
             }
             None => {
                 let len = self.size_bytes.min(self.contents.chunk(0).len() - offset);
-                let at = user.map_file(file, offset as u64, Place::Anywhere, len, Prot::READ, false);
+                let at = user.map_file(file, offset as u64, MapAddr::Anywhere, len, Prot::READ, false);
                 Ok((at.map_err(named("map the file"))?, len))
             }
         }

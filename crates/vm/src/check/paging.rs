@@ -1,17 +1,15 @@
 //! The laws of paging: queues, the swap area, locked memory.
 
-use crate::entry::Entry;
-use crate::memory_lock::with_resident;
+use super::laws::law;
 use crate::object::Object;
-use crate::queues::Queue;
-use crate::swap::Holder;
+use crate::page::{Holder, Queue};
 use crate::vm::Vm;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use pageferry_hal::{Access, Machine};
+use pageferry_hal::Machine;
 
-/// A frame is on a paging queue exactly when it is pageable, and nothing is busy when nobody is at work.
+/// A frame is on a paging queue exactly when it is pageable, and nothing is busy when no thread is at work.
 pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
     let mut table = vm.frames().lock();
     if !table.keeps_queues() {
@@ -19,8 +17,8 @@ pub(super) fn check_queues<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
     }
     let mut listed = [0; 2];
     for (frame, f) in table.known() {
-        law!(!f.busy, "{frame:?} ({:?}) is busy, and nobody works on it", f.info());
-        let queue = f.links.queue;
+        law!(!f.busy, "{frame:?} ({:?}) is busy, and no thread works on it", f.info());
+        let queue = f.queue;
         law!(
             f.is_pageable() == (queue != Queue::None),
             "{frame:?} ({:?}) is on the paging queue {queue:?}",
@@ -80,30 +78,6 @@ pub(super) fn check_swap<M: Machine>(vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> 
     let known: usize = objects.iter().map(|o| o.lock().swap.len()).sum();
     law!(known == of_objects, "objects know {known} slots, {of_objects} slots are theirs");
     let requests = vm.io().under_way();
-    law!(requests == 0, "{requests} requests to the disk are under way, and nobody waits");
-    Ok(())
-}
-
-/// A locked entry has a wire on each of its pages, which is where its layers have it (unless a file was cut).
-pub(crate) fn check_locked<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> Result<(), String> {
-    if entry.locked.is_empty() {
-        return Ok(());
-    }
-    law!(
-        entry.locked.len() as u64 == entry.len_pages(),
-        "{:?} is locked in {} frames",
-        entry.range,
-        entry.locked.len()
-    );
-    for (page, &frame) in entry.range.pages().zip(&entry.locked) {
-        let info = vm.frame_info(frame);
-        law!(info.wire_count > 0, "{page:?} is locked in {frame:?}, which is not wired");
-        let now = with_resident(entry, page, Access::Read, |frame| frame);
-        let cut = entry
-            .object
-            .as_ref()
-            .is_some_and(|o| o.object.is_file() && entry.object_page(o, page) >= o.object.len_pages());
-        law!(cut || now == Some(frame), "{page:?} is locked in {frame:?}, its layers have {now:?}");
-    }
+    law!(requests == 0, "{requests} requests to the disk are under way, and no thread waits");
     Ok(())
 }

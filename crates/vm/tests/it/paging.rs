@@ -91,7 +91,7 @@ fn a_used_page_has_a_second_chance() {
         // So many are wanted as were not used.
         let hoard = rig.hoard(60 - 21);
         // All become inactive; then three are used.
-        s.advise(rig.t(), va, 24 * PAGE, Advise::DontNeed).unwrap();
+        s.advise(rig.t(), va, 24 * PAGE, Madvise::DontNeed).unwrap();
         for page in [5, 9, 10] {
             rig.load(&s, va + page * PAGE, 1).unwrap();
         }

@@ -1,0 +1,23 @@
+//! How tests use the probes of a VM system.
+
+use crate::probe::Defect;
+use crate::vm::Vm;
+use pageferry_hal::Machine;
+
+impl<M: Machine> Vm<M> {
+    /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed
+    /// and the next one fail, once. `None` calls it off.
+    pub fn fail_after(&self, succeed: Option<u32>) {
+        self.probes().failures.plan(succeed);
+    }
+
+    /// For tests: true while a failure planned with [`Vm::fail_after`] has not come.
+    pub fn failure_pending(&self) -> bool {
+        self.probes().failures.pending()
+    }
+
+    /// For tests of the checks: plants a defect, or takes it out.
+    pub fn plant(&self, defect: Option<Defect>) {
+        self.probes().planted.set(defect);
+    }
+}

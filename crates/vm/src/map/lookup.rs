@@ -1,0 +1,91 @@
+//! Looking up: which entries a range of addresses has, and where addresses are free.
+//!
+//! With the map held, shared or exclusively. Each call accounts for what it reads: the entry that was found last, and if it is
+//! not that one, the entries on the way down the tree. Nothing changes but the hint, and nothing fails.
+
+use super::entry::Entry;
+use super::map::Map;
+use crate::vm::Vm;
+use core::sync::atomic::Ordering;
+use pageferry_hal::{Access, Machine, PAGE_SIZE, StructVa, Va, VaRange};
+
+/// What a way down the tree reads of a node: its range, its children, its gaps.
+const NODE_BYTES: usize = 32;
+
+impl<M: Machine> Entry<M> {
+    pub(crate) fn touch(&self, vm: &Vm<M>, access: Access) {
+        vm.machine().touch(self.at, vm.sizes().entry_bytes, access);
+    }
+}
+
+impl<M: Machine> Map<M> {
+    /// The entry that holds `va`. Accounts for the way there: the entry that was found last, and if it is not that one, the
+    /// entries on the way down the tree.
+    fn seek(&self, vm: &Vm<M>, va: Va) -> Option<&Entry<M>> {
+        let hint = self.hint.load(Ordering::Relaxed);
+        if hint != 0 {
+            vm.machine().touch(StructVa(Va(hint)), NODE_BYTES, Access::Read);
+        }
+        let entry = self.entry_at(va);
+        let at = entry.map(|entry| entry.at.0.0);
+        if at != Some(hint) {
+            self.entries.find(va, visit(vm, Access::Read));
+            if let Some(at) = at {
+                self.hint.store(at, Ordering::Relaxed);
+            }
+        }
+        entry
+    }
+
+    /// The entry that holds `va`.
+    pub(crate) fn look_up(&self, vm: &Vm<M>, va: Va) -> Option<&Entry<M>> {
+        let entry = self.seek(vm, va)?;
+        entry.touch(vm, Access::Read);
+        Some(entry)
+    }
+
+    /// The same, to change anything but its range.
+    pub(crate) fn look_up_mut(&mut self, vm: &Vm<M>, va: Va) -> Option<&mut Entry<M>> {
+        self.seek(vm, va);
+        let entry = self.entries.find_mut(va)?;
+        entry.touch(vm, Access::Read);
+        Some(entry)
+    }
+
+    /// Looks `range` up: the entries that share a page with it, in order.
+    pub(crate) fn look_up_range(&self, vm: &Vm<M>, range: VaRange) -> impl Iterator<Item = &Entry<M>> {
+        self.seek(vm, range.start());
+        self.overlapping(range).inspect(|entry| entry.touch(vm, Access::Read))
+    }
+
+    /// Looks `range` up: true when every page of it is mapped.
+    pub(crate) fn covers(&self, vm: &Vm<M>, range: VaRange) -> bool {
+        let mapped: usize = self
+            .look_up_range(vm, range)
+            .filter_map(|e| e.range.intersect(&range))
+            .map(|r| r.len_pages())
+            .sum();
+        mapped == range.len_pages()
+    }
+
+    /// The lowest free addresses for `len_pages` pages.
+    pub(crate) fn find_space(&self, vm: &Vm<M>, len_pages: usize) -> Option<Va> {
+        let len_bytes = len_pages.checked_mul(PAGE_SIZE)?;
+        self.entries.lowest_gap(self.bounds, len_bytes, visit(vm, Access::Read))
+    }
+
+    /// The highest free addresses for `len_pages` pages.
+    pub(crate) fn find_space_high(&self, vm: &Vm<M>, len_pages: usize) -> Option<Va> {
+        let len_bytes = len_pages.checked_mul(PAGE_SIZE)?;
+        let end = self.entries.highest_gap_end(self.bounds, len_bytes, visit(vm, Access::Read))?;
+        Some(Va(end.0 - len_bytes as u64))
+    }
+}
+
+/// Accounts for the nodes on a way down the tree.
+pub(super) fn visit<M: Machine>(vm: &Vm<M>, access: Access) -> impl FnMut(&Entry<M>) {
+    move |entry| {
+        vm.machine().execute(vm.paths().map_node);
+        vm.machine().touch(entry.at, NODE_BYTES, access);
+    }
+}

@@ -1,0 +1,460 @@
+//! Moving pages into an address space (UVM paper, 4.2): the kernel's, each with a new anon; or anons on loan.
+//!
+//! Afterwards they are ordinary anonymous memory. They go to a range that is mapped, where they take the place of the
+//! anons (or the view of an object) that were there; or into the space's *transfer area*, addresses with a few amaps that
+//! stay when what was received there is flushed out with [`Space::anflush`].
+//!
+//! They are mapped at once, where that needs no waiting: the receiver is about to use the pages (UVM paper, 5.3: a
+//! mapping is added to the receiving process). What could not be mapped is faulted in.
+//!
+//! The map is held exclusively. All that can fail comes first and is undone if something does: the entries get amaps of
+//! their own and these get room. Then, amap by amap, every mapping of what is replaced is revoked and flushed, and only
+//! then the slots change. So no load sees an old page after a new one.
+//!
+//! A page that is wired is not replaced: the kernel may be writing there.
+
+use super::loan::AnonLoan;
+use crate::anon::{Amap, AmapState, Anon};
+use crate::config::Kind;
+use crate::error::VmError;
+use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, page_range};
+use crate::page::KernelUse;
+use crate::probe::{Defect, Tally};
+use crate::vm::{Space, Vm};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use pageferry_hal::{Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_pmap::Change;
+
+/// Amaps of a transfer area.
+const AREA_AMAPS: usize = 4;
+/// Slots of each.
+const AREA_AMAP_PAGES: usize = 1024;
+
+/// Frames of the kernel's that hold data: clusters of mbufs, a driver's buffers. Their bytes are whatever was there
+/// before: code that fills them and lets user code see them must overwrite all of each.
+#[must_use = "kernel pages must be transferred or freed"]
+#[derive(Debug)]
+pub struct KernelPages {
+    frames: Vec<Pfn>,
+    tally: Tally,
+}
+
+impl KernelPages {
+    /// The frames, in order.
+    pub fn frames(&self) -> &[Pfn] {
+        &self.frames
+    }
+
+    /// Adds the pages of `more` behind these.
+    pub fn append(&mut self, mut more: KernelPages) {
+        self.frames.append(&mut more.frames);
+    }
+
+    /// Takes the pages from `first` on out.
+    ///
+    /// # Panics
+    /// When there are fewer than `first`.
+    pub fn split_off(&mut self, first: usize) -> KernelPages {
+        KernelPages { frames: self.frames.split_off(first), tally: self.tally.clone() }
+    }
+
+    fn into_frames(mut self) -> Vec<Pfn> {
+        self.tally.kernel_pages.sub(self.frames.len());
+        core::mem::take(&mut self.frames)
+    }
+}
+
+impl Drop for KernelPages {
+    /// Pages that are given back are no longer in here.
+    fn drop(&mut self) {
+        self.tally.lost.add(self.frames.len());
+    }
+}
+
+/// What was refused comes back, with the reason.
+#[must_use = "what was refused is still owed"]
+#[derive(Debug)]
+pub struct Refused<T> {
+    /// Why.
+    pub error: VmError,
+    /// What was to be moved.
+    pub back: T,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Allocates `len_pages` frames for the kernel's data.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`] for no pages; [`VmError::NoMemory`], at once.
+    ///
+    /// # Locks
+    /// Takes the page queues.
+    pub fn kernel_pages(&self, len_pages: usize) -> Result<KernelPages, VmError> {
+        self.kernel_pages_by(None, len_pages)
+    }
+
+    /// The same for a caller that may sleep: waits for the page daemon where frames are short.
+    ///
+    /// # Errors
+    /// As [`Vm::kernel_pages`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds out.
+    ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    pub fn kernel_pages_waiting(&self, t: &dyn Threads, len_pages: usize) -> Result<KernelPages, VmError> {
+        self.kernel_pages_by(Some(t), len_pages)
+    }
+
+    fn kernel_pages_by(&self, t: Option<&dyn Threads>, len_pages: usize) -> Result<KernelPages, VmError> {
+        if len_pages == 0 {
+            return Err(VmError::Invalid);
+        }
+        let frames = self.kernel_frames(t, KernelUse::Data, len_pages)?;
+        self.tally().kernel_pages.add(len_pages);
+        Ok(KernelPages { frames, tally: self.tally().clone() })
+    }
+
+    /// Gives such frames back. The kernel maps them no more, and has flushed.
+    ///
+    /// # Locks
+    /// Takes the page queues.
+    pub fn free_kernel_pages(&self, pages: KernelPages) {
+        let frames = pages.into_frames();
+        frames.iter().rev().for_each(|&f| self.frames().free_kernel(f, KernelUse::Data));
+    }
+}
+
+impl<M: Machine> Space<M> {
+    /// Makes kernel pages this space's anonymous memory: at `at`, or in the transfer area. The kernel maps them no more,
+    /// and has flushed. Returns the address of the first.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`]: no pages, or `at` is not page-aligned. [`VmError::Fault`]: not all of the range is mapped.
+    /// [`VmError::Access`]: it may not be written, or is no memory of its own (a mapping that writes to its object).
+    /// [`VmError::Busy`]: a page there is wired. [`VmError::NoMemory`]: also when the transfer area is full. Nothing has
+    /// changed then, and the pages come back.
+    ///
+    /// # Locks
+    /// Sleeps for the map lock: no spin lock may be held.
+    pub fn transfer_pages(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        pages: KernelPages,
+    ) -> Result<Va, Refused<KernelPages>> {
+        let vm = self.vm();
+        let _c = vm.machine().scope(Cause::Vm);
+        let mut anons = Vec::with_capacity(pages.frames.len());
+        let mut error = None;
+        for &frame in &pages.frames {
+            match Anon::of_frame(vm, frame) {
+                Ok(anon) => anons.push(anon),
+                Err(e) => {
+                    error = Some(e);
+                    break;
+                }
+            }
+        }
+        let adopt = |anons: &[Arc<Anon<M>>]| {
+            let mut table = vm.frames().lock();
+            for (anon, &frame) in anons.iter().zip(&pages.frames) {
+                table.adopt(frame, anon);
+            }
+        };
+        let moved = match error {
+            Some(e) => Err(e),
+            None => self.insert_anons(t, at, &anons, adopt),
+        };
+        match moved {
+            Ok(va) => {
+                let _theirs_now = pages.into_frames();
+                Ok(va)
+            }
+            Err(error) => {
+                anons.into_iter().for_each(|anon| anon.forget(vm));
+                Err(Refused { error, back: pages })
+            }
+        }
+    }
+
+    /// Makes anons on loan this space's anonymous memory: at `at`, or in the transfer area. Returns the address of the
+    /// first. Writing to them copies, as long as the lender has them too.
+    ///
+    /// # Errors
+    /// As [`Space::transfer_pages`].
+    ///
+    /// # Locks
+    /// Sleeps for the map lock: no spin lock may be held.
+    pub fn transfer_anons(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        anons: AnonLoan<M>,
+    ) -> Result<Va, Refused<AnonLoan<M>>> {
+        let _c = self.vm().machine().scope(Cause::Vm);
+        match self.insert_anons(t, at, anons.anons(), |_| ()) {
+            Ok(va) => {
+                let _in_slots_now = anons.into_anons();
+                Ok(va)
+            }
+            Err(error) => Err(Refused { error, back: anons }),
+        }
+    }
+
+    /// Puts `anons`, with their references, in the slots of a range; `commit` is called when nothing can fail any more
+    /// and no other thread can find them yet.
+    fn insert_anons(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        anons: &[Arc<Anon<M>>],
+        commit: impl FnOnce(&[Arc<Anon<M>>]),
+    ) -> Result<Va, VmError> {
+        let vm = &**self.vm();
+        if anons.is_empty() {
+            return Err(VmError::Invalid);
+        }
+        let mut map = self.locked_map().write(t);
+        let range = match at {
+            Some(at) => page_range(vm, at, anons.len() * PAGE_SIZE, VmError::Fault(at))?,
+            None => find_in_area(vm, &mut map, anons.len())?,
+        };
+        if !map.covers(vm, range) {
+            return Err(VmError::Fault(range.start()));
+        }
+        let takes = |a: Attributes| a.copy_on_write && a.prot.contains(Prot::RW);
+        if !map.overlapping(range).all(|e| takes(e.attributes)) {
+            return Err(VmError::Access);
+        }
+        copy_amaps(vm, &mut map, range)?;
+        refuse_wired(vm, &map, range)?;
+        reserve(vm, &map, range)?;
+        commit(anons);
+        let mut replaced = Vec::new();
+        let mut anons = anons.iter();
+        for entry in map.overlapping(range) {
+            let (part, aref, slots) = part(entry, range).expect("each has an amap");
+            let mut amap = aref.amap.lock();
+            self.revoke(entry, part, &amap, &slots);
+            for (slot, page) in slots.zip(part.pages()) {
+                vm.machine().execute(vm.paths().transfer);
+                let anon = anons.next().expect("as many anons as pages").clone();
+                self.map_received(entry, page, &anon);
+                replaced.extend(amap.put(vm, slot, anon));
+            }
+        }
+        if vm.has(Defect::TransferLeaksReplaced) {
+            replaced.clear();
+        }
+        assert!(anons.next().is_none(), "as many pages as anons");
+        drop(map);
+        replaced.iter().for_each(|anon| anon.drop_ref(vm));
+        Ok(range.start())
+    }
+
+    /// Maps the page of `anon`, which goes into the slot of `page`; nothing is mapped there. Failing costs a fault later.
+    fn map_received(&self, entry: &Entry<M>, page: Va, anon: &Anon<M>) {
+        let vm = self.vm();
+        let state = anon.lock();
+        // What is in the swap area comes in when it is touched.
+        let Some(frame) = state.usable() else { return };
+        let mut prot = entry.attributes.prot;
+        if state.refs > 1 || vm.frames().loan_count(frame) > 0 {
+            prot.remove(Prot::WRITE);
+        }
+        vm.journal().frame(frame);
+        vm.machine().trace_flow(Flow::Page(frame), FlowStep::Received);
+        if let Ok(change) = vm.pmaps().enter(vm.frames(), self.pmap(), page, frame, prot, false) {
+            assert!(change.is_empty(), "something was mapped at {page:?}, which was revoked");
+        }
+    }
+
+    /// Takes away and flushes every mapping of what is seen through `slots`, which the part `part` of `entry` covers.
+    fn revoke(&self, entry: &Entry<M>, part: VaRange, amap: &AmapState<M>, slots: &Range<u64>) {
+        let vm = self.vm();
+        let mut pending = Change::new();
+        pending.merge(vm.pmaps().remove(self.pmap(), part));
+        if !vm.has(Defect::TransferKeepsMappings) && amap.slot_refs().max_of(slots.clone()) > 1 {
+            for (_, anon) in amap.anons(slots.clone()) {
+                // What is in the swap area alone is not mapped.
+                if let Some(frame) = anon.lock().frame {
+                    pending.merge(vm.pmaps().page_protect(frame, Prot::empty()));
+                }
+            }
+            if let Some(oref) = &entry.object {
+                let first = entry.object_page(oref, part.start());
+                let state = oref.object.lock();
+                for &frame in state.pages().range(first..first + part.len_pages() as u64).map(|(_, f)| f) {
+                    pending.merge(vm.pmaps().page_protect(frame, Prot::empty()));
+                }
+            }
+        }
+        pending.flush(vm.pmaps());
+    }
+
+    /// Removes the anons of a range and keeps its amaps, so that the next transfer finds them (UVM paper, 4.2.2). What is
+    /// read there afterwards is what the object below has, or zero.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`]: no length, or `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped,
+    /// or no structures are left. [`VmError::Busy`]: a page there is wired. Nothing has changed then.
+    ///
+    /// # Locks
+    /// Sleeps for the map lock: no spin lock may be held.
+    pub fn anflush(&self, t: &dyn Threads, at: Va, len_bytes: usize) -> Result<(), VmError> {
+        let vm = &**self.vm();
+        let _c = vm.machine().scope(Cause::Vm);
+        if len_bytes == 0 {
+            return Err(VmError::Invalid);
+        }
+        let range = page_range(vm, at, len_bytes, VmError::NoMemory)?;
+        let mut map = self.locked_map().write(t);
+        if !map.covers(vm, range) {
+            return Err(VmError::NoMemory);
+        }
+        refuse_wired(vm, &map, range)?;
+        // An amap that waits to be copied is another's too. One that does not exist has no anons.
+        let waiting = |e: &Entry<M>| e.amap.is_some() && e.attributes.needs_copy;
+        let starts: Vec<Va> =
+            map.overlapping(range).filter(|e| waiting(e)).map(|e| e.range.start()).collect();
+        for start in starts {
+            map.look_up_mut(vm, start).expect("just seen").amap_copy(vm)?;
+        }
+        let mut removed = Vec::new();
+        for entry in map.overlapping(range) {
+            let Some((part, aref, slots)) = part(entry, range) else { continue };
+            let mut amap = aref.amap.lock();
+            if !vm.has(Defect::AnflushKeepsMappings) {
+                self.revoke(entry, part, &amap, &slots);
+            }
+            amap.take(vm, slots, &mut removed);
+        }
+        drop(map);
+        for anon in removed {
+            vm.machine().execute(vm.paths().transfer);
+            anon.drop_ref(vm);
+        }
+        Ok(())
+    }
+}
+
+/// What `entry` has of `range`: the pages, the amap, the slots. Nothing for an entry without amap.
+pub(crate) fn part<M: Machine>(
+    entry: &Entry<M>,
+    range: VaRange,
+) -> Option<(VaRange, &AmapRef<M>, Range<u64>)> {
+    let part = entry.range.intersect(&range)?;
+    let aref = entry.amap.as_ref()?;
+    let first = entry.slot(aref, part.start());
+    Some((part, aref, first..first + part.len_pages() as u64))
+}
+
+pub(crate) fn copy_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
+    let starts: Vec<Va> = map.overlapping(range).map(|e| e.range.start()).collect();
+    for start in starts {
+        map.look_up_mut(vm, start).expect("just seen").amap_copy(vm)?;
+    }
+    Ok(())
+}
+
+fn refuse_wired<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<(), VmError> {
+    for (_, aref, slots) in map.overlapping(range).filter_map(|e| part(e, range)) {
+        if aref.amap.lock().anons(slots).any(|(_, anon)| anon.is_wired(vm)) {
+            return Err(VmError::Busy);
+        }
+    }
+    Ok(())
+}
+
+/// Makes room in the amaps of `range`, or leaves them as they are.
+fn reserve<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<(), VmError> {
+    let parts = || map.overlapping(range).filter_map(|e| part(e, range));
+    for (_, aref, mut slots) in parts() {
+        let mut amap = aref.amap.lock();
+        let reserved = slots.try_for_each(|slot| amap.reserve(vm, slot));
+        drop(amap);
+        if let Err(e) = reserved {
+            for (_, aref, slots) in parts() {
+                let mut amap = aref.amap.lock();
+                slots.for_each(|slot| amap.trim(vm, slot));
+            }
+            return Err(e);
+        }
+    }
+    Ok(())
+}
+
+/// Free pages of the transfer area, which is made if there is none.
+///
+/// # Errors
+/// [`VmError::NoMemory`].
+fn find_in_area<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, len_pages: usize) -> Result<VaRange, VmError> {
+    if len_pages > AREA_AMAPS * AREA_AMAP_PAGES {
+        return Err(VmError::NoMemory);
+    }
+    let is_left = |area| area_entries(vm, map, area).next().is_some();
+    if !map.transfer_area.is_some_and(is_left) {
+        map.transfer_area = Some(make_area(vm, map)?);
+    }
+    let area = map.transfer_area.expect("just made");
+    let start = free_run(vm, map, area, len_pages).ok_or(VmError::NoMemory)?;
+    Ok(VaRange::pages_from(start, len_pages))
+}
+
+fn area_entries<'a, M: Machine>(
+    vm: &'a Vm<M>,
+    map: &'a Map<M>,
+    area: VaRange,
+) -> impl Iterator<Item = &'a Entry<M>> {
+    map.look_up_range(vm, area).filter(|e| e.attributes.transfer_area && e.attributes.prot.contains(Prot::RW))
+}
+
+/// The lowest `len_pages` pages in a row without anons.
+fn free_run<M: Machine>(vm: &Vm<M>, map: &Map<M>, area: VaRange, len_pages: usize) -> Option<Va> {
+    let len_bytes = len_pages * PAGE_SIZE;
+    let (mut start, mut end) = (area.start(), area.start());
+    for entry in area_entries(vm, map, area) {
+        if entry.range.start() != end {
+            start = entry.range.start();
+        }
+        end = entry.range.end();
+        if let Some(aref) = &entry.amap {
+            for (slot, _) in aref.amap.lock().anons(entry.slots(aref)) {
+                let used = entry.range.start() + (slot - aref.slot) as usize * PAGE_SIZE;
+                if used - start >= len_bytes {
+                    return Some(start);
+                }
+                start = used + PAGE_SIZE;
+            }
+        }
+        if end - start >= len_bytes {
+            return Some(start);
+        }
+    }
+    None
+}
+
+fn make_area<M: Machine>(vm: &Vm<M>, map: &mut Map<M>) -> Result<VaRange, VmError> {
+    let start = map.find_space_high(vm, AREA_AMAPS * AREA_AMAP_PAGES).ok_or(VmError::NoMemory)?;
+    let area = VaRange::pages_from(start, AREA_AMAPS * AREA_AMAP_PAGES);
+    let range = |i| VaRange::pages_from(start + i * AREA_AMAP_PAGES * PAGE_SIZE, AREA_AMAP_PAGES);
+    let entries = collect_entries(vm, (0..AREA_AMAPS).map(|i| area_entry(vm, range(i))))?;
+    entries.into_iter().for_each(|entry| map.insert(vm, entry));
+    Ok(area)
+}
+
+fn area_entry<M: Machine>(vm: &Vm<M>, range: VaRange) -> Result<Entry<M>, VmError> {
+    let attributes = Attributes {
+        prot: Prot::RW,
+        max_prot: Prot::all(),
+        inherit: Inherit::Copy,
+        copy_on_write: true,
+        needs_copy: false,
+        transfer_area: true,
+        advice: Advice::Normal,
+    };
+    let structure = vm.structures().alloc(Kind::Entry)?;
+    let amap = Some(AmapRef { amap: Amap::new(vm, range.len_pages() as u64)?, slot: 0 });
+    Ok(Entry { at: structure.keep(), range, attributes, amap, object: None, locked: Vec::new() })
+}

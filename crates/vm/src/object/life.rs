@@ -1,0 +1,204 @@
+//! An object's life: making it, referring to it, having its pages filled, and its end.
+//!
+//! References are counted under the object's lock; with the last one its frames and slots are given back. A page that takes no
+//! waiting is filled under the lock as well; what must come from the disk is the pager's. Making an object fails for want of a
+//! structure, and a device also for want of frames; nothing is left of it then.
+
+use super::object::{Backing, Block, Object, ObjectGuard, ObjectPageError, ObjectState, Store};
+use crate::config::Kind;
+use crate::error::VmError;
+use crate::page::Owner;
+use crate::vm::Vm;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use pageferry_hal::{Access, LockClass, Machine, PAGE_SIZE, Pfn, Threads};
+
+impl<M: Machine> Object<M> {
+    pub(crate) fn add_ref(&self, vm: &Vm<M>) {
+        let mut state = self.lock();
+        vm.machine().touch(self.at, vm.sizes().object_bytes, Access::Write);
+        assert!(state.refs > 0, "a dead object gets no reference");
+        state.refs = state.refs.checked_add(1).expect("object reference count overflows");
+    }
+
+    /// The caller has removed its mappings, and flushed.
+    pub(crate) fn drop_ref(&self, vm: &Vm<M>) {
+        let mut state = self.lock();
+        vm.machine().touch(self.at, vm.sizes().object_bytes, Access::Write);
+        assert!(state.refs > 0, "an object's references are counted wrongly");
+        state.refs -= 1;
+        if state.refs == 0 {
+            assert!(state.busy.is_empty(), "an object dies while pages are on their way");
+            let (pages, swap) = (core::mem::take(&mut state.pages), core::mem::take(&mut state.swap));
+            for (page, slot) in swap {
+                vm.swap().free(slot, !pages.contains_key(&page));
+            }
+            if matches!(self.store, Store::Device) {
+                let mut table = vm.frames().lock();
+                pages.values().for_each(|&frame| table.unwire(frame));
+            }
+            for frame in pages.into_values() {
+                vm.frames().disown(frame);
+            }
+            drop(state);
+            vm.structures().forget_object(self.at);
+            vm.structures().free(Kind::Object, self.at);
+        }
+    }
+
+    /// The frame of page `page`, filled if it was not resident and that takes no waiting.
+    ///
+    /// # Errors
+    /// [`ObjectPageError`].
+    pub(crate) fn page(
+        self: &Arc<Self>,
+        vm: &Vm<M>,
+        state: &mut ObjectState,
+        page: u64,
+    ) -> Result<Pfn, ObjectPageError> {
+        vm.machine().touch(self.at, vm.sizes().object_bytes, Access::Read);
+        if page >= state.len_pages {
+            return Err(ObjectPageError::BehindEnd);
+        }
+        if state.busy.contains(&page) {
+            return Err(ObjectPageError::NotResident);
+        }
+        if let Some(&frame) = state.pages.get(&page) {
+            return Ok(frame);
+        }
+        if self.is_on_disk(state, page) {
+            return Err(ObjectPageError::NotResident);
+        }
+        let owner = Owner::Object(Arc::downgrade(self), page);
+        let frame = vm.frames().alloc(owner).map_err(|_| ObjectPageError::NoMemory)?;
+        if let Err(e) = self.fill(vm, frame, page) {
+            vm.frames().free_busy(frame);
+            return Err(e);
+        }
+        vm.publish_clean(frame, false);
+        let old = state.pages.insert(page, frame);
+        assert!(old.is_none(), "page {page} became resident twice");
+        Ok(frame)
+    }
+
+    fn fill(&self, vm: &Vm<M>, frame: Pfn, page: u64) -> Result<(), ObjectPageError> {
+        match &self.store {
+            Store::Memory(Backing::Zero) | Store::Disk => {
+                vm.zero(frame);
+                Ok(())
+            }
+            Store::Memory(Backing::Pager(pager)) => {
+                let mut bytes = vec![0; PAGE_SIZE];
+                pager.get(page, &mut bytes).map_err(ObjectPageError::Pager)?;
+                vm.store_frame(frame, &bytes).map_err(|_| ObjectPageError::NoMemory)
+            }
+            Store::Device => panic!("page {page} of a device is gone"),
+        }
+    }
+
+    /// The moves of `pages` are over: wakes the threads that wait, and gives the mover's references back.
+    pub(crate) fn end_moves(
+        &self,
+        vm: &Vm<M>,
+        t: &dyn Threads,
+        mut state: ObjectGuard<'_, M>,
+        pages: impl Iterator<Item = u64>,
+    ) {
+        let mut ended = 0;
+        for page in pages {
+            let was = state.busy.remove(&page);
+            assert!(was, "page {page} was not on its way");
+            ended += 1;
+        }
+        if core::mem::take(&mut state.wanted) {
+            t.wakeup(self.channel());
+        }
+        assert!(ended > 0 && state.refs >= ended, "a mover has its references");
+        // All but one, whose loss can be the object's end.
+        state.refs -= ended - 1;
+        drop(state);
+        self.drop_ref(vm);
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// An object of `len_pages` pages, none of them resident yet. The caller holds the one reference.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`] for a length of zero; [`VmError::NoMemory`].
+    pub fn object(&self, len_pages: u64, backing: Backing) -> Result<Arc<Object<M>>, VmError> {
+        if len_pages == 0 {
+            return Err(VmError::Invalid);
+        }
+        self.new_object(len_pages, Store::Memory(backing), Vec::new())
+    }
+
+    /// An object whose pages are the blocks `blocks` of the disk, one each, which are not written yet: a file of clear
+    /// pages. The caller holds the one reference; the blocks stay its own.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub fn file_object(&self, blocks: Vec<u64>) -> Result<Arc<Object<M>>, VmError> {
+        let blocks: Vec<Block> = blocks.into_iter().map(|at| Block { at, written: false }).collect();
+        self.new_object(blocks.len() as u64, Store::Disk, blocks)
+    }
+
+    /// An object whose `len_pages` pages are a device's memory, clear at first: they are always in the same frames, and are
+    /// neither taken nor lent. The caller holds the one reference.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`] for a length of zero; [`VmError::NoMemory`].
+    pub fn device_object(&self, len_pages: u64) -> Result<Arc<Object<M>>, VmError> {
+        if len_pages == 0 {
+            return Err(VmError::Invalid);
+        }
+        let object = self.new_object(0, Store::Device, Vec::new())?;
+        for page in 0..len_pages {
+            let owner = Owner::Object(Arc::downgrade(&object), page);
+            let frame = match self.frames().alloc(owner) {
+                Ok(frame) => frame,
+                Err(e) => {
+                    object.drop_ref(self);
+                    return Err(e);
+                }
+            };
+            self.zero(frame);
+            self.frames().publish(frame);
+            self.frames().lock().wire(frame);
+            let mut state = object.lock();
+            state.pages.insert(page, frame);
+            state.len_pages = page + 1;
+        }
+        Ok(object)
+    }
+
+    fn new_object(
+        &self,
+        len_pages: u64,
+        store: Store,
+        blocks: Vec<Block>,
+    ) -> Result<Arc<Object<M>>, VmError> {
+        let at = self.structures().alloc(Kind::Object)?.keep();
+        self.machine().touch(at, self.sizes().object_bytes, Access::Write);
+        let state = ObjectState {
+            refs: 1,
+            len_pages,
+            pages: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            wanted: false,
+            swap: BTreeMap::new(),
+            blocks,
+        };
+        let state = self.machine().new_lock(LockClass::Object, state);
+        let object = Arc::new(Object { at, store, state });
+        self.structures().register_object(&object);
+        Ok(object)
+    }
+
+    /// Gives the caller's reference back. Mappings of the object keep it alive.
+    pub fn release_object(&self, object: Arc<Object<M>>) {
+        object.drop_ref(self);
+    }
+}

@@ -1,0 +1,9 @@
+//! The lower layer of mappings: objects, whose pages come from a file, a pager or a device, and the moving of these pages
+//! between frames and the disk.
+
+mod life;
+mod object;
+mod pager;
+
+pub use object::{Backing, Object, Pager, PagerError};
+pub(crate) use object::{ObjectPageError, ObjectState};

@@ -1,0 +1,639 @@
+//! The table of frames: one `vm_page` for each frame of physical memory (UVM paper, 3.1).
+//!
+//! A frame is in exactly one state, and the state is its owner: none (free), the kernel, one anon, one page of an
+//! object, or none although it is still in use (orphan: its owner released it while it was wired or lent; it is freed
+//! with its last wire and loan, UVM paper, 4.1.2). Owners are weak references, so that the page daemon, which starts
+//! from a frame, can find the owner's lock. Frames name owners and owners name frames, as in NetBSD; the types of anon
+//! and object know nothing of this table, so the circle is one of values and not of files. Beside the owner stand the
+//! wire count (the frame must stay where it is) and the loan count (its bytes must stay as they are).
+//!
+//! Everything lies under one lock of class `PageQueues`; no call here takes another lock. The only failure is that no
+//! frame is free. A frame comes off the free list with the bytes of its last owner: the caller that allocates it must
+//! clear or overwrite all of it. Before a frame is given back, no mapping of it stands and none is cached in a TLB.
+
+use crate::anon::Anon;
+use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
+use crate::error::VmError;
+use crate::object::Object;
+use crate::probe::{Defect, Probes};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use pageferry_hal::{
+    Access, Board, Cause, Counter, Flow, FlowStep, IndexList, Links, LockClass, Machine, Pfn, SpinLock,
+    StructArena, StructVa,
+};
+use pageferry_pmap::FrameSource;
+
+/// What the kernel uses a frame for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelUse {
+    /// It was in use before this floor came up: the arena of structures, the first page tables.
+    Boot,
+    /// A page table.
+    PageTable,
+    /// Data on its way: clusters of mbufs, a driver's buffers.
+    Data,
+    /// Memory that the kernel allocated for itself.
+    Memory,
+}
+
+/// The state of a frame, without its owner's identity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameState {
+    /// On the free list.
+    Free,
+    /// The kernel's.
+    Kernel(KernelUse),
+    /// An anon's.
+    Anon,
+    /// An object's.
+    Object,
+    /// Without an owner, and freed with its last wire and loan.
+    Orphan,
+}
+
+/// What the table says of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameInfo {
+    /// Its state.
+    pub state: FrameState,
+    /// Reasons why it must stay resident.
+    pub wire_count: u32,
+    /// Borrowers of its contents.
+    pub loan_count: u32,
+}
+
+/// The paging queue that a frame is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Queue {
+    /// None of them.
+    #[default]
+    None,
+    /// That of frames in use.
+    Active,
+    /// That of frames to be taken next, unless they are used before.
+    Inactive,
+}
+
+/// The owner of a frame.
+pub(crate) enum Owner<M: Machine> {
+    Free,
+    Kernel(KernelUse),
+    Anon(Weak<Anon<M>>),
+    /// The object, and the page of it.
+    Object(Weak<Object<M>>, u64),
+    Orphan,
+}
+
+impl<M: Machine> Owner<M> {
+    fn state(&self) -> FrameState {
+        match self {
+            Owner::Free => FrameState::Free,
+            Owner::Kernel(kernel_use) => FrameState::Kernel(*kernel_use),
+            Owner::Anon(_) => FrameState::Anon,
+            Owner::Object(..) => FrameState::Object,
+            Owner::Orphan => FrameState::Orphan,
+        }
+    }
+}
+
+/// The `vm_page`.
+pub(crate) struct Frame<M: Machine> {
+    pub(crate) owner: Owner<M>,
+    pub(crate) wire_count: u32,
+    /// Loans to the kernel, each with a wire, and one for the borrower.
+    pub(crate) loan_count: u32,
+    /// The anon that has this frame on loan from the object that owns it.
+    pub(crate) borrower: Option<Weak<Anon<M>>>,
+    /// It is being filled or written out, or was just made; until that is over it is not taken, wired or lent, and only
+    /// the thread that works on it frees it.
+    pub(crate) busy: bool,
+    /// The kernel knows that its bytes are not those of its place on the disk. (Stores through user mappings the page
+    /// tables know.)
+    pub(crate) dirty: bool,
+    /// See `queues`.
+    pub(crate) queue: Queue,
+}
+
+impl<M: Machine> Frame<M> {
+    fn new(owner: Owner<M>, wire_count: u32) -> Frame<M> {
+        Frame {
+            owner,
+            wire_count,
+            loan_count: 0,
+            borrower: None,
+            busy: false,
+            dirty: false,
+            queue: Queue::None,
+        }
+    }
+
+    pub(crate) fn info(&self) -> FrameInfo {
+        FrameInfo { state: self.owner.state(), wire_count: self.wire_count, loan_count: self.loan_count }
+    }
+    /// Loans to the kernel.
+    pub(crate) fn kernel_loans(&self) -> u32 {
+        self.loan_count - u32::from(self.borrower.is_some())
+    }
+    /// True when the frame is wired by others than its loans to the kernel: they may be writing it.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.wire_count > self.kernel_loans()
+    }
+    /// True when the page daemon may take the frame.
+    pub(crate) fn is_pageable(&self) -> bool {
+        matches!(self.owner, Owner::Anon(_) | Owner::Object(..)) && self.wire_count == 0 && !self.busy
+    }
+    /// True when a wire or a loan still needs the frame.
+    fn is_held(&self) -> bool {
+        self.wire_count > 0 || self.loan_count > 0
+    }
+}
+
+/// The contents of the table, under its lock.
+pub(super) struct Table<M: Machine> {
+    /// The frames that were ever in use; those behind them are free, and like `fresh`. So a large memory costs what is used
+    /// of it.
+    frames: Vec<Frame<M>>,
+    fresh: Frame<M>,
+    /// How many frames there are.
+    len: usize,
+    /// The places of the same frames on the free list or a paging queue: a frame is on one of the three, or on none.
+    pub(super) links: Vec<Links>,
+    /// The frames that were given back, the last one first.
+    free: IndexList,
+    pub(super) active: IndexList,
+    pub(super) inactive: IndexList,
+    /// Wires that callers hold (as against those that stand for the kernel's own frames).
+    held_wires: u64,
+}
+
+impl<M: Machine> Table<M> {
+    /// Frames that were never in use.
+    fn fresh_count(&self) -> usize {
+        self.len - self.frames.len()
+    }
+
+    /// Frames that are free, in use before or never.
+    fn free_count(&self) -> usize {
+        self.fresh_count() + self.free.len()
+    }
+}
+
+/// The table, its lock, and what its accounting needs.
+pub(crate) struct Frames<M: Machine> {
+    machine: M,
+    paths: VmPaths,
+    /// Where the array of `vm_page` lies.
+    array: StructVa,
+    page_bytes: usize,
+    probes: Probes,
+    /// `None`: no page daemon will look, and paging queues are not kept.
+    paging: Option<PagingConfig>,
+    /// The length of the free list, to be looked at without the lock.
+    free_now: AtomicUsize,
+    /// Allocations that were refused because too few frames are free.
+    refusals: AtomicU32,
+    table: M::Lock<Table<M>>,
+}
+
+/// The table, locked.
+pub(crate) struct FramesGuard<'a, M: Machine> {
+    frames: &'a Frames<M>,
+    pub(super) table: <M::Lock<Table<M>> as SpinLock<Table<M>>>::Guard<'a>,
+}
+
+/// Where wire and loan count lie in a `vm_page`: one line of it, not all, is touched for them.
+const COUNTS_OFFSET: usize = 40;
+const COUNTS_BYTES: usize = 8;
+
+impl<M: Machine> Frames<M> {
+    /// A table in which the frames from `first_free` on are free; lower numbers are used first.
+    pub(crate) fn new(
+        machine: M,
+        config: &VmConfig,
+        board: Board,
+        arena: &mut StructArena,
+        first_free: Pfn,
+        probes: Probes,
+    ) -> Result<Frames<M>, VmError> {
+        let page_bytes = Sizes::of(board.pointer).page_bytes;
+        if first_free.index() >= board.frames {
+            return Err(VmError::NoMemory);
+        }
+        let array = arena.array("vm_page", board.frames, page_bytes)?;
+        let first_free = first_free.index();
+        let mut frames = Vec::with_capacity(board.frames);
+        frames.extend((0..first_free).map(|_| Frame::new(Owner::Kernel(KernelUse::Boot), 1)));
+        let mut links = Vec::with_capacity(board.frames);
+        links.resize(first_free, Links::UNLINKED);
+        let table = Table {
+            frames,
+            fresh: Frame::new(Owner::Free, 0),
+            len: board.frames,
+            links,
+            free: IndexList::new(),
+            active: IndexList::new(),
+            inactive: IndexList::new(),
+            held_wires: 0,
+        };
+        let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
+        let table = machine.new_lock(LockClass::PageQueues, table);
+        let VmConfig { paths, paging } = *config;
+        Ok(Frames { machine, paths, array, page_bytes, probes, paging, free_now, refusals, table })
+    }
+
+    pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
+        FramesGuard { frames: self, table: self.table.lock() }
+    }
+
+    /// Takes a frame off the free list for `owner`. Its bytes are those of its last owner.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn alloc(&self, owner: Owner<M>) -> Result<Pfn, VmError> {
+        let _c = self.machine.scope(Cause::Frame);
+        if self.probes.failures.due() {
+            return Err(VmError::NoMemory);
+        }
+        self.lock().alloc(owner)
+    }
+
+    /// The owner lets a frame go. No mapping of it may be left in any TLB.
+    pub(crate) fn disown(&self, frame: Pfn) {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().disown(frame);
+    }
+
+    /// The thread that works on a busy frame gives it back: its maker, before any other can find it, or the page
+    /// daemon, with its contents on the disk. No mapping of it may be left in any TLB.
+    pub(crate) fn free_busy(&self, frame: Pfn) {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().free_busy(frame);
+    }
+
+    /// As [`Frames::disown`], by an anon that owns the frame or has it on loan.
+    pub(crate) fn release(&self, frame: Pfn, anon: &Anon<M>) {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().release(frame, anon);
+    }
+
+    /// Gives back a frame of the kernel's.
+    pub(crate) fn free_kernel(&self, frame: Pfn, kernel_use: KernelUse) {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().free_kernel(frame, kernel_use);
+    }
+
+    /// The loan count. While the frame's owner is locked it does not leave zero; it may fall to it.
+    pub(crate) fn loan_count(&self, frame: Pfn) -> u32 {
+        let table = self.lock();
+        table.touch_counts(frame, Access::Read);
+        table.get(frame).loan_count
+    }
+
+    /// Frames on the free list.
+    pub(crate) fn free_count(&self) -> usize {
+        self.table.lock().free_count()
+    }
+
+    /// Wires that callers hold.
+    pub(crate) fn held_wires(&self) -> u64 {
+        self.table.lock().held_wires
+    }
+
+    /// Frames on the free list a moment ago, without the lock.
+    pub(crate) fn free_now(&self) -> usize {
+        self.free_now.load(Ordering::Relaxed)
+    }
+
+    /// Allocations so far that were refused because too few frames are free: if the number has changed since the caller
+    /// read it, a [`VmError::NoMemory`] can be waited out.
+    pub(crate) fn refusals(&self) -> u32 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// The maker of a frame has done with it: from here on it can be taken.
+    pub(crate) fn publish(&self, frame: Pfn) {
+        if self.paging.is_some() {
+            self.lock().set_busy(frame, false);
+        }
+    }
+}
+
+impl<M: Machine> FramesGuard<'_, M> {
+    /// True when there are paging queues.
+    pub(crate) fn keeps_queues(&self) -> bool {
+        self.frames.paging.is_some()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len
+    }
+
+    /// The frames that were ever in use; all others are free.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (Pfn, &Frame<M>)> {
+        self.table.frames.iter().enumerate().map(|(i, f)| (Pfn(i as u32), f))
+    }
+
+    /// Frames that were never in use.
+    pub(crate) fn fresh_count(&self) -> usize {
+        self.table.fresh_count()
+    }
+
+    /// # Panics
+    /// When the machine has no such frame.
+    pub(crate) fn get(&self, frame: Pfn) -> &Frame<M> {
+        assert!(frame.index() < self.table.len, "the machine has no {frame:?}");
+        self.table.frames.get(frame.index()).unwrap_or(&self.table.fresh)
+    }
+
+    /// # Panics
+    /// When the frame was never in use.
+    pub(crate) fn get_mut(&mut self, frame: Pfn) -> &mut Frame<M> {
+        self.frames.probes.journal.frame(frame);
+        &mut self.table.frames[frame.index()]
+    }
+
+    fn touch(&self, frame: Pfn) {
+        let f = self.frames;
+        f.machine.touch(f.array.element(frame.index(), f.page_bytes), f.page_bytes, Access::Write);
+    }
+
+    pub(crate) fn touch_counts(&self, frame: Pfn, access: Access) {
+        let f = self.frames;
+        let at = f.array.element(frame.index(), f.page_bytes);
+        f.machine.touch(StructVa(at.0 + COUNTS_OFFSET), COUNTS_BYTES, access);
+    }
+
+    fn alloc(&mut self, owner: Owner<M>) -> Result<Pfn, VmError> {
+        assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for an owner");
+        self.frames.machine.execute(self.frames.paths.frame);
+        let wired = matches!(owner, Owner::Kernel(_));
+        let reserve_pages = match &self.frames.paging {
+            Some(paging) if wired => paging.daemon_reserve_pages,
+            Some(paging) => paging.kernel_reserve_pages,
+            None => 0,
+        };
+        if self.table.free_count() <= reserve_pages {
+            self.frames.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(VmError::NoMemory);
+        }
+        let Table { frames, links, free, len, .. } = &mut *self.table;
+        let frame = Pfn(free.pop_front(links).unwrap_or_else(|| {
+            // There was room for all of them from the start.
+            assert!(frames.len() < *len, "some are free");
+            frames.push(Frame::new(Owner::Free, 0));
+            links.push(Links::UNLINKED);
+            frames.len() as u32 - 1
+        }));
+        self.touch(frame);
+        let busy = self.keeps_queues() && !wired;
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Free) && !f.is_held(), "{frame:?} is on the free list but in use");
+        f.owner = owner;
+        f.wire_count = u32::from(wired);
+        f.busy = busy;
+        f.dirty = true;
+        self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
+        self.frames.machine.count(Counter::FramesAllocated, 1);
+        Ok(frame)
+    }
+
+    fn push_free(&mut self, frame: Pfn) {
+        self.frames.machine.execute(self.frames.paths.frame);
+        self.touch(frame);
+        let f = self.get_mut(frame);
+        assert!(!matches!(f.owner, Owner::Free), "{frame:?} is freed twice");
+        assert!(!f.is_held() && f.borrower.is_none(), "{frame:?} is freed while wired or lent");
+        assert!(!f.busy, "{frame:?} is freed while busy");
+        f.owner = Owner::Free;
+        // It leaves its paging queue first: it is on one list at most.
+        self.place(frame);
+        let Table { links, free, .. } = &mut *self.table;
+        free.push_front(links, frame.0);
+        self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
+        self.frames.machine.count(Counter::FramesFreed, 1);
+    }
+
+    pub(crate) fn disown(&mut self, frame: Pfn) {
+        let (early, forget) = (
+            self.frames.probes.planted.is(Defect::LentFrameFreed),
+            self.frames.probes.planted.is(Defect::BorrowerForgotten),
+        );
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
+        assert!(!f.busy, "{frame:?} is released while busy");
+        if early && f.wire_count == 0 && f.loan_count > 0 {
+            (f.loan_count, f.borrower) = (0, None);
+        }
+        if forget && f.borrower.take().is_some() {
+            f.loan_count -= 1;
+        }
+        if let Some(borrower) = f.borrower.take() {
+            assert!(matches!(f.owner, Owner::Object(..)), "{frame:?} is on loan from an object");
+            f.owner = Owner::Anon(borrower);
+            f.loan_count -= 1;
+            self.touch(frame);
+            self.place(frame);
+        } else if f.is_held() {
+            f.owner = Owner::Orphan;
+            self.touch(frame);
+            self.place(frame);
+        } else {
+            self.push_free(frame);
+        }
+    }
+
+    /// Before: the frame is busy, without wire, loan or borrower. After: it is free.
+    pub(crate) fn free_busy(&mut self, frame: Pfn) {
+        let busy = self.keeps_queues();
+        let f = self.get_mut(frame);
+        assert!(
+            matches!(f.owner, Owner::Anon(_) | Owner::Object(..)),
+            "{frame:?} has no owner to give it back"
+        );
+        assert!(f.busy == busy, "{frame:?} is given back but not busy");
+        f.busy = false;
+        self.push_free(frame);
+    }
+
+    pub(crate) fn release(&mut self, frame: Pfn, anon: &Anon<M>) {
+        let f = self.get_mut(frame);
+        let is = |weak: &Weak<Anon<M>>| core::ptr::eq(weak.as_ptr(), anon);
+        if matches!(&f.owner, Owner::Anon(owner) if is(owner)) {
+            return self.disown(frame);
+        }
+        assert!(f.borrower.as_ref().is_some_and(is), "{frame:?} is not this anon's");
+        assert!(matches!(f.owner, Owner::Object(..)), "a borrower adopts what has no owner");
+        f.borrower = None;
+        f.loan_count -= 1;
+        self.touch_counts(frame, Access::Write);
+    }
+
+    /// Lends a frame to the kernel. If this is its first loan, nothing may map it writable any more.
+    pub(crate) fn lend_to_kernel(&mut self, frame: Pfn) {
+        let f = self.get_mut(frame);
+        assert!(!matches!(f.owner, Owner::Kernel(_)), "the kernel's own {frame:?} is not lent to it");
+        f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
+        self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Sent);
+        self.wire(frame);
+    }
+
+    /// Ends a loan to the kernel; an orphan is freed with the last one.
+    pub(crate) fn end_kernel_loan(&mut self, frame: Pfn) {
+        let f = self.get_mut(frame);
+        assert!(f.kernel_loans() > 0, "{frame:?} is given back but not on loan to the kernel");
+        f.loan_count -= 1;
+        self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
+        let early = self.frames.probes.planted.is(Defect::OrphanFreedEarly);
+        let f = self.get_mut(frame);
+        if early && matches!(f.owner, Owner::Orphan) && f.loan_count > 0 {
+            (f.loan_count, f.wire_count) = (0, 1);
+        }
+        if self.drop_wire(frame) && !self.frames.probes.planted.is(Defect::UnloanInTwoSteps) {
+            self.push_free(frame);
+        }
+    }
+
+    /// What [`Defect::UnloanInTwoSteps`] does when it has the lock again: it looks, and believes what it sees.
+    pub(crate) fn is_unused_orphan(&self, frame: Pfn) -> bool {
+        let f = self.get(frame);
+        matches!(f.owner, Owner::Orphan) && !f.is_held()
+    }
+
+    /// See [`FramesGuard::is_unused_orphan`].
+    pub(crate) fn free_orphan(&mut self, frame: Pfn) {
+        self.push_free(frame);
+    }
+
+    /// Lends an object's frame to its one anon. If this is its first loan, nothing may map it writable any more.
+    pub(crate) fn lend_to_anon(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Object(..)) && f.borrower.is_none(), "{frame:?} has its borrower");
+        f.borrower = Some(Arc::downgrade(anon));
+        f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
+        self.touch(frame);
+    }
+
+    /// True when `anon` owns the frame, and does not have it on loan.
+    pub(crate) fn is_owned_by(&self, frame: Pfn, anon: &Arc<Anon<M>>) -> bool {
+        matches!(&self.get(frame).owner, Owner::Anon(owner) if core::ptr::eq(owner.as_ptr(), Arc::as_ptr(anon)))
+    }
+
+    /// Makes an anon's frame the page `page` of an object. With `borrower` the anon has it on loan from then on, and nothing
+    /// may map it writable any more.
+    pub(crate) fn give_to_object(
+        &mut self,
+        frame: Pfn,
+        object: &Arc<Object<M>>,
+        page: u64,
+        borrower: Option<&Arc<Anon<M>>>,
+    ) {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Anon(_)) && f.borrower.is_none(), "{frame:?} is no anon's own");
+        f.owner = Owner::Object(Arc::downgrade(object), page);
+        f.dirty = true;
+        self.touch(frame);
+        if let Some(anon) = borrower {
+            self.lend_to_anon(frame, anon);
+        }
+        self.place(frame);
+    }
+
+    /// Gives an orphan, or a frame of the kernel's data, to an anon.
+    pub(crate) fn adopt(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
+        let f = self.get_mut(frame);
+        match f.owner {
+            Owner::Orphan => assert!(f.is_held(), "{frame:?} has neither owner nor user"),
+            Owner::Kernel(KernelUse::Data) => {
+                assert!(f.wire_count == 1 && f.loan_count == 0, "{frame:?} is still wired or lent");
+                f.wire_count = 0;
+            }
+            _ => panic!("{frame:?} has an owner and cannot be adopted"),
+        }
+        f.owner = Owner::Anon(Arc::downgrade(anon));
+        f.dirty = true;
+        self.touch(frame);
+        self.place(frame);
+    }
+
+    fn free_kernel(&mut self, frame: Pfn, kernel_use: KernelUse) {
+        let f = self.get_mut(frame);
+        assert!(
+            matches!(f.owner, Owner::Kernel(u) if u == kernel_use),
+            "{frame:?} is no {kernel_use:?} frame"
+        );
+        assert!(f.wire_count == 1 && f.loan_count == 0, "{frame:?} is still wired or lent");
+        f.wire_count = 0;
+        self.push_free(frame);
+    }
+
+    /// Adds a wire that a caller holds.
+    pub(crate) fn wire(&mut self, frame: Pfn) {
+        self.frames.machine.execute(self.frames.paths.wire);
+        self.touch_counts(frame, Access::Write);
+        let f = self.get_mut(frame);
+        assert!(!matches!(f.owner, Owner::Free), "{frame:?} is free and cannot be wired");
+        f.wire_count = f.wire_count.checked_add(1).expect("wire count overflows");
+        self.place(frame);
+        self.table.held_wires += 1;
+        self.frames.machine.count(Counter::FramesWired, 1);
+    }
+
+    /// Takes one such wire off; an orphan is freed with the last one.
+    pub(crate) fn unwire(&mut self, frame: Pfn) {
+        if self.drop_wire(frame) {
+            self.push_free(frame);
+        }
+    }
+
+    /// Takes one such wire off; true when the frame has neither owner nor user any more.
+    fn drop_wire(&mut self, frame: Pfn) -> bool {
+        self.frames.machine.execute(self.frames.paths.wire);
+        self.touch_counts(frame, Access::Write);
+        let f = self.get_mut(frame);
+        assert!(f.wire_count > 0, "{frame:?} is unwired but not wired");
+        assert!(!matches!(f.owner, Owner::Free | Owner::Kernel(_)), "{frame:?} is not wired for a caller");
+        f.wire_count -= 1;
+        let last_of_orphan = matches!(f.owner, Owner::Orphan) && !f.is_held();
+        self.table.held_wires -= 1;
+        self.frames.machine.count(Counter::FramesUnwired, 1);
+        if !last_of_orphan {
+            self.place(frame);
+        }
+        last_of_orphan
+    }
+
+    /// Length of the free list, walked, with the frames that were never in use.
+    ///
+    /// # Panics
+    /// When the list is linked wrongly, or leads to a frame that is not free.
+    pub(crate) fn walk_free(&self) -> usize {
+        let listed = self.table.free.check(&self.table.links).expect("the free list is one");
+        for frame in self.table.free.iter(&self.table.links).map(Pfn) {
+            assert!(matches!(self.get(frame).owner, Owner::Free), "{frame:?} is on the free list");
+        }
+        self.fresh_count() + listed
+    }
+
+    pub(crate) fn free_count(&self) -> usize {
+        self.table.free_count()
+    }
+
+    pub(crate) fn held_wires(&self) -> u64 {
+        self.table.held_wires
+    }
+}
+
+/// Page tables take their frames here.
+impl<M: Machine> FrameSource for Frames<M> {
+    /// # Locks
+    /// Takes the page queues; no lock of a higher class may be held.
+    fn take(&self) -> Option<Pfn> {
+        self.alloc(Owner::Kernel(KernelUse::PageTable)).ok()
+    }
+
+    fn give(&self, frame: Pfn) {
+        self.free_kernel(frame, KernelUse::PageTable);
+    }
+}

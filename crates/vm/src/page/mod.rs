@@ -1,0 +1,20 @@
+//! Frames of memory and where they go: the table of frames and its free list, the paging queues, the page daemon, the swap
+//! area, and requests to the disk.
+
+mod demand;
+mod frame;
+mod io;
+mod pdaemon;
+mod queues;
+mod swap;
+mod swap_slot;
+mod wired;
+
+pub(crate) use demand::Demand;
+pub(crate) use frame::{Frame, Frames, Owner};
+pub use frame::{FrameInfo, FrameState, KernelUse, Queue};
+pub(crate) use io::Io;
+pub use swap::SwapCensus;
+pub(crate) use swap::{Holder, Swap};
+pub(crate) use swap_slot::SwapSlot;
+pub use wired::Wired;
