@@ -390,8 +390,9 @@ fn perform(schedule: Schedule, memory: Memory, play: Play, doom: Option<Doom>) -
     let is_scarce = memory == Memory::Scarce;
     assert!(
         doom.is_some() || !is_scarce || ended.counter(Counter::PageOuts) > 30,
-        "{}: little goes out",
-        play.name
+        "{}: little goes out, {} pages",
+        play.name,
+        ended.counter(Counter::PageOuts)
     );
 
     let (steps, through) = (*steps.borrow(), *through.borrow());
