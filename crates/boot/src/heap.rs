@@ -9,7 +9,8 @@
 use crate::lock::Spin;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
-use pageferry_hal::{SpinLock, x86};
+use pageferry_hal::SpinLock;
+use pageferry_hal::isa::x86::AMD64_LAYOUT;
 
 /// Blocks have at least room for a list link, and are aligned to their size up to a page.
 const MIN_SHIFT: u32 = 4;
@@ -35,7 +36,7 @@ unsafe extern "C" {
 /// Takes the memory from the end of the image to the end of the arena. Called once, first of all.
 pub(crate) fn give_rest_of_arena(arena_bytes: usize) {
     let start = &raw const _end as usize;
-    let end = x86::Layout::AMD64.kernel_base.0 as usize + arena_bytes;
+    let end = AMD64_LAYOUT.kernel_base.0 as usize + arena_bytes;
     let mut state = HEAP.0.lock();
     assert!(state.end == 0, "the heap was given its memory before");
     assert!(start < end, "the image fills the arena");

@@ -17,7 +17,7 @@
 //! # What the loader provides
 //! Long mode, privilege 0, interrupts off, the APIC in x2APIC mode, RDTSCP present. The image at physical 1 MB; page tables
 //! that map the first gigabyte of memory, writable and executable, from `kernel_base` on (so the image lies at its link
-//! address), and all memory in the direct map at `Layout::AMD64.direct_map`. CPU 0 enters at `_start` with the address of a
+//! address), and all memory in the direct map at `AMD64_LAYOUT.direct_map`. CPU 0 enters at `_start` with the address of a
 //! [`Handover`] in RDI; every other CPU enters at `_start_other` with its number in RDI. The lowest memory, from 0 to the
 //! end of the arena and the page tables behind it, is the kernel's; the loader's tables lie above.
 //!
@@ -28,6 +28,7 @@
 
 extern crate alloc;
 
+mod apic;
 mod config;
 mod context;
 mod copy;
@@ -43,8 +44,9 @@ use alloc::vec;
 use core::arch::global_asm;
 use core::fmt::Write;
 use metal::Metal;
-use pageferry_hal::{Arch, CpuId, CpuSet, PAGE_SIZE, Prot, Topology};
+use pageferry_hal::{CpuId, CpuSet, Devices, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Kernel, User};
+use pageferry_pmap::Pmaps;
 use pageferry_vm::Inherit;
 
 /// What the loader tells.
@@ -64,9 +66,11 @@ impl Handover {
     const MAGIC: u64 = u64::from_le_bytes(*b"pageferr");
 }
 
-// A kernel is shared by all CPUs: the compiler proves that it may be.
+// A kernel is shared by all CPUs. The compiler proves that its lowest floor may be, and no more: the floors above have room for
+// devices, and those of a modelled machine may not. What is there beside the devices was found to be `Send` and `Sync` by way
+// of trial, with these demanded of devices, too; and `boot` gives the kernel none.
 const fn assert_shared<T: Send + Sync>() {}
-const _: () = assert_shared::<Kernel<Metal>>();
+const _: () = assert_shared::<Pmaps<Metal>>();
 
 // The first instructions. A stack for each CPU; 16 bytes aligned before the call, as the ABI wants it.
 global_asm!(
@@ -107,15 +111,15 @@ extern "C" fn boot(handover: *const Handover) -> ! {
     // SAFETY: the loader's contract: RDI holds the address of a mapped `Handover`, which nobody writes any more.
     let handover = unsafe { &*handover };
     assert!(handover.magic == Handover::MAGIC, "this loader speaks another language");
-    let topology =
-        Topology { arch: Arch::Amd64, cpus: handover.cpus as usize, frames: handover.frames as usize };
-    let arena_bytes = config::arena_bytes(topology);
+    let (cpus, frames) = (handover.cpus as usize, handover.frames as usize);
+    let arena_bytes = config::arena_bytes(metal::board(cpus, frames));
     heap::give_rest_of_arena(arena_bytes);
     interrupt::init_cpu(CpuId(0));
-    metal::set_board(topology, handover.apic_ids);
+    metal::set_board(cpus, frames, handover.apic_ids);
     context::adopt_boot_context();
 
-    let next = match Kernel::boot(Metal, config::kernel(arena_bytes)) {
+    // No devices, on which the soundness of `context` rests: see `assert_shared`.
+    let next = match Kernel::boot(Metal, Devices::default(), config::kernel(arena_bytes)) {
         Ok(kernel) => {
             kernel.spawn("init", Box::new(init)).expect("the first process");
             let next = kernel.run();
