@@ -149,20 +149,3 @@ pub(crate) fn fault_address() -> u64 {
     unsafe { asm!("mov {}, cr2", out(reg) at, options(nomem, nostack, preserves_flags)) }
     at
 }
-
-/// Writes a byte to the first serial port; waits while it is busy.
-pub(crate) fn write_serial(byte: u8) {
-    const DATA: u16 = 0x3f8;
-    const STATUS: u16 = DATA + 5;
-    loop {
-        let status: u8;
-        // SAFETY: reading the line status of the serial port has no effect that matters.
-        unsafe { asm!("in al, dx", in("dx") STATUS, out("al") status, options(nostack, preserves_flags)) }
-        if status & 0x20 != 0 {
-            break;
-        }
-        pause();
-    }
-    // SAFETY: the port's data register, when it is empty.
-    unsafe { asm!("out dx, al", in("dx") DATA, in("al") byte, options(nostack, preserves_flags)) }
-}

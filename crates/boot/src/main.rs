@@ -42,7 +42,6 @@ mod runtime;
 use alloc::boxed::Box;
 use alloc::vec;
 use core::arch::global_asm;
-use core::fmt::Write;
 use metal::Metal;
 use pageferry_hal::{CpuId, CpuSet, Devices, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Kernel, User};
@@ -124,7 +123,7 @@ extern "C" fn boot(handover: *const Handover) -> ! {
             kernel.spawn("init", Box::new(init)).expect("the first process");
             let next = kernel.run();
             let state = kernel.check_quiescent();
-            let _ = writeln!(runtime::Serial, "pageferry: all processes are gone; {state:?}");
+            runtime::print(format_args!("pageferry: all processes are gone; {state:?}\n"));
             next
         }
         Err(e) => panic!("this machine and this kernel do not go together: {e}"),
@@ -140,7 +139,7 @@ extern "C" fn boot_other(number: u64) -> ! {
 /// The first process: sends itself a megabyte through a pipe, by way of a child.
 fn init(user: &User<Metal>) {
     let result = carry(user);
-    let _ = writeln!(runtime::Serial, "pageferry: 1 MB through a pipe: {result:?}");
+    runtime::print(format_args!("pageferry: 1 MB through a pipe: {result:?}\n"));
 }
 
 fn carry(user: &User<Metal>) -> Result<bool, Errno> {
