@@ -8,18 +8,24 @@
 //! **State.** It links; it has not run yet. What a loader must do is said below, and no loader is here.
 //!
 //! # What is here
-//! * [`metal`]: [`pageferry_hal::Machine`] in instructions, all accounting empty. [`cpu`]: those instructions.
-//! * [`context`]: threads of control on stacks of their own. [`interrupt`]: descriptor tables and entry code.
-//! * [`copy`]: copies that survive a page fault. [`lock`]: spin locks. [`heap`]: the allocator. [`runtime`]: what the
-//!   compiler takes for granted, and panics.
+//! From the bottom up; a file imports only what is named before it.
+//! * [`cpu`]: the instructions of the processor. [`lock`]: spin locks. [`heap`]: the allocator. [`runtime`]: what the compiler
+//!   takes for granted, messages, and panics.
+//! * [`apic`]: interrupts to other CPUs, and the timer. [`copy`]: copies that survive a page fault. [`interrupt`]: descriptor
+//!   tables and entry code.
+//! * [`context`]: threads of control on stacks of their own.
+//! * [`metal`]: [`pageferry_hal::Machine`] by all of these, all accounting empty. [`config`]: the kernel that is booted on it.
 //! * Here: the entries, and a first process that carries a megabyte through a pipe.
 //!
 //! # What the loader provides
-//! Long mode, privilege 0, interrupts off, the APIC in x2APIC mode, RDTSCP present. The image at physical 1 MB; page tables
-//! that map the first gigabyte of memory, writable and executable, from `kernel_base` on (so the image lies at its link
-//! address), and all memory in the direct map at `AMD64_LAYOUT.direct_map`. CPU 0 enters at `_start` with the address of a
-//! [`Handover`] in RDI; every other CPU enters at `_start_other` with its number in RDI. The lowest memory, from 0 to the
-//! end of the arena and the page tables behind it, is the kernel's; the loader's tables lie above.
+//! * **The processor.** Long mode, privilege 0, interrupts off, SSE switched on, SMAP and PCID off. It has x2APIC and RDTSCP,
+//!   and a time-stamp counter that runs at one rate; without a TSC deadline there is no timer (see [`apic`]).
+//! * **Memory.** The image at physical 1 MB. Page tables that map the first gigabyte of memory, writable and executable, from
+//!   `kernel_base` on (so the image lies at its link address), and all memory in the direct map at
+//!   `AMD64_LAYOUT.direct_map`. The lowest memory, from 0 to the end of the arena and the page tables behind it, is the
+//!   kernel's; the loader's tables lie above.
+//! * **The entries.** CPU 0 enters at `_start` with the address of a [`Handover`] in RDI; every other CPU enters at
+//!   `_start_other` with its number in RDI.
 //!
 //! The arena of kernel structures and the image with its heap are the same memory: on bare metal a structure is touched
 //! by being used, and its modelled address is a number that nobody reads.
