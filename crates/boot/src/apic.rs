@@ -10,7 +10,7 @@
 //! An interrupt that was on its way when the timer was stopped or set anew comes all the same. So the deadline is kept here as
 //! well, and who takes the interrupt asks [`timer_is_due`].
 
-use crate::cpu::{self, read_msr, write_msr};
+use crate::cpu;
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,24 +48,37 @@ static HAS_DEADLINE: AtomicBool = AtomicBool::new(false);
 /// For each CPU, when its timer shall interrupt; 0 is never.
 static DEADLINES: [AtomicU64; CpuSet::MAX_CPUS] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPUS];
 
+/// Writes a register.
+fn write(register: u32, value: u64) {
+    // SAFETY: callers, all in this file, name registers of the APIC, which [`init`] has found and switched on, with values that
+    // decide what interrupts come, and no more; whenever one does, `interrupt` has installed what takes it.
+    unsafe { cpu::write_msr(register, value) }
+}
+
+/// Reads a register.
+fn read(register: u32) -> u64 {
+    // SAFETY: as [`write`]; reading those that are read here changes nothing.
+    unsafe { cpu::read_msr(register) }
+}
+
 /// Switches the executing CPU's APIC on.
 pub(crate) fn init() {
     const CPUID_X2APIC: u32 = 1 << 21;
     const CPUID_DEADLINE: u32 = 1 << 24;
     let features = __cpuid(1).ecx;
     assert!(features & CPUID_X2APIC != 0, "this processor has no x2APIC");
-    write_msr(BASE, read_msr(BASE) | BASE_X2);
-    write_msr(SPURIOUS, ACCEPT | u64::from(vector::SPURIOUS));
+    write(BASE, read(BASE) | BASE_X2);
+    write(SPURIOUS, ACCEPT | u64::from(vector::SPURIOUS));
     if features & CPUID_DEADLINE != 0 {
         // In x2APIC mode the processor keeps this write and later ones of the deadline in order.
-        write_msr(LOCAL_TIMER, BY_DEADLINE | u64::from(vector::TIMER));
+        write(LOCAL_TIMER, BY_DEADLINE | u64::from(vector::TIMER));
         HAS_DEADLINE.store(true, Ordering::Relaxed);
     }
 }
 
 /// The executing CPU's identifier.
 pub(crate) fn id() -> u32 {
-    read_msr(ID) as u32
+    read(ID) as u32
 }
 
 /// Sends `vector` to the CPU with this identifier.
@@ -73,12 +86,12 @@ pub(crate) fn send(id: u32, vector: u8) {
     // The register is written without order to memory: what the target is to read must be there first.
     // SAFETY: fences only order.
     unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) }
-    write_msr(COMMAND, u64::from(id) << 32 | u64::from(vector));
+    write(COMMAND, u64::from(id) << 32 | u64::from(vector));
 }
 
 /// Says that the interrupt that was taken last is handled.
 pub(crate) fn end_of_interrupt() {
-    write_msr(END_OF_INTERRUPT, 0);
+    write(END_OF_INTERRUPT, 0);
 }
 
 /// Has the executing CPU's timer interrupt once when [`cpu::clock`] reaches `at`, at once if that is past; or never.
@@ -90,7 +103,7 @@ pub(crate) fn set_timer(at: Option<u64>) {
     // Zero stops it; as a time it is past, like one.
     let at = at.map_or(0, |at| at.max(1));
     DEADLINES[cpu::number().index()].store(at, Ordering::Relaxed);
-    write_msr(TSC_DEADLINE, at);
+    write(TSC_DEADLINE, at);
 }
 
 /// True once for each time that was set and has come. Asked when the timer has interrupted.
@@ -100,7 +113,7 @@ pub(crate) fn timer_is_due() -> bool {
         0 => false,
         at if at > cpu::clock() => {
             // That was for an earlier time; this one is still to come, if it was set already or not.
-            write_msr(TSC_DEADLINE, at);
+            write(TSC_DEADLINE, at);
             false
         }
         _ => {

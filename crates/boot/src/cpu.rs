@@ -12,9 +12,11 @@ const CR0_WRITE_PROTECT: u64 = 1 << 16;
 const CR4_GLOBAL_PAGES: u64 = 1 << 7;
 
 /// Writes a model-specific register.
-pub(crate) fn write_msr(msr: u32, value: u64) {
-    // SAFETY: callers, here and in `apic`, name registers that exist on the machines of the contract, with values that
-    // concern interrupts and the CPU's number only.
+///
+/// # Safety
+/// It exists, and with this value the CPU still does what Rust code takes for granted.
+pub(crate) unsafe fn write_msr(msr: u32, value: u64) {
+    // SAFETY: the caller's promise. No `nomem`: stores before it are not moved behind it.
     unsafe {
         asm!("wrmsr", in("ecx") msr, in("eax") value as u32, in("edx") (value >> 32) as u32,
             options(nostack, preserves_flags));
@@ -22,9 +24,12 @@ pub(crate) fn write_msr(msr: u32, value: u64) {
 }
 
 /// Reads a model-specific register.
-pub(crate) fn read_msr(msr: u32) -> u64 {
+///
+/// # Safety
+/// It exists, and reading it changes nothing.
+pub(crate) unsafe fn read_msr(msr: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: as [`write_msr`]; reading those has no effect.
+    // SAFETY: the caller's promise.
     unsafe {
         asm!("rdmsr", in("ecx") msr, out("eax") low, out("edx") high, options(nostack, preserves_flags));
     }
@@ -33,7 +38,8 @@ pub(crate) fn read_msr(msr: u32) -> u64 {
 
 /// Gives the executing CPU its number and the control bits that the kernel relies on.
 pub(crate) fn init(cpu: CpuId) {
-    write_msr(TSC_AUX, u64::from(cpu.0));
+    // SAFETY: what RDTSCP answers, and no more.
+    unsafe { write_msr(TSC_AUX, u64::from(cpu.0)) };
     // SAFETY: write protection in kernel mode only makes stores to read-only pages fault, and global pages only keep
     // entries that the page tables mark; the kernel expects both.
     unsafe {
