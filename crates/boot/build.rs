@@ -1,6 +1,10 @@
-//! Links without the host's start files and libraries, statically, as `link.ld` lays the image out.
+//! Links without the host's start files and libraries, statically, as `link.ld` lays the image out: from the kernel's base on,
+//! which the boundary crate says.
+
+use pageferry_hal::isa::x86::AMD64_LAYOUT;
 
 fn main() {
+    let base = format!("-Wl,--defsym=kernel_base={:#x}", AMD64_LAYOUT.kernel_base.0);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/link.ld");
     let layout = format!("-Wl,-T,{script}");
     for arg in [
@@ -10,6 +14,7 @@ fn main() {
         "-no-pie",
         "-Wl,--build-id=none",
         "-Wl,--no-undefined",
+        &base,
         &layout,
     ] {
         println!("cargo:rustc-link-arg-bins={arg}");

@@ -2,7 +2,7 @@
 //! instructions themselves take the time.
 
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
-use pageferry_hal::{Instructions, PAGE_SIZE, Topology};
+use pageferry_hal::{Board, Instructions, PAGE_SIZE};
 use pageferry_kernel::{
     Defect, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
@@ -13,8 +13,8 @@ const NONE: Instructions = Instructions(0);
 
 /// Bytes of kernel memory for the image, its heap, and the modelled addresses of structures, in superpages. The last of
 /// these decides: a structure's Rust value takes about what its modelled size says, and as much again for the rest.
-pub(crate) fn arena_bytes(topology: Topology) -> usize {
-    (2 * VmConfig::arena_bytes(topology) + (32 << 20)).next_multiple_of(512 * PAGE_SIZE)
+pub(crate) fn arena_bytes(board: Board) -> usize {
+    (2 * VmConfig::arena_bytes(board) + (32 << 20)).next_multiple_of(512 * PAGE_SIZE)
 }
 
 /// The configuration.
@@ -30,6 +30,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
                 shootdown_handle: NONE,
             },
             ranged_shootdown: true,
+            refill: NONE,
         },
         vm: VmConfig {
             paths: VmPaths {

@@ -53,7 +53,7 @@ unsafe impl Sync for Context {}
 struct SendEntry(Entry);
 
 // SAFETY: the machine's contract lets a context run first on any CPU; the entry is called once, there, and what it
-// captures belongs to a kernel that `main.rs` proves to be `Send` and `Sync`.
+// captures belongs to a kernel that may be shared: see `assert_shared` in `main.rs`.
 unsafe impl Send for SendEntry {}
 
 static TABLE: Spin<Vec<Option<Arc<Context>>>> = Spin::new(Vec::new());

@@ -3,6 +3,7 @@
 //! Each is one string instruction, at a known address, with the count of what is left in RCX. A page fault at that address
 //! goes on behind it; the caller sees that something is left, and what the fault was.
 
+use crate::cpu;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pageferry_hal::{CpuId, CpuSet};
@@ -72,7 +73,7 @@ fn done(len_bytes: usize, left: usize) -> Result<(), (usize, Fault)> {
     }
     assert!(left <= len_bytes, "a copy of {len_bytes} bytes left {left}");
     // The thread is on the CPU that took the fault: it has not been switched since.
-    let [va, code] = &LAST[crate::cpu::number().index()];
+    let [va, code] = &LAST[cpu::number().index()];
     Err((len_bytes - left, Fault { va: va.load(Ordering::Relaxed), code: code.load(Ordering::Relaxed) }))
 }
 

@@ -1,5 +1,5 @@
 //! The privileged and other instructions of amd64 that this port needs, one function each. Sources: AMD64 Architecture
-//! Programmer's Manual vol. 2 and 3; Intel SDM vol. 3 (x2APIC, chapter 11).
+//! Programmer's Manual vol. 2 and 3.
 //!
 //! All of them are executed at privilege 0, which the loader hands over; that is the part of every SAFETY note below that
 //! is not repeated there.
@@ -8,40 +8,38 @@ use core::arch::asm;
 use pageferry_hal::{CpuId, Pa, Va};
 
 const TSC_AUX: u32 = 0xc000_0103;
-const X2APIC_ID: u32 = 0x802;
-const X2APIC_EOI: u32 = 0x80b;
-const X2APIC_SPURIOUS: u32 = 0x80f;
-const X2APIC_ICR: u32 = 0x830;
-const APIC_BASE: u32 = 0x1b;
-/// APIC enabled, in x2APIC mode.
-const APIC_X2: u64 = 0xc00;
 const CR0_WRITE_PROTECT: u64 = 1 << 16;
 const CR4_GLOBAL_PAGES: u64 = 1 << 7;
 
-fn write_msr(msr: u32, value: u64) {
-    // SAFETY: callers, all in this file, name registers that exist on the machines of the contract, with values that
-    // concern interrupts and the CPU's number only.
+/// Writes a model-specific register.
+///
+/// # Safety
+/// It exists, and with this value the CPU still does what Rust code takes for granted.
+pub(crate) unsafe fn write_msr(msr: u32, value: u64) {
+    // SAFETY: the caller's promise. No `nomem`: stores before it are not moved behind it.
     unsafe {
         asm!("wrmsr", in("ecx") msr, in("eax") value as u32, in("edx") (value >> 32) as u32,
             options(nostack, preserves_flags));
     }
 }
 
-fn read_msr(msr: u32) -> u64 {
+/// Reads a model-specific register.
+///
+/// # Safety
+/// It exists, and reading it changes nothing.
+pub(crate) unsafe fn read_msr(msr: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: reading the registers named in this file has no effect.
+    // SAFETY: the caller's promise.
     unsafe {
         asm!("rdmsr", in("ecx") msr, out("eax") low, out("edx") high, options(nostack, preserves_flags));
     }
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Gives the executing CPU its number and the control bits that the kernel relies on; its interrupts go on only when
-/// [`enable_interrupts`] says so.
+/// Gives the executing CPU its number and the control bits that the kernel relies on.
 pub(crate) fn init(cpu: CpuId) {
-    write_msr(TSC_AUX, u64::from(cpu.0));
-    write_msr(APIC_BASE, read_msr(APIC_BASE) | APIC_X2);
-    write_msr(X2APIC_SPURIOUS, 0x100 | u64::from(crate::interrupt::SPURIOUS));
+    // SAFETY: what RDTSCP answers, and no more.
+    unsafe { write_msr(TSC_AUX, u64::from(cpu.0)) };
     // SAFETY: write protection in kernel mode only makes stores to read-only pages fault, and global pages only keep
     // entries that the page tables mark; the kernel expects both.
     unsafe {
@@ -61,11 +59,6 @@ pub(crate) fn number() -> CpuId {
         asm!("rdtscp", out("ecx") number, out("eax") _, out("edx") _, options(nomem, nostack, preserves_flags));
     }
     CpuId(number as u8)
-}
-
-/// The executing CPU's x2APIC identifier.
-pub(crate) fn apic_id() -> u32 {
-    read_msr(X2APIC_ID) as u32
 }
 
 /// The time-stamp counter.
@@ -118,6 +111,14 @@ pub(crate) fn invalidate_page(va: Va) {
     unsafe { asm!("invlpg [{}]", in(reg) va.0, options(nostack, preserves_flags)) }
 }
 
+/// Drops the translations that are not global, by loading the root again.
+pub(crate) fn invalidate_context() {
+    // SAFETY: as [`invalidate_page`]; CR3 is as before afterwards.
+    unsafe {
+        asm!("mov {root}, cr3", "mov cr3, {root}", root = out(reg) _, options(nostack, preserves_flags));
+    }
+}
+
 /// Drops all translations, global ones too, by switching global pages off and on.
 pub(crate) fn invalidate_all() {
     // SAFETY: as [`invalidate_page`]; CR4 is as before afterwards.
@@ -147,40 +148,10 @@ pub(crate) fn flush_line(va: Va) {
     unsafe { core::arch::x86_64::_mm_clflush(va.0 as *const u8) }
 }
 
-/// Sends `vector` to the CPU with this x2APIC identifier.
-pub(crate) fn send_interrupt(apic_id: u32, vector: u8) {
-    // The register is written without order to memory: what the target is to read must be there first.
-    // SAFETY: fences only order.
-    unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) }
-    write_msr(X2APIC_ICR, u64::from(apic_id) << 32 | u64::from(vector));
-}
-
-/// Tells the APIC that an interrupt is handled.
-pub(crate) fn end_of_interrupt() {
-    write_msr(X2APIC_EOI, 0);
-}
-
 /// The address of the last page fault.
 pub(crate) fn fault_address() -> u64 {
     let at: u64;
     // SAFETY: reads CR2.
     unsafe { asm!("mov {}, cr2", out(reg) at, options(nomem, nostack, preserves_flags)) }
     at
-}
-
-/// Writes a byte to the first serial port; waits while it is busy.
-pub(crate) fn write_serial(byte: u8) {
-    const DATA: u16 = 0x3f8;
-    const STATUS: u16 = DATA + 5;
-    loop {
-        let status: u8;
-        // SAFETY: reading the line status of the serial port has no effect that matters.
-        unsafe { asm!("in al, dx", in("dx") STATUS, out("al") status, options(nostack, preserves_flags)) }
-        if status & 0x20 != 0 {
-            break;
-        }
-        pause();
-    }
-    // SAFETY: the port's data register, when it is empty.
-    unsafe { asm!("out dx, al", in("dx") DATA, in("al") byte, options(nostack, preserves_flags)) }
 }

@@ -4,6 +4,7 @@
 //! where an interrupt without a stack switch would write. They run with interrupts off, so one stack for each kind does.
 //! A page fault may come while a handler runs, never the other way round.
 
+use crate::apic::{self, vector};
 use crate::copy::{self, Fault};
 use crate::cpu;
 use alloc::boxed::Box;
@@ -12,11 +13,7 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use pageferry_hal::{CpuId, Interrupt};
 
-/// Vectors of interprocessor interrupts.
-const SHOOTDOWN: u8 = 0xf0;
-const RESCHEDULE: u8 = 0xf1;
-/// The APIC's vector for an interrupt that went away.
-pub(crate) const SPURIOUS: u8 = 0xff;
+/// The vector of the exception.
 const PAGE_FAULT: usize = 14;
 
 const CODE_SELECTOR: u16 = 0x08;
@@ -41,7 +38,7 @@ struct Task {
 /// Interrupt stacks by their number in a gate.
 #[derive(Clone, Copy)]
 enum Ist {
-    Interprocessor = 1,
+    Interrupt = 1,
     Fault = 2,
     Unexpected = 3,
 }
@@ -64,6 +61,7 @@ type Handler = Box<dyn Fn(Interrupt)>;
 static HANDLER: AtomicPtr<Handler> = AtomicPtr::new(core::ptr::null_mut());
 
 unsafe extern "C" {
+    fn pageferry_on_timer();
     fn pageferry_on_shootdown();
     fn pageferry_on_reschedule();
     fn pageferry_on_spurious();
@@ -105,18 +103,17 @@ global_asm!(
     "    pop rcx",
     "    pop rax",
     ".endm",
-    "pageferry_on_shootdown:",
+    ".macro pageferry_on name, vector",
+    "pageferry_on_\\name:",
     "    pageferry_enter",
-    "    xor edi, edi",
+    "    mov edi, \\vector",
     "    call {interrupt}",
     "    pageferry_leave",
     "    iretq",
-    "pageferry_on_reschedule:",
-    "    pageferry_enter",
-    "    mov edi, 1",
-    "    call {interrupt}",
-    "    pageferry_leave",
-    "    iretq",
+    ".endm",
+    "pageferry_on timer, {timer}",
+    "pageferry_on shootdown, {shootdown}",
+    "pageferry_on reschedule, {reschedule}",
     "pageferry_on_spurious:",
     "    iretq",
     "pageferry_on_fault:",
@@ -132,6 +129,9 @@ global_asm!(
     "    and rsp, -16",
     "    call {unexpected}",
     "    ud2",
+    timer = const vector::TIMER,
+    shootdown = const vector::SHOOTDOWN,
+    reschedule = const vector::RESCHEDULE,
     interrupt = sym take_interrupt,
     fault = sym take_fault,
     unexpected = sym take_unexpected,
@@ -144,12 +144,17 @@ struct FaultFrame {
     rip: u64,
 }
 
-extern "C" fn take_interrupt(which: u32) {
-    let interrupt = if which == 0 { Interrupt::Shootdown } else { Interrupt::Reschedule };
+extern "C" fn take_interrupt(vector: u8) {
+    let interrupt = match vector {
+        vector::SHOOTDOWN => Some(Interrupt::Shootdown),
+        vector::RESCHEDULE => Some(Interrupt::Reschedule),
+        _ => apic::timer_is_due().then_some(Interrupt::Timer),
+    };
     // SAFETY: the pointer is null or was leaked by `set_handler`, so the handler lives for ever.
     let handler = unsafe { HANDLER.load(Ordering::Acquire).as_ref() };
-    handler.expect("an interrupt before a handler was set")(interrupt);
-    cpu::end_of_interrupt();
+    let handler = handler.expect("an interrupt before a handler was set");
+    interrupt.into_iter().for_each(handler);
+    apic::end_of_interrupt();
 }
 
 extern "C" fn take_fault(frame: &mut FaultFrame) {
@@ -174,17 +179,18 @@ pub(crate) fn set_handler(handler: Handler) {
 /// Sends `interrupt` to the CPU with this APIC identifier.
 pub(crate) fn send(apic_id: u32, interrupt: Interrupt) {
     let vector = match interrupt {
-        Interrupt::Shootdown => SHOOTDOWN,
-        Interrupt::Reschedule => RESCHEDULE,
-        Interrupt::Disk | Interrupt::Audio => panic!("CPUs do not send each other a device's interrupts"),
+        Interrupt::Shootdown => vector::SHOOTDOWN,
+        Interrupt::Reschedule => vector::RESCHEDULE,
+        Interrupt::Timer | Interrupt::Device(_) => panic!("CPUs do not send each other {interrupt:?}"),
     };
-    cpu::send_interrupt(apic_id, vector);
+    apic::send(apic_id, vector);
 }
 
-/// Sets the executing CPU up as number `number`: descriptor tables, stacks for handlers, APIC, control registers.
+/// Sets the executing CPU up as number `number`: descriptor tables, stacks for handlers, control registers, APIC. Its interrupts
+/// come only when [`cpu::enable_interrupts`] says so.
 pub(crate) fn init_cpu(number: CpuId) {
     let mut ist = [0; 7];
-    for which in [Ist::Interprocessor, Ist::Fault, Ist::Unexpected] {
+    for which in [Ist::Interrupt, Ist::Fault, Ist::Unexpected] {
         let stack = vec![0u128; STACK_WORDS].leak();
         ist[which as usize - 1] = stack.as_ptr_range().end as u64;
     }
@@ -208,6 +214,7 @@ pub(crate) fn init_cpu(number: CpuId) {
     load_tables(tables);
     cpu::init(number);
     assert!(cpu::number() == number, "a CPU does not know its number");
+    apic::init();
 }
 
 fn interrupt_table() -> [[u64; 2]; 256] {
@@ -223,9 +230,14 @@ fn interrupt_table() -> [[u64; 2]; 256] {
     };
     let mut idt = [gate(pageferry_on_unexpected, Ist::Unexpected); 256];
     idt[PAGE_FAULT] = gate(pageferry_on_fault, Ist::Fault);
-    idt[SHOOTDOWN as usize] = gate(pageferry_on_shootdown, Ist::Interprocessor);
-    idt[RESCHEDULE as usize] = gate(pageferry_on_reschedule, Ist::Interprocessor);
-    idt[SPURIOUS as usize] = gate(pageferry_on_spurious, Ist::Interprocessor);
+    for (vector, entry) in [
+        (vector::TIMER, pageferry_on_timer as Entry),
+        (vector::SHOOTDOWN, pageferry_on_shootdown),
+        (vector::RESCHEDULE, pageferry_on_reschedule),
+        (vector::SPURIOUS, pageferry_on_spurious),
+    ] {
+        idt[usize::from(vector)] = gate(entry, Ist::Interrupt);
+    }
     idt
 }
 

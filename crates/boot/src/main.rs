@@ -8,18 +8,24 @@
 //! **State.** It links; it has not run yet. What a loader must do is said below, and no loader is here.
 //!
 //! # What is here
-//! * [`metal`]: [`pageferry_hal::Machine`] in instructions, all accounting empty. [`cpu`]: those instructions.
-//! * [`context`]: threads of control on stacks of their own. [`interrupt`]: descriptor tables and entry code.
-//! * [`copy`]: copies that survive a page fault. [`lock`]: spin locks. [`heap`]: the allocator. [`runtime`]: what the
-//!   compiler takes for granted, and panics.
+//! From the bottom up; a file imports only what is named before it.
+//! * [`cpu`]: the instructions of the processor. [`lock`]: spin locks. [`heap`]: the allocator. [`runtime`]: what the compiler
+//!   takes for granted, messages, and panics.
+//! * [`apic`]: interrupts to other CPUs, and the timer. [`copy`]: copies that survive a page fault. [`interrupt`]: descriptor
+//!   tables and entry code.
+//! * [`context`]: threads of control on stacks of their own.
+//! * [`metal`]: [`pageferry_hal::Machine`] by all of these, all accounting empty. [`config`]: the kernel that is booted on it.
 //! * Here: the entries, and a first process that carries a megabyte through a pipe.
 //!
 //! # What the loader provides
-//! Long mode, privilege 0, interrupts off, the APIC in x2APIC mode, RDTSCP present. The image at physical 1 MB; page tables
-//! that map the first gigabyte of memory, writable and executable, from `kernel_base` on (so the image lies at its link
-//! address), and all memory in the direct map at `Layout::AMD64.direct_map`. CPU 0 enters at `_start` with the address of a
-//! [`Handover`] in RDI; every other CPU enters at `_start_other` with its number in RDI. The lowest memory, from 0 to the
-//! end of the arena and the page tables behind it, is the kernel's; the loader's tables lie above.
+//! * **The processor.** Long mode, privilege 0, interrupts off, SSE switched on, SMAP and PCID off. It has x2APIC and RDTSCP,
+//!   and a time-stamp counter that runs at one rate; without a TSC deadline there is no timer (see [`apic`]).
+//! * **Memory.** The image at physical 1 MB. Page tables that map the first gigabyte of memory, writable and executable, from
+//!   `kernel_base` on (so the image lies at its link address), and all memory in the direct map at
+//!   `AMD64_LAYOUT.direct_map`. The lowest memory, from 0 to the end of the arena and the page tables behind it, is the
+//!   kernel's; the loader's tables lie above.
+//! * **The entries.** CPU 0 enters at `_start` with the address of a [`Handover`] in RDI; every other CPU enters at
+//!   `_start_other` with its number in RDI.
 //!
 //! The arena of kernel structures and the image with its heap are the same memory: on bare metal a structure is touched
 //! by being used, and its modelled address is a number that nobody reads.
@@ -28,6 +34,7 @@
 
 extern crate alloc;
 
+mod apic;
 mod config;
 mod context;
 mod copy;
@@ -41,10 +48,10 @@ mod runtime;
 use alloc::boxed::Box;
 use alloc::vec;
 use core::arch::global_asm;
-use core::fmt::Write;
 use metal::Metal;
-use pageferry_hal::{Arch, CpuId, CpuSet, PAGE_SIZE, Prot, Topology};
+use pageferry_hal::{CpuId, CpuSet, Devices, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Kernel, User};
+use pageferry_pmap::Pmaps;
 use pageferry_vm::Inherit;
 
 /// What the loader tells.
@@ -64,9 +71,11 @@ impl Handover {
     const MAGIC: u64 = u64::from_le_bytes(*b"pageferr");
 }
 
-// A kernel is shared by all CPUs: the compiler proves that it may be.
+// A kernel is shared by all CPUs. The compiler proves that its lowest floor may be, and no more: the floors above have room for
+// devices, and those of a modelled machine may not. What is there beside the devices was found to be `Send` and `Sync` by way
+// of trial, with these demanded of devices, too; and `boot` gives the kernel none.
 const fn assert_shared<T: Send + Sync>() {}
-const _: () = assert_shared::<Kernel<Metal>>();
+const _: () = assert_shared::<Pmaps<Metal>>();
 
 // The first instructions. A stack for each CPU; 16 bytes aligned before the call, as the ABI wants it.
 global_asm!(
@@ -107,20 +116,20 @@ extern "C" fn boot(handover: *const Handover) -> ! {
     // SAFETY: the loader's contract: RDI holds the address of a mapped `Handover`, which nobody writes any more.
     let handover = unsafe { &*handover };
     assert!(handover.magic == Handover::MAGIC, "this loader speaks another language");
-    let topology =
-        Topology { arch: Arch::Amd64, cpus: handover.cpus as usize, frames: handover.frames as usize };
-    let arena_bytes = config::arena_bytes(topology);
+    let (cpus, frames) = (handover.cpus as usize, handover.frames as usize);
+    let arena_bytes = config::arena_bytes(metal::board(cpus, frames));
     heap::give_rest_of_arena(arena_bytes);
     interrupt::init_cpu(CpuId(0));
-    metal::set_board(topology, handover.apic_ids);
+    metal::set_board(cpus, frames, handover.apic_ids);
     context::adopt_boot_context();
 
-    let next = match Kernel::boot(Metal, config::kernel(arena_bytes)) {
+    // No devices, on which the soundness of `context` rests: see `assert_shared`.
+    let next = match Kernel::boot(Metal, Devices::default(), config::kernel(arena_bytes)) {
         Ok(kernel) => {
             kernel.spawn("init", Box::new(init)).expect("the first process");
             let next = kernel.run();
             let state = kernel.check_quiescent();
-            let _ = writeln!(runtime::Serial, "pageferry: all processes are gone; {state:?}");
+            runtime::print(format_args!("pageferry: all processes are gone; {state:?}\n"));
             next
         }
         Err(e) => panic!("this machine and this kernel do not go together: {e}"),
@@ -136,7 +145,7 @@ extern "C" fn boot_other(number: u64) -> ! {
 /// The first process: sends itself a megabyte through a pipe, by way of a child.
 fn init(user: &User<Metal>) {
     let result = carry(user);
-    let _ = writeln!(runtime::Serial, "pageferry: 1 MB through a pipe: {result:?}");
+    runtime::print(format_args!("pageferry: 1 MB through a pipe: {result:?}\n"));
 }
 
 fn carry(user: &User<Metal>) -> Result<bool, Errno> {

@@ -4,14 +4,14 @@
 
 use crate::copy::{self, Fault};
 use crate::lock::Spin;
-use crate::{context, cpu, interrupt};
+use crate::{apic, context, cpu, interrupt};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use pageferry_hal::machine::PteWidth;
-use pageferry_hal::x86::Layout;
+use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
 use pageferry_hal::{
-    Access, Arch, Cause, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, Instructions,
-    Interrupt, LockClass, Machine, Mode, PAGE_SIZE, Pa, StructVa, Topology, Trap, TrapKind, Va,
+    Access, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, Flush,
+    Instructions, Interrupt, LockClass, Machine, Mmu, Mode, PAGE_SIZE, Pa, StructVa, Trap, TrapKind, Va,
+    Width,
 };
 
 /// The machine that executes this.
@@ -20,19 +20,32 @@ pub(crate) struct Metal;
 
 const _: () = assert!(size_of::<Metal>() == 0);
 
-const LAYOUT: Layout = Layout::AMD64;
-
 // What is on the board: written once, before a second CPU or a kernel exists.
 static CPUS: AtomicUsize = AtomicUsize::new(0);
 static FRAMES: AtomicUsize = AtomicUsize::new(0);
 static APIC_IDS: [AtomicU32; CpuSet::MAX_CPUS] = [const { AtomicU32::new(0) }; CpuSet::MAX_CPUS];
 
+/// A board of amd64 with this many CPUs and frames. Its TLBs could tell address spaces apart (PCID), but are not told to.
+pub(crate) fn board(cpus: usize, frames: usize) -> Board {
+    Board {
+        cpus,
+        frames,
+        pointer: Width::Eight,
+        layout: AMD64_LAYOUT,
+        mmu: Mmu::Radix(AMD64),
+        asids: 0,
+        blocks: None,
+        colours: 1,
+        instruction_bytes: 4,
+    }
+}
+
 /// Says what is on the board.
-pub(crate) fn set_board(topology: Topology, apic_ids: [u32; CpuSet::MAX_CPUS]) {
-    assert!((1..=CpuSet::MAX_CPUS).contains(&topology.cpus), "{} CPUs", topology.cpus);
-    assert!(apic_ids[0] == cpu::apic_id(), "the CPU that boots is number 0");
-    CPUS.store(topology.cpus, Ordering::Relaxed);
-    FRAMES.store(topology.frames, Ordering::Relaxed);
+pub(crate) fn set_board(cpus: usize, frames: usize, apic_ids: [u32; CpuSet::MAX_CPUS]) {
+    assert!((1..=CpuSet::MAX_CPUS).contains(&cpus), "{cpus} CPUs");
+    assert!(apic_ids[0] == apic::id(), "the CPU that boots is number 0");
+    CPUS.store(cpus, Ordering::Relaxed);
+    FRAMES.store(frames, Ordering::Relaxed);
     for (to, from) in APIC_IDS.iter().zip(apic_ids) {
         to.store(from, Ordering::Relaxed);
     }
@@ -41,22 +54,31 @@ pub(crate) fn set_board(topology: Topology, apic_ids: [u32; CpuSet::MAX_CPUS]) {
 /// Where physical memory is mapped one-to-one.
 fn direct(at: Pa) -> Va {
     assert!(at.pfn().index() < FRAMES.load(Ordering::Relaxed), "{at:?} is no memory");
-    LAYOUT.direct_map.expect("amd64 has a direct map") + at.0 as usize
+    AMD64_LAYOUT.direct_map.expect("amd64 has a direct map") + at.0 as usize
 }
 
 /// A page-table entry. Walkers of all CPUs read and write it too, hence atomic.
-fn entry(at: Pa, width: PteWidth) -> &'static AtomicU64 {
-    assert!(width == PteWidth::Eight && at.0.is_multiple_of(8), "no entry of amd64: {at:?}");
+fn entry(at: Pa, width: Width) -> &'static AtomicU64 {
+    assert!(width == AMD64.width && at.0.is_multiple_of(8), "no entry of amd64: {at:?}");
     // SAFETY: the direct map maps all of memory for ever, and the frames of page tables are accessed as atomics only,
-    // except when `pte_clear_frame` clears one that nobody uses yet.
+    // except when `pt_clear` clears one that nobody uses yet.
     unsafe { &*(direct(at).0 as *const AtomicU64) }
 }
 
-/// How much of `len_bytes` at `va` the mode may touch at all.
-fn reach(mode: Mode, va: Va, len_bytes: usize) -> usize {
+/// Refuses what is not all in user space, where user mode, or the user's side of a copy, may go.
+fn within_user(va: Va, len_bytes: usize, access: Access) -> Result<(), CopyFault> {
+    if AMD64_LAYOUT.is_user(va, len_bytes) {
+        return Ok(());
+    }
+    let trap = Trap { va, access, mode: Mode::User, kind: TrapKind::Protection };
+    Err(CopyFault { done_bytes: 0, trap })
+}
+
+/// The same for user mode; kernel mode may go anywhere.
+fn within_mode(mode: Mode, va: Va, len_bytes: usize, access: Access) -> Result<(), CopyFault> {
     match mode {
-        Mode::Kernel => len_bytes,
-        Mode::User => (LAYOUT.user_end.0.saturating_sub(va.0)).min(len_bytes as u64) as usize,
+        Mode::User => within_user(va, len_bytes, access),
+        Mode::Kernel => Ok(()),
     }
 }
 
@@ -67,12 +89,6 @@ fn copy_fault(mode: Mode, (done_bytes, fault): (usize, Fault)) -> CopyFault {
     CopyFault { done_bytes, trap: Trap { va: Va(fault.va), access, mode, kind } }
 }
 
-/// The error for an access in user mode that ran out of user space.
-fn out_of_reach(va: Va, reach: usize, access: Access) -> CopyFault {
-    let trap = Trap { va: va + reach, access, mode: Mode::User, kind: TrapKind::Protection };
-    CopyFault { done_bytes: reach, trap }
-}
-
 impl Machine for Metal {
     type Lock<T: 'static> = Spin<T>;
     type Scope = ();
@@ -80,9 +96,8 @@ impl Machine for Metal {
 
     const ACCOUNTING: bool = false;
 
-    fn topology(&self) -> Topology {
-        let (cpus, frames) = (CPUS.load(Ordering::Relaxed), FRAMES.load(Ordering::Relaxed));
-        Topology { arch: Arch::Amd64, cpus, frames }
+    fn board(&self) -> Board {
+        board(CPUS.load(Ordering::Relaxed), FRAMES.load(Ordering::Relaxed))
     }
     #[inline]
     fn cpu(&self) -> CpuId {
@@ -106,7 +121,8 @@ impl Machine for Metal {
     #[inline(always)]
     fn cross(&self, _: Crossing) {}
 
-    fn new_lock<T: 'static>(&self, _: LockClass, value: T) -> Spin<T> {
+    fn new_lock<T: 'static>(&self, class: LockClass, value: T) -> Spin<T> {
+        assert!(!class.masks_interrupts(), "no lock of this machine masks interrupts: {class:?}");
         Spin::new(value)
     }
 
@@ -114,41 +130,50 @@ impl Machine for Metal {
     // mode, and read-only pages refuse stores in either mode (CR0.WP).
 
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
-        let reach = reach(mode, from, buf.len());
+        within_mode(mode, from, buf.len(), Access::Read)?;
         // SAFETY: `buf` is the caller's and mapped. Reading `from` is what the caller asks for: in kernel mode it answers
         // for the address, in user mode it lies in user space, where no Rust value lives.
-        unsafe { copy::copy(buf.as_mut_ptr() as u64, from.0, reach) }.map_err(|e| copy_fault(mode, e))?;
-        if reach < buf.len() { Err(out_of_reach(from, reach, Access::Read)) } else { Ok(()) }
+        unsafe { copy::copy(buf.as_mut_ptr() as u64, from.0, buf.len()) }.map_err(|e| copy_fault(mode, e))
     }
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault> {
-        let reach = reach(mode, to, bytes.len());
+        within_mode(mode, to, bytes.len(), Access::Write)?;
         // SAFETY: as in `load`: what is written is user space, or memory of the kernel that the caller answers for.
-        unsafe { copy::copy(to.0, bytes.as_ptr() as u64, reach) }.map_err(|e| copy_fault(mode, e))?;
-        if reach < bytes.len() { Err(out_of_reach(to, reach, Access::Write)) } else { Ok(()) }
+        unsafe { copy::copy(to.0, bytes.as_ptr() as u64, bytes.len()) }.map_err(|e| copy_fault(mode, e))
     }
-    fn copy(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        // SAFETY: the caller names data pages: of user space, or frames behind kernel mappings, where no Rust value lives;
-        // by the trait's contract they do not overlap.
+    fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
+        within_user(from, len_bytes, Access::Read)?;
+        self.copy_kernel(to, from, len_bytes)
+    }
+    fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
+        within_user(to, len_bytes, Access::Write)?;
+        self.copy_kernel(to, from, len_bytes)
+    }
+    fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
+        // SAFETY: the caller names data pages: frames behind kernel mappings, or pages of user space, and no Rust value lives
+        // in either; by the trait's contract they do not overlap.
         unsafe { copy::copy(to.0, from.0, len_bytes) }.map_err(|e| copy_fault(Mode::Kernel, e))
     }
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        // SAFETY: as in `copy`.
+        // SAFETY: as in `copy_kernel`.
         unsafe { copy::zero(to.0, len_bytes) }.map_err(|e| copy_fault(Mode::Kernel, e))
     }
 
-    fn pte_load(&self, at: Pa, width: PteWidth) -> u64 {
+    fn pt_load(&self, at: Pa, width: Width) -> u64 {
         entry(at, width).load(Ordering::SeqCst)
     }
-    fn pte_fill(&self, at: Pa, width: PteWidth, value: u64) {
+    fn pt_store(&self, at: Pa, width: Width, value: u64) {
         // Release, which any store is here: what the entry leads to, a cleared table say, is seen with it.
         entry(at, width).store(value, Ordering::Release);
     }
-    fn pte_change(&self, at: Pa, width: PteWidth, value: u64, _: &()) -> u64 {
+    fn pt_swap(&self, at: Pa, width: Width, value: u64) -> u64 {
         // One instruction, so that no accessed or dirty bit is lost that a walker sets meanwhile; and a barrier, so that
         // who changes an entry and then asks which CPUs use it cannot miss one.
         entry(at, width).swap(value, Ordering::SeqCst)
     }
-    fn pte_clear_frame(&self, at: Pa) {
+    fn pt_replace(&self, at: Pa, width: Width, old: u64, new: u64) -> Result<(), u64> {
+        entry(at, width).compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).map(|_| ())
+    }
+    fn pt_clear(&self, at: Pa) {
         // SAFETY: the frame is the caller's, to become a table; nobody walks it yet.
         unsafe { core::ptr::write_bytes(direct(at).0 as *mut u8, 0, PAGE_SIZE) }
     }
@@ -161,17 +186,18 @@ impl Machine for Metal {
     fn close_window(&self, (): ()) {}
 
     #[inline]
-    fn invalidate_page(&self, va: Va) {
-        cpu::invalidate_page(va);
-    }
-    fn invalidate_all(&self) {
-        cpu::invalidate_all();
-    }
-    #[inline]
-    fn load_root(&self, root: Pa) {
+    fn activate(&self, context: Context) {
         // SAFETY: only `pmap` makes roots, and every one has the kernel's half: the arena from physical 0 on, in which image,
         // heap and stacks lie at their link addresses, and the direct map.
-        unsafe { cpu::load_root(root) }
+        unsafe { cpu::load_root(context.root) }
+    }
+    #[inline]
+    fn tlb_flush(&self, what: Flush) {
+        match what {
+            Flush::Page(_, va) => cpu::invalidate_page(va),
+            Flush::Context(_) => cpu::invalidate_context(),
+            Flush::All => cpu::invalidate_all(),
+        }
     }
 
     fn send_ipi(&self, mut to: CpuSet, interrupt: Interrupt) {
@@ -184,6 +210,9 @@ impl Machine for Metal {
         while !done() {
             cpu::pause();
         }
+    }
+    fn set_timer(&self, at: Option<Cycles>) {
+        apic::set_timer(at.map(|at| at.0));
     }
     fn set_interrupt_handler(&self, handler: Box<dyn Fn(Interrupt)>) {
         interrupt::set_handler(handler);

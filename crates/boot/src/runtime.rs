@@ -1,8 +1,11 @@
-//! What the compiler takes for granted on a hosted target: memory functions, and the end of everything, a panic.
+//! What the compiler takes for granted on a hosted target: memory functions, and the end of everything, a panic;
+//! and messages, on the first serial port.
 
+use crate::cpu;
 use core::arch::global_asm;
-use core::fmt;
+use core::fmt::{self, Write};
 use core::panic::PanicInfo;
+use uart_16550::{Config, Uart16550Tty};
 
 // Written in assembler, because the compiler would turn a loop in Rust into a call of the very function. The string
 // instructions of current processors are as fast as anything for the sizes that matter.
@@ -75,19 +78,18 @@ global_asm!(
     "    ud2",
 );
 
-/// The first serial port, for messages.
-pub(crate) struct Serial;
-
-impl fmt::Write for Serial {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.bytes().for_each(crate::cpu::write_serial);
-        Ok(())
+/// Writes to the first serial port, if there is one that works.
+pub(crate) fn print(text: fmt::Arguments<'_>) {
+    // SAFETY: where PCs have their first serial port; nothing else here uses it. It is set up anew for each message, because it
+    // may never have been, and a panic may come at any time.
+    if let Ok(mut port) = unsafe { Uart16550Tty::new_port(0x3f8, Config::default()) } {
+        let _ = port.write_fmt(text);
     }
 }
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    crate::cpu::disable_interrupts();
-    let _ = fmt::Write::write_fmt(&mut Serial, format_args!("\npageferry: {info}\n"));
-    crate::cpu::stop()
+    cpu::disable_interrupts();
+    print(format_args!("\npageferry: {info}\n"));
+    cpu::stop()
 }
