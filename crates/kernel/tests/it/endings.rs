@@ -388,8 +388,10 @@ fn perform(schedule: Schedule, memory: Memory, play: Play, doom: Option<Doom>) -
         hoard.into_iter().for_each(|pages| u.kernel().vm().free_kernel_pages(pages));
     });
     let is_scarce = memory == Memory::Scarce;
+    // On other machines than the named one, other tables take other parts of what is left.
+    let least = if other_kind().is_some() { 20 } else { 30 };
     assert!(
-        doom.is_some() || !is_scarce || ended.counter(Counter::PageOuts) > 30,
+        doom.is_some() || !is_scarce || ended.counter(Counter::PageOuts) > least,
         "{}: little goes out, {} pages",
         play.name,
         ended.counter(Counter::PageOuts)

@@ -260,7 +260,16 @@ impl<M: Machine> Vm<M> {
         pending: &mut Change<M>,
     ) -> Scan<M> {
         let mut state = anon.lock();
-        if state.usable() != Some(frame) || !self.claim_frame(frame, even_used, pending) {
+        if state.usable() != Some(frame) {
+            return Scan::Passed;
+        }
+        if state.swap.is_none() && self.swap().is_full() {
+            // It could not go out, so its mappings stay: a fault that had just made one would be back at once, for ever.
+            self.machine().count(Counter::SwapFull, 1);
+            self.frames().lock().move_to(frame, Queue::Active);
+            return Scan::Passed;
+        }
+        if !self.claim_frame(frame, even_used, pending) {
             return Scan::Passed;
         }
         anon.begin_move(&mut state);

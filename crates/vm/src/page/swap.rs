@@ -13,6 +13,7 @@ use crate::anon::Anon;
 use crate::object::Object;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::{LockClass, Machine, SpinLock};
 
 /// Whose page is in a slot.
@@ -70,6 +71,8 @@ pub struct SwapCensus {
 
 pub(crate) struct Swap<M: Machine> {
     state: M::Lock<State<M>>,
+    /// No slot is free. Written under the lock, read without.
+    full: AtomicBool,
 }
 
 impl<M: Machine> Swap<M> {
@@ -77,7 +80,7 @@ impl<M: Machine> Swap<M> {
         let free = slots as usize;
         let slots = (0..slots).map(|_| Slot { generation: 0, used: Use::Free }).collect();
         let state = State { slots, next: 0, free, bad: 0, only_anons: 0, only: 0 };
-        Swap { state: machine.new_lock(LockClass::KernelVa, state) }
+        Swap { full: AtomicBool::new(free == 0), state: machine.new_lock(LockClass::KernelVa, state) }
     }
 
     /// Consecutive free slots for the first of `holders`, for as many as one free run has; none when the area is full.
@@ -115,6 +118,7 @@ impl<M: Machine> Swap<M> {
         }
         state.next = at;
         state.free -= slots.len();
+        self.full.store(state.free == 0, Ordering::Relaxed);
         slots
     }
 
@@ -136,6 +140,12 @@ impl<M: Machine> Swap<M> {
         s.used = Use::Free;
         s.generation = s.generation.wrapping_add(1);
         state.free += 1;
+        self.full.store(false, Ordering::Relaxed);
+    }
+
+    /// True when no slot was free a moment ago: what needs one cannot go out.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// The slot cannot be written.
