@@ -1,5 +1,6 @@
 //! What the command line says.
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -188,6 +189,9 @@ pub(crate) struct Soak {
     /// What the programs and the schedules are made from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// The only machine to run on, NAME:CPUS for another number of CPUs; all of them in turn if absent
+    #[arg(long, short, value_name = "M", value_parser = PossibleValuesParser::new(pageferry_soak::MACHINES))]
+    pub(crate) machine: Option<String>,
     /// Host threads; 0 means one for each core. What is found does not depend on it
     #[arg(long, short, value_name = "N", default_value_t = 0)]
     pub(crate) jobs: usize,

@@ -5,7 +5,7 @@ use crate::progress;
 use crate::terminal::{self, print, table};
 use pageferry_lab::LabError;
 use pageferry_lab::output::PendingFile;
-use pageferry_soak::{Defect, Found, Program, Soak};
+use pageferry_soak::{Defect, Found, MACHINES, Program, Soak};
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -18,6 +18,7 @@ pub(crate) fn soak(options: &args::Soak) -> Result<ExitCode, LabError> {
     let soak = Soak {
         seed: options.seed,
         steps: if options.minutes.is_some() { u64::MAX } else { options.steps },
+        machine: MACHINES.into_iter().find(|m| options.machine.as_deref() == Some(m)),
         threads: if options.jobs == 0 { cores() } else { options.jobs },
         defect: None,
     };

@@ -215,7 +215,8 @@ impl<M: Machine> Pmaps<M> {
         let m = &self.machine;
         let _c = m.scope(Cause::InvalidateLocal);
         let full = is_full_flush(parts());
-        let mut reloaded = false;
+        // The address space that is to be invalidated whole; where entries carry no tags, the one that runs, whichever it is.
+        let mut whole: Option<(SpaceId, Option<Asid>)> = None;
         for part in parts() {
             let tags = part.tags.as_deref();
             if !self.active_cpus(part.space, tags).contains(me) {
@@ -225,14 +226,15 @@ impl<M: Machine> Pmaps<M> {
             let asid = tags.and_then(Tags::shared);
             if !full || part.space == SpaceId::KERNEL {
                 self.flush_pages(me, part.space, asid, part.range);
-            } else if self.tagging != Tagging::None {
-                self.flush_space(me, part.space, asid);
-            } else {
-                reloaded = true;
+                continue;
+            }
+            let other = whole.replace((part.space, asid)).filter(|(space, _)| *space != part.space);
+            if let (Some((space, asid)), true) = (other, self.tagging != Tagging::None) {
+                self.flush_space(me, space, asid);
             }
         }
-        if reloaded {
-            self.flush_space(me, SpaceId::KERNEL, None);
+        if let Some((space, asid)) = whole {
+            self.flush_space(me, space, asid);
         }
     }
 
@@ -243,7 +245,9 @@ impl<M: Machine> Pmaps<M> {
         let full = is_full_flush(parts());
         let tagged = self.tagging != Tagging::None;
         let mut batch = Batch::new();
-        let (mut reload, mut reload_pages) = (CpuSet::EMPTY, 0);
+        // What is to be invalidated whole: see `invalidate_here`.
+        let mut whole = Batch::new();
+        let mut whole_pages = 0;
         for part in parts() {
             let tags = part.tags.as_deref();
             let to = self.active_cpus(part.space, tags).difference(CpuSet::only(me));
@@ -251,24 +255,28 @@ impl<M: Machine> Pmaps<M> {
                 continue;
             }
             let user = part.space != SpaceId::KERNEL;
+            let asid = tags.and_then(Tags::shared);
+            if full && user {
+                if tagged && !whole.to.is_empty() && whole.space != part.space {
+                    self.send_whole(&mut whole, &mut whole_pages);
+                }
+                (whole.space, whole.asid) = (part.space, asid);
+                whole.to = whole.to.union(to);
+                whole_pages += part.range.len_pages();
+                continue;
+            }
             if tagged && batch.used > 0 && batch.space != part.space {
                 self.send_pages(&mut batch);
             }
-            (batch.space, batch.asid) = (part.space, tags.and_then(Tags::shared));
-            if full && user && tagged {
-                self.count_shootdown(to, part.range.len_pages());
-                self.send_and_wait(IpiOp::Space, part.space, batch.asid, to);
-            } else if full && user {
-                reload = reload.union(to);
-                reload_pages += part.range.len_pages();
-            } else if self.config.ranged_shootdown {
+            (batch.space, batch.asid) = (part.space, asid);
+            if self.config.ranged_shootdown {
                 batch.add(part.range, to);
                 if batch.used == MAX_RANGES {
                     self.send_pages(&mut batch);
                 }
             } else {
                 for va in part.range.pages() {
-                    (batch.space, batch.asid) = (part.space, tags.and_then(Tags::shared));
+                    (batch.space, batch.asid) = (part.space, asid);
                     batch.add(VaRange::page(va), to);
                     self.send_pages(&mut batch);
                 }
@@ -277,10 +285,16 @@ impl<M: Machine> Pmaps<M> {
         if batch.used > 0 {
             self.send_pages(&mut batch);
         }
-        if !reload.is_empty() {
-            self.count_shootdown(reload, reload_pages);
-            self.send_and_wait(IpiOp::Space, SpaceId::KERNEL, None, reload);
+        if !whole.to.is_empty() {
+            self.send_whole(&mut whole, &mut whole_pages);
         }
+    }
+
+    /// Has a whole address space invalidated, for the sake of so many pages.
+    fn send_whole(&self, whole: &mut Batch, pages: &mut usize) {
+        self.count_shootdown(whole.to, core::mem::take(pages));
+        self.send_and_wait(IpiOp::Space, whole.space, whole.asid, whole.to);
+        *whole = Batch::new();
     }
 
     /// Makes every other CPU that lazily runs on the space leave it; the own one too.

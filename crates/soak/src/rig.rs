@@ -14,8 +14,20 @@ use std::sync::{Arc, Weak};
 /// An address space.
 pub type AddressSpace = Arc<Space<Model>>;
 
-/// The machines that programs run on, by name: one, two and four CPUs, and both instruction sets.
-pub const MACHINES: [&str; 4] = ["xeon-up", "xeon-mp", "xeon-mp-htt", "opteron-mp"];
+/// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the machine
+/// `mini-soft` with four CPUs.
+pub const MACHINES: [&str; 10] = [
+    "xeon-up",
+    "xeon-mp",
+    "xeon-mp-htt",
+    "opteron-mp",
+    "mini-soft",
+    "mini-soft:4",
+    "mini-hash",
+    "mini-hash:2",
+    "mini-blocks",
+    "mini-blocks:2",
+];
 
 thread_local! {
     /// Machines that were read already, by name: many small machines are booted.
@@ -40,12 +52,27 @@ fn read_config(name: &str) -> MachineConfig {
             "xeon-mp-htt" => include_str!("../../../machines/xeon-mp-htt.toml"),
             "xeon-htt" => include_str!("../../../machines/xeon-htt.toml"),
             "opteron-mp" => include_str!("../../../machines/opteron-mp.toml"),
+            "mini-soft" => include_str!("../../../machines/mini-soft.toml"),
+            "mini-hash" => include_str!("../../../machines/mini-hash.toml"),
+            "mini-blocks" => include_str!("../../../machines/mini-blocks.toml"),
             _ => return None,
         };
         Some(text.to_string())
     };
-    let text = read(name).unwrap_or_else(|| panic!("no machine is called {name}"));
-    MachineConfig::parse(name, &text, &read).expect("the machine files are valid")
+    let (file, cpus) = match name.split_once(':') {
+        Some((file, cpus)) => (file, Some(cpus.parse().expect("a number of CPUs"))),
+        None => (name, None),
+    };
+    let text = read(file).unwrap_or_else(|| panic!("no machine is called {file}"));
+    let mut config = MachineConfig::parse(file, &text, &read).expect("the machine files are valid");
+    if let Some(bits) = config.mmu.asid_bits.as_mut() {
+        // Few tags, so that they are used again and again; where all CPUs share them, enough for all address spaces.
+        bits.value = if config.mmu.walker.is_some() { 7 } else { 3 };
+    }
+    if let Some(cpus) = cpus {
+        config.cpu.packages = Sourced::assumed(cpus, "as many as its name says");
+    }
+    config
 }
 
 const PATH: Instructions = Instructions(20);

@@ -29,6 +29,8 @@ pub struct Soak {
     pub seed: u64,
     /// Steps in all, rounded up to whole episodes.
     pub steps: u64,
+    /// The only one of [`MACHINES`] to run on; all of them in turn if none is named.
+    pub machine: Option<&'static str>,
     /// Host threads.
     pub threads: usize,
     /// A defect to plant, to see it caught.
@@ -52,7 +54,7 @@ impl Soak {
     /// The program of an episode.
     pub fn program(&self, episode: u64) -> Program {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
-        let machine = MACHINES[(episode % MACHINES.len() as u64) as usize];
+        let machine = self.machine.unwrap_or(MACHINES[(episode % MACHINES.len() as u64) as usize]);
         // The clocks decide in one turn out of three.
         let schedule = (!(episode / MACHINES.len() as u64).is_multiple_of(3)).then_some(self.seed ^ episode);
         let steps = (0..EPISODE_STEPS).map(|_| program::step(&mut rng)).collect();
@@ -63,7 +65,8 @@ impl Soak {
         self.program(episode).run_with(Care::Usual, self.defect)?;
         // Two lenders and two writers meet on four CPUs only: every other storm is there.
         let turn = (episode / 2 % MACHINES.len() as u64) as usize;
-        let machine = if episode.is_multiple_of(2) { FOUR_CPUS } else { MACHINES[turn] };
+        let any = if episode.is_multiple_of(2) { FOUR_CPUS } else { MACHINES[turn] };
+        let machine = self.machine.unwrap_or(any);
         let seed = self.seed ^ episode;
         storm(machine, seed, self.defect).map_err(|message| {
             let message = format!("in a storm on {machine}, seed {seed}: {message}");

@@ -3,7 +3,7 @@
 use pageferry_soak::{Defect, Program, Soak};
 use std::path::Path;
 
-const SOAK: Soak = Soak { seed: 1, steps: 40_000, threads: 2, defect: None };
+const SOAK: Soak = Soak { seed: 1, steps: 80_000, machine: None, threads: 2, defect: None };
 
 #[test]
 fn programs_that_once_failed() {

@@ -465,7 +465,9 @@ fn only_writes_that_a_loan_made_dear_are_counted() {
             on_1(true);
             let outcome = s.loan_history().take();
             // Breaking tells the other CPU; a mapping that only permits more does not.
-            let expected = if broken { (1, 1, 1) } else { (2, 1, 0) };
+            // Where the kernel fills the TLB it sees that itself.
+            let spurious = u64::from(matches!(rig.m.board().mmu, Mmu::Radix(_)));
+            let expected = if broken { (1, 1, 1) } else { (1 + spurious, 1, 0) };
             let faults = rig.counter(Counter::PageFaults) - faults;
             assert_eq!((faults, outcome.refused_writes, outcome.broken), expected, "broken: {broken}");
             assert!(s.loan_history().is_clear());

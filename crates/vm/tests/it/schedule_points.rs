@@ -19,7 +19,8 @@ fn filled(rig: &Rig, pages: usize, tag: u8) -> AddressSpace {
     space
 }
 
-fn site(machine: &str, seed: u64) -> Site<'_> {
+fn site(machine: &str, seed: u64) -> Site<'static> {
+    let machine = or_other_kind(machine).leak();
     Site { machine, memory_mb: 24, schedule: Schedule::Seeded(seed), paging: None, flat: false }
 }
 
