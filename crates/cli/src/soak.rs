@@ -4,7 +4,7 @@ use crate::args;
 use crate::progress;
 use crate::terminal::{self, print, table};
 use pageferry_lab::LabError;
-use pageferry_lab::output::PendingFile;
+use pageferry_lab::report::output::PendingFile;
 use pageferry_soak::{Defect, Found, Program, Soak};
 use std::fs;
 use std::io::Write as _;

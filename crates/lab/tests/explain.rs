@@ -1,7 +1,7 @@
 //! Every mechanism explains itself, and what is counted beside its steps is what it promises.
 
 use pageferry_lab::LabError;
-use pageferry_lab::explain::{self, Explanation, Step};
+use pageferry_lab::teach::explain::{self, Explanation, Step};
 use std::collections::BTreeSet;
 
 fn told(name: &str) -> Explanation {

@@ -1,11 +1,10 @@
 //! The report, from runs that were made up: what it must show, whatever the numbers are.
 
-use pageferry_lab::compare::Standing;
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::output::PendingDir;
-use pageferry_lab::plan::{Choices, RunSpec, matrix};
+use pageferry_lab::files::Experiment;
+use pageferry_lab::judge::Standing;
+use pageferry_lab::report::output::PendingDir;
 use pageferry_lab::report::{Reproduction, csv};
-use pageferry_lab::result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
+use pageferry_lab::run::{Choices, CpuCycles, Cycles, Host, Law, Record, RunResult, RunSpec, matrix};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -168,7 +167,7 @@ fn a_statement_in_words_says_what_was_tested_and_which_test_fails() {
         run.record.results.insert("bandwidth_mb_s".into(), bandwidth);
     });
     let of = |test: &str| {
-        let meant = |c: &&pageferry_lab::compare::Comparison| {
+        let meant = |c: &&pageferry_lab::judge::Comparison| {
             c.reading.as_deref() == Some(test) && c.experiment == "uvm-pipe"
         };
         falling.comparisons.iter().find(meant).expect("tested")

@@ -1,8 +1,7 @@
 //! Scenarios hold, and one that expects something else says where it did not.
 
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::scenario::{Scenario, play};
+use pageferry_lab::files::{KernelChoice, MachineChoice};
+use pageferry_lab::teach::{Scenario, play};
 
 fn site() -> (MachineChoice, KernelChoice) {
     (MachineChoice::find("xeon-mp").unwrap(), KernelChoice::find("uvm-paging").unwrap())

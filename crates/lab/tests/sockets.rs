@@ -1,12 +1,8 @@
 //! The experiments over sockets: sound on every machine, and moving what they say they move.
 
 use pageferry_lab::LabError;
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::plan::{Choices, RunSpec, Schedule};
-use pageferry_lab::result::Record;
-use pageferry_lab::settings::Settings;
+use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
+use pageferry_lab::run::{Choices, Record, RunSpec, Schedule};
 use std::sync::Arc;
 
 fn try_run(

@@ -7,10 +7,8 @@
 use super::Reproduction;
 use super::figures::{Figure, Key, Table, both, published_key};
 use super::svg::{Anchor, LogScale, Svg, Width};
-use crate::crossover::points;
-use crate::experiments::{CurveLine, Curves, Experiment};
-use crate::machines::MachineChoice;
-use crate::rules::{Compare, How};
+use crate::files::{Compare, CurveLine, Curves, Experiment, How, MachineChoice};
+use crate::judge::points;
 use crate::text::{self, size};
 
 /// A line of a chart.

@@ -1,14 +1,11 @@
 //! The figures: which numbers go into which chart.
 
-use super::Reproduction;
 use super::charts::{Bar, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars, dots, history, stacks};
-use super::curves;
 use super::svg::Width;
-use crate::experiments::Workload;
+use super::{Reproduction, curves};
+use crate::files::{Compare, How, MachineChoice, Workload};
 use crate::judge::TOLERANCE;
-use crate::machines::MachineChoice;
-use crate::result::Record;
-use crate::rules::{Compare, How};
+use crate::run::Record;
 use crate::text;
 use serde::Serialize;
 
@@ -268,10 +265,10 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
     })
 }
 
-pub(super) fn as_number(setting: &crate::result::Setting) -> Option<f64> {
+pub(super) fn as_number(setting: &crate::run::Setting) -> Option<f64> {
     match setting {
-        crate::result::Setting::Integer(number) => Some(*number as f64),
-        crate::result::Setting::Text(_) => None,
+        crate::run::Setting::Integer(number) => Some(*number as f64),
+        crate::run::Setting::Text(_) => None,
     }
 }
 

@@ -9,16 +9,11 @@
 //! | `crossovers.csv` | from which size each mechanism pays; deterministic |
 //! | `host.json` | how long it took here |
 
-use crate::compare::{Comparison, Standing, compare, statements};
-use crate::crossover::{Chosen, Crossover, chosen, crossovers};
+use self::output::PendingDir;
 use crate::error::LabError;
-use crate::experiments::Experiment;
-use crate::kernels::KernelChoice;
-use crate::machines::MachineChoice;
-use crate::output::PendingDir;
-use crate::papers::{Paper, Published};
-use crate::plan::{Choices, RunSpec};
-use crate::result::{Record, RunResult};
+use crate::files::{Experiment, KernelChoice, MachineChoice, Paper, Published};
+use crate::judge::{Chosen, Comparison, Crossover, Standing, chosen, compare, crossovers, statements};
+use crate::run::{Choices, Record, RunResult, RunSpec};
 use pageferry_model::{Constant, SourceKind};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +24,10 @@ mod charts;
 mod csv;
 mod curves;
 mod figures;
+pub mod output;
 mod svg;
 mod then_now;
+pub mod trace;
 mod view;
 
 pub use csv::csv;

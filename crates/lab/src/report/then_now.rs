@@ -1,7 +1,7 @@
 //! Tables of then and now: from which size on each mechanism pays, and how good the kernel's own choices are.
 
 use super::Reproduction;
-use crate::crossover::{Chosen, NOW, Pays, SHARE_OF_BEST};
+use crate::judge::{Chosen, NOW, Pays, SHARE_OF_BEST};
 use crate::text::size;
 use serde::Serialize;
 
@@ -57,13 +57,13 @@ impl Reproduction {
     pub fn pays_rows(&self) -> Vec<PaysRow> {
         let now = |experiment: &str, mechanism: &str| {
             let same = |c: &&_| -> bool {
-                let c: &crate::crossover::Crossover = c;
+                let c: &crate::judge::Crossover = c;
                 c.machine == NOW && c.experiment == experiment && c.mechanism == mechanism
             };
             self.crossovers.iter().find(same).map(|c| words(c.pays)).unwrap_or_default()
         };
         let then = self.crossovers.iter().filter(|c| c.machine != NOW);
-        let row = |c: &crate::crossover::Crossover| PaysRow {
+        let row = |c: &crate::judge::Crossover| PaysRow {
             experiment: self.title_of(&c.experiment),
             mechanism: format!("{} over {}", c.mechanism, c.over),
             machine: c.machine.clone(),

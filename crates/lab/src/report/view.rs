@@ -2,9 +2,8 @@
 
 use super::figures::{Figure, all};
 use super::{Calibrated, ChosenRow, PaysRow, Reproduction, svg};
-use crate::compare::{Standing, Statement, statements};
-use crate::experiments::Experiment;
-use crate::papers::Paper;
+use crate::files::{Experiment, Paper};
+use crate::judge::{Standing, Statement, statements};
 use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use pageferry_model::Constant;
@@ -163,13 +162,13 @@ fn experiment<'a>(
         values.dedup();
         values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
-    let parameter = |(name, p): (&'a String, &'a crate::experiments::Parameter)| ParameterView {
+    let parameter = |(name, p): (&'a String, &'a crate::files::Parameter)| ParameterView {
         name,
         value: value(name),
         unit: &p.unit,
         source: &p.source,
     };
-    let choice = |(name, c): (&'a String, &'a crate::experiments::Choice)| ParameterView {
+    let choice = |(name, c): (&'a String, &'a crate::files::Choice)| ParameterView {
         name,
         value: value(name),
         unit: "",
@@ -259,7 +258,7 @@ fn cited(rows: &[Constant], sources: &BTreeMap<String, String>) -> BTreeMap<Stri
 
 fn hosts(of: &Reproduction) -> Vec<HostView> {
     let rate = |per_s: f64| if per_s > 0.0 { format!("{:.1}", per_s / 1e6) } else { String::new() };
-    let host = |run: &crate::result::RunResult| HostView {
+    let host = |run: &crate::run::RunResult| HostView {
         run: run.record.title(),
         wall: format!("{:.2}", run.host.wall_ms / 1e3),
         rate: rate(run.host.accesses_per_s),

@@ -6,8 +6,7 @@
 //! has the last byte of all.
 
 use super::{Failed, Outcome, OutcomeCell, Payload, differs, first_process, named, over_a_pipe};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, User};
 use pageferry_model::Model;

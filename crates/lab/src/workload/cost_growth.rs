@@ -12,8 +12,7 @@
 //! * `fork`: a process with `n` MB of memory forks; its child ends at once.
 
 use super::{Failed, OutcomeCell, named, room_for};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Program, User};
 use pageferry_model::{Model, Snapshot};

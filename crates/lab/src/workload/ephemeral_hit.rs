@@ -4,8 +4,7 @@
 //! nothing. Mappings are CPU-private, as those of pipes.
 
 use super::{Outcome, OutcomeCell};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};
 use pageferry_kernel::{Program, User};

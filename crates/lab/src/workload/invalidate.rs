@@ -1,8 +1,7 @@
 //! The cost of invalidations (sf_buf paper, 3): a custom system call repeats one many times.
 
 use super::{Outcome, OutcomeCell};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_kernel::{Errno, InvalidateKind, Program, User};
 use pageferry_model::Model;
 use std::time::Instant;

@@ -3,7 +3,7 @@
 //! Each has a `program` that gives the first process's program. Its processes are coroutines of one host thread and
 //! leave what they found in a shared [`Outcome`].
 
-use crate::plan::RunSpec;
+use crate::run::RunSpec;
 use crate::text;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Va};
 use pageferry_kernel::{Carrier, Errno, Fd, Program, ReceiveMode, SendMode, User};

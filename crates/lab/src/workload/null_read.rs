@@ -9,8 +9,7 @@
 use super::{
     Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named, receive_by, receive_mode,
 };
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, User};
 use pageferry_model::Model;

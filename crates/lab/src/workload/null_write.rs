@@ -6,8 +6,7 @@
 //! been lent as there are whole pages.
 
 use super::{Failed, OutcomeCell, Payload, Stopwatch, fill_behind, first_process, named, send_mode};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_hal::{Counter, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, SendMode, User};
 use pageferry_model::Model;

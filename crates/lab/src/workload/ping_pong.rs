@@ -21,8 +21,7 @@ use super::link::{Link, modify};
 use super::{
     Failed, OutcomeCell, Payload, by_pass, differs_behind, fill_behind, first_process, named, other_process,
 };
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Pid, Program, User};
 use pageferry_model::{Model, Snapshot};

@@ -20,8 +20,7 @@ use super::link::{Link, modify, write_over};
 use super::{
     Failed, OutcomeCell, Payload, by_pass, differs_behind, first_process, named, other_process, send_mode,
 };
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Pid, Program, SendMode, User};
 use pageferry_model::{Model, Snapshot};

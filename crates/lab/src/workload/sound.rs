@@ -13,8 +13,7 @@ use super::{
     Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named, receive_by,
     receive_mode, send_mode,
 };
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};

@@ -9,12 +9,8 @@
 
 use super::{receive_by, room_for};
 use crate::error::LabError;
-use crate::kernels::KernelChoice;
-use crate::machines::MachineChoice;
-use crate::measured::{counters, cycles};
-use crate::plan::Schedule;
-use crate::result::{Cycles, Law};
-use crate::site::{Site, law};
+use crate::files::{KernelChoice, MachineChoice};
+use crate::run::{Cycles, Law, Schedule, Site, counters, cycles, law};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Fd, Program, User};
 pub use pageferry_kernel::{ReceiveMode, SendMode};

@@ -15,8 +15,7 @@ use super::{
     Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, measure_first, named, over_a_pipe,
     receive_by, receive_mode, send_mode,
 };
-use crate::plan::RunSpec;
-use crate::site::Site;
+use crate::run::{RunSpec, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;

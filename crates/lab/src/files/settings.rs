@@ -4,9 +4,9 @@
 //! `kernel.ephemeral.entries=6144` are keys of the machine and kernel files (elements of a list go by their `name`:
 //! `machine.cache.L2.size_bytes=1048576`). A changed constant says in its source that it was changed.
 
+use super::kernels::{KernelChoice, KernelFile};
+use super::machines::MachineChoice;
 use crate::error::LabError;
-use crate::kernels::{KernelChoice, KernelFile};
-use crate::machines::MachineChoice;
 use pageferry_model::{Fault, MachineConfig, SourceKind, nearest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

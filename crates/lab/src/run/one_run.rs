@@ -4,17 +4,20 @@
 //! blame), or a law is broken. The laws are checked in every run and told in its record; whoever asked for the run
 //! decides what to do about a broken one, see [`Record::broken`].
 
+use super::measured::{conservation, counters, cycles, derive, hardware};
+use super::plan::RunSpec;
+use super::result::{Host, Record, RunResult};
+use super::testbed::{Finish, Site, law};
 use crate::error::LabError;
-use crate::experiments::Workload;
-use crate::measured::{conservation, counters, cycles, derive, hardware};
-use crate::plan::RunSpec;
-use crate::result::{Host, Record, RunResult};
-use crate::site::{Finish, Site, law};
+use crate::files::Workload;
 use crate::workload::{self, Outcome, OutcomeCell};
 use pageferry_kernel::Program;
 use pageferry_model::Model;
 use pageferry_model::trace::Trace;
 use std::time::Instant;
+
+/// Slices and moves that a trace has room for: more make a viewer slow.
+const TRACE_ROOM: usize = 400_000;
 
 /// Runs `spec`.
 ///
@@ -29,7 +32,7 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
 /// # Errors
 /// As [`run`].
 pub fn run_traced(spec: &RunSpec) -> Result<(RunResult, Trace), LabError> {
-    let (result, model) = run_on(spec, |model| model.record(crate::trace::ROOM))?;
+    let (result, model) = run_on(spec, |model| model.record(TRACE_ROOM))?;
     Ok((result, model.take_trace().expect("it was recorded")))
 }
 

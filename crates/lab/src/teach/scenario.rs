@@ -5,12 +5,8 @@
 //! `beside` go on together with the next. With `vary` a scenario stands for all combinations of a few values, which steps
 //! refer to by `when` and by name; `send` and `receive` say by themselves how bytes are sent and received.
 
-mod play;
-
-pub use play::{Outcome, play};
-
 use crate::error::LabError;
-use crate::registry::{self, Kind, Source};
+use crate::files::registry::{self, Kind, Source};
 use pageferry_model::nearest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -264,7 +260,7 @@ impl Step {
     }
 
     /// True when the step is done in `variant`.
-    fn applies(&self, variant: &Variant) -> bool {
+    pub(super) fn applies(&self, variant: &Variant) -> bool {
         let Some(when) = &self.when else { return true };
         let (name, wanted) = condition(when);
         let value = variant[name].to_string();

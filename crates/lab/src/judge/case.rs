@@ -2,17 +2,15 @@
 //!
 //! A rule is judged only when all the runs that it looks at were made: of a shape with a value missing nothing is said.
 
-use crate::experiments::Experiment;
-use crate::papers::Published;
-use crate::result::Record;
-use crate::rules::{Compare, How};
-use crate::shape::{Shape, greatest_fall};
+use super::shape::{Shape, greatest_fall};
+use crate::files::{Compare, Experiment, How, Published};
+use crate::run::Record;
 use crate::text;
 
 /// How near counts as agreement: within a tenth.
 pub const TOLERANCE: f64 = 0.1;
 
-/// The outcome, in the words and numbers of [`crate::compare::Comparison`].
+/// The outcome, in the words and numbers of [`super::compare::Comparison`].
 pub(crate) struct Judged {
     pub(crate) ours: String,
     pub(crate) theirs: String,
@@ -219,7 +217,7 @@ fn unit(metric: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::papers::Paper;
+    use crate::files::Paper;
     use std::collections::BTreeMap;
 
     const SIZES: [i64; 4] = [4096, 8192, 16384, 32768];
@@ -232,7 +230,7 @@ mod tests {
             machine: "pentium-pro".into(),
             kernel: "uvm".into(),
             seed: 1,
-            settings: settings.map(|(k, v)| (k.to_owned(), crate::result::Setting::Text(v))).into(),
+            settings: settings.map(|(k, v)| (k.to_owned(), crate::run::Setting::Text(v))).into(),
             results: [("bandwidth_mb_s".to_owned(), bandwidth)].into(),
             counters: BTreeMap::new(),
             cycles: Default::default(),

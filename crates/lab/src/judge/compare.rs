@@ -5,11 +5,9 @@
 //! it. `Predicted`: neither; here agreement means something. The standing is derived from the constants' own sources,
 //! never declared.
 
-use crate::experiments::Experiment;
-use crate::judge::Case;
-use crate::papers::{Paper, Published, Relation, Role};
-use crate::result::Record;
-use crate::rules::{Compare, How};
+use super::case::Case;
+use crate::files::{Compare, Experiment, How, Paper, Published, Relation, Role};
+use crate::run::Record;
 use pageferry_model::{Constant, SourceKind};
 use serde::{Deserialize, Serialize};
 

@@ -3,12 +3,12 @@
 //! An experiment names a workload (a program here, in [`crate::workload`]), its parameters with their sources, the
 //! machines and kernels that it runs on, and the published numbers that its results stand beside, by [`rules`].
 
+use super::papers::Paper;
+use super::registry::{self, Kind};
+use super::rules::{self, Compare};
+use super::settings::parse_integer;
 use crate::error::LabError;
-use crate::papers::Paper;
-use crate::registry::{self, Kind};
-use crate::result::Setting;
-use crate::rules::{self, Compare};
-use crate::settings::parse_integer;
+use crate::run::Setting;
 use pageferry_model::{ConfigError, Fault, load_extending, nearest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -332,8 +332,7 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::KernelChoice;
-    use crate::machines::MachineChoice;
+    use crate::files::{KernelChoice, MachineChoice};
 
     #[test]
     fn experiments_name_only_what_exists() {

@@ -1,7 +1,7 @@
 //! Published numbers: `papers/*.toml`.
 
+use super::registry::{self, Kind};
 use crate::error::LabError;
-use crate::registry::{self, Kind};
 use pageferry_model::load_toml;
 use serde::{Deserialize, Serialize};
 

@@ -3,8 +3,8 @@
 //! A kernel file holds policies (which scheme of ephemeral mappings, who maps the pages of a pipe) and path lengths.
 //! All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
+use super::registry::{self, Kind};
 use crate::error::LabError;
-use crate::registry::{self, Kind};
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Cycles, Instructions};
 use pageferry_kernel::{
@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     fn xeon() -> MachineConfig {
-        crate::machines::MachineChoice::find("xeon-up").expect("embedded").config
+        crate::files::MachineChoice::find("xeon-up").expect("embedded").config
     }
 
     fn load(text: &str) -> Result<KernelFile, pageferry_model::ConfigError> {

@@ -16,13 +16,8 @@ mod pipe;
 mod sockets;
 
 use crate::error::LabError;
-use crate::kernels::KernelChoice;
-use crate::machines::MachineChoice;
-use crate::measured::{counters, cycles};
-use crate::plan::Schedule;
-use crate::result::Law;
-use crate::settings::Settings;
-use crate::site::{Site, law};
+use crate::files::{KernelChoice, MachineChoice, Settings};
+use crate::run::{Law, Schedule, Site, counters, cycles, law};
 use crate::workload::{Failed, Payload, named};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Program, User};

@@ -3,12 +3,10 @@
 //! Every process is a process of the kernel. The steps that a variant has are in groups, those that go on together in one;
 //! a process does its steps of the group whose turn it is, and yields until there are more for it.
 
-use super::{Amount, Do, Scenario, Step, Value, Variant};
+use super::scenario::{Amount, Do, Scenario, Step, Value, Variant};
 use crate::error::LabError;
-use crate::kernels::KernelChoice;
-use crate::machines::MachineChoice;
-use crate::plan::Schedule;
-use crate::site::Site;
+use crate::files::{KernelChoice, MachineChoice};
+use crate::run::{Schedule, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, User};
 use pageferry_model::Model;

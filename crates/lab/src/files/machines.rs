@@ -1,7 +1,7 @@
 //! Machines under their names: `machines/*.toml`.
 
+use super::registry::{self, Kind};
 use crate::error::LabError;
-use crate::registry::{self, Kind};
 use pageferry_model::{Constant, MachineConfig};
 
 /// A machine under a name.

@@ -1,7 +1,7 @@
 //! What a measured part was, in the words of a record: counters, cycles by cause, counts of the hardware; and its laws.
 
-use crate::result::{CpuCycles, Cycles, Law};
-use crate::site::law;
+use super::result::{CpuCycles, Cycles, Law};
+use super::testbed::law;
 use pageferry_hal::{Cause, Counter};
 use pageferry_model::Snapshot;
 use std::collections::BTreeMap;

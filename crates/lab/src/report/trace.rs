@@ -4,17 +4,14 @@
 //! and a range of map entries that is passed, is an arrow from the slice where it leaves its sender to the slices where
 //! somebody gets it. Times are modelled microseconds.
 
+use super::output::PendingFile;
 use crate::LabError;
-use crate::output::PendingFile;
 use pageferry_hal::{Flow, FlowStep};
 use pageferry_model::trace::{Move, Slice, Trace};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
-
-/// Slices and moves that a trace has room for: more make a viewer slow.
-pub const ROOM: usize = 400_000;
 
 /// Writes a trace.
 ///

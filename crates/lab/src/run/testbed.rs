@@ -2,11 +2,10 @@
 //!
 //! A site is single-threaded; the model is built where it runs and never leaves its thread.
 
+use super::plan::Schedule;
+use super::result::Law;
 use crate::error::LabError;
-use crate::kernels::KernelChoice;
-use crate::machines::MachineChoice;
-use crate::plan::Schedule;
-use crate::result::Law;
+use crate::files::{KernelChoice, MachineChoice};
 use pageferry_hal::{ContextId, Machine as _};
 use pageferry_kernel::{BootError, Errno, Kernel, Program};
 use pageferry_model::{Fault, Model, Options, RunError};

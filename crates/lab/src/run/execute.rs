@@ -3,9 +3,9 @@
 //! Runs are independent and each is single-threaded; only whole runs are spread over host threads. Results come back in
 //! the order of the plan, so that nothing depends on who finished first.
 
+use super::plan::RunSpec;
+use super::result::RunResult;
 use crate::error::LabError;
-use crate::plan::RunSpec;
-use crate::result::RunResult;
 use rayon::prelude::*;
 
 /// Is told how a plan goes on. Called from several threads.
@@ -30,7 +30,7 @@ impl Progress for Silent {}
 /// # Panics
 /// When the host gives no threads.
 pub fn execute(plan: &[RunSpec], jobs: usize, progress: &dyn Progress) -> Vec<Result<RunResult, LabError>> {
-    execute_with(plan, jobs, progress, &crate::run::run)
+    execute_with(plan, jobs, progress, &super::one_run::run)
 }
 
 /// As [`execute`], with another way to run one.

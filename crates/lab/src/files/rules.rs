@@ -6,9 +6,9 @@
 //! tolerance, stands in the rule and nowhere else. A rule must mean exactly one run of the matrix at each place, and say
 //! all that its test needs and nothing else; anything else is refused when the file is read.
 
-use crate::experiments::{ExperimentFile, Matrix, Vary};
-use crate::papers::{Paper, Relation};
-use crate::shape::Shape;
+use super::experiments::{ExperimentFile, Matrix, Vary};
+use super::papers::{Paper, Relation};
+use crate::judge::Shape;
 use pageferry_model::{Fault, nearest};
 use serde::{Deserialize, Serialize};
 
@@ -286,7 +286,7 @@ pub(crate) fn check_statements(file: &ExperimentFile, paper: &Paper) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::Experiment;
+    use crate::files::Experiment;
 
     /// What is wrong with a rule of `null-read` that says `text` beside its constant parts.
     fn refused(text: &str) -> String {

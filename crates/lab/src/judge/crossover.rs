@@ -3,8 +3,8 @@
 //! Both are derived from the runs behind an experiment's curves: a line says over which other line it should win, or of
 //! which lines it should be as good as the best. Sizes are those that both lines have; nothing is interpolated.
 
-use crate::experiments::{CurveLine, Curves, Experiment};
-use crate::result::Record;
+use crate::files::{CurveLine, Curves, Experiment};
+use crate::run::Record;
 use serde::Serialize;
 
 /// The machine that stands for the present, in tables of then and now.

@@ -1,11 +1,8 @@
 //! From experiments to runs.
 
+use super::result::Setting;
 use crate::error::LabError;
-use crate::experiments::{Experiment, Scale, Vary, Workload};
-use crate::kernels::KernelChoice;
-use crate::machines::MachineChoice;
-use crate::result::Setting;
-use crate::settings::{Settings, parse_integer};
+use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Settings, Vary, Workload, parse_integer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
