@@ -3,17 +3,21 @@
 //! Machines, kernels, experiments, papers and scenarios are embedded in the program ([`registry`] has them by name). What a
 //! file says is refused here when it makes no sense, before anything is run. Nothing in this room runs a machine.
 
+mod experiment_file;
 mod experiments;
 mod kernels;
 mod machines;
 mod papers;
 pub mod registry;
+mod rule_check;
 mod rules;
+mod setting;
 mod settings;
 
-pub use experiments::{
-    Choice, CurveLine, Curves, Experiment, ExperimentFile, Matrix, Parameter, Scale, Vary, Workload,
+pub use experiment_file::{
+    Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Workload,
 };
+pub use experiments::Experiment;
 pub use kernels::{
     EphemeralFile, EphemeralPathsFile, FaultName, ForwardName, KernelChoice, KernelFile, KernelPathsFile,
     MappingName, PagingFile, PathsFile, PipeFile, PipeKindName, PmapFile, PmapPathsFile, RuleName, SchedFile,
@@ -21,5 +25,6 @@ pub use kernels::{
 };
 pub use machines::MachineChoice;
 pub use papers::{Paper, Published, Relation, Role};
-pub use rules::{Along, Compare, How};
-pub use settings::{Settings, parse_integer};
+pub use rules::{Along, Compare, How, Shape};
+pub use setting::Setting;
+pub use settings::Settings;

@@ -6,6 +6,7 @@
 
 use super::kernels::{KernelChoice, KernelFile};
 use super::machines::MachineChoice;
+use super::setting::parse_integer;
 use crate::error::LabError;
 use pageferry_model::{Fault, MachineConfig, SourceKind, nearest};
 use serde::Serialize;
@@ -72,11 +73,6 @@ impl Settings {
         let file = change("kernel", kernel.file, &self.kernel, &KernelFile::validate)?;
         Ok(KernelChoice { file, ..kernel })
     }
-}
-
-/// A whole number as people write them: `65536`, `65_536`.
-pub fn parse_integer(text: &str) -> Option<i64> {
-    text.replace('_', "").parse().ok()
 }
 
 fn setting(key: &str, problem: impl Into<String>) -> LabError {

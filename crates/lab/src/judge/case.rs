@@ -2,8 +2,8 @@
 //!
 //! A rule is judged only when all the runs that it looks at were made: of a shape with a value missing nothing is said.
 
-use super::shape::{Shape, greatest_fall};
-use crate::files::{Compare, Experiment, How, Published};
+use super::shape::greatest_fall;
+use crate::files::{Compare, Experiment, How, Published, Shape};
 use crate::run::Record;
 use crate::text;
 
@@ -230,7 +230,7 @@ mod tests {
             machine: "pentium-pro".into(),
             kernel: "uvm".into(),
             seed: 1,
-            settings: settings.map(|(k, v)| (k.to_owned(), crate::run::Setting::Text(v))).into(),
+            settings: settings.map(|(k, v)| (k.to_owned(), crate::files::Setting::Text(v))).into(),
             results: [("bandwidth_mb_s".to_owned(), bandwidth)].into(),
             counters: BTreeMap::new(),
             cycles: Default::default(),

@@ -8,4 +8,4 @@ mod shape;
 pub use case::TOLERANCE;
 pub use compare::{Comparison, Standing, Statement, compare, statements};
 pub use crossover::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST, chosen, crossovers, points};
-pub use shape::{Seen, Shape, greatest_fall};
+pub use shape::{Seen, greatest_fall};

@@ -5,18 +5,7 @@
 //! that small is none. At tolerance 0 every digit counts. Values are not negative and in the order of the axis; nothing
 //! is said of what lies between them.
 
-/// What a curve does on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
-    /// It ends above its beginning, and never falls.
-    Rises,
-    /// It ends below its beginning, and never rises.
-    Falls,
-    /// No two values are different.
-    Flat,
-    /// It rises to a value inside, and falls from there.
-    Peaks,
-}
+use crate::files::Shape;
 
 /// Whether a curve has a shape, and where one sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]

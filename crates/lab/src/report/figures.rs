@@ -230,7 +230,7 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
         let mut rows = Vec::new();
         for kernel in &of.kernels {
             let Some(record) = of.record(experiment, &machine.name, &kernel.name) else { continue };
-            let Some(Some(bytes)) = record.settings.get("total_bytes").map(as_number) else { continue };
+            let Some(bytes) = setting(record, "total_bytes") else { continue };
             let factor = machine.nanoseconds(1.0) / 1000.0 * 65536.0 / bytes;
             let mut parts = parts(record, factor);
             let mut row = vec![machine.name.clone(), kernel.file.title.clone()];
@@ -265,11 +265,9 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
     })
 }
 
-pub(super) fn as_number(setting: &crate::run::Setting) -> Option<f64> {
-    match setting {
-        crate::run::Setting::Integer(number) => Some(*number as f64),
-        crate::run::Setting::Text(_) => None,
-    }
+/// A setting that is a number.
+fn setting(record: &Record, key: &str) -> Option<f64> {
+    record.settings.get(key)?.number().map(|number| number as f64)
 }
 
 fn invalidations(of: &Reproduction, experiment: &str) -> Option<Figure> {
@@ -428,7 +426,7 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
 fn hits(of: &Reproduction, experiment: &str) -> Option<Figure> {
     let head = ["machine", "entries", "modelled cycles", "modelled ns", "host ns"].map(String::from).to_vec();
     let mut table = Table { head, rows: Vec::new() };
-    let entries = |r: &Record| r.settings.get("kernel.ephemeral.entries").and_then(as_number).unwrap_or(0.0);
+    let entries = |r: &Record| setting(r, "kernel.ephemeral.entries").unwrap_or(0.0);
     let mut sizes: Vec<f64> = of.records().filter(|r| r.experiment == experiment).map(entries).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
@@ -442,7 +440,7 @@ fn hits(of: &Reproduction, experiment: &str) -> Option<Figure> {
             let Some(pair) = run.record.metric("pair_cycles") else { continue };
             let size = entries(&run.record);
             let at = sizes.iter().position(|s| *s == size).unwrap_or(0);
-            let pairs = run.record.settings.get("times").and_then(as_number).unwrap_or(1.0);
+            let pairs = setting(&run.record, "times").unwrap_or(1.0);
             let host_ns = run.host.measured_ms * 1e6 / pairs;
             modelled.points.push((at, pair, None));
             real.points.push((at, host_ns, None));

@@ -15,5 +15,5 @@ pub use execute::{Progress, Silent, execute};
 pub(crate) use measured::{counters, cycles};
 pub use one_run::{run, run_traced};
 pub use plan::{Choices, RunSpec, Schedule, matrix};
-pub use result::{CpuCycles, Cycles, Host, Law, Record, RunResult, Setting};
+pub use result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 pub(crate) use testbed::{Site, law};

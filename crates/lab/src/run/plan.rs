@@ -1,8 +1,7 @@
 //! From experiments to runs.
 
-use super::result::Setting;
 use crate::error::LabError;
-use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Settings, Vary, Workload, parse_integer};
+use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -77,7 +76,7 @@ impl RunSpec {
         scale: Scale,
     ) -> Result<RunSpec, LabError> {
         let changed = |prefix: &str, list: &[(String, String)]| -> Vec<(String, Setting)> {
-            list.iter().map(|(key, text)| (format!("{prefix}.{key}"), as_setting(text))).collect()
+            list.iter().map(|(key, text)| (format!("{prefix}.{key}"), Setting::parse(text))).collect()
         };
         let mut changes = changed("machine", &settings.machine);
         changes.extend(changed("kernel", &settings.kernel));
@@ -106,10 +105,8 @@ impl RunSpec {
 
     /// Roughly how much work the run is for the host, in arbitrary units: for progress bars.
     pub fn weight(&self) -> u64 {
-        let parameter = |key: &str| match self.parameters.get(key) {
-            Some(Setting::Integer(number)) => u64::try_from(*number).unwrap_or(0),
-            _ => 0,
-        };
+        let number = |key: &str| self.parameters.get(key)?.number();
+        let parameter = |key: &str| number(key).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
         let cpus = self.machine.config.cpus() as u64;
         let work = match self.experiment.file.workload {
             Workload::BwPipe => parameter("total_bytes") / 4096 * (2 + cpus),
@@ -193,10 +190,6 @@ fn variants(common: Settings, vary: &[Vary], quick: bool) -> Vec<Settings> {
         let values = if quick && !vary.quick.is_empty() { &vary.quick } else { &vary.values };
         variants.iter().flat_map(|s| values.iter().map(|v| with(s, v)).collect::<Vec<_>>()).collect()
     })
-}
-
-fn as_setting(text: &str) -> Setting {
-    parse_integer(text).map_or_else(|| Setting::Text(text.to_owned()), Setting::Integer)
 }
 
 #[cfg(test)]

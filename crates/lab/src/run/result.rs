@@ -4,6 +4,7 @@
 //! to the last digit, on any host and at any number of threads. [`Host`] says how long it took here, and differs from
 //! run to run. Files that are compared or published hold records only.
 
+use crate::files::Setting;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -44,25 +45,6 @@ pub struct Record {
     pub stale_translations: u64,
     /// The laws that every run obeys, and whether each held.
     pub laws: Vec<Law>,
-}
-
-/// A setting's value.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Setting {
-    /// A number.
-    Integer(i64),
-    /// A word.
-    Text(String),
-}
-
-impl std::fmt::Display for Setting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Setting::Integer(number) => number.fmt(f),
-            Setting::Text(text) => text.fmt(f),
-        }
-    }
 }
 
 /// The stacks of causes. Each sums to the clock of its CPU over the measured part.
