@@ -5,7 +5,9 @@
 //! touch no modelled cache. The measured part begins when the reader has the last byte of the warm-up, and ends when it
 //! has the last byte of all.
 
-use super::{Failed, Outcome, OutcomeCell, Payload, differs, first_process, named, over_a_pipe};
+use super::outcome::{Failed, Outcome, OutcomeCell, named};
+use super::payload::{Payload, differs};
+use super::process::{first_process, over_a_pipe};
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, User};

@@ -11,7 +11,8 @@
 //! * `amap`: a range of 4096 pages is unmapped, `n` percent of whose pages are in memory.
 //! * `fork`: a process with `n` MB of memory forks; its child ends at once.
 
-use super::{Failed, OutcomeCell, named, room_for};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::process::room_for;
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Program, User};

@@ -3,7 +3,7 @@
 //! Each page is mapped once before, so that every allocation of the measured part is a hit, or, on the direct map, needs
 //! nothing. Mappings are CPU-private, as those of pipes.
 
-use super::{Outcome, OutcomeCell};
+use super::outcome::{Outcome, OutcomeCell};
 use crate::run::{RunSpec, Site};
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};

@@ -5,10 +5,11 @@
 //! file's pages go on loan and take the place of those in the buffer. By *map* each piece is mapped privately and unmapped
 //! again. With `touch` the process then reads every word of the piece, as who reads a file does. Every byte is checked.
 
-use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named, receive_by,
-    receive_mode,
-};
+use super::mode::{measure_first, receive_by, receive_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::first_process;
+use super::stopwatch::Stopwatch;
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, ReceiveMode, SendMode, User};

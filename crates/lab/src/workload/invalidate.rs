@@ -1,6 +1,6 @@
 //! The cost of invalidations (sf_buf paper, 3): a custom system call repeats one many times.
 
-use super::{Outcome, OutcomeCell};
+use super::outcome::{Outcome, OutcomeCell};
 use crate::run::{RunSpec, Site};
 use pageferry_kernel::{Errno, InvalidateKind, Program, User};
 use pageferry_model::Model;

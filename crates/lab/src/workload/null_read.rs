@@ -6,9 +6,11 @@
 //! place of those before, and are freed by `anflush` behind each read. (The transfer area would do as well: then the kernel
 //! looks for room each time, which costs nothing as long as the area is empty.)
 
-use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named, receive_by, receive_mode,
-};
+use super::mode::{receive_by, receive_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::first_process;
+use super::stopwatch::Stopwatch;
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, User};

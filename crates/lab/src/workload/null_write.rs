@@ -5,7 +5,11 @@
 //! the write, from outside the machine. After a write by loan no page of the buffer may be on loan, and as many must have
 //! been lent as there are whole pages.
 
-use super::{Failed, OutcomeCell, Payload, Stopwatch, fill_behind, first_process, named, send_mode};
+use super::mode::send_mode;
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, fill_behind};
+use super::process::first_process;
+use super::stopwatch::Stopwatch;
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{Counter, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, SendMode, User};

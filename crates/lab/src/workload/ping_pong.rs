@@ -18,9 +18,10 @@
 //! ends when it has received, and gone over, what the child sent last.
 
 use super::link::{Link, modify};
-use super::{
-    Failed, OutcomeCell, Payload, by_pass, differs_behind, fill_behind, first_process, named, other_process,
-};
+use super::mode::by_pass;
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind, fill_behind};
+use super::process::{first_process, other_process};
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Pid, Program, User};

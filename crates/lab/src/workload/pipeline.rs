@@ -17,9 +17,10 @@
 //! written the last of all.
 
 use super::link::{Link, modify, write_over};
-use super::{
-    Failed, OutcomeCell, Payload, by_pass, differs_behind, first_process, named, other_process, send_mode,
-};
+use super::mode::{by_pass, send_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::{first_process, other_process};
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Pid, Program, SendMode, User};

@@ -9,10 +9,11 @@
 //! The device is slow, and the processor waits for it most of the time. So what counts is the processor's own time: how many
 //! bytes could be moved in it if the device were as fast.
 
-use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named, receive_by,
-    receive_mode, send_mode,
-};
+use super::mode::{measure_first, receive_by, receive_mode, send_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::first_process;
+use super::stopwatch::Stopwatch;
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};

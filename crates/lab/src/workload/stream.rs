@@ -7,7 +7,8 @@
 //!
 //! Identity is checked by a hash of what came in and one of what went out.
 
-use super::{receive_by, room_for};
+use super::mode::receive_by;
+use super::process::room_for;
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::run::{Cycles, Law, Schedule, Site, counters, cycles, law};

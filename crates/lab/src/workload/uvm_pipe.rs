@@ -11,10 +11,11 @@
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all and
 //! has freed it.
 
-use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, measure_first, named, over_a_pipe,
-    receive_by, receive_mode, send_mode,
-};
+use super::mode::{measure_first, receive_by, receive_mode, send_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs};
+use super::process::{first_process, over_a_pipe};
+use super::stopwatch::Stopwatch;
 use crate::run::{RunSpec, Site};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
