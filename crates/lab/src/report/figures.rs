@@ -1,41 +1,13 @@
 //! The figures: which numbers go into which chart.
 
 use super::charts::{Bar, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars, dots, history, stacks};
-use super::svg::Width;
-use super::{Reproduction, curves};
-use crate::files::{Compare, How, MachineChoice, Workload};
+use super::curves;
+use super::figure::{Figure, Key, Table, both, published_key};
+use super::reproduction::Reproduction;
+use crate::files::{Compare, How, Workload};
 use crate::judge::TOLERANCE;
 use crate::run::Record;
 use crate::text;
-use serde::Serialize;
-
-/// A figure, drawn for wide and for narrow pages, with its numbers.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Figure {
-    pub(super) id: String,
-    pub(super) experiment: String,
-    pub(super) title: String,
-    pub(super) subtitle: String,
-    pub(super) wide: String,
-    pub(super) narrow: String,
-    pub(super) legend: Vec<Key>,
-    pub(super) note: String,
-    pub(super) table: Table,
-}
-
-/// A class of marks and what it stands for.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Key {
-    pub(super) class: String,
-    pub(super) label: String,
-}
-
-/// The numbers of a figure.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Table {
-    pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
-}
 
 /// What the causes of cycles are drawn as: class, name, causes.
 const CAUSES: &[(&str, &str, &[&str])] = &[
@@ -87,14 +59,6 @@ impl Reproduction {
         self.records().find(|r| r.experiment == experiment && r.machine == machine && r.kernel == kernel)
     }
 
-    /// The machines on which `experiment` ran, in order.
-    pub(super) fn machines_of<'a>(&'a self, experiment: &'a str) -> impl Iterator<Item = &'a MachineChoice> {
-        let ran = move |m: &&MachineChoice| {
-            self.records().any(|r| r.experiment == experiment && r.machine == m.name)
-        };
-        self.machines.iter().map(|m| &**m).filter(ran)
-    }
-
     /// The comparisons of `experiment` with a published value of `metric`.
     fn value_of(&self, experiment: &str, how: How, machine: &str, metric: &str) -> Option<f64> {
         let experiment = self.experiments.iter().find(|e| e.name == experiment)?;
@@ -119,14 +83,6 @@ impl Reproduction {
         let kernels = self.kernels.iter().filter(|k| ran(&k.name));
         kernels.map(|k| Key { class: self.kernel_class(&k.name), label: k.file.title.clone() }).collect()
     }
-}
-
-pub(super) fn published_key() -> Key {
-    Key { class: "published".into(), label: "published".into() }
-}
-
-pub(super) fn both(draw: impl Fn(Width) -> String) -> (String, String) {
-    (draw(Width::Wide), draw(Width::Narrow))
 }
 
 fn bandwidth(of: &Reproduction, experiment: &str) -> Option<Figure> {

@@ -1,7 +1,7 @@
 //! Tables of then and now: from which size on each mechanism pays, and how good the kernel's own choices are.
 
-use super::Reproduction;
-use crate::judge::{Chosen, NOW, Pays, SHARE_OF_BEST};
+use super::reproduction::Reproduction;
+use crate::judge::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST};
 use crate::text::size;
 use serde::Serialize;
 
@@ -56,14 +56,12 @@ impl Reproduction {
     /// From which size on each mechanism pays: then, on each machine of the time, and now.
     pub fn pays_rows(&self) -> Vec<PaysRow> {
         let now = |experiment: &str, mechanism: &str| {
-            let same = |c: &&_| -> bool {
-                let c: &crate::judge::Crossover = c;
-                c.machine == NOW && c.experiment == experiment && c.mechanism == mechanism
-            };
+            let same =
+                |c: &&Crossover| c.machine == NOW && c.experiment == experiment && c.mechanism == mechanism;
             self.crossovers.iter().find(same).map(|c| words(c.pays)).unwrap_or_default()
         };
         let then = self.crossovers.iter().filter(|c| c.machine != NOW);
-        let row = |c: &crate::judge::Crossover| PaysRow {
+        let row = |c: &Crossover| PaysRow {
             experiment: self.title_of(&c.experiment),
             mechanism: format!("{} over {}", c.mechanism, c.over),
             machine: c.machine.clone(),

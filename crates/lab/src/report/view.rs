@@ -1,9 +1,13 @@
 //! The page: what the template is given.
 
-use super::figures::{Figure, all};
-use super::{Calibrated, ChosenRow, PaysRow, Reproduction, svg};
-use crate::files::{Experiment, Paper};
+use super::figure::Figure;
+use super::figures;
+use super::reproduction::{Calibrated, Reproduction};
+use super::svg;
+use super::then_now::{ChosenRow, PaysRow};
+use crate::files::{Choice, Experiment, Paper, Parameter};
 use crate::judge::{Standing, Statement, statements};
+use crate::run::RunResult;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use pageferry_model::Constant;
@@ -101,7 +105,7 @@ struct HostView {
 }
 
 pub(super) fn html(of: &Reproduction) -> String {
-    let figures = all(of);
+    let figures = figures::all(of);
     let page = Page {
         version: env!("CARGO_PKG_VERSION"),
         style: format!("{FIGURE_STYLE}\n{STYLE}"),
@@ -162,13 +166,13 @@ fn experiment<'a>(
         values.dedup();
         values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
-    let parameter = |(name, p): (&'a String, &'a crate::files::Parameter)| ParameterView {
+    let parameter = |(name, p): (&'a String, &'a Parameter)| ParameterView {
         name,
         value: value(name),
         unit: &p.unit,
         source: &p.source,
     };
-    let choice = |(name, c): (&'a String, &'a crate::files::Choice)| ParameterView {
+    let choice = |(name, c): (&'a String, &'a Choice)| ParameterView {
         name,
         value: value(name),
         unit: "",
@@ -258,7 +262,7 @@ fn cited(rows: &[Constant], sources: &BTreeMap<String, String>) -> BTreeMap<Stri
 
 fn hosts(of: &Reproduction) -> Vec<HostView> {
     let rate = |per_s: f64| if per_s > 0.0 { format!("{:.1}", per_s / 1e6) } else { String::new() };
-    let host = |run: &crate::run::RunResult| HostView {
+    let host = |run: &RunResult| HostView {
         run: run.record.title(),
         wall: format!("{:.2}", run.host.wall_ms / 1e3),
         rate: rate(run.host.accesses_per_s),

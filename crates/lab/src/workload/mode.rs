@@ -6,16 +6,6 @@ use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::{Carrier, Errno, Fd, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 
-/// The word of a `send` choice.
-pub(super) fn send_mode(spec: &RunSpec) -> SendMode {
-    send_word(spec.choice("send"))
-}
-
-/// The word of a `receive` choice.
-pub(super) fn receive_mode(spec: &RunSpec) -> ReceiveMode {
-    receive_word(spec.choice("receive"))
-}
-
 /// Whether buffers are passed, by the word of a `by` choice. For `auto` the kernel says what is cheaper for buffers of
 /// this size, once: both ends have to do the same.
 pub(super) fn by_pass(user: &User<Model>, word: &str, size_bytes: usize) -> Result<bool, Failed> {
@@ -25,18 +15,18 @@ pub(super) fn by_pass(user: &User<Model>, word: &str, size_bytes: usize) -> Resu
     }
 }
 
-/// How to send, by its word; copies for any other.
-pub fn send_word(word: &str) -> SendMode {
-    match word {
+/// The mode that a `send` choice asks for; copies for any other word.
+pub(super) fn send_mode(spec: &RunSpec) -> SendMode {
+    match spec.choice("send") {
         "loan" => SendMode::Loan,
         "auto" => SendMode::Auto,
         _ => SendMode::Copy,
     }
 }
 
-/// How to receive, by its word; copies for any other.
-pub fn receive_word(word: &str) -> ReceiveMode {
-    match word {
+/// The mode that a `receive` choice asks for; copies for any other word.
+pub(super) fn receive_mode(spec: &RunSpec) -> ReceiveMode {
+    match spec.choice("receive") {
         "transfer" => ReceiveMode::Transfer,
         "auto" => ReceiveMode::Auto,
         _ => ReceiveMode::Copy,

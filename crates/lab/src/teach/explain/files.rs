@@ -1,6 +1,6 @@
 //! Files: a private mapping, and reading by page transfer.
 
-use super::{Mechanism, Stage, contents, look_at};
+use super::stage::{Mechanism, Stage, contents, look_at};
 use crate::workload::{Failed, named};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{Fd, OpenFlags, User};

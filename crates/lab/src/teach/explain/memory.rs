@@ -1,6 +1,6 @@
 //! Anonymous memory: fork and copy-on-write, memory that goes to the disk and back.
 
-use super::{Mechanism, Stage, contents, look_at, map};
+use super::stage::{Mechanism, Stage, contents, look_at, map};
 use crate::workload::{Failed, named};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::User;

@@ -1,6 +1,6 @@
 //! Whole ranges between processes: map entry passing, and quick references.
 
-use super::{Mechanism, Stage, contents, look_at, map};
+use super::stage::{Mechanism, Stage, contents, look_at, map};
 use crate::workload::{Failed, named};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{ExportId, ExportTo, User};

@@ -1,6 +1,6 @@
 //! What goes through a socket: by copy, by loan, by transfer; and what the receiver does with it afterwards.
 
-use super::{Mechanism, Stage, contents, look_at, map};
+use super::stage::{Mechanism, Stage, contents, look_at, map, times};
 use crate::workload::{Failed, named};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Fd, SendMode, User};
@@ -115,11 +115,7 @@ fn loan(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     stage.promise("the writer has another frame", stage.model.inspect(|| user.frame_behind(at)) != lent);
     if let Some(frame) = lent {
         let info = stage.model.inspect(|| user.kernel().vm().frame_info(frame));
-        stage.note(format!(
-            "the frame that was lent: {:?}, on loan {}",
-            info.state,
-            super::times(info.loan_count)
-        ));
+        stage.note(format!("the frame that was lent: {:?}, on loan {}", info.state, times(info.loan_count)));
     }
     stage.other(user, "receiver", move |stage, user| {
         let to = map(user, PAGES).map_err(named("map"))?;
