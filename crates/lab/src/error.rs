@@ -62,7 +62,7 @@ pub enum LabError {
     },
     /// The machine and the kernel do not fit each other or the experiment.
     #[error("{machine} under {kernel}: {problem}")]
-    Misfit {
+    Incompatible {
         /// The machine's name.
         machine: String,
         /// The kernel's name.

@@ -133,7 +133,9 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{Choice, KernelChoice, MachineChoice};
+    use crate::files::experiment_file::Choice;
+    use crate::files::kernels::KernelChoice;
+    use crate::files::machines::MachineChoice;
 
     #[test]
     fn experiments_name_only_what_exists() {

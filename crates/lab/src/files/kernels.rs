@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     fn xeon() -> MachineConfig {
-        crate::files::MachineChoice::find("xeon-up").expect("embedded").config
+        crate::files::machines::MachineChoice::find("xeon-up").expect("embedded").config
     }
 
     fn load(text: &str) -> Result<KernelFile, pageferry_model::ConfigError> {

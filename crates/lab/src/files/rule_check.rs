@@ -13,14 +13,14 @@ impl Compare {
     /// That each place that the rule looks at is one run of the matrix of `file`.
     fn runs(&self, file: &ExperimentFile) -> Result<(), Wrong> {
         let under = |kernel| self.machines.iter().map(move |machine| (machine, kernel));
-        let mut sites: Vec<(&String, &String)> = under(&self.kernel).collect();
-        sites.extend(self.over.iter().flat_map(under));
-        sites.extend(self.other_machines.iter().map(|machine| (machine, &self.kernel)));
+        let mut pairs: Vec<(&String, &String)> = under(&self.kernel).collect();
+        pairs.extend(self.over.iter().flat_map(under));
+        pairs.extend(self.other_machines.iter().map(|machine| (machine, &self.kernel)));
         let other = (!self.other_set.is_empty()).then_some(("other_set", &self.other_set));
         for (name, set) in [("set", &self.set)].into_iter().chain(other) {
             for place in self.places() {
                 let wanted: Vec<String> = set.iter().cloned().chain(self.at(place)).collect();
-                for (machine, kernel) in &sites {
+                for (machine, kernel) in &pairs {
                     let found = runs_with(file, machine, kernel, &wanted);
                     if found != 1 {
                         let key = if found == 0 && place.is_some() { "along" } else { name };

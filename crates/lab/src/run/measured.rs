@@ -1,7 +1,6 @@
 //! What a measured part was, in the words of a record: counters, cycles by cause, counts of the hardware; and its laws.
 
 use super::result::{CpuCycles, Cycles, Law};
-use super::testbed::law;
 use pageferry_hal::{Cause, Counter};
 use pageferry_model::Snapshot;
 use std::collections::BTreeMap;
@@ -72,9 +71,9 @@ pub(crate) fn conservation(measured: &Snapshot) -> Vec<Law> {
     let under_way = (cpus - 1) * (cpus - 1);
     let (sent, ipis) = (counter(Counter::ShootdownIpis) + counter(Counter::ReschedIpis), h.ipis_sent);
     vec![
-        law("the causes of measured cycles sum to the measured time", measured.check()),
-        law("TLB hits and misses sum to look-ups", lookups),
-        law(
+        Law::new("the causes of measured cycles sum to the measured time", measured.check()),
+        Law::new("TLB hits and misses sum to look-ups", lookups),
+        Law::new(
             "interprocessor interrupts sent are those that the kernel counted",
             (sent.abs_diff(ipis) <= under_way)
                 .then_some(())

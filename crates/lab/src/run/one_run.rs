@@ -6,8 +6,8 @@
 
 use super::measured::{conservation, counters, cycles, derive, hardware};
 use super::plan::RunSpec;
-use super::result::{Host, Record, RunResult};
-use super::testbed::{Finish, Site, law};
+use super::result::{Host, Law, Record, RunResult};
+use super::testbed::{Finish, Testbed};
 use crate::error::LabError;
 use crate::files::Workload;
 use crate::workload::{self, Outcome, OutcomeCell};
@@ -38,28 +38,28 @@ pub fn run_traced(spec: &RunSpec) -> Result<(RunResult, Trace), LabError> {
 
 fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Model), LabError> {
     let began = Instant::now();
-    let site = Site::new(&spec.machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
-    prepare(&site.model);
+    let testbed = Testbed::new(&spec.machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    prepare(&testbed.model);
     let cell = OutcomeCell::default();
-    let program: Program<Model> = match spec.experiment.file.workload {
-        Workload::Invalidate => workload::invalidate::program(&site, spec, cell.clone()),
-        Workload::BwPipe => workload::bw_pipe::program(&site, spec, cell.clone()),
-        Workload::EphemeralHit => workload::ephemeral_hit::program(&site, spec, cell.clone()),
-        Workload::NullWrite => workload::null_write::program(&site, spec, cell.clone()),
-        Workload::NullRead => workload::null_read::program(&site, spec, cell.clone()),
-        Workload::FileRead => workload::file_read::program(&site, spec, cell.clone()),
-        Workload::Sound => workload::sound::program(&site, spec, cell.clone()),
-        Workload::UvmPipe => workload::uvm_pipe::program(&site, spec, cell.clone()),
-        Workload::CostGrowth => workload::cost_growth::program(&site, spec, cell.clone()),
-        Workload::PingPong => workload::ping_pong::program(&site, spec, cell.clone()),
-        Workload::Mixed => workload::mixed::program(&site, spec, cell.clone()),
-        Workload::Pipeline => workload::pipeline::program(&site, spec, cell.clone()),
+    let program: fn(&Testbed, &RunSpec, OutcomeCell) -> Program<Model> = match spec.experiment.file.workload {
+        Workload::Invalidate => workload::invalidate::program,
+        Workload::BwPipe => workload::bw_pipe::program,
+        Workload::EphemeralHit => workload::ephemeral_hit::program,
+        Workload::NullWrite => workload::null_write::program,
+        Workload::NullRead => workload::null_read::program,
+        Workload::FileRead => workload::file_read::program,
+        Workload::Sound => workload::sound::program,
+        Workload::UvmPipe => workload::uvm_pipe::program,
+        Workload::CostGrowth => workload::cost_growth::program,
+        Workload::PingPong => workload::ping_pong::program,
+        Workload::Mixed => workload::mixed::program,
+        Workload::Pipeline => workload::pipeline::program,
     };
-    let finish = site.execute(&spec.experiment.name, program)?;
+    let finish = testbed.execute(&spec.experiment.name, program(&testbed, spec, cell.clone()))?;
     let outcome = cell.take();
     // A call that failed in a sound run was asked for too much; in a broken one it is a consequence.
     if let Some(problem) = outcome.failed.as_ref().filter(|_| finish.laws.iter().all(|law| law.held)) {
-        return Err(site.misfit(problem));
+        return Err(testbed.incompatible(problem));
     }
     let record = record(spec, &outcome, &finish);
     let accesses = record.hardware.get("accesses").copied().unwrap_or(0) as f64;
@@ -68,13 +68,13 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         measured_ms: outcome.measured_s * 1e3,
         accesses_per_s: if outcome.measured_s > 0.0 { (accesses / outcome.measured_s).round() } else { 0.0 },
     };
-    Ok((RunResult { record, host }, site.model))
+    Ok((RunResult { record, host }, testbed.model))
 }
 
 fn record(spec: &RunSpec, outcome: &Outcome, finish: &Finish) -> Record {
     let measured = outcome.measured.as_ref();
     let mut laws = finish.laws.clone();
-    laws.push(law("the payload arrived as it was sent", outcome.payload.clone()));
+    laws.push(Law::new("the payload arrived as it was sent", outcome.payload.clone()));
     if let Some(snapshot) = measured {
         laws.extend(conservation(snapshot));
     }

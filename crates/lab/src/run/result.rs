@@ -92,6 +92,12 @@ pub struct Host {
     pub accesses_per_s: f64,
 }
 
+impl Law {
+    pub(crate) fn new(name: &str, checked: Result<(), String>) -> Law {
+        Law { name: name.to_owned(), held: checked.is_ok(), fault: checked.err() }
+    }
+}
+
 impl Record {
     /// The run in a few words: `bw-pipe on xeon-up under sf_buf`.
     pub fn title(&self) -> String {

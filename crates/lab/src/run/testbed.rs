@@ -1,6 +1,6 @@
 //! A machine with a kernel: built, booted with one program, run until no process is left, and the laws of that checked.
 //!
-//! A site is single-threaded; the model is built where it runs and never leaves its thread.
+//! A testbed is single-threaded; the model is built where it runs and never leaves its thread.
 
 use super::plan::Schedule;
 use super::result::Law;
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Once;
 
 /// A machine with a kernel configuration, ready to boot once.
-pub(crate) struct Site {
+pub(crate) struct Testbed {
     pub(crate) model: Model,
     pub(crate) machine: MachineChoice,
     pub(crate) kernel: KernelChoice,
@@ -30,24 +30,24 @@ pub(crate) struct Finish {
     pub(crate) stale: Vec<String>,
 }
 
-impl Site {
+impl Testbed {
     pub(crate) fn new(
         machine: &MachineChoice,
         kernel: &KernelChoice,
         schedule: Schedule,
         seed: u64,
-    ) -> Result<Site, LabError> {
+    ) -> Result<Testbed, LabError> {
         let schedule = match schedule {
             Schedule::Timed => pageferry_model::Schedule::Timed,
             Schedule::Seeded => pageferry_model::Schedule::Seeded(seed),
         };
-        let refuse = |fault: Fault| LabError::Misfit {
+        let refuse = |fault: Fault| LabError::Incompatible {
             machine: machine.name.clone(),
             kernel: kernel.name.clone(),
             problem: fault.to_string(),
         };
         let model = Model::new(&machine.config, Options { schedule }).map_err(refuse)?;
-        Ok(Site { model, machine: machine.clone(), kernel: kernel.clone() })
+        Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone() })
     }
 
     /// Boots the kernel with `program` as its only process, and runs until no process is left.
@@ -82,23 +82,23 @@ impl Site {
         let ran = quietly(|| self.model.run(Box::new(boot)));
         let end = end.take();
         if let Some(error) = end.boot {
-            return Err(self.misfit(error));
+            return Err(self.incompatible(error));
         }
         if let Some(errno) = end.spawn {
-            return Err(self.misfit(errno));
+            return Err(self.incompatible(errno));
         }
         let stale: Vec<String> = self.model.stale_uses().iter().map(ToString::to_string).collect();
-        let mut laws = vec![law("every process ran to its end", ran)];
+        let mut laws = vec![Law::new("every process ran to its end", ran)];
         if let Some(quiescent) = end.quiescent {
-            laws.push(law("at rest, nothing is held", quiescent));
+            laws.push(Law::new("at rest, nothing is held", quiescent));
         }
         let killed = if end.killed.is_empty() { Ok(()) } else { Err(end.killed.join(", ")) };
-        laws.push(law("no process was killed", killed));
-        laws.push(law(
+        laws.push(Law::new("no process was killed", killed));
+        laws.push(Law::new(
             "the causes of cycles sum to the clocks, and the machine is consistent",
             self.model.check(),
         ));
-        laws.push(law(
+        laws.push(Law::new(
             "no use of a stale translation",
             stale.first().map_or(Ok(()), |first| Err(format!("{} uses, the first: {first}", stale.len()))),
         ));
@@ -116,8 +116,8 @@ impl Site {
     }
 
     /// The error for a configuration that does not fit.
-    pub(crate) fn misfit(&self, problem: impl ToString) -> LabError {
-        LabError::Misfit {
+    pub(crate) fn incompatible(&self, problem: impl ToString) -> LabError {
+        LabError::Incompatible {
             machine: self.machine.name.clone(),
             kernel: self.kernel.name.clone(),
             problem: problem.to_string(),
@@ -161,8 +161,4 @@ struct End {
     spawn: Option<Errno>,
     quiescent: Option<Result<(), String>>,
     killed: Vec<String>,
-}
-
-pub(crate) fn law(name: &str, checked: Result<(), String>) -> Law {
-    Law { name: name.to_owned(), held: checked.is_ok(), fault: checked.err() }
 }

@@ -6,7 +6,7 @@
 use super::scenario::{Amount, Do, Scenario, Step, Value, Variant};
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
-use crate::run::{Schedule, Site};
+use crate::run::{Schedule, Testbed};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, User};
 use pageferry_model::Model;
@@ -36,12 +36,12 @@ pub fn play(
 ) -> Result<Vec<Outcome>, LabError> {
     let one = |variant: Variant| {
         let schedule = if seed.is_some() { Schedule::Seeded } else { Schedule::Timed };
-        let site = Site::new(machine, kernel, schedule, seed.unwrap_or(0))?;
+        let testbed = Testbed::new(machine, kernel, schedule, seed.unwrap_or(0))?;
         let script = Rc::new(Script::new(scenario, &variant));
         let playing = script.clone();
         let first = scenario.file.step[0].process.clone();
         let program: Program<Model> = Box::new(move |user| Actor::new(&playing, first).play(user));
-        let finish = site.execute(&scenario.name, program)?;
+        let finish = testbed.execute(&scenario.name, program)?;
         let broken =
             finish.laws.iter().find(|law| !law.held).map(|law| format!("a law is broken: {}", law.name));
         let wrong = script.wrong.take().or(broken);

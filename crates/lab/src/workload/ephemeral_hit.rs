@@ -4,7 +4,8 @@
 //! nothing. Mappings are CPU-private, as those of pipes.
 
 use super::outcome::{Outcome, OutcomeCell};
-use crate::run::{RunSpec, Site};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};
 use pageferry_kernel::{Program, User};
@@ -16,9 +17,9 @@ use std::time::Instant;
 const BATCHES: u64 = 20;
 
 /// The program of the experiment's only process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let (times, pages) = (spec.parameter("times") as u64, spec.parameter("pages") as usize);
-    let (model, cycle_ns) = (site.model.clone(), site.machine.nanoseconds(1.0));
+    let (model, cycle_ns) = (testbed.model.clone(), testbed.machine.nanoseconds(1.0));
     Box::new(move |user: &User<Model>| {
         let outcome = &mut *cell.borrow_mut();
         match measure(user, &model, pages, times, outcome) {

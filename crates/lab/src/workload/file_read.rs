@@ -10,7 +10,8 @@ use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::{Payload, differs_behind};
 use super::process::first_process;
 use super::stopwatch::Stopwatch;
-use crate::run::{RunSpec, Site};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
@@ -33,18 +34,18 @@ struct FileRead {
 }
 
 /// The program of the only process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let file_bytes = spec.parameter("file_bytes") as usize;
     let work = FileRead {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         mode: (spec.choice("receive") != "map").then(|| receive_mode(spec)),
         touch: spec.choice("touch") == "true",
         size_bytes,
         warmup_passes: spec.parameter("warmup_passes") as u64,
         passes: spec.parameter("passes") as u64,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         contents: Payload::new(spec.choices.seed, file_bytes),
     };
     first_process(work.cell.clone(), 2 * (file_bytes + size_bytes), move |user| {

@@ -11,7 +11,8 @@ use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::{Payload, differs_behind};
 use super::process::{first_process, over_a_pipe};
 use super::stopwatch::Stopwatch;
-use crate::run::{RunSpec, Site};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
@@ -45,15 +46,15 @@ fn round_bytes() -> u64 {
 }
 
 /// The program of the reader, which is the parent.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let load = Mixed {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         send: send_mode(spec),
         receive: receive_mode(spec),
         warmup_rounds: spec.parameter("warmup_rounds") as u64,
         rounds: spec.parameter("rounds") as u64,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, SIZES_BYTES[3])),
     };
     first_process(load.cell.clone(), 3 * SIZES_BYTES.iter().sum::<usize>(), move |user| {

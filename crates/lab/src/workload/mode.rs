@@ -1,7 +1,7 @@
 //! How bytes are sent and received: by copy, without one, or as the kernel chooses.
 
 use super::outcome::{Failed, named};
-use crate::run::RunSpec;
+use crate::run::plan::RunSpec;
 use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::{Carrier, Errno, Fd, ReceiveMode, SendMode, User};
 use pageferry_model::Model;

@@ -11,7 +11,8 @@ use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::{Payload, differs_behind};
 use super::process::first_process;
 use super::stopwatch::Stopwatch;
-use crate::run::{RunSpec, Site};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, User};
 use pageferry_model::Model;
@@ -30,16 +31,16 @@ struct NullRead {
 }
 
 /// The program of the only process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let work = NullRead {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         mode: receive_mode(spec),
         size_bytes,
         warmup: spec.parameter("warmup_reads") as u64,
         reads: (spec.parameter("total_bytes") as u64).div_ceil(size_bytes as u64),
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Payload::new(spec.choices.seed, size_bytes),
     };
     first_process(work.cell.clone(), 3 * size_bytes, move |user| work.run(user))

@@ -22,7 +22,8 @@ use super::mode::by_pass;
 use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::{Payload, differs_behind, fill_behind};
 use super::process::{first_process, other_process};
-use crate::run::{RunSpec, Site};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Pid, Program, User};
 use pageferry_model::{Model, Snapshot};
@@ -47,10 +48,10 @@ struct PingPong {
 }
 
 /// The program of the parent.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let mut game = PingPong {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         by: spec.choice("by").to_owned(),
         by_pass: false,
@@ -59,7 +60,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         warmup_transfers: 2 * spec.parameter("warmup_rounds") as u64,
         transfers: 2 * spec.parameter("rounds") as u64,
         loop_instructions: spec.parameter("loop_instructions") as u32,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
     first_process(game.cell.clone(), 2 * size_bytes, move |user| {

@@ -11,7 +11,10 @@ use super::mode::receive_by;
 use super::process::room_for;
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
-use crate::run::{Cycles, Law, Schedule, Site, counters, cycles, law};
+use crate::run::measured::{counters, cycles};
+use crate::run::plan::Schedule;
+use crate::run::result::{Cycles, Law};
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Fd, Program, User};
 pub use pageferry_kernel::{ReceiveMode, SendMode};
@@ -96,19 +99,20 @@ pub fn stream(
 ) -> Result<Transferred, LabError> {
     assert!(chunk_bytes > 0, "a chunk has at least one byte");
     let began = Instant::now();
-    let site = Site::new(machine, kernel, Schedule::Timed, 0)?;
+    let testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
     let clock_mhz = machine.config.cpu.clock_mhz.value as f64;
     let state = Rc::new(RefCell::new(State::default()));
     let expected = ends.expected_bytes;
     let (input_name, output_name) = (ends.input_name.clone(), ends.output_name.clone());
-    let finish = site.execute("pipe", parent(site.model.clone(), chunk_bytes, ways, ends, state.clone()))?;
+    let finish =
+        testbed.execute("pipe", parent(testbed.model.clone(), chunk_bytes, ways, ends, state.clone()))?;
     let state = state.take();
     let sound = finish.laws.iter().all(|law| law.held);
     match state.fault {
         Some(Fault::Input(error)) => return Err(LabError::io("read", input_name, error)),
         Some(Fault::Output(error)) => return Err(LabError::io("write", output_name, error)),
         // In a broken run the failure of a call is a consequence.
-        Some(Fault::Kernel(problem)) if sound => return Err(site.misfit(problem)),
+        Some(Fault::Kernel(problem)) if sound => return Err(testbed.incompatible(problem)),
         _ => {}
     }
     if let Some(expected) = expected.filter(|expected| sound && state.taken < *expected) {
@@ -120,7 +124,7 @@ pub fn stream(
     let mut laws = finish.laws;
     let fault =
         || format!("{} bytes in, {} out; SHA-256 {sent} in, {arrived} out", state.taken, state.delivered);
-    laws.push(law("what came out is what went in", identical.then_some(()).ok_or_else(fault)));
+    laws.push(Law::new("what came out is what went in", identical.then_some(()).ok_or_else(fault)));
     let measured = state.measured;
     let counters = measured.as_ref().map(counters).unwrap_or_default();
     let copied = counters.get("bytes_copied").copied().unwrap_or(0) as f64;

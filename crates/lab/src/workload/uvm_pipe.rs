@@ -16,7 +16,8 @@ use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::{Payload, differs};
 use super::process::{first_process, over_a_pipe};
 use super::stopwatch::Stopwatch;
-use crate::run::{RunSpec, Site};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
@@ -38,17 +39,17 @@ struct Transfer {
 }
 
 /// The program of the parent.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let transfer = Transfer {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         send: send_mode(spec),
         receive: receive_mode(spec),
         size_bytes,
         warmup_writes: spec.parameter("warmup_writes") as u64,
         total_bytes: spec.parameter("total_bytes") as u64,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
     // Two buffers, and the copies of lent pages that the writer makes when it fills its own again.

@@ -4,7 +4,7 @@ use super::stage::{Mechanism, Stage, Step};
 use super::{files, mapping, memory, pass, pipe, sockets};
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice, Settings};
-use crate::run::{Law, Schedule, Site, law};
+use crate::run::{Law, Schedule, Testbed};
 use pageferry_kernel::{Program, User};
 use pageferry_model::{Model, nearest};
 use serde::Serialize;
@@ -69,21 +69,24 @@ pub fn explain(
     let settings = Settings::parse(mechanism.set)?;
     let chosen = settings.machine(MachineChoice::find(machine.unwrap_or(mechanism.machine))?)?;
     let kernel = settings.kernel(KernelChoice::find(kernel.unwrap_or(mechanism.kernel))?)?;
-    let site = Site::new(&chosen, &kernel, Schedule::Timed, 1)?;
-    let stage = Stage::new(&site.model);
+    let testbed = Testbed::new(&chosen, &kernel, Schedule::Timed, 1)?;
+    let stage = Stage::new(&testbed.model);
     let (acting, program) = (stage.clone(), mechanism.program);
     let program: Program<Model> = Box::new(move |user: &User<Model>| {
         let result = program(&acting, user);
         acting.settle(result);
     });
-    let finish = site.execute(mechanism.name, program)?;
+    let finish = testbed.execute(mechanism.name, program)?;
     let state = stage.state.borrow();
     let mut laws = finish.laws;
     if let Some((what, errno)) = state.failed.filter(|_| laws.iter().all(|law| law.held)) {
-        return Err(site.misfit(format!("{what}: {errno}")));
+        return Err(testbed.incompatible(format!("{what}: {errno}")));
     }
-    laws.push(law("the run left what was promised", state.broken.clone()));
-    laws.push(law("the causes of measured cycles sum to the measured time", site.model.snapshot().check()));
+    laws.push(Law::new("the run left what was promised", state.broken.clone()));
+    laws.push(Law::new(
+        "the causes of measured cycles sum to the measured time",
+        testbed.model.snapshot().check(),
+    ));
     Ok(Explanation {
         name: mechanism.name,
         title: mechanism.title,
