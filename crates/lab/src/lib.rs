@@ -6,7 +6,7 @@
 //! * [`run`]: from experiments to runs, one run, and many runs on all cores; [`workload`]: what is done in a run.
 //! * [`judge`]: results beside published numbers, by the rules of the experiments; from which size a mechanism pays.
 //! * [`report`]: figures and the report, and files that are written whole or not at all.
-//! * [`teach`]: small runs that are told step by step, and scenarios.
+//! * [`teach`]: small runs that are explained step by step, and scenarios.
 //!
 //! Everything of a run except [`run::Host`] is deterministic. Floats appear only behind the model, where integers are
 //! turned into rates and ratios.

@@ -1,4 +1,4 @@
-//! Whole runs on the model: what they give, that they give it again, and that a broken law is told.
+//! Whole runs on the model: what they give, that they give it again, and that a broken law is reported.
 
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
 use pageferry_lab::run::{Choices, RunResult, RunSpec, Schedule, Silent, execute};

@@ -1,6 +1,6 @@
 //! Kernels as configurations: `kernels/*.toml`.
 //!
-//! A kernel file holds policies (which scheme of ephemeral mappings, who maps the pages of a pipe) and path lengths.
+//! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path lengths.
 //! All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
 use super::registry::{self, Kind};
@@ -118,7 +118,7 @@ pub struct EphemeralFile {
     pub honour_private: Sourced<bool>,
 }
 
-/// Who maps the pages of a direct pipe write.
+/// Which side maps the pages of a direct pipe write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MappingName {
@@ -168,7 +168,7 @@ pub struct PipeFile {
     pub buffer_bytes: Sourced<u64>,
     /// What the buffer grows to for large writes; the most that one direct transfer carries.
     pub big_buffer_bytes: Sourced<u64>,
-    /// Who maps.
+    /// Which side maps.
     pub mapping: Sourced<MappingName>,
 }
 

@@ -79,7 +79,7 @@ impl How {
     }
 }
 
-/// A setting that varies, and where on it one looks.
+/// A setting that varies, and the values at which the rule looks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Along {

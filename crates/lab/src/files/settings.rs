@@ -97,7 +97,7 @@ fn change<T: Serialize + DeserializeOwned>(
         };
         replace(leaf, text).map_err(|problem| setting(&full, problem))?;
     }
-    // Which key a fault of the whole belongs to, the fault says; without one it is the last change's.
+    // A check of the whole names the key that it refuses; a value that cannot be read is the last change's.
     let last = format!("{prefix}.{}", changes[changes.len() - 1].0);
     let changed: T = tree.try_into().map_err(|e: toml::de::Error| setting(&last, e.message()))?;
     check(&changed).map_err(|fault| setting(&format!("{prefix}.{}", fault.key), fault.problem))?;

@@ -1,6 +1,6 @@
 //! One rule on one machine: what the runs gave, and whether it is as published.
 //!
-//! A rule is judged only when all the runs that it looks at were made: of a shape with a value missing nothing is said.
+//! A rule is judged only when all the runs that it looks at were made: a shape with a value missing is not judged.
 
 use super::shape::greatest_fall;
 use crate::files::{Compare, Experiment, How, Published, Shape};
@@ -75,7 +75,7 @@ impl Case<'_> {
         }
     }
 
-    /// Above all others at each place; told is the place where it is nearest to being not.
+    /// Above all others at each place; reported is the place where the lead is smallest.
     fn more_than(&self) -> Option<Judged> {
         let rule = self.rule;
         let at = |place: Option<i64>| {
@@ -179,7 +179,7 @@ impl Case<'_> {
         if key.ends_with("_bytes") { text::size(at as f64) } else { format!("{key} {}", text::grouped(at)) }
     }
 
-    /// From where to where one looks.
+    /// The range of places that the rule looks at.
     fn range(&self) -> String {
         let values = self.rule.along.as_ref().map_or(&[][..], |along| &along.values);
         match values {

@@ -1,7 +1,7 @@
 //! Results beside published numbers.
 //!
 //! A comparison has a *standing*. `Given`: the published number is itself a constant of the model (an instruction's
-//! latency), so agreement only shows that the model does what it was told. `Calibrated`: some constant was fitted to
+//! latency), so agreement only shows that the model does what it was given. `Calibrated`: some constant was fitted to
 //! it. `Predicted`: neither; here agreement means something. The standing is derived from the constants' own sources,
 //! never declared.
 
@@ -11,7 +11,7 @@ use crate::run::Record;
 use pageferry_model::{Constant, SourceKind};
 use serde::{Deserialize, Serialize};
 
-/// What the model was told about a number.
+/// What the model was given of a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
@@ -53,7 +53,7 @@ pub struct Comparison {
     pub ratio: Option<f64>,
     /// Whether ours agrees: within 10 %, within the range, or as the paper says in words.
     pub agrees: bool,
-    /// What the model was told.
+    /// What the model was given.
     pub standing: Standing,
 }
 
@@ -68,7 +68,7 @@ pub struct Statement {
     pub what: String,
     /// What the paper says.
     pub theirs: String,
-    /// What the model was told.
+    /// What the model was given.
     pub standing: Standing,
     /// True for a number that ours can be divided by; false for a tendency, an order or a bound.
     pub in_numbers: bool,

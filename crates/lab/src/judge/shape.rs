@@ -1,19 +1,18 @@
 //! Shapes of curves: what it means that values rise, fall, stay level or have a peak, and how far they fall.
 //!
 //! Two values are different where the greater is above the smaller by more than a tolerance, a share of the smaller;
-//! nearer ones are level with each other. A step the other way that is that small so breaks no shape, and a rise that is
-//! that small is none. At tolerance 0 every digit counts. Values are not negative and in the order of the axis; nothing
+//! nearer ones are level with each other. A step the other way that is no greater breaks no shape, and a rise that is
+//! no greater is none. At tolerance 0 every digit counts. Values are not negative and in the order of the axis; nothing
 //! is said of what lies between them.
 
 use crate::files::Shape;
 
-/// Whether a curve has a shape, and where one sees it.
+/// Whether a curve has a shape, and where that shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// Whether it has.
     pub agrees: bool,
-    /// Positions in order: of a curve that has the shape its ends, its peak or its extremes; of one that has not, where
-    /// it breaks.
+    /// Positions in order: if the curve has the shape, its ends, its peak or its extremes; if not, where it breaks.
     pub at: Vec<usize>,
 }
 
@@ -38,7 +37,7 @@ impl Shape {
                 down.at.iter_mut().for_each(|at| *at += top);
                 let mut at = vec![0, top, values.len() - 1];
                 at.dedup();
-                // A wrong step on either side tells more than the ends do.
+                // A wrong step on either side shows more than the ends do.
                 let inside = |part: &&Seen| !part.agrees && part.at.iter().any(|place| !at.contains(place));
                 let wrong = [&up, &down].into_iter().find(inside).map(|part| part.at.clone());
                 Seen { agrees: up.agrees && down.agrees, at: wrong.unwrap_or(at) }

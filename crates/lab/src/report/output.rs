@@ -24,7 +24,7 @@ pub fn remove_pending() {
     }
 }
 
-/// A name beside `target` that nobody else uses.
+/// A name beside `target` that is this process's own.
 fn temporary(target: &Path) -> Result<PathBuf, LabError> {
     let name = target.file_name().ok_or_else(|| {
         let error = io::Error::new(io::ErrorKind::InvalidInput, "it names no file or directory");

@@ -1,8 +1,8 @@
 //! Traces for Perfetto (ui.perfetto.dev), in the Chrome trace event format.
 //!
-//! Each CPU has two tracks: who runs, and what the time is spent on. A page that is lent, put into a buffer or received,
+//! Each CPU has two tracks: which context runs, and what the time is spent on. A page that is lent, put into a buffer or received,
 //! and a range of map entries that is passed, is an arrow from the slice where it leaves its sender to the slices where
-//! somebody gets it. Times are modelled microseconds.
+//! it is received. Times are modelled microseconds.
 
 use super::output::PendingFile;
 use crate::LabError;
@@ -46,7 +46,7 @@ impl Events<'_> {
         put(json!({ "ph": "M", "name": "process_name", "pid": 1, "args": { "name": self.machine } }))?;
         let cpus = self.trace.slices.iter().map(|s| s.cpu + 1).max().unwrap_or(0);
         for cpu in 0..cpus {
-            for (tid, what) in [(who(cpu), "runs"), (why(cpu), "does")] {
+            for (tid, what) in [(context_track(cpu), "runs"), (cause_track(cpu), "does")] {
                 let name = format!("cpu{cpu} {what}");
                 put(
                     json!({ "ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": { "name": name } }),
@@ -58,7 +58,7 @@ impl Events<'_> {
         }
         for slice in &self.trace.slices {
             let name = slice.cause.name();
-            put(self.slice(slice, why(slice.cpu), name))?;
+            put(self.slice(slice, cause_track(slice.cpu), name))?;
         }
         self.contexts(put)?;
         self.flows(put)
@@ -73,7 +73,7 @@ impl Events<'_> {
         json!({ "ph": "X", "name": name, "pid": 1, "tid": tid, "ts": start, "dur": end - start })
     }
 
-    /// Who ran: stretches of the same context, whatever it did.
+    /// Which contexts ran: stretches of the same context, whatever it did.
     fn contexts(&self, put: &mut Put<'_>) -> Result<(), LabError> {
         let mut open: BTreeMap<usize, Slice> = BTreeMap::new();
         for slice in &self.trace.slices {
@@ -83,13 +83,13 @@ impl Events<'_> {
                 }
                 _ => {
                     if let Some(last) = open.insert(slice.cpu, *slice) {
-                        put(self.slice(&last, who(last.cpu), &self.trace.contexts[last.context]))?;
+                        put(self.slice(&last, context_track(last.cpu), &self.trace.contexts[last.context]))?;
                     }
                 }
             }
         }
         for last in open.values() {
-            put(self.slice(last, who(last.cpu), &self.trace.contexts[last.context]))?;
+            put(self.slice(last, context_track(last.cpu), &self.trace.contexts[last.context]))?;
         }
         Ok(())
     }
@@ -122,17 +122,17 @@ impl Events<'_> {
             Flow::Page(_) => "page",
             Flow::Range(_) => "range",
         };
-        let (tid, ts) = (why(moved.cpu), self.micros(moved.at_cycles));
+        let (tid, ts) = (cause_track(moved.cpu), self.micros(moved.at_cycles));
         json!({ "ph": phase, "cat": "move", "name": name, "id": id, "pid": 1, "tid": tid, "ts": ts, "bp": "e" })
     }
 }
 
-/// The track of who runs.
-fn who(cpu: usize) -> usize {
+/// The track of which context runs.
+fn context_track(cpu: usize) -> usize {
     2 * cpu + 1
 }
 
 /// The track of what the time is spent on.
-fn why(cpu: usize) -> usize {
+fn cause_track(cpu: usize) -> usize {
     2 * cpu + 2
 }

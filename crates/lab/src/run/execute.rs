@@ -1,14 +1,14 @@
 //! Running plans on all cores.
 //!
 //! Runs are independent and each is single-threaded; only whole runs are spread over host threads. Results come back in
-//! the order of the plan, so that nothing depends on who finished first.
+//! the order of the plan, so that nothing depends on which run finished first.
 
 use super::plan::RunSpec;
 use super::result::RunResult;
 use crate::error::LabError;
 use rayon::prelude::*;
 
-/// Is told how a plan goes on. Called from several threads.
+/// Watches a plan being executed. Called from several threads.
 pub trait Progress: Sync {
     /// A run begins.
     fn started(&self, run: &RunSpec) {
@@ -20,7 +20,7 @@ pub trait Progress: Sync {
     }
 }
 
-/// Nobody is told.
+/// Reports nothing.
 pub struct Silent;
 
 impl Progress for Silent {}

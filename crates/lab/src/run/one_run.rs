@@ -1,8 +1,8 @@
 //! One run: a machine is built, a kernel booted on it, a workload run in it, and the laws are checked.
 //!
 //! A run that ends has one of two bad ends: the configuration does not fit (no memory for a buffer: the input is to
-//! blame), or a law is broken. The laws are checked in every run and told in its record; whoever asked for the run
-//! decides what to do about a broken one, see [`Record::broken`].
+//! blame), or a law is broken. The laws are checked in every run and kept in its record; the caller decides
+//! what to do about a broken one, see [`Record::broken`].
 
 use super::measured::{conservation, counters, cycles, derive, hardware};
 use super::plan::RunSpec;

@@ -1,6 +1,6 @@
-//! A machine with a kernel: built, booted with one program, run until no process is left, and the laws of that checked.
+//! A machine with a kernel: built, booted with one program, run until no process is left, and its laws checked.
 //!
-//! A testbed is single-threaded; the model is built where it runs and never leaves its thread.
+//! A testbed is single-threaded: the model is built on the thread that runs it, and never leaves it.
 
 use super::plan::Schedule;
 use super::result::Law;
@@ -131,8 +131,8 @@ thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a machine. A panic within is an outcome like others: it is told once, with its place, and not also by the
-/// handler that panics have by default.
+/// Runs a machine. A panic within is an outcome like others: it is reported once, with its place, and not also by
+/// the handler that panics have by default.
 fn quietly(run: impl FnOnce() -> Result<(), RunError>) -> Result<(), String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

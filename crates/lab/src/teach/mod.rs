@@ -1,4 +1,4 @@
-//! Teaching: mechanisms told step by step beside their counters, and scenarios that say what bytes must be seen.
+//! Teaching: mechanisms explained step by step beside their counters, and scenarios that say what bytes must be seen.
 
 pub mod explain;
 mod play;

@@ -1,7 +1,7 @@
 //! Playing a scenario on a modelled machine, by system calls alone.
 //!
-//! Every process is a process of the kernel. The steps that a variant has are in groups, those that go on together in one;
-//! a process does its steps of the group whose turn it is, and yields until there are more for it.
+//! Every process is a process of the kernel. Steps that go on together form a group, and the groups take turns. A process
+//! does its own steps of the current group, and yields until a later group has more for it.
 
 use super::scenario::{Amount, Do, Scenario, Step, Value, Variant};
 use crate::error::LabError;
@@ -74,7 +74,7 @@ impl Script {
         Script { variant: variant.clone(), steps, done: Cell::new(0), wrong: RefCell::default() }
     }
 
-    /// The group whose turn it is.
+    /// The current group.
     fn group(&self) -> usize {
         self.steps.get(self.done.get()).map_or(usize::MAX, |(group, ..)| *group)
     }
@@ -107,7 +107,7 @@ impl Actor {
         let script = self.script.clone();
         while let Some(i) = (self.next..script.steps.len()).find(|&i| script.steps[i].2.process == self.me) {
             let (group, number, step) = &script.steps[i];
-            // Counted steps of a group may be those of others: wait for the group, not for the count.
+            // Other processes' steps of the same group may be done first: wait for the group, not for the count.
             while script.group() < *group {
                 if script.wrong.borrow().is_some() || user.yield_now().is_err() {
                     return;

@@ -81,7 +81,7 @@ pub enum Do {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Who does it.
+    /// The process that does it.
     pub process: String,
     /// What.
     #[serde(rename = "do")]

@@ -3,7 +3,7 @@
 //!
 //! A process reads a file from its beginning to its end, piece by piece into one buffer, and over again. By *transfer* the
 //! file's pages go on loan and take the place of those in the buffer. By *map* each piece is mapped privately and unmapped
-//! again. With `touch` the process then reads every word of the piece, as who reads a file does. Every byte is checked.
+//! again. With `touch` the process then reads every word of the piece, as a program that reads a file does. Every byte is checked.
 
 use super::mode::{measure_first, receive_by, receive_mode};
 use super::outcome::{Failed, OutcomeCell, named};

@@ -33,7 +33,7 @@ pub(super) fn receive_mode(spec: &RunSpec) -> ReceiveMode {
     }
 }
 
-/// Receives as `mode` says, to `at`, and answers how many bytes, and whether pages came, which are to be flushed out.
+/// Receives to `at` as `mode` says. Returns how many bytes came, and whether pages came, which are to be flushed out.
 pub(super) fn receive_by(
     user: &User<Model>,
     from: Fd,
@@ -50,8 +50,8 @@ pub(super) fn receive_by(
     Ok((received.len_bytes, mode == ReceiveMode::Transfer || pages > 0))
 }
 
-/// Where the kernel is to choose, it measures what its choices rest on: before anything is sent, so that both ends begin as
-/// they do without.
+/// Where the kernel is to choose, lets it measure what its choices rest on before anything is sent, so that both ends begin
+/// as they do without a choice.
 pub(super) fn measure_first(user: &User<Model>, send: SendMode, receive: ReceiveMode) -> Result<(), Failed> {
     if send == SendMode::Auto || receive == ReceiveMode::Auto {
         user.choose_carrier(PAGE_SIZE).map_err(named("measure"))?;

@@ -3,7 +3,7 @@
 //! A parent and its child pass one buffer's worth of data from one to the other and back, round after round. *By socket* the
 //! kernel copies it from the sender into mbufs and from there to the receiver. *By pass* the sender exports the buffer as a
 //! donation to its peer and tells it the number of the offer in a message of eight bytes over the same kind of socket; the
-//! peer imports it, and so has the buffer. (The paper does not say how its processes told each other; a message is what
+//! peer imports it, and so has the buffer. (The paper does not say how its processes learned the number; a message is what
 //! processes that have nothing in common but the facility would use.)
 //!
 //! *By auto* the parent asks the kernel once what is cheaper for buffers of this size; over a socket, each call is by copy or

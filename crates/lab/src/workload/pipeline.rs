@@ -175,7 +175,7 @@ impl Pipeline {
             if self.by_pass {
                 user.unmap(buffer, self.size_bytes).map_err(named("unmap"))?;
             }
-            // The clock is read before the message: whoever is told may run at once.
+            // The clock is read before the message: its receiver may run at once.
             if round + 1 == self.warmup_rounds {
                 start = now();
             }

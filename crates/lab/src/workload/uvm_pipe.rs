@@ -64,8 +64,8 @@ impl Transfer {
         self.warmup_writes * self.size_bytes as u64 + self.total_bytes
     }
 
-    /// Writes at the beginning for which the writer fills a buffer that it lends. All of the warm-up; but who chooses by what
-    /// became of earlier loans gets the rest of it to see that the writer has stopped.
+    /// Writes at the beginning for which the writer fills a buffer that it lends: all of the warm-up. Where the kernel chooses
+    /// by what became of earlier loans, only the first two, so that it sees in the rest that the writer has stopped.
     fn rewrites(&self) -> u64 {
         match self.send {
             SendMode::Auto => self.warmup_writes.min(2),

@@ -1,4 +1,4 @@
-//! What a mechanism does, told step by step beside the counters of a small run.
+//! What a mechanism does, explained step by step beside the counters of a small run.
 //!
 //! A [`Mechanism`] is a few words and a program. The program makes a handful of system calls on a modelled machine and says
 //! after each what has happened; the `Stage` notes what the machine counted meanwhile. So the words are written here, and

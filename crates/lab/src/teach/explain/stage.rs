@@ -85,12 +85,12 @@ impl Stage {
         Stage { model: model.clone(), state: Rc::new(RefCell::new(state)) }
     }
 
-    /// What has happened so far belongs to no step.
+    /// Begins a step: what has happened so far belongs to none.
     pub(super) fn begin(&self) {
         self.state.borrow_mut().since = self.model.snapshot();
     }
 
-    /// All that has happened since the last step, or since the last beginning, was this.
+    /// Ends a step: `what` is all that has happened since the last step, or since the last beginning.
     pub(super) fn end(&self, what: &str) {
         let now = self.model.snapshot();
         let state = &mut *self.state.borrow_mut();
@@ -110,13 +110,13 @@ impl Stage {
         Ok(result)
     }
 
-    /// Something seen from outside after the last step.
+    /// Adds to the last step what was seen afterwards, from outside of the machine.
     pub(super) fn note(&self, text: impl Into<String>) {
         let state = &mut *self.state.borrow_mut();
         state.steps.last_mut().expect("there is a step to say it of").notes.push(text.into());
     }
 
-    /// Something that must be so.
+    /// States what must hold; the first promise that does not breaks the run's law.
     pub(super) fn promise(&self, what: &str, held: bool) {
         let state = &mut *self.state.borrow_mut();
         if !held && state.broken.is_ok() {
@@ -131,7 +131,7 @@ impl Stage {
         }
     }
 
-    /// Forks a process for `program`, which may end as it likes; nothing of it is waited for.
+    /// Forks a process for `program`, and does not wait for its end.
     pub(super) fn fork(
         &self,
         user: &User<Model>,
@@ -146,7 +146,7 @@ impl Stage {
         user.fork(name, program).map_err(named("fork"))
     }
 
-    /// Lets another process act, to its end.
+    /// Forks a process for `program`, and waits for its end.
     pub(super) fn other(
         &self,
         user: &User<Model>,
