@@ -31,7 +31,7 @@ pub struct KernelFile {
     pub is_unsafe: bool,
     /// A defect to plant, to see it caught.
     #[serde(default)]
-    pub planted_fault: FaultName,
+    pub planted_fault: DefectName,
     /// The page-table layer.
     pub pmap: PmapFile,
     /// Ephemeral mappings.
@@ -52,24 +52,35 @@ pub struct KernelFile {
     pub sources: BTreeMap<String, String>,
 }
 
-/// A defect that proves that the checks can fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultName {
-    /// A sound kernel.
-    #[default]
-    None,
-    /// See [`pageferry_kernel::Defect::LostWakeup`].
-    LostWakeup,
+/// Policies of the floors below under the words of these files.
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident for $target:ty { $($(#[$default:ident])? $word:ident),* })*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[allow(missing_docs, reason = "the words are those of the target")]
+        pub enum $name { $($(#[$default])? $word),* }
+
+        impl From<$name> for $target {
+            fn from(name: $name) -> $target {
+                match name { $($name::$word => <$target>::$word),* }
+            }
+        }
+    )* };
 }
 
-impl From<FaultName> for pageferry_kernel::Defect {
-    fn from(name: FaultName) -> Self {
-        match name {
-            FaultName::None => pageferry_kernel::Defect::None,
-            FaultName::LostWakeup => pageferry_kernel::Defect::LostWakeup,
-        }
-    }
+words! {
+    /// A defect that proves that the checks can fail. See [`pageferry_kernel::Defect`], which has more.
+    #[derive(Default)]
+    DefectName for pageferry_kernel::Defect { #[default] None, LostWakeup }
+    /// What a clear accessed bit in a replaced entry is taken to mean. See [`AccessedRule`].
+    RuleName for AccessedRule { Safe, AsPrinted }
+    /// Which side maps the pages of a direct pipe write. See [`PipeMapping`].
+    MappingName for PipeMapping { WriterRun, ReaderPage }
+    /// What a pipe is. See [`PipeKind`].
+    PipeKindName for PipeKind { Fifo, Socket }
+    /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
+    ForwardName for ForwardWakeup { One, All }
 }
 
 /// The page-table layer.
@@ -94,16 +105,6 @@ pub enum SchemeName {
     Original,
 }
 
-/// What a clear accessed bit in a replaced entry is taken to mean.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RuleName {
-    /// See [`AccessedRule::Safe`].
-    Safe,
-    /// See [`AccessedRule::AsPrinted`].
-    AsPrinted,
-}
-
 /// Ephemeral mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -116,26 +117,6 @@ pub struct EphemeralFile {
     pub accessed_rule: Sourced<RuleName>,
     /// False: the private option is ignored.
     pub honour_private: Sourced<bool>,
-}
-
-/// Which side maps the pages of a direct pipe write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MappingName {
-    /// See [`PipeMapping::WriterRun`].
-    WriterRun,
-    /// See [`PipeMapping::ReaderPage`].
-    ReaderPage,
-}
-
-/// What a pipe is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PipeKindName {
-    /// See [`PipeKind::Fifo`].
-    Fifo,
-    /// See [`PipeKind::Socket`].
-    Socket,
 }
 
 /// Sockets.
@@ -170,16 +151,6 @@ pub struct PipeFile {
     pub big_buffer_bytes: Sourced<u64>,
     /// Which side maps.
     pub mapping: Sourced<MappingName>,
-}
-
-/// Which idle CPUs a wakeup interrupts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ForwardName {
-    /// See [`ForwardWakeup::One`].
-    One,
-    /// See [`ForwardWakeup::All`].
-    All,
 }
 
 /// The scheduler.
@@ -392,19 +363,13 @@ impl KernelFile {
                 paths: self.paths.ephemeral.lengths(),
             },
             pipe: PipeConfig {
-                kind: match self.pipe.kind.value {
-                    PipeKindName::Fifo => PipeKind::Fifo,
-                    PipeKindName::Socket => PipeKind::Socket,
-                },
+                kind: self.pipe.kind.value.into(),
                 socket_buffer_bytes: self.pipe.socket_buffer_bytes.value as usize,
                 direct: self.pipe.direct.value,
                 min_direct_bytes: self.pipe.min_direct_bytes.value as usize,
                 buffer_bytes: self.pipe.buffer_bytes.value as usize,
                 big_buffer_bytes: self.pipe.big_buffer_bytes.value as usize,
-                mapping: match self.pipe.mapping.value {
-                    MappingName::WriterRun => PipeMapping::WriterRun,
-                    MappingName::ReaderPage => PipeMapping::ReaderPage,
-                },
+                mapping: self.pipe.mapping.value.into(),
             },
             socket: SocketConfig {
                 high_water_bytes: self.socket.high_water_bytes.value as usize,
@@ -413,10 +378,7 @@ impl KernelFile {
                 null_protocol: self.socket.null_protocol.value,
             },
             sched: SchedConfig {
-                forward: match self.sched.forward_wakeup.value {
-                    ForwardName::One => ForwardWakeup::One,
-                    ForwardName::All => ForwardWakeup::All,
-                },
+                forward: self.sched.forward_wakeup.value.into(),
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
             },
             paths: self.paths.kernel.lengths(),
@@ -431,10 +393,7 @@ impl KernelFile {
 
     /// The scheme of ephemeral mappings on a machine with a direct map or without.
     pub fn scheme(&self, direct_map: bool) -> Scheme {
-        let rule = match self.ephemeral.accessed_rule.value {
-            RuleName::Safe => AccessedRule::Safe,
-            RuleName::AsPrinted => AccessedRule::AsPrinted,
-        };
+        let rule = self.ephemeral.accessed_rule.value.into();
         let cache = Scheme::Cache { entries: self.ephemeral.entries.value as usize, rule };
         match (self.ephemeral.scheme.value, direct_map) {
             (SchemeName::Native, false) | (SchemeName::Cache, _) => cache,

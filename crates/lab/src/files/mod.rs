@@ -19,7 +19,7 @@ pub use experiment_file::{
 };
 pub use experiments::Experiment;
 pub use kernels::{
-    EphemeralFile, EphemeralPathsFile, FaultName, ForwardName, KernelChoice, KernelFile, KernelPathsFile,
+    DefectName, EphemeralFile, EphemeralPathsFile, ForwardName, KernelChoice, KernelFile, KernelPathsFile,
     MappingName, PagingFile, PathsFile, PipeFile, PipeKindName, PmapFile, PmapPathsFile, RuleName, SchedFile,
     SchemeName, SocketFile, VmPathsFile,
 };
