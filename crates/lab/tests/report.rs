@@ -149,8 +149,8 @@ fn every_rule_is_judged_when_all_runs_are_made_and_what_is_left_out_is_told() {
     let shapes = of.comparisons.iter().filter(|c| c.reading.as_ref().is_some_and(|r| r.contains(" to ")));
     assert_eq!(shapes.count(), 0, "no curve is whole");
     assert!(of.not_compared() > 0 && !of.comparisons.is_empty());
-    let told = format!("{} comparisons with published statements could not be made", of.not_compared());
-    assert!(of.html().contains(&told));
+    let sentence = format!("{} comparisons with published statements could not be made", of.not_compared());
+    assert!(of.html().contains(&sentence));
 }
 
 #[test]
@@ -206,8 +206,8 @@ fn broken_laws_are_the_first_thing_told() {
     });
     assert_eq!(of.broken().len(), 2);
     let html = of.html();
-    let told = html.find("bw-pipe on xeon-htt under sf_buf: no leaks: 3 frames").expect("told");
-    assert!(told < html.find("id=\"compared\"").expect("the first section"));
+    let sentence = html.find("bw-pipe on xeon-htt under sf_buf: no leaks: 3 frames").expect("sentence");
+    assert!(sentence < html.find("id=\"compared\"").expect("the first section"));
 }
 
 #[test]

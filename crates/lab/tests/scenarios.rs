@@ -26,7 +26,7 @@ fn what_does_not_hold_is_told() {
     last.text = Some("else".into());
     let outcomes = play(&scenario, &machine, &kernel, None).unwrap();
     for outcome in outcomes {
-        let told = outcome.wrong.expect("it cannot hold");
-        assert!(told.contains("Expect of parent") && told.contains("byte 0 begins `mine"), "{told}");
+        let message = outcome.wrong.expect("it cannot hold");
+        assert!(message.contains("Expect of parent") && message.contains("byte 0 begins `mine"), "{message}");
     }
 }

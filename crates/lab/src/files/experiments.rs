@@ -162,9 +162,9 @@ mod tests {
         experiment.file.choices.insert("send".into(), choice);
         let change = |value: &str| experiment.parameters(Scale::Full, &[("send".into(), value.into())]);
         assert_eq!(change("loan").expect("good")["send"], Setting::Text("loan".into()));
-        let told = |value: &str| change(value).expect_err("no such choice").to_string();
-        assert_eq!(told("laon"), "--set send: `laon`, did you mean `loan`?");
-        assert_eq!(told("magic"), "--set send: `magic`, expected copy or loan");
+        let message = |value: &str| change(value).expect_err("no such choice").to_string();
+        assert_eq!(message("laon"), "--set send: `laon`, did you mean `loan`?");
+        assert_eq!(message("magic"), "--set send: `magic`, expected copy or loan");
         experiment.file.validate().expect("still an experiment");
         experiment.file.choices.get_mut("send").expect("just made").value = "move".into();
         assert_eq!(experiment.file.validate().expect_err("no default").key, "choices.send.value");

@@ -192,7 +192,7 @@ mod tests {
             let along = format!("along = {{ key = \"size_bytes\", values = {along} }}\n");
             refused(&format!("how = \"flat\"\nset = {set}\n{along}{WITHIN}"))
         };
-        let told = |key: &str, n: usize, with: &str| {
+        let refusal = |key: &str, n: usize, with: &str| {
             format!(
                 "`compare[0].{key}`: {n} runs of the matrix, expected one: on pentium-pro under uvm with {with}"
             )
@@ -200,12 +200,12 @@ mod tests {
         let size = "size_bytes=8192";
         assert_eq!(
             of("[8192, 9000]", "[\"receive=copy\"]"),
-            told("along", 0, "receive=copy size_bytes=9000")
+            refusal("along", 0, "receive=copy size_bytes=9000")
         );
-        assert_eq!(of("[8192, 16384]", "[]"), told("set", 3, size));
+        assert_eq!(of("[8192, 16384]", "[]"), refusal("set", 3, size));
         assert_eq!(
             of("[8192, 16384]", "[\"receive=cpoy\"]"),
-            told("along", 0, &format!("receive=cpoy {size}"))
+            refusal("along", 0, &format!("receive=cpoy {size}"))
         );
         // What does not vary has to be what it is in the matrix.
         let warm = "[\"receive=copy\", \"warmup_reads=4\"]";
@@ -213,10 +213,10 @@ mod tests {
         let cold = "[\"receive=copy\", \"warmup_reads=0\"]";
         assert_eq!(
             of("[8192, 16384]", cold),
-            told("along", 0, &format!("receive=copy warmup_reads=0 {size}"))
+            refusal("along", 0, &format!("receive=copy warmup_reads=0 {size}"))
         );
         let plain = refused("how = \"zero\"\nset = [\"receive=copy\"]\n");
-        assert_eq!(plain, told("set", 10, "receive=copy"));
+        assert_eq!(plain, refusal("set", 10, "receive=copy"));
     }
 
     #[test]

@@ -202,16 +202,16 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let told = |r: Result<KernelChoice, LabError>| r.expect_err("refused").to_string();
+        let message = |r: Result<KernelChoice, LabError>| r.expect_err("refused").to_string();
         assert_eq!(
-            told(kernel("kernel.ephemeral.entrys=1")),
+            message(kernel("kernel.ephemeral.entrys=1")),
             "--set kernel.ephemeral.entrys: unknown key; did you mean `kernel.ephemeral.entries`?"
         );
-        assert!(told(kernel("kernel.ephemeral.entries=0")).contains("expected at least 1"));
-        assert!(told(kernel("kernel.ephemeral.entries=many")).contains("expected a whole number"));
-        assert!(told(kernel("kernel.ephemeral.scheme=magic")).contains("magic"));
-        assert!(told(kernel("kernel.ephemeral=1")).contains("is a table"));
-        assert!(told(kernel("nonsense")).contains("expected key=value"));
+        assert!(message(kernel("kernel.ephemeral.entries=0")).contains("expected at least 1"));
+        assert!(message(kernel("kernel.ephemeral.entries=many")).contains("expected a whole number"));
+        assert!(message(kernel("kernel.ephemeral.scheme=magic")).contains("magic"));
+        assert!(message(kernel("kernel.ephemeral=1")).contains("is a table"));
+        assert!(message(kernel("nonsense")).contains("expected key=value"));
         assert!(
             machine("machine.cpu.packages=65").expect_err("refused").to_string().contains("expected 1 to 64")
         );

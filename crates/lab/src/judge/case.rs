@@ -114,7 +114,7 @@ impl Case<'_> {
         let (places, values) = self.line(&rule.set)?;
         let seen = shape.seen(&values, rule.tolerance());
         let last = *seen.at.last()?;
-        let told = |&at: &usize| {
+        let at_place = |&at: &usize| {
             let value = if at == last { self.shown(values[at]) } else { text::number(values[at]) };
             format!("{value} at {}", self.place(places[at]))
         };
@@ -129,7 +129,7 @@ impl Case<'_> {
             _ => String::new(),
         };
         Some(Judged {
-            ours: seen.at.iter().map(told).collect::<Vec<_>>().join(", "),
+            ours: seen.at.iter().map(at_place).collect::<Vec<_>>().join(", "),
             theirs: self.published.shown(),
             reading: Some(format!("{} {verb}{}{within}", self.name(&rule.set), self.range())),
             value: *values.last()?,
@@ -275,17 +275,18 @@ mod tests {
     #[test]
     fn an_order_holds_at_every_value_or_not_at_all() {
         let more = format!("how = \"more_than\"\n{COPY}{OTHER}{ALONG}");
-        let told = |text: &str, copy, transfer| judged(text, &curves(copy, transfer)).expect("all is there");
-        let all = told(&more, [9.0, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
+        let outcome =
+            |text: &str, copy, transfer| judged(text, &curves(copy, transfer)).expect("all is there");
+        let all = outcome(&more, [9.0, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
         assert!(all.agrees);
         assert_eq!(all.ours, "9 against 8 MB/s at 4K", "where it is nearest to being not");
         assert_eq!(all.reading.as_deref(), Some("copy above transfer, 4K to 32K"));
-        let one = told(&more, [9.0, 6.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
+        let one = outcome(&more, [9.0, 6.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
         assert!(!one.agrees, "as much is not more");
         assert_eq!(one.ours, "6 against 6 MB/s at 8K");
         let by = format!("{more}tolerance_percent = 10\n");
-        assert!(!told(&by, [8.8, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]).agrees);
-        let enough = told(&by, [8.9, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
+        assert!(!outcome(&by, [8.8, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]).agrees);
+        let enough = outcome(&by, [8.9, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
         assert!(enough.agrees);
         assert_eq!(enough.reading.as_deref(), Some("copy above transfer, 4K to 32K, by more than 10 %"));
     }
@@ -301,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_told_with_the_places_that_show_them() {
-        let told = |how: &str, copy| {
+    fn shapes_come_with_the_places_that_show_them() {
+        let outcome = |how: &str, copy| {
             let rule = format!("how = \"{how}\"\ntolerance_percent = 10\n{COPY}{ALONG}");
             let found = judged(&rule, &curves(copy, [1.0; 4])).expect("all is there");
             (found.agrees, found.ours, found.reading.expect("it says what is tested"))
@@ -311,20 +312,20 @@ mod tests {
         let agrees = |(ours, reading)| (true, ours, reading);
         let differs = |(ours, reading)| (false, ours, reading);
         let rises = "copy rises, 4K to 32K, within 10 %";
-        assert_eq!(told("rises", [1.0, 4.0, 3.9, 8.0]), agrees(with("1 at 4K, 8 MB/s at 32K", rises)));
-        assert_eq!(told("rises", [1.0, 4.0, 3.0, 8.0]), differs(with("4 at 8K, 3 MB/s at 16K", rises)));
+        assert_eq!(outcome("rises", [1.0, 4.0, 3.9, 8.0]), agrees(with("1 at 4K, 8 MB/s at 32K", rises)));
+        assert_eq!(outcome("rises", [1.0, 4.0, 3.0, 8.0]), differs(with("4 at 8K, 3 MB/s at 16K", rises)));
         let falls = "copy falls, 4K to 32K, within 10 %";
-        assert_eq!(told("falls", [8.0, 8.5, 3.0, 1.0]), agrees(with("8 at 4K, 1 MB/s at 32K", falls)));
-        assert_eq!(told("falls", [8.0, 9.0, 3.0, 1.0]), differs(with("8 at 4K, 9 MB/s at 8K", falls)));
+        assert_eq!(outcome("falls", [8.0, 8.5, 3.0, 1.0]), agrees(with("8 at 4K, 1 MB/s at 32K", falls)));
+        assert_eq!(outcome("falls", [8.0, 9.0, 3.0, 1.0]), differs(with("8 at 4K, 9 MB/s at 8K", falls)));
         let level = "copy is level, 4K to 32K, within 10 %";
-        assert_eq!(told("flat", [8.0, 8.1, 7.9, 8.0]), agrees(with("8.1 at 8K, 7.9 MB/s at 16K", level)));
-        assert_eq!(told("flat", [8.0, 8.1, 7.0, 8.0]), differs(with("8.1 at 8K, 7 MB/s at 16K", level)));
+        assert_eq!(outcome("flat", [8.0, 8.1, 7.9, 8.0]), agrees(with("8.1 at 8K, 7.9 MB/s at 16K", level)));
+        assert_eq!(outcome("flat", [8.0, 8.1, 7.0, 8.0]), differs(with("8.1 at 8K, 7 MB/s at 16K", level)));
         let peak = "copy has a peak, 4K to 32K, within 10 %";
         assert_eq!(
-            told("peaks", [1.0, 9.0, 4.0, 4.1]),
+            outcome("peaks", [1.0, 9.0, 4.0, 4.1]),
             agrees(with("1 at 4K, 9 at 8K, 4.1 MB/s at 32K", peak))
         );
-        assert_eq!(told("peaks", [1.0, 2.0, 4.0, 4.1]), differs(with("1 at 4K, 4.1 MB/s at 32K", peak)));
+        assert_eq!(outcome("peaks", [1.0, 2.0, 4.0, 4.1]), differs(with("1 at 4K, 4.1 MB/s at 32K", peak)));
     }
 
     #[test]

@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn gains_are_judged_as_ratios() {
-        let told = |bandwidth: f64| {
+        let outcome = |bandwidth: f64| {
             let records =
                 [record("xeon-up", "original", 100.0, 9), record("xeon-up", "sf_buf", bandwidth, 0)];
             compared(&records, &[])
@@ -205,11 +205,11 @@ mod tests {
                 .find(|c| c.published == "sfbuf-pipe-gain-xeon-up")
                 .expect("compared")
         };
-        let c = told(167.0);
+        let c = outcome(167.0);
         assert!(c.agrees && (c.ratio.expect("a ratio") - 1.0).abs() < 1e-9);
         assert_eq!((c.ours.as_str(), c.theirs.as_str()), ("+67 %", "+67 %"));
-        assert!(told(151.0).agrees && !told(150.0).agrees);
-        assert!(told(183.6).agrees && !told(184.0).agrees);
+        assert!(outcome(151.0).agrees && !outcome(150.0).agrees);
+        assert!(outcome(183.6).agrees && !outcome(184.0).agrees);
     }
 
     #[test]
@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn zero_means_zero() {
-        let told = |n: u64| compared(&[record("xeon-mp", "sf_buf", 1.0, n)], &[])[0].agrees;
-        assert!(told(0) && !told(1));
+        let outcome = |n: u64| compared(&[record("xeon-mp", "sf_buf", 1.0, n)], &[])[0].agrees;
+        assert!(outcome(0) && !outcome(1));
     }
 
     #[test]

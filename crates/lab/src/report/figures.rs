@@ -59,7 +59,7 @@ impl Reproduction {
         self.records().find(|r| r.experiment == experiment && r.machine == machine && r.kernel == kernel)
     }
 
-    /// The comparisons of `experiment` with a published value of `metric`.
+    /// The published value that a rule of `experiment` compares with `metric` on `machine`.
     fn value_of(&self, experiment: &str, how: How, machine: &str, metric: &str) -> Option<f64> {
         let experiment = self.experiments.iter().find(|e| e.name == experiment)?;
         let meant =

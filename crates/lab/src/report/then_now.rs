@@ -14,9 +14,9 @@ pub struct PaysRow {
     pub mechanism: String,
     /// The machine of the time.
     pub machine: String,
-    /// On that.
+    /// From which size on, there.
     pub then: String,
-    /// On a current one; empty if it was not run.
+    /// From which size on, on a current machine; empty if it was not run.
     pub now: String,
 }
 
@@ -75,7 +75,7 @@ impl Reproduction {
     pub fn chosen_rows(&self) -> Vec<ChosenRow> {
         let key = |c: &Chosen| (c.experiment.clone(), c.machine.clone(), c.line.clone());
         let groups = self.chosen.chunk_by(|a, b| key(a) == key(b));
-        let told = |c: &Chosen, one: bool| {
+        let in_words = |c: &Chosen, one: bool| {
             let share = format!("{:.0} % of {}", 100.0 * c.ratio, c.best);
             if one { share } else { format!("{share} at {}", size(c.x)) }
         };
@@ -89,8 +89,8 @@ impl Reproduction {
                 machine: worst.machine.clone(),
                 near: group.len() - far.clone().count(),
                 sizes: group.len(),
-                worst: told(worst, one),
-                exceptions: far.map(|c| told(c, one)).collect::<Vec<_>>().join("; "),
+                worst: in_words(worst, one),
+                exceptions: far.map(|c| in_words(c, one)).collect::<Vec<_>>().join("; "),
             }
         };
         groups.map(row).collect()

@@ -94,7 +94,7 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// A journey is a start, any number of steps, and an end. One that is begun anew where the last was not ended goes on.
+    /// A journey is a start, any number of steps, and an end. A start before the last journey has ended is a step of that one.
     fn flows(&self, put: &mut Put<'_>) -> Result<(), LabError> {
         let mut journeys: BTreeMap<Flow, u64> = BTreeMap::new();
         let mut next = 1;

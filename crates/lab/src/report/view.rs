@@ -213,44 +213,35 @@ fn shortened(
     }
 }
 
-fn machines(of: &Reproduction) -> Vec<ConstantsView> {
+/// Name, title, summary, constants and bibliography of a file.
+type Listed<'a> = (&'a str, &'a str, &'a str, Vec<Constant>, &'a BTreeMap<String, String>);
+
+/// The constants of each of `files`, where they are not those of an earlier one.
+fn listed<'a>(files: impl Iterator<Item = Listed<'a>>) -> Vec<ConstantsView> {
     let mut earlier: Vec<(String, Vec<Constant>)> = Vec::new();
-    let mut views = Vec::new();
-    for machine in &of.machines {
-        let (like, rows) = shortened(&machine.name, machine.constants(), &earlier);
+    let view = |(name, title, summary, all, sources): Listed<'_>| {
+        let (like, rows) = shortened(name, all.clone(), &earlier);
         if like.is_none() {
-            earlier.push((machine.name.clone(), machine.constants()));
+            earlier.push((name.to_owned(), all));
         }
-        views.push(ConstantsView {
-            name: machine.name.clone(),
-            title: machine.config.title.clone(),
-            summary: machine.config.description.clone(),
-            sources: cited(&rows, &machine.config.sources),
-            like,
-            rows,
-        });
-    }
-    views
+        let (name, title, summary) = (name.to_owned(), title.to_owned(), summary.to_owned());
+        ConstantsView { name, title, summary, sources: cited(&rows, sources), like, rows }
+    };
+    files.map(view).collect()
+}
+
+fn machines(of: &Reproduction) -> Vec<ConstantsView> {
+    listed(of.machines.iter().map(|m| {
+        let config = &m.config;
+        (&*m.name, &*config.title, &*config.description, m.constants(), &config.sources)
+    }))
 }
 
 fn kernels(of: &Reproduction) -> Vec<ConstantsView> {
-    let mut earlier: Vec<(String, Vec<Constant>)> = Vec::new();
-    let mut views = Vec::new();
-    for kernel in &of.kernels {
-        let (like, rows) = shortened(&kernel.name, kernel.constants(), &earlier);
-        if like.is_none() {
-            earlier.push((kernel.name.clone(), kernel.constants()));
-        }
-        views.push(ConstantsView {
-            name: kernel.name.clone(),
-            title: kernel.file.title.clone(),
-            summary: kernel.file.summary.clone(),
-            sources: cited(&rows, &kernel.file.sources),
-            like,
-            rows,
-        });
-    }
-    views
+    listed(of.kernels.iter().map(|k| {
+        let file = &k.file;
+        (&*k.name, &*file.title, &*file.summary, k.constants(), &file.sources)
+    }))
 }
 
 /// The entries of the bibliography that `rows` cite.

@@ -1,7 +1,7 @@
 //! One run: a machine is built, a kernel booted on it, a workload run in it, and the laws are checked.
 //!
-//! A run that ends has one of two bad ends: the configuration does not fit (no memory for a buffer: the input is to
-//! blame), or a law is broken. The laws are checked in every run and kept in its record; the caller decides
+//! A run can go wrong in two ways: the configuration does not fit (no memory for a buffer: the input is to blame), or a
+//! law is broken. The laws are checked in every run and kept in its record; the caller decides
 //! what to do about a broken one, see [`Record::broken`].
 
 use super::measured::{conservation, counters, cycles, derive, hardware};
@@ -57,7 +57,7 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     };
     let finish = testbed.execute(&spec.experiment.name, program(&testbed, spec, cell.clone()))?;
     let outcome = cell.take();
-    // A call that failed in a sound run was asked for too much; in a broken one it is a consequence.
+    // Where all laws hold, a call failed because too much was asked of the machine; where one is broken, as a consequence.
     if let Some(problem) = outcome.failed.as_ref().filter(|_| finish.laws.iter().all(|law| law.held)) {
         return Err(testbed.incompatible(problem));
     }

@@ -1,4 +1,7 @@
-//! From experiments to runs.
+//! Plans: the runs that an experiment's matrix asks for, or one run with settings given.
+//!
+//! A [`RunSpec`] is checked and complete: experiment, machine and kernel with their changes, and a value for each parameter.
+//! Running it needs no file.
 
 use crate::error::LabError;
 use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary, Workload};
@@ -55,7 +58,7 @@ impl RunSpec {
     /// A run of `experiment` on `machine` under `kernel`, with `settings`.
     ///
     /// # Errors
-    /// A setting that cannot be.
+    /// A setting that is refused.
     pub fn new(
         experiment: &Arc<Experiment>,
         machine: MachineChoice,
@@ -161,7 +164,7 @@ impl RunSpec {
 /// The runs of an experiment's matrix, in the order of its file.
 ///
 /// # Errors
-/// A name or setting that cannot be.
+/// A name that is unknown, or a setting that is refused.
 pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunSpec>, LabError> {
     let scale = if choices.quick { Scale::Quick } else { Scale::Reproduce };
     let mut runs = Vec::new();

@@ -116,8 +116,8 @@ impl Actor {
             self.next = i + 1;
             let done = self.step(user, step);
             if let Err(problem) = done {
-                let told = format!("step {number} ({:?} of {}): {problem}", step.what, self.me);
-                script.wrong.borrow_mut().get_or_insert(told);
+                let message = format!("step {number} ({:?} of {}): {problem}", step.what, self.me);
+                script.wrong.borrow_mut().get_or_insert(message);
                 return;
             }
             script.done.set(script.done.get() + 1);

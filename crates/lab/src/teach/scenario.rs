@@ -200,13 +200,13 @@ impl Scenario {
         }
         let mut known = vec![self.file.step[0].process.clone()];
         for (i, step) in self.file.step.iter().enumerate() {
-            let told = |problem: String| format!("step {}: {problem}", i + 1);
+            let message = |problem: String| format!("step {}: {problem}", i + 1);
             if !known.contains(&step.process) {
                 let near = nearest(&step.process, known.iter().map(String::as_str));
                 let near = near.map_or_else(String::new, |n| format!(", did you mean `{n}`?"));
-                return Err(told(format!("no process `{}` has been forked{near}", step.process)));
+                return Err(message(format!("no process `{}` has been forked{near}", step.process)));
             }
-            step.validate(&self.file.vary).map_err(told)?;
+            step.validate(&self.file.vary).map_err(message)?;
             known.extend(step.child.clone());
         }
         Ok(())

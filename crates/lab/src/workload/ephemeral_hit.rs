@@ -54,8 +54,8 @@ fn measure(
         kernel.ephemeral().free(thread, mapping);
         Ok(())
     };
-    let told = |e: AllocError| e.to_string();
-    frames.iter().try_for_each(|&frame| pair(frame)).map_err(told)?;
+    let message = |e: AllocError| e.to_string();
+    frames.iter().try_for_each(|&frame| pair(frame)).map_err(message)?;
     let (before, began) = (model.snapshot(), model.now());
     let mut pairs = frames.iter().cycle().take(times as usize);
     let mut fastest = f64::INFINITY;
@@ -63,7 +63,7 @@ fn measure(
         let len = times * (batch + 1) / BATCHES - times * batch / BATCHES;
         let host = Instant::now();
         for frame in pairs.by_ref().take(len as usize) {
-            pair(*frame).map_err(told)?;
+            pair(*frame).map_err(message)?;
         }
         if len > 0 {
             fastest = fastest.min(host.elapsed().as_secs_f64() / len as f64);

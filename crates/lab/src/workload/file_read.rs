@@ -115,7 +115,7 @@ impl FileRead {
         Ok(file)
     }
 
-    /// Gets the next piece; answers where it is, and how long.
+    /// Gets the next piece; returns where it is, and how long.
     fn read(&self, user: &User<Model>, file: Fd, buffer: Va, offset: usize) -> Result<(Va, usize), Failed> {
         match self.mode {
             Some(mode) => {

@@ -118,7 +118,7 @@ impl Mixed {
         Ok(())
     }
 
-    /// Reads a message of `len` bytes, and answers whether some of it came as pages; none at the end of the stream.
+    /// Reads a message of `len` bytes, and returns whether some of it came as pages; none at the end of the stream.
     fn message(&self, user: &User<Model>, from: Fd, at: Va, len: usize) -> Result<Option<bool>, Failed> {
         let (mut done, mut pages) = (0, false);
         while done < len {

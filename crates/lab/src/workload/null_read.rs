@@ -93,7 +93,7 @@ impl NullRead {
         user.anflush(buffer, len.next_multiple_of(PAGE_SIZE)).map_err(named("anflush"))
     }
 
-    /// Gives the clusters that the next read will be answered from other contents, at no modelled cost.
+    /// Gives other contents to the clusters that will answer the next read, at no modelled cost.
     fn fill(&self, user: &User<Model>, contents: &[u8]) -> bool {
         let clusters = self.model.inspect(|| user.kernel().free_clusters());
         let pages = contents.chunks(PAGE_SIZE);

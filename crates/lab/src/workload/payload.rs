@@ -47,8 +47,8 @@ pub(super) fn differs(model: &Model, at: Va, expected: &[u8], scratch: &mut Vec<
 
 /// Compares the data of user memory with what should be there, mapped or not, at no modelled cost. `at` is page-aligned.
 pub(crate) fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {
-    // Through the mapping where there is one: looking behind it takes the locks of what is there, and another CPU that holds
-    // one of them just now does not go on meanwhile.
+    // Through the mapping where there is one: looking behind it takes the kernel's locks, and a CPU that holds one of them is
+    // stopped during an inspection.
     let mut seen = [0; PAGE_SIZE];
     let mapped = |page: usize, expected: &[u8], seen: &mut [u8]| {
         model.peek(at + page * PAGE_SIZE, seen) && *seen == *expected
@@ -72,7 +72,7 @@ pub(crate) fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected
 /// Gives user memory other contents, mapped or not, at no modelled cost. `at` is page-aligned.
 ///
 /// # Panics
-/// When a page is not in memory: the workload has made it so.
+/// When a page is not in memory; the workload stores to it first.
 pub(super) fn fill_behind(user: &User<Model>, model: &Model, at: Va, bytes: &[u8]) {
     model.inspect(|| {
         for (page, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {

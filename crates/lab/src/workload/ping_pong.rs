@@ -36,7 +36,7 @@ struct PingPong {
     model: Model,
     cell: OutcomeCell,
     by: String,
-    /// What it means: known when the first process has asked.
+    /// Whether `by` means passing: known when the first process has asked the kernel.
     by_pass: bool,
     touch: bool,
     size_bytes: usize,

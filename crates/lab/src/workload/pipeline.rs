@@ -35,7 +35,7 @@ struct Pipeline {
     model: Model,
     cell: OutcomeCell,
     by: String,
-    /// What it means: known when the first process has asked.
+    /// Whether `by` means passing: known when the first process has asked the kernel.
     by_pass: bool,
     send: SendMode,
     size_bytes: usize,

@@ -90,7 +90,7 @@ impl Transfer {
                 break;
             }
             match self.send {
-                // Through the page tables: another CPU may be in the middle of what the kernel knows of the page.
+                // Through the page tables: another CPU may be changing what the kernel keeps of the page.
                 SendMode::Copy => {
                     let filled = self.model.poke(buffer, self.contents(index));
                     assert!(
