@@ -3,7 +3,7 @@
 use crate::args::Explain;
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
-use pageferry_lab::explain::{self, Explanation, Step};
+use pageferry_lab::teach::explain::{self, Explanation, Step};
 use pageferry_lab::{LabError, text};
 use serde::Serialize;
 use std::process::ExitCode;

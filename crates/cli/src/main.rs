@@ -18,7 +18,8 @@ mod terminal;
 
 use args::{Arguments, Command};
 use clap::Parser as _;
-use pageferry_lab::{Blame, LabError, output};
+use pageferry_lab::report::output;
+use pageferry_lab::{Blame, LabError};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

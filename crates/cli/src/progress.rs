@@ -3,9 +3,7 @@
 use crate::terminal;
 use indicatif::{ProgressBar, ProgressStyle};
 use pageferry_lab::LabError;
-use pageferry_lab::execute::Progress;
-use pageferry_lab::plan::RunSpec;
-use pageferry_lab::result::RunResult;
+use pageferry_lab::run::{Progress, RunResult, RunSpec};
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, stderr};
 use std::sync::Mutex;

@@ -3,13 +3,11 @@
 use crate::args::Reproduce;
 use crate::progress::{Runs, note};
 use crate::terminal::{self, print, table};
-use pageferry_lab::compare::{Comparison, Standing, Statement, statements};
-use pageferry_lab::execute::execute;
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::output::PendingDir;
-use pageferry_lab::plan::{Choices, RunSpec, Schedule, matrix};
+use pageferry_lab::files::Experiment;
+use pageferry_lab::judge::{Comparison, Standing, Statement, statements};
 use pageferry_lab::report::Reproduction;
-use pageferry_lab::result::RunResult;
+use pageferry_lab::report::output::PendingDir;
+use pageferry_lab::run::{Choices, RunResult, RunSpec, Schedule, execute, matrix};
 use pageferry_lab::{LabError, text};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -4,12 +4,8 @@ use crate::args::Run;
 use crate::progress::note;
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::plan::{Choices, RunSpec, Schedule};
-use pageferry_lab::result::{Cycles, Record, RunResult};
-use pageferry_lab::settings::Settings;
+use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
+use pageferry_lab::run::{Choices, Cycles, Record, RunResult, RunSpec, Schedule};
 use pageferry_lab::{LabError, text};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -45,7 +41,7 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
 fn traced(spec: &RunSpec, file: &Path) -> Result<RunResult, LabError> {
     let (result, trace) = pageferry_lab::run::run_traced(spec)?;
     let mhz = spec.machine.config.cpu.clock_mhz.value;
-    pageferry_lab::trace::write(&trace, &spec.machine.name, mhz, file)?;
+    pageferry_lab::report::trace::write(&trace, &spec.machine.name, mhz, file)?;
     let kept = trace.slices.len() + trace.moves.len();
     note(&format!("{kept} events are in {}: open it in ui.perfetto.dev", file.display()));
     if trace.lost > 0 {

@@ -3,9 +3,8 @@
 use crate::args;
 use crate::terminal::{self, print, table};
 use pageferry_lab::LabError;
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::scenario::{Scenario, play};
+use pageferry_lab::files::{KernelChoice, MachineChoice};
+use pageferry_lab::teach::{Scenario, play};
 use std::process::ExitCode;
 
 /// Plays scenarios, in all their variants.

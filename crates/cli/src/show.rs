@@ -2,10 +2,8 @@
 
 use crate::args::Show;
 use crate::terminal::{self, print, table};
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::registry::{Kind, names};
+use pageferry_lab::files::registry::{Kind, names};
+use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice};
 use pageferry_lab::{Constant, LabError, text};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -116,13 +114,13 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
     let (style, file) = (terminal::stdout(), &experiment.file);
     let mut out =
         format!("{}  {}, {}\n{}\n\n", style.strong(&file.title), file.paper, file.section, file.summary);
-    let row = |(name, p): (&String, &pageferry_lab::experiments::Parameter)| {
+    let row = |(name, p): (&String, &pageferry_lab::files::Parameter)| {
         vec![name.clone(), p.value.to_string(), p.quick.to_string(), p.unit.clone(), p.source.clone()]
     };
     let rows: Vec<_> = file.parameters.iter().map(row).collect();
     out += &table(&["parameter (--set)", ">default", ">quick", "unit", "source"], &rows);
     if !file.choices.is_empty() {
-        let row = |(name, c): (&String, &pageferry_lab::experiments::Choice)| {
+        let row = |(name, c): (&String, &pageferry_lab::files::Choice)| {
             vec![name.clone(), c.value.clone(), c.allowed.join(", "), c.source.clone()]
         };
         let rows: Vec<_> = file.choices.iter().map(row).collect();

@@ -1,13 +1,13 @@
-//! What can go wrong here, and who is to blame.
+//! What can go wrong here, and whether the input or a law is to blame.
 //!
-//! There are two kinds. *Input*: a name, key, value, file or path that somebody gave cannot be used; nothing was run, or
+//! There are two kinds. *Input*: a name, key, value, file or path that was given cannot be used; nothing was run, or
 //! nothing was kept. *A law*: a run finished and one of the laws that every run obeys does not hold; the numbers are
 //! not to be trusted. The command turns the first into exit code 2 and the second into exit code 1.
 
 use pageferry_model::ConfigError;
 use std::path::PathBuf;
 
-/// Who is to blame for an error.
+/// What is to blame for an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blame {
     /// What was asked for, or the place where the result was to go.
@@ -19,7 +19,7 @@ pub enum Blame {
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A name that nothing goes by.
+    /// A name that nothing has.
     #[error("there is no {kind} `{name}`{}", hint(.nearest, .known))]
     Unknown {
         /// What was looked for.
@@ -34,7 +34,7 @@ pub enum LabError {
     /// A configuration file that cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A scenario or a program that makes no sense.
+    /// A scenario or a program that contradicts itself.
     #[error("{file}: {problem}")]
     Input {
         /// Its file.
@@ -62,7 +62,7 @@ pub enum LabError {
     },
     /// The machine and the kernel do not fit each other or the experiment.
     #[error("{machine} under {kernel}: {problem}")]
-    Misfit {
+    Incompatible {
         /// The machine's name.
         machine: String,
         /// The kernel's name.
@@ -81,7 +81,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Who is to blame.
+    /// What is to blame.
     pub fn blame(&self) -> Blame {
         match self {
             LabError::Law { .. } => Blame::Law,

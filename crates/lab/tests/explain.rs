@@ -1,31 +1,31 @@
 //! Every mechanism explains itself, and what is counted beside its steps is what it promises.
 
 use pageferry_lab::LabError;
-use pageferry_lab::explain::{self, Explanation, Step};
+use pageferry_lab::teach::explain::{self, Explanation, Step};
 use std::collections::BTreeSet;
 
-fn told(name: &str) -> Explanation {
+fn explanation(name: &str) -> Explanation {
     explained(name, None, None)
 }
 
 fn explained(name: &str, machine: Option<&str>, kernel: Option<&str>) -> Explanation {
     let mechanism = explain::find(name).expect("there is such a mechanism");
-    let told = explain::explain(mechanism, machine, kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
-    assert_eq!(told.broken(), Vec::<String>::new(), "{name}");
-    told
+    let explanation = explain::explain(mechanism, machine, kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(explanation.broken(), Vec::<String>::new(), "{name}");
+    explanation
 }
 
 /// The only step whose words contain `part`.
-fn step<'a>(told: &'a Explanation, part: &str) -> &'a Step {
-    let found: Vec<_> = told.steps.iter().filter(|step| step.what.contains(part)).collect();
-    assert_eq!(found.len(), 1, "{}: steps with `{part}`", told.name);
+fn step<'a>(explanation: &'a Explanation, part: &str) -> &'a Step {
+    let found: Vec<_> = explanation.steps.iter().filter(|step| step.what.contains(part)).collect();
+    assert_eq!(found.len(), 1, "{}: steps with `{part}`", explanation.name);
     found[0]
 }
 
-fn counts(told: &Explanation, part: &str, expected: &[(&str, u64)]) {
-    let step = step(told, part);
+fn counts(explanation: &Explanation, part: &str, expected: &[(&str, u64)]) {
+    let step = step(explanation, part);
     for (counter, count) in expected {
-        assert_eq!(step.count(counter), *count, "{}: {counter} of `{}`", told.name, step.what);
+        assert_eq!(step.count(counter), *count, "{}: {counter} of `{}`", explanation.name, step.what);
     }
 }
 
@@ -35,17 +35,22 @@ fn every_mechanism_explains_itself_on_its_machine() {
     for mechanism in explain::all() {
         assert!(names.insert(mechanism.name), "{} twice", mechanism.name);
         assert!(!mechanism.source.is_empty() && !mechanism.title.is_empty());
-        let told = told(mechanism.name);
-        assert!(told.steps.len() >= 3, "{}: few steps", mechanism.name);
-        assert!(told.steps.iter().all(|step| step.busy_cycles > 0), "{}: {:#?}", mechanism.name, told.steps);
-        assert!(told.steps.iter().all(|s| s.by_cause.values().sum::<u64>() == s.busy_cycles));
+        let explanation = explanation(mechanism.name);
+        assert!(explanation.steps.len() >= 3, "{}: few steps", mechanism.name);
+        assert!(
+            explanation.steps.iter().all(|step| step.busy_cycles > 0),
+            "{}: {:#?}",
+            mechanism.name,
+            explanation.steps
+        );
+        assert!(explanation.steps.iter().all(|s| s.by_cause.values().sum::<u64>() == s.busy_cycles));
     }
     assert!(names.len() >= 12);
 }
 
 #[test]
 fn what_is_told_does_not_change() {
-    assert_eq!(told("loan"), told("loan"));
+    assert_eq!(explanation("loan"), explanation("loan"));
 }
 
 #[test]
@@ -56,7 +61,7 @@ fn a_wrong_name_gets_the_nearest() {
 
 #[test]
 fn a_copy_moves_every_byte_twice_and_a_loan_none() {
-    let copy = told("copy");
+    let copy = explanation("copy");
     counts(&copy, "sender sends", &[("bytes_copied", 16384), ("clusters", 4), ("page_faults", 0)]);
     counts(&copy, "no fault", &[("page_faults", 0)]);
     counts(&copy, "receiver receives", &[("bytes_copied", 16384)]);
@@ -81,12 +86,12 @@ fn a_copy_moves_every_byte_twice_and_a_loan_none() {
 
 #[test]
 fn a_transfer_gives_the_pages_and_anflush_frees_them() {
-    let transfer = told("transfer");
+    let transfer = explanation("transfer");
     let expected = [("bytes_copied", 0), ("pages_donated", 4), ("transfer_bytes_copied", 0)];
     counts(&transfer, "receives by transfer", &expected);
     counts(&transfer, "nothing is copied", &[("cow_copies", 0)]);
     counts(&transfer, "anflush frees", &[("frames_freed", 4)]);
-    let anflush = told("anflush");
+    let anflush = explanation("anflush");
     let cost = |part| step(&anflush, part).busy_cycles;
     assert!(cost("second transfer") < cost("first transfer"), "the place is found");
     counts(&anflush, "reads as zero", &[("zero_fills", 1)]);
@@ -94,13 +99,13 @@ fn a_transfer_gives_the_pages_and_anflush_frees_them() {
 
 #[test]
 fn passing_copies_only_what_is_written_of_a_copy() {
-    let pass = told("pass");
+    let pass = explanation("pass");
     for part in ["imports a donation", "imports a copy", "imports shared memory"] {
         counts(&pass, part, &[("bytes_copied", 0), ("cow_copies", 0), ("page_faults", 0)]);
     }
     counts(&pass, "one page is copied", &[("cow_copies", 1)]);
     counts(&pass, "the exporter sees the write", &[("cow_copies", 0)]);
-    let quick = told("quick-ref");
+    let quick = explanation("quick-ref");
     counts(&quick, "reads a word", &[("bytes_copied", 8), ("cow_copies", 0)]);
     counts(&quick, "a breakpoint", &[("bytes_copied", 8), ("cow_copies", 1)]);
     counts(&quick, "sets another", &[("bytes_copied", 8), ("cow_copies", 0)]);
@@ -108,17 +113,17 @@ fn passing_copies_only_what_is_written_of_a_copy() {
 
 #[test]
 fn layers_are_copied_a_page_at_a_time() {
-    let cow = told("cow");
+    let cow = explanation("cow");
     counts(&cow, "no frame", &[("frames_allocated", 0)]);
     counts(&cow, "fills them", &[("page_faults", 4), ("zero_fills", 4)]);
     counts(&cow, "forks", &[("cow_copies", 0), ("tlb_invalidations_local", 4)]);
     counts(&cow, "reads all four", &[("cow_copies", 0)]);
     counts(&cow, "writes to the first", &[("page_faults", 1), ("cow_copies", 1)]);
     counts(&cow, "alone with it", &[("page_faults", 1), ("cow_copies", 0)]);
-    let promotion = told("promotion");
+    let promotion = explanation("promotion");
     counts(&promotion, "is promoted", &[("page_faults", 1), ("cow_copies", 1)]);
     counts(&promotion, "its own", &[("page_faults", 0)]);
-    let pageout = told("pageout");
+    let pageout = explanation("pageout");
     let out = step(&pageout, "the daemon makes room");
     assert!(out.count("page_outs") >= 256, "{out:#?}");
     assert!(step(&pageout, "from its swap slot").count("page_ins") >= 1);
@@ -127,16 +132,16 @@ fn layers_are_copied_a_page_at_a_time() {
 
 #[test]
 fn hits_invalidate_nothing_and_ranges_need_one_shootdown() {
-    let told_sf_buf = told("sf_buf");
+    let sf_buf = explanation("sf_buf");
     let miss = [("ephemeral_misses", 1), ("tlb_invalidations_local", 1), ("shootdowns", 0)];
-    counts(&told_sf_buf, "A fifth page", &miss);
+    counts(&sf_buf, "A fifth page", &miss);
     let hit = [("ephemeral_hits", 1), ("tlb_invalidations_local", 0), ("shootdowns", 0)];
-    counts(&told_sf_buf, "nothing to invalidate", &hit);
-    counts(&told_sf_buf, "now the others are", &[("ephemeral_hits", 1), ("shootdown_ipis", 1)]);
-    counts(&told_sf_buf, "all have been told", &hit);
+    counts(&sf_buf, "nothing to invalidate", &hit);
+    counts(&sf_buf, "now the others are", &[("ephemeral_hits", 1), ("shootdown_ipis", 1)]);
+    counts(&sf_buf, "all have been told", &hit);
     let all = [("ephemeral_misses", 1), ("tlb_invalidations_local", 1), ("shootdown_ipis", 1)];
-    counts(&told_sf_buf, "every CPU is told", &all);
-    let shootdown = told("shootdown");
+    counts(&sf_buf, "every CPU is told", &all);
+    let shootdown = explanation("shootdown");
     counts(&shootdown, "on this CPU", &[("tlb_invalidations_local", 1), ("shootdown_ipis", 0)]);
     counts(&shootdown, "on all other CPUs", &[("tlb_invalidations_local", 0), ("shootdown_ipis", 1)]);
     let run = [("tlb_invalidations_local", 16), ("tlb_invalidations_remote_issued", 16), ("shootdowns", 1)];
@@ -148,7 +153,7 @@ fn hits_invalidate_nothing_and_ranges_need_one_shootdown() {
 
 #[test]
 fn a_large_write_is_copied_once() {
-    let pipe = told("direct-pipe");
+    let pipe = explanation("direct-pipe");
     counts(&pipe, "writer writes 4 KB", &[("bytes_copied", 4096), ("pipe_buffered_writes", 1)]);
     counts(&pipe, "reads the 4 KB", &[("bytes_copied", 4096)]);
     counts(

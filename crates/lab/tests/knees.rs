@@ -5,12 +5,8 @@
 //! switches, of which larger buffers have fewer. A knee is the smallest size at which that is nearer to what it costs far
 //! beyond than to what it costs well below.
 
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::plan::{Choices, RunSpec};
-use pageferry_lab::result::Record;
-use pageferry_lab::settings::Settings;
+use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
+use pageferry_lab::run::{Choices, Record, RunSpec};
 use std::sync::Arc;
 
 const KB: u64 = 1024;

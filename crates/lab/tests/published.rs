@@ -1,11 +1,9 @@
 //! What is published, beside what comes out: the whole of it, so that no change loses a number unnoticed.
 
-use pageferry_lab::compare::statements;
-use pageferry_lab::crossover::SHARE_OF_BEST;
-use pageferry_lab::execute::{Silent, execute};
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::plan::{Choices, RunSpec, matrix};
+use pageferry_lab::files::Experiment;
+use pageferry_lab::judge::{SHARE_OF_BEST, statements};
 use pageferry_lab::report::Reproduction;
+use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
 /// The statements in words that do not come out: `CAVEATS.md` says why. One that begins to is to be taken out here and there.

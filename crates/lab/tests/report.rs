@@ -1,11 +1,10 @@
 //! The report, from runs that were made up: what it must show, whatever the numbers are.
 
-use pageferry_lab::compare::Standing;
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::output::PendingDir;
-use pageferry_lab::plan::{Choices, RunSpec, matrix};
+use pageferry_lab::files::Experiment;
+use pageferry_lab::judge::Standing;
+use pageferry_lab::report::output::PendingDir;
 use pageferry_lab::report::{Reproduction, csv};
-use pageferry_lab::result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
+use pageferry_lab::run::{Choices, CpuCycles, Cycles, Host, Law, Record, RunResult, RunSpec, matrix};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -150,8 +149,8 @@ fn every_rule_is_judged_when_all_runs_are_made_and_what_is_left_out_is_told() {
     let shapes = of.comparisons.iter().filter(|c| c.reading.as_ref().is_some_and(|r| r.contains(" to ")));
     assert_eq!(shapes.count(), 0, "no curve is whole");
     assert!(of.not_compared() > 0 && !of.comparisons.is_empty());
-    let told = format!("{} comparisons with published statements could not be made", of.not_compared());
-    assert!(of.html().contains(&told));
+    let sentence = format!("{} comparisons with published statements could not be made", of.not_compared());
+    assert!(of.html().contains(&sentence));
 }
 
 #[test]
@@ -168,7 +167,7 @@ fn a_statement_in_words_says_what_was_tested_and_which_test_fails() {
         run.record.results.insert("bandwidth_mb_s".into(), bandwidth);
     });
     let of = |test: &str| {
-        let meant = |c: &&pageferry_lab::compare::Comparison| {
+        let meant = |c: &&pageferry_lab::judge::Comparison| {
             c.reading.as_deref() == Some(test) && c.experiment == "uvm-pipe"
         };
         falling.comparisons.iter().find(meant).expect("tested")
@@ -207,8 +206,8 @@ fn broken_laws_are_the_first_thing_told() {
     });
     assert_eq!(of.broken().len(), 2);
     let html = of.html();
-    let told = html.find("bw-pipe on xeon-htt under sf_buf: no leaks: 3 frames").expect("told");
-    assert!(told < html.find("id=\"compared\"").expect("the first section"));
+    let sentence = html.find("bw-pipe on xeon-htt under sf_buf: no leaks: 3 frames").expect("sentence");
+    assert!(sentence < html.find("id=\"compared\"").expect("the first section"));
 }
 
 #[test]

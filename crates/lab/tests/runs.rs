@@ -1,12 +1,7 @@
-//! Whole runs on the model: what they give, that they give it again, and that a broken law is told.
+//! Whole runs on the model: what they give, that they give it again, and that a broken law is reported.
 
-use pageferry_lab::execute::{Silent, execute};
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::plan::{Choices, RunSpec, Schedule};
-use pageferry_lab::result::RunResult;
-use pageferry_lab::settings::Settings;
+use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
+use pageferry_lab::run::{Choices, RunResult, RunSpec, Schedule, Silent, execute};
 use pageferry_lab::{Blame, LabError};
 use std::sync::Arc;
 
@@ -152,7 +147,7 @@ fn what_is_passed_is_not_copied() {
     assert_eq!(untouched.counters["bytes_copied"], transfers * 2 * 8);
     assert_eq!(untouched.counters["page_faults"], 0);
     assert_eq!(touched.counters["page_faults"], transfers * 64, "each page once, when it is touched");
-    let bandwidth = |r: &pageferry_lab::result::Record| r.metric("bandwidth_mb_s").expect("measured");
+    let bandwidth = |r: &pageferry_lab::run::Record| r.metric("bandwidth_mb_s").expect("measured");
     assert!(bandwidth(&untouched) > 10.0 * bandwidth(&socket));
     assert!(bandwidth(&touched) > bandwidth(&run(&["by=socket", "touch=true"])));
 }

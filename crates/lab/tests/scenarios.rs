@@ -1,8 +1,7 @@
 //! Scenarios hold, and one that expects something else says where it did not.
 
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::scenario::{Scenario, play};
+use pageferry_lab::files::{KernelChoice, MachineChoice};
+use pageferry_lab::teach::{Scenario, play};
 
 fn site() -> (MachineChoice, KernelChoice) {
     (MachineChoice::find("xeon-mp").unwrap(), KernelChoice::find("uvm-paging").unwrap())
@@ -27,7 +26,7 @@ fn what_does_not_hold_is_told() {
     last.text = Some("else".into());
     let outcomes = play(&scenario, &machine, &kernel, None).unwrap();
     for outcome in outcomes {
-        let told = outcome.wrong.expect("it cannot hold");
-        assert!(told.contains("Expect of parent") && told.contains("byte 0 begins `mine"), "{told}");
+        let message = outcome.wrong.expect("it cannot hold");
+        assert!(message.contains("Expect of parent") && message.contains("byte 0 begins `mine"), "{message}");
     }
 }

@@ -1,12 +1,8 @@
 //! The experiments over sockets: sound on every machine, and moving what they say they move.
 
 use pageferry_lab::LabError;
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::plan::{Choices, RunSpec, Schedule};
-use pageferry_lab::result::Record;
-use pageferry_lab::settings::Settings;
+use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
+use pageferry_lab::run::{Choices, Record, RunSpec, Schedule};
 use std::sync::Arc;
 
 fn try_run(
@@ -105,12 +101,12 @@ fn moving_pages_pays_for_large_sizes() {
 
 #[test]
 fn a_wrong_choice_and_a_kernel_without_null_protocol_are_told() {
-    let told = |settings: &[&str]| {
+    let message = |settings: &[&str]| {
         try_run("null-write", "pentium-pro", settings, Schedule::Timed).expect_err("refused").to_string()
     };
-    assert_eq!(told(&["send=laon"]), "--set send: `laon`, did you mean `loan`?");
-    assert!(told(&["receive=copy"]).contains("no such parameter"));
-    assert!(told(&["size_bytes=0"]).contains("at least 1"));
-    assert!(told(&["kernel.socket.null_protocol=false"]).contains("EOPNOTSUPP"));
-    assert!(told(&["size_bytes=67108864"]).contains("do not fit"));
+    assert_eq!(message(&["send=laon"]), "--set send: `laon`, did you mean `loan`?");
+    assert!(message(&["receive=copy"]).contains("no such parameter"));
+    assert!(message(&["size_bytes=0"]).contains("at least 1"));
+    assert!(message(&["kernel.socket.null_protocol=false"]).contains("EOPNOTSUPP"));
+    assert!(message(&["size_bytes=67108864"]).contains("do not fit"));
 }

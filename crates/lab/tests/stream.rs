@@ -1,7 +1,6 @@
 //! Real data through a modelled pipe, and what goes wrong at its ends.
 
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
+use pageferry_lab::files::{KernelChoice, MachineChoice};
 use pageferry_lab::workload::stream::{Ends, Transferred, Ways, stream};
 use pageferry_lab::{Blame, LabError};
 use std::cell::RefCell;
@@ -106,19 +105,24 @@ fn the_hash_is_sha_256() {
 
 #[test]
 fn failures_name_the_end_that_failed() {
-    let told = |result: Result<Transferred, LabError>| {
+    let message = |result: Result<Transferred, LabError>| {
         let error = result.expect_err("it failed");
         assert_eq!(error.blame(), Blame::Input);
         error.to_string()
     };
     for chunk in [4096, 65536] {
-        let read = told(carry("sf_buf", chunk, Box::new(Broken(200_000)), None, Box::new(io::sink())));
+        let read = message(carry("sf_buf", chunk, Box::new(Broken(200_000)), None, Box::new(io::sink())));
         assert_eq!(read, "cannot read IN: the disk is on fire");
         let input = io::Cursor::new(vec![1; 1 << 20]);
-        let written = told(carry("original", chunk, Box::new(input), None, Box::new(Full(200_000))));
+        let written = message(carry("original", chunk, Box::new(input), None, Box::new(Full(200_000))));
         assert_eq!(written, "cannot write OUT: no space left");
-        let short =
-            told(carry("sf_buf", chunk, Box::new(io::repeat(1).take(999)), Some(1000), Box::new(io::sink())));
+        let short = message(carry(
+            "sf_buf",
+            chunk,
+            Box::new(io::repeat(1).take(999)),
+            Some(1000),
+            Box::new(io::sink()),
+        ));
         assert_eq!(short, "cannot read IN: it ended after 999 of 1000 bytes");
     }
 }

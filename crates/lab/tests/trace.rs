@@ -1,10 +1,7 @@
 //! A trace is sound JSON whose slices fill each CPU's time without overlap and whose arrows have both ends.
 
-use pageferry_lab::experiments::Experiment;
-use pageferry_lab::kernels::KernelChoice;
-use pageferry_lab::machines::MachineChoice;
-use pageferry_lab::plan::{Choices, RunSpec, Schedule};
-use pageferry_lab::settings::Settings;
+use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
+use pageferry_lab::run::{Choices, RunSpec, Schedule};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +21,7 @@ fn a_pipe_drawn() {
 
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.json");
-    pageferry_lab::trace::write(&trace, "xeon-mp", 2400, &file).unwrap();
+    pageferry_lab::report::trace::write(&trace, "xeon-mp", 2400, &file).unwrap();
     let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
     let mut ends: BTreeMap<u64, f64> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Tidy tables: a row for each run and metric.
 
-use crate::crossover::{Crossover, Pays};
-use crate::result::Record;
+use crate::judge::{Crossover, Pays};
+use crate::run::Record;
 use std::collections::BTreeSet;
 
 /// The records as CSV: experiment, machine, kernel, seed, a column for each setting, then the metric's kind (`result`,

@@ -4,13 +4,11 @@
 //! data set and one value of the parameter; a line without a mark has nothing published to be held against, or what was
 //! published is held out.
 
-use super::Reproduction;
-use super::figures::{Figure, Key, Table, both, published_key};
+use super::figure::{Figure, Key, Table, both, published_key};
+use super::reproduction::Reproduction;
 use super::svg::{Anchor, LogScale, Svg, Width};
-use crate::crossover::points;
-use crate::experiments::{CurveLine, Curves, Experiment};
-use crate::machines::MachineChoice;
-use crate::rules::{Compare, How};
+use crate::files::{Compare, CurveLine, Curves, Experiment, How, MachineChoice};
+use crate::judge::points;
 use crate::text::{self, size};
 
 /// A line of a chart.

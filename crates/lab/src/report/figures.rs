@@ -1,44 +1,13 @@
 //! The figures: which numbers go into which chart.
 
-use super::Reproduction;
 use super::charts::{Bar, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars, dots, history, stacks};
 use super::curves;
-use super::svg::Width;
-use crate::experiments::Workload;
+use super::figure::{Figure, Key, Table, both, published_key};
+use super::reproduction::Reproduction;
+use crate::files::{Compare, How, Workload};
 use crate::judge::TOLERANCE;
-use crate::machines::MachineChoice;
-use crate::result::Record;
-use crate::rules::{Compare, How};
+use crate::run::Record;
 use crate::text;
-use serde::Serialize;
-
-/// A figure, drawn for wide and for narrow pages, with its numbers.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Figure {
-    pub(super) id: String,
-    pub(super) experiment: String,
-    pub(super) title: String,
-    pub(super) subtitle: String,
-    pub(super) wide: String,
-    pub(super) narrow: String,
-    pub(super) legend: Vec<Key>,
-    pub(super) note: String,
-    pub(super) table: Table,
-}
-
-/// A class of marks and what it stands for.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Key {
-    pub(super) class: String,
-    pub(super) label: String,
-}
-
-/// The numbers of a figure.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Table {
-    pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
-}
 
 /// What the causes of cycles are drawn as: class, name, causes.
 const CAUSES: &[(&str, &str, &[&str])] = &[
@@ -90,15 +59,7 @@ impl Reproduction {
         self.records().find(|r| r.experiment == experiment && r.machine == machine && r.kernel == kernel)
     }
 
-    /// The machines on which `experiment` ran, in order.
-    pub(super) fn machines_of<'a>(&'a self, experiment: &'a str) -> impl Iterator<Item = &'a MachineChoice> {
-        let ran = move |m: &&MachineChoice| {
-            self.records().any(|r| r.experiment == experiment && r.machine == m.name)
-        };
-        self.machines.iter().map(|m| &**m).filter(ran)
-    }
-
-    /// The comparisons of `experiment` with a published value of `metric`.
+    /// The published value that a rule of `experiment` compares with `metric` on `machine`.
     fn value_of(&self, experiment: &str, how: How, machine: &str, metric: &str) -> Option<f64> {
         let experiment = self.experiments.iter().find(|e| e.name == experiment)?;
         let meant =
@@ -122,14 +83,6 @@ impl Reproduction {
         let kernels = self.kernels.iter().filter(|k| ran(&k.name));
         kernels.map(|k| Key { class: self.kernel_class(&k.name), label: k.file.title.clone() }).collect()
     }
-}
-
-pub(super) fn published_key() -> Key {
-    Key { class: "published".into(), label: "published".into() }
-}
-
-pub(super) fn both(draw: impl Fn(Width) -> String) -> (String, String) {
-    (draw(Width::Wide), draw(Width::Narrow))
 }
 
 fn bandwidth(of: &Reproduction, experiment: &str) -> Option<Figure> {
@@ -233,7 +186,7 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
         let mut rows = Vec::new();
         for kernel in &of.kernels {
             let Some(record) = of.record(experiment, &machine.name, &kernel.name) else { continue };
-            let Some(Some(bytes)) = record.settings.get("total_bytes").map(as_number) else { continue };
+            let Some(bytes) = setting(record, "total_bytes") else { continue };
             let factor = machine.nanoseconds(1.0) / 1000.0 * 65536.0 / bytes;
             let mut parts = parts(record, factor);
             let mut row = vec![machine.name.clone(), kernel.file.title.clone()];
@@ -268,11 +221,9 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
     })
 }
 
-pub(super) fn as_number(setting: &crate::result::Setting) -> Option<f64> {
-    match setting {
-        crate::result::Setting::Integer(number) => Some(*number as f64),
-        crate::result::Setting::Text(_) => None,
-    }
+/// A setting that is a number.
+fn setting(record: &Record, key: &str) -> Option<f64> {
+    record.settings.get(key)?.number().map(|number| number as f64)
 }
 
 fn invalidations(of: &Reproduction, experiment: &str) -> Option<Figure> {
@@ -431,7 +382,7 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
 fn hits(of: &Reproduction, experiment: &str) -> Option<Figure> {
     let head = ["machine", "entries", "modelled cycles", "modelled ns", "host ns"].map(String::from).to_vec();
     let mut table = Table { head, rows: Vec::new() };
-    let entries = |r: &Record| r.settings.get("kernel.ephemeral.entries").and_then(as_number).unwrap_or(0.0);
+    let entries = |r: &Record| setting(r, "kernel.ephemeral.entries").unwrap_or(0.0);
     let mut sizes: Vec<f64> = of.records().filter(|r| r.experiment == experiment).map(entries).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
@@ -445,7 +396,7 @@ fn hits(of: &Reproduction, experiment: &str) -> Option<Figure> {
             let Some(pair) = run.record.metric("pair_cycles") else { continue };
             let size = entries(&run.record);
             let at = sizes.iter().position(|s| *s == size).unwrap_or(0);
-            let pairs = run.record.settings.get("times").and_then(as_number).unwrap_or(1.0);
+            let pairs = setting(&run.record, "times").unwrap_or(1.0);
             let host_ns = run.host.measured_ms * 1e6 / pairs;
             modelled.points.push((at, pair, None));
             real.points.push((at, host_ns, None));

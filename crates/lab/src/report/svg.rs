@@ -102,7 +102,7 @@ impl Svg {
         let _ = writeln!(self.body, r#"<polyline points="{}" class="{class}"/>"#, points.join(" "));
     }
 
-    /// The finished drawing, `height` high; `label` is for those who cannot see it.
+    /// The finished drawing, `height` high; `label` is for screen readers.
     pub(super) fn finish(self, height: f64, label: &str) -> String {
         let (w, h, label) = (self.width, height.ceil(), escape(label));
         format!(

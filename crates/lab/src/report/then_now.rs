@@ -1,7 +1,7 @@
 //! Tables of then and now: from which size on each mechanism pays, and how good the kernel's own choices are.
 
-use super::Reproduction;
-use crate::crossover::{Chosen, NOW, Pays, SHARE_OF_BEST};
+use super::reproduction::Reproduction;
+use crate::judge::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST};
 use crate::text::size;
 use serde::Serialize;
 
@@ -14,9 +14,9 @@ pub struct PaysRow {
     pub mechanism: String,
     /// The machine of the time.
     pub machine: String,
-    /// On that.
+    /// From which size on, there.
     pub then: String,
-    /// On a current one; empty if it was not run.
+    /// From which size on, on a current machine; empty if it was not run.
     pub now: String,
 }
 
@@ -56,14 +56,12 @@ impl Reproduction {
     /// From which size on each mechanism pays: then, on each machine of the time, and now.
     pub fn pays_rows(&self) -> Vec<PaysRow> {
         let now = |experiment: &str, mechanism: &str| {
-            let same = |c: &&_| -> bool {
-                let c: &crate::crossover::Crossover = c;
-                c.machine == NOW && c.experiment == experiment && c.mechanism == mechanism
-            };
+            let same =
+                |c: &&Crossover| c.machine == NOW && c.experiment == experiment && c.mechanism == mechanism;
             self.crossovers.iter().find(same).map(|c| words(c.pays)).unwrap_or_default()
         };
         let then = self.crossovers.iter().filter(|c| c.machine != NOW);
-        let row = |c: &crate::crossover::Crossover| PaysRow {
+        let row = |c: &Crossover| PaysRow {
             experiment: self.title_of(&c.experiment),
             mechanism: format!("{} over {}", c.mechanism, c.over),
             machine: c.machine.clone(),
@@ -77,7 +75,7 @@ impl Reproduction {
     pub fn chosen_rows(&self) -> Vec<ChosenRow> {
         let key = |c: &Chosen| (c.experiment.clone(), c.machine.clone(), c.line.clone());
         let groups = self.chosen.chunk_by(|a, b| key(a) == key(b));
-        let told = |c: &Chosen, one: bool| {
+        let in_words = |c: &Chosen, one: bool| {
             let share = format!("{:.0} % of {}", 100.0 * c.ratio, c.best);
             if one { share } else { format!("{share} at {}", size(c.x)) }
         };
@@ -91,8 +89,8 @@ impl Reproduction {
                 machine: worst.machine.clone(),
                 near: group.len() - far.clone().count(),
                 sizes: group.len(),
-                worst: told(worst, one),
-                exceptions: far.map(|c| told(c, one)).collect::<Vec<_>>().join("; "),
+                worst: in_words(worst, one),
+                exceptions: far.map(|c| in_words(c, one)).collect::<Vec<_>>().join("; "),
             }
         };
         groups.map(row).collect()

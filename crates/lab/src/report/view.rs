@@ -1,10 +1,13 @@
 //! The page: what the template is given.
 
-use super::figures::{Figure, all};
-use super::{Calibrated, ChosenRow, PaysRow, Reproduction, svg};
-use crate::compare::{Standing, Statement, statements};
-use crate::experiments::Experiment;
-use crate::papers::Paper;
+use super::figure::Figure;
+use super::figures;
+use super::reproduction::{Calibrated, Reproduction};
+use super::svg;
+use super::then_now::{ChosenRow, PaysRow};
+use crate::files::{Choice, Experiment, Paper, Parameter};
+use crate::judge::{Standing, Statement, statements};
+use crate::run::RunResult;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use pageferry_model::Constant;
@@ -102,7 +105,7 @@ struct HostView {
 }
 
 pub(super) fn html(of: &Reproduction) -> String {
-    let figures = all(of);
+    let figures = figures::all(of);
     let page = Page {
         version: env!("CARGO_PKG_VERSION"),
         style: format!("{FIGURE_STYLE}\n{STYLE}"),
@@ -163,13 +166,13 @@ fn experiment<'a>(
         values.dedup();
         values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
-    let parameter = |(name, p): (&'a String, &'a crate::experiments::Parameter)| ParameterView {
+    let parameter = |(name, p): (&'a String, &'a Parameter)| ParameterView {
         name,
         value: value(name),
         unit: &p.unit,
         source: &p.source,
     };
-    let choice = |(name, c): (&'a String, &'a crate::experiments::Choice)| ParameterView {
+    let choice = |(name, c): (&'a String, &'a Choice)| ParameterView {
         name,
         value: value(name),
         unit: "",
@@ -210,44 +213,35 @@ fn shortened(
     }
 }
 
-fn machines(of: &Reproduction) -> Vec<ConstantsView> {
+/// Name, title, summary, constants and bibliography of a file.
+type Listed<'a> = (&'a str, &'a str, &'a str, Vec<Constant>, &'a BTreeMap<String, String>);
+
+/// The constants of each of `files`, where they are not those of an earlier one.
+fn listed<'a>(files: impl Iterator<Item = Listed<'a>>) -> Vec<ConstantsView> {
     let mut earlier: Vec<(String, Vec<Constant>)> = Vec::new();
-    let mut views = Vec::new();
-    for machine in &of.machines {
-        let (like, rows) = shortened(&machine.name, machine.constants(), &earlier);
+    let view = |(name, title, summary, all, sources): Listed<'_>| {
+        let (like, rows) = shortened(name, all.clone(), &earlier);
         if like.is_none() {
-            earlier.push((machine.name.clone(), machine.constants()));
+            earlier.push((name.to_owned(), all));
         }
-        views.push(ConstantsView {
-            name: machine.name.clone(),
-            title: machine.config.title.clone(),
-            summary: machine.config.description.clone(),
-            sources: cited(&rows, &machine.config.sources),
-            like,
-            rows,
-        });
-    }
-    views
+        let (name, title, summary) = (name.to_owned(), title.to_owned(), summary.to_owned());
+        ConstantsView { name, title, summary, sources: cited(&rows, sources), like, rows }
+    };
+    files.map(view).collect()
+}
+
+fn machines(of: &Reproduction) -> Vec<ConstantsView> {
+    listed(of.machines.iter().map(|m| {
+        let config = &m.config;
+        (&*m.name, &*config.title, &*config.description, m.constants(), &config.sources)
+    }))
 }
 
 fn kernels(of: &Reproduction) -> Vec<ConstantsView> {
-    let mut earlier: Vec<(String, Vec<Constant>)> = Vec::new();
-    let mut views = Vec::new();
-    for kernel in &of.kernels {
-        let (like, rows) = shortened(&kernel.name, kernel.constants(), &earlier);
-        if like.is_none() {
-            earlier.push((kernel.name.clone(), kernel.constants()));
-        }
-        views.push(ConstantsView {
-            name: kernel.name.clone(),
-            title: kernel.file.title.clone(),
-            summary: kernel.file.summary.clone(),
-            sources: cited(&rows, &kernel.file.sources),
-            like,
-            rows,
-        });
-    }
-    views
+    listed(of.kernels.iter().map(|k| {
+        let file = &k.file;
+        (&*k.name, &*file.title, &*file.summary, k.constants(), &file.sources)
+    }))
 }
 
 /// The entries of the bibliography that `rows` cite.
@@ -259,7 +253,7 @@ fn cited(rows: &[Constant], sources: &BTreeMap<String, String>) -> BTreeMap<Stri
 
 fn hosts(of: &Reproduction) -> Vec<HostView> {
     let rate = |per_s: f64| if per_s > 0.0 { format!("{:.1}", per_s / 1e6) } else { String::new() };
-    let host = |run: &crate::result::RunResult| HostView {
+    let host = |run: &RunResult| HostView {
         run: run.record.title(),
         wall: format!("{:.2}", run.host.wall_ms / 1e3),
         rate: rate(run.host.accesses_per_s),

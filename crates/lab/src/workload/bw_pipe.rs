@@ -5,9 +5,11 @@
 //! touch no modelled cache. The measured part begins when the reader has the last byte of the warm-up, and ends when it
 //! has the last byte of all.
 
-use super::{Failed, Outcome, OutcomeCell, Payload, differs, first_process, named, over_a_pipe};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::outcome::{Failed, Outcome, OutcomeCell, named};
+use super::payload::{Payload, differs};
+use super::process::{first_process, over_a_pipe};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, User};
 use pageferry_model::Model;
@@ -30,15 +32,15 @@ struct Transfer {
 }
 
 /// The program of the parent.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let chunk_bytes = spec.parameter("chunk_bytes") as usize;
     let transfer = Transfer {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         chunk_bytes,
         warmup_bytes: spec.parameter("warmup_chunks") as u64 * chunk_bytes as u64,
         total_bytes: spec.parameter("total_bytes") as u64,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         aside: Rc::default(),
         payload: Rc::new(Payload::new(spec.choices.seed, chunk_bytes)),
     };

@@ -11,9 +11,10 @@
 //! * `amap`: a range of 4096 pages is unmapped, `n` percent of whose pages are in memory.
 //! * `fork`: a process with `n` MB of memory forks; its child ends at once.
 
-use super::{Failed, OutcomeCell, named, room_for};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::outcome::{Failed, OutcomeCell, named};
+use super::process::room_for;
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Program, User};
 use pageferry_model::{Model, Snapshot};
@@ -24,8 +25,8 @@ use std::time::Instant;
 const AMAP_PAGES: usize = 4096;
 
 /// The program.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
-    let (of, model) = (spec.choice("of").to_owned(), site.model.clone());
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+    let (of, model) = (spec.choice("of").to_owned(), testbed.model.clone());
     let (n, times) = (spec.parameter("n") as usize, spec.parameter("times") as usize);
     Box::new(move |user: &User<Model>| {
         let pages = match of.as_str() {

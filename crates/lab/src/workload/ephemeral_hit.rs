@@ -3,9 +3,9 @@
 //! Each page is mapped once before, so that every allocation of the measured part is a hit, or, on the direct map, needs
 //! nothing. Mappings are CPU-private, as those of pipes.
 
-use super::{Outcome, OutcomeCell};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::outcome::{Outcome, OutcomeCell};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};
 use pageferry_kernel::{Program, User};
@@ -17,9 +17,9 @@ use std::time::Instant;
 const BATCHES: u64 = 20;
 
 /// The program of the experiment's only process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let (times, pages) = (spec.parameter("times") as u64, spec.parameter("pages") as usize);
-    let (model, cycle_ns) = (site.model.clone(), site.machine.nanoseconds(1.0));
+    let (model, cycle_ns) = (testbed.model.clone(), testbed.machine.nanoseconds(1.0));
     Box::new(move |user: &User<Model>| {
         let outcome = &mut *cell.borrow_mut();
         match measure(user, &model, pages, times, outcome) {
@@ -54,8 +54,8 @@ fn measure(
         kernel.ephemeral().free(thread, mapping);
         Ok(())
     };
-    let told = |e: AllocError| e.to_string();
-    frames.iter().try_for_each(|&frame| pair(frame)).map_err(told)?;
+    let message = |e: AllocError| e.to_string();
+    frames.iter().try_for_each(|&frame| pair(frame)).map_err(message)?;
     let (before, began) = (model.snapshot(), model.now());
     let mut pairs = frames.iter().cycle().take(times as usize);
     let mut fastest = f64::INFINITY;
@@ -63,7 +63,7 @@ fn measure(
         let len = times * (batch + 1) / BATCHES - times * batch / BATCHES;
         let host = Instant::now();
         for frame in pairs.by_ref().take(len as usize) {
-            pair(*frame).map_err(told)?;
+            pair(*frame).map_err(message)?;
         }
         if len > 0 {
             fastest = fastest.min(host.elapsed().as_secs_f64() / len as f64);

@@ -3,12 +3,15 @@
 //!
 //! A process reads a file from its beginning to its end, piece by piece into one buffer, and over again. By *transfer* the
 //! file's pages go on loan and take the place of those in the buffer. By *map* each piece is mapped privately and unmapped
-//! again. With `touch` the process then reads every word of the piece, as who reads a file does. Every byte is checked.
+//! again. With `touch` the process then reads every word of the piece, as a program that reads a file does. Every byte is checked.
 
-use super::{Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named, receive_by};
-use super::{measure_first, receive_mode};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::mode::{measure_first, receive_by, receive_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::first_process;
+use super::stopwatch::Stopwatch;
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
@@ -31,18 +34,18 @@ struct FileRead {
 }
 
 /// The program of the only process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let file_bytes = spec.parameter("file_bytes") as usize;
     let work = FileRead {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         mode: (spec.choice("receive") != "map").then(|| receive_mode(spec)),
         touch: spec.choice("touch") == "true",
         size_bytes,
         warmup_passes: spec.parameter("warmup_passes") as u64,
         passes: spec.parameter("passes") as u64,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         contents: Payload::new(spec.choices.seed, file_bytes),
     };
     first_process(work.cell.clone(), 2 * (file_bytes + size_bytes), move |user| {
@@ -112,7 +115,7 @@ impl FileRead {
         Ok(file)
     }
 
-    /// Gets the next piece; answers where it is, and how long.
+    /// Gets the next piece; returns where it is, and how long.
     fn read(&self, user: &User<Model>, file: Fd, buffer: Va, offset: usize) -> Result<(Va, usize), Failed> {
         match self.mode {
             Some(mode) => {

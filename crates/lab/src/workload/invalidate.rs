@@ -1,24 +1,24 @@
 //! The cost of invalidations (sf_buf paper, 3): a custom system call repeats one many times.
 
-use super::{Outcome, OutcomeCell};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::outcome::{Outcome, OutcomeCell};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_kernel::{Errno, InvalidateKind, Program, User};
 use pageferry_model::Model;
 use std::time::Instant;
 
 /// The program of the experiment's only process. Remote invalidations are measured where there is another CPU.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let times = spec.parameter("times") as u32;
-    let cycle_ns = site.machine.nanoseconds(1.0);
+    let cycle_ns = testbed.machine.nanoseconds(1.0);
     let mut kinds = vec![
         ("local_cached", InvalidateKind::LocalCached),
         ("local_uncached", InvalidateKind::LocalUncached),
     ];
-    if site.machine.config.cpus() > 1 {
+    if testbed.machine.config.cpus() > 1 {
         kinds.push(("remote", InvalidateKind::Remote));
     }
-    let model = site.model.clone();
+    let model = testbed.model.clone();
     Box::new(move |user: &User<Model>| {
         let (before, began) = (model.snapshot(), Instant::now());
         for (name, kind) in kinds {

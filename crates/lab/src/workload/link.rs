@@ -1,6 +1,7 @@
 //! What the processes of the UVM paper's programs have in common: a local socket between them, and loops over buffers.
 
-use super::{Failed, named, receive_by};
+use super::mode::receive_by;
+use super::outcome::{Failed, named};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, ReceiveMode, SendMode, User};
 use pageferry_model::Model;

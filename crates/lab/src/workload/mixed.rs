@@ -6,12 +6,13 @@
 //!
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all.
 
-use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named,
-    over_a_pipe, receive_by, receive_mode, send_mode,
-};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::mode::{measure_first, receive_by, receive_mode, send_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::{first_process, over_a_pipe};
+use super::stopwatch::Stopwatch;
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
@@ -45,15 +46,15 @@ fn round_bytes() -> u64 {
 }
 
 /// The program of the reader, which is the parent.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let load = Mixed {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         send: send_mode(spec),
         receive: receive_mode(spec),
         warmup_rounds: spec.parameter("warmup_rounds") as u64,
         rounds: spec.parameter("rounds") as u64,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, SIZES_BYTES[3])),
     };
     first_process(load.cell.clone(), 3 * SIZES_BYTES.iter().sum::<usize>(), move |user| {
@@ -117,7 +118,7 @@ impl Mixed {
         Ok(())
     }
 
-    /// Reads a message of `len` bytes, and answers whether some of it came as pages; none at the end of the stream.
+    /// Reads a message of `len` bytes, and returns whether some of it came as pages; none at the end of the stream.
     fn message(&self, user: &User<Model>, from: Fd, at: Va, len: usize) -> Result<Option<bool>, Failed> {
         let (mut done, mut pages) = (0, false);
         while done < len {

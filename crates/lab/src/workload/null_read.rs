@@ -6,11 +6,13 @@
 //! place of those before, and are freed by `anflush` behind each read. (The transfer area would do as well: then the kernel
 //! looks for room each time, which costs nothing as long as the area is empty.)
 
-use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named, receive_by, receive_mode,
-};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::mode::{receive_by, receive_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::first_process;
+use super::stopwatch::Stopwatch;
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, User};
 use pageferry_model::Model;
@@ -29,16 +31,16 @@ struct NullRead {
 }
 
 /// The program of the only process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let work = NullRead {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         mode: receive_mode(spec),
         size_bytes,
         warmup: spec.parameter("warmup_reads") as u64,
         reads: (spec.parameter("total_bytes") as u64).div_ceil(size_bytes as u64),
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Payload::new(spec.choices.seed, size_bytes),
     };
     first_process(work.cell.clone(), 3 * size_bytes, move |user| work.run(user))
@@ -91,7 +93,7 @@ impl NullRead {
         user.anflush(buffer, len.next_multiple_of(PAGE_SIZE)).map_err(named("anflush"))
     }
 
-    /// Gives the clusters that the next read will be answered from other contents, at no modelled cost.
+    /// Gives other contents to the clusters that will answer the next read, at no modelled cost.
     fn fill(&self, user: &User<Model>, contents: &[u8]) -> bool {
         let clusters = self.model.inspect(|| user.kernel().free_clusters());
         let pages = contents.chunks(PAGE_SIZE);

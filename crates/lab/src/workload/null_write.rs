@@ -1,13 +1,17 @@
 //! Writing to a null socket, by copy or by loan (UVM paper, 5.1): how fast data gets through the socket layer.
 //!
-//! A process writes one buffer again and again; the null protocol frees what it gets. Nobody receives the bytes, so what is
+//! A process writes one buffer again and again; the null protocol frees what it gets. No process receives the bytes, so what is
 //! checked is where they were last: the cluster that was freed last must hold the end of the buffer, as it was filled before
 //! the write, from outside the machine. After a write by loan no page of the buffer may be on loan, and as many must have
 //! been lent as there are whole pages.
 
-use super::{Failed, OutcomeCell, Payload, Stopwatch, fill_behind, first_process, named, send_mode};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::mode::send_mode;
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, fill_behind};
+use super::process::first_process;
+use super::stopwatch::Stopwatch;
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Counter, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, SendMode, User};
 use pageferry_model::Model;
@@ -26,16 +30,16 @@ struct NullWrite {
 }
 
 /// The program of the only process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let work = NullWrite {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         mode: send_mode(spec),
         size_bytes,
         warmup: spec.parameter("warmup_writes") as u64,
         writes: (spec.parameter("total_bytes") as u64).div_ceil(size_bytes as u64),
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Payload::new(spec.choices.seed, size_bytes),
     };
     first_process(work.cell.clone(), size_bytes, move |user| work.run(user))

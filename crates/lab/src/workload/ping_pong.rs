@@ -3,7 +3,7 @@
 //! A parent and its child pass one buffer's worth of data from one to the other and back, round after round. *By socket* the
 //! kernel copies it from the sender into mbufs and from there to the receiver. *By pass* the sender exports the buffer as a
 //! donation to its peer and tells it the number of the offer in a message of eight bytes over the same kind of socket; the
-//! peer imports it, and so has the buffer. (The paper does not say how its processes told each other; a message is what
+//! peer imports it, and so has the buffer. (The paper does not say how its processes learned the number; a message is what
 //! processes that have nothing in common but the facility would use.)
 //!
 //! *By auto* the parent asks the kernel once what is cheaper for buffers of this size; over a socket, each call is by copy or
@@ -18,11 +18,12 @@
 //! ends when it has received, and gone over, what the child sent last.
 
 use super::link::{Link, modify};
-use super::{
-    Failed, OutcomeCell, Payload, by_pass, differs_behind, fill_behind, first_process, named, other_process,
-};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::mode::by_pass;
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind, fill_behind};
+use super::process::{first_process, other_process};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Pid, Program, User};
 use pageferry_model::{Model, Snapshot};
@@ -35,7 +36,7 @@ struct PingPong {
     model: Model,
     cell: OutcomeCell,
     by: String,
-    /// What it means: known when the first process has asked.
+    /// Whether `by` means passing: known when the first process has asked the kernel.
     by_pass: bool,
     touch: bool,
     size_bytes: usize,
@@ -47,10 +48,10 @@ struct PingPong {
 }
 
 /// The program of the parent.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let mut game = PingPong {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         by: spec.choice("by").to_owned(),
         by_pass: false,
@@ -59,7 +60,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         warmup_transfers: 2 * spec.parameter("warmup_rounds") as u64,
         transfers: 2 * spec.parameter("rounds") as u64,
         loop_instructions: spec.parameter("loop_instructions") as u32,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
     first_process(game.cell.clone(), 2 * size_bytes, move |user| {

@@ -17,11 +17,12 @@
 //! written the last of all.
 
 use super::link::{Link, modify, write_over};
-use super::{
-    Failed, OutcomeCell, Payload, by_pass, differs_behind, first_process, named, other_process, send_mode,
-};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::mode::{by_pass, send_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::{first_process, other_process};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Pid, Program, SendMode, User};
 use pageferry_model::{Model, Snapshot};
@@ -34,7 +35,7 @@ struct Pipeline {
     model: Model,
     cell: OutcomeCell,
     by: String,
-    /// What it means: known when the first process has asked.
+    /// Whether `by` means passing: known when the first process has asked the kernel.
     by_pass: bool,
     send: SendMode,
     size_bytes: usize,
@@ -46,10 +47,10 @@ struct Pipeline {
 }
 
 /// The program of the first process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let mut line = Pipeline {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         by: spec.choice("by").to_owned(),
         by_pass: false,
@@ -58,7 +59,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         warmup_rounds: spec.parameter("warmup_rounds") as u64,
         rounds: spec.parameter("rounds") as u64,
         loop_instructions: spec.parameter("loop_instructions") as u32,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
     first_process(line.cell.clone(), 3 * size_bytes, move |user| {
@@ -174,7 +175,7 @@ impl Pipeline {
             if self.by_pass {
                 user.unmap(buffer, self.size_bytes).map_err(named("unmap"))?;
             }
-            // The clock is read before the message: whoever is told may run at once.
+            // The clock is read before the message: its receiver may run at once.
             if round + 1 == self.warmup_rounds {
                 start = now();
             }

@@ -9,12 +9,13 @@
 //! The device is slow, and the processor waits for it most of the time. So what counts is the processor's own time: how many
 //! bytes could be moved in it if the device were as fast.
 
-use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named, receive_by,
-    receive_mode, send_mode,
-};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::mode::{measure_first, receive_by, receive_mode, send_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs_behind};
+use super::process::first_process;
+use super::stopwatch::Stopwatch;
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};
@@ -36,10 +37,10 @@ struct Sound {
 }
 
 /// The program of the only process.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let work = Sound {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         plays: spec.choice("direction") == "play",
         send: send_mode(spec),
@@ -48,7 +49,7 @@ pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program
         buffers: spec.parameter("buffers") as usize,
         warmup: spec.parameter("warmup_calls") as u64,
         calls: (spec.parameter("total_bytes") as u64).div_ceil(size_bytes as u64),
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Payload::new(spec.choices.seed, size_bytes),
     };
     first_process(work.cell.clone(), (work.buffers + 1) * size_bytes, move |user| work.run(user))

@@ -7,14 +7,14 @@
 //!
 //! Identity is checked by a hash of what came in and one of what went out.
 
-use super::{receive_by, room_for};
+use super::mode::receive_by;
+use super::process::room_for;
 use crate::error::LabError;
-use crate::kernels::KernelChoice;
-use crate::machines::MachineChoice;
-use crate::measured::{counters, cycles};
-use crate::plan::Schedule;
-use crate::result::{Cycles, Law};
-use crate::site::{Site, law};
+use crate::files::{KernelChoice, MachineChoice};
+use crate::run::measured::{counters, cycles};
+use crate::run::plan::Schedule;
+use crate::run::result::{Cycles, Law};
+use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Fd, Program, User};
 pub use pageferry_kernel::{ReceiveMode, SendMode};
@@ -41,11 +41,11 @@ pub struct Ends {
     pub output: Box<dyn Write>,
     /// The output's name.
     pub output_name: PathBuf,
-    /// Is told how many bytes have arrived, now and then.
+    /// Called with the number of bytes that have arrived, now and then.
     pub progress: Box<dyn FnMut(u64)>,
 }
 
-/// How the bytes get into the pipe and out of it. Other than copies is for pipes that are sockets.
+/// How the bytes get into the pipe and out of it. Anything but copies needs pipes that are sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ways {
     /// How the writer sends.
@@ -99,19 +99,20 @@ pub fn stream(
 ) -> Result<Transferred, LabError> {
     assert!(chunk_bytes > 0, "a chunk has at least one byte");
     let began = Instant::now();
-    let site = Site::new(machine, kernel, Schedule::Timed, 0)?;
+    let testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
     let clock_mhz = machine.config.cpu.clock_mhz.value as f64;
     let state = Rc::new(RefCell::new(State::default()));
     let expected = ends.expected_bytes;
     let (input_name, output_name) = (ends.input_name.clone(), ends.output_name.clone());
-    let finish = site.execute("pipe", parent(site.model.clone(), chunk_bytes, ways, ends, state.clone()))?;
+    let finish =
+        testbed.execute("pipe", parent(testbed.model.clone(), chunk_bytes, ways, ends, state.clone()))?;
     let state = state.take();
     let sound = finish.laws.iter().all(|law| law.held);
-    match state.fault {
-        Some(Fault::Input(error)) => return Err(LabError::io("read", input_name, error)),
-        Some(Fault::Output(error)) => return Err(LabError::io("write", output_name, error)),
+    match state.failed {
+        Some(Failure::Input(error)) => return Err(LabError::io("read", input_name, error)),
+        Some(Failure::Output(error)) => return Err(LabError::io("write", output_name, error)),
         // In a broken run the failure of a call is a consequence.
-        Some(Fault::Kernel(problem)) if sound => return Err(site.misfit(problem)),
+        Some(Failure::Kernel(problem)) if sound => return Err(testbed.incompatible(problem)),
         _ => {}
     }
     if let Some(expected) = expected.filter(|expected| sound && state.taken < *expected) {
@@ -123,7 +124,7 @@ pub fn stream(
     let mut laws = finish.laws;
     let fault =
         || format!("{} bytes in, {} out; SHA-256 {sent} in, {arrived} out", state.taken, state.delivered);
-    laws.push(law("what came out is what went in", identical.then_some(()).ok_or_else(fault)));
+    laws.push(Law::new("what came out is what went in", identical.then_some(()).ok_or_else(fault)));
     let measured = state.measured;
     let counters = measured.as_ref().map(counters).unwrap_or_default();
     let copied = counters.get("bytes_copied").copied().unwrap_or(0) as f64;
@@ -146,7 +147,8 @@ pub fn stream(
     })
 }
 
-enum Fault {
+/// What ended the transfer early.
+enum Failure {
     Input(io::Error),
     Output(io::Error),
     Kernel(String),
@@ -155,7 +157,7 @@ enum Fault {
 /// What the two processes share with the host.
 #[derive(Default)]
 struct State {
-    fault: Option<Fault>,
+    failed: Option<Failure>,
     /// When the first byte entered, and the accounts of that moment.
     start: Option<(u64, Snapshot)>,
     taken: u64,
@@ -169,13 +171,13 @@ struct State {
 type Shared = Rc<RefCell<State>>;
 
 impl State {
-    fn fail(&mut self, fault: Fault) {
-        self.fault.get_or_insert(fault);
+    fn fail(&mut self, failure: Failure) {
+        self.failed.get_or_insert(failure);
     }
 }
 
-fn named(what: &'static str) -> impl Fn(Errno) -> Fault {
-    move |errno| Fault::Kernel(format!("{what}: {errno}"))
+fn named(what: &'static str) -> impl Fn(Errno) -> Failure {
+    move |errno| Failure::Kernel(format!("{what}: {errno}"))
 }
 
 /// The first process: makes the pipe, forks the writer, and is the reader.
@@ -190,22 +192,22 @@ fn parent(model: Model, chunk_bytes: usize, ways: Ways, ends: Ends, state: Share
             &mut reader,
         );
         // A failure may have begun with the writer: the first one counts.
-        if let Err(fault) = carried {
-            state.borrow_mut().fail(fault);
+        if let Err(failure) = carried {
+            state.borrow_mut().fail(failure);
         }
     })
 }
 
-fn carry(user: &User<Model>, mut writer: Writer, reader: &mut Reader) -> Result<(), Fault> {
-    room_for(user, 2 * reader.chunk_bytes).map_err(Fault::Kernel)?;
+fn carry(user: &User<Model>, mut writer: Writer, reader: &mut Reader) -> Result<(), Failure> {
+    room_for(user, 2 * reader.chunk_bytes).map_err(Failure::Kernel)?;
     if writer.mode == SendMode::Auto || reader.mode == ReceiveMode::Auto {
         // Now, before anything is measured here, the kernel measures what its choices rest on.
         user.choose_carrier(PAGE_SIZE).map_err(named("measure"))?;
     }
     let (from, to) = user.pipe().map_err(named("pipe"))?;
     let child: Program<Model> = Box::new(move |user: &User<Model>| {
-        if let Err(fault) = writer.run(user, from, to) {
-            writer.state.borrow_mut().fail(fault);
+        if let Err(failure) = writer.run(user, from, to) {
+            writer.state.borrow_mut().fail(failure);
         }
     });
     user.fork("writer", child).map_err(named("fork"))?;
@@ -226,13 +228,13 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(&mut self, user: &User<Model>, unused: Fd, to: Fd) -> Result<(), Fault> {
+    fn run(&mut self, user: &User<Model>, unused: Fd, to: Fd) -> Result<(), Failure> {
         user.close(unused).map_err(named("close"))?;
         let buffer =
             user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the writer's buffer"))?;
         let mut chunk = vec![0; self.chunk_bytes];
         loop {
-            let len = fill(&mut *self.input, &mut chunk).map_err(Fault::Input)?;
+            let len = fill(&mut *self.input, &mut chunk).map_err(Failure::Input)?;
             if len == 0 {
                 return user.close(to).map_err(named("close"));
             }
@@ -247,7 +249,7 @@ impl Writer {
             while done < len {
                 match user.send(to, buffer + done, len - done, self.mode) {
                     Ok(wrote) => done += wrote,
-                    // The reader has given up, and says why.
+                    // The reader has given up, and reports why.
                     Err(Errno::BrokenPipe) => return Ok(()),
                     Err(errno) => return Err(named("write")(errno)),
                 }
@@ -266,7 +268,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn run(&mut self, user: &User<Model>, from: Fd) -> Result<(), Fault> {
+    fn run(&mut self, user: &User<Model>, from: Fd) -> Result<(), Failure> {
         let buffer =
             user.map(self.chunk_bytes, Prot::RW, Inherit::Copy).map_err(named("map the reader's buffer"))?;
         let mut chunk = vec![0; self.chunk_bytes];
@@ -281,7 +283,7 @@ impl Reader {
                 let len = len.next_multiple_of(PAGE_SIZE);
                 user.anflush(buffer, len).map_err(named("anflush"))?;
             }
-            self.output.write_all(&chunk[..len]).map_err(Fault::Output)?;
+            self.output.write_all(&chunk[..len]).map_err(Failure::Output)?;
             let state = &mut *self.state.borrow_mut();
             state.arrived.update(&chunk[..len]);
             state.delivered += len as u64;
@@ -292,7 +294,7 @@ impl Reader {
             state.elapsed_cycles = user.machine().now().0 - began;
             state.measured = Some(self.model.snapshot().since(before));
         }
-        self.output.flush().map_err(Fault::Output)
+        self.output.flush().map_err(Failure::Output)
     }
 }
 

@@ -11,12 +11,13 @@
 //! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all and
 //! has freed it.
 
-use super::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, measure_first, named, over_a_pipe,
-    receive_by, receive_mode, send_mode,
-};
-use crate::plan::RunSpec;
-use crate::site::Site;
+use super::mode::{measure_first, receive_by, receive_mode, send_mode};
+use super::outcome::{Failed, OutcomeCell, named};
+use super::payload::{Payload, differs};
+use super::process::{first_process, over_a_pipe};
+use super::stopwatch::Stopwatch;
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
@@ -38,17 +39,17 @@ struct Transfer {
 }
 
 /// The program of the parent.
-pub(crate) fn program(site: &Site, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
     let size_bytes = spec.parameter("size_bytes") as usize;
     let transfer = Transfer {
-        model: site.model.clone(),
+        model: testbed.model.clone(),
         cell,
         send: send_mode(spec),
         receive: receive_mode(spec),
         size_bytes,
         warmup_writes: spec.parameter("warmup_writes") as u64,
         total_bytes: spec.parameter("total_bytes") as u64,
-        clock_mhz: site.machine.config.cpu.clock_mhz.value as f64,
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
     // Two buffers, and the copies of lent pages that the writer makes when it fills its own again.
@@ -63,8 +64,8 @@ impl Transfer {
         self.warmup_writes * self.size_bytes as u64 + self.total_bytes
     }
 
-    /// Writes at the beginning for which the writer fills a buffer that it lends. All of the warm-up; but who chooses by what
-    /// became of earlier loans gets the rest of it to see that the writer has stopped.
+    /// Writes at the beginning for which the writer fills a buffer that it lends: all of the warm-up. Where the kernel chooses
+    /// by what became of earlier loans, only the first two, so that it sees in the rest that the writer has stopped.
     fn rewrites(&self) -> u64 {
         match self.send {
             SendMode::Auto => self.warmup_writes.min(2),
@@ -89,7 +90,7 @@ impl Transfer {
                 break;
             }
             match self.send {
-                // Through the page tables: another CPU may be in the middle of what the kernel knows of the page.
+                // Through the page tables: another CPU may be changing what the kernel keeps of the page.
                 SendMode::Copy => {
                     let filled = self.model.poke(buffer, self.contents(index));
                     assert!(

@@ -1,0 +1,206 @@
+//! What is in an experiment's file: `experiments/*.toml`.
+//!
+//! An experiment names a workload (a program here, in [`crate::workload`]), its parameters with their sources, the
+//! machines and kernels that it runs on, and the published numbers that its results stand beside, by rules.
+
+use super::rules::Compare;
+use super::setting::Setting;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// An experiment file.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentFile {
+    /// A few words for headings.
+    pub title: String,
+    /// The place among all experiments.
+    pub order: u32,
+    /// The paper that made it: the name of a file in `papers/`.
+    pub paper: String,
+    /// The section that describes it.
+    pub section: String,
+    /// What is done, in a sentence or two.
+    pub summary: String,
+    /// The program that is run.
+    pub workload: Workload,
+    /// Numbers that may be changed with `--set`.
+    pub parameters: BTreeMap<String, Parameter>,
+    /// Words that may be changed with `--set`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub choices: BTreeMap<String, Choice>,
+    /// What is run by default.
+    pub matrix: Vec<Matrix>,
+    /// What the results stand beside.
+    #[serde(default)]
+    pub compare: Vec<Compare>,
+    /// What is drawn as curves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curves: Option<Curves>,
+}
+
+/// Curves over a parameter that varies in the matrix; both axes are logarithmic.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curves {
+    /// The title of the figure.
+    pub title: String,
+    /// What its axes are.
+    pub subtitle: String,
+    /// The parameter.
+    pub x: String,
+    /// The result.
+    pub metric: String,
+    /// What has to be said about it.
+    pub note: String,
+    /// The data sets, in the order of the legend.
+    pub lines: Vec<CurveLine>,
+}
+
+/// One data set of curves.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CurveLine {
+    /// Its name.
+    pub name: String,
+    /// Of the runs under this kernel only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// The runs with these settings, as for `--set`.
+    pub set: Vec<String>,
+    /// The line that it should be above, where it is a mechanism that replaces another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+    /// The lines of which it should be as high as the highest, where it is a choice that the kernel makes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub best_of: Vec<String>,
+}
+
+/// The programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// [`crate::workload::invalidate`].
+    Invalidate,
+    /// [`crate::workload::bw_pipe`].
+    BwPipe,
+    /// [`crate::workload::ephemeral_hit`].
+    EphemeralHit,
+    /// [`crate::workload::null_write`].
+    NullWrite,
+    /// [`crate::workload::null_read`].
+    NullRead,
+    /// [`crate::workload::file_read`].
+    FileRead,
+    /// [`crate::workload::sound`].
+    Sound,
+    /// [`crate::workload::uvm_pipe`].
+    UvmPipe,
+    /// [`crate::workload::ping_pong`].
+    PingPong,
+    /// [`crate::workload::cost_growth`].
+    CostGrowth,
+    /// [`crate::workload::pipeline`].
+    Pipeline,
+    /// [`crate::workload::mixed`].
+    Mixed,
+}
+
+/// A number that an experiment depends on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// The default.
+    pub value: i64,
+    /// The value in the runs of the matrix, where it is not the default: `reproduce` runs many, and a steady state needs
+    /// no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reproduce: Option<i64>,
+    /// The value in quick runs.
+    pub quick: i64,
+    /// The least that makes sense.
+    pub min: i64,
+    /// Its unit.
+    pub unit: String,
+    /// Where the default is from.
+    pub source: String,
+}
+
+/// One of a few ways to do something.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// The default.
+    pub value: String,
+    /// All there are.
+    pub allowed: Vec<String>,
+    /// What they mean, and where they are from.
+    pub source: String,
+}
+
+/// A block of runs: each of the machines with each of the kernels, and each combination of the values that vary.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    /// Names of machines.
+    pub machines: Vec<String>,
+    /// Names of kernels.
+    pub kernels: Vec<String>,
+    /// Settings of all its runs, as for `--set`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+    /// Settings that take several values. The last one changes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vary: Vec<Vary>,
+}
+
+/// A setting that takes several values.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vary {
+    /// As for `--set`.
+    pub key: String,
+    /// The values.
+    pub values: Vec<Setting>,
+    /// Those of quick runs, where they are fewer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quick: Vec<Setting>,
+}
+
+impl ExperimentFile {
+    /// The machine and the kernel that its matrix names first.
+    ///
+    /// # Panics
+    /// When it names none: such a file cannot be loaded.
+    pub fn first(&self) -> (&str, &str) {
+        let block = self.matrix.first().expect("the matrix has a block");
+        (&block.machines[0], &block.kernels[0])
+    }
+
+    /// What a parameter or choice is in the runs of the matrix that do not set it.
+    pub(super) fn default(&self, key: &str) -> Option<String> {
+        let number = self.parameters.get(key).map(|p| p.at(Scale::Reproduce).to_string());
+        number.or_else(|| self.choices.get(key).map(|choice| choice.value.clone()))
+    }
+}
+
+/// Which of a parameter's values is meant where none is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// The default: what the paper did.
+    Full,
+    /// As one run of the matrix among many.
+    Reproduce,
+    /// A look in seconds.
+    Quick,
+}
+
+impl Parameter {
+    pub(super) fn at(&self, scale: Scale) -> i64 {
+        match scale {
+            Scale::Full => self.value,
+            Scale::Reproduce => self.reproduce.unwrap_or(self.value),
+            Scale::Quick => self.quick,
+        }
+    }
+}

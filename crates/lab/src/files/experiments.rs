@@ -1,0 +1,186 @@
+//! Experiments by name: found, checked, and given parameters.
+
+use super::experiment_file::{ExperimentFile, Scale};
+use super::papers::Paper;
+use super::registry::{self, Kind};
+use super::rule_check;
+use super::setting::{Setting, parse_integer};
+use crate::error::LabError;
+use pageferry_model::{ConfigError, Fault, load_extending, nearest};
+use std::collections::BTreeMap;
+
+/// An experiment under its name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Experiment {
+    /// The short name.
+    pub name: String,
+    /// Its contents.
+    pub file: ExperimentFile,
+}
+
+impl ExperimentFile {
+    /// Refuses what no experiment could be.
+    fn validate(&self) -> Result<(), Fault> {
+        let fault = |key: &str, problem: String| Err(Fault { key: key.into(), problem, suggestion: None });
+        if self.matrix.is_empty() || self.matrix.iter().any(|b| b.machines.is_empty() || b.kernels.is_empty())
+        {
+            return fault("matrix", "no machine or no kernel, expected at least one of each".into());
+        }
+        for (name, choice) in &self.choices {
+            if !choice.allowed.contains(&choice.value) {
+                let problem = format!("`{}`, expected {}", choice.value, choice.allowed.join(" or "));
+                return fault(&format!("choices.{name}.value"), problem);
+            }
+            if self.parameters.contains_key(name) {
+                return fault(&format!("choices.{name}"), "a parameter has the same name".into());
+            }
+        }
+        let lines = self.curves.iter().flat_map(|curves| &curves.lines);
+        for name in lines.clone().flat_map(|line| line.over.iter().chain(&line.best_of)) {
+            if lines.clone().all(|line| line.name != *name) {
+                return fault("curves.lines", format!("no line is called `{name}`"));
+            }
+        }
+        rule_check::check(self)
+    }
+}
+
+impl Experiment {
+    /// The experiment called `name`, or in the file `name`.
+    ///
+    /// # Errors
+    /// An unknown name, or a file that cannot be used.
+    pub fn find(name: &str) -> Result<Experiment, LabError> {
+        let source = registry::find(Kind::Experiment, name)?;
+        let alone = |_: &str| None;
+        let check = &ExperimentFile::validate;
+        let file: ExperimentFile = load_extending(&source.file, &source.text, "experiment", &alone, check)?;
+        let refused = |Fault { key, problem, suggestion }| {
+            let error = ConfigError::of_value(&source.file, &source.text, &key, problem);
+            ConfigError { suggestion, ..error }
+        };
+        if !file.compare.is_empty() {
+            rule_check::check_statements(&file, &Paper::find(&file.paper)?).map_err(refused)?;
+        }
+        Ok(Experiment { name: source.name, file })
+    }
+
+    /// All embedded experiments, in order.
+    ///
+    /// # Errors
+    /// A file that cannot be used.
+    pub fn all() -> Result<Vec<Experiment>, LabError> {
+        let names = registry::names(Kind::Experiment).into_iter();
+        let mut all = names.map(Experiment::find).collect::<Result<Vec<_>, _>>()?;
+        all.sort_by_key(|e| e.file.order);
+        Ok(all)
+    }
+
+    /// The values of parameters and choices: those of `scale`, with `changes`.
+    ///
+    /// # Errors
+    /// A key that the experiment does not have, or a word that is no choice (with the nearest); a number out of range.
+    pub fn parameters(
+        &self,
+        scale: Scale,
+        changes: &[(String, String)],
+    ) -> Result<BTreeMap<String, Setting>, LabError> {
+        let numbers = self.file.parameters.iter().map(|(k, p)| (k.clone(), Setting::Integer(p.at(scale))));
+        let words = self.file.choices.iter().map(|(k, c)| (k.clone(), Setting::Text(c.value.clone())));
+        let mut values: BTreeMap<String, Setting> = numbers.chain(words).collect();
+        for (key, text) in changes {
+            let value = self.value(key, text);
+            let value = value.map_err(|problem| LabError::Setting { key: key.clone(), problem })?;
+            values.insert(key.clone(), value);
+        }
+        Ok(values)
+    }
+
+    /// `text` as a value of `key`, or what is wrong with it.
+    fn value(&self, key: &str, text: &str) -> Result<Setting, String> {
+        if let Some(choice) = self.file.choices.get(key) {
+            let allowed = choice.allowed.iter().map(String::as_str);
+            return match nearest(text, allowed.clone()) {
+                _ if allowed.clone().any(|a| a == text) => Ok(Setting::Text(text.to_owned())),
+                Some(near) => Err(format!("`{text}`, did you mean `{near}`?")),
+                None => Err(format!("`{text}`, expected {}", choice.allowed.join(" or "))),
+            };
+        }
+        let parameter = self.file.parameters.get(key).ok_or_else(|| self.unknown(key))?;
+        let number = parse_integer(text).filter(|value| *value >= parameter.min);
+        let (min, unit) = (parameter.min, &parameter.unit);
+        let expected = || format!("`{text}`, expected a whole number of {unit}, at least {min}");
+        number.map(Setting::Integer).ok_or_else(expected)
+    }
+
+    fn unknown(&self, key: &str) -> String {
+        let known: Vec<_> =
+            self.file.parameters.keys().chain(self.file.choices.keys()).map(String::as_str).collect();
+        let prefixed = [format!("machine.{key}"), format!("kernel.{key}")];
+        match nearest(key, known.iter().copied()) {
+            Some(name) => format!("experiment `{}` has no such parameter; did you mean `{name}`?", self.name),
+            None => format!(
+                "experiment `{}` has no such parameter; it has {}; constants are `{}` or `{}`",
+                self.name,
+                known.join(", "),
+                prefixed[0],
+                prefixed[1]
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::experiment_file::Choice;
+    use crate::files::kernels::KernelChoice;
+    use crate::files::machines::MachineChoice;
+
+    #[test]
+    fn experiments_name_only_what_exists() {
+        for name in registry::names(Kind::Experiment) {
+            let experiment = Experiment::find(name).unwrap_or_else(|e| panic!("{e}")).file;
+            for block in &experiment.matrix {
+                block
+                    .machines
+                    .iter()
+                    .for_each(|m| drop(MachineChoice::find(m).unwrap_or_else(|e| panic!("{e}"))));
+                block
+                    .kernels
+                    .iter()
+                    .for_each(|k| drop(KernelChoice::find(k).unwrap_or_else(|e| panic!("{e}"))));
+            }
+        }
+    }
+
+    #[test]
+    fn choices_are_checked() {
+        let mut experiment = Experiment::find("bw-pipe").expect("embedded");
+        let allowed = vec!["copy".to_owned(), "loan".to_owned()];
+        let choice = Choice { value: "copy".into(), allowed, source: String::new() };
+        experiment.file.choices.insert("send".into(), choice);
+        let change = |value: &str| experiment.parameters(Scale::Full, &[("send".into(), value.into())]);
+        assert_eq!(change("loan").expect("good")["send"], Setting::Text("loan".into()));
+        let message = |value: &str| change(value).expect_err("no such choice").to_string();
+        assert_eq!(message("laon"), "--set send: `laon`, did you mean `loan`?");
+        assert_eq!(message("magic"), "--set send: `magic`, expected copy or loan");
+        experiment.file.validate().expect("still an experiment");
+        experiment.file.choices.get_mut("send").expect("just made").value = "move".into();
+        assert_eq!(experiment.file.validate().expect_err("no default").key, "choices.send.value");
+    }
+
+    #[test]
+    fn parameters_are_checked() {
+        let experiment = Experiment::find("bw-pipe").expect("embedded");
+        let change =
+            |key: &str, value: &str| experiment.parameters(Scale::Full, &[(key.into(), value.into())]);
+        assert_eq!(change("total_bytes", "1_000").expect("good")["total_bytes"], Setting::Integer(1000));
+        let e = change("total_byte", "1").expect_err("no such key").to_string();
+        assert!(e.ends_with("did you mean `total_bytes`?"), "{e}");
+        let e = change("chunk_bytes", "0").expect_err("too small").to_string();
+        assert!(e.contains("at least 1"), "{e}");
+        let quick = experiment.parameters(Scale::Quick, &[]).expect("good");
+        assert_eq!(quick["total_bytes"], Setting::Integer(4 << 20));
+    }
+}

@@ -1,0 +1,490 @@
+//! Kernels as configurations: `kernels/*.toml`.
+//!
+//! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path lengths.
+//! All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
+
+use super::registry::{self, Kind};
+use crate::error::LabError;
+use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_hal::{Cycles, Instructions};
+use pageferry_kernel::{
+    ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
+};
+use pageferry_model::{
+    Constant, Fault, MachineConfig, SourceKind, Sourced, constants_of, load_extending, nearest,
+};
+use pageferry_pmap::{PmapConfig, PmapPaths};
+use pageferry_vm::{PagingConfig, PagingPaths, VmConfig, VmPaths};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A kernel file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelFile {
+    /// The name in figures.
+    pub title: String,
+    /// One line on what it is.
+    pub summary: String,
+    /// True for a kernel that is known to be wrong and kept to show why.
+    #[serde(default, rename = "unsafe")]
+    pub is_unsafe: bool,
+    /// A defect to plant, to see it caught.
+    #[serde(default)]
+    pub planted_fault: DefectName,
+    /// The page-table layer.
+    pub pmap: PmapFile,
+    /// Ephemeral mappings.
+    pub ephemeral: EphemeralFile,
+    /// Pipes.
+    pub pipe: PipeFile,
+    /// Sockets.
+    pub socket: SocketFile,
+    /// The scheduler.
+    pub sched: SchedFile,
+    /// The page daemon and its swap area; without this table memory that is full stays full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paging: Option<PagingFile>,
+    /// Path lengths in instructions.
+    pub paths: PathsFile,
+    /// The bibliography: a short key, and where to find the document.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
+}
+
+/// Policies of the floors below under the words of these files.
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident for $target:ty { $($(#[$default:ident])? $word:ident),* })*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[allow(missing_docs, reason = "the words are those of the target")]
+        pub enum $name { $($(#[$default])? $word),* }
+
+        impl From<$name> for $target {
+            fn from(name: $name) -> $target {
+                match name { $($name::$word => <$target>::$word),* }
+            }
+        }
+    )* };
+}
+
+words! {
+    /// A defect that proves that the checks can fail. See [`pageferry_kernel::Defect`], which has more.
+    #[derive(Default)]
+    DefectName for pageferry_kernel::Defect { #[default] None, LostWakeup }
+    /// What a clear accessed bit in a replaced entry is taken to mean. See [`AccessedRule`].
+    RuleName for AccessedRule { Safe, AsPrinted }
+    /// Which side maps the pages of a direct pipe write. See [`PipeMapping`].
+    MappingName for PipeMapping { WriterRun, ReaderPage }
+    /// What a pipe is. See [`PipeKind`].
+    PipeKindName for PipeKind { Fifo, Socket }
+    /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
+    ForwardName for ForwardWakeup { One, All }
+}
+
+/// The page-table layer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PmapFile {
+    /// One shootdown for a run of pages, or one for each page.
+    pub ranged_shootdown: Sourced<bool>,
+}
+
+/// How ephemeral mappings are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SchemeName {
+    /// The best that the machine offers: the direct map where there is one, else the cache.
+    Native,
+    /// The cache of mappings.
+    Cache,
+    /// The direct map of all memory.
+    Direct,
+    /// An address allocated and a mapping changed for every use.
+    Original,
+}
+
+/// Ephemeral mappings.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EphemeralFile {
+    /// How they are made.
+    pub scheme: Sourced<SchemeName>,
+    /// Entries of the cache, where there is one.
+    pub entries: Sourced<u64>,
+    /// The accessed-bit rule of the cache.
+    pub accessed_rule: Sourced<RuleName>,
+    /// False: the private option is ignored.
+    pub honour_private: Sourced<bool>,
+}
+
+/// Sockets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SocketFile {
+    /// Bytes that a socket buffer takes before its sender sleeps; pipes have their own.
+    pub high_water_bytes: Sourced<u64>,
+    /// The most that is lent in one mbuf.
+    pub loan_bytes: Sourced<u64>,
+    /// The most clusters, each of a page.
+    pub clusters: Sourced<u64>,
+    /// There is a null protocol.
+    pub null_protocol: Sourced<bool>,
+}
+
+/// Pipes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipeFile {
+    /// What a pipe is.
+    pub kind: Sourced<PipeKindName>,
+    /// For pipes that are sockets: bytes that the socket buffer takes. The rest describes the others.
+    pub socket_buffer_bytes: Sourced<u64>,
+    /// False: every byte is copied twice, through the kernel buffer.
+    pub direct: Sourced<bool>,
+    /// Writes of at least this many bytes go direct.
+    pub min_direct_bytes: Sourced<u64>,
+    /// The kernel buffer.
+    pub buffer_bytes: Sourced<u64>,
+    /// What the buffer grows to for large writes; the most that one direct transfer carries.
+    pub big_buffer_bytes: Sourced<u64>,
+    /// Which side maps.
+    pub mapping: Sourced<MappingName>,
+}
+
+/// The scheduler.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedFile {
+    /// Which idle CPUs a wakeup interrupts.
+    pub forward_wakeup: Sourced<ForwardName>,
+    /// How long a thread runs before others get their turn.
+    pub quantum_ms: Sourced<u64>,
+}
+
+/// The page daemon and its swap area. See [`PagingConfig`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PagingFile {
+    /// The swap area, in MB (of 2^20 bytes), at the start of the disk.
+    pub swap_mb: Sourced<u64>,
+    /// Fewer free frames wake the page daemon.
+    pub free_min_pages: Sourced<u64>,
+    /// It goes on until so many are free.
+    pub free_target_pages: Sourced<u64>,
+    /// The last free frames, for the kernel only.
+    pub kernel_reserve_pages: Sourced<u64>,
+    /// The last of these, for the page daemon only.
+    pub daemon_reserve_pages: Sourced<u64>,
+    /// The part of pageable frames that is kept inactive.
+    pub inactive_percent: Sourced<u64>,
+    /// The most pages in one request.
+    pub cluster_pages: Sourced<u64>,
+    /// The most pages that come in behind one of a file.
+    pub read_ahead_pages: Sourced<u64>,
+    /// The part of memory that processes may lock.
+    pub lock_limit_percent: Sourced<u64>,
+    /// Instructions of the page daemon's look at one frame.
+    pub scan: Sourced<u32>,
+    /// Instructions of one request to the disk, and of taking its answer.
+    pub io: Sourced<u32>,
+}
+
+impl PagingFile {
+    fn config(&self) -> PagingConfig {
+        PagingConfig {
+            swap_pages: (self.swap_mb.value << 20 >> pageferry_hal::PAGE_SHIFT) as u32,
+            free_min_pages: self.free_min_pages.value as usize,
+            free_target_pages: self.free_target_pages.value as usize,
+            kernel_reserve_pages: self.kernel_reserve_pages.value as usize,
+            daemon_reserve_pages: self.daemon_reserve_pages.value as usize,
+            inactive_percent: self.inactive_percent.value as usize,
+            cluster_pages: self.cluster_pages.value as usize,
+            read_ahead_pages: self.read_ahead_pages.value as usize,
+            lock_limit_percent: self.lock_limit_percent.value as usize,
+            paths: PagingPaths { scan: Instructions(self.scan.value), io: Instructions(self.io.value) },
+        }
+    }
+}
+
+macro_rules! paths {
+    ($($(#[$doc:meta])* $name:ident for $target:ident { $($field:ident),* $(,)? })*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(missing_docs, reason = "the fields are those of the target")]
+        pub struct $name { $(pub $field: Sourced<u32>),* }
+
+        impl $name {
+            fn lengths(&self) -> $target {
+                $target { $($field: Instructions(self.$field.value)),* }
+            }
+        }
+    )* };
+}
+
+paths! {
+    /// See [`KernelPaths`].
+    KernelPathsFile for KernelPaths {
+        syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol, transfer_call, mbuf,
+        cluster,
+    }
+    /// See [`VmPaths`].
+    VmPathsFile for VmPaths { fault, map_entry, map_node, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
+    /// See [`PmapPaths`].
+    PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle }
+    /// See [`EphemeralPaths`].
+    EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free }
+}
+
+/// Path lengths in instructions.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathsFile {
+    /// Processes, threads, pipes.
+    pub kernel: KernelPathsFile,
+    /// Virtual memory.
+    pub vm: VmPathsFile,
+    /// Page tables.
+    pub pmap: PmapPathsFile,
+    /// Ephemeral mappings.
+    pub ephemeral: EphemeralPathsFile,
+}
+
+/// A kernel under a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelChoice {
+    /// The short name.
+    pub name: String,
+    /// Its values.
+    pub file: KernelFile,
+}
+
+impl KernelChoice {
+    /// The kernel called `name`, or in the file `name`.
+    ///
+    /// # Errors
+    /// An unknown name, or a file that cannot be used.
+    pub fn find(name: &str) -> Result<KernelChoice, LabError> {
+        let source = registry::find(Kind::Kernel, name)?;
+        let lookup = |base: &str| registry::base(Kind::Kernel, &source.file, base).map(|s| s.text);
+        let file = load_extending(&source.file, &source.text, "kernel", &lookup, &KernelFile::validate)?;
+        Ok(KernelChoice { name: source.name, file })
+    }
+
+    /// Every constant with its source.
+    pub fn constants(&self) -> Vec<Constant> {
+        constants_of(&self.file)
+    }
+}
+
+impl KernelFile {
+    /// Refuses what no kernel could be.
+    ///
+    /// # Errors
+    /// The first offending key, and what is expected there.
+    pub fn validate(&self) -> Result<(), Fault> {
+        let scheme = self.ephemeral.scheme.value;
+        if self.ephemeral.entries.value == 0 && matches!(scheme, SchemeName::Native | SchemeName::Cache) {
+            return fault("ephemeral.entries", "0, expected at least 1: a cache of mappings needs an entry");
+        }
+        within("ephemeral.entries", &self.ephemeral.entries, 0, 1 << 32)?;
+        let page = pageferry_hal::PAGE_SIZE as u64;
+        within("pipe.buffer_bytes", &self.pipe.buffer_bytes, page, 1 << 24)?;
+        let buffer = self.pipe.buffer_bytes.value;
+        within("pipe.big_buffer_bytes", &self.pipe.big_buffer_bytes, buffer, 1 << 24)?;
+        within("pipe.min_direct_bytes", &self.pipe.min_direct_bytes, 1, 1 << 24)?;
+        for (key, size) in [
+            ("pipe.buffer_bytes", &self.pipe.buffer_bytes),
+            ("pipe.big_buffer_bytes", &self.pipe.big_buffer_bytes),
+            ("socket.loan_bytes", &self.socket.loan_bytes),
+        ] {
+            if size.value % page != 0 {
+                return fault(key, format!("{}, expected whole pages of {page} bytes", size.value));
+            }
+        }
+        within("pipe.socket_buffer_bytes", &self.pipe.socket_buffer_bytes, page, 1 << 24)?;
+        within("socket.high_water_bytes", &self.socket.high_water_bytes, page, 1 << 24)?;
+        within("socket.loan_bytes", &self.socket.loan_bytes, page, 1 << 24)?;
+        within("socket.clusters", &self.socket.clusters, 0, 1 << 20)?;
+        within("sched.quantum_ms", &self.sched.quantum_ms, 1, 1_000_000)?;
+        if let Some(paging) = &self.paging {
+            within("paging.swap_mb", &paging.swap_mb, 1, 1 << 20)?;
+            if !paging.config().is_valid() {
+                return fault(
+                    "paging.free_min_pages",
+                    "expected daemon_reserve_pages <= kernel_reserve_pages < free_min_pages <= free_target_pages, and percentages up to 100",
+                );
+            }
+        }
+        let reader_maps = self.pipe.mapping.value == MappingName::ReaderPage;
+        if !reader_maps && scheme != SchemeName::Original {
+            return fault(
+                "pipe.mapping",
+                "`writer-run` goes with ephemeral.scheme = `original` only; expected `reader-page`",
+            );
+        }
+        self.validate_sources()
+    }
+
+    /// What was read somewhere names a document of the bibliography; what is reasoned need not.
+    fn validate_sources(&self) -> Result<(), Fault> {
+        for Constant { key, source, kind, .. } in constants_of(self) {
+            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed) {
+                continue;
+            }
+            let cited = source.split([',', ':']).next().unwrap_or("").trim();
+            if !self.sources.contains_key(cited) {
+                let suggestion = nearest(cited, self.sources.keys().map(String::as_str)).map(str::to_owned);
+                return Err(Fault {
+                    key,
+                    problem: format!("source `{cited}` is not in [sources]"),
+                    suggestion,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The configuration that this file describes on `machine`, whose kernel structures take `arena_bytes`.
+    pub fn config(&self, machine: &MachineConfig, arena_bytes: usize) -> KernelConfig {
+        KernelConfig {
+            pmap: PmapConfig {
+                arena_bytes,
+                paths: self.paths.pmap.lengths(),
+                ranged_shootdown: self.pmap.ranged_shootdown.value,
+                refill: Instructions(41),
+            },
+            vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging() },
+            ephemeral: EphemeralConfig {
+                scheme: self.scheme(machine.board().layout.direct_map.is_some()),
+                honour_private: self.ephemeral.honour_private.value,
+                paths: self.paths.ephemeral.lengths(),
+            },
+            pipe: PipeConfig {
+                kind: self.pipe.kind.value.into(),
+                socket_buffer_bytes: self.pipe.socket_buffer_bytes.value as usize,
+                direct: self.pipe.direct.value,
+                min_direct_bytes: self.pipe.min_direct_bytes.value as usize,
+                buffer_bytes: self.pipe.buffer_bytes.value as usize,
+                big_buffer_bytes: self.pipe.big_buffer_bytes.value as usize,
+                mapping: self.pipe.mapping.value.into(),
+            },
+            socket: SocketConfig {
+                high_water_bytes: self.socket.high_water_bytes.value as usize,
+                loan_bytes: self.socket.loan_bytes.value as usize,
+                clusters: self.socket.clusters.value as usize,
+                null_protocol: self.socket.null_protocol.value,
+            },
+            sched: SchedConfig {
+                forward: self.sched.forward_wakeup.value.into(),
+                quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
+            },
+            paths: self.paths.kernel.lengths(),
+            defect: self.planted_fault.into(),
+        }
+    }
+
+    /// The page daemon and its swap area, if this kernel has them.
+    pub fn paging(&self) -> Option<PagingConfig> {
+        self.paging.as_ref().map(PagingFile::config)
+    }
+
+    /// The scheme of ephemeral mappings on a machine with a direct map or without.
+    pub fn scheme(&self, direct_map: bool) -> Scheme {
+        let rule = self.ephemeral.accessed_rule.value.into();
+        let cache = Scheme::Cache { entries: self.ephemeral.entries.value as usize, rule };
+        match (self.ephemeral.scheme.value, direct_map) {
+            (SchemeName::Native, false) | (SchemeName::Cache, _) => cache,
+            (SchemeName::Native, true) | (SchemeName::Direct, _) => Scheme::Direct,
+            (SchemeName::Original, _) => Scheme::Original,
+        }
+    }
+}
+
+fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { key: key.to_owned(), problem: problem.into(), suggestion: None })
+}
+
+fn within(key: &str, number: &Sourced<u64>, least: u64, most: u64) -> Result<(), Fault> {
+    if (least..=most).contains(&number.value) {
+        return Ok(());
+    }
+    fault(key, format!("{}, expected {least} to {most}", number.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn xeon() -> MachineConfig {
+        crate::files::machines::MachineChoice::find("xeon-up").expect("embedded").config
+    }
+
+    fn load(text: &str) -> Result<KernelFile, pageferry_model::ConfigError> {
+        let lookup = |base: &str| registry::embedded(Kind::Kernel, base).map(|s| s.text);
+        load_extending("test.toml", text, "kernel", &lookup, &KernelFile::validate)
+    }
+
+    #[test]
+    fn every_kernel_file_is_a_kernel_and_only_one_is_unsafe() {
+        let unsafe_ones: Vec<_> = registry::names(Kind::Kernel)
+            .into_iter()
+            .map(|name| KernelChoice::find(name).unwrap_or_else(|e| panic!("{e}")))
+            .filter(|kernel| kernel.file.is_unsafe)
+            .map(|kernel| (kernel.name, kernel.file.ephemeral.accessed_rule.value))
+            .collect();
+        assert_eq!(unsafe_ones, [("sf_buf-as-printed".to_owned(), RuleName::AsPrinted)]);
+    }
+
+    #[test]
+    fn native_is_what_the_machine_offers() {
+        let kernel = KernelChoice::find("sf_buf").expect("embedded").file;
+        assert_eq!(kernel.scheme(false), Scheme::Cache { entries: 65536, rule: AccessedRule::Safe });
+        assert_eq!(kernel.scheme(true), Scheme::Direct);
+        let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
+        assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
+        let original = KernelChoice::find("original").expect("embedded").file;
+        assert_eq!(original.scheme(true), Scheme::Original);
+        assert_eq!(original.config(&xeon(), 0).pipe.mapping, PipeMapping::WriterRun);
+    }
+
+    #[test]
+    fn kernels_differ_in_policies_only() {
+        let original = KernelChoice::find("original").expect("embedded").file;
+        // UVM is another system: its way from process to process is its own.
+        for name in registry::names(Kind::Kernel).into_iter().filter(|name| !name.starts_with("uvm")) {
+            let other = KernelChoice::find(name).expect("embedded").file;
+            let lengths = |k: &KernelFile| {
+                let c = k.config(&xeon(), 0);
+                (c.paths, c.vm.paths, c.pmap.paths, c.ephemeral.paths)
+            };
+            assert_eq!(lengths(&other), lengths(&original), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cache_of_zero_entries_is_refused_with_its_place() {
+        let e = load("extends = \"sf_buf\"\n[ephemeral]\nentries = { value = 0, source = \"x\", kind = \"assumed\" }\n")
+            .expect_err("no entries");
+        assert_eq!((e.line, e.key.as_str()), (3, "ephemeral.entries"));
+        assert!(e.problem.contains("expected at least 1"), "{e}");
+    }
+
+    #[test]
+    fn unknown_keys_and_sources_get_the_nearest() {
+        let e = load("extends = \"sf_buf\"\n[ephemeral]\nentrys = 3\n").expect_err("no such key");
+        assert_eq!(e.suggestion.as_deref(), Some("entries"));
+        let e = load("extends = \"sf_buf\"\n[ephemeral]\nentries = { value = 1, source = \"papr, 3\", kind = \"paper\" }\n")
+            .expect_err("no such source");
+        assert_eq!(e.suggestion.as_deref(), Some("paper"));
+    }
+
+    #[test]
+    fn a_run_mapped_by_the_writer_needs_the_original_scheme() {
+        let e = load("extends = \"sf_buf\"\n[pipe]\nmapping = { value = \"writer-run\", source = \"x\", kind = \"assumed\" }\n")
+            .expect_err("does not go together");
+        assert_eq!(e.key, "pipe.mapping");
+    }
+}

@@ -1,0 +1,30 @@
+//! The data files: what each kind of them says, and how one is found, checked and changed.
+//!
+//! Machines, kernels, experiments, papers and scenarios are embedded in the program ([`registry`] has them by name). What a
+//! file says is refused here when it makes no sense, before anything is run. Nothing in this room runs a machine.
+
+mod experiment_file;
+mod experiments;
+mod kernels;
+mod machines;
+mod papers;
+pub mod registry;
+mod rule_check;
+mod rules;
+mod setting;
+mod settings;
+
+pub use experiment_file::{
+    Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Workload,
+};
+pub use experiments::Experiment;
+pub use kernels::{
+    DefectName, EphemeralFile, EphemeralPathsFile, ForwardName, KernelChoice, KernelFile, KernelPathsFile,
+    MappingName, PagingFile, PathsFile, PipeFile, PipeKindName, PmapFile, PmapPathsFile, RuleName, SchedFile,
+    SchemeName, SocketFile, VmPathsFile,
+};
+pub use machines::MachineChoice;
+pub use papers::{Paper, Published, Relation, Role};
+pub use rules::{Along, Compare, How, Shape};
+pub use setting::Setting;
+pub use settings::Settings;

@@ -1,0 +1,219 @@
+//! `--set key=value`: changes to an experiment's parameters, a machine's constants or a kernel's values.
+//!
+//! `total_bytes=1048576` is a parameter of the experiment; `machine.cpu.clock_mhz=3000` and
+//! `kernel.ephemeral.entries=6144` are keys of the machine and kernel files (elements of a list go by their `name`:
+//! `machine.cache.L2.size_bytes=1048576`). A changed constant says in its source that it was changed.
+
+use super::kernels::{KernelChoice, KernelFile};
+use super::machines::MachineChoice;
+use super::setting::parse_integer;
+use crate::error::LabError;
+use pageferry_model::{Fault, MachineConfig, SourceKind, nearest};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::Value;
+
+/// What was given with `--set`, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// Parameters of the experiment.
+    pub parameters: Vec<(String, String)>,
+    /// Keys of the machine file.
+    pub machine: Vec<(String, String)>,
+    /// Keys of the kernel file.
+    pub kernel: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// Takes `key=value` texts apart.
+    ///
+    /// # Errors
+    /// A text without `=` or without a key.
+    pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Settings, LabError> {
+        let mut settings = Settings::default();
+        for text in texts {
+            let text = text.as_ref();
+            let problem = "expected key=value, such as total_bytes=1048576 or machine.cpu.clock_mhz=3000";
+            let (key, value) = text.split_once('=').ok_or_else(|| setting(text, problem))?;
+            let (key, value) = (key.trim(), value.trim());
+            if key.is_empty() || value.is_empty() {
+                return Err(setting(text, problem));
+            }
+            settings.add(key, value);
+        }
+        Ok(settings)
+    }
+
+    /// Adds one change.
+    pub fn add(&mut self, key: &str, value: &str) {
+        let (list, key) = if let Some(key) = key.strip_prefix("machine.") {
+            (&mut self.machine, key)
+        } else if let Some(key) = key.strip_prefix("kernel.") {
+            (&mut self.kernel, key)
+        } else {
+            (&mut self.parameters, key)
+        };
+        list.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// `machine` with its changes.
+    ///
+    /// # Errors
+    /// A key that no machine has (with the nearest), a value of the wrong type, or an impossible machine.
+    pub fn machine(&self, machine: MachineChoice) -> Result<MachineChoice, LabError> {
+        let config = change("machine", machine.config, &self.machine, &MachineConfig::validate)?;
+        Ok(MachineChoice { config, ..machine })
+    }
+
+    /// `kernel` with its changes.
+    ///
+    /// # Errors
+    /// A key that no kernel has (with the nearest), a value of the wrong type, or an impossible kernel.
+    pub fn kernel(&self, kernel: KernelChoice) -> Result<KernelChoice, LabError> {
+        let file = change("kernel", kernel.file, &self.kernel, &KernelFile::validate)?;
+        Ok(KernelChoice { file, ..kernel })
+    }
+}
+
+fn setting(key: &str, problem: impl Into<String>) -> LabError {
+    LabError::Setting { key: key.to_owned(), problem: problem.into() }
+}
+
+/// `config` with each of `changes` made in its TOML form.
+fn change<T: Serialize + DeserializeOwned>(
+    prefix: &str,
+    config: T,
+    changes: &[(String, String)],
+    check: &dyn Fn(&T) -> Result<(), Fault>,
+) -> Result<T, LabError> {
+    if changes.is_empty() {
+        return Ok(config);
+    }
+    let mut tree = toml::Table::try_from(&config).expect("what was read from TOML can be written as TOML");
+    for (key, text) in changes {
+        let full = format!("{prefix}.{key}");
+        let Some(leaf) = find(&mut tree, key) else {
+            return Err(setting(&full, unknown(prefix, key, &tree)));
+        };
+        replace(leaf, text).map_err(|problem| setting(&full, problem))?;
+    }
+    // A check of the whole names the key that it refuses; a value that cannot be read is the last change's.
+    let last = format!("{prefix}.{}", changes[changes.len() - 1].0);
+    let changed: T = tree.try_into().map_err(|e: toml::de::Error| setting(&last, e.message()))?;
+    check(&changed).map_err(|fault| setting(&format!("{prefix}.{}", fault.key), fault.problem))?;
+    Ok(changed)
+}
+
+/// The value at the dotted `key`.
+fn find<'a>(tree: &'a mut toml::Table, key: &str) -> Option<&'a mut Value> {
+    let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+    let value = tree.get_mut(first)?;
+    let Some(rest) = rest else { return Some(value) };
+    match value {
+        Value::Table(table) if !table.contains_key("value") => find(table, rest),
+        Value::Array(items) => {
+            let (name, rest) = rest.split_once('.')?;
+            let item =
+                items.iter_mut().find(|item| item.get("name").and_then(Value::as_str) == Some(name))?;
+            find(item.as_table_mut()?, rest)
+        }
+        _ => None,
+    }
+}
+
+/// Puts `text`, read as what was there before, in place of `leaf`.
+fn replace(leaf: &mut Value, text: &str) -> Result<(), String> {
+    match leaf {
+        Value::Table(table) if table.contains_key("value") => {
+            replace(table.get_mut("value").expect("just seen"), text)?;
+            table.insert("source".into(), Value::String("set on the command line".into()));
+            table.insert("kind".into(), Value::String(SourceKind::Assumed.name().into()));
+            table.remove("against");
+        }
+        Value::Integer(number) => {
+            *number = parse_integer(text).ok_or_else(|| format!("`{text}`, expected a whole number"))?;
+        }
+        Value::Boolean(flag) => {
+            *flag = text.parse().map_err(|_| format!("`{text}`, expected true or false"))?;
+        }
+        Value::String(word) => text.clone_into(word),
+        Value::Table(table) => {
+            let keys: Vec<_> = table.keys().map(String::as_str).collect();
+            return Err(format!("is a table, expected one of its keys: {}", keys.join(", ")));
+        }
+        _ => return Err("cannot be set".to_owned()),
+    }
+    Ok(())
+}
+
+fn unknown(prefix: &str, key: &str, tree: &toml::Table) -> String {
+    let mut known = Vec::new();
+    collect("", &Value::Table(tree.clone()), &mut known);
+    match nearest(key, known.iter().map(String::as_str)) {
+        Some(name) => format!("unknown key; did you mean `{prefix}.{name}`?"),
+        None => format!("unknown key; `pageferry {prefix}s NAME` lists them"),
+    }
+}
+
+/// The dotted keys of all values.
+fn collect(path: &str, value: &Value, known: &mut Vec<String>) {
+    let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match value {
+        Value::Table(table) if !table.contains_key("value") => {
+            table.iter().for_each(|(name, value)| collect(&below(name), value, known));
+        }
+        Value::Array(items) => {
+            for item in items {
+                if let Some(name) = item.get("name").and_then(Value::as_str) {
+                    collect(&below(name), item, known);
+                }
+            }
+        }
+        _ => known.push(path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(text: &str) -> Result<MachineChoice, LabError> {
+        Settings::parse(&[text])?.machine(MachineChoice::find("xeon-up").expect("embedded"))
+    }
+
+    fn kernel(text: &str) -> Result<KernelChoice, LabError> {
+        Settings::parse(&[text])?.kernel(KernelChoice::find("sf_buf").expect("embedded"))
+    }
+
+    #[test]
+    fn a_constant_is_changed_and_says_so() {
+        let machine = machine("machine.cpu.clock_mhz=3000").expect("good");
+        assert_eq!(machine.config.cpu.clock_mhz.value, 3000);
+        assert_eq!(machine.config.cpu.clock_mhz.source, "set on the command line");
+        let kernel = kernel("kernel.ephemeral.entries=6_144").expect("good");
+        assert_eq!(kernel.file.ephemeral.entries.value, 6144);
+    }
+
+    #[test]
+    fn list_elements_go_by_name() {
+        let machine = machine("machine.cache.L2.size_bytes=1048576").expect("good");
+        assert_eq!(machine.config.cache[1].size_bytes.value, 1 << 20);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let message = |r: Result<KernelChoice, LabError>| r.expect_err("refused").to_string();
+        assert_eq!(
+            message(kernel("kernel.ephemeral.entrys=1")),
+            "--set kernel.ephemeral.entrys: unknown key; did you mean `kernel.ephemeral.entries`?"
+        );
+        assert!(message(kernel("kernel.ephemeral.entries=0")).contains("expected at least 1"));
+        assert!(message(kernel("kernel.ephemeral.entries=many")).contains("expected a whole number"));
+        assert!(message(kernel("kernel.ephemeral.scheme=magic")).contains("magic"));
+        assert!(message(kernel("kernel.ephemeral=1")).contains("is a table"));
+        assert!(message(kernel("nonsense")).contains("expected key=value"));
+        assert!(
+            machine("machine.cpu.packages=65").expect_err("refused").to_string().contains("expected 1 to 64")
+        );
+    }
+}

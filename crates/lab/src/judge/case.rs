@@ -1,0 +1,362 @@
+//! One rule on one machine: what the runs gave, and whether it is as published.
+//!
+//! A rule is judged only when all the runs that it looks at were made: a shape with a value missing is not judged.
+
+use super::shape::greatest_fall;
+use crate::files::{Compare, Experiment, How, Published, Shape};
+use crate::run::Record;
+use crate::text;
+
+/// How near counts as agreement: within a tenth.
+pub const TOLERANCE: f64 = 0.1;
+
+/// The outcome, in the words and numbers of [`super::compare::Comparison`].
+pub(crate) struct Judged {
+    pub(crate) ours: String,
+    pub(crate) theirs: String,
+    pub(crate) reading: Option<String>,
+    pub(crate) value: f64,
+    pub(crate) ratio: Option<f64>,
+    pub(crate) agrees: bool,
+}
+
+/// What a rule looks at on one machine.
+pub(crate) struct Case<'a> {
+    pub(crate) experiment: &'a Experiment,
+    pub(crate) rule: &'a Compare,
+    pub(crate) published: &'a Published,
+    pub(crate) machine: &'a str,
+    /// The runs of the experiment.
+    pub(crate) records: &'a [&'a Record],
+}
+
+impl Case<'_> {
+    /// The outcome, if the runs are there.
+    pub(crate) fn judge(&self) -> Option<Judged> {
+        let Case { rule, published, machine, .. } = *self;
+        let metric = |kernel: &str| self.metric(machine, kernel, &rule.set, None);
+        let plain = |value: f64, ratio, agrees| Judged {
+            ours: self.shown(value),
+            theirs: published.shown(),
+            reading: None,
+            value,
+            ratio,
+            agrees,
+        };
+        match rule.how {
+            How::Value => {
+                let value = metric(&rule.kernel)?;
+                let (ratio, agrees) = near(value, published);
+                Some(plain(value, ratio, agrees))
+            }
+            How::Gain => {
+                let ours = metric(&rule.kernel)? / metric(rule.over.as_deref()?)?;
+                let ratio = ours / (1.0 + published.value? / 100.0);
+                let gain = (ours - 1.0) * 100.0;
+                Some(Judged {
+                    ours: format!("{gain:+.0} %"),
+                    theirs: format!("+{}", published.shown()),
+                    ..plain(gain, Some(ratio), (ratio - 1.0).abs() <= TOLERANCE)
+                })
+            }
+            How::Zero => {
+                let value = metric(&rule.kernel)?;
+                let theirs =
+                    if published.direction.is_some() { "none".to_owned() } else { published.shown() };
+                Some(Judged { ours: text::number(value), theirs, ..plain(value, None, value == 0.0) })
+            }
+            How::AtLeast => {
+                let value = metric(&rule.kernel)?;
+                Some(plain(value, None, value >= rule.bound?))
+            }
+            How::MoreThan => self.more_than(),
+            How::Rises | How::Falls | How::Flat | How::Peaks => self.shape(rule.how.shape()?),
+            How::FallsLess => self.falls_less(),
+        }
+    }
+
+    /// Above all others at each place; reported is the place where the lead is smallest.
+    fn more_than(&self) -> Option<Judged> {
+        let rule = self.rule;
+        let at = |place: Option<i64>| {
+            let value = self.metric(self.machine, &rule.kernel, &rule.set, place)?;
+            let kernel = rule.over.iter().map(|over| self.metric(self.machine, over, &rule.set, place));
+            let machines = rule.other_machines.iter();
+            let machines = machines.map(|other| self.metric(other, &rule.kernel, &rule.set, place));
+            let set = (!rule.other_set.is_empty())
+                .then(|| self.metric(self.machine, &rule.kernel, &rule.other_set, place));
+            let others: Vec<f64> = kernel.chain(machines).chain(set).collect::<Option<_>>()?;
+            Some((place, value, others.into_iter().fold(f64::MIN, f64::max)))
+        };
+        let all: Vec<_> = rule.places().into_iter().map(at).collect::<Option<_>>()?;
+        let (place, value, most) = all.iter().copied().min_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))?;
+        let ours = format!("{} against {}", text::number(value), self.shown(most));
+        let by = match rule.tolerance_percent {
+            Some(percent) => format!(", by more than {} %", text::number(percent)),
+            None => String::new(),
+        };
+        let reading = || {
+            let (this, other) = (self.name(&rule.set), self.name(&rule.other_set));
+            format!("{this} above {other}{}{by}", self.range())
+        };
+        Some(Judged {
+            ours: place.map_or(ours.clone(), |at| format!("{ours} at {}", self.place(at))),
+            theirs: self.published.shown(),
+            reading: (!rule.other_set.is_empty()).then(reading),
+            value,
+            ratio: None,
+            agrees: all.iter().all(|(_, value, most)| *value > most * (1.0 + rule.tolerance())),
+        })
+    }
+
+    fn shape(&self, shape: Shape) -> Option<Judged> {
+        let rule = self.rule;
+        let (places, values) = self.line(&rule.set)?;
+        let seen = shape.seen(&values, rule.tolerance());
+        let last = *seen.at.last()?;
+        let at_place = |&at: &usize| {
+            let value = if at == last { self.shown(values[at]) } else { text::number(values[at]) };
+            format!("{value} at {}", self.place(places[at]))
+        };
+        let verb = match shape {
+            Shape::Rises => "rises",
+            Shape::Falls => "falls",
+            Shape::Flat => "is level",
+            Shape::Peaks => "has a peak",
+        };
+        let within = match rule.tolerance_percent {
+            Some(percent) if percent > 0.0 => format!(", within {} %", text::number(percent)),
+            _ => String::new(),
+        };
+        Some(Judged {
+            ours: seen.at.iter().map(at_place).collect::<Vec<_>>().join(", "),
+            theirs: self.published.shown(),
+            reading: Some(format!("{} {verb}{}{within}", self.name(&rule.set), self.range())),
+            value: *values.last()?,
+            ratio: None,
+            agrees: seen.agrees,
+        })
+    }
+
+    fn falls_less(&self) -> Option<Judged> {
+        let rule = self.rule;
+        let fall = |set: &[String]| Some(100.0 * greatest_fall(&self.line(set)?.1));
+        let (ours, other) = (fall(&rule.set)?, fall(&rule.other_set)?);
+        let (this, that) = (self.name(&rule.set), self.name(&rule.other_set));
+        Some(Judged {
+            ours: format!("by {ours:.0} % against {other:.0} %"),
+            theirs: self.published.shown(),
+            reading: Some(format!("{this} falls less than {that}{}", self.range())),
+            value: ours,
+            ratio: None,
+            agrees: ours < other,
+        })
+    }
+
+    /// The metric of the run there, with `set` and the setting that varies at `place`.
+    fn metric(&self, machine: &str, kernel: &str, set: &[String], place: Option<i64>) -> Option<f64> {
+        let at = self.rule.at(place);
+        let has = |r: &Record| set.iter().chain(&at).all(|text| r.has_setting(text));
+        let run = self.records.iter().find(|r| r.machine == machine && r.kernel == kernel && has(r))?;
+        run.metric(&self.rule.metric)
+    }
+
+    /// The metric along the setting that varies: where, and what.
+    fn line(&self, set: &[String]) -> Option<(Vec<i64>, Vec<f64>)> {
+        let places: Vec<i64> = self.rule.places().into_iter().flatten().collect();
+        let value = |&at: &i64| self.metric(self.machine, &self.rule.kernel, set, Some(at));
+        let values = places.iter().map(value).collect::<Option<_>>()?;
+        Some((places, values))
+    }
+
+    fn shown(&self, value: f64) -> String {
+        format!("{} {}", text::number(value), unit(&self.rule.metric)).trim_end().to_owned()
+    }
+
+    /// A value of the setting that varies.
+    fn place(&self, at: i64) -> String {
+        let key = self.rule.along.as_ref().map_or("", |along| along.key.as_str());
+        if key.ends_with("_bytes") { text::size(at as f64) } else { format!("{key} {}", text::grouped(at)) }
+    }
+
+    /// The range of places that the rule looks at.
+    fn range(&self) -> String {
+        let values = self.rule.along.as_ref().map_or(&[][..], |along| &along.values);
+        match values {
+            [] => String::new(),
+            [one] => format!(" at {}", self.place(*one)),
+            [first, .., last] => format!(", {} to {}", self.place(*first), self.place(*last)),
+        }
+    }
+
+    /// What the experiment's curves call the runs with `set`, or the settings.
+    fn name(&self, set: &[String]) -> String {
+        let same = |other: &[String]| set.len() == other.len() && set.iter().all(|text| other.contains(text));
+        let lines = self.experiment.file.curves.iter().flat_map(|curves| &curves.lines);
+        let line = lines.into_iter().find(|line| same(&line.set));
+        line.map_or_else(|| set.join(" "), |line| line.name.clone())
+    }
+}
+
+/// The ratio to the published value, and whether it is near enough. Within a range, the ratio is 1.
+fn near(value: f64, published: &Published) -> (Option<f64>, bool) {
+    let ratio = match (published.value, published.low, published.high) {
+        (Some(theirs), ..) => value / theirs,
+        (None, Some(low), Some(high)) => value / value.clamp(low, high),
+        _ => return (None, false),
+    };
+    (Some(ratio), (ratio - 1.0).abs() <= TOLERANCE)
+}
+
+/// The unit at the end of a metric's name.
+fn unit(metric: &str) -> &'static str {
+    let units = [("_cycles", "cycles"), ("_ns", "ns"), ("_mb_s", "MB/s"), ("_percent", "%"), ("_us", "µs")];
+    units.iter().find(|(suffix, _)| metric.ends_with(suffix)).map_or("", |(_, unit)| unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Paper;
+    use std::collections::BTreeMap;
+
+    const SIZES: [i64; 4] = [4096, 8192, 16384, 32768];
+
+    /// A run of `null-read` that received by `receive`, with buffers of `size` bytes.
+    fn record(receive: &str, size: i64, bandwidth: f64) -> Record {
+        let settings = [("receive", receive.to_owned()), ("size_bytes", size.to_string())];
+        Record {
+            experiment: "null-read".into(),
+            machine: "pentium-pro".into(),
+            kernel: "uvm".into(),
+            seed: 1,
+            settings: settings.map(|(k, v)| (k.to_owned(), crate::files::Setting::Text(v))).into(),
+            results: [("bandwidth_mb_s".to_owned(), bandwidth)].into(),
+            counters: BTreeMap::new(),
+            cycles: Default::default(),
+            hardware: BTreeMap::new(),
+            payload_ok: true,
+            stale_translations: 0,
+            laws: Vec::new(),
+        }
+    }
+
+    /// The curves of copy and of transfer over [`SIZES`].
+    fn curves(copy: [f64; 4], transfer: [f64; 4]) -> Vec<Record> {
+        let line = |name: &'static str, values: [f64; 4]| {
+            SIZES.into_iter().zip(values).map(move |(size, value)| record(name, size, value))
+        };
+        line("copy", copy).chain(line("transfer", transfer)).collect()
+    }
+
+    /// What comes of the rule that says `text` beside its constant parts.
+    fn judged(text: &str, records: &[Record]) -> Option<Judged> {
+        let constant = "published = \"uvm-read-transfer-final-dip\"\nmachines = [\"pentium-pro\"]\nkernel = \"uvm\"\n\
+                        metric = \"bandwidth_mb_s\"\n";
+        let rule: Compare = toml::from_str(&format!("{constant}{text}")).expect("a rule");
+        let experiment = Experiment::find("null-read").expect("embedded");
+        let paper = Paper::find("uvm").expect("embedded");
+        let published = paper.number(&rule.published).expect("stated");
+        let records: Vec<&Record> = records.iter().collect();
+        let case = Case {
+            experiment: &experiment,
+            rule: &rule,
+            published,
+            machine: "pentium-pro",
+            records: &records,
+        };
+        case.judge()
+    }
+
+    const ALONG: &str = "along = { key = \"size_bytes\", values = [4096, 8192, 16384, 32768] }\n";
+    const COPY: &str = "set = [\"receive=copy\"]\n";
+    const OTHER: &str = "other_set = [\"receive=transfer\"]\n";
+
+    #[test]
+    fn an_order_holds_at_every_value_or_not_at_all() {
+        let more = format!("how = \"more_than\"\n{COPY}{OTHER}{ALONG}");
+        let outcome =
+            |text: &str, copy, transfer| judged(text, &curves(copy, transfer)).expect("all is there");
+        let all = outcome(&more, [9.0, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
+        assert!(all.agrees);
+        assert_eq!(all.ours, "9 against 8 MB/s at 4K", "where it is nearest to being not");
+        assert_eq!(all.reading.as_deref(), Some("copy above transfer, 4K to 32K"));
+        let one = outcome(&more, [9.0, 6.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
+        assert!(!one.agrees, "as much is not more");
+        assert_eq!(one.ours, "6 against 6 MB/s at 8K");
+        let by = format!("{more}tolerance_percent = 10\n");
+        assert!(!outcome(&by, [8.8, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]).agrees);
+        let enough = outcome(&by, [8.9, 12.0, 30.0, 40.0], [8.0, 6.0, 5.0, 4.0]);
+        assert!(enough.agrees);
+        assert_eq!(enough.reading.as_deref(), Some("copy above transfer, 4K to 32K, by more than 10 %"));
+    }
+
+    #[test]
+    fn an_order_at_one_value_looks_there_only() {
+        let at = "along = { key = \"size_bytes\", values = [16384] }\n";
+        let more = format!("how = \"more_than\"\n{COPY}{OTHER}{at}");
+        let found = judged(&more, &curves([1.0, 1.0, 3.0, 1.0], [2.0; 4])).expect("it is there");
+        assert!(found.agrees);
+        assert_eq!((found.ours.as_str(), found.value), ("3 against 2 MB/s at 16K", 3.0));
+        assert_eq!(found.reading.as_deref(), Some("copy above transfer at 16K"));
+    }
+
+    #[test]
+    fn shapes_come_with_the_places_that_show_them() {
+        let outcome = |how: &str, copy| {
+            let rule = format!("how = \"{how}\"\ntolerance_percent = 10\n{COPY}{ALONG}");
+            let found = judged(&rule, &curves(copy, [1.0; 4])).expect("all is there");
+            (found.agrees, found.ours, found.reading.expect("it says what is tested"))
+        };
+        let with = |ours: &str, reading: &str| (ours.to_owned(), reading.to_owned());
+        let agrees = |(ours, reading)| (true, ours, reading);
+        let differs = |(ours, reading)| (false, ours, reading);
+        let rises = "copy rises, 4K to 32K, within 10 %";
+        assert_eq!(outcome("rises", [1.0, 4.0, 3.9, 8.0]), agrees(with("1 at 4K, 8 MB/s at 32K", rises)));
+        assert_eq!(outcome("rises", [1.0, 4.0, 3.0, 8.0]), differs(with("4 at 8K, 3 MB/s at 16K", rises)));
+        let falls = "copy falls, 4K to 32K, within 10 %";
+        assert_eq!(outcome("falls", [8.0, 8.5, 3.0, 1.0]), agrees(with("8 at 4K, 1 MB/s at 32K", falls)));
+        assert_eq!(outcome("falls", [8.0, 9.0, 3.0, 1.0]), differs(with("8 at 4K, 9 MB/s at 8K", falls)));
+        let level = "copy is level, 4K to 32K, within 10 %";
+        assert_eq!(outcome("flat", [8.0, 8.1, 7.9, 8.0]), agrees(with("8.1 at 8K, 7.9 MB/s at 16K", level)));
+        assert_eq!(outcome("flat", [8.0, 8.1, 7.0, 8.0]), differs(with("8.1 at 8K, 7 MB/s at 16K", level)));
+        let peak = "copy has a peak, 4K to 32K, within 10 %";
+        assert_eq!(
+            outcome("peaks", [1.0, 9.0, 4.0, 4.1]),
+            agrees(with("1 at 4K, 9 at 8K, 4.1 MB/s at 32K", peak))
+        );
+        assert_eq!(outcome("peaks", [1.0, 2.0, 4.0, 4.1]), differs(with("1 at 4K, 4.1 MB/s at 32K", peak)));
+    }
+
+    #[test]
+    fn the_lesser_fall_is_compared_with_the_greater() {
+        let less = format!("how = \"falls_less\"\n{COPY}{OTHER}{ALONG}");
+        let found = judged(&less, &curves([5.0, 8.0, 6.0, 7.0], [9.0, 3.0, 9.0, 9.0])).expect("all is there");
+        assert_eq!((found.agrees, found.ours.as_str()), (true, "by 25 % against 67 %"));
+        assert_eq!(found.reading.as_deref(), Some("copy falls less than transfer, 4K to 32K"));
+        assert!(!judged(&less, &curves([9.0, 3.0, 9.0, 9.0], [5.0, 8.0, 6.0, 7.0])).expect("there").agrees);
+        assert!(!judged(&less, &curves([2.0; 4], [2.0; 4])).expect("there").agrees, "neither falls");
+    }
+
+    #[test]
+    fn of_a_curve_with_a_value_missing_nothing_is_said() {
+        let lacking = |receive: &str| -> Vec<Record> {
+            let mut records = curves([8.0, 4.0, 2.0, 1.0], [9.0, 8.0, 7.0, 6.0]);
+            records.retain(|r| {
+                !(r.has_setting(&format!("receive={receive}")) && r.has_setting("size_bytes=8192"))
+            });
+            assert_eq!(records.len(), 7);
+            records
+        };
+        for how in ["rises", "falls", "flat", "peaks"] {
+            let rule = format!("how = \"{how}\"\ntolerance_percent = 0\n{COPY}{ALONG}");
+            assert!(judged(&rule, &lacking("copy")).is_none(), "{how}");
+            assert!(judged(&rule, &lacking("transfer")).is_some(), "{how}");
+        }
+        for how in ["more_than", "falls_less"] {
+            let rule = format!("how = \"{how}\"\n{COPY}{OTHER}{ALONG}");
+            assert!(judged(&rule, &lacking("copy")).is_none(), "{how}");
+            assert!(judged(&rule, &lacking("transfer")).is_none(), "{how}");
+        }
+    }
+}

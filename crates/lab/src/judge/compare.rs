@@ -1,0 +1,251 @@
+//! Results beside published numbers.
+//!
+//! A comparison has a *standing*. `Given`: the published number is itself a constant of the model (an instruction's
+//! latency), so agreement only shows that the model does what it was given. `Calibrated`: some constant was fitted to
+//! it. `Predicted`: neither; here agreement means something. The standing is derived from the constants' own sources,
+//! never declared.
+
+use super::case::Case;
+use crate::files::{Compare, Experiment, How, Paper, Published, Relation, Role};
+use crate::run::Record;
+use pageferry_model::{Constant, SourceKind};
+use serde::{Deserialize, Serialize};
+
+/// What the model was given of a number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// The number itself.
+    Given,
+    /// A constant was fitted to it.
+    Calibrated,
+    /// Nothing.
+    Predicted,
+}
+
+/// One result beside a published number.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The id of the number.
+    pub published: String,
+    /// The paper's short name and the section.
+    pub source: String,
+    /// The experiment.
+    pub experiment: String,
+    /// The machine.
+    pub machine: String,
+    /// The kernel.
+    pub kernel: String,
+    /// What is compared, in words.
+    pub what: String,
+    /// What of a statement in words is tested here, and where; none where `what` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<String>,
+    /// Ours, for tables.
+    pub ours: String,
+    /// The paper's, for tables.
+    pub theirs: String,
+    /// Ours as a number, in the paper's unit. Of a shape, the last value; of a fall, how great it is in percent.
+    pub ours_value: f64,
+    /// The paper's as a number, where it is one.
+    pub theirs_value: Option<f64>,
+    /// Ours divided by the paper's; of gains, the quotient of the ratios.
+    pub ratio: Option<f64>,
+    /// Whether ours agrees: within 10 %, within the range, or as the paper says in words.
+    pub agrees: bool,
+    /// What the model was given.
+    pub standing: Standing,
+}
+
+/// All comparisons with one published statement.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Statement {
+    /// The id of the number.
+    pub published: String,
+    /// The paper's short name and the section.
+    pub source: String,
+    /// What is compared, in words.
+    pub what: String,
+    /// What the paper says.
+    pub theirs: String,
+    /// What the model was given.
+    pub standing: Standing,
+    /// True for a number that ours can be divided by; false for a tendency, an order or a bound.
+    pub in_numbers: bool,
+    /// Whether all agree.
+    pub agrees: bool,
+    /// The comparisons.
+    pub rows: Vec<Comparison>,
+}
+
+/// `comparisons` by what the paper states, in order of appearance.
+pub fn statements(comparisons: &[Comparison]) -> Vec<Statement> {
+    let mut found: Vec<Statement> = Vec::new();
+    for c in comparisons {
+        let at = found.iter().position(|s| s.published == c.published).unwrap_or_else(|| {
+            found.push(Statement {
+                published: c.published.clone(),
+                source: c.source.clone(),
+                what: c.what.clone(),
+                theirs: c.theirs.clone(),
+                standing: c.standing,
+                in_numbers: c.ratio.is_some(),
+                agrees: true,
+                rows: Vec::new(),
+            });
+            found.len() - 1
+        });
+        found[at].agrees &= c.agrees;
+        found[at].rows.push(c.clone());
+    }
+    found
+}
+
+/// All comparisons of `experiment` for which `records` has the runs. `constants` are all constants of the machines and
+/// kernels that were run.
+pub fn compare(
+    experiment: &Experiment,
+    paper: &Paper,
+    records: &[Record],
+    constants: &[Constant],
+) -> Vec<Comparison> {
+    let ours: Vec<&Record> = records.iter().filter(|r| r.experiment == experiment.name).collect();
+    let mut found = Vec::new();
+    for rule in &experiment.file.compare {
+        let Some(published) = paper.number(&rule.published) else { continue };
+        for machine in &rule.machines {
+            let case = Case { experiment, rule, published, machine, records: &ours };
+            let Some(judged) = case.judge() else { continue };
+            found.push(Comparison {
+                published: published.id.clone(),
+                source: format!("{}, {}", paper.short, published.section),
+                experiment: experiment.name.clone(),
+                machine: machine.clone(),
+                kernel: rule.kernel.clone(),
+                what: describe(rule, published),
+                reading: judged.reading,
+                ours: judged.ours,
+                theirs: judged.theirs,
+                ours_value: judged.value,
+                theirs_value: published.value,
+                ratio: judged.ratio,
+                agrees: judged.agrees,
+                standing: standing(published, constants),
+            });
+        }
+    }
+    found
+}
+
+fn describe(rule: &Compare, published: &Published) -> String {
+    match (rule.how, &rule.over) {
+        (How::Gain, Some(over)) => format!("gain in {} over {over}", words(&rule.metric)),
+        (How::MoreThan, Some(over)) => format!("{} above that under {over}", words(&rule.metric)),
+        (How::MoreThan, None) if !rule.other_machines.is_empty() => {
+            format!("{} above that of {}", words(&rule.metric), rule.other_machines.join(", "))
+        }
+        _ => published.metric.clone(),
+    }
+}
+
+fn words(metric: &str) -> String {
+    let name = metric.trim_end_matches("_mb_s").trim_end_matches("_ns").trim_end_matches("_cycles");
+    match name {
+        "local_cached" => "cost of a local invalidation in time".to_owned(),
+        _ => name.replace('_', " "),
+    }
+}
+
+fn standing(published: &Published, constants: &[Constant]) -> Standing {
+    let calibrated =
+        |c: &Constant| c.kind == SourceKind::Calibrated && c.against.as_deref() == Some(&published.id);
+    if constants.iter().any(calibrated) {
+        Standing::Calibrated
+    } else if published.role == Role::Input && published.relation != Relation::Direction {
+        Standing::Given
+    } else {
+        Standing::Predicted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn record(machine: &str, kernel: &str, bandwidth: f64, invalidations: u64) -> Record {
+        Record {
+            experiment: "bw-pipe".into(),
+            machine: machine.into(),
+            kernel: kernel.into(),
+            seed: 1,
+            settings: BTreeMap::new(),
+            results: [("bandwidth_mb_s".to_owned(), bandwidth)].into(),
+            counters: [("tlb_invalidations".to_owned(), invalidations)].into(),
+            cycles: Default::default(),
+            hardware: BTreeMap::new(),
+            payload_ok: true,
+            stale_translations: 0,
+            laws: Vec::new(),
+        }
+    }
+
+    fn compared(records: &[Record], constants: &[Constant]) -> Vec<Comparison> {
+        let experiment = Experiment::find("bw-pipe").expect("embedded");
+        compare(&experiment, &Paper::find("sf-buf").expect("embedded"), records, constants)
+    }
+
+    #[test]
+    fn gains_are_judged_as_ratios() {
+        let outcome = |bandwidth: f64| {
+            let records =
+                [record("xeon-up", "original", 100.0, 9), record("xeon-up", "sf_buf", bandwidth, 0)];
+            compared(&records, &[])
+                .into_iter()
+                .find(|c| c.published == "sfbuf-pipe-gain-xeon-up")
+                .expect("compared")
+        };
+        let c = outcome(167.0);
+        assert!(c.agrees && (c.ratio.expect("a ratio") - 1.0).abs() < 1e-9);
+        assert_eq!((c.ours.as_str(), c.theirs.as_str()), ("+67 %", "+67 %"));
+        assert!(outcome(151.0).agrees && !outcome(150.0).agrees);
+        assert!(outcome(183.6).agrees && !outcome(184.0).agrees);
+    }
+
+    #[test]
+    fn a_statement_agrees_when_all_its_machines_do() {
+        let records = [record("xeon-mp", "sf_buf", 1.0, 0), record("xeon-up", "sf_buf", 1.0, 3)];
+        let statements = statements(&compared(&records, &[]));
+        assert_eq!(statements.len(), 1);
+        assert_eq!(
+            (statements[0].rows.len(), statements[0].agrees, statements[0].in_numbers),
+            (2, false, false)
+        );
+    }
+
+    #[test]
+    fn what_was_not_run_is_not_compared() {
+        assert_eq!(compared(&[record("xeon-up", "sf_buf", 1.0, 0)], &[]).len(), 1);
+        assert!(compared(&[], &[]).is_empty());
+    }
+
+    #[test]
+    fn zero_means_zero() {
+        let outcome = |n: u64| compared(&[record("xeon-mp", "sf_buf", 1.0, n)], &[])[0].agrees;
+        assert!(outcome(0) && !outcome(1));
+    }
+
+    #[test]
+    fn the_standing_comes_from_the_constants() {
+        let records = [record("xeon-up", "original", 100.0, 9), record("xeon-up", "sf_buf", 167.0, 0)];
+        let fitted = Constant {
+            key: "cpu.cpi_milli".into(),
+            value: "1".into(),
+            source: "fitted".into(),
+            kind: SourceKind::Calibrated,
+            against: Some("sfbuf-pipe-gain-xeon-up".into()),
+        };
+        assert_eq!(compared(&records, &[])[0].standing, Standing::Predicted);
+        assert_eq!(compared(&records, &[fitted])[0].standing, Standing::Calibrated);
+    }
+}

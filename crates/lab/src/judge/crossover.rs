@@ -1,0 +1,180 @@
+//! From which size on a mechanism pays, and how near a choice made by the kernel comes to the best fixed one.
+//!
+//! Both are derived from the runs behind an experiment's curves: a line says over which other line it should win, or of
+//! which lines it should be as good as the best. Sizes are those that both lines have; nothing is interpolated.
+
+use crate::files::{CurveLine, Curves, Experiment};
+use crate::run::Record;
+use serde::Serialize;
+
+/// The machine that stands for the present, in tables of then and now.
+pub const NOW: &str = "today";
+
+/// How near to the best of the fixed choices a choice by the kernel should come.
+pub const SHARE_OF_BEST: f64 = 0.95;
+
+/// From which size on a mechanism is faster than what it replaces.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "pays", content = "from_bytes")]
+pub enum Pays {
+    /// At all sizes that were run.
+    Always,
+    /// From this size on, at all larger ones.
+    From(f64),
+    /// Not at the largest size.
+    Never,
+}
+
+/// One mechanism on one machine.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Crossover {
+    /// The experiment.
+    pub experiment: String,
+    /// The mechanism: a line of its curves.
+    pub mechanism: String,
+    /// What it is held against: another line.
+    pub over: String,
+    /// The machine.
+    pub machine: String,
+    /// From which size on it is faster.
+    #[serde(flatten)]
+    pub pays: Pays,
+    /// Its metric divided by that of the other, at the largest size.
+    pub gain_at_largest: f64,
+}
+
+/// A choice by the kernel beside the best fixed choice, at one size.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Chosen {
+    /// The experiment.
+    pub experiment: String,
+    /// The line of its curves.
+    pub line: String,
+    /// The machine.
+    pub machine: String,
+    /// The size, or whatever the curves are over.
+    pub x: f64,
+    /// The best of the fixed choices there.
+    pub best: String,
+    /// The metric divided by that of the best.
+    pub ratio: f64,
+}
+
+/// The points of a line on a machine: by x, in order, with positive values only.
+pub fn points<'a>(
+    records: impl Iterator<Item = &'a Record>,
+    experiment: &str,
+    curves: &Curves,
+    machine: &str,
+    line: &CurveLine,
+) -> Vec<(f64, f64)> {
+    let meant = |r: &&Record| {
+        let kernel = line.kernel.as_ref().is_none_or(|kernel| *kernel == r.kernel);
+        let set = line.set.iter().all(|text| r.has_setting(text));
+        r.experiment == experiment && r.machine == machine && kernel && set
+    };
+    let x = |r: &Record| r.settings.get(&curves.x)?.to_string().parse().ok();
+    let mut points: Vec<(f64, f64)> = (records.filter(meant))
+        .filter_map(|r| Some((x(r)?, r.metric(&curves.metric)?)))
+        .filter(|(x, value)| *x > 0.0 && *value > 0.0)
+        .collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
+/// The ratios of two lines, where both have a point.
+fn ratios(ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let at = |x: f64| theirs.iter().find(|p| p.0 == x).map(|p| p.1);
+    ours.iter().filter_map(|&(x, value)| Some((x, value / at(x)?))).collect()
+}
+
+/// From which x on all ratios are above 1; none without ratios.
+fn pays(ratios: &[(f64, f64)]) -> Option<Pays> {
+    ratios.last()?;
+    let wins = ratios.iter().rev().take_while(|(_, ratio)| *ratio > 1.0).count();
+    Some(match wins {
+        0 => Pays::Never,
+        all if all == ratios.len() => Pays::Always,
+        some => Pays::From(ratios[ratios.len() - some].0),
+    })
+}
+
+/// A line of a figure, and its points.
+type Drawn<'a> = (&'a CurveLine, Vec<(f64, f64)>);
+
+/// The lines of `experiment` on each of `machines`, with their points.
+fn lines<'a>(
+    experiment: &'a Experiment,
+    machines: &'a [String],
+    records: &'a [&'a Record],
+) -> impl Iterator<Item = (&'a str, Vec<Drawn<'a>>)> {
+    experiment.file.curves.iter().flat_map(move |curves| {
+        machines.iter().map(move |machine| {
+            let of = |line| points(records.iter().copied(), &experiment.name, curves, machine, line);
+            (machine.as_str(), curves.lines.iter().map(|line| (line, of(line))).collect())
+        })
+    })
+}
+
+/// Where the mechanisms of `experiment` begin to pay on each of `machines`.
+pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Record]) -> Vec<Crossover> {
+    let mut found = Vec::new();
+    for (machine, lines) in lines(experiment, machines, records) {
+        for (line, ours) in &lines {
+            let other = line.over.as_ref().and_then(|over| lines.iter().find(|(l, _)| l.name == *over));
+            let Some((other, theirs)) = other else { continue };
+            let ratios = ratios(ours, theirs);
+            // One size is no curve.
+            let Some(pays) = pays(&ratios).filter(|_| ratios.len() > 1) else { continue };
+            found.push(Crossover {
+                experiment: experiment.name.clone(),
+                mechanism: line.name.clone(),
+                over: other.name.clone(),
+                machine: machine.to_owned(),
+                pays,
+                gain_at_largest: ratios[ratios.len() - 1].1,
+            });
+        }
+    }
+    found
+}
+
+/// The choices by the kernel in `experiment`, beside the best fixed choice at each size.
+pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record]) -> Vec<Chosen> {
+    let mut found = Vec::new();
+    for (machine, lines) in lines(experiment, machines, records) {
+        for (line, ours) in lines.iter().filter(|(line, _)| !line.best_of.is_empty()) {
+            for &(x, value) in ours {
+                let fixed = lines.iter().filter(|(l, _)| line.best_of.contains(&l.name));
+                let there = fixed.filter_map(|(l, points)| Some((l, points.iter().find(|p| p.0 == x)?.1)));
+                let Some((best, most)) = there.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+                found.push(Chosen {
+                    experiment: experiment.name.clone(),
+                    line: line.name.clone(),
+                    machine: machine.to_owned(),
+                    x,
+                    best: best.name.clone(),
+                    ratio: value / most,
+                });
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mechanism_pays_from_where_it_wins_for_good() {
+        let at = |values: &[f64]| -> Vec<(f64, f64)> {
+            values.iter().enumerate().map(|(n, v)| ((4096 << n) as f64, *v)).collect()
+        };
+        assert_eq!(pays(&at(&[])), None);
+        assert_eq!(pays(&at(&[1.1, 1.2])), Some(Pays::Always));
+        assert_eq!(pays(&at(&[1.1, 1.2, 1.0])), Some(Pays::Never));
+        // What it wins and loses again does not count.
+        assert_eq!(pays(&at(&[1.1, 0.9, 1.2, 1.3])), Some(Pays::From(16384.0)));
+    }
+}

@@ -1,0 +1,13 @@
+//! Judgement: results beside what is published, by the rules of their experiments; and from which size a mechanism pays.
+//!
+//! Judged are the records of runs, whatever made them: nothing here runs a machine.
+
+mod case;
+mod compare;
+mod crossover;
+mod shape;
+
+pub use case::TOLERANCE;
+pub use compare::{Comparison, Standing, Statement, compare, statements};
+pub use crossover::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST, chosen, crossovers, points};
+pub use shape::{Seen, greatest_fall};

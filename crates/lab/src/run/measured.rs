@@ -1,0 +1,83 @@
+//! What a measured part was, in the words of a record: counters, cycles by cause, counts of the hardware; and its laws.
+
+use super::result::{CpuCycles, Cycles, Law};
+use pageferry_hal::{Cause, Counter};
+use pageferry_model::Snapshot;
+use std::collections::BTreeMap;
+
+/// Results that every workload has.
+pub(crate) fn derive(counters: &BTreeMap<String, u64>, results: &mut BTreeMap<String, f64>) {
+    let count = |counter: Counter| counters.get(counter.name()).copied().unwrap_or(0) as f64;
+    let (hits, misses) = (count(Counter::EphemeralHits), count(Counter::EphemeralMisses));
+    if hits + misses > 0.0 {
+        results.insert("ephemeral_hit_rate_percent".into(), 100.0 * hits / (hits + misses));
+    }
+    let invalidations = count(Counter::TlbInvalidationsLocal) + count(Counter::TlbInvalidationsRemoteIssued);
+    results.insert("tlb_invalidations".into(), invalidations);
+}
+
+pub(crate) fn counters(measured: &Snapshot) -> BTreeMap<String, u64> {
+    let mut counters: BTreeMap<String, u64> =
+        Counter::ALL.iter().map(|c| (c.name().to_owned(), measured.counters[c.index()])).collect();
+    counters.insert("tlb_misses".into(), measured.hardware.tlb_misses);
+    counters
+}
+
+pub(crate) fn cycles(measured: &Snapshot) -> Cycles {
+    let mut stack = Cycles { total: measured.clocks.iter().sum(), ..Cycles::default() };
+    for cause in Cause::ALL {
+        let sum = measured.cycles.iter().map(|cpu| cpu[cause.index()]).sum();
+        stack.by_cause.insert(cause.name().to_owned(), sum);
+    }
+    for (cpu, (clock, causes)) in measured.clocks.iter().zip(&measured.cycles).enumerate() {
+        let spent = Cause::ALL.iter().filter(|c| causes[c.index()] > 0);
+        let by_cause = spent.map(|c| (c.name().to_owned(), causes[c.index()])).collect();
+        stack.per_cpu.push(CpuCycles { cpu, total: *clock, by_cause });
+    }
+    stack
+}
+
+pub(crate) fn hardware(measured: &Snapshot) -> BTreeMap<String, u64> {
+    let h = &measured.hardware;
+    [
+        ("tlb_lookups", h.tlb_lookups),
+        ("tlb_hits", h.tlb_hits),
+        ("tlb_second_level_hits", h.tlb_second_level_hits),
+        ("tlb_misses", h.tlb_misses),
+        ("walks", h.walks),
+        ("accesses", h.accesses),
+        ("page_invalidations", h.page_invalidations),
+        ("ipis_sent", h.ipis_sent),
+        ("interrupts", h.interrupts),
+        ("bytes_copied_by_hardware", h.bytes_copied),
+        ("context_switches", h.switches),
+        ("stale_uses_in_window", h.stale_uses_in_window),
+        ("stale_uses", h.stale_uses),
+    ]
+    .into_iter()
+    .map(|(name, count)| (name.to_owned(), count))
+    .collect()
+}
+
+/// The laws of the measured part.
+pub(crate) fn conservation(measured: &Snapshot) -> Vec<Law> {
+    let h = &measured.hardware;
+    let lookups = (h.tlb_hits + h.tlb_misses == h.tlb_lookups)
+        .then_some(())
+        .ok_or_else(|| format!("{} + {} is not {}", h.tlb_hits, h.tlb_misses, h.tlb_lookups));
+    let counter = |c: Counter| measured.counter(c);
+    // Where the measured part begins and ends, each other CPU may have counted what it is about to send to all.
+    let cpus = measured.clocks.len() as u64;
+    let under_way = (cpus - 1) * (cpus - 1);
+    let (sent, ipis) = (counter(Counter::ShootdownIpis) + counter(Counter::ReschedIpis), h.ipis_sent);
+    vec![
+        Law::new("the causes of measured cycles sum to the measured time", measured.check()),
+        Law::new("TLB hits and misses sum to look-ups", lookups),
+        Law::new(
+            "interprocessor interrupts sent are those that the kernel counted",
+            (sent.abs_diff(ipis) <= under_way)
+                .then_some(())
+                .ok_or_else(|| format!("{ipis} sent, {sent} counted")),
+        ),
+    ]
+}

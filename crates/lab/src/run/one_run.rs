@@ -1,0 +1,98 @@
+//! One run: a machine is built, a kernel booted on it, a workload run in it, and the laws are checked.
+//!
+//! A run can go wrong in two ways: the configuration does not fit (no memory for a buffer: the input is to blame), or a
+//! law is broken. The laws are checked in every run and kept in its record; the caller decides
+//! what to do about a broken one, see [`Record::broken`].
+
+use super::measured::{conservation, counters, cycles, derive, hardware};
+use super::plan::RunSpec;
+use super::result::{Host, Law, Record, RunResult};
+use super::testbed::{Finish, Testbed};
+use crate::error::LabError;
+use crate::files::Workload;
+use crate::workload::{self, Outcome, OutcomeCell};
+use pageferry_kernel::Program;
+use pageferry_model::Model;
+use pageferry_model::trace::Trace;
+use std::time::Instant;
+
+/// Slices and moves that a trace has room for: more make a viewer slow.
+const TRACE_ROOM: usize = 400_000;
+
+/// Runs `spec`.
+///
+/// # Errors
+/// When machine, kernel and experiment do not fit each other. A broken law is not an error here.
+pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
+    Ok(run_on(spec, |_| ())?.0)
+}
+
+/// Runs `spec`, and records where the time goes and what moves.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_traced(spec: &RunSpec) -> Result<(RunResult, Trace), LabError> {
+    let (result, model) = run_on(spec, |model| model.record(TRACE_ROOM))?;
+    Ok((result, model.take_trace().expect("it was recorded")))
+}
+
+fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Model), LabError> {
+    let began = Instant::now();
+    let testbed = Testbed::new(&spec.machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    prepare(&testbed.model);
+    let cell = OutcomeCell::default();
+    let program: fn(&Testbed, &RunSpec, OutcomeCell) -> Program<Model> = match spec.experiment.file.workload {
+        Workload::Invalidate => workload::invalidate::program,
+        Workload::BwPipe => workload::bw_pipe::program,
+        Workload::EphemeralHit => workload::ephemeral_hit::program,
+        Workload::NullWrite => workload::null_write::program,
+        Workload::NullRead => workload::null_read::program,
+        Workload::FileRead => workload::file_read::program,
+        Workload::Sound => workload::sound::program,
+        Workload::UvmPipe => workload::uvm_pipe::program,
+        Workload::CostGrowth => workload::cost_growth::program,
+        Workload::PingPong => workload::ping_pong::program,
+        Workload::Mixed => workload::mixed::program,
+        Workload::Pipeline => workload::pipeline::program,
+    };
+    let finish = testbed.execute(&spec.experiment.name, program(&testbed, spec, cell.clone()))?;
+    let outcome = cell.take();
+    // Where all laws hold, a call failed because too much was asked of the machine; where one is broken, as a consequence.
+    if let Some(problem) = outcome.failed.as_ref().filter(|_| finish.laws.iter().all(|law| law.held)) {
+        return Err(testbed.incompatible(problem));
+    }
+    let record = record(spec, &outcome, &finish);
+    let accesses = record.hardware.get("accesses").copied().unwrap_or(0) as f64;
+    let host = Host {
+        wall_ms: began.elapsed().as_secs_f64() * 1e3,
+        measured_ms: outcome.measured_s * 1e3,
+        accesses_per_s: if outcome.measured_s > 0.0 { (accesses / outcome.measured_s).round() } else { 0.0 },
+    };
+    Ok((RunResult { record, host }, testbed.model))
+}
+
+fn record(spec: &RunSpec, outcome: &Outcome, finish: &Finish) -> Record {
+    let measured = outcome.measured.as_ref();
+    let mut laws = finish.laws.clone();
+    laws.push(Law::new("the payload arrived as it was sent", outcome.payload.clone()));
+    if let Some(snapshot) = measured {
+        laws.extend(conservation(snapshot));
+    }
+    let counters = measured.map(counters).unwrap_or_default();
+    let mut results = outcome.results.clone();
+    derive(&counters, &mut results);
+    Record {
+        experiment: spec.experiment.name.clone(),
+        machine: spec.machine.name.clone(),
+        kernel: spec.kernel.name.clone(),
+        seed: spec.choices.seed,
+        settings: spec.settings(),
+        results,
+        counters,
+        cycles: measured.map(cycles).unwrap_or_default(),
+        hardware: measured.map(hardware).unwrap_or_default(),
+        payload_ok: outcome.payload.is_ok(),
+        stale_translations: finish.stale.len() as u64,
+        laws,
+    }
+}

@@ -1,0 +1,240 @@
+//! Plans: the runs that an experiment's matrix asks for, or one run with settings given.
+//!
+//! A [`RunSpec`] is checked and complete: experiment, machine and kernel with their changes, and a value for each parameter.
+//! Running it needs no file.
+
+use crate::error::LabError;
+use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary, Workload};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How the modelled CPUs take turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Schedule {
+    /// By their clocks, as hardware would. For measurements.
+    #[default]
+    Timed,
+    /// By the seed, at every call on the machine. For finding races; times mean nothing.
+    Seeded,
+}
+
+/// What may be chosen for all runs of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choices {
+    /// Shorter runs.
+    pub quick: bool,
+    /// What the payload, and a seeded schedule, are made from.
+    pub seed: u64,
+    /// How CPUs take turns.
+    pub schedule: Schedule,
+}
+
+impl Default for Choices {
+    fn default() -> Self {
+        Choices { quick: false, seed: 1, schedule: Schedule::Timed }
+    }
+}
+
+/// One run, ready to go. Everything in it is shared or small: it may go to another thread.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// The experiment.
+    pub experiment: Arc<Experiment>,
+    /// The machine, with its changes.
+    pub machine: Arc<MachineChoice>,
+    /// The kernel, with its changes.
+    pub kernel: Arc<KernelChoice>,
+    /// The experiment's parameters and choices.
+    pub parameters: BTreeMap<String, Setting>,
+    /// Changed constants, by their full keys.
+    pub changes: BTreeMap<String, Setting>,
+    /// The keys of `parameters` that were set and not left at their defaults.
+    pub set: BTreeSet<String>,
+    /// Seed and schedule.
+    pub choices: Choices,
+}
+
+impl RunSpec {
+    /// A run of `experiment` on `machine` under `kernel`, with `settings`.
+    ///
+    /// # Errors
+    /// A setting that is refused.
+    pub fn new(
+        experiment: &Arc<Experiment>,
+        machine: MachineChoice,
+        kernel: KernelChoice,
+        settings: &Settings,
+        choices: Choices,
+    ) -> Result<RunSpec, LabError> {
+        let scale = if choices.quick { Scale::Quick } else { Scale::Full };
+        RunSpec::at_scale(experiment, machine, kernel, settings, choices, scale)
+    }
+
+    fn at_scale(
+        experiment: &Arc<Experiment>,
+        machine: MachineChoice,
+        kernel: KernelChoice,
+        settings: &Settings,
+        choices: Choices,
+        scale: Scale,
+    ) -> Result<RunSpec, LabError> {
+        let changed = |prefix: &str, list: &[(String, String)]| -> Vec<(String, Setting)> {
+            list.iter().map(|(key, text)| (format!("{prefix}.{key}"), Setting::parse(text))).collect()
+        };
+        let mut changes = changed("machine", &settings.machine);
+        changes.extend(changed("kernel", &settings.kernel));
+        Ok(RunSpec {
+            experiment: experiment.clone(),
+            parameters: experiment.parameters(scale, &settings.parameters)?,
+            machine: Arc::new(settings.machine(machine)?),
+            kernel: Arc::new(settings.kernel(kernel)?),
+            changes: changes.into_iter().collect(),
+            set: settings.parameters.iter().map(|(key, _)| key.clone()).collect(),
+            choices,
+        })
+    }
+
+    /// The run in a few words.
+    pub fn title(&self) -> String {
+        let mut title =
+            format!("{} on {} under {}", self.experiment.name, self.machine.name, self.kernel.name);
+        let set = self.parameters.iter().filter(|(key, _)| self.set.contains(*key));
+        for (key, value) in self.changes.iter().chain(set) {
+            let key = key.rsplit('.').next().unwrap_or(key);
+            title.push_str(&format!(", {key} {value}"));
+        }
+        title
+    }
+
+    /// Roughly how much work the run is for the host, in arbitrary units: for progress bars.
+    pub fn weight(&self) -> u64 {
+        let number = |key: &str| self.parameters.get(key)?.number();
+        let parameter = |key: &str| number(key).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+        let cpus = self.machine.config.cpus() as u64;
+        let work = match self.experiment.file.workload {
+            Workload::BwPipe => parameter("total_bytes") / 4096 * (2 + cpus),
+            Workload::Invalidate => parameter("times") * (1 + 4 * (cpus - 1)) / 4,
+            Workload::EphemeralHit => parameter("times") / 10,
+            Workload::FileRead => parameter("file_bytes") / 4096 * (1 + parameter("passes")) * 3,
+            Workload::NullWrite | Workload::NullRead | Workload::UvmPipe | Workload::Sound => {
+                parameter("total_bytes") / 4096 * 3
+            }
+            Workload::CostGrowth => parameter("n").min(100_000) * parameter("times"),
+            Workload::Mixed => (parameter("rounds") + parameter("warmup_rounds")) * 1000,
+            Workload::PingPong | Workload::Pipeline => {
+                parameter("size_bytes") * parameter("rounds") / 400 + 1000
+            }
+        };
+        work.max(1)
+    }
+
+    /// A parameter's value.
+    ///
+    /// # Panics
+    /// When the experiment's file does not have it: the file and the workload are one piece.
+    pub fn parameter(&self, key: &str) -> i64 {
+        match self.parameters.get(key) {
+            Some(Setting::Integer(number)) => *number,
+            _ => panic!("{} has no parameter {key}", self.experiment.name),
+        }
+    }
+
+    /// The word chosen for `key`.
+    ///
+    /// # Panics
+    /// As [`RunSpec::parameter`].
+    pub fn choice(&self, key: &str) -> &str {
+        match self.parameters.get(key) {
+            Some(Setting::Text(word)) => word,
+            _ => panic!("{} has no choice of {key}", self.experiment.name),
+        }
+    }
+
+    /// All settings, for the record.
+    pub fn settings(&self) -> BTreeMap<String, Setting> {
+        let mut settings: BTreeMap<String, Setting> =
+            self.parameters.clone().into_iter().chain(self.changes.clone()).collect();
+        if self.choices.schedule == Schedule::Seeded {
+            settings.insert("schedule".into(), Setting::Text("seeded".into()));
+        }
+        settings
+    }
+}
+
+/// The runs of an experiment's matrix, in the order of its file.
+///
+/// # Errors
+/// A name that is unknown, or a setting that is refused.
+pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunSpec>, LabError> {
+    let scale = if choices.quick { Scale::Quick } else { Scale::Reproduce };
+    let mut runs = Vec::new();
+    for block in &experiment.file.matrix {
+        let variants = variants(Settings::parse(&block.set)?, &block.vary, choices.quick);
+        for machine in &block.machines {
+            for kernel in &block.kernels {
+                for settings in &variants {
+                    let (machine, kernel) = (MachineChoice::find(machine)?, KernelChoice::find(kernel)?);
+                    runs.push(RunSpec::at_scale(experiment, machine, kernel, settings, choices, scale)?);
+                }
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// `common` with each combination of the values that vary.
+fn variants(common: Settings, vary: &[Vary], quick: bool) -> Vec<Settings> {
+    vary.iter().fold(vec![common], |variants, vary| {
+        let with = |settings: &Settings, value: &Setting| {
+            let mut settings = settings.clone();
+            settings.add(&vary.key, &value.to_string());
+            settings
+        };
+        let values = if quick && !vary.quick.is_empty() { &vary.quick } else { &vary.values };
+        variants.iter().flat_map(|s| values.iter().map(|v| with(s, v)).collect::<Vec<_>>()).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(name: &str) -> Vec<RunSpec> {
+        matrix(&Arc::new(Experiment::find(name).expect("embedded")), Choices::default()).expect("good")
+    }
+
+    #[test]
+    fn matrices_are_expanded_in_order() {
+        let runs = plan("bw-pipe");
+        assert_eq!(runs.len(), 17);
+        assert_eq!(runs[0].title(), "bw-pipe on xeon-up under original");
+        assert_eq!(runs[14].title(), "bw-pipe on opteron-mp under sf_buf-shared");
+        assert_eq!(plan("invalidate").len(), 20);
+    }
+
+    #[test]
+    fn varied_settings_show_in_titles_and_records() {
+        let runs = plan("ephemeral-hit");
+        assert_eq!(runs[0].title(), "ephemeral-hit on xeon-up under sf_buf, entries 1024");
+        assert_eq!(runs[0].settings()["kernel.ephemeral.entries"], Setting::Integer(1024));
+        assert_eq!(runs[0].kernel.file.ephemeral.entries.value, 1024);
+    }
+
+    #[test]
+    fn all_combinations_vary() {
+        let vary = |key: &str, values: Vec<Setting>| Vary { key: key.into(), values, quick: Vec::new() };
+        let sizes = vary("size_bytes", vec![Setting::Integer(1), Setting::Integer(2)]);
+        let words = vary("send", vec![Setting::Text("copy".into()), Setting::Text("loan".into())]);
+        let all: Vec<String> = variants(Settings::default(), &[sizes, words], false)
+            .iter()
+            .map(|s| s.parameters.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "))
+            .collect();
+        let expected = [
+            "size_bytes=1 send=copy",
+            "size_bytes=1 send=loan",
+            "size_bytes=2 send=copy",
+            "size_bytes=2 send=loan",
+        ];
+        assert_eq!(all, expected);
+    }
+}

@@ -1,0 +1,18 @@
+//! What a mechanism does, explained step by step beside the counters of a small run.
+//!
+//! A [`Mechanism`] is a few words and a program. The program makes a handful of system calls on a modelled machine and says
+//! after each what has happened; the `Stage` notes what the machine counted meanwhile. So the words are written here, and
+//! every number beside them is measured. A run is held to the same laws as an experiment, and what a program itself
+//! promises (bytes that must be there, pages that must be free) it checks from outside of the machine.
+
+mod explanation;
+mod files;
+mod mapping;
+mod memory;
+mod pass;
+mod pipe;
+mod sockets;
+mod stage;
+
+pub use explanation::{Explanation, all, explain, find};
+pub use stage::{Mechanism, Step};

@@ -1,0 +1,325 @@
+//! Scenarios: what several processes do to their memory, and what bytes each must then see.
+//!
+//! A scenario is a file that knows processes, mappings, files and sockets, and nothing of how a kernel does it; so what it
+//! expects is expected of any kernel. Its steps are done one after the other, whichever process they are of; those marked
+//! `beside` go on together with the next. With `vary` a scenario stands for all combinations of a few values, which steps
+//! refer to by `when` and by name; `send` and `receive` say by themselves how bytes are sent and received.
+
+use crate::error::LabError;
+use crate::files::registry::{self, Kind, Source};
+use pageferry_model::nearest;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A value that varies.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A switch.
+    Flag(bool),
+    /// A number.
+    Number(u64),
+    /// A word.
+    Word(String),
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::Flag(flag) => flag.fmt(f),
+            Value::Number(number) => number.fmt(f),
+            Value::Word(word) => word.fmt(f),
+        }
+    }
+}
+
+/// A number, or the name of one that varies.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Amount {
+    /// Itself.
+    Fixed(u64),
+    /// By name.
+    Named(String),
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Do {
+    /// Makes a file of `len` bytes, `text` over and over.
+    Create,
+    /// Maps `len` bytes of zero-fill memory and calls it `at`.
+    Map,
+    /// Maps `len` bytes of `file` and calls them `at`; `shared` or private.
+    MapFile,
+    /// Unmaps.
+    Unmap,
+    /// Gives mapped memory other permissions (`access`).
+    Protect,
+    /// Says what children get (`inherit`).
+    Inherit,
+    /// Stores `text` over and over.
+    Fill,
+    /// Loads, and expects `text` over and over.
+    Expect,
+    /// Makes a pair of connected sockets, called `sockets`.
+    SocketPair,
+    /// Sends all of a range.
+    Send,
+    /// Receives into all of a range, in pieces of `piece` bytes.
+    Receive,
+    /// Makes `child`, which has what the process has.
+    Fork,
+    /// Ends the process.
+    Exit,
+    /// Lets the page daemon take what it can.
+    PageOut,
+}
+
+/// A step.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// The process that does it.
+    pub process: String,
+    /// What.
+    #[serde(rename = "do")]
+    pub what: Do,
+    /// The name of the mapping.
+    pub at: Option<String>,
+    /// Where in the mapping the range begins, in bytes.
+    #[serde(default)]
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: Option<Amount>,
+    /// Text that fills the range, over and over.
+    pub text: Option<String>,
+    /// A file's name.
+    pub file: Option<String>,
+    /// A mapping of a file changes the file.
+    #[serde(default)]
+    pub shared: bool,
+    /// Permissions: `none`, `read`, `read-write`.
+    pub access: Option<String>,
+    /// What a child gets: `copy`, `share`, `none`.
+    pub inherit: Option<String>,
+    /// The names of two sockets.
+    pub sockets: Option<[String; 2]>,
+    /// The name of a socket.
+    pub socket: Option<String>,
+    /// Bytes asked for in one call.
+    pub piece: Option<u64>,
+    /// How to receive, where that does not vary: `copy`, `transfer`.
+    pub receive: Option<String>,
+    /// The new process.
+    pub child: Option<String>,
+    /// The next step goes on at the same time.
+    #[serde(default)]
+    pub beside: bool,
+    /// `flag`, `!flag`, `name=value` or `!name=value`: whether the step is done at all.
+    pub when: Option<String>,
+}
+
+/// A scenario's file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioFile {
+    /// What it shows, in one line.
+    pub title: String,
+    /// Where the idea is from.
+    pub origin: String,
+    /// What happens.
+    pub summary: String,
+    /// What is tried in all combinations.
+    #[serde(default)]
+    pub vary: BTreeMap<String, Vec<Value>>,
+    /// The steps.
+    pub step: Vec<Step>,
+}
+
+/// A scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub file: ScenarioFile,
+}
+
+/// One value for each name that varies.
+pub type Variant = BTreeMap<String, Value>;
+
+impl Scenario {
+    /// The scenario called `name`, or at a path that ends in `.toml`.
+    ///
+    /// # Errors
+    /// No such scenario, or one that makes no sense.
+    pub fn find(name: &str) -> Result<Scenario, LabError> {
+        let source = registry::find(Kind::Scenario, name)?;
+        Scenario::parse(&source)
+    }
+
+    /// All that are built in.
+    ///
+    /// # Errors
+    /// None but defects of the files.
+    pub fn all() -> Result<Vec<Scenario>, LabError> {
+        registry::names(Kind::Scenario).into_iter().map(Scenario::find).collect()
+    }
+
+    fn parse(source: &Source) -> Result<Scenario, LabError> {
+        let wrong = |problem: String| LabError::Input { file: source.file.clone(), problem };
+        let file: ScenarioFile = toml::from_str(&source.text).map_err(|e| wrong(e.to_string()))?;
+        let scenario = Scenario { name: source.name.clone(), file };
+        scenario.validate().map_err(wrong)?;
+        Ok(scenario)
+    }
+
+    /// All combinations of what varies.
+    pub fn variants(&self) -> Vec<Variant> {
+        let mut all = vec![Variant::new()];
+        for (name, values) in &self.file.vary {
+            all = all
+                .into_iter()
+                .flat_map(|variant| {
+                    values.iter().map(move |value| {
+                        let mut variant = variant.clone();
+                        variant.insert(name.clone(), value.clone());
+                        variant
+                    })
+                })
+                .collect();
+        }
+        all
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.file.step.is_empty() || self.file.vary.values().any(Vec::is_empty) {
+            return Err("there is nothing to do".into());
+        }
+        let mut known = vec![self.file.step[0].process.clone()];
+        for (i, step) in self.file.step.iter().enumerate() {
+            let message = |problem: String| format!("step {}: {problem}", i + 1);
+            if !known.contains(&step.process) {
+                let near = nearest(&step.process, known.iter().map(String::as_str));
+                let near = near.map_or_else(String::new, |n| format!(", did you mean `{n}`?"));
+                return Err(message(format!("no process `{}` has been forked{near}", step.process)));
+            }
+            step.validate(&self.file.vary).map_err(message)?;
+            known.extend(step.child.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Step {
+    fn validate(&self, vary: &BTreeMap<String, Vec<Value>>) -> Result<(), String> {
+        let needs = |there: bool, key: &str| if there { Ok(()) } else { Err(format!("`{key}` is missing")) };
+        let range = || needs(self.at.is_some(), "at").and_then(|()| needs(self.len.is_some(), "len"));
+        match self.what {
+            Do::Create => {
+                needs(self.file.is_some(), "file")?;
+                needs(self.len.is_some(), "len")?;
+                needs(self.text.is_some(), "text")?;
+            }
+            Do::Map | Do::Unmap => range()?,
+            Do::MapFile => range().and_then(|()| needs(self.file.is_some(), "file"))?,
+            Do::Protect => range().and_then(|()| needs(self.access.is_some(), "access"))?,
+            Do::Inherit => range().and_then(|()| needs(self.inherit.is_some(), "inherit"))?,
+            Do::Fill | Do::Expect => range().and_then(|()| needs(self.text.is_some(), "text"))?,
+            Do::SocketPair => needs(self.sockets.is_some(), "sockets")?,
+            Do::Send | Do::Receive => range().and_then(|()| needs(self.socket.is_some(), "socket"))?,
+            Do::Fork => needs(self.child.is_some(), "child")?,
+            Do::Exit | Do::PageOut => {}
+        }
+        if self.text.as_ref().is_some_and(String::is_empty) {
+            return Err("`text` is empty".into());
+        }
+        let one_of = |key: &str, value: &Option<String>, allowed: &[&str]| match value {
+            Some(value) if !allowed.contains(&value.as_str()) => {
+                Err(format!("{key} = `{value}`, expected {}", allowed.join(", ")))
+            }
+            _ => Ok(()),
+        };
+        one_of("access", &self.access, &["none", "read", "read-write"])?;
+        one_of("inherit", &self.inherit, &["copy", "share", "none"])?;
+        one_of("receive", &self.receive, &["copy", "transfer"])?;
+        if let Some(Amount::Named(name)) = &self.len
+            && !vary.get(name).is_some_and(|v| v.iter().all(|v| matches!(v, Value::Number(_))))
+        {
+            return Err(format!("len = `{name}`, which is no number that varies"));
+        }
+        if let Some(when) = &self.when {
+            let (name, _) = condition(when);
+            if !vary.contains_key(name) {
+                return Err(format!("when = `{when}`: `{name}` does not vary"));
+            }
+        }
+        Ok(())
+    }
+
+    /// True when the step is done in `variant`.
+    pub(super) fn applies(&self, variant: &Variant) -> bool {
+        let Some(when) = &self.when else { return true };
+        let (name, wanted) = condition(when);
+        let value = variant[name].to_string();
+        (value == wanted.unwrap_or("true")) != when.starts_with('!')
+    }
+}
+
+/// The name in a condition, and the value that it asks for.
+fn condition(when: &str) -> (&str, Option<&str>) {
+    let plain = when.strip_prefix('!').unwrap_or(when);
+    match plain.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (plain, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Scenario, String> {
+        let source = Source { name: "x".into(), file: "x.toml".into(), text: text.into() };
+        Scenario::parse(&source).map_err(|e| e.to_string())
+    }
+
+    const HEAD: &str = "title = 't'\norigin = 'o'\nsummary = 's'\n";
+
+    #[test]
+    fn those_built_in_are_sound() {
+        let all = Scenario::all().unwrap();
+        assert!(all.len() >= 6);
+        assert!(all.iter().map(|s| s.variants().len()).sum::<usize>() > 50);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let e = parse(&format!("{HEAD}[[step]]\nprocess = 'a'\ndo = 'map'\nat = 'm'\n")).unwrap_err();
+        assert_eq!(e, "x.toml: step 1: `len` is missing");
+        let two = "[[step]]\nprocess = 'parent'\ndo = 'page_out'\n[[step]]\nprocess = 'parnt'\ndo = 'exit'\n";
+        let e = parse(&format!("{HEAD}{two}")).unwrap_err();
+        assert_eq!(e, "x.toml: step 2: no process `parnt` has been forked, did you mean `parent`?");
+        let e = parse(&format!("{HEAD}[[step]]\nprocess = 'a'\ndo = 'exit'\nwhen = 'late'\n")).unwrap_err();
+        assert!(e.ends_with("`late` does not vary"), "{e}");
+        assert!(
+            parse(&format!("{HEAD}[[step]]\nprocess = 'a'\ndo = 'dance'\n")).unwrap_err().contains("dance")
+        );
+    }
+
+    #[test]
+    fn conditions() {
+        let text = format!(
+            "{HEAD}[vary]\nf = [true, false]\nw = ['a', 'b']\n[[step]]\nprocess = 'p'\ndo = 'exit'\n"
+        );
+        let scenario = parse(&text).unwrap();
+        assert_eq!(scenario.variants().len(), 4);
+        let holds = |when: &str| {
+            let step = Step { when: Some(when.into()), ..scenario.file.step[0].clone() };
+            scenario.variants().iter().filter(|v| step.applies(v)).count()
+        };
+        assert_eq!(["f", "!f", "w=a", "!w=a", "w=c"].map(holds), [2, 2, 2, 2, 0]);
+    }
+}

@@ -1,0 +1,53 @@
+//! The measured part of a workload: when it begins, when it ends, and what is left out of its time on the host.
+
+use super::outcome::Outcome;
+use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE};
+use pageferry_kernel::User;
+use pageferry_model::{Model, Snapshot};
+use std::time::{Duration, Instant};
+
+/// Measures a part of a run: modelled time, what happened in it, and time on the host.
+pub(super) struct Stopwatch {
+    began: Cycles,
+    before: Snapshot,
+    host: Instant,
+    /// Time on the host for filling and checking payloads, which is not the model's.
+    aside: Duration,
+}
+
+impl Stopwatch {
+    pub(super) fn start(user: &User<Model>, model: &Model) -> Stopwatch {
+        Stopwatch {
+            began: user.machine().now(),
+            before: model.snapshot(),
+            host: Instant::now(),
+            aside: Duration::ZERO,
+        }
+    }
+
+    /// Leaves what was done on the host since `began` out of its time.
+    pub(super) fn leave_out(&mut self, began: Instant) {
+        self.aside += began.elapsed();
+    }
+
+    /// Ends the measured part, in which `total_bytes` were moved.
+    pub(super) fn stop(
+        self,
+        user: &User<Model>,
+        model: &Model,
+        clock_mhz: f64,
+        total_bytes: u64,
+        outcome: &mut Outcome,
+    ) {
+        let elapsed_cycles = (user.machine().now() - self.began).0 as f64;
+        outcome.measured_s = self.host.elapsed().saturating_sub(self.aside).as_secs_f64();
+        outcome.measured = Some(model.snapshot().since(&self.before));
+        let elapsed_us = elapsed_cycles / clock_mhz;
+        let results = [
+            ("elapsed_us", elapsed_us),
+            ("bandwidth_mb_s", total_bytes as f64 / elapsed_us),
+            ("elapsed_cycles_per_page", elapsed_cycles / (total_bytes as f64 / PAGE_SIZE as f64)),
+        ];
+        outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
+    }
+}
