@@ -4,13 +4,8 @@ use crate::args;
 use crate::progress;
 use crate::terminal::{self, print, table};
 use pageferry_lab::LabError;
-<<<<<<< HEAD
-use pageferry_lab::output::PendingFile;
-use pageferry_soak::{Defect, Found, MACHINES, Program, Soak};
-=======
 use pageferry_lab::report::output::PendingFile;
-use pageferry_soak::{Defect, Found, Program, Soak};
->>>>>>> rooms-lab
+use pageferry_soak::{Defect, Found, MACHINES, Program, Soak};
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
