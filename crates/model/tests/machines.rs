@@ -53,6 +53,9 @@ fn every_machine_file_is_a_machine() {
         "pentium-pro",
         "pentium-iii",
         "today",
+        "mini-soft",
+        "mini-hash",
+        "mini-blocks",
     ] {
         assert!(files.contains_key(name), "no file for {name}");
     }
@@ -159,4 +162,65 @@ fn latency_in_nanoseconds_is_converted() {
     assert_eq!(machine.memory_latency_cycles(), 240);
     machine.memory.latency_ns = None;
     assert_eq!(machine.validate().expect_err("no latency").key, "memory");
+}
+
+/// A machine file with one line replaced: the error that it gets.
+fn replaced(name: &str, line: &str, by: &str) -> ConfigError {
+    let text = &files()[name];
+    assert_eq!(text.matches(line).count(), 1, "{name}: `{line}`");
+    MachineConfig::parse(name, &text.replace(line, by), &|_| None).expect_err("no machine could be so")
+}
+
+#[test]
+fn a_machine_fills_its_tlb_in_one_way() {
+    let e = replaced("xeon-up", "walker = \"radix\"\n", "");
+    assert_eq!((e.key.as_str(), e.line), ("mmu", 9), "{e}");
+    assert!(e.to_string().contains("expected `walker` or a table [mmu.soft]"), "{e}");
+    let e = replaced("mini-soft", "[mmu]\n", "[mmu]\nwalker = \"hash\"\n");
+    assert_eq!(e.key, "mmu.soft", "{e}");
+    assert!(e.to_string().contains("only one of"), "{e}");
+    let e = replaced("xeon-up", "walker = \"radix\"", "walker = \"hash\"");
+    assert!(e.key == "mmu.walker" && e.to_string().contains("I386"), "{e}");
+    let e = replaced("xeon-up", "walker = \"radix\"", "walker = \"raddix\"");
+    assert!(e.to_string().contains("radix"), "{e}");
+    let e = replaced("mini-hash", "walker = \"hash\"\n", "walker = \"hash\"\nwalkers = 2\n");
+    assert!(e.to_string().contains("walker"), "{e}");
+}
+
+#[test]
+fn what_translates_is_as_hardware_is() {
+    let of = |value: u64| format!("{{ value = {value}, source = \"for the test\", kind = \"assumed\" }}");
+    let with = |file: &str, key: &str, value: u64| {
+        let text = &files()[file];
+        let line = text.lines().find(|l| l.starts_with(&format!("{key} = "))).expect("the key");
+        replaced(file, line, &format!("{key} = {}", of(value)))
+    };
+    let line_of = |file: &str, key: &str| {
+        files()[file].lines().position(|l| l.starts_with(&format!("{key} = "))).expect("the key") + 1
+    };
+    for (file, key, value, table, expected) in [
+        ("mini-soft", "asid_bits", 0, "mmu", "0, expected 1 to 20"),
+        ("mini-soft", "reserved_entries", 64, "mmu.soft", "64, expected fewer than the 64 entries"),
+        ("mini-soft", "len_bytes", 3 << 28, "mmu.area[0]", "expected a power of two"),
+        ("mini-soft", "va", 0x8000_1000, "mmu.area[0]", "expected a multiple of its size"),
+        ("mini-blocks", "reserved_entries", 1, "mmu.soft", "expected 0: the TLB is not fully associative"),
+        ("mini-blocks", "least_bytes", 100_000, "mmu.blocks", "expected a power of two"),
+        ("mini-blocks", "most_bytes", 65_536, "mmu.blocks", "expected 131072 to"),
+        ("mini-blocks", "registers", 0, "mmu.blocks", "0, expected 1 to 16"),
+    ] {
+        let e = with(file, key, value);
+        assert_eq!(e.key, format!("{table}.{key}"), "{e}");
+        assert_eq!(e.line, line_of(file, key), "{e}");
+        assert!(e.to_string().contains(expected), "{e}");
+    }
+    let second = format!(
+        "[[mmu.area]]\nva = {}\npa = {}\nlen_bytes = {}\n\n[sources]",
+        of(0x9000_0000),
+        of(0),
+        of(1 << 28)
+    );
+    let e = replaced("mini-soft", "[sources]", &second);
+    assert!(e.key == "mmu.area[1].va" && e.to_string().contains("overlaps mmu.area[0]"), "{e}");
+    let e = replaced("mini-hash", "[mmu.refill]\n", "[mmu.refills]\n");
+    assert!(e.to_string().contains("refill"), "{e}");
 }
