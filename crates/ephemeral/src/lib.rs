@@ -12,11 +12,11 @@
 //! | [`Scheme::Original`] | allocated for each use | at each mapping and each unmapping, on all CPUs |
 //!
 //! The four calls are [`Ephemeral::alloc`], [`Ephemeral::free`], [`Ephemeral::kva`] and [`Ephemeral::page`]. Beside them
-//! stands what the original kernel's pipes used instead: a [`Window`], addresses that the user keeps and maps again and
+//! stands what the original kernel's pipes used instead: a [`KvaRun`], addresses that the user keeps and maps again and
 //! again.
 //!
 //! * [`index`]: hash and inactive list of the cache, as plain data.
-//! * `cache`, `direct`, `original`: the schemes. `window`: addresses kept by their user.
+//! * `cache`, `direct`, `original`: the schemes. `kva_run`: addresses kept by their user.
 //!
 //! # Ownership
 //! Frames belong to `vm`; a caller wires a frame before it maps it and until it has freed the mapping. Addresses come
@@ -33,21 +33,21 @@ extern crate alloc;
 mod cache;
 mod direct;
 pub mod index;
+mod kva_run;
 mod original;
-mod window;
 
-pub use window::Window;
+pub use kva_run::KvaRun;
 
 use alloc::string::String;
 use alloc::sync::Arc;
 use cache::Cache;
 use direct::Direct;
 use index::BufferId;
+use kva_run::KvaRuns;
 use original::Original;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Counter, CpuId, Instructions, Machine, Pfn, StructArena, Threads, Va, VaRange};
-use pageferry_pmap::{Change, Pmaps};
-use window::Windows;
+use pageferry_pmap::{Pmaps, TlbFlush};
 
 bitflags::bitflags! {
     /// How [`Ephemeral::alloc`] may behave (sf_buf paper, 4.1). Empty: the mapping may be used by every CPU, and the call
@@ -129,7 +129,7 @@ pub enum AllocError {
     /// A signal ended the sleep.
     #[error("the wait for an ephemeral mapping was interrupted by a signal")]
     Interrupted,
-    /// The original scheme, or a window: the kernel's address space is used up.
+    /// The original scheme, or a run: the kernel's address space is used up.
     #[error("no kernel addresses are left")]
     NoAddresses,
 }
@@ -159,12 +159,12 @@ pub enum ConfigError {
 #[must_use = "an ephemeral mapping must be freed"]
 pub struct Mapping {
     frame: Pfn,
-    place: Place,
+    backing: Backing,
 }
 
-/// Where a mapping is, and what giving it back takes.
+/// What a mapping stands on, and what giving it back takes.
 #[derive(Debug)]
-enum Place {
+enum Backing {
     /// In the direct map.
     Direct,
     /// In a buffer of the cache; a private one belongs to a CPU.
@@ -181,8 +181,8 @@ struct Flusher {
 }
 
 impl Flusher {
-    fn flush<M: Machine>(self, change: Change<M>, pmaps: &Pmaps<M>) {
-        if self.local_only { change.flush_local(pmaps) } else { change.flush(pmaps) }
+    fn flush<M: Machine>(self, flush: TlbFlush<M>, pmaps: &Pmaps<M>) {
+        if self.local_only { flush.flush_local(pmaps) } else { flush.flush(pmaps) }
     }
 }
 
@@ -191,7 +191,7 @@ pub struct Ephemeral<M: Machine, K: KernelAddresses> {
     machine: M,
     honour_private: bool,
     imp: Imp<M, K>,
-    windows: Windows<M, K>,
+    runs: KvaRuns<M, K>,
 }
 
 enum Imp<M: Machine, K: KernelAddresses> {
@@ -219,8 +219,8 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             Scheme::Original => Imp::Original(Original::new(&pmaps, &addresses)),
         };
         let machine = pmaps.machine().clone();
-        let windows = Windows::new(pmaps, addresses);
-        Ok(Ephemeral { machine, honour_private: config.honour_private, imp, windows })
+        let runs = KvaRuns::new(pmaps, addresses);
+        Ok(Ephemeral { machine, honour_private: config.honour_private, imp, runs })
     }
 
     /// Plants a defect, to prove that checks find it: changes of shared mappings are no longer made known to other CPUs.
@@ -231,7 +231,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             Imp::Original(o) => o.flusher.local_only = true,
             Imp::Direct(_) => {}
         }
-        self.windows.flusher.local_only = true;
+        self.runs.flusher.local_only = true;
     }
 
     /// A mapping of `frame` (`sf_buf_alloc`; sf_buf paper, 4.1). Callers that map the same frame may share one. The caller
@@ -246,15 +246,15 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     /// [`Flags::NOWAIT`] the cache may sleep: the caller then holds no spin lock.
     pub fn alloc(&self, threads: &dyn Threads, frame: Pfn, flags: Flags) -> Result<Mapping, AllocError> {
         let flags = if self.honour_private { flags } else { flags.difference(Flags::PRIVATE) };
-        let place = match &self.imp {
+        let backing = match &self.imp {
             Imp::Cache(cache) => cache.alloc(threads, frame, flags)?,
             Imp::Direct(_) => {
                 self.machine.count(Counter::EphemeralHits, 1);
-                Place::Direct
+                Backing::Direct
             }
             Imp::Original(original) => original.alloc(frame)?,
         };
-        Ok(Mapping { frame, place })
+        Ok(Mapping { frame, backing })
     }
 
     /// Gives a mapping back (`sf_buf_free`). The last reference to a buffer of the cache makes it inactive, still mapped,
@@ -266,24 +266,24 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     /// # Locks
     /// As [`Ephemeral::alloc`]; never sleeps.
     pub fn free(&self, threads: &dyn Threads, mapping: Mapping) {
-        match (&self.imp, mapping.place) {
-            (Imp::Cache(cache), Place::Cached { id, private_on }) => {
+        match (&self.imp, mapping.backing) {
+            (Imp::Cache(cache), Backing::Cached { id, private_on }) => {
                 cache.free(threads, id, mapping.frame, private_on);
             }
-            (Imp::Direct(_), Place::Direct) => {}
-            (Imp::Original(original), Place::Own(range)) => original.free(range),
-            (_, place) => panic!("{place:?} is not a mapping of this kernel"),
+            (Imp::Direct(_), Backing::Direct) => {}
+            (Imp::Original(original), Backing::Own(range)) => original.free(range),
+            (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
         self.machine.count(Counter::EphemeralFrees, 1);
     }
 
     /// The kernel address of a mapping (`sf_buf_kva`).
     pub fn kva(&self, mapping: &Mapping) -> Va {
-        match (&self.imp, &mapping.place) {
-            (Imp::Cache(cache), Place::Cached { id, .. }) => cache.va(*id),
-            (Imp::Direct(direct), Place::Direct) => direct.va(mapping.frame),
-            (Imp::Original(_), Place::Own(range)) => range.start(),
-            (_, place) => panic!("{place:?} is not a mapping of this kernel"),
+        match (&self.imp, &mapping.backing) {
+            (Imp::Cache(cache), Backing::Cached { id, .. }) => cache.va(*id),
+            (Imp::Direct(direct), Backing::Direct) => direct.va(mapping.frame),
+            (Imp::Original(_), Backing::Own(range)) => range.start(),
+            (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
     }
 
@@ -292,51 +292,51 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         mapping.frame
     }
 
-    /// Addresses for runs of up to `len_pages` pages, to be mapped again and again by their owner, as each pipe of the
-    /// original kernel kept them (sf_buf paper, 5). Independent of the scheme.
+    /// A run of `len_pages` pages of addresses, to be mapped again and again by its owner, as each pipe of the original
+    /// kernel kept one (sf_buf paper, 5). Independent of the scheme.
     ///
     /// # Errors
     /// [`AllocError::NoAddresses`].
     ///
     /// # Panics
     /// When `len_pages` is zero.
-    pub fn window(&self, len_pages: usize) -> Result<Window, AllocError> {
-        self.windows.make(len_pages)
+    pub fn kva_run(&self, len_pages: usize) -> Result<KvaRun, AllocError> {
+        self.runs.make(len_pages)
     }
 
-    /// Maps a run of frames from the window's start on, with one unconditional flush for all of it (`pmap_qenter` of
-    /// FreeBSD 5). Any CPU may use the addresses.
+    /// Maps `frames` from the run's start on, with one unconditional flush for all of them (`pmap_qenter` of FreeBSD 5).
+    /// Any CPU may use the addresses.
     ///
     /// # Panics
-    /// When the run is empty or longer than the window, or another is mapped.
+    /// When there are no frames or more than the run has pages, or others are mapped.
     ///
     /// # Locks
     /// What the pmap takes for a shootdown.
-    pub fn window_enter(&self, window: &mut Window, frames: &[Pfn]) -> Va {
-        self.windows.enter(window, frames)
+    pub fn enter_run(&self, run: &mut KvaRun, frames: &[Pfn]) -> Va {
+        self.runs.enter(run, frames)
     }
 
-    /// Unmaps the run, with one unconditional flush for all of it (`pmap_qremove` of FreeBSD 5).
+    /// Unmaps what is mapped in the run, with one unconditional flush for all of it (`pmap_qremove` of FreeBSD 5).
     ///
     /// # Panics
     /// When nothing is mapped.
     ///
     /// # Locks
-    /// As [`Ephemeral::window_enter`].
-    pub fn window_remove(&self, window: &mut Window) {
-        self.windows.remove(window);
+    /// As [`Ephemeral::enter_run`].
+    pub fn remove_run(&self, run: &mut KvaRun) {
+        self.runs.remove(run);
     }
 
     /// Gives the addresses back.
     ///
     /// # Panics
-    /// When a run is still mapped.
-    pub fn window_release(&self, window: Window) {
-        self.windows.release(window);
+    /// When something is still mapped.
+    pub fn release_run(&self, run: KvaRun) {
+        self.runs.release(run);
     }
 
     /// References to ephemeral mappings, or for the cache the buffers with at least one; zero for the direct map, which
-    /// does not count. Windows are not included.
+    /// does not count. Runs of addresses are not included.
     ///
     /// # Locks
     /// Takes `Ephemeral` for the cache.
@@ -348,9 +348,9 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         }
     }
 
-    /// Windows that exist.
-    pub fn windows(&self) -> usize {
-        self.windows.live()
+    /// Runs of addresses that exist.
+    pub fn kva_runs(&self) -> usize {
+        self.runs.live()
     }
 
     /// Tests the invariants of the cache (sf_buf paper, 4.2); see [`index::MappingIndex::check`]. O(entries).

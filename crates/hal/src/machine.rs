@@ -66,7 +66,7 @@ pub trait Machine: Clone + 'static {
     /// Keeps a [`Cause`] in force until it is dropped; scopes nest, the innermost counts.
     type Scope;
     /// Stands for a change of mappings whose stale translations are still to be invalidated.
-    type Window;
+    type FlushWindow;
 
     /// True when accounting calls do something; lets callers skip work that only feeds them.
     const ACCOUNTING: bool;
@@ -173,15 +173,15 @@ pub trait Machine: Clone + 'static {
         va: Va,
         old: Option<Tte>,
         new: Option<Tte>,
-        window: Option<&Self::Window>,
+        window: Option<&Self::FlushWindow>,
     ) {
         let _ = (space, va, old, new, window);
     }
     /// Declares that mappings are about to change, and that stale translations may be used until the window closes.
     #[must_use = "a window must be closed"]
-    fn open_window(&self) -> Self::Window;
+    fn open_flush_window(&self) -> Self::FlushWindow;
     /// Declares that all is invalidated that needed to be: from here on the use of a stale translation is an error.
-    fn close_window(&self, window: Self::Window);
+    fn close_flush_window(&self, window: Self::FlushWindow);
 
     // ----------------------------------------------------------------------------------------------- own TLB
 

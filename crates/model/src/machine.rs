@@ -354,14 +354,14 @@ impl Drop for Scope {
     }
 }
 
-/// An open window of the oracle.
+/// A window that the oracle holds open for a flush.
 #[derive(Debug)]
-pub struct Window(u32);
+pub struct FlushWindow(u32);
 
 impl Machine for Model {
     type Lock<T: 'static> = ModelLock<T>;
     type Scope = Scope;
-    type Window = Window;
+    type FlushWindow = FlushWindow;
 
     const ACCOUNTING: bool = true;
 
@@ -514,17 +514,17 @@ impl Machine for Model {
         va: Va,
         old: Option<Tte>,
         new: Option<Tte>,
-        window: Option<&Window>,
+        window: Option<&FlushWindow>,
     ) {
         let by = Location::caller();
         self.0.step(|hw, cpu| hw.mapping_changed(cpu, (space, va), old, new, window.map(|w| w.0), by));
     }
 
-    fn open_window(&self) -> Window {
-        Window(self.0.step(|hw, _| hw.oracle.open()))
+    fn open_flush_window(&self) -> FlushWindow {
+        FlushWindow(self.0.step(|hw, _| hw.oracle.open()))
     }
 
-    fn close_window(&self, window: Window) {
+    fn close_flush_window(&self, window: FlushWindow) {
         self.0.step(|hw, _| hw.oracle.close(window.0));
     }
 

@@ -13,8 +13,8 @@
 //! * What each CPU has loaded, and the one shootdown in flight.
 //!
 //! # The obligation
-//! Every call that changes valid entries returns a [`Change`]: TLBs may still hold what was there. It must be
-//! discharged, by [`Change::flush`] or by a method that says why less will do; several can be merged first, so that one
+//! Every call that changes valid entries returns a [`TlbFlush`]: TLBs may still hold what was there. It must be
+//! discharged, by [`TlbFlush::flush`] or by a method that says why less will do; several can be merged first, so that one
 //! shootdown serves them all.
 //!
 //! # Locks
@@ -29,9 +29,9 @@ extern crate alloc;
 mod active;
 mod asid;
 mod bootstrap;
-mod change;
 mod config;
 mod fixed;
+mod flush;
 mod kernel;
 mod page;
 mod pmap;
@@ -44,7 +44,7 @@ mod sysmap;
 mod user;
 
 pub use bootstrap::Bootstrap;
-pub use change::Change;
 pub use config::{FrameSource, PmapConfig, PmapError, PmapPaths};
+pub use flush::TlbFlush;
 pub use pmap::{Pmap, Pmaps};
 pub use shootdown::FULL_FLUSH_PAGES;

@@ -8,7 +8,7 @@
 //! On a uniprocessor there is no lock, and nobody to ask.
 
 use crate::asid::{Tagging, Tags};
-use crate::change::Part;
+use crate::flush::Part;
 use crate::pmap::{Pmaps, Shared};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pageferry_hal::{

@@ -97,11 +97,11 @@ impl<M: Machine> Pmaps<M> {
     #[track_caller]
     fn unmap_sysmap(&self, va: Va) {
         let _c = self.machine.scope(Cause::PteWork);
-        let window = self.machine.open_window();
+        let window = self.machine.open_flush_window();
         let old = radix::swap(&self.machine, &self.kernel.format, self.kernel.slot(va), None);
         assert!(old.is_some(), "the temporary page {va:?} was unmapped by somebody else");
         self.machine.mapping_changed(SpaceId::KERNEL, va, old, None, Some(&window));
         self.forget_hashed(Some(Asid::KERNEL), va);
-        self.machine.close_window(window);
+        self.machine.close_flush_window(window);
     }
 }

@@ -169,7 +169,7 @@ fn old_accessed_tells_whether_the_entry_was_used() {
 /// All CPUs read one kernel page while CPU 0 maps one frame after the other there.
 fn remap_under_readers(
     shape: Shape,
-    discharge: fn(pageferry_pmap::Change<pageferry_model::Model>, &Kernel),
+    discharge: fn(pageferry_pmap::TlbFlush<pageferry_model::Model>, &Kernel),
 ) -> u64 {
     let (m, result) = try_run(shape, move |k| {
         let (va, rounds) = (k.kva.start(), 6u8);
@@ -226,7 +226,7 @@ fn a_forgotten_flush_is_found() {
 }
 
 #[test]
-fn a_dropped_change_is_loud() {
+fn a_dropped_flush_is_loud() {
     let enter = |k: &Rc<Kernel>| drop(k.pmaps.kenter(k.kva.start(), &[Pfn(2000)], Prot::RW));
     let remove = |k: &Rc<Kernel>| drop(k.pmaps.kremove(VaRange::page(k.kva.start())));
     for work in [enter as fn(&Rc<Kernel>), remove] {

@@ -5,7 +5,7 @@ use common::*;
 use pageferry_hal::*;
 use pageferry_model::Model;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{Change, FULL_FLUSH_PAGES, Pmap, PmapError};
+use pageferry_pmap::{FULL_FLUSH_PAGES, Pmap, PmapError, TlbFlush};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ fn apply(k: &Kernel, spaces: &[Pmap<Model>; 2], frames: &[Pfn], mirror: &mut Mir
                 m.2 = wired;
                 k.pmaps.set_wired(&spaces[space], address(page), wired);
             }
-            Change::new()
+            TlbFlush::new()
         }
         Op::PageProtect { frame, prot } => {
             for map in mirror.iter_mut() {

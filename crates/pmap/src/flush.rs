@@ -1,6 +1,6 @@
-//! The obligation that a change of mappings leaves behind.
+//! The flush that a change of mappings obliges to.
 //!
-//! A [`Change`] lists the pages whose old translations TLBs may hold, says whose they are, and keeps the machine's
+//! A [`TlbFlush`] lists the pages whose old translations TLBs may hold, says whose they are, and keeps the machine's
 //! window open: the time in which the use of such a translation is no error. It owns nothing else and needs no lock.
 
 use crate::asid::Tags;
@@ -45,42 +45,42 @@ impl<T> Few<T> {
     }
 }
 
-/// Mappings have changed, and TLBs may not know it: an obligation. Discharge it with one of its methods; several can be
+/// Mappings have changed, and TLBs may hold what was there: an obligation to flush. Discharge it with one of its methods; several can be
 /// merged and discharged in one shootdown.
 ///
 /// Pages of user mappings are listed only if their old entry was valid. Pages of [`Pmaps::kenter`] and
 /// [`Pmaps::kremove`] are listed always: FreeBSD 5 invalidates after `pmap_qenter` and `pmap_qremove` whatever was
-/// there before, and the original kernel of the sf_buf paper (6.2) is measured by that. Whoever knows better
-/// discharges the change by [`Change::flush_local`] or [`Change::not_cached`].
+/// there before, and the original kernel of the sf_buf paper (6.2) is measured by that. A caller that knows better
+/// discharges it by [`TlbFlush::flush_local`] or [`TlbFlush::not_cached`].
 ///
 /// # Panics
 /// Dropping one that lists pages and was not discharged panics: a flush was forgotten. (While another panic unwinds,
 /// this ends the program at once.) An empty one owes nothing and may be dropped.
 #[must_use = "stale translations stay in TLBs until this is flushed"]
-pub struct Change<M: Machine> {
+pub struct TlbFlush<M: Machine> {
     parts: Few<Part>,
-    windows: Few<M::Window>,
+    windows: Few<M::FlushWindow>,
     old_accessed: bool,
     found: bool,
 }
 
-impl<M: Machine> Default for Change<M> {
-    fn default() -> Change<M> {
-        Change::new()
+impl<M: Machine> Default for TlbFlush<M> {
+    fn default() -> TlbFlush<M> {
+        TlbFlush::new()
     }
 }
 
-impl<M: Machine> Change<M> {
-    /// No change: something to merge others into.
-    pub const fn new() -> Change<M> {
-        Change { parts: Few::new(), windows: Few::new(), old_accessed: false, found: false }
+impl<M: Machine> TlbFlush<M> {
+    /// Nothing to flush: something to merge others into.
+    pub const fn new() -> TlbFlush<M> {
+        TlbFlush { parts: Few::new(), windows: Few::new(), old_accessed: false, found: false }
     }
 
     /// The window for the next change of a valid entry; opened at the first call.
     #[track_caller]
-    pub(crate) fn window(&mut self, machine: &M) -> &M::Window {
+    pub(crate) fn window(&mut self, machine: &M) -> &M::FlushWindow {
         if self.windows.first.is_none() {
-            self.windows.first = Some(machine.open_window());
+            self.windows.first = Some(machine.open_flush_window());
         }
         self.windows.first.as_ref().expect("opened above")
     }
@@ -125,7 +125,7 @@ impl<M: Machine> Change<M> {
     }
 
     /// Adds the obligation of `other`.
-    pub fn merge(&mut self, mut other: Change<M>) {
+    pub fn merge(&mut self, mut other: TlbFlush<M>) {
         other.parts.take().for_each(|p| self.add(p));
         other.windows.take().for_each(|w| self.windows.push(w));
         self.old_accessed |= other.old_accessed;
@@ -168,11 +168,11 @@ impl<M: Machine> Change<M> {
     }
 
     fn close(mut self, pmaps: &Pmaps<M>) {
-        self.windows.take().for_each(|w| pmaps.machine().close_window(w));
+        self.windows.take().for_each(|w| pmaps.machine().close_flush_window(w));
     }
 }
 
-impl<M: Machine> Drop for Change<M> {
+impl<M: Machine> Drop for TlbFlush<M> {
     fn drop(&mut self) {
         if let Some(part) = &self.parts.first {
             panic!("a change of mappings was dropped without a flush: {part:?} and perhaps others");
