@@ -6,8 +6,8 @@
 use crate::asid::Tags;
 use crate::pmap::Pmaps;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use pageferry_hal::{Attr, Machine, SpaceId, Tte, Va, VaRange};
+use smallvec::SmallVec;
 
 /// Pages of one address space; [`SpaceId::KERNEL`] means addresses that are the same in all of them.
 #[derive(Clone, Debug)]
@@ -16,33 +16,6 @@ pub(crate) struct Part {
     pub(crate) range: VaRange,
     /// The space's tags, on machines that have any.
     pub(crate) tags: Option<Arc<Tags>>,
-}
-
-/// A list whose first item needs no allocation: most changes have one range and one window.
-struct Few<T> {
-    first: Option<T>,
-    rest: Vec<T>,
-}
-
-impl<T> Few<T> {
-    const fn new() -> Few<T> {
-        Few { first: None, rest: Vec::new() }
-    }
-    fn push(&mut self, item: T) {
-        match self.first {
-            None => self.first = Some(item),
-            Some(_) => self.rest.push(item),
-        }
-    }
-    fn last_mut(&mut self) -> Option<&mut T> {
-        self.rest.last_mut().or(self.first.as_mut())
-    }
-    fn take(&mut self) -> impl Iterator<Item = T> + use<T> {
-        self.first.take().into_iter().chain(core::mem::take(&mut self.rest))
-    }
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(&self.rest)
-    }
 }
 
 /// Mappings have changed, and TLBs may hold what was there: an obligation to flush. Discharge it with one of its methods; several can be
@@ -58,8 +31,9 @@ impl<T> Few<T> {
 /// this ends the program at once.) An empty one owes nothing and may be dropped.
 #[must_use = "stale translations stay in TLBs until this is flushed"]
 pub struct TlbFlush<M: Machine> {
-    parts: Few<Part>,
-    windows: Few<M::FlushWindow>,
+    // Most changes have one range and one window: neither is allocated for.
+    parts: SmallVec<[Part; 1]>,
+    windows: SmallVec<[M::FlushWindow; 1]>,
     old_accessed: bool,
     found: bool,
 }
@@ -72,17 +46,17 @@ impl<M: Machine> Default for TlbFlush<M> {
 
 impl<M: Machine> TlbFlush<M> {
     /// Nothing to flush: something to merge others into.
-    pub const fn new() -> TlbFlush<M> {
-        TlbFlush { parts: Few::new(), windows: Few::new(), old_accessed: false, found: false }
+    pub fn new() -> TlbFlush<M> {
+        TlbFlush { parts: SmallVec::new(), windows: SmallVec::new(), old_accessed: false, found: false }
     }
 
     /// The window for the next change of a valid entry; opened at the first call.
     #[track_caller]
     pub(crate) fn window(&mut self, machine: &M) -> &M::FlushWindow {
-        if self.windows.first.is_none() {
-            self.windows.first = Some(machine.open_flush_window());
+        if self.windows.is_empty() {
+            self.windows.push(machine.open_flush_window());
         }
-        self.windows.first.as_ref().expect("opened above")
+        &self.windows[0]
     }
 
     /// Lists the page at `va` of `space`; `old` is the mapping that was replaced.
@@ -104,7 +78,7 @@ impl<M: Machine> TlbFlush<M> {
 
     /// True when nothing need be invalidated.
     pub fn is_empty(&self) -> bool {
-        self.parts.first.is_none()
+        self.parts.is_empty()
     }
 
     /// True when an entry that was replaced was valid and had its accessed bit set: a TLB may hold it. When it is
@@ -126,8 +100,8 @@ impl<M: Machine> TlbFlush<M> {
 
     /// Adds the obligation of `other`.
     pub fn merge(&mut self, mut other: TlbFlush<M>) {
-        other.parts.take().for_each(|p| self.add(p));
-        other.windows.take().for_each(|w| self.windows.push(w));
+        other.parts.drain(..).for_each(|p| self.add(p));
+        self.windows.append(&mut other.windows);
         self.old_accessed |= other.old_accessed;
     }
 
@@ -140,8 +114,8 @@ impl<M: Machine> TlbFlush<M> {
     /// # Locks
     /// Takes the shootdown lock on a multiprocessor. The caller may hold locks of any lower class.
     pub fn flush(mut self, pmaps: &Pmaps<M>) {
-        let parts: Few<Part> = core::mem::replace(&mut self.parts, Few::new());
-        if parts.first.is_some() {
+        let parts = core::mem::take(&mut self.parts);
+        if !parts.is_empty() {
             pmaps.invalidate_everywhere(|| parts.iter());
         }
         self.close(pmaps);
@@ -153,8 +127,8 @@ impl<M: Machine> TlbFlush<M> {
     /// # Locks
     /// Takes none. The caller is pinned or holds a spin lock, else "own" means nothing.
     pub fn flush_local(mut self, pmaps: &Pmaps<M>) {
-        let parts: Few<Part> = core::mem::replace(&mut self.parts, Few::new());
-        if parts.first.is_some() {
+        let parts = core::mem::take(&mut self.parts);
+        if !parts.is_empty() {
             pmaps.invalidate_here(pmaps.machine().cpu(), || parts.iter());
         }
         self.close(pmaps);
@@ -163,18 +137,18 @@ impl<M: Machine> TlbFlush<M> {
     /// Invalidates nothing: the caller knows that no TLB holds the old translation, or that no CPU uses the mapping
     /// before invalidating it.
     pub fn not_cached(mut self, pmaps: &Pmaps<M>) {
-        self.parts = Few::new();
+        self.parts.clear();
         self.close(pmaps);
     }
 
     fn close(mut self, pmaps: &Pmaps<M>) {
-        self.windows.take().for_each(|w| pmaps.machine().close_flush_window(w));
+        self.windows.drain(..).for_each(|w| pmaps.machine().close_flush_window(w));
     }
 }
 
 impl<M: Machine> Drop for TlbFlush<M> {
     fn drop(&mut self) {
-        if let Some(part) = &self.parts.first {
+        if let Some(part) = self.parts.first() {
             panic!("a change of mappings was dropped without a flush: {part:?} and perhaps others");
         }
     }
