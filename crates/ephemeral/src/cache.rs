@@ -19,10 +19,10 @@
 //! # What can fail
 //! Only a configuration, and an allocation that may not wait.
 
+use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
+use crate::flusher::Flusher;
 use crate::index::{BufferId, MappingIndex, Trace};
-use crate::{
-    AccessedRule, AllocError, Backing, ConfigError, EphemeralPaths, Flags, Flusher, KernelAddresses,
-};
+use crate::mapping::Backing;
 use alloc::string::String;
 use alloc::sync::Arc;
 use pageferry_hal::{

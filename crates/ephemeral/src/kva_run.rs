@@ -5,7 +5,8 @@
 //! `pmap_qenter` and `pmap_qremove`: as many page-table entries as pages, then one invalidation of the range on all CPUs,
 //! whether or not anything was mapped there before.
 
-use crate::{AllocError, Flusher, KernelAddresses};
+use crate::config::{AllocError, KernelAddresses};
+use crate::flusher::Flusher;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_hal::{Machine, Pfn, Prot, Va, VaRange};

@@ -16,7 +16,8 @@
 //! again.
 //!
 //! * [`index`]: hash and inactive list of the cache, as plain data.
-//! * `cache`, `direct`, `original`: the schemes. `kva_run`: addresses kept by their user.
+//! * `cache`, `direct`, `original`: the schemes. `kva_run`: addresses kept by their user. `flusher`: what they share.
+//! * `config`: what the crate is told, what it asks for, and what can go wrong.
 //!
 //! # Ownership
 //! Frames belong to `vm`; a caller wires a frame before it maps it and until it has freed the mapping. Addresses come
@@ -31,160 +32,29 @@
 extern crate alloc;
 
 mod cache;
+mod config;
 mod direct;
+mod flusher;
 pub mod index;
 mod kva_run;
+mod mapping;
 mod original;
 
+pub use config::{
+    AccessedRule, AllocError, ConfigError, EphemeralConfig, EphemeralPaths, Flags, KernelAddresses, Scheme,
+};
 pub use kva_run::KvaRun;
+pub use mapping::Mapping;
 
 use alloc::string::String;
 use alloc::sync::Arc;
 use cache::Cache;
 use direct::Direct;
-use index::BufferId;
 use kva_run::KvaRuns;
+use mapping::Backing;
 use original::Original;
-use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Counter, CpuId, Instructions, Machine, Pfn, StructArena, Threads, Va, VaRange};
-use pageferry_pmap::{Pmaps, TlbFlush};
-
-bitflags::bitflags! {
-    /// How [`Ephemeral::alloc`] may behave (sf_buf paper, 4.1). Empty: the mapping may be used by every CPU, and the call
-    /// sleeps until there is one.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Flags: u8 {
-        /// The mapping is for the calling thread alone, which stays pinned from before the call until it has freed it.
-        const PRIVATE = 1;
-        /// Do not sleep: fail instead.
-        const NOWAIT = 2;
-        /// A signal may end the sleep. Without effect beside `NOWAIT`.
-        const INTERRUPTIBLE = 4;
-    }
-}
-
-/// What a miss concludes from an old page-table entry whose accessed bit is clear.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AccessedRule {
-    /// The old mapping was used by nobody, so whoever was free of older translations still is: the mask stays as it was,
-    /// and the rules of a hit apply to the rest. Correct.
-    Safe,
-    /// As the sf_buf paper prints it (4.2): nothing is invalidated and the mask becomes all CPUs. It forgets that a CPU
-    /// outside the mask may hold a translation from *before* the old mapping, and is kept to show that.
-    AsPrinted,
-}
-
-/// How frames get their addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// A cache of mappings, as on i386 (sf_buf paper, 4.2).
-    Cache {
-        /// Buffers, each with one page of kernel addresses.
-        entries: usize,
-        /// What a clear accessed bit means.
-        rule: AccessedRule,
-    },
-    /// The direct map, as on amd64 (4.3).
-    Direct,
-    /// An address is allocated and a mapping made and unmade for each use (6.2).
-    Original,
-}
-
-/// Path lengths of this floor, without the memory accesses and without what other floors do for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EphemeralPaths {
-    /// The cache: an allocation that hits.
-    pub alloc_hit: Instructions,
-    /// The cache: an allocation that misses, from look-up to return.
-    pub alloc_miss: Instructions,
-    /// The cache: giving a mapping back.
-    pub free: Instructions,
-}
-
-/// What [`Ephemeral::new`] builds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EphemeralConfig {
-    /// How frames get their addresses.
-    pub scheme: Scheme,
-    /// False: [`Flags::PRIVATE`] is ignored, every mapping is shared (sf_buf paper, 6.4.1: "private option eliminated").
-    pub honour_private: bool,
-    /// Path lengths.
-    pub paths: EphemeralPaths,
-}
-
-/// Where kernel addresses come from: implemented by `vm`'s kernel map.
-pub trait KernelAddresses {
-    /// A range of `len_pages` pages, unmapped; `None` when none is left.
-    fn alloc(&self, len_pages: usize) -> Option<VaRange>;
-    /// Takes back a range that [`KernelAddresses::alloc`] gave out; nothing in it is mapped any more.
-    fn free(&self, range: VaRange);
-}
-
-/// Why there is no mapping. The caller's frame and the cache are as before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AllocError {
-    /// Every buffer is in use, and the flags forbid to sleep.
-    #[error("no ephemeral mapping is free and the caller would not wait")]
-    WouldBlock,
-    /// A signal ended the sleep.
-    #[error("the wait for an ephemeral mapping was interrupted by a signal")]
-    Interrupted,
-    /// The original scheme, or a run: the kernel's address space is used up.
-    #[error("no kernel addresses are left")]
-    NoAddresses,
-}
-
-/// A configuration that this machine cannot have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// A cache of zero entries.
-    #[error("a mapping cache needs at least one entry")]
-    NoEntries,
-    /// [`Scheme::Direct`] on a machine that cannot map all of its memory.
-    #[error("this machine has no direct map")]
-    NoDirectMap,
-    /// More entries than there are pages of kernel addresses.
-    #[error("{entries} entries do not fit the kernel's address space")]
-    TooManyEntries {
-        /// Entries asked for.
-        entries: usize,
-    },
-    /// No room for the buffers themselves.
-    #[error("the mapping cache does not fit: {0}")]
-    Arena(#[from] ArenaFull),
-}
-
-/// An ephemeral mapping (`struct sf_buf *`): opaque, one reference, to be given back with [`Ephemeral::free`].
-#[derive(Debug)]
-#[must_use = "an ephemeral mapping must be freed"]
-pub struct Mapping {
-    frame: Pfn,
-    backing: Backing,
-}
-
-/// What a mapping stands on, and what giving it back takes.
-#[derive(Debug)]
-enum Backing {
-    /// In the direct map.
-    Direct,
-    /// In a buffer of the cache; a private one belongs to a CPU.
-    Cached { id: BufferId, private_on: Option<CpuId> },
-    /// At an address of its own.
-    Own(VaRange),
-}
-
-/// How a change of a shared mapping is made known.
-#[derive(Clone, Copy, Debug)]
-struct Flusher {
-    /// A planted defect: the other CPUs are not told.
-    local_only: bool,
-}
-
-impl Flusher {
-    fn flush<M: Machine>(self, flush: TlbFlush<M>, pmaps: &Pmaps<M>) {
-        if self.local_only { flush.flush_local(pmaps) } else { flush.flush(pmaps) }
-    }
-}
+use pageferry_hal::{Counter, Machine, Pfn, StructArena, Threads, Va};
+use pageferry_pmap::Pmaps;
 
 /// The ephemeral mappings of a kernel. See the [crate](self) for the model.
 pub struct Ephemeral<M: Machine, K: KernelAddresses> {

@@ -5,7 +5,9 @@
 //! there is no private mapping. The addresses belong to the kernel's general allocator; nothing is kept between uses, and
 //! there is no lock but that allocator's.
 
-use crate::{AllocError, Backing, Flusher, KernelAddresses};
+use crate::config::{AllocError, KernelAddresses};
+use crate::flusher::Flusher;
+use crate::mapping::Backing;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_hal::{Cause, Counter, Machine, Pfn, Prot, VaRange};

@@ -16,12 +16,13 @@
 
 use crate::addr::{Pa, Va};
 use crate::arena::StructVa;
+use crate::board::Board;
 use crate::cause::{Cause, Counter};
 use crate::cpu::{CpuId, CpuSet};
-use crate::dev::DeviceId;
+use crate::dev::device::DeviceId;
 use crate::flow::{Flow, FlowStep};
 use crate::lock::{LockClass, SpinLock};
-use crate::mmu::{Asid, Block, Board, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
+use crate::mmu::{Asid, Block, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
 use crate::time::{Cycles, Instructions};
 use crate::trap::{Access, CopyFault, Mode, TrapKind};
 use alloc::boxed::Box;
