@@ -5,18 +5,10 @@
 
 use crate::asid::Tags;
 use crate::pmap::Pmaps;
+use crate::shootdown::Part;
 use alloc::sync::Arc;
 use pageferry_hal::{Attr, Machine, SpaceId, Tte, Va, VaRange};
 use smallvec::SmallVec;
-
-/// Pages of one address space; [`SpaceId::KERNEL`] means addresses that are the same in all of them.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) space: SpaceId,
-    pub(crate) range: VaRange,
-    /// The space's tags, on machines that have any.
-    pub(crate) tags: Option<Arc<Tags>>,
-}
 
 /// Mappings have changed, and TLBs may hold what was there: an obligation to flush. Discharge it with one of its methods; several can be
 /// merged and discharged in one shootdown.

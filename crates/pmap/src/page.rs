@@ -7,9 +7,10 @@
 //! and what removed entries left behind. Kernel mappings do not count; the kernel says by itself what it writes.
 
 use crate::flush::TlbFlush;
-use crate::pmap::{Pmaps, Shared};
+use crate::pmap::Pmaps;
 use crate::pv::PvTable;
 use crate::radix::{self, Walk, walk};
+use crate::space::Shared;
 use crate::user::Leaf;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

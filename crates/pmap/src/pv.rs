@@ -9,7 +9,7 @@
 
 use crate::asid::FreeNumbers;
 use crate::config::PmapError;
-use crate::pmap::Shared;
+use crate::space::Shared;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

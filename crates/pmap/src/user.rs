@@ -6,9 +6,10 @@
 
 use crate::config::{FrameSource, PmapError};
 use crate::flush::TlbFlush;
-use crate::pmap::{Pmap, Pmaps, Shared};
+use crate::pmap::{Pmap, Pmaps};
 use crate::pv::PvTable;
 use crate::radix::{self, Leaves, Tables, Walk, entries, walk, walk_or_grow};
+use crate::space::Shared;
 use alloc::vec::Vec;
 use pageferry_hal::{Attr, Cause, Machine, Pa, Pfn, Prot, SpinLock, Tte, Va, VaRange};
 
