@@ -5,6 +5,7 @@
 //! * [`tlb`]: the TLB of a core.
 //! * [`oracle`]: what was declared to be true, and uses of translations that are not.
 
+pub(crate) mod access;
 pub mod oracle;
 pub(crate) mod tlb;
 pub(crate) mod translate;
