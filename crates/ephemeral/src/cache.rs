@@ -6,7 +6,7 @@
 //! maps; and how many threads sleep for a buffer. A frame found mapped costs no page-table work. Giving a mapping back
 //! changes nothing but counts: the translation stays, in the page table and in TLBs.
 //!
-//! # Who may hold a stale translation
+//! # Which CPUs may hold a stale translation
 //! A buffer's mask is the set of CPUs that cannot hold a translation older than the present mapping. They have
 //! invalidated since it was made, or all earlier translations were gone from their TLBs before. A CPU outside the mask
 //! invalidates, by itself or asked by another, before it may use the address. Buffers never used start with all CPUs:
@@ -14,7 +14,8 @@
 //!
 //! # Locks
 //! One, of class `Ephemeral`, around everything; as in FreeBSD it stays held while other CPUs invalidate. A thread that
-//! finds no buffer gives it up in its sleep, and looks up its frame again afterwards: another may have mapped it.
+//! finds no buffer gives it up in its sleep, and retries the look-up of its frame afterwards: another thread may have mapped
+//! it.
 //!
 //! # What can fail
 //! Only a configuration, and an allocation that may not wait.

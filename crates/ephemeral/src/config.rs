@@ -4,8 +4,8 @@ use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Instructions, VaRange};
 
 bitflags::bitflags! {
-    /// How [`crate::Ephemeral::alloc`] may behave (sf_buf paper, 4.1). Empty: the mapping may be used by every CPU, and the call
-    /// sleeps until there is one.
+    /// How [`crate::Ephemeral::alloc`] may behave (sf_buf paper, 4.1). Empty: the mapping may be used by every CPU, and the
+    /// call sleeps until there is one.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Flags: u8 {
         /// The mapping is for the calling thread alone, which stays pinned from before the call until it has freed it.
@@ -20,8 +20,8 @@ bitflags::bitflags! {
 /// What a miss concludes from an old page-table entry whose accessed bit is clear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessedRule {
-    /// The old mapping was used by nobody, so whoever was free of older translations still is: the mask stays as it was,
-    /// and the rules of a hit apply to the rest. Correct.
+    /// The old mapping was used by no CPU, so those that were free of older translations still are: the mask stays as it
+    /// was, and the rules of a hit apply to the rest. Correct.
     Safe,
     /// As the sf_buf paper prints it (4.2): nothing is invalidated and the mask becomes all CPUs. It forgets that a CPU
     /// outside the mask may hold a translation from *before* the old mapping, and is kept to show that.

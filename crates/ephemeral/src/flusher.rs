@@ -1,12 +1,12 @@
-//! How changes of shared mappings reach the other CPUs.
+//! How far changes of shared mappings are flushed.
 
 use pageferry_hal::Machine;
 use pageferry_pmap::{Pmaps, TlbFlush};
 
-/// How a change of a shared mapping is made known.
+/// How far a change of a shared mapping is flushed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flusher {
-    /// A planted defect: the other CPUs are not told.
+    /// A planted defect: the other CPUs do not invalidate.
     pub(crate) local_only: bool,
 }
 

@@ -1,5 +1,5 @@
 //! The two structures of the mapping cache as plain data: which buffer maps which frame, and which buffer is the least
-//! recently used of those that nobody uses.
+//! recently used of those without a user.
 //!
 //! A [`MappingIndex`] is an array of buffers (`struct sf_buf`, sf_buf paper, Fig. 1), each on one list or two
 //! ([`IndexList`]):
@@ -10,7 +10,7 @@
 //! allocates nothing after [`MappingIndex::new`]; its owner keeps it under one lock. Every operation is O(1), the look-up
 //! expected O(1). Nothing here can fail but by a caller's mistake, which panics.
 //!
-//! What an operation reads and writes is told to a [`Trace`], so that a modelled machine can account for it; with
+//! What an operation reads and writes is reported to a [`Trace`], so that a modelled machine can account for it; with
 //! [`Untraced`] the calls vanish.
 
 use alloc::format;
@@ -44,7 +44,7 @@ struct Buffer {
     cpus: CpuSet,
 }
 
-/// Is told which parts of the index an operation reads or writes.
+/// Receives which parts of the index an operation reads or writes.
 pub trait Trace {
     /// The head of hash chain `chain`.
     fn head(&mut self, chain: usize, access: Access);

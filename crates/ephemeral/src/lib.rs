@@ -2,10 +2,10 @@
 //!
 //! A kernel that wants the bytes of some frame needs a virtual address for it: to copy a pipe writer's page into the
 //! reader's buffer, to read a page of a memory disk, to look into a traced process. Making that address means allocating
-//! it, changing a page-table entry, and telling every TLB; [`Ephemeral`] is one interface over three ways to pay for it
-//! (sf_buf paper, sections 4 and 6.2):
+//! it, changing a page-table entry, and invalidating in every TLB; [`Ephemeral`] is one interface over three ways to pay for
+//! it (sf_buf paper, sections 4 and 6.2):
 //!
-//! | [`Scheme`] | the address is | a TLB is told |
+//! | [`Scheme`] | the address is | a TLB is invalidated |
 //! |---|---|---|
 //! | [`Scheme::Cache`] | kept with its frame until it is needed for another | when that change could be seen |
 //! | [`Scheme::Direct`] | permanent: all memory is mapped | never |
@@ -17,7 +17,7 @@
 //!
 //! * [`index`]: hash and inactive list of the cache, as plain data.
 //! * `cache`, `direct`, `original`: the schemes. `kva_run`: addresses kept by their user. `flusher`: what they share.
-//! * `config`: what the crate is told, what it asks for, and what can go wrong.
+//! * `config`: what the crate is built from, what it asks for, and what can go wrong.
 //!
 //! # Ownership
 //! Frames belong to `vm`; a caller wires a frame before it maps it and until it has freed the mapping. Addresses come
@@ -93,7 +93,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         Ok(Ephemeral { machine, honour_private: config.honour_private, imp, runs })
     }
 
-    /// Plants a defect, to prove that checks find it: changes of shared mappings are no longer made known to other CPUs.
+    /// Plants a defect, to prove that checks find it: changes of shared mappings are no longer flushed on other CPUs.
     /// Harmless with one CPU, or with the direct map.
     pub fn plant_missing_shootdown(&mut self) {
         match &mut self.imp {

@@ -1,7 +1,7 @@
 //! The original kernel (sf_buf paper, 6.2): for each use an address is allocated and a mapping made, and afterwards both
 //! are undone.
 //!
-//! Machine-independent code could not know who might hold a translation, so both changes are made known to every CPU, and
+//! Machine-independent code could not know which CPU might hold a translation, so both changes are flushed on every CPU, and
 //! there is no private mapping. The addresses belong to the kernel's general allocator; nothing is kept between uses, and
 //! there is no lock but that allocator's.
 

@@ -255,7 +255,7 @@ pub trait Machine: Clone + 'static {
     /// The executing context.
     fn context_current(&self) -> ContextId;
     /// Leaves the executing context and continues `to` on this CPU. If `to` is still being left by another CPU, waits
-    /// for that. Returns when somebody switches back, perhaps on another CPU.
+    /// for that. Returns when another context switches back, perhaps on another CPU.
     ///
     /// # Panics
     /// A modelled machine panics when the caller holds a spin lock, or when `to` is gone.

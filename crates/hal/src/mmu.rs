@@ -1,12 +1,12 @@
 //! What translates addresses: the vocabulary that all memory management units share.
 //!
-//! A machine translates in one of three ways ([`crate::Mmu`]): its hardware walks page tables, its hardware looks into a hash table,
-//! or a miss calls the kernel, which loads the TLB by itself. Beside any of them there may be *blocks*, registers that map
-//! large areas before any page is looked at, and areas that are not translated at all. Whatever the way, a mapping is one
-//! [`Tte`]: a frame, a size, and what it permits. The bits of an entry in memory are the business of the `pmap`; the ones
-//! that hardware reads are described under [`crate::isa`].
+//! A machine translates in one of three ways ([`crate::Mmu`]): its hardware walks page tables, its hardware looks into a
+//! hash table, or a miss calls the kernel, which loads the TLB by itself. Beside any of them there may be *blocks*,
+//! registers that map large areas before any page is looked at, and areas that are not translated at all. Whatever the way,
+//! a mapping is one [`Tte`]: a frame, a size, and what it permits. The bits of an entry in memory are the business of the
+//! `pmap`; the ones that hardware reads are described under [`crate::isa`].
 //!
-//! # Who says what is true
+//! # What is true
 //! No format of an entry in memory does: a TLB, a hash table and a software table may all hold copies. The kernel declares
 //! each mapping when it makes or changes it ([`crate::Machine::mapping_changed`]), and a modelled machine judges each
 //! translation that is used by the mapping last declared.
@@ -42,7 +42,7 @@ impl SpaceId {
     pub const KERNEL: SpaceId = SpaceId(0);
 }
 
-/// The number by which TLB entries of an address space are told from others (ASID, PCID, context number, the VSIDs of its
+/// The number by which TLB entries of an address space differ from others' (ASID, PCID, context number, the VSIDs of its
 /// segments). 0 is the kernel's own, and the only one on machines whose entries carry none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Asid(pub u32);
@@ -151,8 +151,8 @@ pub struct Miss {
     pub kind: MissKind,
 }
 
-/// A run of addresses that a register maps, or hardware itself, before any page is looked at. It takes no TLB entry and cannot
-/// miss. The size is a power of two, to which both ends are aligned.
+/// A run of addresses that a register maps, or hardware itself, before any page is looked at. It takes no TLB entry and
+/// cannot miss. The size is a power of two, to which both ends are aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Block {
     /// First address.

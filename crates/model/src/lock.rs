@@ -74,7 +74,7 @@ impl<T> ModelLock<T> {
                 hw.charge_to(cpu, Cause::Lock, cycles);
             }
             if self.machine.is_timed() {
-                // The holder may have run ahead on the host: nobody is in before it was out.
+                // The holder may have run ahead on the host: no other is in before it was out.
                 let late = self.free_at.get().saturating_sub(hw.cpus[cpu].clock);
                 hw.charge_to(cpu, Cause::Lock, late);
             }

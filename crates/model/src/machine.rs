@@ -54,7 +54,7 @@ use std::rc::Rc;
 /// Bytes of a context's stack on the host.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Who runs next.
+/// Which CPU runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Schedule {
     /// The CPU whose clock is lowest.
@@ -67,7 +67,7 @@ pub enum Schedule {
 /// How to run a machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Who runs next.
+    /// Which CPU runs next.
     pub schedule: Schedule,
 }
 

@@ -1,7 +1,7 @@
 //! What each CPU has loaded as its page table.
 //!
 //! Which CPUs an address space is active on is not stored with it, but derived from here. The state is a few atomics
-//! for each CPU, written by that CPU alone (in a switch, or in the shootdown handler) and read by whoever flushes.
+//! for each CPU, written by that CPU alone (in a switch, or in the shootdown handler) and read by every flusher.
 //!
 //! A switch names the new address space in `loading` *before* it loads the root, and in `loaded` after it. A flusher
 //! changes entries first and asks then; so a CPU that it does not find will load the root later, and its walks see the
@@ -32,7 +32,7 @@ impl<M: Machine> Pmaps<M> {
         for (register, block) in self.kernel.blocks.iter().enumerate() {
             self.machine.block_set(register, Some(*block));
         }
-        // Only now: a handler touches kernel memory. Before, there was nothing in the TLB to be told about.
+        // Only now: a handler touches kernel memory. Before, there was nothing in the TLB to invalidate.
         me.started.store(true, SeqCst);
     }
 
@@ -148,7 +148,7 @@ impl<M: Machine> Pmaps<M> {
     }
 
     /// Leaves the address space that this CPU runs on lazily, if it does. For the shootdown handler. True when all translations
-    /// of user pages went with that; where entries carry tags they stay, but whoever flushes next can put them out of reach.
+    /// of user pages went with that; where entries carry tags they stay, but the next flusher can put them out of reach.
     pub(crate) fn leave_lazily(&self, me: CpuId) -> bool {
         let cpu = &self.active[me.index()];
         let lazy = cpu.lazy.load(SeqCst);

@@ -1,8 +1,8 @@
 //! Clearing and copying whole frames, which need a kernel address to be reached by.
 //!
 //! With a direct map every frame has one. Without, each CPU owns two pages of kernel addresses (as FreeBSD 5 does on
-//! i386: `sysmaps_pcpu`), guarded by a lock of the CPU: while it is held, the thread stays on the CPU, and so nobody
-//! else's TLB ever sees these addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale
+//! i386: `sysmaps_pcpu`), guarded by a lock of the CPU: while it is held, the thread stays on the CPU, and so no
+//! other CPU's TLB ever sees these addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale
 //! translation that is then left in the own TLB is harmless, because the next use invalidates before it begins.
 
 use crate::fixed::PERMANENT;
@@ -83,7 +83,7 @@ impl<M: Machine> Pmaps<M> {
         let _c = self.machine.scope(Cause::PteWork);
         let window = self.machine.open_flush_window();
         let old = radix::swap(&self.machine, &self.kernel.format, self.kernel.slot(va), None);
-        assert!(old.is_some(), "the temporary page {va:?} was unmapped by somebody else");
+        assert!(old.is_some(), "the temporary page {va:?} was unmapped by another thread");
         self.machine.mapping_changed(SpaceId::KERNEL, va, old, None, Some(&window));
         self.forget_hashed(Some(Asid::KERNEL), va);
         self.machine.close_flush_window(window);

@@ -19,8 +19,8 @@
 //!
 //! # Locks
 //! The reverse mappings have one lock of class `ReverseMap`, taken before the lock of an address space (class `Pmap`);
-//! a shootdown takes the lock of class `Shootdown`, the refill handler and whoever changes what it has put into a hash table
-//! that of class `HashTable`. Kernel mappings take no lock: whoever owns the addresses owns their
+//! a shootdown takes the lock of class `Shootdown`; the refill handler, and a caller that changes what it has put into a
+//! hash table, take that of class `HashTable`. Kernel mappings take no lock: the owner of the addresses owns their
 //! entries. Frames for page tables are taken from and given to a [`FrameSource`] with none of these held.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -182,8 +182,8 @@ impl<M: Machine> Pmaps<M> {
         taken.into_iter().for_each(|frame| frames.give(frame));
     }
 
-    /// Takes the entry of a page whose mapping has changed out of the hash table, if there is a table and an entry. `asid` is
-    /// that of the space where hardware uses such a table.
+    /// Takes the entry of a page whose mapping has changed out of the hash table, if there is a table and an entry. `asid`
+    /// is that of the space where hardware uses such a table.
     ///
     /// # Locks
     /// Takes `HashTable`.
@@ -193,7 +193,7 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// The right to shoot down; `None` on a uniprocessor, where there is nobody to exclude.
+    /// The right to shoot down; `None` on a uniprocessor, where there is no CPU to exclude.
     pub(crate) fn ipi_lock(&self) -> Option<<M::Lock<()> as SpinLock<()>>::Guard<'_>> {
         (self.active.len() > 1).then(|| self.shootdown.ipi_lock.lock())
     }

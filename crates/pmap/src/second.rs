@@ -7,9 +7,9 @@
 //! first. So nothing need be read back from here when an entry goes.
 //!
 //! # Locks
-//! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. Who changes a
-//! mapping changes the page table first and takes the entry out then; the refill handler reads the page table with the lock
-//! held. So no entry is put there that is out of date, and stays.
+//! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. A caller
+//! that changes a mapping changes the page table first and takes the entry out then; the refill handler reads the page table
+//! with the lock held. So no entry is put there that is out of date, and stays.
 
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, HPTE_V, TAG_MASK, group, tag,

@@ -5,7 +5,7 @@
 //! request fits a cache line; it is read without a lock, because it stays as it is while a name is on it. Waiting for
 //! the lock and for the answers leaves interrupts enabled, so two initiators cannot wait for each other for ever.
 //!
-//! On a uniprocessor there is no lock, and nobody to ask.
+//! On a uniprocessor there is no lock, and no CPU to ask.
 
 use crate::asid::{Tagging, Tags};
 use crate::ipi::{IpiOp, MAX_RANGES, REQUEST_BYTES};
@@ -55,7 +55,7 @@ impl Batch {
 }
 
 impl<M: Machine> Pmaps<M> {
-    /// The handler for [`Interrupt::Shootdown`]. Takes no lock; does nothing if nobody waits for this CPU.
+    /// The handler for [`Interrupt::Shootdown`]. Takes no lock; does nothing if no initiator waits for this CPU.
     pub fn handle_shootdown(&self) {
         let (m, request) = (&self.machine, &self.shootdown);
         let me = m.cpu();

@@ -65,7 +65,7 @@ impl<M: Machine> Pmaps<M> {
                 break Err(PmapError::NoFrame);
             }
         };
-        // Somebody else may have added the tables meanwhile.
+        // Another CPU may have added the tables meanwhile.
         spare.into_iter().for_each(|f| frames.give(f));
         entered
     }

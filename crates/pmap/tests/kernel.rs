@@ -178,7 +178,7 @@ fn remap_under_readers(
             k.mark(*frame, i as u8);
         }
         k.pmaps.kenter(va, &frames[..1], Prot::READ).flush(&k.pmaps);
-        // `reached` rises when a flush has returned: nobody may read an older frame from then on.
+        // `reached` rises when a flush has returned: no reader may see an older frame from then on.
         let reached = Rc::new(Cell::new(0));
         for cpu in 1..shape.cpus {
             let reached = reached.clone();
