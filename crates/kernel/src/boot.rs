@@ -273,9 +273,9 @@ impl<M: Machine> Kernel<M> {
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
         }
-        let (held, windows) = (self.ephemeral.held(), self.ephemeral.windows());
-        if (held, windows) != (0, 0) {
-            return Err(format!("{held} ephemeral mappings and {windows} windows are held"));
+        let (held, runs) = (self.ephemeral.held(), self.ephemeral.kva_runs());
+        if (held, runs) != (0, 0) {
+            return Err(format!("{held} ephemeral mappings and {runs} runs of kernel addresses are held"));
         }
         // First: files without a name, an opener and a mapping end here.
         let cached = self.files.resident_pages(&self.vm);
