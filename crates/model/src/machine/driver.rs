@@ -259,7 +259,7 @@ impl Inner {
         let Miss { va, access, mode, .. } = miss;
         let handler = self.refill.borrow().clone();
         let handler = handler.unwrap_or_else(|| panic!("no refill handler was set for the miss at {va:?}"));
-        self.push_cause(Cause::TlbMiss);
+        self.push_cause(Cause::Refill);
         self.step(|hw, cpu| {
             assert!(!hw.cpus[cpu].refilling, "the refill handler itself missed: {miss:?}");
             hw.cpus[cpu].refilling = true;
