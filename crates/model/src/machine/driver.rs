@@ -358,7 +358,9 @@ impl Inner {
         let at =
             held.iter().rposition(|&h| h == class).expect("a lock is released by the context that took it");
         held.remove(at);
-        self.hw.borrow_mut().cpus[self.cpu.get()].masked -= u32::from(class.masks_interrupts());
+        if class.masks_interrupts() {
+            self.hw.borrow_mut().cpus[self.cpu.get()].masked -= 1;
+        }
     }
 
     /// Hands a request to a device; `hand_in` answers when its interrupt comes, to CPU 0.
