@@ -31,7 +31,9 @@ pub struct ModelGuard<'a, T> {
 
 impl<T> ModelLock<T> {
     pub(crate) fn new(model: Model, class: LockClass, value: T) -> ModelLock<T> {
-        let package = Cell::new(0);
+        // Whoever makes a lock has written it: the line is in that CPU's cache.
+        let maker = model.0.is_running().then(|| model.0.hw.borrow().cpus[model.0.cpu()].package);
+        let package = Cell::new(maker.unwrap_or(0));
         ModelLock {
             model,
             class,
