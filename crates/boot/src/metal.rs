@@ -92,7 +92,7 @@ fn copy_fault(mode: Mode, (done_bytes, fault): (usize, Fault)) -> CopyFault {
 impl Machine for Metal {
     type Lock<T: 'static> = Spin<T>;
     type Scope = ();
-    type Window = ();
+    type FlushWindow = ();
 
     const ACCOUNTING: bool = false;
 
@@ -180,9 +180,9 @@ impl Machine for Metal {
         cpu::flush_line(direct(at));
     }
     #[inline(always)]
-    fn open_window(&self) {}
+    fn open_flush_window(&self) {}
     #[inline(always)]
-    fn close_window(&self, (): ()) {}
+    fn close_flush_window(&self, (): ()) {}
 
     #[inline]
     fn activate(&self, context: Context) {

@@ -6,7 +6,7 @@
 //! maps; and how many threads sleep for a buffer. A frame found mapped costs no page-table work. Giving a mapping back
 //! changes nothing but counts: the translation stays, in the page table and in TLBs.
 //!
-//! # Who may hold a stale translation
+//! # Which CPUs may hold a stale translation
 //! A buffer's mask is the set of CPUs that cannot hold a translation older than the present mapping. They have
 //! invalidated since it was made, or all earlier translations were gone from their TLBs before. A CPU outside the mask
 //! invalidates, by itself or asked by another, before it may use the address. Buffers never used start with all CPUs:
@@ -14,13 +14,16 @@
 //!
 //! # Locks
 //! One, of class `Ephemeral`, around everything; as in FreeBSD it stays held while other CPUs invalidate. A thread that
-//! finds no buffer gives it up in its sleep, and looks up its frame again afterwards: another may have mapped it.
+//! finds no buffer gives it up in its sleep, and retries the look-up of its frame afterwards: another thread may have mapped
+//! it.
 //!
 //! # What can fail
 //! Only a configuration, and an allocation that may not wait.
 
+use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
+use crate::flusher::Flusher;
 use crate::index::{BufferId, MappingIndex, Trace};
-use crate::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, Flusher, KernelAddresses, Place};
+use crate::mapping::Backing;
 use alloc::string::String;
 use alloc::sync::Arc;
 use pageferry_hal::{
@@ -123,7 +126,12 @@ impl<M: Machine> Cache<M> {
         Channel(self.places.heads.0.0)
     }
 
-    pub(crate) fn alloc(&self, threads: &dyn Threads, frame: Pfn, flags: Flags) -> Result<Place, AllocError> {
+    pub(crate) fn alloc(
+        &self,
+        threads: &dyn Threads,
+        frame: Pfn,
+        flags: Flags,
+    ) -> Result<Backing, AllocError> {
         let m = &self.machine;
         let _c = m.scope(Cause::Ephemeral);
         let private = flags.contains(Flags::PRIVATE);
@@ -159,7 +167,7 @@ impl<M: Machine> Cache<M> {
         if slept {
             self.pass_on(threads, &state);
         }
-        Ok(Place::Cached { id, private_on: private.then_some(cpu) })
+        Ok(Backing::Cached { id, private_on: private.then_some(cpu) })
     }
 
     /// The frame is mapped by `id`.
@@ -192,19 +200,19 @@ impl<M: Machine> Cache<M> {
         self.machine.execute(self.paths.alloc_miss);
         self.machine.count(Counter::EphemeralMisses, 1);
         index.rebind(id, frame, &mut self.toucher());
-        let change = self.pmaps.kenter(self.va(id), &[frame], Prot::RW);
-        if !change.old_accessed() {
+        let flush = self.pmaps.kenter(self.va(id), &[frame], Prot::RW);
+        if !flush.old_accessed() {
             // No walker has loaded the old entry, and from now on none can.
-            change.not_cached(&self.pmaps);
+            flush.not_cached(&self.pmaps);
             match self.rule {
                 AccessedRule::Safe => self.cohere(index, id, cpu, private),
                 AccessedRule::AsPrinted => index.set_cpus(id, self.machine.cpus()),
             }
         } else if private {
-            change.flush_local(&self.pmaps);
+            flush.flush_local(&self.pmaps);
             index.set_cpus(id, CpuSet::only(cpu));
         } else {
-            self.flusher.flush(change, &self.pmaps);
+            self.flusher.flush(flush, &self.pmaps);
             index.set_cpus(id, self.machine.cpus());
         }
     }

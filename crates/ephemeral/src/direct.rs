@@ -2,7 +2,7 @@
 //!
 //! Nothing is allocated, counted, locked or invalidated; no flag requires any action. Only the address takes an addition.
 
-use crate::ConfigError;
+use crate::config::ConfigError;
 use alloc::sync::Arc;
 use pageferry_hal::{Machine, Pfn, Va};
 use pageferry_pmap::Pmaps;

@@ -1,7 +1,8 @@
 //! The two structures of the mapping cache as plain data: which buffer maps which frame, and which buffer is the least
-//! recently used of those that nobody uses.
+//! recently used of those without a user.
 //!
-//! A [`MappingIndex`] is an array of buffers (`struct sf_buf`, sf_buf paper, Fig. 1), threaded by indices into
+//! A [`MappingIndex`] is an array of buffers (`struct sf_buf`, sf_buf paper, Fig. 1), each on one list or two
+//! ([`IndexList`]):
 //! * a hash of the *valid* buffers by frame, of fixed size, with doubly linked chains;
 //! * the *inactive* list: the buffers without a reference, least recently used first.
 //!
@@ -9,14 +10,14 @@
 //! allocates nothing after [`MappingIndex::new`]; its owner keeps it under one lock. Every operation is O(1), the look-up
 //! expected O(1). Nothing here can fail but by a caller's mistake, which panics.
 //!
-//! What an operation reads and writes is told to a [`Trace`], so that a modelled machine can account for it; with
+//! What an operation reads and writes is reported to a [`Trace`], so that a modelled machine can account for it; with
 //! [`Untraced`] the calls vanish.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use pageferry_hal::{Access, CpuSet, Pfn};
+use pageferry_hal::{Access, CpuSet, IndexList, Links, Pfn};
 
 /// No buffer, or no frame.
 const NIL: u32 = u32::MAX;
@@ -39,15 +40,11 @@ struct Buffer {
     frame: u32,
     /// Users of the mapping (`ref_count`).
     references: u32,
-    chain_next: u32,
-    chain_prev: u32,
-    lru_next: u32,
-    lru_prev: u32,
     /// CPUs that cannot hold a translation older than the mapping (`cpumask`).
     cpus: CpuSet,
 }
 
-/// Is told which parts of the index an operation reads or writes.
+/// Receives which parts of the index an operation reads or writes.
 pub trait Trace {
     /// The head of hash chain `chain`.
     fn head(&mut self, chain: usize, access: Access);
@@ -68,10 +65,10 @@ impl Trace for Untraced {
 #[derive(Debug)]
 pub struct MappingIndex {
     buffers: Vec<Buffer>,
-    heads: Vec<u32>,
-    lru_first: u32,
-    lru_last: u32,
-    inactive: usize,
+    chains: Vec<IndexList>,
+    chain_links: Vec<Links>,
+    inactive: IndexList,
+    inactive_links: Vec<Links>,
 }
 
 impl MappingIndex {
@@ -89,22 +86,17 @@ impl MappingIndex {
     /// When `entries` is zero or does not fit 32 bits.
     pub fn new(entries: usize, cpus: CpuSet) -> MappingIndex {
         assert!(entries > 0 && entries < NIL as usize, "{entries} buffers cannot be indexed");
-        let last = entries as u32 - 1;
-        let buffer = |i: u32| Buffer {
-            frame: NIL,
-            references: 0,
-            chain_next: NIL,
-            chain_prev: NIL,
-            lru_next: if i == last { NIL } else { i + 1 },
-            lru_prev: if i == 0 { NIL } else { i - 1 },
-            cpus,
-        };
+        let mut inactive = IndexList::new();
+        let mut inactive_links = vec![Links::UNLINKED; entries];
+        for id in 0..entries as u32 {
+            inactive.push_back(&mut inactive_links, id);
+        }
         MappingIndex {
-            buffers: (0..=last).map(buffer).collect(),
-            heads: vec![NIL; Self::chains(entries)],
-            lru_first: 0,
-            lru_last: last,
-            inactive: entries,
+            buffers: vec![Buffer { frame: NIL, references: 0, cpus }; entries],
+            chains: vec![IndexList::new(); Self::chains(entries)],
+            chain_links: vec![Links::UNLINKED; entries],
+            inactive,
+            inactive_links,
         }
     }
 
@@ -114,7 +106,7 @@ impl MappingIndex {
     }
     /// Buffers with at least one reference.
     pub fn active(&self) -> usize {
-        self.buffers.len() - self.inactive
+        self.buffers.len() - self.inactive.len()
     }
     /// The frame that `id` maps, if it is valid.
     pub fn frame(&self, id: BufferId) -> Option<Pfn> {
@@ -138,21 +130,15 @@ impl MappingIndex {
     pub fn find(&self, frame: Pfn, trace: &mut impl Trace) -> Option<BufferId> {
         let chain = self.chain_of(frame.0);
         trace.head(chain, Access::Read);
-        let mut at = self.heads[chain];
-        while at != NIL {
-            let buffer = &self.buffers[at as usize];
-            trace.buffer(BufferId(at), Access::Read);
-            if buffer.frame == frame.0 {
-                return Some(BufferId(at));
-            }
-            at = buffer.chain_next;
-        }
-        None
+        self.chains[chain].iter(&self.chain_links).map(BufferId).find(|&id| {
+            trace.buffer(id, Access::Read);
+            self.buffers[id.index()].frame == frame.0
+        })
     }
 
     /// The least recently used inactive buffer.
     pub fn victim(&self) -> Option<BufferId> {
-        (self.lru_first != NIL).then_some(BufferId(self.lru_first))
+        self.inactive.first().map(BufferId)
     }
 
     /// Adds a reference to the valid buffer `id`; the first takes it off the inactive list.
@@ -162,7 +148,7 @@ impl MappingIndex {
     pub fn acquire(&mut self, id: BufferId, trace: &mut impl Trace) {
         assert!(self.buffers[id.index()].frame != NIL, "{id:?} is acquired, but maps nothing");
         if self.buffers[id.index()].references == 0 {
-            self.lru_unlink(id.0, trace);
+            self.inactive_remove(id, trace);
         }
         trace.buffer(id, Access::Write);
         let references = &mut self.buffers[id.index()].references;
@@ -182,7 +168,7 @@ impl MappingIndex {
         if buffer.references > 0 {
             return false;
         }
-        self.lru_append(id.0, trace);
+        self.inactive_append(id, trace);
         true
     }
 
@@ -193,80 +179,49 @@ impl MappingIndex {
     pub fn rebind(&mut self, id: BufferId, frame: Pfn, trace: &mut impl Trace) {
         assert_eq!(self.buffers[id.index()].references, 0, "{id:?} is in use and cannot map another frame");
         assert_ne!(frame.0, NIL, "no such frame");
-        self.lru_unlink(id.0, trace);
+        self.inactive_remove(id, trace);
         if self.buffers[id.index()].frame != NIL {
-            self.chain_unlink(id.0, trace);
+            self.chain_remove(id, trace);
         }
         self.buffers[id.index()].frame = frame.0;
         self.buffers[id.index()].references = 1;
-        self.chain_push(id.0, trace);
+        self.chain_push(id, trace);
     }
 
     /// Frames are dense, so their low bits spread them best (FreeBSD: `SF_BUF_HASH`).
     fn chain_of(&self, frame: u32) -> usize {
-        frame as usize & (self.heads.len() - 1)
+        frame as usize & (self.chains.len() - 1)
     }
 
-    fn chain_push(&mut self, id: u32, trace: &mut impl Trace) {
-        let chain = self.chain_of(self.buffers[id as usize].frame);
-        let next = core::mem::replace(&mut self.heads[chain], id);
+    fn chain_push(&mut self, id: BufferId, trace: &mut impl Trace) {
+        let chain = self.chain_of(self.buffers[id.index()].frame);
+        let next = self.chains[chain].push_front(&mut self.chain_links, id.0);
         trace.head(chain, Access::Write);
-        trace.buffer(BufferId(id), Access::Write);
-        self.buffers[id as usize].chain_next = next;
-        self.buffers[id as usize].chain_prev = NIL;
-        if next != NIL {
-            trace.buffer(BufferId(next), Access::Write);
-            self.buffers[next as usize].chain_prev = id;
-        }
+        trace.buffer(id, Access::Write);
+        trace_written(trace, next);
     }
 
-    fn chain_unlink(&mut self, id: u32, trace: &mut impl Trace) {
-        let Buffer { chain_next: next, chain_prev: prev, frame, .. } = self.buffers[id as usize];
-        trace.buffer(BufferId(id), Access::Read);
-        if prev == NIL {
-            let chain = self.chain_of(frame);
-            assert_eq!(self.heads[chain], id, "a valid buffer is not in its hash chain");
-            trace.head(chain, Access::Write);
-            self.heads[chain] = next;
-        } else {
-            trace.buffer(BufferId(prev), Access::Write);
-            self.buffers[prev as usize].chain_next = next;
+    fn chain_remove(&mut self, id: BufferId, trace: &mut impl Trace) {
+        let chain = self.chain_of(self.buffers[id.index()].frame);
+        let links = self.chains[chain].remove(&mut self.chain_links, id.0);
+        trace.buffer(id, Access::Read);
+        match links.prev() {
+            None => trace.head(chain, Access::Write),
+            prev => trace_written(trace, prev),
         }
-        if next != NIL {
-            trace.buffer(BufferId(next), Access::Write);
-            self.buffers[next as usize].chain_prev = prev;
-        }
+        trace_written(trace, links.next());
     }
 
-    fn lru_append(&mut self, id: u32, trace: &mut impl Trace) {
-        let last = core::mem::replace(&mut self.lru_last, id);
-        self.buffers[id as usize].lru_prev = last;
-        self.buffers[id as usize].lru_next = NIL;
-        if last == NIL {
-            self.lru_first = id;
-        } else {
-            trace.buffer(BufferId(last), Access::Write);
-            self.buffers[last as usize].lru_next = id;
-        }
-        self.inactive += 1;
+    /// The ends of this list belong to the owner's state, which is not accounted for.
+    fn inactive_append(&mut self, id: BufferId, trace: &mut impl Trace) {
+        let last = self.inactive.push_back(&mut self.inactive_links, id.0);
+        trace_written(trace, last);
     }
 
-    fn lru_unlink(&mut self, id: u32, trace: &mut impl Trace) {
-        let Buffer { lru_next: next, lru_prev: prev, .. } = self.buffers[id as usize];
-        if prev == NIL {
-            assert_eq!(self.lru_first, id, "an unused buffer is not on the inactive list");
-            self.lru_first = next;
-        } else {
-            trace.buffer(BufferId(prev), Access::Write);
-            self.buffers[prev as usize].lru_next = next;
-        }
-        if next == NIL {
-            self.lru_last = prev;
-        } else {
-            trace.buffer(BufferId(next), Access::Write);
-            self.buffers[next as usize].lru_prev = prev;
-        }
-        self.inactive -= 1;
+    fn inactive_remove(&mut self, id: BufferId, trace: &mut impl Trace) {
+        let links = self.inactive.remove(&mut self.inactive_links, id.0);
+        trace_written(trace, links.prev());
+        trace_written(trace, links.next());
     }
 
     /// Tests the invariants of the sf_buf paper, 4.2: a buffer is in the hash if and only if it is valid, and on the
@@ -276,24 +231,12 @@ impl MappingIndex {
     /// What is broken, in words.
     pub fn check(&self) -> Result<(), String> {
         let mut hashed = vec![false; self.buffers.len()];
-        for (chain, &head) in self.heads.iter().enumerate() {
-            self.check_chain(chain, head, &mut hashed)?;
+        for chain in 0..self.chains.len() {
+            self.check_chain(chain, &mut hashed)?;
         }
+        self.inactive.check(&self.inactive_links).map_err(|what| format!("inactive buffers: {what}"))?;
         let mut listed = vec![false; self.buffers.len()];
-        let (mut at, mut prev) = (self.lru_first, NIL);
-        while at != NIL {
-            let b = &self.buffers[at as usize];
-            if core::mem::replace(&mut listed[at as usize], true) {
-                return Err(format!("buffer {at} is on the inactive list twice"));
-            }
-            if b.lru_prev != prev {
-                return Err(format!("the inactive list is torn before buffer {at}"));
-            }
-            (prev, at) = (at, b.lru_next);
-        }
-        if self.lru_last != prev || listed.iter().filter(|&&l| l).count() != self.inactive {
-            return Err(format!("the inactive list ends at {} and counts {}", self.lru_last, self.inactive));
-        }
+        self.inactive.iter(&self.inactive_links).for_each(|at| listed[at as usize] = true);
         for (i, b) in self.buffers.iter().enumerate() {
             if hashed[i] != (b.frame != NIL) {
                 return Err(format!("buffer {i}: in the hash {}, frame {:?}", hashed[i], b.frame));
@@ -305,25 +248,29 @@ impl MappingIndex {
         Ok(())
     }
 
-    fn check_chain(&self, chain: usize, head: u32, hashed: &mut [bool]) -> Result<(), String> {
-        let (mut at, mut prev) = (head, NIL);
-        while at != NIL {
-            let b = &self.buffers[at as usize];
+    fn check_chain(&self, chain: usize, hashed: &mut [bool]) -> Result<(), String> {
+        let list = &self.chains[chain];
+        list.check(&self.chain_links).map_err(|what| format!("hash chain {chain}: {what}"))?;
+        for (position, at) in list.iter(&self.chain_links).enumerate() {
+            let frame = self.buffers[at as usize].frame;
             if core::mem::replace(&mut hashed[at as usize], true) {
                 return Err(format!("buffer {at} is in the hash twice"));
             }
-            if b.frame == NIL || self.chain_of(b.frame) != chain || b.chain_prev != prev {
-                return Err(format!("buffer {at} does not belong in hash chain {chain} behind {prev}"));
+            if frame == NIL || self.chain_of(frame) != chain {
+                return Err(format!("buffer {at} does not belong in hash chain {chain}"));
             }
-            let mut other = b.chain_next;
-            while other != NIL && self.buffers[other as usize].frame != b.frame {
-                other = self.buffers[other as usize].chain_next;
+            let mut behind = list.iter(&self.chain_links).skip(position + 1);
+            if let Some(other) = behind.find(|&other| self.buffers[other as usize].frame == frame) {
+                return Err(format!("frame {frame:#x} has two buffers, {at} and {other}"));
             }
-            if other != NIL {
-                return Err(format!("frame {:#x} has two buffers, {at} and {other}", b.frame));
-            }
-            (prev, at) = (at, b.chain_next);
         }
         Ok(())
+    }
+}
+
+/// Accounts for a neighbour whose links were written.
+fn trace_written(trace: &mut impl Trace, neighbour: Option<u32>) {
+    if let Some(id) = neighbour {
+        trace.buffer(BufferId(id), Access::Write);
     }
 }

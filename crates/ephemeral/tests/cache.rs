@@ -111,7 +111,7 @@ fn the_safe_rule_keeps_the_mask_over_an_untouched_mapping() {
 }
 
 /// The case that the printed rule gets wrong, step by step: CPU 1 caches the address for frame 0; CPU 0 takes it over
-/// privately for frame 1 and never touches it; CPU 1 takes it over for frame 2 and is told that nothing can be cached.
+/// privately for frame 1 and never touches it; CPU 1 takes it over for frame 2 and concludes that nothing can be cached.
 fn defect(rule: AccessedRule) -> (usize, [u8; 4]) {
     let seen = Rc::new(Cell::new([0; 4]));
     let result = seen.clone();
@@ -204,7 +204,7 @@ fn exhaustion_without_waiting_is_an_error() {
             let held = rig.alloc(0, S).unwrap();
             assert_eq!(rig.alloc(1, flags).unwrap_err(), AllocError::WouldBlock);
             rig.cycle(0, flags, true);
-            assert_eq!(rig.threads.slept.get(), 0, "nobody slept");
+            assert_eq!(rig.threads.slept.get(), 0, "no thread slept");
             rig.free(held);
             rig.cycle(1, flags, true);
         });
@@ -283,7 +283,7 @@ fn a_wakeup_that_was_not_needed_is_passed_on() {
             rig.m.spin_until(&mut || rig.threads.sleepers() == 3);
             rig.free(x);
             rig.free(y);
-            // Both frames get a buffer, although nobody frees one before.
+            // Both frames get a buffer, although no buffer is freed before.
             let mut patience = 100_000;
             rig.m.spin_until(&mut || {
                 patience -= 1;

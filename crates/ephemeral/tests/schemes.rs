@@ -1,4 +1,4 @@
-//! The direct map, the original scheme, and windows: exact counts.
+//! The direct map, the original scheme, and runs of addresses: exact counts.
 
 mod common;
 use common::*;
@@ -94,7 +94,7 @@ fn the_original_scheme_runs_out_of_addresses() {
         for flags in all_flags() {
             assert_eq!(rig.alloc(0, flags).unwrap_err(), AllocError::NoAddresses);
         }
-        assert_eq!(rig.eph.window(1).unwrap_err(), AllocError::NoAddresses);
+        assert_eq!(rig.eph.kva_run(1).unwrap_err(), AllocError::NoAddresses);
         rig.kva.free(held.pop().expect("there were addresses"));
         rig.cycle(0, Flags::empty(), false);
     });
@@ -102,7 +102,7 @@ fn the_original_scheme_runs_out_of_addresses() {
 
 /// A run of pages costs two flushes in all, each with one shootdown; the addresses stay. In every scheme.
 #[test]
-fn a_window_flushes_once_for_each_change_of_its_run() {
+fn a_run_flushes_once_for_each_change() {
     let schemes = [
         ("xeon-up", Scheme::Original, 0),
         ("xeon-mp-htt", Scheme::Original, 3),
@@ -112,13 +112,13 @@ fn a_window_flushes_once_for_each_change_of_its_run() {
     for (name, scheme, others) in schemes {
         run(name, Schedule::Timed, with_scheme(scheme), move |rig| {
             rig.tag_frames(16);
-            let mut window = rig.eph.window(17).unwrap();
-            assert_eq!((window.len_pages(), rig.eph.windows()), (17, 1));
+            let mut run = rig.eph.kva_run(17).unwrap();
+            assert_eq!((run.len_pages(), rig.eph.kva_runs()), (17, 1));
             let mut first = None;
             for round in 0..3u32 {
                 let frames: Vec<Pfn> = (0..16).map(|n| rig.frame((n + round) % 16)).collect();
                 let before = rig.m.snapshot();
-                let va = rig.eph.window_enter(&mut window, &frames);
+                let va = rig.eph.enter_run(&mut run, &frames);
                 assert_eq!(*first.get_or_insert(va), va, "the addresses stay");
                 let look = move |rig: &Rig| {
                     for n in 0..16 {
@@ -129,7 +129,7 @@ fn a_window_flushes_once_for_each_change_of_its_run() {
                 };
                 look(rig);
                 rig.on(rig.m.board().cpus as u8 - 1, look);
-                rig.eph.window_remove(&mut window);
+                rig.eph.remove_run(&mut run);
                 let after = rig.m.snapshot();
                 let pages = if others > 0 { 32 } else { 0 };
                 let expected = Counts { local: 32, remote: pages, ipis: 2 * others, ..Counts::default() };
@@ -137,31 +137,31 @@ fn a_window_flushes_once_for_each_change_of_its_run() {
                 let shootdowns = after.counter(Counter::Shootdowns) - before.counter(Counter::Shootdowns);
                 assert_eq!(shootdowns, if others > 0 { 2 } else { 0 }, "one for each change");
             }
-            rig.eph.window_release(window);
-            assert_eq!(rig.eph.windows(), 0);
+            rig.eph.release_run(run);
+            assert_eq!(rig.eph.kva_runs(), 0);
         });
     }
 }
 
 #[test]
-fn windows_are_not_overfilled_nor_released_full() {
+fn runs_are_not_overfilled_nor_released_full() {
     let enter_twice = |rig: &Rig| {
-        let mut window = rig.eph.window(2).unwrap();
-        rig.eph.window_enter(&mut window, &[rig.frame(0)]);
-        rig.eph.window_enter(&mut window, &[rig.frame(1)]);
+        let mut run = rig.eph.kva_run(2).unwrap();
+        rig.eph.enter_run(&mut run, &[rig.frame(0)]);
+        rig.eph.enter_run(&mut run, &[rig.frame(1)]);
     };
     let too_long = |rig: &Rig| {
-        let mut window = rig.eph.window(1).unwrap();
-        rig.eph.window_enter(&mut window, &[rig.frame(0), rig.frame(1)]);
+        let mut run = rig.eph.kva_run(1).unwrap();
+        rig.eph.enter_run(&mut run, &[rig.frame(0), rig.frame(1)]);
     };
     let release_full = |rig: &Rig| {
-        let mut window = rig.eph.window(1).unwrap();
-        rig.eph.window_enter(&mut window, &[rig.frame(0)]);
-        rig.eph.window_release(window);
+        let mut run = rig.eph.kva_run(1).unwrap();
+        rig.eph.enter_run(&mut run, &[rig.frame(0)]);
+        rig.eph.release_run(run);
     };
     type Case = (fn(&Rig), &'static str);
     let cases: [Case; 3] =
-        [(enter_twice, "mapped in this window"), (too_long, "do not fit"), (release_full, "still mapped")];
+        [(enter_twice, "mapped in this run"), (too_long, "do not fit"), (release_full, "still mapped")];
     for (case, words) in cases {
         let (_, result) = try_run("xeon-up", Schedule::Timed, with_scheme(Scheme::Original), case);
         assert!(

@@ -82,7 +82,7 @@ fn traffic(rig: &Rig, seed: u64, mix: Mix, steps: usize, findings: &Findings) {
         if dice.roll(3) == 0 {
             flags |= Flags::INTERRUPTIBLE;
         }
-        // Who holds one must not wait for another: all might.
+        // A holder of one must not wait for another: all might.
         if !held.is_empty() || dice.roll(4) == 0 {
             flags |= Flags::NOWAIT;
         }
@@ -229,7 +229,7 @@ fn a_missing_shootdown_is_caught() {
     }
 }
 
-/// Room for the structures of one more set of mappings: addresses in the arena that nobody else has.
+/// Room for the structures of one more set of mappings: addresses in the arena that no other set has.
 fn arena(rig: &Rig) -> StructArena {
     let layout = rig.m.board().layout;
     StructArena::new(layout.kernel_base + (3 << 20), 1 << 20)

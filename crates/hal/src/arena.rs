@@ -4,7 +4,7 @@
 //! machine each of them *also* has an address in the kernel's permanently mapped arena, and code that reads or writes
 //! the structure says so with [`crate::Machine::touch`]: then it goes through the modelled TLB and caches, evicts data
 //! and is evicted, as it would on hardware. On bare metal the structure is touched by being used, `touch` is empty, and
-//! a [`StructVa`] is a number that nobody reads.
+//! a [`StructVa`] is a number that no code reads.
 
 use crate::addr::{PAGE_SIZE, Va};
 use alloc::vec::Vec;
@@ -89,7 +89,7 @@ impl StructArena {
 }
 
 /// A zone allocator of modelled addresses: last freed, first reused, as kernels do because it is warm. It belongs to
-/// whoever owns the structures, under that owner's lock.
+/// the owner of the structures, under the owner's lock.
 #[derive(Debug)]
 pub struct Zone {
     base: StructVa,

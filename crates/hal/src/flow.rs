@@ -1,4 +1,4 @@
-//! What moves between protection domains, for whoever draws it.
+//! What moves between protection domains, for a recorder to draw.
 
 use crate::Pfn;
 
@@ -16,7 +16,7 @@ pub enum Flow {
 pub enum FlowStep {
     /// It leaves its sender.
     Sent,
-    /// Somebody has it, or a copy of it.
+    /// A domain has it, or a copy of it.
     Received,
     /// It is on its way no more.
     Done,

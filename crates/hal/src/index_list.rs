@@ -2,7 +2,7 @@
 //!
 //! The links do not lie in the list but with the things: in a slice of [`Links`], one for each index. So a list is three
 //! numbers, many lists share one slice, everything is O(1) but a walk, and nothing is allocated here. An index is on one
-//! list of its slice at most: whoever owns the slice knows on which, and hands in the slice at each call. A thing that is
+//! list of its slice at most: the owner of the slice knows on which, and hands in the slice at each call. A thing that is
 //! to be on two lists at once has its links in two slices.
 //!
 //! The owner's lock guards both. Nothing here can fail but by the owner's mistake, which is a panic or is found by

@@ -8,10 +8,11 @@
 //! * [`addr`], [`cpu`], [`time`]: newtypes, so that a virtual address is never taken for a physical one, nor a count
 //!   of instructions for a count of cycles.
 //! * [`machine`]: the [`Machine`] trait, everything that a back end must provide.
-//! * [`mmu`]: translations, whatever kind of memory management unit makes them, and what is on a board.
+//! * [`mmu`]: translations, whatever kind of memory management unit makes them.
 //! * [`isa`]: what instruction sets prescribe, shared by walkers and the pmap.
+//! * [`board`]: what is on a board.
 //! * [`lock`]: spin locks with a declared order.
-//! * [`dev`]: devices.
+//! * [`dev`]: disks, sound devices, and what all devices have in common.
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
 //! * [`cause`]: what cycles are spent on, and what events are counted.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
@@ -25,6 +26,7 @@ extern crate alloc;
 
 pub mod addr;
 pub mod arena;
+pub mod board;
 pub mod cause;
 pub mod cpu;
 pub mod dev;
@@ -40,18 +42,20 @@ pub mod trap;
 
 pub use addr::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Va, VaRange, page_round, page_trunc};
 pub use arena::{StructArena, StructVa, Zone};
+pub use board::{Board, Mmu};
 pub use cause::{Cause, Counter};
 pub use cpu::{CpuId, CpuSet};
+pub use dev::Devices;
 pub use dev::audio::{Audio, AudioDone, AudioRequest};
 pub use dev::block::{BlockDevice, DiskDone, DiskError, DiskRequest};
-pub use dev::{DeviceId, Devices, Transfer};
+pub use dev::device::{DeviceId, Transfer};
 pub use flow::{Flow, FlowStep};
 pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{ContextId, Crossing, Interrupt, Machine, Refill};
 pub use mmu::{
-    Asid, Attr, Block, BlockRegisters, Board, Context, Flush, HashTable, Layout, Miss, MissKind, Mmu, Region,
-    Slot, SpaceId, Tte, Width,
+    Asid, Attr, Block, BlockRegisters, Context, Flush, HashTable, Layout, Miss, MissKind, Region, Slot,
+    SpaceId, Tte, Width,
 };
 pub use threads::{Channel, Interrupted, Threads};
 pub use time::{Cycles, Instructions};

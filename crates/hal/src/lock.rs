@@ -6,7 +6,7 @@
 //! # Order
 //! The UVM paper (3.2) orders map, amap, object, anon, page queues; [`LockClass`] adds the other floors around it. A
 //! lock may be taken only while every lock already held by the same thread has a *lower* class; against the order only
-//! [`SpinLock::try_lock`] is allowed, and whoever fails gives up or starts over. Two locks of one class are never held
+//! [`SpinLock::try_lock`] is allowed, and a thread that fails gives up or starts over. Two locks of one class are never held
 //! together, except by `try_lock`. A thread holds no spin lock when it sleeps. (The map lock is a sleep lock, made from
 //! a short-held lock of class [`LockClass::MapInterlock`]; `vm` keeps its place, above all of these, by types.)
 
@@ -51,7 +51,7 @@ pub enum LockClass {
 }
 
 impl LockClass {
-    /// True for locks that interrupt or refill handlers take: whoever holds one has interrupts off.
+    /// True for locks that interrupt or refill handlers take: the holder has interrupts off.
     pub const fn masks_interrupts(self) -> bool {
         matches!(self, LockClass::Scheduler | LockClass::HashTable)
     }

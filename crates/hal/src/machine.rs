@@ -16,12 +16,13 @@
 
 use crate::addr::{Pa, Va};
 use crate::arena::StructVa;
+use crate::board::Board;
 use crate::cause::{Cause, Counter};
 use crate::cpu::{CpuId, CpuSet};
-use crate::dev::DeviceId;
+use crate::dev::device::DeviceId;
 use crate::flow::{Flow, FlowStep};
 use crate::lock::{LockClass, SpinLock};
-use crate::mmu::{Asid, Block, Board, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
+use crate::mmu::{Asid, Block, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
 use crate::time::{Cycles, Instructions};
 use crate::trap::{Access, CopyFault, Mode, TrapKind};
 use alloc::boxed::Box;
@@ -66,7 +67,7 @@ pub trait Machine: Clone + 'static {
     /// Keeps a [`Cause`] in force until it is dropped; scopes nest, the innermost counts.
     type Scope;
     /// Stands for a change of mappings whose stale translations are still to be invalidated.
-    type Window;
+    type FlushWindow;
 
     /// True when accounting calls do something; lets callers skip work that only feeds them.
     const ACCOUNTING: bool;
@@ -173,15 +174,15 @@ pub trait Machine: Clone + 'static {
         va: Va,
         old: Option<Tte>,
         new: Option<Tte>,
-        window: Option<&Self::Window>,
+        window: Option<&Self::FlushWindow>,
     ) {
         let _ = (space, va, old, new, window);
     }
     /// Declares that mappings are about to change, and that stale translations may be used until the window closes.
     #[must_use = "a window must be closed"]
-    fn open_window(&self) -> Self::Window;
+    fn open_flush_window(&self) -> Self::FlushWindow;
     /// Declares that all is invalidated that needed to be: from here on the use of a stale translation is an error.
-    fn close_window(&self, window: Self::Window);
+    fn close_flush_window(&self, window: Self::FlushWindow);
 
     // ----------------------------------------------------------------------------------------------- own TLB
 
@@ -254,7 +255,7 @@ pub trait Machine: Clone + 'static {
     /// The executing context.
     fn context_current(&self) -> ContextId;
     /// Leaves the executing context and continues `to` on this CPU. If `to` is still being left by another CPU, waits
-    /// for that. Returns when somebody switches back, perhaps on another CPU.
+    /// for that. Returns when another context switches back, perhaps on another CPU.
     ///
     /// # Panics
     /// A modelled machine panics when the caller holds a spin lock, or when `to` is gone.

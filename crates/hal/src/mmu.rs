@@ -1,18 +1,17 @@
 //! What translates addresses: the vocabulary that all memory management units share.
 //!
-//! A machine translates in one of three ways ([`Mmu`]): its hardware walks page tables, its hardware looks into a hash table,
-//! or a miss calls the kernel, which loads the TLB by itself. Beside any of them there may be *blocks*, registers that map
-//! large areas before any page is looked at, and areas that are not translated at all. Whatever the way, a mapping is one
-//! [`Tte`]: a frame, a size, and what it permits. The bits of an entry in memory are the business of the `pmap`; the ones
-//! that hardware reads are described under [`crate::isa`].
+//! A machine translates in one of three ways ([`crate::Mmu`]): its hardware walks page tables, its hardware looks into a
+//! hash table, or a miss calls the kernel, which loads the TLB by itself. Beside any of them there may be *blocks*,
+//! registers that map large areas before any page is looked at, and areas that are not translated at all. Whatever the way,
+//! a mapping is one [`Tte`]: a frame, a size, and what it permits. The bits of an entry in memory are the business of the
+//! `pmap`; the ones that hardware reads are described under [`crate::isa`].
 //!
-//! # Who says what is true
+//! # What is true
 //! No format of an entry in memory does: a TLB, a hash table and a software table may all hold copies. The kernel declares
 //! each mapping when it makes or changes it ([`crate::Machine::mapping_changed`]), and a modelled machine judges each
 //! translation that is used by the mapping last declared.
 
 use crate::addr::{PAGE_SHIFT, Pa, Pfn, Va};
-use crate::isa::RadixFormat;
 use crate::trap::{Access, Mode, Prot};
 
 /// The size of a word in memory: of a pointer, or of an entry of a page table.
@@ -43,7 +42,7 @@ impl SpaceId {
     pub const KERNEL: SpaceId = SpaceId(0);
 }
 
-/// The number by which TLB entries of an address space are told from others (ASID, PCID, context number, the VSIDs of its
+/// The number by which TLB entries of an address space differ from others' (ASID, PCID, context number, the VSIDs of its
 /// segments). 0 is the kernel's own, and the only one on machines whose entries carry none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Asid(pub u32);
@@ -152,8 +151,8 @@ pub struct Miss {
     pub kind: MissKind,
 }
 
-/// A run of addresses that a register maps, or hardware itself, before any page is looked at. It takes no TLB entry and cannot
-/// miss. The size is a power of two, to which both ends are aligned.
+/// A run of addresses that a register maps, or hardware itself, before any page is looked at. It takes no TLB entry and
+/// cannot miss. The size is a power of two, to which both ends are aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Block {
     /// First address.
@@ -243,44 +242,6 @@ pub struct HashTable {
     pub at: Pa,
     /// How many groups it has: a power of two.
     pub groups: usize,
-}
-
-/// How a TLB is filled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mmu {
-    /// Hardware walks page tables of this format, from the root of the [`Context`].
-    Radix(RadixFormat),
-    /// Hardware looks into a [`HashTable`] of the format [`crate::isa::hash`]; what it does not find there is a [`Miss`].
-    Hash,
-    /// Every miss is a [`Miss`]; the kernel loads the TLB.
-    Soft {
-        /// Entries of the TLB.
-        entries: usize,
-    },
-}
-
-/// What is on the board.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Board {
-    /// Logical CPUs, numbered from 0. A machine with one runs a uniprocessor kernel: locks without atomics.
-    pub cpus: usize,
-    /// Frames of physical memory, numbered from 0.
-    pub frames: usize,
-    /// Size of a pointer; with it, of the kernel's structures.
-    pub pointer: Width,
-    /// Where things are in an address space.
-    pub layout: Layout,
-    /// How the TLB is filled.
-    pub mmu: Mmu,
-    /// How many tags of address spaces there are, [`Asid::KERNEL`] among them; 0 when entries carry none, and a change of
-    /// the context drops all that is not global.
-    pub asids: u32,
-    /// Registers for blocks.
-    pub blocks: Option<BlockRegisters>,
-    /// Colours of pages: addresses of equal colour share a frame in a virtually indexed cache. 1 where caches need none.
-    pub colours: u32,
-    /// Bytes of an instruction, on average.
-    pub instruction_bytes: u32,
 }
 
 #[cfg(test)]

@@ -299,9 +299,9 @@ impl<M: Machine> Kernel<M> {
         if self.callouts.len() > 0 {
             return Err(format!("{} callouts are left", self.callouts.len()));
         }
-        let (held, windows) = (self.ephemeral.held(), self.ephemeral.windows());
-        if (held, windows) != (0, 0) {
-            return Err(format!("{held} ephemeral mappings and {windows} windows are held"));
+        let (held, runs) = (self.ephemeral.held(), self.ephemeral.kva_runs());
+        if (held, runs) != (0, 0) {
+            return Err(format!("{held} ephemeral mappings and {runs} runs of kernel addresses are held"));
         }
         // First: files without a name, an opener and a mapping end here.
         let cached = self.files.resident_pages(&self.vm);

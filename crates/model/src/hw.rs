@@ -9,9 +9,9 @@ use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
 use crate::dev::{AUDIO, DISK};
 use crate::memory::Memory;
+use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::Oracle;
 use crate::mmu::tlb::Tlb;
-use crate::mmu::translate::{Found, Refused};
 use crate::params::Params;
 use crate::trace::Recorder;
 use pageferry_hal::{

@@ -4,17 +4,18 @@
 //! brings its cache line from there. A uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes
 //! to [`Cause::Lock`], with interrupts taken meanwhile.
 
-use crate::machine::Model;
-use pageferry_hal::{Cause, Instructions, LockClass, Machine, SpinLock};
+use crate::machine::inner::Inner;
+use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 
 /// Instructions around the atomic one; all of the cost on a uniprocessor.
 const LOCK_PATH: Instructions = Instructions(4);
 
 /// A spin lock of a modelled machine.
 pub struct ModelLock<T> {
-    model: Model,
+    machine: Rc<Inner>,
     class: LockClass,
     held: Cell<bool>,
     /// When it was released last, on the clock of the CPU that did.
@@ -30,12 +31,12 @@ pub struct ModelGuard<'a, T> {
 }
 
 impl<T> ModelLock<T> {
-    pub(crate) fn new(model: Model, class: LockClass, value: T) -> ModelLock<T> {
-        // Whoever makes a lock has written it: the line is in that CPU's cache.
-        let maker = model.0.is_running().then(|| model.0.hw.borrow().cpus[model.0.cpu()].package);
+    pub(crate) fn new(machine: Rc<Inner>, class: LockClass, value: T) -> ModelLock<T> {
+        // Making a lock writes it: the line is in that CPU's cache.
+        let maker = machine.is_running().then(|| machine.hw.borrow().cpus[machine.cpu()].package);
         let package = Cell::new(maker.unwrap_or(0));
         ModelLock {
-            model,
+            machine,
             class,
             held: Cell::new(false),
             free_at: Cell::new(0),
@@ -47,12 +48,12 @@ impl<T> ModelLock<T> {
     /// The bookkeeping of a machine that is switched off (a test that inspects a kernel after its run) is left alone.
     /// So is it while a panic unwinds: destructors may take locks, and must not hide the first panic by another.
     fn live(&self) -> bool {
-        self.model.0.is_running() && !std::thread::panicking()
+        self.machine.is_running() && !std::thread::panicking()
     }
 
     fn charge_atomic(&self) {
-        let mut hw = self.model.0.hw.borrow_mut();
-        let cpu = self.model.0.cpu();
+        let mut hw = self.machine.hw.borrow_mut();
+        let cpu = self.machine.cpu();
         let cause = std::mem::replace(&mut hw.cpus[cpu].cause, Cause::Lock);
         hw.execute(cpu, LOCK_PATH);
         if hw.params.cpus > 1 {
@@ -65,17 +66,17 @@ impl<T> ModelLock<T> {
     fn taken(&self) -> ModelGuard<'_, T> {
         assert!(!self.held.replace(true), "the lock {:?} is taken twice", self.class);
         if self.live() {
-            self.model.0.lock_taken(self.class);
-            let mut hw = self.model.0.hw.borrow_mut();
-            let cpu = self.model.0.cpu();
+            self.machine.lock_taken(self.class);
+            let mut hw = self.machine.hw.borrow_mut();
+            let cpu = self.machine.cpu();
             hw.cpus[cpu].masked += u32::from(self.class.masks_interrupts());
             let package = hw.cpus[cpu].package;
             if self.last_package.replace(package) != package {
                 let cycles = hw.params.transfer;
                 hw.charge_to(cpu, Cause::Lock, cycles);
             }
-            if self.model.0.is_timed() {
-                // The holder may have run ahead on the host: nobody is in before it was out.
+            if self.machine.is_timed() {
+                // The holder may have run ahead on the host: no other is in before it was out.
                 let late = self.free_at.get().saturating_sub(hw.cpus[cpu].clock);
                 hw.charge_to(cpu, Cause::Lock, late);
             }
@@ -90,13 +91,13 @@ impl<T: 'static> SpinLock<T> for ModelLock<T> {
 
     fn lock(&self) -> ModelGuard<'_, T> {
         if self.live() {
-            self.model.0.sync();
-            self.model.0.check_lock_order(self.class);
+            self.machine.sync();
+            self.machine.check_lock_order(self.class);
             self.charge_atomic();
             if self.held.get() {
-                let _cause = self.model.scope(Cause::Lock);
+                let _cause = self.machine.scope(Cause::Lock);
                 while self.held.get() {
-                    self.model.0.wait(&|| format!("the lock {:?}", self.class));
+                    self.machine.wait(&|| format!("the lock {:?}", self.class));
                 }
             }
         }
@@ -105,7 +106,7 @@ impl<T: 'static> SpinLock<T> for ModelLock<T> {
 
     fn try_lock(&self) -> Option<ModelGuard<'_, T>> {
         if self.live() {
-            self.model.0.sync();
+            self.machine.sync();
             self.charge_atomic();
         }
         (!self.held.get()).then(|| self.taken())
@@ -121,8 +122,8 @@ impl<T> Drop for ModelGuard<'_, T> {
             return;
         }
         lock.charge_atomic();
-        lock.free_at.set(lock.model.0.hw.borrow().cpus[lock.model.0.cpu()].clock);
-        lock.model.0.lock_released(lock.class);
+        lock.free_at.set(lock.machine.hw.borrow().cpus[lock.machine.cpu()].clock);
+        lock.machine.lock_released(lock.class);
     }
 }
 

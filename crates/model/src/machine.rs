@@ -23,22 +23,27 @@
 //! pass the reference along. See `Inner::suspend`.
 
 mod driver;
+pub(crate) mod inner;
+
+pub use driver::Scope;
+pub use inner::{RunError, SLACK_CYCLES};
 
 use crate::account::Snapshot;
 use crate::cache::Caches;
 use crate::config::MachineConfig;
+use crate::dev::handle::{ModelAudio, ModelDisk};
 use crate::hw::{CpuState, Hw};
 use crate::lock::ModelLock;
+use crate::machine::inner::{Inner, Routine, Thread};
 use crate::mmu::oracle::StaleUse;
 use crate::params::Params;
 use crate::sourced::Fault;
 use crate::trace::{Recorder, Trace};
 use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{
-    Access, Asid, Block, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing,
-    Cycles, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, LockClass, Machine, Miss, Mode, Pa,
-    Refill, Slot, SpaceId, StructVa, TrapKind, Tte, Va, Width,
+    Access, Asid, Audio, Block, BlockDevice, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId,
+    CpuSet, Crossing, Cycles, Devices, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, LockClass,
+    Machine, Mode, Pa, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -46,13 +51,10 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 
-/// How far a CPU may run ahead of the others between calls that must be ordered.
-pub const SLACK_CYCLES: u64 = 200;
-
 /// Bytes of a context's stack on the host.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Who runs next.
+/// Which CPU runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Schedule {
     /// The CPU whose clock is lowest.
@@ -65,65 +67,18 @@ pub enum Schedule {
 /// How to run a machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Who runs next.
+    /// Which CPU runs next.
     pub schedule: Schedule,
-}
-
-/// Why a run did not come to its end.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RunError {
-    /// Every CPU is halted and no interrupt is on its way.
-    #[error("deadlock: every CPU is halted and no interrupt is on its way (contexts left: {0})")]
-    Deadlock(String),
-    /// Kernel code, or the machine on its behalf, panicked.
-    #[error("panic: {0}")]
-    Panicked(String),
 }
 
 /// What a context runs; see [`Machine::context_new`].
 type Entry = Box<dyn FnOnce() -> Option<ContextId>>;
 /// What CPU 0 runs first.
 pub type Boot = Box<dyn FnOnce(&Model) -> Option<ContextId>>;
-type Handler = Rc<dyn Fn(Interrupt)>;
-type RefillHandler = Rc<dyn Fn(Miss) -> Result<(), TrapKind>>;
-type Routine = Coroutine<(), (), Option<ContextId>>;
-
-struct Thread {
-    name: String,
-    /// Absent while it runs, and when it is over.
-    routine: Option<Routine>,
-    yielder: *const Yielder<(), ()>,
-    /// The causes in force, innermost last; the first is never popped.
-    causes: Vec<Cause>,
-    /// Spin locks held, in order.
-    held: Vec<LockClass>,
-    on_cpu: Option<usize>,
-    over: bool,
-}
-
-pub(crate) struct Inner {
-    pub(crate) hw: RefCell<Hw>,
-    contexts: RefCell<Vec<Thread>>,
-    handler: RefCell<Option<Handler>>,
-    refill: RefCell<Option<RefillHandler>>,
-    board: Board,
-    /// The executing CPU and its context.
-    cpu: Cell<usize>,
-    context: Cell<usize>,
-    /// The context that each CPU is to run.
-    current: RefCell<Vec<usize>>,
-    /// The lowest clock among the other CPUs that can run.
-    others_at: Cell<u64>,
-    rng: RefCell<Option<ChaCha8Rng>>,
-    /// There is one.
-    seeded: bool,
-    /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.
-    running: Cell<bool>,
-}
 
 /// A modelled machine; clones are handles to the same one.
 #[derive(Clone)]
-pub struct Model(pub(crate) Rc<Inner>);
+pub struct Model(Rc<Inner>);
 
 impl Model {
     /// A machine as configured, switched off.
@@ -335,33 +290,30 @@ impl Model {
         self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE) == bytes
     }
 
+    /// What is on this board beside processors and memory. A disk that is asked for can be had once or many times: all are
+    /// the same disk.
+    pub fn devices(&self) -> Devices {
+        let hw = self.0.hw.borrow();
+        let disk =
+            hw.params.disk.is_some().then(|| Box::new(ModelDisk(self.0.clone())) as Box<dyn BlockDevice>);
+        let audio = hw.params.audio.is_some().then(|| Box::new(ModelAudio(self.0.clone())) as Box<dyn Audio>);
+        Devices { disk, audio }
+    }
+
     /// Entries in the TLB of a CPU's core.
     pub fn tlb_entries(&self, cpu: CpuId) -> usize {
         self.0.hw.borrow().tlb_live(cpu.index())
     }
 }
 
-/// Keeps a cause in force.
-pub struct Scope {
-    model: Model,
-}
-
-impl Drop for Scope {
-    fn drop(&mut self) {
-        if self.model.0.running.get() && !std::thread::panicking() {
-            self.model.0.pop_cause();
-        }
-    }
-}
-
-/// An open window of the oracle.
+/// A window that the oracle holds open for a flush.
 #[derive(Debug)]
-pub struct Window(u32);
+pub struct FlushWindow(u32);
 
 impl Machine for Model {
     type Lock<T: 'static> = ModelLock<T>;
     type Scope = Scope;
-    type Window = Window;
+    type FlushWindow = FlushWindow;
 
     const ACCOUNTING: bool = true;
 
@@ -382,10 +334,7 @@ impl Machine for Model {
     }
 
     fn scope(&self, cause: Cause) -> Scope {
-        if self.0.running.get() {
-            self.0.push_cause(cause);
-        }
-        Scope { model: self.clone() }
+        self.0.scope(cause)
     }
 
     fn execute(&self, path: Instructions) {
@@ -426,7 +375,7 @@ impl Machine for Model {
     }
 
     fn new_lock<T: 'static>(&self, class: LockClass, value: T) -> ModelLock<T> {
-        ModelLock::new(self.clone(), class, value)
+        ModelLock::new(self.0.clone(), class, value)
     }
 
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
@@ -518,17 +467,17 @@ impl Machine for Model {
         va: Va,
         old: Option<Tte>,
         new: Option<Tte>,
-        window: Option<&Window>,
+        window: Option<&FlushWindow>,
     ) {
         let by = Location::caller();
         self.0.step(|hw, cpu| hw.mapping_changed(cpu, (space, va), old, new, window.map(|w| w.0), by));
     }
 
-    fn open_window(&self) -> Window {
-        Window(self.0.step(|hw, _| hw.oracle.open()))
+    fn open_flush_window(&self) -> FlushWindow {
+        FlushWindow(self.0.step(|hw, _| hw.oracle.open()))
     }
 
-    fn close_window(&self, window: Window) {
+    fn close_flush_window(&self, window: FlushWindow) {
         self.0.step(|hw, _| hw.oracle.close(window.0));
     }
 

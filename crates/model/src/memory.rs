@@ -1,8 +1,8 @@
 //! Physical memory: bytes, frame after frame.
 //!
 //! The host hands the pages of a large zeroed allocation out lazily, so that a machine of 3 GB costs the host only what
-//! the run touches. Small memories are used again by the next machine of the same size on the same host thread: whoever
-//! runs many small machines would else spend much of the time on zeros.
+//! the run touches. Small memories are used again by the next machine of the same size on the same host thread: a test
+//! that runs many small machines would else spend much of its time on zeros.
 
 use pageferry_hal::{PAGE_SIZE, Pa, Pfn, Width};
 use std::cell::RefCell;

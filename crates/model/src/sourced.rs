@@ -25,7 +25,7 @@ pub enum SourceKind {
     Datasheet,
     /// Read in the public source code of the system that is modelled.
     Code,
-    /// Measured by somebody on such hardware and published.
+    /// Measured by others on such hardware and published.
     Measured,
     /// Fitted, so that the model gives the published number named by [`Sourced::against`].
     Calibrated,

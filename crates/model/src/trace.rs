@@ -1,4 +1,4 @@
-//! What each CPU did and when, and what moved between protection domains, for whoever draws it.
+//! What each CPU did and when, and what moved between protection domains, for a program that draws it.
 //!
 //! Off unless asked for. A slice is a stretch of one CPU's time in one cause and one context; stretches that touch are one.
 //! There is room for a number of slices and moves that the caller chooses: what comes later is counted and not kept.
@@ -16,7 +16,7 @@ pub struct Slice {
     pub end_cycles: u64,
     /// What the time was spent on.
     pub cause: Cause,
-    /// By whom: an index of [`Trace::contexts`].
+    /// The context that did: an index of [`Trace::contexts`].
     pub context: usize,
 }
 

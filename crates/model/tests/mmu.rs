@@ -82,9 +82,9 @@ impl Soft {
 
     fn unmap(&self, m: &Model, space: u32, va: Va) {
         let old = self.table.borrow_mut().remove(&(space, va.vpn()));
-        let window = m.open_window();
+        let window = m.open_flush_window();
         m.mapping_changed(SpaceId(space), va, old, None, Some(&window));
-        m.close_window(window);
+        m.close_flush_window(window);
     }
 }
 
@@ -280,12 +280,12 @@ fn hardware_finds_entries_in_both_groups_and_the_oracle_those_that_were_forgotte
         assert!(m.store(Mode::User, b, &[1]).is_err());
         assert_eq!((load(m, a), m.stale_uses().len()), (Ok(1), 0));
         // The mapping goes, and its TLB entry, but not the one of the hash table.
-        let window = m.open_window();
+        let window = m.open_flush_window();
         m.mapping_changed(SpaceId(1), a, Some(of(100, RW | Attr::MODIFIED)), None, Some(&window));
         m.tlb_flush(Flush::Page(Asid(5), a));
         assert_eq!(load(m, a), Ok(1), "the window is open");
         m.tlb_flush(Flush::Page(Asid(5), a));
-        m.close_window(window);
+        m.close_flush_window(window);
         assert_eq!((load(m, a), m.stale_uses().len()), (Ok(1), 1));
         m.pt_swap(at, Width::Eight, 0);
         m.tlb_flush(Flush::Page(Asid(5), a));

@@ -1,7 +1,7 @@
 //! What each CPU has loaded as its page table.
 //!
 //! Which CPUs an address space is active on is not stored with it, but derived from here. The state is a few atomics
-//! for each CPU, written by that CPU alone (in a switch, or in the shootdown handler) and read by whoever flushes.
+//! for each CPU, written by that CPU alone (in a switch, or in the shootdown handler) and read by every flusher.
 //!
 //! A switch names the new address space in `loading` *before* it loads the root, and in `loaded` after it. A flusher
 //! changes entries first and asks then; so a CPU that it does not find will load the root later, and its walks see the
@@ -16,64 +16,11 @@
 //! Where entries carry tags, a CPU may hold translations of spaces that it left long ago: see [`crate::asid`].
 
 use crate::asid::{Tagging, Tags};
-use crate::pmap::{Pmap, Pmaps, Shared};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use pageferry_hal::{Asid, Context, CpuId, CpuSet, Flush, Machine, Pa, SpaceId, SpinLock};
-
-/// One CPU's page table. Alone in its cache line on real hardware.
-#[repr(align(64))]
-pub(crate) struct Active {
-    /// True between `init_cpu` and `retire_cpu`.
-    started: AtomicBool,
-    /// A kernel thread runs on the address space of the last process.
-    lazy: AtomicBool,
-    /// A switch to a process is under way: it will load a root, unless the right one is loaded.
-    switching: AtomicBool,
-    /// The address space whose root is loaded, or about to be.
-    loading: AtomicU32,
-    /// The address space whose root was loaded last.
-    loaded: AtomicU32,
-    /// The root that goes with `loading`.
-    root: AtomicU64,
-    /// The tag that goes with `loading`.
-    asid: AtomicU32,
-    /// The tags that this CPU gives out, where each gives its own.
-    pub(crate) numbers: Numbers,
-}
-
-/// The tags that a CPU has given out.
-#[derive(Default)]
-pub(crate) struct Numbers {
-    pub(crate) generation: AtomicU32,
-    /// The last one of this generation.
-    pub(crate) given: AtomicU32,
-}
-
-impl Active {
-    pub(crate) fn new(kernel_root: Pa) -> Active {
-        Active {
-            started: AtomicBool::new(false),
-            lazy: AtomicBool::new(true),
-            switching: AtomicBool::new(false),
-            loading: AtomicU32::new(SpaceId::KERNEL.0),
-            loaded: AtomicU32::new(SpaceId::KERNEL.0),
-            root: AtomicU64::new(kernel_root.0),
-            asid: AtomicU32::new(Asid::KERNEL.0),
-            numbers: Numbers::default(),
-        }
-    }
-    fn holds(&self, space: SpaceId) -> bool {
-        self.loading.load(SeqCst) == space.0 || self.loaded.load(SeqCst) == space.0
-    }
-    /// True when the CPU translates by `space`, and is not on its way to or from another.
-    fn is_on(&self, space: SpaceId) -> bool {
-        self.loading.load(SeqCst) == space.0 && self.loaded.load(SeqCst) == space.0
-    }
-    /// What the CPU translates by, as long as it does not switch.
-    pub(crate) fn context(&self) -> (SpaceId, Pa, Asid) {
-        (SpaceId(self.loading.load(SeqCst)), Pa(self.root.load(SeqCst)), Asid(self.asid.load(SeqCst)))
-    }
-}
+use crate::cpu::Active;
+use crate::pmap::{Pmap, Pmaps};
+use crate::space::Shared;
+use core::sync::atomic::Ordering::SeqCst;
+use pageferry_hal::{Asid, Context, CpuId, CpuSet, Flush, Machine, SpaceId};
 
 impl<M: Machine> Pmaps<M> {
     /// Called on each CPU once, before anything else runs there; loads the kernel's root. From here on the CPU must
@@ -85,7 +32,7 @@ impl<M: Machine> Pmaps<M> {
         for (register, block) in self.kernel.blocks.iter().enumerate() {
             self.machine.block_set(register, Some(*block));
         }
-        // Only now: a handler touches kernel memory. Before, there was nothing in the TLB to be told about.
+        // Only now: a handler touches kernel memory. Before, there was nothing in the TLB to invalidate.
         me.started.store(true, SeqCst);
     }
 
@@ -201,7 +148,7 @@ impl<M: Machine> Pmaps<M> {
     }
 
     /// Leaves the address space that this CPU runs on lazily, if it does. For the shootdown handler. True when all translations
-    /// of user pages went with that; where entries carry tags they stay, but whoever flushes next can put them out of reach.
+    /// of user pages went with that; where entries carry tags they stay, but the next flusher can put them out of reach.
     pub(crate) fn leave_lazily(&self, me: CpuId) -> bool {
         let cpu = &self.active[me.index()];
         let lazy = cpu.lazy.load(SeqCst);
@@ -221,7 +168,8 @@ impl<M: Machine> Pmaps<M> {
         cpu.root.store(root.0, SeqCst);
         cpu.loading.store(space.0, SeqCst);
         let tags = to.and_then(|to| to.tags.as_deref());
-        let asid = tags.map_or(Asid::KERNEL, |tags| tags.number(&self.machine, self.machine.cpu(), cpu));
+        let asid =
+            tags.map_or(Asid::KERNEL, |tags| tags.number(&self.machine, self.machine.cpu(), &cpu.numbers));
         cpu.asid.store(asid.0, SeqCst);
         self.machine.activate(Context { space, root, asid });
         cpu.loaded.store(space.0, SeqCst);
@@ -229,10 +177,5 @@ impl<M: Machine> Pmaps<M> {
 
     fn active_here(&self) -> &Active {
         &self.active[self.machine.cpu().index()]
-    }
-
-    /// The right to shoot down; `None` on a uniprocessor, where there is nobody to exclude.
-    pub(crate) fn ipi_lock(&self) -> Option<<M::Lock<()> as SpinLock<()>>::Guard<'_>> {
-        (self.active.len() > 1).then(|| self.shootdown.ipi_lock.lock())
     }
 }

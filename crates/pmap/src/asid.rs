@@ -8,10 +8,9 @@
 //! * **Shared**, where hardware looks into a hash table of all spaces: a number is given when a space is made and comes back
 //!   when it is gone. Any CPU that the space has run on may hold entries of it.
 
-use crate::active::Active;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use pageferry_hal::{Asid, Board, CpuId, CpuSet, Flush, Machine, Mmu};
 
 /// How this board tells address spaces apart.
@@ -32,6 +31,14 @@ impl Tagging {
     }
 }
 
+/// The tags that a CPU has given out.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    generation: AtomicU32,
+    /// The last one of this generation.
+    given: AtomicU32,
+}
+
 /// The numbers of one address space.
 #[derive(Debug)]
 pub(crate) enum Tags {
@@ -50,8 +57,8 @@ impl Tags {
         Tags::PerCpu((0..cpus).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// The number on `cpu`, which is about to run the space; `active` is the state of that CPU.
-    pub(crate) fn number<M: Machine>(&self, m: &M, cpu: CpuId, active: &Active) -> Asid {
+    /// The number on `cpu`, which is about to run the space and has given out `numbers`.
+    pub(crate) fn number<M: Machine>(&self, m: &M, cpu: CpuId, numbers: &Numbers) -> Asid {
         match self {
             Tags::Shared { asid, ran_on } => {
                 ran_on.fetch_or(CpuSet::only(cpu).bits(), SeqCst);
@@ -59,7 +66,6 @@ impl Tags {
             }
             Tags::PerCpu(tags) => {
                 let tag = tags[cpu.index()].load(SeqCst);
-                let numbers = &active.numbers;
                 if tag >> 32 == u64::from(numbers.generation.load(SeqCst)) && tag != 0 {
                     return Asid(tag as u32);
                 }

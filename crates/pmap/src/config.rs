@@ -1,4 +1,4 @@
-//! What a pmap is told, what it asks for, and what can go wrong.
+//! What a pmap is built from, what it asks for, and what can go wrong.
 
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Instructions, Pfn};
@@ -75,7 +75,7 @@ pub enum PmapError {
         /// Bytes of memory.
         bytes: u64,
     },
-    /// As many address spaces exist as their TLB entries can be told apart.
+    /// As many address spaces exist as there are tags for their TLB entries.
     #[error("no tag is left for another address space")]
     NoTag,
     /// The configured arena has no room for this floor's own structures.

@@ -1,9 +1,9 @@
 //! Kernel mappings, page by page: not managed, global, wired.
 //!
-//! They take no lock: who owns the addresses (an allocator's client, an ephemeral mapping) owns their entries. Their
+//! They take no lock: the owner of the addresses (an allocator's client, an ephemeral mapping) owns their entries. Their
 //! tables exist since boot, so nothing here fails or allocates frames.
 
-use crate::change::Change;
+use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
 use crate::radix;
 use pageferry_hal::{Asid, Attr, Cause, Machine, PAGE_SHIFT, Pa, Pfn, Prot, SpaceId, Tte, Va, VaRange};
@@ -35,7 +35,7 @@ impl<M: Machine> Pmaps<M> {
     /// Maps consecutive kernel pages from `va` on (`pmap_qenter`), replacing what was there. The new entries have not
     /// been accessed.
     ///
-    /// The change lists every page, whatever was there before: see [`Change`].
+    /// The flush lists every page, whatever was there before: see [`TlbFlush`].
     ///
     /// # Locks
     /// Takes none.
@@ -43,13 +43,13 @@ impl<M: Machine> Pmaps<M> {
     /// # Panics
     /// When the pages are not among those of [`crate::Bootstrap::kva`], or `prot` does not permit reading.
     #[track_caller]
-    pub fn kenter(&self, va: Va, frames: &[Pfn], prot: Prot) -> Change<M> {
+    pub fn kenter(&self, va: Va, frames: &[Pfn], prot: Prot) -> TlbFlush<M> {
         assert!(prot.contains(Prot::READ), "a kernel mapping that permits nothing at {va:?}");
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, &self.kernel.format);
         let mut attr = Attr::GLOBAL | Attr::WIRED;
         attr.set(Attr::WRITE, prot.contains(Prot::WRITE));
-        let mut change = Change::new();
+        let mut flush = TlbFlush::new();
         for (page, frame) in VaRange::pages_from(va, frames.len()).pages().zip(frames) {
             m.execute(self.config.paths.kenter);
             let slot = self.kernel.slot(page);
@@ -60,15 +60,15 @@ impl<M: Machine> Pmaps<M> {
                 m.mapping_changed(SpaceId::KERNEL, page, None, Some(new), None);
             } else {
                 old = radix::swap(m, format, slot, Some(new));
-                m.mapping_changed(SpaceId::KERNEL, page, old, Some(new), Some(change.window(m)));
+                m.mapping_changed(SpaceId::KERNEL, page, old, Some(new), Some(flush.window(m)));
                 self.forget_hashed(Some(Asid::KERNEL), page);
             }
-            change.list(SpaceId::KERNEL, None, page, old);
+            flush.list(SpaceId::KERNEL, None, page, old);
         }
-        change
+        flush
     }
 
-    /// Unmaps kernel pages (`pmap_qremove`). The change lists every page, whatever was there before: see [`Change`].
+    /// Unmaps kernel pages (`pmap_qremove`). The flush lists every page, whatever was there before: see [`TlbFlush`].
     ///
     /// # Locks
     /// Takes none.
@@ -76,17 +76,17 @@ impl<M: Machine> Pmaps<M> {
     /// # Panics
     /// When the pages are not among those of [`crate::Bootstrap::kva`].
     #[track_caller]
-    pub fn kremove(&self, range: VaRange) -> Change<M> {
+    pub fn kremove(&self, range: VaRange) -> TlbFlush<M> {
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, &self.kernel.format);
-        let mut change = Change::new();
+        let mut flush = TlbFlush::new();
         for page in range.pages() {
             m.execute(self.config.paths.kenter);
             let old = radix::swap(m, format, self.kernel.slot(page), None);
-            m.mapping_changed(SpaceId::KERNEL, page, old, None, Some(change.window(m)));
+            m.mapping_changed(SpaceId::KERNEL, page, old, None, Some(flush.window(m)));
             self.forget_hashed(Some(Asid::KERNEL), page);
-            change.list(SpaceId::KERNEL, None, page, old);
+            flush.list(SpaceId::KERNEL, None, page, old);
         }
-        change
+        flush
     }
 }

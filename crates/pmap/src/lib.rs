@@ -13,14 +13,14 @@
 //! * What each CPU has loaded, and the one shootdown in flight.
 //!
 //! # The obligation
-//! Every call that changes valid entries returns a [`Change`]: TLBs may still hold what was there. It must be
-//! discharged, by [`Change::flush`] or by a method that says why less will do; several can be merged first, so that one
+//! Every call that changes valid entries returns a [`TlbFlush`]: TLBs may still hold what was there. It must be
+//! discharged, by [`TlbFlush::flush`] or by a method that says why less will do; several can be merged first, so that one
 //! shootdown serves them all.
 //!
 //! # Locks
 //! The reverse mappings have one lock of class `ReverseMap`, taken before the lock of an address space (class `Pmap`);
-//! a shootdown takes the lock of class `Shootdown`, the refill handler and whoever changes what it has put into a hash table
-//! that of class `HashTable`. Kernel mappings take no lock: whoever owns the addresses owns their
+//! a shootdown takes the lock of class `Shootdown`; the refill handler, and a caller that changes what it has put into a
+//! hash table, take that of class `HashTable`. Kernel mappings take no lock: the owner of the addresses owns their
 //! entries. Frames for page tables are taken from and given to a [`FrameSource`] with none of these held.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -29,9 +29,12 @@ extern crate alloc;
 mod active;
 mod asid;
 mod bootstrap;
-mod change;
 mod config;
+mod copy_page;
+mod cpu;
 mod fixed;
+mod flush;
+mod ipi;
 mod kernel;
 mod page;
 mod pmap;
@@ -40,11 +43,12 @@ mod radix;
 mod refill;
 mod second;
 mod shootdown;
+mod space;
 mod sysmap;
 mod user;
 
 pub use bootstrap::Bootstrap;
-pub use change::Change;
 pub use config::{FrameSource, PmapConfig, PmapError, PmapPaths};
+pub use flush::TlbFlush;
 pub use pmap::{Pmap, Pmaps};
 pub use shootdown::FULL_FLUSH_PAGES;

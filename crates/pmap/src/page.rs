@@ -6,10 +6,11 @@
 //! Referenced and modified are not stored while a frame is mapped: they are the accessed and dirty bits of its entries,
 //! and what removed entries left behind. Kernel mappings do not count; the kernel says by itself what it writes.
 
-use crate::change::Change;
-use crate::pmap::{Pmaps, Shared};
+use crate::flush::TlbFlush;
+use crate::pmap::Pmaps;
 use crate::pv::PvTable;
 use crate::radix::{self, Walk, walk};
+use crate::space::Shared;
 use crate::user::Leaf;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -21,10 +22,10 @@ impl<M: Machine> Pmaps<M> {
     /// # Locks
     /// Takes the lock of reverse mappings, and inside it each space's lock in turn.
     #[track_caller]
-    pub fn page_protect(&self, frame: Pfn, prot: Prot) -> Change<M> {
-        let mut change = Change::new();
+    pub fn page_protect(&self, frame: Pfn, prot: Prot) -> TlbFlush<M> {
+        let mut flush = TlbFlush::new();
         if prot.contains(Prot::WRITE) {
-            return change;
+            return flush;
         }
         let _c = self.machine.scope(Cause::PteWork);
         let mut pv = self.pv.lock();
@@ -35,13 +36,13 @@ impl<M: Machine> Pmaps<M> {
             let mut tables = shared.tables.lock();
             let leaf = self.leaf(&shared, frame, va);
             if prot.is_empty() {
-                self.remove_at(&mut pv, &mut tables, leaf, &mut change);
+                self.remove_at(&mut pv, &mut tables, leaf, &mut flush);
             } else {
-                self.write_protect_at(&mut pv, leaf, &mut change);
+                self.write_protect_at(&mut pv, leaf, &mut flush);
             }
         }
         assert!(!prot.is_empty() || pv.mappings(frame).next().is_none(), "{frame:?} is still mapped");
-        change
+        flush
     }
 
     /// Number of user mappings of `frame`.
@@ -84,22 +85,22 @@ impl<M: Machine> Pmaps<M> {
         self.any_has(frame, Attr::MODIFIED)
     }
 
-    /// Makes `frame` unreferenced. Until the change is flushed, uses through TLBs go unseen. To be called, as
+    /// Makes `frame` unreferenced. Until the flush is done, uses through TLBs go unseen. To be called, as
     /// [`Pmaps::clear_modified`], also when a frame is given to a new owner.
     ///
     /// # Locks
     /// As [`Pmaps::page_protect`].
     #[track_caller]
-    pub fn clear_referenced(&self, frame: Pfn) -> Change<M> {
+    pub fn clear_referenced(&self, frame: Pfn) -> TlbFlush<M> {
         self.clear(frame, Attr::REFERENCED)
     }
 
-    /// Makes `frame` unmodified. Until the change is flushed, stores through TLBs go unseen.
+    /// Makes `frame` unmodified. Until the flush is done, stores through TLBs go unseen.
     ///
     /// # Locks
     /// As [`Pmaps::page_protect`].
     #[track_caller]
-    pub fn clear_modified(&self, frame: Pfn) -> Change<M> {
+    pub fn clear_modified(&self, frame: Pfn) -> TlbFlush<M> {
         self.clear(frame, Attr::MODIFIED)
     }
 
@@ -120,9 +121,9 @@ impl<M: Machine> Pmaps<M> {
     }
 
     #[track_caller]
-    fn clear(&self, frame: Pfn, noted: Attr) -> Change<M> {
+    fn clear(&self, frame: Pfn, noted: Attr) -> TlbFlush<M> {
         let _c = self.machine.scope(Cause::PteWork);
-        let mut change = Change::new();
+        let mut flush = TlbFlush::new();
         let mut pv = self.pv.lock();
         pv.forget(frame, noted);
         pv.touch_list(&self.machine, frame);
@@ -135,10 +136,10 @@ impl<M: Machine> Pmaps<M> {
             if let Some(mut entry) = entry.filter(|e| e.attr.intersects(noted)) {
                 self.machine.execute(self.config.paths.remove);
                 entry.attr.remove(noted);
-                self.rewrite(&mut pv, leaf, Some(entry), noted, &mut change);
+                self.rewrite(&mut pv, leaf, Some(entry), noted, &mut flush);
             }
         }
-        change
+        flush
     }
 
     /// The entry that maps `frame` at `va` of a space whose lock the caller holds.

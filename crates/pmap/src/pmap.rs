@@ -4,34 +4,19 @@
 //! loaded, and the shootdown in flight. A [`Pmap`] is owned by its address space (`vm`); the registry shares what is
 //! needed to reach its entries from a frame.
 
-use crate::active::Active;
 use crate::asid::{FreeNumbers, Tagging, Tags};
 use crate::bootstrap::{self, Bootstrap, Built, KernelTables};
 use crate::config::{FrameSource, PmapConfig, PmapError};
+use crate::cpu::Active;
+use crate::ipi::{REQUEST_BYTES, Shootdown};
 use crate::pv::PvTable;
 use crate::radix::Tables;
 use crate::second::Second;
-use crate::shootdown::Shootdown;
+use crate::space::Shared;
 use crate::sysmap::Sysmap;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_hal::{Asid, Cause, LockClass, Machine, PAGE_SIZE, Pa, SpaceId, SpinLock, VaRange, Width};
-
-/// What the registry shares of an address space.
-pub(crate) struct Shared<M: Machine> {
-    pub(crate) id: SpaceId,
-    pub(crate) root: Pa,
-    pub(crate) tables: M::Lock<Tables>,
-    /// The numbers of its TLB entries, where they carry any.
-    pub(crate) tags: Option<Arc<Tags>>,
-}
-
-impl<M: Machine> Shared<M> {
-    /// The number of its entries in the hash table, where hardware uses one.
-    pub(crate) fn hash_tag(&self) -> Option<Asid> {
-        self.tags.as_ref().and_then(|tags| tags.shared())
-    }
-}
+use pageferry_hal::{Asid, Cause, LockClass, Machine, PAGE_SIZE, SpaceId, SpinLock, Va, VaRange, Width};
 
 /// One user address space's page tables. Given back with [`Pmaps::destroy`]; dropping one leaks its frames.
 #[must_use = "page tables must be destroyed"]
@@ -96,7 +81,7 @@ impl<M: Machine> Pmaps<M> {
         };
         let capacity = (arena_bytes / 4 / entry_bytes).min(2 * board.frames);
         let entries = arena.array("reverse mappings", capacity, entry_bytes)?;
-        let request = arena.array("shootdown request", 1, Shootdown::<M>::BYTES)?;
+        let request = arena.array("shootdown request", 1, REQUEST_BYTES)?;
         let pv = PvTable::new(board.frames, entries, entry_bytes, capacity, FreeNumbers::new(board.asids));
 
         let mut kva = paged;
@@ -195,5 +180,21 @@ impl<M: Machine> Pmaps<M> {
         };
         assert!(registered.is_some(), "an address space is destroyed that was never created here");
         taken.into_iter().for_each(|frame| frames.give(frame));
+    }
+
+    /// Takes the entry of a page whose mapping has changed out of the hash table, if there is a table and an entry. `asid`
+    /// is that of the space where hardware uses such a table.
+    ///
+    /// # Locks
+    /// Takes `HashTable`.
+    pub(crate) fn forget_hashed(&self, asid: Option<Asid>, va: Va) {
+        if let (Some(second), Some(asid)) = (&self.second, asid) {
+            second.forget(&self.machine, asid, va);
+        }
+    }
+
+    /// The right to shoot down; `None` on a uniprocessor, where there is no CPU to exclude.
+    pub(crate) fn ipi_lock(&self) -> Option<<M::Lock<()> as SpinLock<()>>::Guard<'_>> {
+        (self.active.len() > 1).then(|| self.shootdown.ipi_lock.lock())
     }
 }

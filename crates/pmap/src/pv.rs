@@ -9,35 +9,32 @@
 
 use crate::asid::FreeNumbers;
 use crate::config::PmapError;
-use crate::pmap::Shared;
+use crate::space::Shared;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::{Access, Attr, Machine, Pfn, SpaceId, StructVa, Va};
-
-const NONE: u32 = u32::MAX;
+use pageferry_hal::{Access, Attr, IndexList, Links, Machine, Pfn, SpaceId, StructVa, Va};
 
 /// What is known of a frame through its mappings.
 pub(crate) const NOTED: Attr = Attr::REFERENCED.union(Attr::MODIFIED);
 
-/// One user mapping of a frame, and the next one.
+/// One user mapping of a frame.
+#[derive(PartialEq, Eq)]
 struct Entry {
     va: Va,
     space: SpaceId,
-    next: u32,
 }
 
 /// What is known of one frame.
 #[derive(Clone)]
 struct Head {
-    /// The oldest mapping; address spaces are mostly taken down in the order in which they were filled.
-    first: u32,
-    last: u32,
+    /// Oldest first: address spaces are mostly taken down in the order in which they were filled.
+    mappings: IndexList,
     /// What mappings that are gone said: [`NOTED`].
     saved: Attr,
 }
 
-const EMPTY: Head = Head { first: NONE, last: NONE, saved: Attr::empty() };
+const EMPTY: Head = Head { mappings: IndexList::new(), saved: Attr::empty() };
 
 /// The table. See the [module](self).
 pub(crate) struct PvTable<M: Machine> {
@@ -46,8 +43,10 @@ pub(crate) struct PvTable<M: Machine> {
     /// How many frames there are.
     frames: usize,
     entries: Vec<Entry>,
-    /// First of the free entries, linked like a list.
-    free: u32,
+    /// Of each entry: it is on the list of its frame, or free.
+    links: Vec<Links>,
+    /// What was freed last is taken first.
+    free: IndexList,
     capacity: usize,
     at: StructVa,
     entry_bytes: usize,
@@ -65,12 +64,13 @@ impl<M: Machine> PvTable<M> {
         capacity: usize,
         numbers: FreeNumbers,
     ) -> PvTable<M> {
-        assert!(capacity < NONE as usize, "{capacity} reverse mappings cannot be numbered");
+        assert!(capacity < u32::MAX as usize, "{capacity} reverse mappings cannot be numbered");
         PvTable {
             heads: Vec::with_capacity(frames),
             frames,
             entries: Vec::new(),
-            free: NONE,
+            links: Vec::new(),
+            free: IndexList::new(),
             capacity,
             at,
             entry_bytes,
@@ -85,19 +85,24 @@ impl<M: Machine> PvTable<M> {
         self.heads.get(frame.index()).unwrap_or(&EMPTY)
     }
 
-    fn head_mut(&mut self, frame: Pfn) -> &mut Head {
+    /// Gives `frame` a head, if it has none yet.
+    fn cover(&mut self, frame: Pfn) {
         assert!(frame.index() < self.frames, "the machine has no {frame:?}");
         if frame.index() >= self.heads.len() {
             // There was room for all of them from the start.
             self.heads.resize(frame.index() + 1, EMPTY);
         }
+    }
+
+    fn head_mut(&mut self, frame: Pfn) -> &mut Head {
+        self.cover(frame);
         &mut self.heads[frame.index()]
     }
 
     /// The frames that are mapped, and how often.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (Pfn, usize)> {
-        let mapped = (0..self.heads.len() as u32).map(Pfn).filter(|&frame| self.head(frame).first != NONE);
-        mapped.map(|frame| (frame, self.indices(frame).count()))
+        let counts = self.heads.iter().map(|head| head.mappings.len());
+        (0..).map(Pfn).zip(counts).filter(|&(_, count)| count > 0)
     }
 
     pub(crate) fn new_id(&mut self) -> SpaceId {
@@ -110,24 +115,20 @@ impl<M: Machine> PvTable<M> {
     /// # Errors
     /// [`PmapError::NoReverseEntry`].
     pub(crate) fn insert(&mut self, m: &M, frame: Pfn, space: SpaceId, va: Va) -> Result<(), PmapError> {
-        let entry = Entry { va, space, next: NONE };
-        let index = if self.free != NONE {
-            let index = self.free;
-            self.free = core::mem::replace(&mut self.entries[index as usize], entry).next;
+        let entry = Entry { va, space };
+        let index = if let Some(index) = self.free.pop_front(&mut self.links) {
+            self.entries[index as usize] = entry;
             index
         } else if self.entries.len() < self.capacity {
             self.entries.push(entry);
+            self.links.push(Links::UNLINKED);
             (self.entries.len() - 1) as u32
         } else {
             return Err(PmapError::NoReverseEntry { capacity: self.capacity });
         };
-        let head = self.head_mut(frame);
-        match core::mem::replace(&mut head.last, index) {
-            NONE => head.first = index,
-            last => {
-                self.entries[last as usize].next = index;
-                self.touch(m, last, Access::Write);
-            }
+        self.cover(frame);
+        if let Some(last) = self.heads[frame.index()].mappings.push_back(&mut self.links, index) {
+            self.touch(m, last, Access::Write);
         }
         self.touch(m, index, Access::Write);
         Ok(())
@@ -138,28 +139,15 @@ impl<M: Machine> PvTable<M> {
     /// # Panics
     /// When there is none: page tables and reverse mappings disagree.
     pub(crate) fn remove(&mut self, m: &M, frame: Pfn, space: SpaceId, va: Va) {
-        let mut before = NONE;
-        let mut index = self.head(frame).first;
-        while index != NONE {
+        let wanted = Entry { va, space };
+        let found = self.indices(frame).find(|&index| {
             self.touch(m, index, Access::Read);
-            let entry = &self.entries[index as usize];
-            if entry.space == space && entry.va == va {
-                break;
-            }
-            before = index;
-            index = entry.next;
-        }
-        assert!(index != NONE, "{frame:?} at {va:?} of {space:?} is mapped, but not in its list");
-        let next = core::mem::replace(&mut self.entries[index as usize].next, self.free);
-        self.free = index;
-        let head = &mut self.heads[frame.index()];
-        match before {
-            NONE => head.first = next,
-            _ => self.entries[before as usize].next = next,
-        }
-        if next == NONE {
-            head.last = before;
-        }
+            self.entries[index as usize] == wanted
+        });
+        let index = found
+            .unwrap_or_else(|| panic!("{frame:?} at {va:?} of {space:?} is mapped, but not in its list"));
+        self.heads[frame.index()].mappings.remove(&mut self.links, index);
+        self.free.push_front(&mut self.links, index);
         self.touch(m, index, Access::Write);
     }
 
@@ -189,12 +177,7 @@ impl<M: Machine> PvTable<M> {
     }
 
     fn indices(&self, frame: Pfn) -> impl Iterator<Item = u32> {
-        let mut next = self.head(frame).first;
-        core::iter::from_fn(move || {
-            let index = (next != NONE).then_some(next)?;
-            next = self.entries[index as usize].next;
-            Some(index)
-        })
+        self.head(frame).mappings.iter(&self.links)
     }
 
     fn touch(&self, m: &M, index: u32, access: Access) {

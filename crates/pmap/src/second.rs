@@ -7,11 +7,10 @@
 //! first. So nothing need be read back from here when an entry goes.
 //!
 //! # Locks
-//! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. Who changes a
-//! mapping changes the page table first and takes the entry out then; the refill handler reads the page table with the lock
-//! held. So no entry is put there that is out of date, and stays.
+//! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. A caller
+//! that changes a mapping changes the page table first and takes the entry out then; the refill handler reads the page table
+//! with the lock held. So no entry is put there that is out of date, and stays.
 
-use crate::pmap::Pmaps;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, HPTE_V, TAG_MASK, group, tag,
 };
@@ -66,19 +65,15 @@ impl<M: Machine> Second<M> {
         let entry = tag(asid, va, secondary) | tte.frame.pa().0 | HPTE_R | changed | permits;
         m.pt_store(slot, Width::Eight, entry);
     }
-}
 
-impl<M: Machine> Pmaps<M> {
-    /// Takes the entry of a page whose mapping has changed out of the hash table, if there is a table and an entry. `asid` is
-    /// that of the space where hardware uses such a table.
+    /// Takes the entry of a page whose mapping has changed out, if there is one.
     ///
     /// # Locks
     /// Takes `HashTable`.
-    pub(crate) fn forget_hashed(&self, asid: Option<Asid>, va: Va) {
-        let (Some(second), Some(asid)) = (&self.second, asid) else { return };
-        let _victim = second.victim.lock();
-        if let Some((slot, _)) = second.find(&self.machine, asid, va) {
-            self.machine.pt_swap(slot, Width::Eight, 0);
+    pub(crate) fn forget(&self, m: &M, asid: Asid, va: Va) {
+        let _victim = self.victim.lock();
+        if let Some((slot, _)) = self.find(m, asid, va) {
+            m.pt_swap(slot, Width::Eight, 0);
         }
     }
 }

@@ -5,57 +5,29 @@
 //! request fits a cache line; it is read without a lock, because it stays as it is while a name is on it. Waiting for
 //! the lock and for the answers leaves interrupts enabled, so two initiators cannot wait for each other for ever.
 //!
-//! On a uniprocessor there is no lock, and nobody to ask.
+//! On a uniprocessor there is no lock, and no CPU to ask.
 
 use crate::asid::{Tagging, Tags};
-use crate::change::Part;
-use crate::pmap::{Pmaps, Shared};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::ipi::{IpiOp, MAX_RANGES, REQUEST_BYTES};
+use crate::pmap::Pmaps;
+use crate::space::Shared;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 use pageferry_hal::{
-    Access, Asid, Cause, Counter, CpuId, CpuSet, Flush, Interrupt, LockClass, Machine, PAGE_SIZE, SpaceId,
-    StructVa, Va, VaRange,
+    Access, Asid, Cause, Counter, CpuId, CpuSet, Flush, Interrupt, Machine, PAGE_SIZE, SpaceId, Va, VaRange,
 };
 
 /// Up to this many user pages are invalidated one by one; beyond it, the page-table root is loaded again, which spares
 /// the kernel's global entries. About what the larger data TLBs of the machines hold, halved: refilling costs too.
 pub const FULL_FLUSH_PAGES: usize = 32;
 
-/// Ranges in one request: it fills a cache line of 64 bytes.
-const MAX_RANGES: usize = 3;
-/// Bytes of the request.
-const REQUEST_BYTES: usize = 64;
-
-/// What the asked CPUs shall do.
-#[derive(Clone, Copy)]
-enum IpiOp {
-    /// Invalidate the pages of the request's ranges.
-    Pages = 0,
-    /// Invalidate all of the request's address space.
-    Space = 1,
-    /// Leave the request's address space.
-    Leave = 2,
-}
-
-impl IpiOp {
-    const ALL: [IpiOp; 3] = [IpiOp::Pages, IpiOp::Space, IpiOp::Leave];
-}
-
-/// The request in flight.
-pub(crate) struct Shootdown<M: Machine> {
-    /// Held by the initiator until all have answered.
-    pub(crate) ipi_lock: M::Lock<()>,
-    op: AtomicU32,
-    /// The address space, or the kernel's.
-    space: AtomicU32,
-    /// Its tag, where that is the same on all CPUs.
-    asid: AtomicU32,
-    ranges: AtomicU32,
-    starts: [AtomicU64; MAX_RANGES],
-    ends: [AtomicU64; MAX_RANGES],
-    /// The CPUs that have not answered yet.
-    pending: AtomicU64,
-    /// The modelled address of all this.
-    at: StructVa,
+/// Pages of one address space; [`SpaceId::KERNEL`] means addresses that are the same in all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) space: SpaceId,
+    pub(crate) range: VaRange,
+    /// The space's tags, on machines that have any.
+    pub(crate) tags: Option<Arc<Tags>>,
 }
 
 /// A request in the making: pages of one address space, or of several where entries carry no tags.
@@ -82,26 +54,8 @@ impl Batch {
     }
 }
 
-impl<M: Machine> Shootdown<M> {
-    pub(crate) const BYTES: usize = REQUEST_BYTES;
-
-    pub(crate) fn new(machine: &M, at: StructVa) -> Shootdown<M> {
-        Shootdown {
-            ipi_lock: machine.new_lock(LockClass::Shootdown, ()),
-            op: AtomicU32::new(0),
-            space: AtomicU32::new(0),
-            asid: AtomicU32::new(0),
-            ranges: AtomicU32::new(0),
-            starts: Default::default(),
-            ends: Default::default(),
-            pending: AtomicU64::new(0),
-            at,
-        }
-    }
-}
-
 impl<M: Machine> Pmaps<M> {
-    /// The handler for [`Interrupt::Shootdown`]. Takes no lock; does nothing if nobody waits for this CPU.
+    /// The handler for [`Interrupt::Shootdown`]. Takes no lock; does nothing if no initiator waits for this CPU.
     pub fn handle_shootdown(&self) {
         let (m, request) = (&self.machine, &self.shootdown);
         let me = m.cpu();

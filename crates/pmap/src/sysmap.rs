@@ -1,20 +1,12 @@
-//! Clearing and copying whole frames, which need a kernel address to be reached by.
-//!
-//! With a direct map every frame has one. Without, each CPU owns two pages of kernel addresses (as FreeBSD 5 does on
-//! i386: `sysmaps_pcpu`), guarded by a lock of the CPU: while it is held, the thread stays on the CPU, and so nobody
-//! else's TLB ever sees these addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale
-//! translation that is then left in the own TLB is harmless, because the next use invalidates before it begins.
+//! The pages of kernel addresses that each CPU owns where there is no direct map: see `copy_page`.
 
-use crate::fixed::PERMANENT;
-use crate::pmap::Pmaps;
-use crate::radix;
-use pageferry_hal::{Asid, Cause, LockClass, Machine, PAGE_SIZE, Pfn, SpaceId, SpinLock, Tte, Va, VaRange};
+use pageferry_hal::{LockClass, Machine, Va, VaRange};
 
 /// The two pages of one CPU.
 pub(crate) struct Sysmap<M: Machine> {
     /// Class `Pmap`: callers hold locks up to the page queues, and nothing is taken inside.
-    lock: M::Lock<()>,
-    pages: [Va; 2],
+    pub(crate) lock: M::Lock<()>,
+    pub(crate) pages: [Va; 2],
 }
 
 impl<M: Machine> Sysmap<M> {
@@ -24,84 +16,5 @@ impl<M: Machine> Sysmap<M> {
         let mut pages = range.pages();
         let mut page = || pages.next().expect("a CPU has two temporary pages");
         Sysmap { lock: machine.new_lock(LockClass::Pmap, ()), pages: [page(), page()] }
-    }
-}
-
-impl<M: Machine> Pmaps<M> {
-    /// Clears a frame through a temporary or the direct mapping.
-    ///
-    /// # Locks
-    /// Without a direct map, takes a lock of class `Pmap`.
-    #[track_caller]
-    pub fn zero_page(&self, frame: Pfn) {
-        self.with_frames([frame], |[va]| {
-            let _c = self.machine.scope(Cause::Zero);
-            self.machine.zero(va, PAGE_SIZE).expect("a mapped page is cleared");
-        });
-    }
-
-    /// Copies the frame `from` to the frame `to`, through temporary or the direct mappings.
-    ///
-    /// # Locks
-    /// Without a direct map, takes a lock of class `Pmap`.
-    #[track_caller]
-    pub fn copy_page(&self, from: Pfn, to: Pfn) {
-        assert!(from != to, "{from:?} is copied onto itself");
-        self.with_frames([from, to], |[from, to]| {
-            let _c = self.machine.scope(Cause::Copy);
-            self.machine.copy_kernel(to, from, PAGE_SIZE).expect("a mapped page is copied");
-        });
-    }
-
-    /// Calls `work` with addresses of `frames`.
-    #[track_caller]
-    fn with_frames<const N: usize>(&self, frames: [Pfn; N], work: impl FnOnce([Va; N])) {
-        assert!(N <= Sysmap::<M>::PAGES, "a CPU has no {N} temporary pages");
-        if self.kernel.layout.direct_map.is_some() {
-            return work(frames.map(|f| self.direct_va(f).expect("there is a direct map")));
-        }
-        let (sysmap, _guard) = self.sysmap_here();
-        let addresses: [Va; N] = core::array::from_fn(|i| sysmap.pages[i]);
-        for (va, frame) in addresses.iter().zip(&frames) {
-            self.map_sysmap(*va, *frame);
-        }
-        work(addresses);
-        for va in addresses {
-            self.unmap_sysmap(va);
-        }
-    }
-
-    /// The executing CPU's pages, and the lock that keeps the thread there.
-    fn sysmap_here(&self) -> (&Sysmap<M>, <M::Lock<()> as SpinLock<()>>::Guard<'_>) {
-        loop {
-            let cpu = self.machine.cpu();
-            let sysmap = &self.sysmaps[cpu.index()];
-            let guard = sysmap.lock.lock();
-            if self.machine.cpu() == cpu {
-                return (sysmap, guard);
-            }
-        }
-    }
-
-    #[track_caller]
-    fn map_sysmap(&self, va: Va, frame: Pfn) {
-        let _c = self.machine.scope(Cause::PteWork);
-        self.machine.execute(self.config.paths.kenter);
-        // All that can be noted is noted beforehand: nothing asks, and the machine is spared two writes.
-        let new = Tte::page(frame, PERMANENT);
-        radix::store(&self.machine, &self.kernel.format, self.kernel.slot(va), new);
-        self.machine.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
-        self.invalidate_local(va);
-    }
-
-    #[track_caller]
-    fn unmap_sysmap(&self, va: Va) {
-        let _c = self.machine.scope(Cause::PteWork);
-        let window = self.machine.open_window();
-        let old = radix::swap(&self.machine, &self.kernel.format, self.kernel.slot(va), None);
-        assert!(old.is_some(), "the temporary page {va:?} was unmapped by somebody else");
-        self.machine.mapping_changed(SpaceId::KERNEL, va, old, None, Some(&window));
-        self.forget_hashed(Some(Asid::KERNEL), va);
-        self.machine.close_window(window);
     }
 }

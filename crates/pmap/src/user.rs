@@ -4,11 +4,12 @@
 //! mappings and, inside it, the lock of the address space. Only growing the tables and looking up do with the latter.
 //! Growing needs frames, which must be asked for with no lock held: then `enter` starts over.
 
-use crate::change::Change;
 use crate::config::{FrameSource, PmapError};
-use crate::pmap::{Pmap, Pmaps, Shared};
+use crate::flush::TlbFlush;
+use crate::pmap::{Pmap, Pmaps};
 use crate::pv::PvTable;
 use crate::radix::{self, Leaves, Tables, Walk, entries, walk, walk_or_grow};
+use crate::space::Shared;
 use alloc::vec::Vec;
 use pageferry_hal::{Attr, Cause, Machine, Pa, Pfn, Prot, SpinLock, Tte, Va, VaRange};
 
@@ -22,7 +23,7 @@ pub(crate) struct Leaf<'a, M: Machine> {
 impl<M: Machine> Pmaps<M> {
     /// Maps `frame` at `va`, replacing what was there. The referenced and modified state of a page that stays is kept.
     ///
-    /// The change lists the page if it was mapped before in another way, but not when permissions were only added: a CPU
+    /// The flush lists the page if it was mapped before in another way, but not when permissions were only added: a CPU
     /// whose TLB knows the old ones faults for nothing, once, and has forgotten them then. (FreeBSD 5 invalidates
     /// everywhere here; NetBSD stopped doing so.)
     ///
@@ -43,7 +44,7 @@ impl<M: Machine> Pmaps<M> {
         frame: Pfn,
         prot: Prot,
         wired: bool,
-    ) -> Result<Change<M>, PmapError> {
+    ) -> Result<TlbFlush<M>, PmapError> {
         self.assert_user(VaRange::pages_from(va, 1));
         assert!(prot.contains(Prot::READ), "a mapping that permits nothing at {va:?}");
         let _c = self.machine.scope(Cause::PteWork);
@@ -64,7 +65,7 @@ impl<M: Machine> Pmaps<M> {
                 break Err(PmapError::NoFrame);
             }
         };
-        // Somebody else may have added the tables meanwhile.
+        // Another CPU may have added the tables meanwhile.
         spare.into_iter().for_each(|f| frames.give(f));
         entered
     }
@@ -87,12 +88,12 @@ impl<M: Machine> Pmaps<M> {
         frame: Pfn,
         prot: Prot,
         wired: bool,
-    ) -> Result<Change<M>, PmapError> {
+    ) -> Result<TlbFlush<M>, PmapError> {
         let (m, format) = (&self.machine, &self.kernel.format);
         let mut new = Tte::page(frame, Attr::USER | Attr::MANAGED);
         new.attr.set(Attr::WRITE, prot.contains(Prot::WRITE));
         new.attr.set(Attr::WIRED, wired);
-        let mut change = Change::new();
+        let mut flush = TlbFlush::new();
         let space = leaf.shared.id;
         let old = radix::load(m, format, leaf.slot);
         match old {
@@ -105,25 +106,25 @@ impl<M: Machine> Pmaps<M> {
             Some(old) if old.frame == frame => {
                 new.attr |= old.attr & (Attr::REFERENCED | Attr::MODIFIED);
                 if new == old {
-                    change.set_found();
+                    flush.set_found();
                 } else if self
-                    .rewrite(pv, leaf, Some(new), Attr::empty(), &mut change)
+                    .rewrite(pv, leaf, Some(new), Attr::empty(), &mut flush)
                     .attr
                     .difference(new.attr)
                     .is_empty()
                 {
-                    core::mem::take(&mut change).not_cached(self);
+                    core::mem::take(&mut flush).not_cached(self);
                 }
             }
             Some(old) => {
                 // The entry that is freed first is the one that the new mapping gets: this cannot fail.
                 pv.remove(m, old.frame, space, leaf.va);
                 pv.insert(m, frame, space, leaf.va).expect("an entry was just freed");
-                self.rewrite(pv, leaf, Some(new), Attr::empty(), &mut change);
+                self.rewrite(pv, leaf, Some(new), Attr::empty(), &mut flush);
             }
         }
         tables.count_wired(old.is_some_and(|old| old.attr.contains(Attr::WIRED)), wired);
-        Ok(change)
+        Ok(flush)
     }
 
     /// Removes all mappings in `range`.
@@ -131,22 +132,22 @@ impl<M: Machine> Pmaps<M> {
     /// # Locks
     /// Takes the lock of reverse mappings and the space's lock.
     #[track_caller]
-    pub fn remove(&self, pmap: &Pmap<M>, range: VaRange) -> Change<M> {
+    pub fn remove(&self, pmap: &Pmap<M>, range: VaRange) -> TlbFlush<M> {
         self.assert_user(range);
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, self.kernel.format);
-        let mut change = Change::new();
+        let mut flush = TlbFlush::new();
         let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
         for (first, pages) in Leaves::new(m, format, pmap.shared.root, range) {
             for (slot, va) in entries(format, first, pages) {
                 let leaf = Leaf { shared: &pmap.shared, va, slot };
-                self.remove_at(&mut pv, &mut tables, leaf, &mut change);
+                self.remove_at(&mut pv, &mut tables, leaf, &mut flush);
             }
             if tables.resident == 0 {
                 break;
             }
         }
-        change
+        flush
     }
 
     /// Removes the mapping of one entry, if it is valid.
@@ -156,7 +157,7 @@ impl<M: Machine> Pmaps<M> {
         pv: &mut PvTable<M>,
         tables: &mut Tables,
         leaf: Leaf<'_, M>,
-        change: &mut Change<M>,
+        flush: &mut TlbFlush<M>,
     ) {
         let m = &self.machine;
         if radix::load(m, &self.kernel.format, leaf.slot).is_none() {
@@ -164,7 +165,7 @@ impl<M: Machine> Pmaps<M> {
         }
         m.execute(self.config.paths.remove);
         let (space, va) = (leaf.shared.id, leaf.va);
-        let old = self.rewrite(pv, leaf, None, Attr::empty(), change);
+        let old = self.rewrite(pv, leaf, None, Attr::empty(), flush);
         pv.remove(m, old.frame, space, va);
         tables.count_wired(old.attr.contains(Attr::WIRED), false);
         tables.resident = tables.resident.checked_sub(1).expect("a page was unmapped that was not counted");
@@ -175,14 +176,14 @@ impl<M: Machine> Pmaps<M> {
     /// # Locks
     /// Takes the lock of reverse mappings and the space's lock.
     #[track_caller]
-    pub fn protect(&self, pmap: &Pmap<M>, range: VaRange, prot: Prot) -> Change<M> {
+    pub fn protect(&self, pmap: &Pmap<M>, range: VaRange, prot: Prot) -> TlbFlush<M> {
         if prot.is_empty() {
             return self.remove(pmap, range);
         }
         self.assert_user(range);
-        let mut change = Change::new();
+        let mut flush = TlbFlush::new();
         if prot.contains(Prot::WRITE) {
-            return change;
+            return flush;
         }
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, self.kernel.format);
@@ -190,20 +191,20 @@ impl<M: Machine> Pmaps<M> {
         for (first, pages) in Leaves::new(m, format, pmap.shared.root, range) {
             for (slot, va) in entries(format, first, pages) {
                 let leaf = Leaf { shared: &pmap.shared, va, slot };
-                self.write_protect_at(&mut pv, leaf, &mut change);
+                self.write_protect_at(&mut pv, leaf, &mut flush);
             }
         }
-        change
+        flush
     }
 
     /// Makes one entry read-only, if it is valid and writable.
     #[track_caller]
-    pub(crate) fn write_protect_at(&self, pv: &mut PvTable<M>, leaf: Leaf<'_, M>, change: &mut Change<M>) {
+    pub(crate) fn write_protect_at(&self, pv: &mut PvTable<M>, leaf: Leaf<'_, M>, flush: &mut TlbFlush<M>) {
         let old = radix::load(&self.machine, &self.kernel.format, leaf.slot);
         if let Some(mut entry) = old.filter(|e| e.attr.contains(Attr::WRITE)) {
             self.machine.execute(self.config.paths.remove);
             entry.attr.remove(Attr::WRITE);
-            self.rewrite(pv, leaf, Some(entry), Attr::empty(), change);
+            self.rewrite(pv, leaf, Some(entry), Attr::empty(), flush);
         }
     }
 
@@ -220,7 +221,7 @@ impl<M: Machine> Pmaps<M> {
         self.assert_user(VaRange::page(va));
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, &self.kernel.format);
-        let mut change = Change::new();
+        let mut flush = TlbFlush::new();
         let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
         let Walk::Leaf(slot) = walk(m, format, pmap.shared.root, va) else {
             panic!("{va:?} is to be wired, but has no page table");
@@ -230,10 +231,10 @@ impl<M: Machine> Pmaps<M> {
         if entry.attr.contains(Attr::WIRED) != wired {
             entry.attr.set(Attr::WIRED, wired);
             let leaf = Leaf { shared: &pmap.shared, va, slot };
-            self.rewrite(&mut pv, leaf, Some(entry), Attr::empty(), &mut change);
+            self.rewrite(&mut pv, leaf, Some(entry), Attr::empty(), &mut flush);
             tables.count_wired(!wired, wired);
         }
-        change.not_cached(self);
+        flush.not_cached(self);
     }
 
     /// The frame mapped at the page of `va`, and what the mapping permits. (No format here forbids execution, so it
@@ -261,16 +262,16 @@ impl<M: Machine> Pmaps<M> {
         leaf: Leaf<'_, M>,
         new: Option<Tte>,
         forget: Attr,
-        change: &mut Change<M>,
+        flush: &mut TlbFlush<M>,
     ) -> Tte {
         let m = &self.machine;
         let Leaf { shared, va, slot } = leaf;
         let old = radix::swap(m, &self.kernel.format, slot, new);
-        m.mapping_changed(shared.id, va, old, new, Some(change.window(m)));
+        m.mapping_changed(shared.id, va, old, new, Some(flush.window(m)));
         let old = old.filter(|old| old.attr.contains(Attr::MANAGED));
         let old = old.unwrap_or_else(|| panic!("what is mapped at {va:?} is no user mapping"));
         self.forget_hashed(shared.hash_tag(), va);
-        change.list(shared.id, shared.tags.as_ref(), va, Some(old));
+        flush.list(shared.id, shared.tags.as_ref(), va, Some(old));
         let kept = new.filter(|new| new.frame == old.frame).map_or(Attr::empty(), |new| new.attr);
         pv.save(old.frame, old.attr.difference(kept).difference(forget));
         old

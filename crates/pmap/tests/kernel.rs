@@ -169,7 +169,7 @@ fn old_accessed_tells_whether_the_entry_was_used() {
 /// All CPUs read one kernel page while CPU 0 maps one frame after the other there.
 fn remap_under_readers(
     shape: Shape,
-    discharge: fn(pageferry_pmap::Change<pageferry_model::Model>, &Kernel),
+    discharge: fn(pageferry_pmap::TlbFlush<pageferry_model::Model>, &Kernel),
 ) -> u64 {
     let (m, result) = try_run(shape, move |k| {
         let (va, rounds) = (k.kva.start(), 6u8);
@@ -178,7 +178,7 @@ fn remap_under_readers(
             k.mark(*frame, i as u8);
         }
         k.pmaps.kenter(va, &frames[..1], Prot::READ).flush(&k.pmaps);
-        // `reached` rises when a flush has returned: nobody may read an older frame from then on.
+        // `reached` rises when a flush has returned: no reader may see an older frame from then on.
         let reached = Rc::new(Cell::new(0));
         for cpu in 1..shape.cpus {
             let reached = reached.clone();
@@ -226,7 +226,7 @@ fn a_forgotten_flush_is_found() {
 }
 
 #[test]
-fn a_dropped_change_is_loud() {
+fn a_dropped_flush_is_loud() {
     let enter = |k: &Rc<Kernel>| drop(k.pmaps.kenter(k.kva.start(), &[Pfn(2000)], Prot::RW));
     let remove = |k: &Rc<Kernel>| drop(k.pmaps.kremove(VaRange::page(k.kva.start())));
     for work in [enter as fn(&Rc<Kernel>), remove] {

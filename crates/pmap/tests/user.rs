@@ -5,7 +5,7 @@ use common::*;
 use pageferry_hal::*;
 use pageferry_model::Model;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{Change, FULL_FLUSH_PAGES, Pmap, PmapError};
+use pageferry_pmap::{FULL_FLUSH_PAGES, Pmap, PmapError, TlbFlush};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ fn apply(k: &Kernel, spaces: &[Pmap<Model>; 2], frames: &[Pfn], mirror: &mut Mir
                 m.2 = wired;
                 k.pmaps.set_wired(&spaces[space], address(page), wired);
             }
-            Change::new()
+            TlbFlush::new()
         }
         Op::PageProtect { frame, prot } => {
             for map in mirror.iter_mut() {
@@ -209,7 +209,7 @@ fn referenced_and_modified_outlive_the_mapping() {
             let state = || (k.pmaps.is_referenced(frame), k.pmaps.is_modified(frame));
             enter(k, &a, VA, frame, Prot::RW);
             enter(k, &b, VA + PAGE_SIZE, frame, Prot::RW);
-            assert_eq!(state(), (false, false), "nobody has used it yet");
+            assert_eq!(state(), (false, false), "no access has used it yet");
             k.pmaps.activate(None, Some(&b));
             k.load(Mode::User, VA + PAGE_SIZE).unwrap();
             assert_eq!(state(), (true, false));
@@ -350,7 +350,7 @@ fn user_changes_concern_only_the_cpus_that_have_the_space() {
             let counts = |work: &dyn Fn()| invalidations(&k.counted(work));
             assert_eq!(counts(&|| enter(k, &pmap, VA, frame, Prot::RW)), [0; 4], "nothing was there");
             assert_eq!(counts(&|| enter(k, &pmap, VA, frame, Prot::RW)), [0; 4], "the same again");
-            assert_eq!(counts(&|| enter(k, &pmap, VA, other, Prot::RW)), [0; 4], "nobody has it loaded");
+            assert_eq!(counts(&|| enter(k, &pmap, VA, other, Prot::RW)), [0; 4], "no CPU has it loaded");
             k.pmaps.activate(None, Some(&pmap));
             assert_eq!(counts(&|| enter(k, &pmap, VA, frame, Prot::RW)), [1, 0, 0, 0]);
             let others = k.m.board().cpus as u64 - 1;
@@ -555,7 +555,7 @@ fn remap_under_visitors(shape: Shape, flush: bool) -> u64 {
             k.mark(*frame, i as u8);
         }
         enter(k, &spaces[0], VA, frames[0], Prot::READ);
-        // `reached` rises when a flush has returned: nobody may read an older frame from then on.
+        // `reached` rises when a flush has returned: no reader may see an older frame from then on.
         let reached = Rc::new(Cell::new(0));
         for cpu in 1..shape.cpus {
             let (reached, spaces) = (reached.clone(), spaces.clone());

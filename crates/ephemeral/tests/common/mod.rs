@@ -127,7 +127,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A frame that nobody else uses.
+    /// A frame without another user.
     pub fn frame(&self, n: u32) -> Pfn {
         Pfn(self.first_free.0 + n)
     }

@@ -3,8 +3,8 @@
 //! Fragments of one direction are served in the order in which they come; the two directions do not wait for each other.
 //! Between two fragments that do not follow each other in time there is silence, and what was there to be recorded is lost.
 
-use super::{DeviceId, Transfer};
 use crate::addr::Pfn;
+use crate::dev::device::{DeviceId, Transfer};
 
 /// A sound device.
 pub trait Audio {

@@ -3,8 +3,8 @@
 //! Requests are served in the order in which they come; each is answered once. See the [module above](super) for whose the
 //! frames are meanwhile.
 
-use super::{DeviceId, Transfer};
 use crate::addr::Pfn;
+use crate::dev::device::{DeviceId, Transfer};
 use alloc::vec::Vec;
 
 /// A disk.

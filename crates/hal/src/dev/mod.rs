@@ -5,30 +5,14 @@
 //! bytes by itself, to and from physical memory, at some moment until it interrupts; then the kernel takes its answers. Until
 //! the answer is taken the memory belongs to the device.
 //!
-//! * [`block`]: disks. [`audio`]: fragments of sound. A network card has its place beside them.
+//! * [`device`]: what all have in common. [`block`]: disks. [`audio`]: fragments of sound. A
+//!   network card has its place beside them.
 
 pub mod audio;
 pub mod block;
+pub mod device;
 
 use alloc::boxed::Box;
-
-/// The number by which a device interrupts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DeviceId(pub u8);
-
-impl DeviceId {
-    /// The most devices on a board.
-    pub const MAX_DEVICES: usize = 32;
-}
-
-/// Which way bytes go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transfer {
-    /// From the device to memory.
-    Read,
-    /// From memory to the device.
-    Write,
-}
 
 /// The devices of a board, as far as a kernel drives them.
 #[derive(Default)]

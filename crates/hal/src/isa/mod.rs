@@ -1,6 +1,6 @@
 //! What instruction sets prescribe: formats of entries that hardware reads, and where its addresses are.
 //!
-//! Nothing outside this module names an instruction set. A machine puts its [`crate::mmu::Board`] together from these
+//! Nothing outside this module names an instruction set. A machine puts its [`crate::board::Board`] together from these
 //! descriptions; walkers of modelled machines and the `pmap` read and write entries by them.
 //!
 //! * [`radix`]: page tables in levels, and [`x86`], the two formats of that kind.

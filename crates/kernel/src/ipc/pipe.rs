@@ -18,7 +18,7 @@ use crate::net::{ReceiveMode, Received, SendMode};
 use crate::proc::{Syscall, moved};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_ephemeral::Window;
+use pageferry_ephemeral::KvaRun;
 use pageferry_hal::{Access, Cause, Counter, Machine, PAGE_SIZE, SpinLock, Threads, Va};
 use pageferry_vm::{KernelMemory, Vm};
 
@@ -283,17 +283,17 @@ impl<M: Machine> Pipe<M> {
         }
         assert!(!held.io.is_taken(), "a pipe without ends is in use");
         assert!(matches!(held.direct, Direct::None), "a pipe without ends has a direct write");
-        let (memory, window) = (held.memory.take(), held.window.take());
+        let (memory, kva) = (held.memory.take(), held.kva.take());
         drop(held);
-        self.give_back(kernel, memory, window);
+        self.give_back(kernel, memory, kva);
         true
     }
 
-    fn give_back(&self, kernel: &Kernel<M>, memory: Option<KernelMemory>, window: Option<Window>) {
+    fn give_back(&self, kernel: &Kernel<M>, memory: Option<KernelMemory>, kva: Option<KvaRun>) {
         let vm: &Vm<M> = &kernel.vm;
         vm.kernel_free(memory.expect("a pipe in use has its buffer"));
-        if let Some(window) = window {
-            kernel.ephemeral.window_release(window);
+        if let Some(kva) = kva {
+            kernel.ephemeral.release_run(kva);
         }
     }
 }

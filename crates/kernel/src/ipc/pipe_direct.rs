@@ -2,7 +2,7 @@
 //!
 //! The writer finds and wires the pages of a piece of its buffer, puts them in the pipe, and sleeps until the reader has
 //! drained them (sf_buf paper, 2.1; FreeBSD 5, `pipe_direct_write`). Which side maps them is a policy ([`PipeMapping`]):
-//! * `WriterRun`: the writer, all at once, into a [`Window`](pageferry_ephemeral::Window) that the pipe keeps. The reader
+//! * `WriterRun`: the writer, all at once, into a [`KvaRun`](pageferry_ephemeral::KvaRun) that the pipe keeps. The reader
 //!   may run on another CPU, so every TLB is invalidated, at mapping and at unmapping.
 //! * `ReaderPage`: the reader, page by page, each by a private ephemeral mapping for the time of the copy.
 //!
@@ -203,22 +203,22 @@ impl<M: Machine> Pipe<M> {
     /// Maps a run into the pipe's own addresses, which are found at the first run and kept.
     fn map_run(&self, call: &Syscall<'_, M>, frames: &[Pfn]) -> Result<Va, Errno> {
         let ephemeral = &call.kernel.ephemeral;
-        let (window, size) = {
+        let (kva, size) = {
             let mut held = self.lock();
-            (held.window.take(), held.size())
+            (held.kva.take(), held.size())
         };
         // A piece as long as the buffer touches one page more when it is not aligned.
         let pages = size / PAGE_SIZE + 1;
         assert!(frames.len() <= pages, "a piece is no longer than the buffer");
-        let mut window = match window {
-            Some(window) if window.len_pages() >= pages => window,
+        let mut kva = match kva {
+            Some(kva) if kva.len_pages() >= pages => kva,
             outgrown => {
-                outgrown.into_iter().for_each(|w| ephemeral.window_release(w));
-                ephemeral.window(pages)?
+                outgrown.into_iter().for_each(|kva| ephemeral.release_run(kva));
+                ephemeral.kva_run(pages)?
             }
         };
-        let at = ephemeral.window_enter(&mut window, frames);
-        self.lock().window = Some(window);
+        let at = ephemeral.enter_run(&mut kva, frames);
+        self.lock().kva = Some(kva);
         Ok(at)
     }
 
@@ -226,9 +226,9 @@ impl<M: Machine> Pipe<M> {
     fn tear_down(&self, call: &Syscall<'_, M>, run: Arc<Run>) {
         let run = Arc::into_inner(run).expect("only a reader under the sleep lock shares a run");
         if run.mapped_at.is_some() {
-            let mut window = self.lock().window.take().expect("a mapped run is in the pipe's window");
-            call.kernel.ephemeral.window_remove(&mut window);
-            self.lock().window = Some(window);
+            let mut kva = self.lock().kva.take().expect("a mapped run is in the pipe's addresses");
+            call.kernel.ephemeral.remove_run(&mut kva);
+            self.lock().kva = Some(kva);
         }
         if let Some(wired) = run.wired {
             call.kernel.vm.unwire(wired);

@@ -18,7 +18,7 @@ use crate::proc::Syscall;
 use crate::sched::{self, Monitor, SleepLock};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_ephemeral::Window;
+use pageferry_ephemeral::KvaRun;
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, StructVa, Threads, Va};
 use pageferry_vm::{KernelMemory, Wired};
 
@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub(crate) count: usize,
     pub(crate) direct: Direct,
     /// Addresses for direct writes, kept from the first one on.
-    pub(crate) window: Option<Window>,
+    pub(crate) kva: Option<KvaRun>,
     /// Held by the thread that moves bytes.
     pub(super) io: SleepLock,
     /// A reader sleeps for bytes; a writer sleeps for space, or for the end of another write.
@@ -125,7 +125,7 @@ impl<M: Machine> Pipe<M> {
             out: 0,
             count: 0,
             direct: Direct::None,
-            window: None,
+            kva: None,
             io: SleepLock::default(),
             want_read: false,
             want_write: false,

@@ -32,7 +32,7 @@ use pageferry_hal::{
     Access, Counter, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena, StructVa, Threads, Va,
     VaRange, Zone,
 };
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
 
 /// An mbuf (`MSIZE`).
@@ -475,7 +475,7 @@ impl<M: Machine> Pool<M> {
         mbufs: Vec<Mbuf>,
         give: impl FnOnce(KernelPages) -> Result<R, (VmError, KernelPages)>,
     ) -> Result<R, NotDonated> {
-        let mut change = Change::new();
+        let mut change = TlbFlush::new();
         let mut pages: Option<KernelPages> = None;
         let mut emptied = Vec::with_capacity(mbufs.len());
         for mbuf in mbufs {
@@ -576,7 +576,7 @@ impl<M: Machine> Pool<M> {
             free
         };
         let count = free.len();
-        let mut change = Change::new();
+        let mut change = TlbFlush::new();
         for va in free.iter().filter_map(|cluster| cluster.mapped_at) {
             change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
         }

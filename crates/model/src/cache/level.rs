@@ -45,7 +45,7 @@ impl Level {
         Level { entries: vec![0; sets * ways].into_boxed_slice(), ways, set_bits: sets.trailing_zeros() }
     }
 
-    /// Lines from this number on have no tag: whoever asks for one would be given another.
+    /// Lines from this number on have no tag: a look-up of one would find another.
     pub(super) fn line_limit(&self) -> u64 {
         1 << (TAG_BITS + self.set_bits)
     }

@@ -3,14 +3,28 @@
 //!
 //! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
 
-use super::{Inner, RunError, SLACK_CYCLES};
 use crate::hw::{CpuState, Hw};
-use crate::mmu::translate::Refused;
+use crate::machine::inner::{Inner, RunError, SLACK_CYCLES};
+use crate::mmu::access::Refused;
 use corosensei::CoroutineResult;
 use pageferry_hal::{
     Access, Cause, ContextId, CopyFault, Interrupt, LockClass, Miss, Mode, Trap, TrapKind, Va,
 };
 use rand_chacha::rand_core::Rng;
+use std::rc::Rc;
+
+/// Keeps a cause in force.
+pub struct Scope {
+    inner: Rc<Inner>,
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if self.inner.running.get() && !std::thread::panicking() {
+            self.inner.pop_cause();
+        }
+    }
+}
 
 impl Inner {
     pub(crate) fn cpu(&self) -> usize {
@@ -323,6 +337,14 @@ impl Inner {
     }
 
     // ------------------------------------------------------------------------------------------------- causes, locks
+
+    /// Puts a cause in force until the scope is dropped.
+    pub(crate) fn scope(self: &Rc<Self>, cause: Cause) -> Scope {
+        if self.running.get() {
+            self.push_cause(cause);
+        }
+        Scope { inner: self.clone() }
+    }
 
     pub(super) fn push_cause(&self, cause: Cause) {
         self.contexts.borrow_mut()[self.context.get()].causes.push(cause);

@@ -1,10 +1,11 @@
 //! Memory management units: how an access finds its frame.
 //!
-//! * [`translate`]: blocks and fixed areas, then the TLB, then whatever fills it. `walk`: hardware that walks page tables, or
-//!   looks into a hash table.
-//! * [`tlb`]: the TLB of a core.
+//! * `access`: what becomes of one. `translate`: blocks and fixed areas, then the TLB, then whatever fills it. `walk`:
+//!   hardware that walks page tables, or looks into a hash table.
+//! * `tlb`: the TLB of a core.
 //! * [`oracle`]: what was declared to be true, and uses of translations that are not.
 
+pub(crate) mod access;
 pub mod oracle;
 pub(crate) mod tlb;
 pub(crate) mod translate;

@@ -1,19 +1,19 @@
 //! The oracle of stale translations.
 //!
 //! # What it holds
-//! The mapping last declared of every page of every address space, by [`Machine::mapping_changed`], and who declared it.
-//! Nothing else counts: page tables, hash tables and TLBs hold copies.
+//! The mapping last declared of every page of every address space, by [`Machine::mapping_changed`], and the caller that
+//! declared it. Nothing else counts: page tables, hash tables and TLBs hold copies.
 //!
 //! # The rule
 //! A translation stands as long as it says no more than the mapping last declared for its page, and belongs to the address
 //! space that uses it. It is judged twice. When a mapping changes so that translations made from it say too much, every TLB
-//! entry made from it is *marked*. And an entry is judged when it is *made*, whoever makes it: what a walker finds in a
+//! entry made from it is *marked*. And an entry is judged when it is *made*, whatever makes it: what a walker finds in a
 //! table that was not written, or in a slot of a hash table that was forgotten, is marked from its birth.
 //!
 //! A marked entry may still be *used* while the change's window is open: that is the time between the store and the end of
-//! the invalidations, when hardware, too, promises nothing. A use after the window has closed is reported, with who had
-//! mapped, who changed, and which CPUs held the translation. So is the use of an entry whose tag was given to another address
-//! space.
+//! the invalidations, when hardware, too, promises nothing. A use after the window has closed is reported, with the callers
+//! that mapped and changed, and which CPUs held the translation. So is the use of an entry whose tag was given to another
+//! address space.
 //!
 //! An upgrade (more permissions for the same frame) makes nothing stale. A page that is declared unmodified again does, for
 //! the CPU would not note the next store.
@@ -40,7 +40,7 @@ pub struct StaleUse {
     pub va: Va,
     /// Load, store or fetch.
     pub access: Access,
-    /// Who had made the mapping, if that is known.
+    /// The caller that had made the mapping, if that is known.
     pub mapped_by: Option<Site>,
     /// What is wrong with it.
     pub why: Staleness,
@@ -51,7 +51,7 @@ pub struct StaleUse {
 pub enum Staleness {
     /// The mapping was changed, and the CPU kept the translation.
     Changed {
-        /// Who changed it.
+        /// The caller that changed it.
         by: Site,
         /// The CPU on which the change was made.
         on: CpuId,
@@ -60,8 +60,8 @@ pub enum Staleness {
         /// The CPUs whose TLBs held the translation at the change: all of them should have invalidated it.
         held_by: CpuSet,
     },
-    /// It was made from an entry of a table, or by software, that says more than the mapping last declared: who declared
-    /// that, if there is one.
+    /// It was made from an entry of a table, or by software, that says more than the mapping last declared: the caller that
+    /// declared that, if there is one.
     Undeclared(Option<Site>),
     /// It is another address space's: its tag was given away.
     OtherSpace(SpaceId),
@@ -240,7 +240,7 @@ impl Oracle {
         chunk.mapped += 1;
     }
 
-    /// Notes what a mapping is now. The window's number and who had mapped, when what was made from it is to be marked.
+    /// Notes what a mapping is now. Answers, when what was made from it is to be marked, the caller that had mapped.
     ///
     /// # Panics
     /// When no mapping was declared there.

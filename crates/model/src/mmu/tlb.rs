@@ -102,7 +102,7 @@ fn position_of(tags: &[u64], tag: u64) -> Option<usize> {
 const ASID_SHIFT: u32 = 44;
 
 /// Unlike for unlike arguments: where pages have more bits than are left beside the ASID, these repeat the highest one
-/// below, so that what the ASID changes in them can be told.
+/// below, so that what the ASID changes in them can be found.
 fn tag_of(page: u64, cpu: CpuId, superpage: bool, asid: Asid) -> u64 {
     (page << 8 | u64::from(cpu.0) << 1 | u64::from(superpage)) ^ u64::from(asid.0) << ASID_SHIFT
 }

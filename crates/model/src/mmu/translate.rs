@@ -4,29 +4,13 @@
 //! [`Miss`]; the machine asks the refill handler, outside of any borrow, and makes the access again.
 
 use crate::hw::Hw;
+use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::{Site, StaleUse, Staleness};
 use crate::mmu::tlb::{Entry, Level};
 use pageferry_hal::{
     Access, Asid, Attr, Block, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu, Mode, PAGE_SHIFT,
     Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
 };
-
-/// An access that did not happen.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Refused {
-    /// The kernel takes a fault.
-    Trap(Trap),
-    /// The kernel's refill handler is asked first.
-    Miss(Miss),
-}
-
-/// Where an access leads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) pa: Pa,
-    /// By an entry of the TLB, and so one look-up for each line.
-    pub(crate) by_tlb: bool,
-}
 
 impl Hw {
     pub(crate) fn core(&self, cpu: usize) -> usize {

@@ -2,8 +2,8 @@
 
 use crate::cache::Kind;
 use crate::hw::Hw;
+use crate::mmu::access::Found;
 use crate::mmu::tlb::Entry;
-use crate::mmu::translate::Found;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, TAG_MASK, frame, group, tag,
 };

@@ -66,13 +66,13 @@ impl ByHand {
 
     /// Maps a page another way, or not at all; the window stays open.
     #[track_caller]
-    #[must_use]
+    #[must_use = "the window stays open until this is called"]
     pub fn change<'a>(m: &'a Model, va: Va, new: Option<Tte>) -> impl FnOnce() + 'a + use<'a> {
-        let window = m.open_window();
+        let window = m.open_flush_window();
         let word = new.map_or(0, |tte| FORMAT.encode(tte));
         let old = FORMAT.decode(m.pt_swap(ByHand::leaf(va), Width::Four, word));
         m.mapping_changed(SpaceId::KERNEL, va.page(), old, new, Some(&window));
-        move || m.close_window(window)
+        move || m.close_flush_window(window)
     }
 
     /// Maps 4 MB at once.

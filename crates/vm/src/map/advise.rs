@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{Access, Cause, Machine, Pfn, Threads, Va, VaRange};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// The advice that can be given (`madvise`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +95,7 @@ impl<M: Machine> Space<M> {
             }
             Madvise::DontNeed => {
                 let map = self.mapped(t, range)?;
-                let mut pending = Change::new();
+                let mut pending = TlbFlush::new();
                 for (entry, page) in pages(&map, range) {
                     with_resident(entry, page, Access::Read, |frame| {
                         pending.merge(vm.pmaps().clear_referenced(frame));
@@ -120,7 +120,7 @@ impl<M: Machine> Space<M> {
                 let part = entry.range.intersect(&range).expect("it overlaps");
                 let first = entry.slot(aref, part.start());
                 let mut amap = aref.amap.lock();
-                let mut pending = Change::new();
+                let mut pending = TlbFlush::new();
                 let mut slots = Vec::new();
                 for (slot, anon) in amap.anons(first..first + part.len_pages() as u64) {
                     let state = anon.lock();

@@ -22,7 +22,7 @@ use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// How far a fault got with the map held shared.
 #[must_use]
@@ -164,7 +164,7 @@ impl<M: Machine> PageFault<'_, M> {
     }
 
     /// Maps `frame` at the page, and flushes what that replaces. The frame's owner is locked.
-    fn enter(&self, frame: Pfn, prot: Prot, mut also: Change<M>) -> Result<(), VmError> {
+    fn enter(&self, frame: Pfn, prot: Prot, mut also: TlbFlush<M>) -> Result<(), VmError> {
         let permits = prot.permits(self.access) || self.purpose == Purpose::Wire;
         assert!(permits, "a fault is resolved by a mapping that permits the access");
         // A page that permits no access is only made resident.
@@ -180,7 +180,7 @@ impl<M: Machine> PageFault<'_, M> {
             if pmaps.extract(self.space.pmap(), page).is_some_and(|(old, _)| old != frame) {
                 also.merge(pmaps.remove(self.space.pmap(), VaRange::page(page)));
             }
-            core::mem::replace(&mut also, Change::new()).flush(pmaps);
+            core::mem::replace(&mut also, TlbFlush::new()).flush(pmaps);
         }
         let entered = pmaps.enter(self.vm.frames(), self.space.pmap(), page, frame, prot, false);
         // A fault that finds the mapping made was late, or its TLB was: no loan caused it.
@@ -223,7 +223,7 @@ impl<M: Machine> PageFault<'_, M> {
         if needs_copy || state.refs > 1 && !in_place || lent {
             prot.remove(Prot::WRITE);
         }
-        self.enter(frame, prot, Change::new())?;
+        self.enter(frame, prot, TlbFlush::new())?;
         Ok(Step::Done)
     }
 
@@ -268,7 +268,7 @@ impl<M: Machine> PageFault<'_, M> {
         if attributes.copy_on_write || lent {
             prot.remove(Prot::WRITE);
         }
-        self.enter(frame, prot, Change::new())?;
+        self.enter(frame, prot, TlbFlush::new())?;
         Ok(Step::Done)
     }
 
@@ -300,7 +300,7 @@ impl<M: Machine> PageFault<'_, M> {
         }
         let shared = amap.slot_refs().of(slot) > 1;
         let mapped = amap.reserve(vm, slot).and_then(|()| {
-            let mut also = Change::new();
+            let mut also = TlbFlush::new();
             if let Some(from) = from.filter(|_| shared && !vm.has(Defect::PromoteWithoutRevoke)) {
                 also.merge(vm.pmaps().page_protect(from, Prot::empty()));
             }
@@ -333,7 +333,7 @@ impl<M: Machine> PageFault<'_, M> {
     /// Copies `old` to `new`, takes every mapping of `old` away and maps `new` here; on failure frees `new`.
     fn replace(&self, old: Pfn, new: Pfn) -> Result<(), VmError> {
         self.vm.copy(old, new);
-        let mut revoked = Change::new();
+        let mut revoked = TlbFlush::new();
         if !self.vm.has(Defect::BreakWithoutRevoke) {
             revoked.merge(self.vm.pmaps().page_protect(old, Prot::empty()));
         }

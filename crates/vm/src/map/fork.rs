@@ -21,7 +21,7 @@ use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Prot, Threads};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 impl<M: Machine> Space<M> {
     /// A copy of this address space, as the inheritance of each range says.
@@ -50,7 +50,7 @@ impl<M: Machine> Space<M> {
     /// Write-protects the parent where the child's entries share an amap with it until one of them writes.
     pub(crate) fn commit_deferred(&self, parent: &mut Map<M>, entries: &[Entry<M>]) {
         let vm = self.vm();
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         for entry in entries.iter().filter(|e| e.attributes.needs_copy && e.amap.is_some()) {
             let own =
                 parent.look_up_mut(vm, entry.range.start()).expect("the child's entries are the parent's");
@@ -133,7 +133,7 @@ fn copy_now<M: Machine>(
 ) -> Result<Option<AmapRef<M>>, VmError> {
     let amap = from.amap.lock();
     let copy = amap.copy_range(vm, entry.slots(from), true)?;
-    let mut pending = Change::new();
+    let mut pending = TlbFlush::new();
     for (_, anon) in amap.anons(entry.slots(from)) {
         let state = anon.lock();
         if let Some(frame) = state.frame.filter(|_| state.refs > 1) {

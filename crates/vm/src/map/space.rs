@@ -16,7 +16,7 @@ use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Channel, Machine, PAGE_SHIFT, Prot, Threads, Va, VaRange, page_round};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// Where a mapping goes (`mmap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,7 +234,7 @@ impl<M: Machine> Space<M> {
     fn take_out(&self, map: &mut Map<M>, range: VaRange) -> Vec<Entry<M>> {
         let vm = &*self.vm;
         let entries = map.extract(vm, range);
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         let skip = vm.has(Defect::UnmapKeepsMappings) && range != vm.user();
         for entry in entries.iter().filter(|_| !skip) {
             pending.merge(vm.pmaps().remove(self.pmap(), entry.range));
@@ -299,7 +299,7 @@ impl<M: Machine> Space<M> {
             new(entry.attributes)?;
         }
         map.clip(vm, range)?;
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         for entry in map.within_mut(range) {
             vm.machine().execute(vm.paths().map_entry);
             let old = entry.attributes;

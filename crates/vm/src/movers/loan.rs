@@ -39,7 +39,7 @@ use core::ops::Range;
 use pageferry_hal::{
     Access, Cause, Counter, Machine, Pfn, Prot, Threads, Va, VaRange, page_round, page_trunc,
 };
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// Pages on loan to the kernel: resident, wired, and their bytes stay as they are. Given back with [`Vm::unloan`].
 ///
@@ -159,7 +159,7 @@ impl<M: Machine> LoanTarget<M> {
         vm: &Vm<M>,
         anon: &Arc<Anon<M>>,
         state: &mut AnonState,
-        pending: &mut Change<M>,
+        pending: &mut TlbFlush<M>,
     ) -> Result<(), VmError> {
         let frame = state.usable().expect("the caller has seen it");
         let mut table = vm.frames().lock();
@@ -182,7 +182,7 @@ impl<M: Machine> LoanTarget<M> {
     }
 
     /// Takes a page that is an object's, which is locked.
-    fn take_object(&mut self, vm: &Vm<M>, frame: Pfn, pending: &mut Change<M>) -> Result<(), VmError> {
+    fn take_object(&mut self, vm: &Vm<M>, frame: Pfn, pending: &mut TlbFlush<M>) -> Result<(), VmError> {
         match self {
             LoanTarget::Kernel(frames) => {
                 let mut table = vm.frames().lock();
@@ -211,7 +211,7 @@ fn protect_first<M: Machine>(
     vm: &Vm<M>,
     state: &crate::page::Frame<M>,
     frame: Pfn,
-    pending: &mut Change<M>,
+    pending: &mut TlbFlush<M>,
 ) -> Result<(), VmError> {
     if state.loan_count > 0 {
         return Ok(());
@@ -247,7 +247,7 @@ fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn]) {
 pub(crate) fn loan_anon<M: Machine>(
     vm: &Vm<M>,
     frame: Pfn,
-    pending: &mut Change<M>,
+    pending: &mut TlbFlush<M>,
 ) -> Result<Arc<Anon<M>>, VmError> {
     loop {
         let known = {
@@ -302,12 +302,12 @@ pub(crate) fn loan_anon<M: Machine>(
 pub(crate) fn in_one_batch<M: Machine, R>(
     vm: &Vm<M>,
     t: &dyn Threads,
-    lend: impl FnOnce(&mut Change<M>) -> R,
+    lend: impl FnOnce(&mut TlbFlush<M>) -> R,
 ) -> R {
     t.pin();
     let cpu = vm.machine().cpu();
     vm.batches().begin(cpu);
-    let mut pending = Change::new();
+    let mut pending = TlbFlush::new();
     let result = lend(&mut pending);
     pending.flush(vm.pmaps());
     vm.batches().end(cpu);
@@ -447,7 +447,7 @@ impl<M: Machine> Space<M> {
         page: Va,
         first: Va,
         target: &mut LoanTarget<M>,
-        pending: &mut Change<M>,
+        pending: &mut TlbFlush<M>,
     ) -> Result<Step, VmError> {
         let vm = &**self.vm();
         let mut upper = entry.amap.as_ref().map(|a| (a.amap.lock(), entry.slot(a, page)));
@@ -535,7 +535,7 @@ impl<M: Machine> Vm<M> {
         let frames = &loan.frames[pages];
         let mut anons = Vec::with_capacity(frames.len());
         // Nothing to protect: the frames are on loan.
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         for &frame in frames {
             self.machine().execute(self.paths().loan);
             match loan_anon(self, frame, &mut pending) {

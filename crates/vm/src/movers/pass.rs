@@ -16,7 +16,7 @@ use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// What becomes of the memory that is passed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -159,7 +159,7 @@ pub fn pass<M: Machine>(
     let mut taken = Vec::new();
     if matches!(mode, PassMode::Donate | PassMode::DonateZero) {
         taken = maps.from.extract(vm, range);
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         for entry in taken.iter().filter(|_| !vm.has(Defect::DonateKeepsMappings)) {
             pending.merge(vm.pmaps().remove(from.pmap(), entry.range));
         }

@@ -20,7 +20,7 @@ use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Prot, Threads, Va, VaRange};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// What becomes of the anon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,7 +150,7 @@ fn push_page<M: Machine>(
         }
     }
     // What maps the anon's page may go on reading it if the anon keeps it; what maps the object's old page may not.
-    let mut pending = Change::new();
+    let mut pending = TlbFlush::new();
     let left = if how == PushDown::Lend { Prot::all().difference(Prot::WRITE) } else { Prot::empty() };
     pending.merge(vm.pmaps().page_protect(frame, left));
     if !vm.has(Defect::PushDownKeepsMappings) {

@@ -21,7 +21,7 @@ use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Access, Cause, Machine, PAGE_SIZE, Prot, Threads, Va, VaRange, page_round};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// The longest quick reference: beyond it, passing entries is the better way.
 pub const QUICK_REF_PAGES: usize = 16;
@@ -137,7 +137,7 @@ impl<M: Machine> QuickRef<'_, M> {
             "a quick reference at {:?} was unmapped under its holder",
             self.range
         );
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         if !vm.has(Defect::QuickRefKeepsMappings) {
             pending.merge(vm.pmaps().remove(self.holder.pmap(), self.range));
         }

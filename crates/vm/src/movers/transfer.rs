@@ -25,7 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// Amaps of a transfer area.
 const AREA_AMAPS: usize = 4;
@@ -273,7 +273,7 @@ impl<M: Machine> Space<M> {
     /// Takes away and flushes every mapping of what is seen through `slots`, which the part `part` of `entry` covers.
     fn revoke(&self, entry: &Entry<M>, part: VaRange, amap: &AmapState<M>, slots: &Range<u64>) {
         let vm = self.vm();
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         pending.merge(vm.pmaps().remove(self.pmap(), part));
         if !vm.has(Defect::TransferKeepsMappings) && amap.slot_refs().max_of(slots.clone()) > 1 {
             for (_, anon) in amap.anons(slots.clone()) {

@@ -21,7 +21,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Prot, Threads, Transfer};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// Where a page's contents are on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,7 +195,7 @@ impl<M: Machine> Object<M> {
         let first = state.blocks[pages.start as usize].at;
         let mut run = Run { first: pages.start, block: first, frames: Vec::new() };
         let most = vm.paging().map_or(1, |p| p.cluster_pages);
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         for (page, block) in pages.zip(first..).take(most) {
             let Some(&frame) = state.pages().get(&page) else { break };
             let follows = state.blocks[page as usize].at == block && !state.busy().contains(&page);
@@ -341,7 +341,7 @@ impl<M: Machine> Vm<M> {
         }
         state.set_len_pages(len_pages);
         let cut = state.pages_mut().split_off(&len_pages);
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         for &frame in cut.values() {
             pending.merge(self.pmaps().page_protect(frame, Prot::empty()));
         }

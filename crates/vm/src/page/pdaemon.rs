@@ -36,7 +36,7 @@ use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Counter, DiskError, Machine, Pfn, Prot, Threads, Transfer};
-use pageferry_pmap::Change;
+use pageferry_pmap::TlbFlush;
 
 /// Passes over all inactive frames in a row that took nothing, before it is said that nothing can be taken; the last looks at
 /// all pageable frames, and does not care for their use.
@@ -201,7 +201,7 @@ impl<M: Machine> Vm<M> {
     /// Makes the oldest active frames inactive, and unused, until `percent` of all are.
     fn balance_queues(&self, percent: usize) {
         let scan = self.paging().expect("asked before").paths.scan;
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         loop {
             let mut table = self.frames().lock();
             let (active, inactive) = table.queue_lens();
@@ -223,7 +223,7 @@ impl<M: Machine> Vm<M> {
     fn claim(&self, most: usize, looks: &mut usize, even_used: bool, pass: &mut Pass) -> Vec<Victim<M>> {
         let scan = self.paging().expect("asked before").paths.scan;
         let mut victims = Vec::new();
-        let mut pending = Change::new();
+        let mut pending = TlbFlush::new();
         while *looks > 0 && victims.len() < most {
             *looks -= 1;
             self.machine().execute(scan);
@@ -257,7 +257,7 @@ impl<M: Machine> Vm<M> {
         anon: Arc<Anon<M>>,
         frame: Pfn,
         even_used: bool,
-        pending: &mut Change<M>,
+        pending: &mut TlbFlush<M>,
     ) -> Scan<M> {
         let mut state = anon.lock();
         if state.usable() != Some(frame) {
@@ -283,7 +283,7 @@ impl<M: Machine> Vm<M> {
         page: u64,
         frame: Pfn,
         even_used: bool,
-        pending: &mut Change<M>,
+        pending: &mut TlbFlush<M>,
     ) -> Scan<M> {
         let mut state = object.lock();
         if state.pages().get(&page) != Some(&frame) || state.busy().contains(&page) {
@@ -323,7 +323,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Makes the frame busy and takes its mappings away, if it can be taken. Its owner is locked.
-    fn claim_frame(&self, frame: Pfn, even_used: bool, pending: &mut Change<M>) -> bool {
+    fn claim_frame(&self, frame: Pfn, even_used: bool, pending: &mut TlbFlush<M>) -> bool {
         let mut table = self.frames().lock();
         let f = table.get(frame);
         if f.queue != Queue::Inactive || !f.is_pageable() || f.loan_count > 0 {

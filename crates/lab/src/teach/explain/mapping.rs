@@ -119,19 +119,19 @@ fn shootdown(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     vm.kernel_free(memory);
     let wired = wired(stage, user, 16)?;
     let ephemeral = user.kernel().ephemeral();
-    let mut window = ephemeral.window(16).map_err(|_| ("addresses for a run of pages", Errno::NoMemory))?;
+    let mut run = ephemeral.kva_run(16).map_err(|_| ("addresses for a run of pages", Errno::NoMemory))?;
     stage.step(
         "Sixteen pages are mapped as one run for all CPUs: sixteen invalidations here, one shootdown.",
         || {
-            ephemeral.window_enter(&mut window, wired.frames());
+            ephemeral.enter_run(&mut run, wired.frames());
             Ok(())
         },
     )?;
     stage.step("They are unmapped: the same again.", || {
-        ephemeral.window_remove(&mut window);
+        ephemeral.remove_run(&mut run);
         Ok(())
     })?;
-    ephemeral.window_release(window);
+    ephemeral.release_run(run);
     user.kernel().vm().unwire(wired);
     let own = stage.buffer(user, 16)?;
     stage.step(

@@ -1,88 +1,54 @@
-//! The obligation that a change of mappings leaves behind.
+//! The flush that a change of mappings obliges to.
 //!
-//! A [`Change`] lists the pages whose old translations TLBs may hold, says whose they are, and keeps the machine's
+//! A [`TlbFlush`] lists the pages whose old translations TLBs may hold, says whose they are, and keeps the machine's
 //! window open: the time in which the use of such a translation is no error. It owns nothing else and needs no lock.
 
 use crate::asid::Tags;
 use crate::pmap::Pmaps;
+use crate::shootdown::Part;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use pageferry_hal::{Attr, Machine, SpaceId, Tte, Va, VaRange};
+use smallvec::SmallVec;
 
-/// Pages of one address space; [`SpaceId::KERNEL`] means addresses that are the same in all of them.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) space: SpaceId,
-    pub(crate) range: VaRange,
-    /// The space's tags, on machines that have any.
-    pub(crate) tags: Option<Arc<Tags>>,
-}
-
-/// A list whose first item needs no allocation: most changes have one range and one window.
-struct Few<T> {
-    first: Option<T>,
-    rest: Vec<T>,
-}
-
-impl<T> Few<T> {
-    const fn new() -> Few<T> {
-        Few { first: None, rest: Vec::new() }
-    }
-    fn push(&mut self, item: T) {
-        match self.first {
-            None => self.first = Some(item),
-            Some(_) => self.rest.push(item),
-        }
-    }
-    fn last_mut(&mut self) -> Option<&mut T> {
-        self.rest.last_mut().or(self.first.as_mut())
-    }
-    fn take(&mut self) -> impl Iterator<Item = T> + use<T> {
-        self.first.take().into_iter().chain(core::mem::take(&mut self.rest))
-    }
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(&self.rest)
-    }
-}
-
-/// Mappings have changed, and TLBs may not know it: an obligation. Discharge it with one of its methods; several can be
+/// Mappings have changed, and TLBs may hold what was there: an obligation to flush. Discharge it with one of its methods; several can be
 /// merged and discharged in one shootdown.
 ///
 /// Pages of user mappings are listed only if their old entry was valid. Pages of [`Pmaps::kenter`] and
 /// [`Pmaps::kremove`] are listed always: FreeBSD 5 invalidates after `pmap_qenter` and `pmap_qremove` whatever was
-/// there before, and the original kernel of the sf_buf paper (6.2) is measured by that. Whoever knows better
-/// discharges the change by [`Change::flush_local`] or [`Change::not_cached`].
+/// there before, and the original kernel of the sf_buf paper (6.2) is measured by that. A caller that knows better
+/// discharges it by [`TlbFlush::flush_local`] or [`TlbFlush::not_cached`].
 ///
 /// # Panics
 /// Dropping one that lists pages and was not discharged panics: a flush was forgotten. (While another panic unwinds,
 /// this ends the program at once.) An empty one owes nothing and may be dropped.
 #[must_use = "stale translations stay in TLBs until this is flushed"]
-pub struct Change<M: Machine> {
-    parts: Few<Part>,
-    windows: Few<M::Window>,
+pub struct TlbFlush<M: Machine> {
+    // Most changes have one range and one window: neither is allocated for.
+    parts: SmallVec<[Part; 1]>,
+    windows: SmallVec<[M::FlushWindow; 1]>,
     old_accessed: bool,
     found: bool,
 }
 
-impl<M: Machine> Default for Change<M> {
-    fn default() -> Change<M> {
-        Change::new()
+impl<M: Machine> Default for TlbFlush<M> {
+    fn default() -> TlbFlush<M> {
+        TlbFlush::new()
     }
 }
 
-impl<M: Machine> Change<M> {
-    /// No change: something to merge others into.
-    pub const fn new() -> Change<M> {
-        Change { parts: Few::new(), windows: Few::new(), old_accessed: false, found: false }
+impl<M: Machine> TlbFlush<M> {
+    /// Nothing to flush: something to merge others into.
+    pub fn new() -> TlbFlush<M> {
+        TlbFlush { parts: SmallVec::new(), windows: SmallVec::new(), old_accessed: false, found: false }
     }
 
     /// The window for the next change of a valid entry; opened at the first call.
     #[track_caller]
-    pub(crate) fn window(&mut self, machine: &M) -> &M::Window {
-        if self.windows.first.is_none() {
-            self.windows.first = Some(machine.open_window());
+    pub(crate) fn window(&mut self, machine: &M) -> &M::FlushWindow {
+        if self.windows.is_empty() {
+            self.windows.push(machine.open_flush_window());
         }
-        self.windows.first.as_ref().expect("opened above")
+        &self.windows[0]
     }
 
     /// Lists the page at `va` of `space`; `old` is the mapping that was replaced.
@@ -104,7 +70,7 @@ impl<M: Machine> Change<M> {
 
     /// True when nothing need be invalidated.
     pub fn is_empty(&self) -> bool {
-        self.parts.first.is_none()
+        self.parts.is_empty()
     }
 
     /// True when an entry that was replaced was valid and had its accessed bit set: a TLB may hold it. When it is
@@ -125,9 +91,9 @@ impl<M: Machine> Change<M> {
     }
 
     /// Adds the obligation of `other`.
-    pub fn merge(&mut self, mut other: Change<M>) {
-        other.parts.take().for_each(|p| self.add(p));
-        other.windows.take().for_each(|w| self.windows.push(w));
+    pub fn merge(&mut self, mut other: TlbFlush<M>) {
+        other.parts.drain(..).for_each(|p| self.add(p));
+        self.windows.append(&mut other.windows);
         self.old_accessed |= other.old_accessed;
     }
 
@@ -140,8 +106,8 @@ impl<M: Machine> Change<M> {
     /// # Locks
     /// Takes the shootdown lock on a multiprocessor. The caller may hold locks of any lower class.
     pub fn flush(mut self, pmaps: &Pmaps<M>) {
-        let parts: Few<Part> = core::mem::replace(&mut self.parts, Few::new());
-        if parts.first.is_some() {
+        let parts = core::mem::take(&mut self.parts);
+        if !parts.is_empty() {
             pmaps.invalidate_everywhere(|| parts.iter());
         }
         self.close(pmaps);
@@ -153,8 +119,8 @@ impl<M: Machine> Change<M> {
     /// # Locks
     /// Takes none. The caller is pinned or holds a spin lock, else "own" means nothing.
     pub fn flush_local(mut self, pmaps: &Pmaps<M>) {
-        let parts: Few<Part> = core::mem::replace(&mut self.parts, Few::new());
-        if parts.first.is_some() {
+        let parts = core::mem::take(&mut self.parts);
+        if !parts.is_empty() {
             pmaps.invalidate_here(pmaps.machine().cpu(), || parts.iter());
         }
         self.close(pmaps);
@@ -163,18 +129,18 @@ impl<M: Machine> Change<M> {
     /// Invalidates nothing: the caller knows that no TLB holds the old translation, or that no CPU uses the mapping
     /// before invalidating it.
     pub fn not_cached(mut self, pmaps: &Pmaps<M>) {
-        self.parts = Few::new();
+        self.parts.clear();
         self.close(pmaps);
     }
 
     fn close(mut self, pmaps: &Pmaps<M>) {
-        self.windows.take().for_each(|w| pmaps.machine().close_window(w));
+        self.windows.drain(..).for_each(|w| pmaps.machine().close_flush_window(w));
     }
 }
 
-impl<M: Machine> Drop for Change<M> {
+impl<M: Machine> Drop for TlbFlush<M> {
     fn drop(&mut self) {
-        if let Some(part) = &self.parts.first {
+        if let Some(part) = self.parts.first() {
             panic!("a change of mappings was dropped without a flush: {part:?} and perhaps others");
         }
     }

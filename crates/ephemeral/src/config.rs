@@ -1,0 +1,109 @@
+//! What ephemeral mappings are built from, what they ask for, and what can go wrong.
+
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{Instructions, VaRange};
+
+bitflags::bitflags! {
+    /// How [`crate::Ephemeral::alloc`] may behave (sf_buf paper, 4.1). Empty: the mapping may be used by every CPU, and the
+    /// call sleeps until there is one.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Flags: u8 {
+        /// The mapping is for the calling thread alone, which stays pinned from before the call until it has freed it.
+        const PRIVATE = 1;
+        /// Do not sleep: fail instead.
+        const NOWAIT = 2;
+        /// A signal may end the sleep. Without effect beside `NOWAIT`.
+        const INTERRUPTIBLE = 4;
+    }
+}
+
+/// What a miss concludes from an old page-table entry whose accessed bit is clear.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessedRule {
+    /// The old mapping was used by no CPU, so those that were free of older translations still are: the mask stays as it
+    /// was, and the rules of a hit apply to the rest. Correct.
+    Safe,
+    /// As the sf_buf paper prints it (4.2): nothing is invalidated and the mask becomes all CPUs. It forgets that a CPU
+    /// outside the mask may hold a translation from *before* the old mapping, and is kept to show that.
+    AsPrinted,
+}
+
+/// How frames get their addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// A cache of mappings, as on i386 (sf_buf paper, 4.2).
+    Cache {
+        /// Buffers, each with one page of kernel addresses.
+        entries: usize,
+        /// What a clear accessed bit means.
+        rule: AccessedRule,
+    },
+    /// The direct map, as on amd64 (4.3).
+    Direct,
+    /// An address is allocated and a mapping made and unmade for each use (6.2).
+    Original,
+}
+
+/// Path lengths of this floor, without the memory accesses and without what other floors do for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EphemeralPaths {
+    /// The cache: an allocation that hits.
+    pub alloc_hit: Instructions,
+    /// The cache: an allocation that misses, from look-up to return.
+    pub alloc_miss: Instructions,
+    /// The cache: giving a mapping back.
+    pub free: Instructions,
+}
+
+/// What [`crate::Ephemeral::new`] builds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EphemeralConfig {
+    /// How frames get their addresses.
+    pub scheme: Scheme,
+    /// False: [`Flags::PRIVATE`] is ignored, every mapping is shared (sf_buf paper, 6.4.1: "private option eliminated").
+    pub honour_private: bool,
+    /// Path lengths.
+    pub paths: EphemeralPaths,
+}
+
+/// Where kernel addresses come from: implemented by `vm`'s kernel map.
+pub trait KernelAddresses {
+    /// A range of `len_pages` pages, unmapped; `None` when none is left.
+    fn alloc(&self, len_pages: usize) -> Option<VaRange>;
+    /// Takes back a range that [`KernelAddresses::alloc`] gave out; nothing in it is mapped any more.
+    fn free(&self, range: VaRange);
+}
+
+/// Why there is no mapping. The caller's frame and the cache are as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AllocError {
+    /// Every buffer is in use, and the flags forbid to sleep.
+    #[error("no ephemeral mapping is free and the caller would not wait")]
+    WouldBlock,
+    /// A signal ended the sleep.
+    #[error("the wait for an ephemeral mapping was interrupted by a signal")]
+    Interrupted,
+    /// The original scheme, or a run: the kernel's address space is used up.
+    #[error("no kernel addresses are left")]
+    NoAddresses,
+}
+
+/// A configuration that this machine cannot have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A cache of zero entries.
+    #[error("a mapping cache needs at least one entry")]
+    NoEntries,
+    /// [`Scheme::Direct`] on a machine that cannot map all of its memory.
+    #[error("this machine has no direct map")]
+    NoDirectMap,
+    /// More entries than there are pages of kernel addresses.
+    #[error("{entries} entries do not fit the kernel's address space")]
+    TooManyEntries {
+        /// Entries asked for.
+        entries: usize,
+    },
+    /// No room for the buffers themselves.
+    #[error("the mapping cache does not fit: {0}")]
+    Arena(#[from] ArenaFull),
+}

@@ -1,0 +1,82 @@
+//! Addresses that their user keeps: the original kernel's pipes cached some for themselves, because the general allocator
+//! was too slow (sf_buf paper, 5).
+//!
+//! A [`KvaRun`] belongs to one user, which serialises its use; there is no lock. FreeBSD 5 changed runs of kernel pages with
+//! `pmap_qenter` and `pmap_qremove`: as many page-table entries as pages, then one invalidation of the range on all CPUs,
+//! whether or not anything was mapped there before.
+
+use crate::config::{AllocError, KernelAddresses};
+use crate::flusher::Flusher;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use pageferry_hal::{Machine, Pfn, Prot, Va, VaRange};
+use pageferry_pmap::Pmaps;
+
+/// A run of kernel addresses that its user keeps. To be given back with [`crate::Ephemeral::release_run`].
+#[derive(Debug)]
+#[must_use = "addresses must be released"]
+pub struct KvaRun {
+    range: VaRange,
+    mapped_pages: usize,
+}
+
+impl KvaRun {
+    /// The most pages that fit.
+    pub fn len_pages(&self) -> usize {
+        self.range.len_pages()
+    }
+}
+
+pub(crate) struct KvaRuns<M: Machine, K: KernelAddresses> {
+    pmaps: Arc<Pmaps<M>>,
+    addresses: Arc<K>,
+    /// Runs that exist; for checks at quiescence only.
+    live: AtomicUsize,
+    pub(crate) flusher: Flusher,
+}
+
+impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
+    pub(crate) fn new(pmaps: Arc<Pmaps<M>>, addresses: Arc<K>) -> KvaRuns<M, K> {
+        KvaRuns { pmaps, addresses, live: AtomicUsize::new(0), flusher: Flusher { local_only: false } }
+    }
+
+    pub(crate) fn make(&self, len_pages: usize) -> Result<KvaRun, AllocError> {
+        assert!(len_pages > 0, "a run of no pages");
+        let range = self.addresses.alloc(len_pages).ok_or(AllocError::NoAddresses)?;
+        assert_eq!(range.len_pages(), len_pages, "the address allocator gave {range:?}");
+        self.live.fetch_add(1, Ordering::Relaxed);
+        Ok(KvaRun { range, mapped_pages: 0 })
+    }
+
+    pub(crate) fn enter(&self, run: &mut KvaRun, frames: &[Pfn]) -> Va {
+        assert_eq!(run.mapped_pages, 0, "frames are mapped in this run already");
+        assert!(
+            !frames.is_empty() && frames.len() <= run.len_pages(),
+            "{} pages do not fit a run of {}",
+            frames.len(),
+            run.len_pages()
+        );
+        let flush = self.pmaps.kenter(run.range.start(), frames, Prot::RW);
+        self.flusher.flush(flush, &self.pmaps);
+        run.mapped_pages = frames.len();
+        run.range.start()
+    }
+
+    pub(crate) fn remove(&self, run: &mut KvaRun) {
+        assert!(run.mapped_pages > 0, "nothing is mapped in this run");
+        let flush = self.pmaps.kremove(VaRange::pages_from(run.range.start(), run.mapped_pages));
+        self.flusher.flush(flush, &self.pmaps);
+        run.mapped_pages = 0;
+    }
+
+    pub(crate) fn release(&self, run: KvaRun) {
+        assert_eq!(run.mapped_pages, 0, "frames are still mapped in this run");
+        self.addresses.free(run.range);
+        let before = self.live.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more runs released than made");
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+}

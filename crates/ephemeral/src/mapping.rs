@@ -1,0 +1,23 @@
+//! One ephemeral mapping, as its user holds it.
+
+use crate::index::BufferId;
+use pageferry_hal::{CpuId, Pfn, VaRange};
+
+/// An ephemeral mapping (`struct sf_buf *`): opaque, one reference, to be given back with [`crate::Ephemeral::free`].
+#[derive(Debug)]
+#[must_use = "an ephemeral mapping must be freed"]
+pub struct Mapping {
+    pub(crate) frame: Pfn,
+    pub(crate) backing: Backing,
+}
+
+/// What a mapping stands on, and what giving it back takes.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// In the direct map.
+    Direct,
+    /// In a buffer of the cache; a private one belongs to a CPU.
+    Cached { id: BufferId, private_on: Option<CpuId> },
+    /// At an address of its own.
+    Own(VaRange),
+}

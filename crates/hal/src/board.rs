@@ -1,0 +1,42 @@
+//! What is on a board, as far as the kernel must know before it runs: processors, memory, and how its TLBs are filled.
+
+use crate::isa::RadixFormat;
+use crate::mmu::{BlockRegisters, Layout, Width};
+
+/// How a TLB is filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mmu {
+    /// Hardware walks page tables of this format, from the root of the [`crate::Context`].
+    Radix(RadixFormat),
+    /// Hardware looks into a [`crate::HashTable`] of the format [`crate::isa::hash`]; what it does not find there is a [`crate::Miss`].
+    Hash,
+    /// Every miss is a [`crate::Miss`]; the kernel loads the TLB.
+    Soft {
+        /// Entries of the TLB.
+        entries: usize,
+    },
+}
+
+/// What is on the board.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Board {
+    /// Logical CPUs, numbered from 0. A machine with one runs a uniprocessor kernel: locks without atomics.
+    pub cpus: usize,
+    /// Frames of physical memory, numbered from 0.
+    pub frames: usize,
+    /// Size of a pointer; with it, of the kernel's structures.
+    pub pointer: Width,
+    /// Where things are in an address space.
+    pub layout: Layout,
+    /// How the TLB is filled.
+    pub mmu: Mmu,
+    /// How many tags of address spaces there are, [`crate::Asid::KERNEL`] among them; 0 when entries carry none, and a change of
+    /// the context drops all that is not global.
+    pub asids: u32,
+    /// Registers for blocks.
+    pub blocks: Option<BlockRegisters>,
+    /// Colours of pages: addresses of equal colour share a frame in a virtually indexed cache. 1 where caches need none.
+    pub colours: u32,
+    /// Bytes of an instruction, on average.
+    pub instruction_bytes: u32,
+}

@@ -1,0 +1,60 @@
+//! What a machine is made of, beneath its handles.
+
+use crate::hw::Hw;
+use corosensei::{Coroutine, Yielder};
+use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind};
+use rand_chacha::ChaCha8Rng;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// How far a CPU may run ahead of the others between calls that must be ordered.
+pub const SLACK_CYCLES: u64 = 200;
+
+/// Why a run did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// Every CPU is halted and no interrupt is on its way.
+    #[error("deadlock: every CPU is halted and no interrupt is on its way (contexts left: {0})")]
+    Deadlock(String),
+    /// Kernel code, or the machine on its behalf, panicked.
+    #[error("panic: {0}")]
+    Panicked(String),
+}
+
+pub(super) type Handler = Rc<dyn Fn(Interrupt)>;
+pub(super) type RefillHandler = Rc<dyn Fn(Miss) -> Result<(), TrapKind>>;
+pub(super) type Routine = Coroutine<(), (), Option<ContextId>>;
+
+pub(super) struct Thread {
+    pub(super) name: String,
+    /// Absent while it runs, and when it is over.
+    pub(super) routine: Option<Routine>,
+    pub(super) yielder: *const Yielder<(), ()>,
+    /// The causes in force, innermost last; the first is never popped.
+    pub(super) causes: Vec<Cause>,
+    /// Spin locks held, in order.
+    pub(super) held: Vec<LockClass>,
+    pub(super) on_cpu: Option<usize>,
+    pub(super) over: bool,
+}
+
+/// The machine: hardware, contexts, and which CPU and context execute. Everything that a call needs hangs on it.
+pub(crate) struct Inner {
+    pub(crate) hw: RefCell<Hw>,
+    pub(super) contexts: RefCell<Vec<Thread>>,
+    pub(super) handler: RefCell<Option<Handler>>,
+    pub(super) refill: RefCell<Option<RefillHandler>>,
+    pub(super) board: Board,
+    /// The executing CPU and its context.
+    pub(super) cpu: Cell<usize>,
+    pub(super) context: Cell<usize>,
+    /// The context that each CPU is to run.
+    pub(super) current: RefCell<Vec<usize>>,
+    /// The lowest clock among the other CPUs that can run.
+    pub(super) others_at: Cell<u64>,
+    pub(super) rng: RefCell<Option<ChaCha8Rng>>,
+    /// There is one.
+    pub(super) seeded: bool,
+    /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.
+    pub(super) running: Cell<bool>,
+}

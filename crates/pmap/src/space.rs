@@ -1,0 +1,22 @@
+//! What is shared of an address space: by its owner and by the registry, which leads to it from a frame.
+
+use crate::asid::Tags;
+use crate::radix::Tables;
+use alloc::sync::Arc;
+use pageferry_hal::{Asid, Machine, Pa, SpaceId};
+
+/// What the registry shares of an address space.
+pub(crate) struct Shared<M: Machine> {
+    pub(crate) id: SpaceId,
+    pub(crate) root: Pa,
+    pub(crate) tables: M::Lock<Tables>,
+    /// The numbers of its TLB entries, where they carry any.
+    pub(crate) tags: Option<Arc<Tags>>,
+}
+
+impl<M: Machine> Shared<M> {
+    /// The number of its entries in the hash table, where hardware uses one.
+    pub(crate) fn hash_tag(&self) -> Option<Asid> {
+        self.tags.as_ref().and_then(|tags| tags.shared())
+    }
+}
