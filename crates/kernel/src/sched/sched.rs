@@ -170,6 +170,15 @@ impl<M: Machine> Sched<M> {
         self.make_runnable(&mut q, id);
     }
 
+    /// Puts a new thread to sleep on `channel`: it begins when it is woken.
+    pub(crate) fn launch_asleep(&self, id: ThreadId, channel: Channel, reason: &'static str) {
+        let mut q = self.queues.lock();
+        let entry = q.entry(id);
+        assert_eq!(entry.state, ThreadState::New, "a thread is launched twice");
+        entry.state = ThreadState::Asleep { channel, reason, interruptible: false };
+        q.sleepers.entry(channel).or_default().push_back(id);
+    }
+
     /// From here on the thread runs in the kernel's addresses only, and its space may be destroyed.
     pub(crate) fn leave_space(&self, tcb: &Tcb) {
         let space = self.queues.lock().entry(tcb.id).space.take();

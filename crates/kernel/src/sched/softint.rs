@@ -67,7 +67,7 @@ impl<M: Machine> SoftInts<M> {
         self.sched.wakeup(kind.channel(), 1);
     }
 
-    /// Makes the thread for this kind of work, which `work` does. Called before any thread runs.
+    /// Makes the thread for this kind of work, which `work` does: it sleeps until there is some. Called before any thread runs.
     ///
     /// # Panics
     /// When there is no structure for a thread.
@@ -76,7 +76,7 @@ impl<M: Machine> SoftInts<M> {
         let body = Box::new(move |thread: Thread<M>| mine.live(kind, &thread, &*work));
         let thread = Thread::create_soft_interrupt(&self.sched, kind.thread_name(), body);
         self.alive.fetch_add(1, Ordering::Relaxed);
-        self.sched.launch(thread.expect("the first of few threads"));
+        self.sched.launch_asleep(thread.expect("the first of few threads"), kind.channel(), "soft interrupt");
     }
 
     fn live(&self, kind: SoftInt, thread: &Thread<M>, work: &dyn Fn(&Thread<M>)) {
