@@ -45,7 +45,7 @@ use direct::Direct;
 use index::BufferId;
 use original::Original;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Counter, CpuId, Instructions, Machine, Pfn, StructArena, Threads, Va, VaRange};
+use pageferry_hal::{Counter, CpuId, Machine, Pfn, StructArena, Threads, Va, VaRange, paths};
 use pageferry_pmap::{Change, Pmaps};
 use window::Windows;
 
@@ -90,15 +90,17 @@ pub enum Scheme {
     Original,
 }
 
-/// Path lengths of this floor, without the memory accesses and without what other floors do for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EphemeralPaths {
-    /// The cache: an allocation that hits.
-    pub alloc_hit: Instructions,
-    /// The cache: an allocation that misses, from look-up to return.
-    pub alloc_miss: Instructions,
-    /// The cache: giving a mapping back.
-    pub free: Instructions,
+paths! {
+    /// Path lengths of this floor, without the memory accesses and without what other floors do for it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct EphemeralPaths {
+        /// The cache: an allocation that hits.
+        pub alloc_hit: Path,
+        /// The cache: an allocation that misses, from look-up to return.
+        pub alloc_miss: Path,
+        /// The cache: giving a mapping back.
+        pub free: Path,
+    }
 }
 
 /// What [`Ephemeral::new`] builds.

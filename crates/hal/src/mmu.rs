@@ -126,6 +126,9 @@ pub enum Slot {
     Replace,
     /// This reserved one: see [`crate::Machine::tlb_reserve`].
     Reserved(usize),
+    /// One that the machine chooses for a translation that a fetch missed: in the instruction TLB, where software loads that
+    /// apart from the other.
+    Instruction,
 }
 
 /// Why a machine asks the kernel's refill handler.
@@ -281,6 +284,9 @@ pub struct Board {
     pub colours: u32,
     /// Bytes of an instruction, on average.
     pub instruction_bytes: u32,
+    /// Instructions are fetched through a TLB or a cache that the machine describes: kernel text needs a place. Without,
+    /// instructions take their time and nothing else.
+    pub fetches: bool,
 }
 
 #[cfg(test)]

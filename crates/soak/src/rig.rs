@@ -75,7 +75,7 @@ fn read_config(name: &str) -> MachineConfig {
     config
 }
 
-const PATH: Instructions = Instructions(20);
+const PATH: Path = Path::of(20);
 
 const PATHS: VmPaths = VmPaths {
     fault: PATH,
