@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
 use pageferry_hal::{
     Access, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, Flush,
-    Instructions, Interrupt, LockClass, Machine, Mmu, Mode, PAGE_SIZE, Pa, Path, StructVa, Trap, TrapKind, Va,
-    Width,
+    Instructions, Interrupt, LockClass, Machine, Mmu, Mode, PAGE_SIZE, Pa, Path, StructVa, Trap, TrapKind,
+    Va, Width,
 };
 
 /// The machine that executes this.

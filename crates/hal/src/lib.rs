@@ -12,7 +12,7 @@
 //! * [`mmu`]: translations, whatever kind of memory management unit makes them, and what is on a board.
 //! * [`isa`]: what instruction sets prescribe, shared by walkers and the pmap.
 //! * [`lock`]: spin locks with a declared order.
-//! * [`dev`]: devices.
+//! * [`dev`]: disks, sound devices, and what all devices have in common.
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
 //! * [`cause`]: what cycles are spent on, and what events are counted.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.

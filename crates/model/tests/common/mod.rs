@@ -66,7 +66,7 @@ impl ByHand {
 
     /// Maps a page another way, or not at all; the window stays open.
     #[track_caller]
-    #[must_use]
+    #[must_use = "the window stays open until this is called"]
     pub fn change<'a>(m: &'a Model, va: Va, new: Option<Tte>) -> impl FnOnce() + 'a + use<'a> {
         let window = m.open_window();
         let word = new.map_or(0, |tte| FORMAT.encode(tte));
