@@ -151,7 +151,7 @@ fn impossible_instruction_tlbs_and_caches_are_refused() {
     let e = cache(16384, 4, 32);
     assert!(e.key == "icache.line_bytes" && e.problem.contains("expected 64, as in the first level"), "{e}");
     assert_eq!(cache(16384, 4, 48).key, "icache.line_bytes");
-    let e = refused("icache", &[("size", 16384)]);
+    let e = refused("icache", &[("size_byte", 16384)]);
     assert_eq!(e.suggestion.as_deref(), Some("size_bytes"), "{e}");
 }
 
