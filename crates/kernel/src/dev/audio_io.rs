@@ -23,7 +23,6 @@ impl<M: Machine> FileOps<M> for AudioFile {
         len_bytes: usize,
         nonblocking: bool,
     ) -> Result<usize, Errno> {
-        call.check_buffer(to, len_bytes)?;
         Ok(call.record(ReceiveMode::Copy, Some(to), len_bytes, nonblocking)?.len_bytes)
     }
 
@@ -35,9 +34,6 @@ impl<M: Machine> FileOps<M> for AudioFile {
         len_bytes: usize,
         nonblocking: bool,
     ) -> Result<Received, Errno> {
-        if let Some(at) = at {
-            call.check_buffer(at, len_bytes)?;
-        }
         call.record(mode, at, len_bytes, nonblocking)
     }
 
@@ -49,7 +45,6 @@ impl<M: Machine> FileOps<M> for AudioFile {
         mode: SendMode,
         nonblocking: bool,
     ) -> Result<usize, Errno> {
-        call.check_buffer(from, len_bytes)?;
         call.play(from, len_bytes, mode, nonblocking)
     }
 

@@ -30,11 +30,22 @@ const MAX_FILES: usize = 256;
 pub struct Fd(pub u32);
 
 /// What can be done with an open file of one kind. The defaults are for a kind that lacks an operation: [`Errno::BadFd`], as
-/// for a descriptor that is not open for it. A kind tests first whether it has the operation, then the caller's buffer.
+/// for a descriptor that is not open for it. [`File`] has tested, before it asks a kind to read or write, that the file is open
+/// for that and that the buffer lies within user space.
 ///
 /// # Locks
 /// Operations may sleep, and take locks from class `Process` on: no lock is held before and after.
 pub(crate) trait FileOps<M: Machine> {
+    /// It is open for reading.
+    fn is_readable(&self) -> bool {
+        true
+    }
+
+    /// It is open for writing.
+    fn is_writable(&self) -> bool {
+        true
+    }
+
     /// Reads up to `len_bytes` by copy.
     fn read(
         &self,
@@ -147,8 +158,18 @@ impl<M: Machine> File<M> {
         self.nonblocking.load(Ordering::Relaxed)
     }
 
+    /// Tests what every kind of file asks of a call: that the file is open for it, then that the buffer, if there is one, lies
+    /// within user space.
+    fn ready(is_open: bool, call: &Syscall<'_, M>, at: Option<Va>, len_bytes: usize) -> Result<(), Errno> {
+        if !is_open {
+            return Err(Errno::BadFd);
+        }
+        at.map_or(Ok(()), |at| call.check_buffer(at, len_bytes))
+    }
+
     /// Reads by copy. Errors are those of what is read.
     pub(crate) fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        Self::ready(self.ops.is_readable(), call, Some(to), len_bytes)?;
         self.ops.read(call, to, len_bytes, self.nonblocking())
     }
 
@@ -160,6 +181,7 @@ impl<M: Machine> File<M> {
         at: Option<Va>,
         len_bytes: usize,
     ) -> Result<Received, Errno> {
+        Self::ready(self.ops.is_readable(), call, at, len_bytes)?;
         self.ops.read_transfer(call, mode, at, len_bytes, self.nonblocking())
     }
 
@@ -171,6 +193,7 @@ impl<M: Machine> File<M> {
         len_bytes: usize,
         mode: SendMode,
     ) -> Result<usize, Errno> {
+        Self::ready(self.ops.is_writable(), call, Some(from), len_bytes)?;
         self.ops.write(call, from, len_bytes, mode, self.nonblocking())
     }
 

@@ -19,9 +19,16 @@ use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, SpinLock, Threads, Va};
 use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
 
 impl<M: Machine> FileOps<M> for Regular<M> {
+    fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     /// Reads from the offset on, and moves it: up to `len_bytes`, zero at the end of the file.
     fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
-        call.check_buffer(to, len_bytes)?;
         self.read_by(call, len_bytes, |from, len| self.copy_out(call, from, to, len))
     }
 
@@ -34,9 +41,6 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         len_bytes: usize,
         _: bool,
     ) -> Result<Received, Errno> {
-        if let Some(at) = at {
-            call.check_buffer(at, len_bytes)?;
-        }
         self.transfer(call, mode, at, len_bytes)
     }
 
@@ -51,10 +55,6 @@ impl<M: Machine> FileOps<M> for Regular<M> {
     ) -> Result<usize, Errno> {
         if mode != SendMode::Copy {
             return Err(Errno::NotSupported);
-        }
-        call.check_buffer(from, len_bytes)?;
-        if !self.writable {
-            return Err(Errno::BadFd);
         }
         let _c = call.machine().scope(Cause::Protocol);
         self.inode.locked(call, || {

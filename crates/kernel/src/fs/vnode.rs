@@ -310,9 +310,6 @@ impl<M: Machine> Regular<M> {
         len_bytes: usize,
         read: impl FnOnce(u64, usize) -> (usize, Result<(), Errno>),
     ) -> Result<usize, Errno> {
-        if !self.readable {
-            return Err(Errno::BadFd);
-        }
         let _c = call.machine().scope(Cause::Protocol);
         self.inode.locked(call, || {
             let from = *self.offset.lock();

@@ -305,6 +305,10 @@ pub(crate) struct ReadEnd<M: Machine>(pub(crate) Arc<Pipe<M>>);
 pub(crate) struct WriteEnd<M: Machine>(pub(crate) Arc<Pipe<M>>);
 
 impl<M: Machine> FileOps<M> for ReadEnd<M> {
+    fn is_writable(&self) -> bool {
+        false
+    }
+
     fn read(
         &self,
         call: &Syscall<'_, M>,
@@ -312,7 +316,6 @@ impl<M: Machine> FileOps<M> for ReadEnd<M> {
         len_bytes: usize,
         nonblocking: bool,
     ) -> Result<usize, Errno> {
-        call.check_buffer(to, len_bytes)?;
         self.0.read(call, to, len_bytes, nonblocking)
     }
 
@@ -333,6 +336,10 @@ impl<M: Machine> FileOps<M> for ReadEnd<M> {
 }
 
 impl<M: Machine> FileOps<M> for WriteEnd<M> {
+    fn is_readable(&self) -> bool {
+        false
+    }
+
     fn write(
         &self,
         call: &Syscall<'_, M>,
@@ -344,7 +351,6 @@ impl<M: Machine> FileOps<M> for WriteEnd<M> {
         if mode != SendMode::Copy {
             return Err(Errno::NotSupported);
         }
-        call.check_buffer(from, len_bytes)?;
         self.0.write(call, from, len_bytes, nonblocking)
     }
 

@@ -21,6 +21,14 @@ use alloc::sync::Arc;
 use pageferry_hal::{Cause, Machine, SpinLock, Threads, Va};
 
 impl<M: Machine> FileOps<M> for Socket<M> {
+    fn is_readable(&self) -> bool {
+        self.receive.is_some()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.send.is_some()
+    }
+
     fn read(
         &self,
         call: &Syscall<'_, M>,
@@ -29,7 +37,6 @@ impl<M: Machine> FileOps<M> for Socket<M> {
         nonblocking: bool,
     ) -> Result<usize, Errno> {
         let buffer = self.receive.as_ref().ok_or(Errno::BadFd)?;
-        call.check_buffer(to, len_bytes)?;
         buffer.receive(call, to, len_bytes, nonblocking)
     }
 
@@ -42,9 +49,6 @@ impl<M: Machine> FileOps<M> for Socket<M> {
         nonblocking: bool,
     ) -> Result<Received, Errno> {
         let buffer = self.receive.as_ref().ok_or(Errno::BadFd)?;
-        if let Some(at) = at {
-            call.check_buffer(at, len_bytes)?;
-        }
         buffer.receive_transfer(call, mode, at, len_bytes, nonblocking)
     }
 
@@ -57,7 +61,6 @@ impl<M: Machine> FileOps<M> for Socket<M> {
         nonblocking: bool,
     ) -> Result<usize, Errno> {
         let buffer = self.send.as_ref().ok_or(Errno::BadFd)?;
-        call.check_buffer(from, len_bytes)?;
         buffer.send(call, from, len_bytes, mode, nonblocking)
     }
 
@@ -80,7 +83,6 @@ pub(crate) struct NullSocket;
 
 impl<M: Machine> FileOps<M> for NullSocket {
     fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
-        call.check_buffer(to, len_bytes)?;
         Ok(call.receive_from_null(ReceiveMode::Copy, Some(to), len_bytes)?.len_bytes)
     }
 
@@ -92,9 +94,6 @@ impl<M: Machine> FileOps<M> for NullSocket {
         len_bytes: usize,
         _: bool,
     ) -> Result<Received, Errno> {
-        if let Some(at) = at {
-            call.check_buffer(at, len_bytes)?;
-        }
         call.receive_from_null(mode, at, len_bytes)
     }
 
@@ -106,7 +105,6 @@ impl<M: Machine> FileOps<M> for NullSocket {
         mode: SendMode,
         _: bool,
     ) -> Result<usize, Errno> {
-        call.check_buffer(from, len_bytes)?;
         call.send_to_null(from, len_bytes, mode)
     }
 
