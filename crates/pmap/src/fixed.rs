@@ -5,7 +5,7 @@
 
 use crate::config::PmapError;
 use alloc::vec::Vec;
-use pageferry_hal::{Attr, Block, BlockRegisters, Board, Region, Va};
+use pageferry_hal::{Attr, Block, BlockRegisters, Board, Pa, Pfn, Region, Va};
 
 /// What permanent mappings are: global, and used and modified beforehand, so that nothing need be noted.
 pub(crate) const PERMANENT: Attr =
@@ -29,7 +29,7 @@ pub(crate) fn plan(registers: BlockRegisters, base: Va, len_bytes: u64) -> Resul
         if shift < registers.least_shift || blocks.len() == registers.count {
             return Err(PmapError::TooFewBlocks { blocks: registers.count, bytes: len_bytes });
         }
-        blocks.push(Block { va, pa: pageferry_hal::Pa(at), shift, attr: PERMANENT });
+        blocks.push(Block { va, pa: Pa(at), shift, attr: PERMANENT });
         at += 1 << shift;
     }
     Ok(blocks)
@@ -40,13 +40,12 @@ pub(crate) fn plan(registers: BlockRegisters, base: Va, len_bytes: u64) -> Resul
 /// # Errors
 /// [`PmapError::TooFewBlocks`].
 pub(crate) fn blocks(board: &Board) -> Result<Vec<Block>, PmapError> {
-    match (board.layout.region, board.blocks) {
-        (Region::Blocks, Some(registers)) => {
-            plan(registers, board.layout.kernel_base, pageferry_hal::Pfn(board.frames as u32).pa().0)
-        }
-        (Region::Blocks, None) => Err(PmapError::TooFewBlocks { blocks: 0, bytes: 0 }),
-        _ => Ok(Vec::new()),
+    if board.layout.region != Region::Blocks {
+        return Ok(Vec::new());
     }
+    let bytes = Pfn(board.frames as u32).pa().0;
+    let registers = board.blocks.ok_or(PmapError::TooFewBlocks { blocks: 0, bytes })?;
+    plan(registers, board.layout.kernel_base, bytes)
 }
 
 #[cfg(test)]

@@ -12,8 +12,7 @@
 use crate::pmap::Pmaps;
 use crate::radix::{self, Walk, walk};
 use pageferry_hal::{
-    Access, Asid, Attr, Flush, Machine, Miss, MissKind, Mmu, Mode, Pa, Slot, SpaceId, SpinLock, TrapKind,
-    Tte, Va,
+    Access, Asid, Attr, Flush, Machine, Miss, MissKind, Mmu, Mode, Pa, Slot, SpaceId, SpinLock, TrapKind, Tte,
 };
 
 impl<M: Machine> Pmaps<M> {
@@ -72,7 +71,7 @@ impl<M: Machine> Pmaps<M> {
                 return Ok(new);
             }
             if radix::replace(m, format, slot, old, new) {
-                m.mapping_changed(space, Va(miss.va.0).page(), Some(old), Some(new), None);
+                m.mapping_changed(space, miss.va.page(), Some(old), Some(new), None);
                 return Ok(new);
             }
         }
