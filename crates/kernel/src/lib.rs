@@ -36,7 +36,7 @@ mod proc;
 mod sched;
 mod sys;
 
-pub use choose::{Carrier, Linear, MoveCosts};
+pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
     Defect, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
     SocketConfig,
@@ -68,6 +68,8 @@ pub struct Kernel<M: Machine> {
     files: fs::FileSystem<M>,
     audio: Arc<dev::Audio<M>>,
     lenders: Arc<net::Lenders<M>>,
+    softints: Arc<sched::SoftInts<M>>,
+    callouts: Arc<sched::Callouts<M>>,
     boot_free_frames: usize,
 }
 

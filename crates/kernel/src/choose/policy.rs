@@ -13,16 +13,16 @@
 //! * **Whole pages.** What is before the first whole page and behind the last is copied in any case.
 //! * **Copy ratio.** The measured cost holds for memory that this CPU has used. A line that another CPU has written comes
 //!   out of that CPU's cache; a page that was passed takes a fault, a page that was lent does not. So copies of whole pages
-//!   are timed, and their ratio to the measured cost is kept, smoothed. Where pages are lent only because of the ratio, one
-//!   is copied now and then.
+//!   are timed, and their ratio to the measured cost is kept, smoothed over the calls. Where pages are lent only because of
+//!   the ratio, one is copied now and then.
 //! * **Copy-on-write penalty.** A process that writes to a page that it has lent, or received as a loan, pays a fault, and
 //!   a copy while the loan stands. The VM system counts both (`pageferry_vm::LoanHistory`); the smoothed cost of them for
 //!   each page is added to the cost of lending. A process that is kept from lending by the penalty alone lends a page of
 //!   its data now and then, so that a change in its behaviour is found.
-//! * **Space.** No loan is longer than a socket has space for. Of what does not fit in a socket, each page takes two
-//!   switches: the sender sleeps until there is space for a page, and the receiver until there is one.
+//! * **Space.** No loan is longer than a socket has space for. Of what does not fit in a socket, each page takes a switch:
+//!   the sender, or the receiver, sleeps until the other has dealt with one.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: `User::choose_carrier` answers what is
-//!   cheaper. The receiver of data is taken to use it, so each page passed is touched once.
+//!   cheaper. A page that was passed and is never touched costs nothing to map and to unmap; the caller says which it is.
 //!
 //! # Locks, failures
 //! None of its own, but the first choice measures, and sleeps for it (in a nonblocking call, too). An estimate that is
@@ -38,8 +38,15 @@ use pageferry_hal::{Machine, PAGE_SIZE, Va};
 const PROBE_PART: u64 = 32;
 /// A receiver's loans of which none was written to are judged when they are so many; a sender's, at its next call.
 const PAGES_JUDGED: u32 = 32;
-/// Of so many pages that are lent because copies took long, one is copied, to measure that again.
-const PAGES_A_COPY: u32 = 256;
+
+/// What a process does with buffers that it gets from another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrived {
+    /// It reads or writes all of them.
+    Touched,
+    /// It hands them on.
+    Untouched,
+}
 
 /// The other end: what gets the data that is sent, or has sent what is received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +129,7 @@ impl<M: Machine> Syscall<'_, M> {
         }
         let costs = self.move_costs();
         let mut stats = self.judged_stats(costs, 1);
+        stats.judge_copies();
         let copying = |cycles: u64, copy_ratio: u32| {
             let times =
                 u64::from(if copy_ratio < LoanStats::SLOW { LoanStats::AS_MEASURED } else { copy_ratio });
@@ -136,7 +144,7 @@ impl<M: Machine> Syscall<'_, M> {
             copied
         } else if with_penalty <= copying(now, stats.copy_ratio) {
             stats.trusted += if with_penalty > copying(now, LoanStats::AS_MEASURED) { few } else { 0 };
-            let first = if stats.trusted > PAGES_A_COPY { before + PAGE_SIZE } else { 0 };
+            let first = if stats.trusted >= stats.trust.max(1) { before + PAGE_SIZE } else { 0 };
             first.min(sending.len)..sending.len
         } else if u64::from(stats.copied) * copying(now, stats.copy_ratio) >= PROBE_PART * with_penalty {
             stats.copied = 0;
@@ -158,11 +166,7 @@ impl<M: Machine> Syscall<'_, M> {
 
     /// A page was copied that should have taken `expected_cycles`.
     pub(crate) fn watched_copy(&self, expected_cycles: u64, cycles: u64) {
-        let stats = self.loans.get();
-        let seen = u64::from(LoanStats::AS_MEASURED) * cycles / expected_cycles.max(1);
-        // Smoothed and bounded: one copy that waited for a page from the disk does not make all later ones seem slow.
-        let copy_ratio = (7 * stats.copy_ratio + seen.clamp(4, 128) as u32 + 4) / 8;
-        self.loans.set(LoanStats { copy_ratio, trusted: 0, ..stats });
+        self.loans.set(self.loans.get().timed(expected_cycles, cycles));
     }
 
     /// The statistics of this process, with what the VM system has counted since they were judged last. Pages that were
@@ -216,7 +220,7 @@ impl<M: Machine> Syscall<'_, M> {
     }
 
     /// How `len` bytes get to another process at less cost.
-    pub(crate) fn choose_carrier(&self, len: usize) -> Carrier {
+    pub(crate) fn choose_carrier(&self, len: usize, arrived: Arrived) -> Carrier {
         let pages = len.div_ceil(PAGE_SIZE);
         let costs = self.move_costs();
         let config = self.kernel.config.socket;
@@ -227,13 +231,13 @@ impl<M: Machine> Syscall<'_, M> {
         let copy = pages as u64 * (costs.cluster_cycles + costs.copying(sending, warm));
         let lend = costs.lending(pages, sending, config.loan_bytes) + penalty * pages as u64;
         // The message with the number of the offer costs what the socket's first part costs beside its data.
-        let waits = 2 * costs.switch_cycles * len.saturating_sub(space).div_ceil(PAGE_SIZE) as u64;
+        let waits = costs.switch_cycles * len.saturating_sub(space).div_ceil(PAGE_SIZE) as u64;
         let copied = copy + pages as u64 * costs.copy_page_cycles(3 * len);
         let lent = lend + pages as u64 * costs.copy_page_cycles(2 * len);
-        if costs.pass.of(pages) + pages as u64 * costs.touch_cycles < copied.min(lent) + waits {
-            Carrier::Pass
-        } else {
-            Carrier::Socket
-        }
+        let pass = match arrived {
+            Arrived::Touched => costs.pass_touched,
+            Arrived::Untouched => costs.pass,
+        };
+        if pass.of(pages) < copied.min(lent) + waits { Carrier::Pass } else { Carrier::Socket }
     }
 }
