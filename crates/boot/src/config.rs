@@ -2,14 +2,14 @@
 //! instructions themselves take the time.
 
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
-use pageferry_hal::{Board, Instructions, PAGE_SIZE};
+use pageferry_hal::{Board, PAGE_SIZE, Path};
 use pageferry_kernel::{
     Defect, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{VmConfig, VmPaths};
 
-const NONE: Instructions = Instructions(0);
+const NONE: Path = Path::of(0);
 
 /// Bytes of kernel memory for the image, its heap, and the modelled addresses of structures, in superpages. The last of
 /// these decides: a structure's Rust value takes about what its modelled size says, and as much again for the rest.

@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
 use pageferry_hal::{
     Access, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, Flush,
-    Instructions, Interrupt, LockClass, Machine, Mmu, Mode, PAGE_SIZE, Pa, StructVa, Trap, TrapKind, Va,
-    Width,
+    Instructions, Interrupt, LockClass, Machine, Mmu, Mode, PAGE_SIZE, Pa, Path, StructVa, Trap, TrapKind,
+    Va, Width,
 };
 
 /// The machine that executes this.
@@ -36,7 +36,9 @@ pub(crate) fn board(cpus: usize, frames: usize) -> Board {
         asids: 0,
         blocks: None,
         colours: 1,
+        // Some 3.5 bytes, in whole ones.
         instruction_bytes: 4,
+        fetches: false,
     }
 }
 
@@ -113,7 +115,7 @@ impl Machine for Metal {
     #[inline(always)]
     fn scope(&self, _: Cause) {}
     #[inline(always)]
-    fn execute(&self, _: Instructions) {}
+    fn execute(&self, _: impl Into<Path>) {}
     #[inline(always)]
     fn count(&self, _: Counter, _: u64) {}
     #[inline(always)]
@@ -124,6 +126,11 @@ impl Machine for Metal {
     fn new_lock<T: 'static>(&self, class: LockClass, value: T) -> Spin<T> {
         assert!(!class.masks_interrupts(), "no lock of this machine masks interrupts: {class:?}");
         Spin::new(value)
+    }
+
+    #[inline(always)]
+    fn fetch(&self, _: Mode, _: Va, _: Instructions) -> Result<(), CopyFault> {
+        Ok(())
     }
 
     // Programs run in privilege 0 for now, so user mode is kept in its bounds here. All of user space is mapped for user

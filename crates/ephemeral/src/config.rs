@@ -1,7 +1,7 @@
 //! What ephemeral mappings are built from, what they ask for, and what can go wrong.
 
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Instructions, VaRange};
+use pageferry_hal::{VaRange, paths};
 
 bitflags::bitflags! {
     /// How [`crate::Ephemeral::alloc`] may behave (sf_buf paper, 4.1). Empty: the mapping may be used by every CPU, and the
@@ -44,15 +44,17 @@ pub enum Scheme {
     Original,
 }
 
-/// Path lengths of this floor, without the memory accesses and without what other floors do for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EphemeralPaths {
-    /// The cache: an allocation that hits.
-    pub alloc_hit: Instructions,
-    /// The cache: an allocation that misses, from look-up to return.
-    pub alloc_miss: Instructions,
-    /// The cache: giving a mapping back.
-    pub free: Instructions,
+paths! {
+    /// Path lengths of this floor, without the memory accesses and without what other floors do for it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct EphemeralPaths {
+        /// The cache: an allocation that hits.
+        pub alloc_hit: Path,
+        /// The cache: an allocation that misses, from look-up to return.
+        pub alloc_miss: Path,
+        /// The cache: giving a mapping back.
+        pub free: Path,
+    }
 }
 
 /// What [`crate::Ephemeral::new`] builds.

@@ -39,4 +39,7 @@ pub struct Board {
     pub colours: u32,
     /// Bytes of an instruction, on average.
     pub instruction_bytes: u32,
+    /// Instructions are fetched through a TLB or a cache that the machine describes: kernel text needs a place. Without,
+    /// instructions take their time and nothing else.
+    pub fetches: bool,
 }

@@ -8,6 +8,7 @@
 //! * [`addr`], [`cpu`], [`time`]: newtypes, so that a virtual address is never taken for a physical one, nor a count
 //!   of instructions for a count of cycles.
 //! * [`machine`]: the [`Machine`] trait, everything that a back end must provide.
+//! * [`path`]: runs of kernel text, which boot lays out on machines that fetch instructions.
 //! * [`mmu`]: translations, whatever kind of memory management unit makes them.
 //! * [`isa`]: what instruction sets prescribe, shared by walkers and the pmap.
 //! * [`board`]: what is on a board.
@@ -36,6 +37,7 @@ pub mod isa;
 pub mod lock;
 pub mod machine;
 pub mod mmu;
+pub mod path;
 pub mod threads;
 pub mod time;
 pub mod trap;
@@ -57,6 +59,7 @@ pub use mmu::{
     Asid, Attr, Block, BlockRegisters, Context, Flush, HashTable, Layout, Miss, MissKind, Region, Slot,
     SpaceId, Tte, Width,
 };
+pub use path::{Path, Text};
 pub use threads::{Channel, Interrupted, Threads};
 pub use time::{Cycles, Instructions};
 pub use trap::{Access, CopyFault, Mode, Prot, Trap, TrapKind};

@@ -10,8 +10,8 @@
 //!   any CPU; an entry already in a TLB stays until it is invalidated or displaced.
 //! * **Interrupts.** They are taken between calls, also while spinning or holding locks; handlers therefore take no
 //!   locks. [`Machine::idle_until`] loses none.
-//! * **Accounting.** [`Machine::scope`], [`Machine::execute`], [`Machine::count`], [`Machine::touch`] and
-//!   [`Machine::cross`] only account, and what is declared of mappings and windows is only judged. On bare metal they are
+//! * **Accounting.** [`Machine::scope`], [`Machine::execute`], [`Machine::fetch`], [`Machine::count`], [`Machine::touch`]
+//!   and [`Machine::cross`] only account, and what is declared of mappings and windows is only judged. On bare metal they are
 //!   empty: the instructions themselves take the time.
 
 use crate::addr::{Pa, Va};
@@ -23,6 +23,7 @@ use crate::dev::device::DeviceId;
 use crate::flow::{Flow, FlowStep};
 use crate::lock::{LockClass, SpinLock};
 use crate::mmu::{Asid, Block, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
+use crate::path::Path;
 use crate::time::{Cycles, Instructions};
 use crate::trap::{Access, CopyFault, Mode, TrapKind};
 use alloc::boxed::Box;
@@ -90,8 +91,17 @@ pub trait Machine: Clone + 'static {
     /// goes with it through context switches.
     #[must_use = "the cause ends when the scope is dropped"]
     fn scope(&self, cause: Cause) -> Self::Scope;
-    /// Accounts for a path of instructions in the cause in force.
-    fn execute(&self, path: Instructions);
+    /// Accounts for a path of instructions in the cause in force: for its time, and for the fetching of its text if it has a
+    /// place.
+    ///
+    /// # Panics
+    /// A modelled machine panics where the text is not mapped.
+    fn execute(&self, path: impl Into<Path>);
+    /// Says where the kernel's text lies, in which paths have their places. Called at boot, where the board
+    /// [fetches](Board::fetches); paths take nothing but their time before.
+    fn set_text(&self, at: StructVa) {
+        let _ = at;
+    }
     /// Counts `n` events.
     fn count(&self, counter: Counter, n: u64);
     /// Accounts for an access to a kernel structure, through TLB and caches, in the cause in force.
@@ -120,6 +130,12 @@ pub trait Machine: Clone + 'static {
     /// # Errors
     /// [`CopyFault`] when the MMU refuses; the bytes before it are stored.
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault>;
+    /// Executes a straight run of so many instructions at `at`: accounts for their time in the cause in force, and fetches them
+    /// through TLB and cache where the board [fetches](Board::fetches). Elsewhere nothing is looked at.
+    ///
+    /// # Errors
+    /// [`CopyFault`] when the MMU refuses; what lies before that was executed, in whole instructions.
+    fn fetch(&self, mode: Mode, at: Va, path: Instructions) -> Result<(), CopyFault>;
     /// Copies `len_bytes` upwards from user memory at `from` to kernel memory at `to` (`copyin`). The ranges do not overlap.
     ///
     /// # Errors

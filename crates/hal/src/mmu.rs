@@ -125,6 +125,9 @@ pub enum Slot {
     Replace,
     /// This reserved one: see [`crate::Machine::tlb_reserve`].
     Reserved(usize),
+    /// One that the machine chooses for a translation that a fetch missed: in the instruction TLB, where software loads that
+    /// apart from the other.
+    Instruction,
 }
 
 /// Why a machine asks the kernel's refill handler.

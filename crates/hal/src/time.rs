@@ -8,7 +8,7 @@ use core::ops::{Add, AddAssign, Sub};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Cycles(pub u64);
 
-/// A path length: how many instructions a piece of kernel code executes, apart from the memory accesses that are
+/// The length of a [path](crate::Path): how many instructions a piece of code executes, apart from the memory accesses that are
 /// accounted by themselves. The machine says how long an instruction takes; the kernel says how many there are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instructions(pub u32);

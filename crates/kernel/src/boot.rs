@@ -59,7 +59,7 @@ impl<M: Machine> Kernel<M> {
     ///
     /// # Errors
     /// [`BootError`]: this configuration and this machine do not go together.
-    pub fn boot(machine: M, devices: Devices, config: KernelConfig) -> Result<Arc<Kernel<M>>, BootError> {
+    pub fn boot(machine: M, devices: Devices, mut config: KernelConfig) -> Result<Arc<Kernel<M>>, BootError> {
         let _c = machine.scope(Cause::Boot);
         let pipe = &config.pipe;
         let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(PAGE_SIZE);
@@ -75,6 +75,8 @@ impl<M: Machine> Kernel<M> {
         if high_water_bytes < PAGE_SIZE || !whole(loan_bytes) {
             return Err(BootError::SocketBuffer { high_water_bytes, loan_bytes });
         }
+        let board = machine.board();
+        let text = board.fetches.then(|| config.lay_out(&board));
         let (pmaps, boot) = Pmaps::bootstrap(machine.clone(), config.pmap)?;
         let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
         let refiller = Arc::downgrade(&pmaps);
@@ -82,6 +84,9 @@ impl<M: Machine> Kernel<M> {
             refiller.upgrade().map_or(Err(TrapKind::NotPresent), |pmaps| pmaps.handle_miss(miss))
         }));
         pmaps.init_cpu();
+        if let Some(text) = text {
+            machine.set_text(arena.array("text", text.len_bytes(), 1)?);
+        }
         let vm = Vm::new(config.vm, pmaps.clone(), devices.disk, &mut arena, boot.kva, boot.first_free)?;
         let mut ephemeral = Ephemeral::new(config.ephemeral, pmaps.clone(), vm.clone(), &mut arena)?;
         if config.defect == Defect::MissingShootdown {

@@ -1,44 +1,46 @@
 //! What kind of kernel to boot: policies and path lengths, chosen at run time over one code base.
 
 use pageferry_ephemeral::EphemeralConfig;
-use pageferry_hal::{Cycles, Instructions};
+use pageferry_hal::{Board, Cycles, Path, Text, paths};
 use pageferry_pmap::PmapConfig;
 use pageferry_vm::VmConfig;
 
-/// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by default,
-/// for a machine on which the instructions themselves take the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct KernelPaths {
-    /// Dispatch of a system call, behind the hardware's entry.
-    pub syscall: Instructions,
-    /// Choosing the next thread and switching to it.
-    pub switch: Instructions,
-    /// Going to sleep, without the switch.
-    pub sleep: Instructions,
-    /// One wakeup, whether or not a thread sleeps.
-    pub wakeup: Instructions,
-    /// One call of `pipe_read` or `pipe_write`, without what follows.
-    pub pipe_call: Instructions,
-    /// Setting up one copy to or from user memory (`uiomove`).
-    pub uiomove: Instructions,
-    /// Looking up one page of a direct write (`vm_fault_quick`, `pmap_extract_and_hold`), without its memory accesses.
-    pub pipe_page: Instructions,
-    /// One export, import or withdrawal, apart from passing the memory.
-    pub export: Instructions,
-    /// fork and exit, apart from their VM work.
-    pub process: Instructions,
-    /// One call of `sosend`, without what follows.
-    pub sosend: Instructions,
-    /// One call of `soreceive`, without what follows.
-    pub soreceive: Instructions,
-    /// Passing one mbuf to the protocol and appending it to a socket buffer, or asking the null protocol for data.
-    pub protocol: Instructions,
-    /// One call that moves pages into a process or flushes them out, beside what is done for each page.
-    pub transfer_call: Instructions,
-    /// Allocating or freeing an mbuf, and the step to the next one.
-    pub mbuf: Instructions,
-    /// Allocating or freeing a cluster.
-    pub cluster: Instructions,
+paths! {
+    /// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by default,
+    /// for a machine on which the instructions themselves take the time.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct KernelPaths {
+        /// Dispatch of a system call, behind the hardware's entry.
+        pub syscall: Path,
+        /// Choosing the next thread and switching to it.
+        pub switch: Path,
+        /// Going to sleep, without the switch.
+        pub sleep: Path,
+        /// One wakeup, whether or not a thread sleeps.
+        pub wakeup: Path,
+        /// One call of `pipe_read` or `pipe_write`, without what follows.
+        pub pipe_call: Path,
+        /// Setting up one copy to or from user memory (`uiomove`).
+        pub uiomove: Path,
+        /// Looking up one page of a direct write (`vm_fault_quick`, `pmap_extract_and_hold`), without its memory accesses.
+        pub pipe_page: Path,
+        /// One export, import or withdrawal, apart from passing the memory.
+        pub export: Path,
+        /// fork and exit, apart from their VM work.
+        pub process: Path,
+        /// One call of `sosend`, without what follows.
+        pub sosend: Path,
+        /// One call of `soreceive`, without what follows.
+        pub soreceive: Path,
+        /// Passing one mbuf to the protocol and appending it to a socket buffer, or asking the null protocol for data.
+        pub protocol: Path,
+        /// One call that moves pages into a process or flushes them out, beside what is done for each page.
+        pub transfer_call: Path,
+        /// Allocating or freeing an mbuf, and the step to the next one.
+        pub mbuf: Path,
+        /// Allocating or freeing a cluster.
+        pub cluster: Path,
+    }
 }
 
 /// Which side maps the pages of a direct pipe write.
@@ -154,4 +156,21 @@ pub struct KernelConfig {
     pub paths: KernelPaths,
     /// A defect to plant; [`Defect::None`] but in tests.
     pub defect: Defect,
+}
+
+impl KernelConfig {
+    /// Gives the paths of all floors their places in the kernel's text, one behind the other.
+    pub(crate) fn lay_out(&mut self, board: &Board) -> Text {
+        let mut text = Text::new(board);
+        let place = &mut |path: &mut Path| text.place(path);
+        self.paths.each_mut(place);
+        self.vm.paths.each_mut(place);
+        if let Some(paging) = &mut self.vm.paging {
+            paging.paths.each_mut(place);
+        }
+        self.ephemeral.paths.each_mut(place);
+        self.pmap.paths.each_mut(place);
+        place(&mut self.pmap.refill);
+        text
+    }
 }

@@ -70,6 +70,19 @@ fn a_cache_that_is_too_small_misses_always() {
 }
 
 #[test]
+fn fetches_are_told_of_machines_that_describe_them() {
+    for (machine, described) in
+        [("mini-soft", true), ("mini-hash", true), ("mini-blocks", true), ("xeon-up", false)]
+    {
+        let settings = ["total_bytes=262144", "kernel.ephemeral.entries=1024"];
+        let record = sound("bw-pipe", machine, "sf_buf", &settings).record;
+        for name in ["fetch_tlb_lookups", "icache_lookups", "icache_misses"] {
+            assert_eq!(record.hardware.contains_key(name), described, "{name} of {machine}");
+        }
+    }
+}
+
+#[test]
 fn odd_sizes_arrive_too() {
     for (total, chunk, warmup) in
         [("1", "1", "0"), ("100001", "8191", "3"), ("70000", "65537", "1"), ("300000", "200000", "0")]

@@ -14,6 +14,18 @@ pub struct Hardware {
     pub tlb_second_level_hits: u64,
     /// Look-ups that had to walk the page tables.
     pub tlb_misses: u64,
+    /// Look-ups in instruction TLBs, one for each page that a run of instructions enters.
+    pub fetch_lookups: u64,
+    /// Look-ups that found an entry: there, or in a TLB for data that has all translations.
+    pub fetch_hits: u64,
+    /// Look-ups that had to be filled.
+    pub fetch_misses: u64,
+    /// Look-ups in instruction caches, one for each line of a run of instructions.
+    pub icache_lookups: u64,
+    /// Look-ups that found the line.
+    pub icache_hits: u64,
+    /// Look-ups that did not.
+    pub icache_misses: u64,
     /// Page-table walks: misses, and stores that had to set a dirty bit.
     pub walks: u64,
     /// Memory accesses, counted in cache lines: data, page tables and kernel structures.
@@ -41,6 +53,12 @@ impl Hardware {
             tlb_hits: self.tlb_hits - e.tlb_hits,
             tlb_second_level_hits: self.tlb_second_level_hits - e.tlb_second_level_hits,
             tlb_misses: self.tlb_misses - e.tlb_misses,
+            fetch_lookups: self.fetch_lookups - e.fetch_lookups,
+            fetch_hits: self.fetch_hits - e.fetch_hits,
+            fetch_misses: self.fetch_misses - e.fetch_misses,
+            icache_lookups: self.icache_lookups - e.icache_lookups,
+            icache_hits: self.icache_hits - e.icache_hits,
+            icache_misses: self.icache_misses - e.icache_misses,
             walks: self.walks - e.walks,
             accesses: self.accesses - e.accesses,
             page_invalidations: self.page_invalidations - e.page_invalidations,
@@ -107,11 +125,14 @@ impl Snapshot {
             }
         }
         let h = &self.hardware;
-        if h.tlb_hits + h.tlb_misses != h.tlb_lookups {
-            return Err(format!(
-                "TLB: {} hits and {} misses are not {} look-ups",
-                h.tlb_hits, h.tlb_misses, h.tlb_lookups
-            ));
+        for (what, hits, misses, lookups) in [
+            ("TLB", h.tlb_hits, h.tlb_misses, h.tlb_lookups),
+            ("instruction TLB", h.fetch_hits, h.fetch_misses, h.fetch_lookups),
+            ("instruction cache", h.icache_hits, h.icache_misses, h.icache_lookups),
+        ] {
+            if hits + misses != lookups {
+                return Err(format!("{what}: {hits} hits and {misses} misses are not {lookups} look-ups"));
+            }
         }
         if h.tlb_second_level_hits > h.tlb_hits {
             return Err("TLB: more hits in the second level than hits".into());

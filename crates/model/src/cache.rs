@@ -18,8 +18,12 @@
 //! - Writing back a victim costs time only in a stream, where it takes bandwidth from it; a single access does not wait for
 //!   the write buffer. Streams that take turns at memory pay `row_change_cycles` for each turn. A victim that moves from level to level costs nothing beyond the constants of the levels.
 
+mod fetch;
 mod level;
 
+pub use fetch::Fetched;
+
+use fetch::InstructionCache;
 use level::{DIRTY, Held, Level, UNIQUE};
 
 use crate::config::{CacheConfig, MachineConfig, WritePolicy};
@@ -84,6 +88,8 @@ pub struct CacheStats {
     pub levels: Vec<Vec<LevelStats>>,
     /// By package.
     pub packages: Vec<PackageStats>,
+    /// The instruction caches, by package; empty where there are none.
+    pub instruction: Vec<LevelStats>,
 }
 
 impl CacheStats {
@@ -153,6 +159,8 @@ pub struct Caches {
     /// As `levels`.
     counts: Vec<LevelStats>,
     package_counts: Vec<PackageStats>,
+    /// By package; empty where there are none.
+    instruction: Vec<InstructionCache>,
 }
 
 impl Caches {
@@ -176,8 +184,11 @@ impl Caches {
         let memory = &machine.memory;
         let back = |c: &CacheConfig| c.write_policy.value == WritePolicy::Back;
         let levels: Vec<Level> = (0..packages).flat_map(|_| machine.cache.iter().map(array)).collect();
+        let instruction: Vec<_> =
+            (0..packages).flat_map(|_| machine.icache.as_ref().map(InstructionCache::new)).collect();
+        let limits = levels.iter().chain(instruction.iter().map(|i| &i.level)).map(Level::line_limit);
         Caches {
-            line_limit: levels.iter().map(Level::line_limit).min().expect("a machine has caches"),
+            line_limit: limits.min().expect("a machine has caches"),
             line_shift: machine.cache[0].line_bytes.value.trailing_zeros(),
             depth,
             packages,
@@ -198,6 +209,7 @@ impl Caches {
             levels,
             counts: vec![LevelStats::default(); packages * depth],
             package_counts: vec![PackageStats::default(); packages],
+            instruction,
         }
     }
 
@@ -243,6 +255,7 @@ impl Caches {
     pub fn flush_line(&mut self, pa: u64) {
         let line = pa >> self.line_shift;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
+        self.instruction.iter_mut().for_each(|cache| cache.drop_line(line));
         for package in 0..self.packages {
             if self.take_away(package, line) == Elsewhere::Dirty {
                 self.package_counts[package].memory_writebacks += 1;
@@ -255,6 +268,7 @@ impl Caches {
         CacheStats {
             levels: self.counts.chunks(self.depth).map(<[LevelStats]>::to_vec).collect(),
             packages: self.package_counts.clone(),
+            instruction: self.instruction.iter().map(|i| i.counts).collect(),
         }
     }
 
@@ -484,6 +498,7 @@ impl Caches {
         for package in 0..self.packages {
             self.check_counts(package)?;
         }
+        self.instruction.iter().try_for_each(InstructionCache::check)?;
         for level in 0..self.levels.len() {
             let (package, at) = (level / self.depth, level % self.depth);
             if !self.levels[level].is_sound() {
@@ -505,13 +520,14 @@ impl Caches {
                 Err(format!("package {package}, level {at}: {what}: {left} is not {right}"))
             }
         };
+        let fetched = self.instruction.get(package).map_or(0, |cache| cache.counts.misses);
         for at in 0..self.depth {
             let c = &self.counts[base + at];
             let asked = if at == 0 {
                 self.package_counts[package].accesses
             } else {
                 let above = &self.counts[base + at - 1];
-                above.misses + above.write_throughs
+                above.misses + above.write_throughs + if at == 1 { fetched } else { 0 }
             };
             equal("hits + misses = what came from above", at, c.accesses(), asked)?;
             let held = self.levels[base + at].len() as u64;
@@ -520,8 +536,9 @@ impl Caches {
         let last = &self.counts[base + self.depth - 1];
         let p = &self.package_counts[package];
         let behind = p.memory_reads + p.transfers + p.memory_stores;
+        let missed = last.misses + last.write_throughs + if self.depth == 1 { fetched } else { 0 };
         let what = "misses + write-throughs = reads, transfers and stores";
-        equal(what, self.depth - 1, last.misses + last.write_throughs, behind)?;
+        equal(what, self.depth - 1, missed, behind)?;
         Ok(())
     }
 

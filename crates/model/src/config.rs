@@ -5,6 +5,10 @@
 //! share their constants. [`MachineConfig::validate`] refuses what no machine could be; the rest of the model relies on
 //! it and does not ask again.
 
+mod fetch;
+
+pub use fetch::{InstructionCacheConfig, InstructionTlbConfig};
+
 use std::collections::BTreeMap;
 
 use pageferry_hal::isa::{powerpc, sh4, x86};
@@ -63,6 +67,9 @@ pub struct MachineConfig {
     pub tlb: TlbConfig,
     /// The caches of one package, from the CPU outwards. The SMT siblings of a package share them.
     pub cache: Vec<CacheConfig>,
+    /// The cache for instructions; without one, their time is in `cpi_milli`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub icache: Option<InstructionCacheConfig>,
     /// Memory, and what packages do to each other's caches.
     pub memory: MemoryConfig,
     /// The disk, if there is one.
@@ -233,6 +240,9 @@ pub struct TlbConfig {
     /// The second level, for 4 KB pages only, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second: Option<SecondTlbConfig>,
+    /// The one for instructions, where fetches look into one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instruction: Option<InstructionTlbConfig>,
     /// True when SMT siblings compete for the same entries (each still uses only those that it made).
     pub shared_by_siblings: Sourced<bool>,
     /// A walk of the page tables, besides its memory accesses.
@@ -409,7 +419,13 @@ impl MachineConfig {
             asids: self.mmu.asid_bits.as_ref().map_or(0, |bits| 1 << bits.value),
             blocks,
             colours: 1,
-            instruction_bytes: 4,
+            instruction_bytes: match self.arch {
+                ArchName::PowerPc => 4,
+                ArchName::Sh4 => 2,
+                // Some 3.5 bytes, in whole ones.
+                ArchName::I386 | ArchName::Amd64 => 4,
+            },
+            fetches: self.fetches(),
         }
     }
 
@@ -458,6 +474,7 @@ impl MachineConfig {
         self.validate_cpu()?;
         self.validate_tlb()?;
         self.validate_caches()?;
+        self.validate_fetch()?;
         self.validate_memory()?;
         self.validate_mmu()?;
         self.validate_disk()?;
@@ -639,12 +656,16 @@ impl MachineConfig {
             {
                 return fault(key("write_policy"), "expected \"back\", as the level above writes back");
             }
-            // The tags of the model have 29 bits.
-            if self.memory.size_mb.value.saturating_mul(1 << 20) / level.line_bytes.value / sets > 1 << 29 {
+            if self.lines_behind(sets, level.line_bytes.value) > MOST_TAGS {
                 return fault(key("size_bytes"), "too few sets for this much memory");
             }
         }
         Ok(())
+    }
+
+    /// Lines of memory that share one set.
+    fn lines_behind(&self, sets: u64, line_bytes: u64) -> u64 {
+        self.memory.size_mb.value.saturating_mul(1 << 20) / line_bytes / sets
     }
 
     fn validate_memory(&self) -> Result<(), Fault> {
@@ -711,6 +732,9 @@ impl MachineConfig {
         Ok(())
     }
 }
+
+/// The tags of the model have 29 bits.
+const MOST_TAGS: u64 = 1 << 29;
 
 /// The largest cost of one action.
 const MAX_COST: u64 = 100_000_000;

@@ -60,8 +60,10 @@ pub(crate) struct Hw {
     pub(crate) params: Params,
     pub(crate) memory: Memory,
     /// Without, every access to memory takes one cycle.
-    caches: Option<Caches>,
+    pub(crate) caches: Option<Caches>,
     pub(crate) tlbs: Vec<Tlb>,
+    /// Empty where fetches look into none.
+    pub(crate) instruction_tlbs: Vec<Tlb>,
     /// Something maps addresses before pages do.
     pub(crate) has_blocks: bool,
     /// Where the hash table of translations lies, if hardware looks into one.
@@ -102,6 +104,10 @@ impl Hw {
             memory: Memory::new(params.frames),
             caches,
             tlbs: (0..cores).map(|_| Tlb::new(params.tlb, params.cpus)).collect(),
+            instruction_tlbs: (params.instruction_tlb.into_iter())
+                .flat_map(|shape| (0..cores).map(move |_| shape))
+                .map(|shape| Tlb::new(shape, params.cpus))
+                .collect(),
             has_blocks: !params.fixed.is_empty(),
             hash_table: None,
             cpus: (0..params.cpus).map(cpu).collect(),

@@ -10,7 +10,8 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-/// Instructions around the atomic one; all of the cost on a uniprocessor.
+/// Instructions around the atomic one; all of the cost on a uniprocessor. They are part of the run that takes the lock, and
+/// are fetched with it.
 const LOCK_PATH: Instructions = Instructions(4);
 
 /// A spin lock of a modelled machine.

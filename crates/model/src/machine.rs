@@ -43,7 +43,7 @@ use corosensei::stack::DefaultStack;
 use pageferry_hal::{
     Access, Asid, Audio, Block, BlockDevice, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId,
     CpuSet, Crossing, Cycles, Devices, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, LockClass,
-    Machine, Mode, Pa, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
+    Machine, Mode, Pa, Path, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -113,6 +113,7 @@ impl Model {
             handler: RefCell::default(),
             refill: RefCell::default(),
             board,
+            text: Cell::new(None),
             cpu: Cell::new(0),
             context: Cell::new(0),
             current: RefCell::new(vec![usize::MAX; cpus]),
@@ -333,9 +334,18 @@ impl Machine for Model {
         self.0.scope(cause)
     }
 
-    fn execute(&self, path: Instructions) {
+    #[inline]
+    fn execute(&self, path: impl Into<Path>) {
+        let path = path.into();
         self.0.poll();
-        self.0.step(|hw, cpu| hw.execute(cpu, path));
+        if let Some(text) = path.text {
+            self.0.fetch_text(text.get(), path.instructions);
+        }
+        self.0.step(|hw, cpu| hw.execute(cpu, path.instructions));
+    }
+
+    fn set_text(&self, at: StructVa) {
+        self.0.text.set(Some(at.0));
     }
 
     fn count(&self, counter: Counter, n: u64) {
@@ -389,6 +399,21 @@ impl Machine for Model {
             hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
             Ok(n)
         })
+    }
+
+    fn fetch(&self, mode: Mode, at: Va, path: Instructions) -> Result<(), CopyFault> {
+        if !self.0.board.fetches {
+            self.execute(path);
+            return Ok(());
+        }
+        let bytes = self.0.board.instruction_bytes as usize;
+        let executed = self.0.by_parts(path.0 as usize * bytes, |hw, cpu, done, deadline| {
+            let n = hw.fetch(cpu, at + done, path.0 as usize * bytes - done, mode, deadline)?;
+            hw.execute(cpu, Instructions(((done + n) / bytes - done / bytes) as u32));
+            Ok(n)
+        });
+        // An instruction that crosses into a page that is refused begins anew.
+        executed.map_err(|fault| CopyFault { done_bytes: fault.done_bytes / bytes * bytes, ..fault })
     }
 
     fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {

@@ -1,7 +1,7 @@
 //! The plain numbers of a machine, taken from its configuration once, for the hot paths.
 
 use crate::config::{MachineConfig, Number, RefillConfig};
-use crate::mmu::tlb::{TlbGeometry, TlbShape};
+use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
 use pageferry_hal::{Block, BlockRegisters, Layout, Mmu, PAGE_SIZE};
 
 #[derive(Clone, Debug)]
@@ -39,6 +39,10 @@ pub(crate) struct Params {
     /// A cache line written by another package.
     pub(crate) transfer: u64,
     pub(crate) tlb: TlbShape,
+    /// The TLB for instructions, where fetches look into one.
+    pub(crate) instruction_tlb: Option<TlbShape>,
+    /// A look from there into the TLB for data that hits, where that has all translations.
+    pub(crate) data_hit: Option<u64>,
     pub(crate) tlb_second_cycles: u64,
     pub(crate) tlb_shared: bool,
     pub(crate) walk_overhead: u64,
@@ -133,6 +137,14 @@ impl Params {
                 superpage_shift,
                 replace: c.replacement(),
             },
+            instruction_tlb: c.tlb.instruction.as_ref().map(|i| TlbShape {
+                first: geometry(&i.entries, &i.ways),
+                superpages: 0,
+                second: None,
+                superpage_shift,
+                replace: Replace::Lru,
+            }),
+            data_hit: c.tlb.instruction.as_ref().and_then(|i| Some(i.data_hit_cycles.as_ref()?.value)),
             tlb_second_cycles: c.tlb.second.as_ref().map_or(0, |s| s.hit_cycles.value),
             tlb_shared: c.tlb.shared_by_siblings.value,
             walk_overhead: c.tlb.walk_overhead_cycles.value,

@@ -130,6 +130,35 @@ fn impossible_caches_are_refused() {
 }
 
 #[test]
+fn impossible_instruction_tlbs_and_caches_are_refused() {
+    let number = |value: u64| format!("{{ value = {value}, source = \"for the test\", kind = \"assumed\" }}");
+    let refused = |table: &str, keys: &[(&str, u64)]| {
+        let lines: String = keys.iter().map(|(key, value)| format!("{key} = {}\n", number(*value))).collect();
+        parse(&format!("extends = \"xeon-up\"\n[{table}]\n{lines}")).expect_err("no machine could be so")
+    };
+    let tlb = |keys: &[(&str, u64)]| refused("tlb.instruction", keys);
+    let e = tlb(&[("entries", 0), ("ways", 0)]);
+    assert_eq!((e.line, e.key.as_str()), (3, "tlb.instruction.entries"), "{e}");
+    assert!(e.problem.contains("expected 1 to 65536"), "{e}");
+    let e = tlb(&[("entries", 64), ("ways", 3)]);
+    assert_eq!((e.line, e.key.as_str()), (4, "tlb.instruction.ways"), "{e}");
+    let e = tlb(&[("entries", 64), ("ways", 0), ("data_hit_cycles", 3)]);
+    assert!(e.key == "tlb.instruction.data_hit_cycles" && e.problem.contains("expected none"), "{e}");
+    assert!(tlb(&[("entries", 64)]).problem.contains("ways"), "a key is missing");
+    let cache =
+        |size, ways, line| refused("icache", &[("size_bytes", size), ("ways", ways), ("line_bytes", line)]);
+    let e = cache(16000, 4, 64);
+    assert!(e.key == "icache.size_bytes" && e.problem.contains("(256) times a power of two"), "{e}");
+    assert_eq!(cache(16384, 0, 64).key, "icache.ways");
+    assert_eq!(cache(16384, 17, 64).key, "icache.ways");
+    let e = cache(16384, 4, 32);
+    assert!(e.key == "icache.line_bytes" && e.problem.contains("expected 64, as in the first level"), "{e}");
+    assert_eq!(cache(16384, 4, 48).key, "icache.line_bytes");
+    let e = refused("icache", &[("size_byte", 16384)]);
+    assert_eq!(e.suggestion.as_deref(), Some("size_bytes"), "{e}");
+}
+
+#[test]
 fn sources_must_be_in_the_bibliography() {
     let line = "clock_mhz = { value = 2400, source = \"sf-bufs, 3\", kind = \"paper\" }";
     let e = parse(&format!("extends = \"xeon-up\"\n[cpu]\n{line}\n")).expect_err("no such source");

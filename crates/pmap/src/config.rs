@@ -1,21 +1,23 @@
 //! What a pmap is built from, what it asks for, and what can go wrong.
 
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Instructions, Pfn};
+use pageferry_hal::{Path, Pfn, paths};
 
-/// Path lengths of this floor. Accesses to page tables and reverse mappings are accounted by themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PmapPaths {
-    /// Entering one user mapping.
-    pub enter: Instructions,
-    /// Removing one user mapping, or changing its permissions or its referenced and modified bits.
-    pub remove: Instructions,
-    /// Entering or removing one kernel mapping (`pmap_kenter`, `pmap_kremove`).
-    pub kenter: Instructions,
-    /// Initiating a shootdown, without the interprocessor interrupt and the waiting.
-    pub shootdown_send: Instructions,
-    /// The handler's instructions around its invalidations.
-    pub shootdown_handle: Instructions,
+paths! {
+    /// Path lengths of this floor. Accesses to page tables and reverse mappings are accounted by themselves.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PmapPaths {
+        /// Entering one user mapping.
+        pub enter: Path,
+        /// Removing one user mapping, or changing its permissions or its referenced and modified bits.
+        pub remove: Path,
+        /// Entering or removing one kernel mapping (`pmap_kenter`, `pmap_kremove`).
+        pub kenter: Path,
+        /// Initiating a shootdown, without the interprocessor interrupt and the waiting.
+        pub shootdown_send: Path,
+        /// The handler's instructions around its invalidations.
+        pub shootdown_handle: Path,
+    }
 }
 
 /// How this kernel's pmap is built.
@@ -28,7 +30,7 @@ pub struct PmapConfig {
     /// True: one shootdown for a whole range (FreeBSD 5, `IPI_INVLRNG`). False: one for each page.
     pub ranged_shootdown: bool,
     /// The refill handler, from its first instruction to its last, on machines that have one.
-    pub refill: Instructions,
+    pub refill: Path,
 }
 
 /// Where frames for page tables come from: the owner of free frames. Called with no lock of this floor held.

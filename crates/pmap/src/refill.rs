@@ -43,7 +43,8 @@ impl<M: Machine> Pmaps<M> {
                 if miss.kind != MissKind::Absent {
                     m.tlb_flush(Flush::Page(asid, va));
                 }
-                m.tlb_load(Slot::Replace, asid, va.page(), tte);
+                let slot = if miss.access == Access::Fetch { Slot::Instruction } else { Slot::Replace };
+                m.tlb_load(slot, asid, va.page(), tte);
             }
         }
         Ok(())

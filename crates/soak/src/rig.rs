@@ -75,7 +75,7 @@ fn read_config(name: &str) -> MachineConfig {
     config
 }
 
-const PATH: Instructions = Instructions(20);
+const PATH: Path = Path::of(20);
 
 const PATHS: VmPaths = VmPaths {
     fault: PATH,
@@ -178,12 +178,25 @@ pub fn run(site: Site<'_>, body: impl FnOnce(&Rig) + 'static) -> Result<(), Stri
     }
 }
 
+/// Gives all paths their places in the kernel's text.
+fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
+    let mut text = Text::new(board);
+    let place = &mut |path: &mut Path| text.place(path);
+    vm.paths.each_mut(place);
+    vm.paging.iter_mut().for_each(|paging| paging.paths.each_mut(place));
+    pmap.paths.each_mut(place);
+    place(&mut pmap.refill);
+    text
+}
+
 fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
     let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref());
     let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
     let paths =
         PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
-    let config = PmapConfig { arena_bytes, paths, ranged_shootdown: true, refill: PATH };
+    let mut config = PmapConfig { arena_bytes, paths, ranged_shootdown: true, refill: PATH };
+    let mut vm_config = VmConfig { paths: PATHS, paging };
+    let text = m.board().fetches.then(|| lay_out(&m.board(), &mut config, &mut vm_config));
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
     let pmaps = Arc::new(pmaps);
     let handler = pmaps.clone();
@@ -201,9 +214,11 @@ fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
     let refiller = pmaps.clone();
     m.set_refill(Box::new(move |miss| refiller.handle_miss(miss)));
     pmaps.init_cpu();
+    if let Some(text) = text {
+        m.set_text(boot.arena.array("text", text.len_bytes(), 1).expect("a page or two"));
+    }
     let before = boot.arena.left_bytes();
-    let config = VmConfig { paths: PATHS, paging };
-    let vm = Vm::new(config, pmaps, m.devices().disk, &mut boot.arena, boot.kva, boot.first_free)
+    let vm = Vm::new(vm_config, pmaps, m.devices().disk, &mut boot.arena, boot.kva, boot.first_free)
         .expect("the arena is large enough");
     assert!(before - boot.arena.left_bytes() <= bound, "the bound is one");
     let cpus = m.board().cpus;
@@ -349,7 +364,18 @@ impl Rig {
             done += stop.done_bytes;
             self.take_fault(space, stop.trap)?;
         }
+        self.execute(from, len_bytes);
         Ok(buf)
+    }
+
+    /// Where instructions are fetched, user code executes what it has loaded: what was translated for instructions must go
+    /// with everything else when mappings change. A refusal says that another CPU was faster.
+    fn execute(&self, at: Va, len_bytes: usize) {
+        let board = self.m.board();
+        if board.fetches {
+            let instructions = (len_bytes as u32).div_ceil(board.instruction_bytes);
+            let _ = self.m.fetch(Mode::User, at, Instructions(instructions));
+        }
     }
 
     fn take_fault(&self, space: &AddressSpace, trap: Trap) -> Result<(), VmError> {

@@ -5,33 +5,35 @@
 //! The numbers are limits: a zone that is full makes the call that wanted a structure fail with
 //! [`crate::VmError::NoMemory`].
 
-use pageferry_hal::{Board, Instructions, PAGE_SIZE, Width};
+use pageferry_hal::{Board, PAGE_SIZE, Width, paths};
 
-/// Path lengths of this floor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VmPaths {
-    /// A fault's look-ups and decisions, without trap entry and memory work.
-    pub fault: Instructions,
-    /// Making, clipping or removing a map entry.
-    pub map_entry: Instructions,
-    /// Looking at one entry on the way down the tree of a map.
-    pub map_node: Instructions,
-    /// Finding space in the kernel's address allocator.
-    pub kva_alloc: Instructions,
-    /// Giving addresses back to the kernel's address allocator.
-    pub kva_free: Instructions,
-    /// Taking a frame off the free list or putting it back.
-    pub frame: Instructions,
-    /// Wiring or unwiring one frame.
-    pub wire: Instructions,
-    /// One slot of an amap, or one anon.
-    pub anon: Instructions,
-    /// Lending one page, or taking it back.
-    pub loan: Instructions,
-    /// Moving one page into an address space, or flushing it out of there.
-    pub transfer: Instructions,
-    /// Passing one map entry, beside making it.
-    pub pass: Instructions,
+paths! {
+    /// Path lengths of this floor.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct VmPaths {
+        /// A fault's look-ups and decisions, without trap entry and memory work.
+        pub fault: Path,
+        /// Making, clipping or removing a map entry.
+        pub map_entry: Path,
+        /// Looking at one entry on the way down the tree of a map.
+        pub map_node: Path,
+        /// Finding space in the kernel's address allocator.
+        pub kva_alloc: Path,
+        /// Giving addresses back to the kernel's address allocator.
+        pub kva_free: Path,
+        /// Taking a frame off the free list or putting it back.
+        pub frame: Path,
+        /// Wiring or unwiring one frame.
+        pub wire: Path,
+        /// One slot of an amap, or one anon.
+        pub anon: Path,
+        /// Lending one page, or taking it back.
+        pub loan: Path,
+        /// Moving one page into an address space, or flushing it out of there.
+        pub transfer: Path,
+        /// Passing one map entry, beside making it.
+        pub pass: Path,
+    }
 }
 
 /// What differs between kernels on this floor.
@@ -43,13 +45,15 @@ pub struct VmConfig {
     pub paging: Option<PagingConfig>,
 }
 
-/// Path lengths of paging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PagingPaths {
-    /// The page daemon's look at one frame, and its decision.
-    pub scan: Instructions,
-    /// Handing one request to the disk and taking its answer, in the pager and the driver.
-    pub io: Instructions,
+paths! {
+    /// Path lengths of paging.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PagingPaths {
+        /// The page daemon's look at one frame, and its decision.
+        pub scan: Path,
+        /// Handing one request to the disk and taking its answer, in the pager and the driver.
+        pub io: Path,
+    }
 }
 
 /// How memory that is not used is taken back (UVM paper, 3.1).

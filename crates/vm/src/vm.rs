@@ -132,7 +132,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Takes the disk's answers and wakes the threads that wait for them. To be called after
-    /// [`pageferry_hal::Interrupt::Device`], not by its handler: it takes locks.
+    /// [`pageferry_hal::Interrupt::Disk`], not by its handler: it takes locks.
     ///
     /// # Locks
     /// Takes a leaf lock; no spin lock of class `KernelVa` or higher may be held.

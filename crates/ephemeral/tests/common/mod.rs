@@ -10,9 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub const PATH: Instructions = Instructions(20);
+pub const PATH: Path = Path::of(20);
 pub const EPHEMERAL_PATHS: EphemeralPaths =
-    EphemeralPaths { alloc_hit: Instructions(70), alloc_miss: Instructions(130), free: Instructions(48) };
+    EphemeralPaths { alloc_hit: Path::of(70), alloc_miss: Path::of(130), free: Path::of(48) };
 
 pub fn cache(entries: usize) -> EphemeralConfig {
     let scheme = Scheme::Cache { entries, rule: AccessedRule::Safe };

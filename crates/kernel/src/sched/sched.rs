@@ -29,8 +29,8 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Cause, Channel, ContextId, Counter, CpuId, CpuSet, Cycles, Instructions, Interrupt, Interrupted,
-    LockClass, Machine, SpinLock, StructArena, StructVa, Threads,
+    Access, Cause, Channel, ContextId, Counter, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass,
+    Machine, Path, SpinLock, StructArena, StructVa, Threads,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Space;
@@ -47,9 +47,9 @@ const SLEEP_HEAD_BYTES: usize = 16;
 /// Path lengths of the scheduler.
 #[derive(Clone, Copy)]
 pub(crate) struct SchedPaths {
-    pub(crate) switch: Instructions,
-    pub(crate) sleep: Instructions,
-    pub(crate) wakeup: Instructions,
+    pub(crate) switch: Path,
+    pub(crate) sleep: Path,
+    pub(crate) wakeup: Path,
 }
 
 /// The scheduler. See the [module](self).

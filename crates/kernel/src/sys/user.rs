@@ -131,7 +131,17 @@ impl<M: Machine> User<M> {
         m.cross(Crossing::TrapExit);
     }
 
-    /// User-mode computation.
+    /// Executes a straight run of instructions at `at`, in user mode, faulting as needed where the machine fetches
+    /// instructions; a bad address kills the process there. Elsewhere it is [`User::compute`].
+    pub fn execute_at(&self, at: Va, path: Instructions) {
+        let bytes = self.machine().board().instruction_bytes as usize;
+        self.access(path.0 as usize * bytes, |done| {
+            let left = Instructions(path.0 - (done / bytes) as u32);
+            self.machine().fetch(Mode::User, at + done, left)
+        });
+    }
+
+    /// User-mode computation, nowhere in particular: its instructions are at hand.
     pub fn compute(&self, path: Instructions) {
         if !self.is_killed() {
             self.interruption();

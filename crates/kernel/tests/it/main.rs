@@ -6,6 +6,7 @@ mod common;
 mod defects;
 mod endings;
 mod export;
+mod fetch;
 mod file_transfer;
 mod kernel_memory;
 mod lending;

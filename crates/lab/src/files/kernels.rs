@@ -6,7 +6,7 @@
 use super::registry::{self, Kind};
 use crate::error::LabError;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
-use pageferry_hal::{Cycles, Instructions};
+use pageferry_hal::{Cycles, Path};
 use pageferry_kernel::{
     ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
@@ -203,7 +203,7 @@ impl PagingFile {
             cluster_pages: self.cluster_pages.value as usize,
             read_ahead_pages: self.read_ahead_pages.value as usize,
             lock_limit_percent: self.lock_limit_percent.value as usize,
-            paths: PagingPaths { scan: Instructions(self.scan.value), io: Instructions(self.io.value) },
+            paths: PagingPaths { scan: Path::of(self.scan.value), io: Path::of(self.io.value) },
         }
     }
 }
@@ -218,7 +218,7 @@ macro_rules! paths {
 
         impl $name {
             fn lengths(&self) -> $target {
-                $target { $($field: Instructions(self.$field.value)),* }
+                $target { $($field: Path::of(self.$field.value)),* }
             }
         }
     )* };
@@ -354,7 +354,7 @@ impl KernelFile {
                 arena_bytes,
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
-                refill: Instructions(41),
+                refill: Path::of(41),
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging() },
             ephemeral: EphemeralConfig {

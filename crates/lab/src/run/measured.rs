@@ -39,6 +39,16 @@ pub(crate) fn cycles(measured: &Snapshot) -> Cycles {
 
 pub(crate) fn hardware(measured: &Snapshot) -> BTreeMap<String, u64> {
     let h = &measured.hardware;
+    // Only of machines that describe what instructions are fetched through.
+    let fetches = [
+        ("fetch_tlb_lookups", h.fetch_lookups),
+        ("fetch_tlb_hits", h.fetch_hits),
+        ("fetch_tlb_misses", h.fetch_misses),
+        ("icache_lookups", h.icache_lookups),
+        ("icache_hits", h.icache_hits),
+        ("icache_misses", h.icache_misses),
+    ];
+    let fetches = fetches.into_iter().filter(|_| h.fetch_lookups + h.icache_lookups > 0);
     [
         ("tlb_lookups", h.tlb_lookups),
         ("tlb_hits", h.tlb_hits),
@@ -55,6 +65,7 @@ pub(crate) fn hardware(measured: &Snapshot) -> BTreeMap<String, u64> {
         ("stale_uses", h.stale_uses),
     ]
     .into_iter()
+    .chain(fetches)
     .map(|(name, count)| (name.to_owned(), count))
     .collect()
 }

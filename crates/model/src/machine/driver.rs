@@ -8,7 +8,7 @@ use crate::machine::inner::{Inner, RunError, SLACK_CYCLES};
 use crate::mmu::access::Refused;
 use corosensei::CoroutineResult;
 use pageferry_hal::{
-    Access, Cause, ContextId, CopyFault, Interrupt, LockClass, Miss, Mode, Trap, TrapKind, Va,
+    Access, Cause, ContextId, CopyFault, Instructions, Interrupt, LockClass, Miss, Mode, Trap, TrapKind, Va,
 };
 use rand_chacha::rand_core::Rng;
 use std::rc::Rc;
@@ -325,6 +325,22 @@ impl Inner {
             done_bytes += part.map_err(|trap| CopyFault { done_bytes, trap })?;
         }
         Ok(())
+    }
+
+    /// Fetches a path of the kernel's text. Before boot has said where that lies, and before the CPU has a context to translate
+    /// by, there is nothing to go through; nor has a kernel that is looked at from outside.
+    #[inline(never)]
+    pub(super) fn fetch_text(&self, text: u32, path: Instructions) {
+        let Some(base) = self.text.get() else { return };
+        if !self.running.get() || self.step(|hw, cpu| hw.cpus[cpu].translates_by.is_none()) {
+            return;
+        }
+        let (at, len) = (base + text as usize, (path.0 * self.board.instruction_bytes) as usize);
+        let mut done = 0;
+        while done < len {
+            let part = self.access(|hw, cpu| hw.fetch(cpu, at + done, len - done, Mode::Kernel, u64::MAX));
+            done += part.unwrap_or_else(|trap| panic!("the kernel's text is not mapped: {trap}"));
+        }
     }
 
     /// Refuses what is not all in user space.

@@ -2,7 +2,7 @@
 
 use crate::hw::Hw;
 use corosensei::{Coroutine, Yielder};
-use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind};
+use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     pub(super) handler: RefCell<Option<Handler>>,
     pub(super) refill: RefCell<Option<RefillHandler>>,
     pub(super) board: Board,
+    /// Where the kernel's text lies, once that is known.
+    pub(super) text: Cell<Option<Va>>,
     /// The executing CPU and its context.
     pub(super) cpu: Cell<usize>,
     pub(super) context: Cell<usize>,

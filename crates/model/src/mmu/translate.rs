@@ -6,7 +6,7 @@
 use crate::hw::Hw;
 use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::{Site, StaleUse, Staleness};
-use crate::mmu::tlb::{Entry, Level};
+use crate::mmu::tlb::{Entry, Level, Tlb};
 use pageferry_hal::{
     Access, Asid, Attr, Block, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu, Mode, PAGE_SHIFT,
     Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
@@ -17,7 +17,7 @@ impl Hw {
         if self.params.tlb_shared { self.cpus[cpu].package } else { cpu }
     }
 
-    fn trap(va: Va, access: Access, mode: Mode, kind: TrapKind) -> Refused {
+    pub(super) fn trap(va: Va, access: Access, mode: Mode, kind: TrapKind) -> Refused {
         Refused::Trap(Trap { va, access, mode, kind })
     }
 
@@ -74,14 +74,7 @@ impl Hw {
             self.counts.tlb_second_level_hits += 1;
             self.charge_to(cpu, Cause::TlbMiss, self.params.tlb_second_cycles);
         }
-        if entry.stale != 0 {
-            self.oracle.used(entry.stale, id, Cycles(self.cpus[cpu].clock), va, access);
-        }
-        if self.params.asids > 0 && entry.space != self.space_for(cpu, va) {
-            let why = Staleness::OtherSpace(entry.space);
-            let at = Cycles(self.cpus[cpu].clock);
-            self.oracle.report(StaleUse { cpu: id, at, va, access, mapped_by: None, why });
-        }
+        self.judge_use(cpu, va, access, &entry);
         if (mode == Mode::User && !entry.user) || (write && !entry.writable) {
             return Err(self.refused(cpu, va, mode, access));
         }
@@ -91,18 +84,33 @@ impl Hw {
         Ok(Found { pa: self.physical(&entry, va), by_tlb: true })
     }
 
+    /// An entry is being used: reports one that no longer stands, or that is another address space's.
+    #[inline(always)]
+    pub(super) fn judge_use(&mut self, cpu: usize, va: Va, access: Access, entry: &Entry) {
+        let id = CpuId(cpu as u8);
+        if entry.stale != 0 {
+            self.oracle.used(entry.stale, id, Cycles(self.cpus[cpu].clock), va, access);
+        }
+        if self.params.asids > 0 && entry.space != self.space_for(cpu, va) {
+            let why = Staleness::OtherSpace(entry.space);
+            let at = Cycles(self.cpus[cpu].clock);
+            self.oracle.report(StaleUse { cpu: id, at, va, access, mapped_by: None, why });
+        }
+    }
+
     /// What maps `va` before any page: a fixed area of the machine, or a block register of the CPU.
-    fn block_at(&self, cpu: usize, va: Va) -> Option<&Block> {
+    pub(super) fn block_at(&self, cpu: usize, va: Va) -> Option<&Block> {
         let registers = self.cpus[cpu].blocks.iter().flatten();
         self.params.fixed.iter().chain(registers).find(|block| block.contains(va))
     }
 
     /// An entry of the TLB does not permit the access.
-    fn refused(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Refused {
+    pub(super) fn refused(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Refused {
         match self.params.mmu {
             Mmu::Radix(_) => {
                 // Processors that walk page tables drop the entry: the retry walks.
-                self.drop_page(cpu, va);
+                let (core, asid) = (self.core(cpu), self.asid_for(cpu, va));
+                self.tlb_of(core, access).invalidate_page(CpuId(cpu as u8), asid, va);
                 Hw::trap(va, access, mode, TrapKind::Protection)
             }
             Mmu::Hash | Mmu::Soft { .. } => Refused::Miss(Miss { va, access, mode, kind: MissKind::Refused }),
@@ -114,7 +122,8 @@ impl Hw {
         match self.params.mmu {
             Mmu::Radix(_) | Mmu::Hash => {
                 // The dirty bit is set by a walk of its own, which sees the table as it is now.
-                self.drop_page(cpu, va);
+                let (core, asid) = (self.core(cpu), self.asid_for(cpu, va));
+                self.tlbs[core].invalidate_page(CpuId(cpu as u8), asid, va);
                 self.fill(cpu, va, mode, Access::Write)
             }
             Mmu::Soft { .. } => {
@@ -124,7 +133,7 @@ impl Hw {
     }
 
     /// Nothing in the TLB: hardware looks further, or the kernel does.
-    fn fill(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Result<Found, Refused> {
+    pub(super) fn fill(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Result<Found, Refused> {
         match self.params.mmu {
             Mmu::Radix(format) => {
                 let walked = self.walk_radix(format, cpu, va, mode, access);
@@ -143,10 +152,9 @@ impl Hw {
         entry.base + (va.0 & ((1 << shift) - 1)) as usize
     }
 
-    /// Drops the CPU's entry for `va`; true when there was one.
-    fn drop_page(&mut self, cpu: usize, va: Va) -> bool {
-        let (core, asid) = (self.core(cpu), self.asid_for(cpu, va));
-        self.tlbs[core].invalidate_page(CpuId(cpu as u8), asid, va)
+    /// The TLB that such an access looks into.
+    fn tlb_of(&mut self, core: usize, access: Access) -> &mut Tlb {
+        if access == Access::Fetch { &mut self.instruction_tlbs[core] } else { &mut self.tlbs[core] }
     }
 
     /// Judges an entry that a walk has made, and puts it into the TLB.
@@ -158,7 +166,7 @@ impl Hw {
             self.oracle.used(entry.stale, entry.cpu, Cycles(self.cpus[cpu].clock), va, access);
         }
         let core = self.core(cpu);
-        self.tlbs[core].fill(entry);
+        self.tlb_of(core, access).fill(entry);
         Found { pa: self.physical(&entry, va), by_tlb: true }
     }
 
@@ -168,11 +176,16 @@ impl Hw {
         if let Some(block) = self.block_at(cpu, va) {
             return Some(block.translate(va));
         }
+        self.declared(cpu, va).map(|(pa, _)| pa)
+    }
+
+    /// Where `va` leads by the mapping last declared, and what that permits; blocks apart.
+    pub(super) fn declared(&self, cpu: usize, va: Va) -> Option<(Pa, Attr)> {
         let space = self.space_for(cpu, va);
         let offset = |shift: u32| (va.0 & ((1 << shift) - 1)) as usize;
         [PAGE_SHIFT, self.params.superpage_shift].into_iter().find_map(|shift| {
             let tte = self.oracle.declared_as(space, va, shift as u8)?;
-            Some(tte.frame.pa() + offset(shift))
+            Some((tte.frame.pa() + offset(shift), tte.attr))
         })
     }
 
@@ -218,12 +231,14 @@ impl Hw {
             oracle.held(mark, entry.cpu);
         };
         if self.params.asids > 0 {
-            self.tlbs.iter_mut().for_each(|tlb| tlb.for_page_of_any(va, superpage, &mut visit));
+            let tlbs = self.tlbs.iter_mut().chain(&mut self.instruction_tlbs);
+            tlbs.for_each(|tlb| tlb.for_page_of_any(va, superpage, &mut visit));
             return;
         }
         for holder in 0..self.cpus.len() {
             let core = if self.params.tlb_shared { self.cpus[holder].package } else { holder };
-            self.tlbs[core].for_page(CpuId(holder as u8), Asid::KERNEL, va, superpage, &mut visit);
+            let tlbs = self.tlbs.get_mut(core).into_iter().chain(self.instruction_tlbs.get_mut(core));
+            tlbs.for_each(|tlb| tlb.for_page(CpuId(holder as u8), Asid::KERNEL, va, superpage, &mut visit));
         }
     }
 
@@ -238,30 +253,36 @@ impl Hw {
         self.charge(cpu, self.params.load_root);
         self.cpus[cpu].translates_by = Some(context);
         if self.params.asids == 0 {
-            let core = self.core(cpu);
-            self.tlbs[core].invalidate_context(CpuId(cpu as u8), Asid::KERNEL);
+            self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_context(CpuId(cpu as u8), Asid::KERNEL));
         }
     }
 
+    /// The TLBs of the CPU's core: for data, and for instructions where there is one.
+    fn own_tlbs(&mut self, cpu: usize) -> impl Iterator<Item = &mut Tlb> {
+        let core = self.core(cpu);
+        self.tlbs.get_mut(core).into_iter().chain(self.instruction_tlbs.get_mut(core))
+    }
+
     pub(crate) fn tlb_flush(&mut self, cpu: usize, what: Flush) {
-        let (core, id) = (self.core(cpu), CpuId(cpu as u8));
+        let id = CpuId(cpu as u8);
         match what {
             Flush::Page(asid, va) => {
                 self.counts.page_invalidations += 1;
                 let global = self.params.asids == 0 || va >= self.params.layout.user_end;
                 let asid = if global { Asid::KERNEL } else { asid };
-                let live = self.tlbs[core].invalidate_page(id, asid, va);
+                let live =
+                    self.own_tlbs(cpu).fold(false, |live, tlb| tlb.invalidate_page(id, asid, va) | live);
                 let more = if live { self.params.invalidate_live } else { 0 };
                 self.charge(cpu, self.params.invalidate_page + more);
             }
             Flush::Context(asid) => {
                 let asid = if self.params.asids == 0 { Asid::KERNEL } else { asid };
                 self.charge(cpu, self.params.load_root);
-                self.tlbs[core].invalidate_context(id, asid);
+                self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_context(id, asid));
             }
             Flush::All => {
                 self.charge(cpu, self.params.invalidate_all);
-                self.tlbs[core].invalidate_all(id);
+                self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_all(id));
             }
         }
     }
@@ -291,11 +312,14 @@ impl Hw {
         entry.space = self.space_for(cpu, va);
         entry.stale = self.oracle.judge(&entry, va, self.params.superpage_shift);
         let core = self.core(cpu);
-        let reserved = match slot {
-            Slot::Replace => None,
-            Slot::Reserved(slot) => Some(slot),
-        };
-        self.tlbs[core].load(entry, reserved);
+        match slot {
+            Slot::Reserved(slot) => self.tlbs[core].load(entry, Some(slot)),
+            Slot::Instruction if self.params.data_hit.is_none() => {
+                let tlb = self.instruction_tlbs.get_mut(core);
+                tlb.expect("this machine has no instruction TLB").load(entry, None);
+            }
+            Slot::Replace | Slot::Instruction => self.tlbs[core].load(entry, None),
+        }
     }
 
     pub(crate) fn tlb_reserve(&mut self, cpu: usize, entries: usize) {

@@ -12,15 +12,15 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 pub const PATHS: PmapPaths = PmapPaths {
-    enter: Instructions(100),
-    remove: Instructions(100),
-    kenter: Instructions(10),
-    shootdown_send: Instructions(50),
-    shootdown_handle: Instructions(30),
+    enter: Path::of(100),
+    remove: Path::of(100),
+    kenter: Path::of(10),
+    shootdown_send: Path::of(50),
+    shootdown_handle: Path::of(30),
 };
 
 pub const CONFIG: PmapConfig =
-    PmapConfig { arena_bytes: 1 << 20, paths: PATHS, ranged_shootdown: true, refill: Instructions(40) };
+    PmapConfig { arena_bytes: 1 << 20, paths: PATHS, ranged_shootdown: true, refill: Path::of(40) };
 
 /// What a test runs on.
 #[derive(Clone, Copy, Debug)]

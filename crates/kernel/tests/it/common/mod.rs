@@ -36,8 +36,8 @@ pub fn other_kind() -> Option<String> {
     std::env::var("PAGEFERRY_MACHINE").ok()
 }
 
-const fn n(instructions: u32) -> Instructions {
-    Instructions(instructions)
+const fn n(instructions: u32) -> Path {
+    Path::of(instructions)
 }
 
 /// The kernel of the paper on i386: a mapping cache, and readers that map.

@@ -1,0 +1,107 @@
+//! The instruction caches: one for each package, beside the first level for data.
+//!
+//! A hit costs nothing, for `cpi_milli` has it. What misses is looked for in the second level and behind it, as a dependent load
+//! would be, and never in the first level for data. An exclusive second level gives its copy and keeps it, and takes no line in
+//! on this way. Stores do not reach instruction caches: the bytes are always current, and what a program writes and then
+//! executes costs no more than what it was loaded with.
+
+use super::level::{Held, Level, UNIQUE};
+use super::{Caches, Elsewhere, Kind, LevelStats};
+use crate::config::InstructionCacheConfig;
+
+/// A line of instructions was fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fetched {
+    /// The instruction cache had it.
+    pub hit: bool,
+    /// What that costs.
+    pub cycles: u32,
+}
+
+/// The instruction cache of one package.
+#[derive(Clone, Debug)]
+pub(super) struct InstructionCache {
+    pub(super) level: Level,
+    pub(super) counts: LevelStats,
+}
+
+impl InstructionCache {
+    pub(super) fn new(config: &InstructionCacheConfig) -> InstructionCache {
+        let sets = config.size_bytes.value / (config.ways.value * config.line_bytes.value);
+        let level = Level::new(sets as usize, config.ways.value as usize);
+        InstructionCache { level, counts: LevelStats::default() }
+    }
+
+    /// Takes a line out.
+    pub(super) fn drop_line(&mut self, line: u64) {
+        self.counts.removals += u64::from(self.level.remove(line).is_some());
+    }
+
+    /// The laws of its counts and its state.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let c = &self.counts;
+        if c.misses != c.fills || c.fills != c.evictions + c.removals + self.level.len() as u64 {
+            return Err(format!("instruction cache: {c:?} with {} lines held", self.level.len()));
+        }
+        if !self.level.is_sound() {
+            return Err("instruction cache: a set is out of order".into());
+        }
+        Ok(())
+    }
+}
+
+impl Caches {
+    /// Fetches the line that holds physical address `pa`, for a CPU of `package`; `None` where there is no instruction cache.
+    ///
+    /// # Panics
+    /// When `pa` lies beyond what the caches can tag.
+    #[inline]
+    pub fn fetch_line(&mut self, package: usize, pa: u64) -> Option<Fetched> {
+        let line = pa >> self.line_shift;
+        let cache = self.instruction.get_mut(package)?;
+        assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
+        if cache.level.touch(line).is_some() {
+            cache.counts.hits += 1;
+            return Some(Fetched { hit: true, cycles: 0 });
+        }
+        cache.counts.misses += 1;
+        cache.counts.fills += 1;
+        cache.counts.evictions += u64::from(cache.level.insert(line, 0) != 0);
+        Some(Fetched { hit: false, cycles: self.fetch_from_behind(package, line) })
+    }
+
+    /// Gets a line of instructions from the second level or behind it.
+    fn fetch_from_behind(&mut self, package: usize, line: u64) -> u32 {
+        let base = package * self.depth;
+        for at in 1..self.depth {
+            let Some(entry) = self.levels[base + at].touch(line) else {
+                self.counts[base + at].misses += 1;
+                continue;
+            };
+            let flags = *entry & UNIQUE;
+            self.counts[base + at].hits += 1;
+            self.take_in(package, at, Held { line, flags });
+            return self.rules[at].latency_cycles;
+        }
+        let elsewhere = if self.packages == 1 { Elsewhere::Absent } else { self.snoop(package, line, false) };
+        let counts = &mut self.package_counts[package];
+        if elsewhere == Elsewhere::Dirty {
+            counts.transfers += 1;
+        } else {
+            counts.memory_reads += 1;
+            self.last_memory_line = line;
+        }
+        let flags = if elsewhere == Elsewhere::Absent { UNIQUE } else { 0 };
+        self.take_in(package, self.depth, Held { line, flags });
+        self.fetch_cost(elsewhere, false, Kind::Latency)
+    }
+
+    /// Puts a line of instructions into the levels between the first and `behind`.
+    fn take_in(&mut self, package: usize, behind: usize, held: Held) {
+        for to in (1..behind).rev() {
+            if !self.rules[to].exclusive {
+                self.put(package, to, held, Kind::Latency);
+            }
+        }
+    }
+}
