@@ -88,6 +88,15 @@ pub(crate) fn disable_interrupts() {
     unsafe { asm!("cli", options(nostack)) }
 }
 
+/// True when interrupts are taken.
+#[inline]
+pub(crate) fn interrupts_are_on() -> bool {
+    let flags: u64;
+    // SAFETY: reads the flags by way of the stack.
+    unsafe { asm!("pushfq", "pop {}", out(reg) flags) }
+    flags & (1 << 9) != 0
+}
+
 /// Takes interrupts, and halts until one comes: STI takes effect behind the HLT, so none slips between the two.
 #[inline]
 pub(crate) fn enable_interrupts_and_halt() {

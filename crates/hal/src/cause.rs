@@ -38,6 +38,8 @@ named! {
         Zero = "zero",
         /// Walking page tables after a TLB miss (and setting accessed and dirty bits).
         TlbMiss = "tlb_miss",
+        /// The kernel's refill handler, on machines that cannot fill the TLB by themselves.
+        Refill = "refill",
         /// Invalidating entries of the own TLB.
         InvalidateLocal = "invalidate_local",
         /// Sending invalidations to other CPUs and waiting until they are done.

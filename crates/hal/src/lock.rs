@@ -42,7 +42,9 @@ pub enum LockClass {
     Pmap,
     /// The one shootdown in flight (`smp_ipi_mtx`).
     Shootdown,
-    /// Run and sleep queues (`sched_lock`).
+    /// What is to be done at some time.
+    Callout,
+    /// Run and sleep queues (`sched_lock`); interrupt handlers take it to make threads runnable.
     Scheduler,
     /// A hash table of translations: the refill handler takes it, whatever it interrupts.
     HashTable,
@@ -51,7 +53,7 @@ pub enum LockClass {
 impl LockClass {
     /// True for locks that interrupt or refill handlers take: the holder has interrupts off.
     pub const fn masks_interrupts(self) -> bool {
-        matches!(self, LockClass::HashTable)
+        matches!(self, LockClass::Scheduler | LockClass::HashTable)
     }
 }
 

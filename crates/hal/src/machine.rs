@@ -8,8 +8,8 @@
 //!   to a data page. What fills the TLB is said by [`Board::mmu`].
 //! * **Order.** Calls of one CPU happen in program order. A store to a page-table entry is seen by every later walk of
 //!   any CPU; an entry already in a TLB stays until it is invalidated or displaced.
-//! * **Interrupts.** They are taken between calls, also while spinning or holding locks; handlers therefore take no
-//!   locks. [`Machine::idle_until`] loses none.
+//! * **Interrupts.** They are taken between calls, also while spinning or holding locks, but not while the CPU holds a lock
+//!   of [`LockClass::masks_interrupts`]; handlers therefore take no other locks. [`Machine::idle_until`] loses none.
 //! * **Accounting.** [`Machine::scope`], [`Machine::execute`], [`Machine::fetch`], [`Machine::count`], [`Machine::touch`]
 //!   and [`Machine::cross`] only account, and what is declared of mappings and windows is only judged. On bare metal they are
 //!   empty: the instructions themselves take the time.
@@ -259,8 +259,8 @@ pub trait Machine: Clone + 'static {
     /// Sets the executing CPU's timer: it interrupts with [`Interrupt::Timer`] when the clock reaches `at`, once, at once if
     /// that is past. `None` stops it.
     fn set_timer(&self, at: Option<Cycles>);
-    /// Sets what is called for interrupts, on the CPU and the stack that they interrupt. Handlers take no locks and do
-    /// not sleep. Called once, at boot.
+    /// Sets what is called for interrupts, on the CPU and the stack that they interrupt. Handlers take no
+    /// locks but those of [`LockClass::masks_interrupts`], and do not sleep. Called once, at boot.
     fn set_interrupt_handler(&self, handler: Box<dyn Fn(Interrupt)>);
 
     // ----------------------------------------------------------------------------------------------- contexts

@@ -8,24 +8,23 @@
 
 use crate::Kernel;
 use crate::choose::{Moves, measure};
-use crate::config::{Defect, KernelConfig};
+use crate::config::{Defect, KernelConfig, KernelPaths, SchedConfig};
 use crate::dev::Audio;
 use crate::error::{BootError, Errno};
 use crate::fs::{FileSystem, FileTable};
 use crate::ipc::Exports;
 use crate::net::{Lenders, Pool};
 use crate::proc::{Killed, Pid, Processes};
-use crate::sched::{Sched, SchedPaths, Thread};
+use crate::sched::{Callouts, Sched, SchedPaths, SoftInt, SoftInts, Thread};
 use crate::sys::{Program, running};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 use pageferry_ephemeral::Ephemeral;
 use pageferry_hal::{
-    Cause, Channel, ContextId, CpuId, Devices, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE,
+    Cause, Channel, ContextId, CpuId, Cycles, Devices, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE,
     SpinLock, Threads, TrapKind,
 };
 use pageferry_pmap::Pmaps;
@@ -93,25 +92,42 @@ impl<M: Machine> Kernel<M> {
             ephemeral.plant_missing_shootdown();
         }
         let paths = &config.paths;
-        let paths = SchedPaths { switch: paths.switch, sleep: paths.sleep, wakeup: paths.wakeup };
+        let SchedConfig { quantum_cycles, tick_cycles, .. } = config.sched;
+        if tick_cycles == Cycles::ZERO || quantum_cycles < tick_cycles {
+            return Err(BootError::Clock { quantum_cycles, tick_cycles });
+        }
+        let KernelPaths { switch, sleep, wakeup, clock, .. } = *paths;
+        let paths = SchedPaths { switch, sleep, wakeup, clock };
         let audio = Arc::new(Audio::new(&machine, devices.audio, &mut arena)?);
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let mbufs = Pool::new(vm.clone(), lenders.clone(), config.paths, config.socket.clusters, &mut arena)?;
         let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
         let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
+        let softints = Arc::new(SoftInts::new(&sched));
+        let callouts = Arc::new(Callouts::new(&machine));
         let weak = Arc::downgrade(&pmaps);
-        let noted = sched.devices_noted().clone();
+        let work = Arc::downgrade(&softints);
+        let behind = [(vm.disk_id(), SoftInt::Disk), (audio.id(), SoftInt::Sound)];
+        let (clock, due, m) = (Arc::downgrade(&sched), callouts.clone(), machine.clone());
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
             Interrupt::Shootdown => {
                 weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
             }
             // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
             Interrupt::Reschedule => {}
-            // Nothing sets one.
-            Interrupt::Timer => {}
-            // Likewise: who looks takes locks.
-            Interrupt::Device(_) => noted.store(true, Ordering::Release),
+            Interrupt::Timer => {
+                let (Some(sched), Some(softints)) = (clock.upgrade(), work.upgrade()) else { return };
+                if due.first_due().is_some_and(|first| first <= m.now()) {
+                    softints.schedule(SoftInt::Clock);
+                }
+                sched.tick(due.first_due().filter(|first| *first > m.now()));
+            }
+            Interrupt::Device(id) => {
+                let kind = behind.iter().find(|(device, _)| *device == Some(id)).map(|(_, kind)| *kind);
+                let kind = kind.unwrap_or_else(|| panic!("{id:?} interrupts, and nothing drives it"));
+                work.upgrade().into_iter().for_each(|softints| softints.schedule(kind));
+            }
         }));
         let files = FileSystem::new(&vm, &mut arena)?;
         let moves = Moves::new(&machine, measure, &mut arena)?;
@@ -129,6 +145,8 @@ impl<M: Machine> Kernel<M> {
             files,
             audio,
             lenders,
+            softints,
+            callouts,
             boot_free_frames,
         }))
     }
@@ -157,7 +175,7 @@ impl<M: Machine> Kernel<M> {
             let entry = Box::new(move || {
                 let _c = kernel.machine.scope(Cause::Idle);
                 kernel.vm.pmaps().init_cpu();
-                kernel.sched.idle_loop(&|| kernel.take_device_answers());
+                kernel.sched.idle_loop();
                 kernel.vm.pmaps().retire_cpu();
                 kernel.sched.stopped_here();
                 None
@@ -168,36 +186,41 @@ impl<M: Machine> Kernel<M> {
         }
         if self.processes.lock().len() == 0 {
             self.sched.stop();
-        } else if self.config.vm.paging.is_some() {
-            self.start_page_daemon();
+        } else {
+            self.start_softints();
+            if self.config.vm.paging.is_some() {
+                self.start_page_daemon();
+            }
         }
-        self.sched.idle_loop(&|| self.take_device_answers());
+        self.sched.idle_loop();
         let _c = m.scope(Cause::Idle);
         self.sched.wait_for_stopped();
         self.mbufs.drain();
         None
     }
 
-    /// Takes the devices' answers, if one has interrupted, and wakes the threads that wait for them.
-    ///
-    /// # Locks
-    /// Takes `Pipe`, locks of the VM system and `Scheduler`; the caller holds none.
-    pub(crate) fn take_device_answers(&self) {
-        if self.sched.device_answers() {
-            let _c = self.machine.scope(Cause::Interrupt);
-            let waker = self.sched.waker();
-            self.vm.disk_interrupt(&waker);
-            self.audio.interrupt(&self.mbufs, &waker);
+    /// Makes the threads behind the interrupts of the devices that there are, and of the clock.
+    fn start_softints(self: &Arc<Self>) {
+        if self.vm.disk_id().is_some() {
+            let kernel = self.clone();
+            self.softints.start(SoftInt::Disk, Box::new(move |t| kernel.vm.disk_interrupt(t)));
         }
+        if self.audio.id().is_some() {
+            let kernel = self.clone();
+            self.softints.start(SoftInt::Sound, Box::new(move |t| kernel.audio.interrupt(&kernel.mbufs, t)));
+        }
+        let (callouts, m) = (self.callouts.clone(), self.machine.clone());
+        self.softints.start(SoftInt::Clock, Box::new(move |t| callouts.run(t, m.now())));
     }
 
-    /// The page daemon is the last to stop: it may have pages of processes that have exited on their way.
+    /// The page daemon stops after all processes: it may have pages of some that have exited on their way. The threads behind
+    /// interrupts stop after it.
     fn start_page_daemon(self: &Arc<Self>) {
         let kernel = self.clone();
         let body = Box::new(move |thread: Thread<M>| {
             let _c = kernel.machine.scope(Cause::Vm);
             kernel.vm.run_page_daemon(&thread, &|| kernel.mbufs.drain());
-            kernel.sched.stop();
+            kernel.softints.end();
         });
         let daemon = Thread::create(&self.sched, "pagedaemon", None, body).expect("the first of few threads");
         self.vm.launch_page_daemon();
@@ -209,7 +232,7 @@ impl<M: Machine> Kernel<M> {
         if self.config.vm.paging.is_some() {
             self.vm.stop_page_daemon(threads);
         } else {
-            self.sched.stop();
+            self.softints.end();
         }
     }
 
@@ -277,6 +300,9 @@ impl<M: Machine> Kernel<M> {
         let (sockets, (mbufs, clusters)) = (self.processes.lock().sockets.len(), self.mbufs.in_use());
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
+        }
+        if self.callouts.len() > 0 {
+            return Err(format!("{} callouts are left", self.callouts.len()));
         }
         let (held, runs) = (self.ephemeral.held(), self.ephemeral.kva_runs());
         if (held, runs) != (0, 0) {

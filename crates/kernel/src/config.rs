@@ -16,6 +16,8 @@ paths! {
         pub switch: Path,
         /// Going to sleep, without the switch.
         pub sleep: Path,
+        /// One clock interrupt.
+        pub clock: Path,
         /// One wakeup, whether or not a thread sleeps.
         pub wakeup: Path,
         /// One call of `pipe_read` or `pipe_write`, without what follows.
@@ -111,12 +113,18 @@ pub struct SchedConfig {
     pub forward: ForwardWakeup,
     /// How long a thread runs before others of its level run (FreeBSD: 100 ms).
     pub quantum_cycles: Cycles,
+    /// From one clock interrupt to the next, on a CPU that runs a thread (FreeBSD: `hz` of 100).
+    pub tick_cycles: Cycles,
 }
 
 impl Default for SchedConfig {
-    /// One idle CPU; 100 ms at 2.4 GHz.
+    /// One idle CPU; 100 ms, and 10 ms, at 2.4 GHz.
     fn default() -> SchedConfig {
-        SchedConfig { forward: ForwardWakeup::One, quantum_cycles: Cycles(240_000_000) }
+        SchedConfig {
+            forward: ForwardWakeup::One,
+            quantum_cycles: Cycles(240_000_000),
+            tick_cycles: Cycles(24_000_000),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What can go wrong: [`BootError`] is a fault of the configuration, [`Errno`] one of the program, or a shortage.
 
 use pageferry_ephemeral::AllocError;
-use pageferry_hal::Interrupted;
 use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{Cycles, Interrupted};
 use pageferry_vm::VmError;
 
 /// Why a kernel cannot be brought up on a machine.
@@ -20,6 +20,16 @@ pub enum BootError {
     /// The arena of kernel structures is too small.
     #[error("{0}")]
     Arena(#[from] ArenaFull),
+    /// The clock stands still, or ticks less than once in a quantum.
+    #[error(
+        "a tick of {tick_cycles:?} and a quantum of {quantum_cycles:?}: a quantum is at least a tick, and that is not zero"
+    )]
+    Clock {
+        /// How long a thread runs before others of its kind.
+        quantum_cycles: Cycles,
+        /// From one clock interrupt to the next.
+        tick_cycles: Cycles,
+    },
     /// A pipe's buffers are not whole pages, or the large one is the smaller.
     #[error(
         "pipe buffers of {buffer_bytes} and {big_buffer_bytes} bytes: expected whole pages, the large one not smaller"

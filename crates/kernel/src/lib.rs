@@ -68,6 +68,8 @@ pub struct Kernel<M: Machine> {
     files: fs::FileSystem<M>,
     audio: Arc<dev::Audio<M>>,
     lenders: Arc<net::Lenders<M>>,
+    softints: Arc<sched::SoftInts<M>>,
+    callouts: Arc<sched::Callouts<M>>,
     boot_free_frames: usize,
 }
 

@@ -33,7 +33,9 @@ pub struct ModelGuard<'a, T> {
 
 impl<T> ModelLock<T> {
     pub(crate) fn new(machine: Rc<Inner>, class: LockClass, value: T) -> ModelLock<T> {
-        let package = Cell::new(0);
+        // Making a lock writes it: the line is in that CPU's cache.
+        let maker = machine.is_running().then(|| machine.hw.borrow().cpus[machine.cpu()].package);
+        let package = Cell::new(maker.unwrap_or(0));
         ModelLock {
             machine,
             class,

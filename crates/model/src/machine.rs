@@ -322,6 +322,10 @@ impl Machine for Model {
         self.0.board
     }
 
+    fn cpus(&self) -> CpuSet {
+        CpuSet::first(self.0.board.cpus)
+    }
+
     fn cpu(&self) -> CpuId {
         CpuId(self.0.cpu() as u8)
     }

@@ -121,7 +121,7 @@ fn the_refill_handler_fills_the_tlb_and_says_why_not() {
             assert_eq!(m.frame_bytes(Pfn(5))[0], 8);
         });
         assert_eq!(m.stale_uses(), []);
-        assert!(m.snapshot().cause(Cause::TlbMiss) > 0);
+        assert!(m.snapshot().cause(Cause::Refill) > 0);
     }
 }
 

@@ -14,7 +14,9 @@ use crate::probe::{Defect, Journal, Probes, Tally};
 use crate::structures::Structures;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_hal::{BlockDevice, Cause, Counter, Machine, Pfn, StructArena, StructVa, Threads, VaRange};
+use pageferry_hal::{
+    BlockDevice, Cause, Counter, DeviceId, Machine, Pfn, StructArena, StructVa, Threads, VaRange,
+};
 use pageferry_pmap::{Pmap, Pmaps};
 
 /// The VM system: frames, the kernel map, and what all address spaces share.
@@ -131,8 +133,13 @@ impl<M: Machine> Vm<M> {
         u64::from(self.config.paging.map_or(0, |p| p.swap_pages))..self.io.blocks()
     }
 
-    /// Takes the disk's answers and wakes the threads that wait for them. To be called after
-    /// [`pageferry_hal::Interrupt::Disk`], not by its handler: it takes locks.
+    /// The number by which the disk interrupts, if there is one.
+    pub fn disk_id(&self) -> Option<DeviceId> {
+        self.io.disk_id()
+    }
+
+    /// Takes the disk's answers and wakes the threads that wait for them. To be called after the disk's interrupt, not by its
+    /// handler: it takes locks.
     ///
     /// # Locks
     /// Takes a leaf lock; no spin lock of class `KernelVa` or higher may be held.

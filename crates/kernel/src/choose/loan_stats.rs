@@ -21,6 +21,9 @@ pub(crate) struct LoanStats {
     pub(super) copied: u32,
     /// What a copy takes, in sixteenths of what was measured for its working set; 1 to 255.
     pub(super) copy_ratio: u32,
+    /// The ratio of the copy made last, and of the last one before this call.
+    pub(super) seen: u32,
+    pub(super) seen_before: u32,
     /// Pages lent only because copies take long, since one was copied; up to 65,535.
     pub(super) trusted: u32,
 }
@@ -45,6 +48,8 @@ pub(crate) struct KeptStats {
     lent: AtomicU32,
     copied: AtomicU32,
     copy_ratio: AtomicU32,
+    seen: AtomicU32,
+    seen_before: AtomicU32,
     trusted: AtomicU32,
 }
 
@@ -56,6 +61,8 @@ impl Default for KeptStats {
             lent: AtomicU32::new(0),
             copied: AtomicU32::new(0),
             copy_ratio: AtomicU32::new(LoanStats::AS_MEASURED),
+            seen: AtomicU32::new(LoanStats::AS_MEASURED),
+            seen_before: AtomicU32::new(LoanStats::AS_MEASURED),
             trusted: AtomicU32::new(0),
         }
     }
@@ -68,6 +75,8 @@ impl KeptStats {
             lent: self.lent.load(Relaxed),
             copied: self.copied.load(Relaxed),
             copy_ratio: self.copy_ratio.load(Relaxed),
+            seen: self.seen.load(Relaxed),
+            seen_before: self.seen_before.load(Relaxed),
             trusted: self.trusted.load(Relaxed),
         }
     }
@@ -78,6 +87,8 @@ impl KeptStats {
         self.lent.store(stats.lent, Relaxed);
         self.copied.store(stats.copied.min(0xffff), Relaxed);
         self.copy_ratio.store(stats.copy_ratio.clamp(1, 255), Relaxed);
+        self.seen.store(stats.seen, Relaxed);
+        self.seen_before.store(stats.seen_before, Relaxed);
         self.trusted.store(stats.trusted.min(0xffff), Relaxed);
     }
 }

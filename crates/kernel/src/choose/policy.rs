@@ -122,6 +122,7 @@ impl<M: Machine> Syscall<'_, M> {
         }
         let costs = self.move_costs();
         let mut stats = self.judged_stats(costs, 1);
+        stats.seen_before = stats.seen;
         let copying = |cycles: u64, copy_ratio: u32| {
             let times =
                 u64::from(if copy_ratio < LoanStats::SLOW { LoanStats::AS_MEASURED } else { copy_ratio });
@@ -159,10 +160,14 @@ impl<M: Machine> Syscall<'_, M> {
     /// A page was copied that should have taken `expected_cycles`.
     pub(crate) fn watched_copy(&self, expected_cycles: u64, cycles: u64) {
         let stats = self.loans.get();
-        let seen = u64::from(LoanStats::AS_MEASURED) * cycles / expected_cycles.max(1);
+        let ratio = u64::from(LoanStats::AS_MEASURED) * cycles / expected_cycles.max(1);
+        let seen = ratio.clamp(4, 128) as u32;
         // Smoothed and bounded: one copy that waited for a page from the disk does not make all later ones seem slow.
-        let copy_ratio = (7 * stats.copy_ratio + seen.clamp(4, 128) as u32 + 4) / 8;
-        self.loans.set(LoanStats { copy_ratio, trusted: 0, ..stats });
+        // Nor does one call, whose whole buffer may have been written on another CPU: copies are slow when those of two
+        // calls are.
+        let believed = seen.min(stats.seen_before.max(LoanStats::AS_MEASURED));
+        let copy_ratio = (7 * stats.copy_ratio + believed + 4) / 8;
+        self.loans.set(LoanStats { copy_ratio, seen, trusted: 0, ..stats });
     }
 
     /// The statistics of this process, with what the VM system has counted since they were judged last. Pages that were

@@ -28,7 +28,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    self as hal, AudioDone, AudioRequest, Machine, PAGE_SIZE, StructArena, Threads, Transfer,
+    self as hal, AudioDone, AudioRequest, DeviceId, Machine, PAGE_SIZE, StructArena, Threads, Transfer,
 };
 use pageferry_vm::{Object, Vm};
 
@@ -170,6 +170,11 @@ impl<M: Machine> Audio<M> {
     ) -> Result<Audio<M>, ArenaFull> {
         let at = arena.array("sound device", 1, AUDIO_BYTES)?;
         Ok(Audio { device, state: Monitor::new(m, at, State::new()) })
+    }
+
+    /// The number by which the device interrupts, if there is one.
+    pub(crate) fn id(&self) -> Option<DeviceId> {
+        self.device.as_ref().map(|device| device.id())
     }
 
     /// The device, which somebody has open.

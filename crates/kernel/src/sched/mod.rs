@@ -1,13 +1,18 @@
-//! Threads: what each is, where it is, and who runs next; and the monitors in which they wait for each other.
+//! Threads: what each is, where it is, and who runs next; the monitors in which they wait for each other; the
+//! threads behind interrupts, and what is done by the clock.
 
+mod callout;
 mod monitor;
 mod runq;
 #[expect(clippy::module_inception, reason = "the scheduler itself, in the folder that is named after it")]
 mod sched;
+mod softint;
 mod tcb;
 mod thread;
 
+pub(crate) use callout::Callouts;
 pub(crate) use monitor::{Held, Monitor, SleepLock, Which};
 pub(crate) use sched::{MAX_THREADS, Sched, SchedPaths};
+pub(crate) use softint::{SoftInt, SoftInts};
 pub use tcb::ThreadId;
 pub use thread::Thread;

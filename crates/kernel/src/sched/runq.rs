@@ -1,7 +1,7 @@
 //! Where every thread is: on a run queue, on a sleep queue, or running. Plain data under the scheduler's lock.
 //!
-//! Each run queue has two levels, because a thread that was woken inside the kernel runs before those in user mode; within
-//! a level, first come first served. Pinned threads wait on the queue of their CPU, all others on one for all CPUs; a CPU
+//! Each run queue has three levels, because work behind interrupts comes first, and a thread that was woken inside the kernel
+//! runs before those in user mode; within a level, first come first served. Pinned threads wait on the queue of their CPU, all others on one for all CPUs; a CPU
 //! takes from the two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler.
 //!
 //! # What can fail
@@ -28,10 +28,10 @@ pub(crate) struct Entry<M: Machine> {
     pub(crate) at: StructVa,
 }
 
-/// A run queue: two levels, each in order of arrival.
+/// A run queue: three levels, each in order of arrival.
 #[derive(Default)]
 pub(crate) struct RunQueue {
-    levels: [VecDeque<(u64, ThreadId)>; 2],
+    levels: [VecDeque<(u64, ThreadId)>; 3],
 }
 
 impl RunQueue {

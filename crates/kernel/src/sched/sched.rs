@@ -9,9 +9,13 @@
 //! halts, and is woken by an interrupt together with a flag: setting the flag before interrupting means that no wakeup is
 //! lost between the look at the queues and the halt.
 //!
+//! # The clock
+//! A CPU that runs a thread is interrupted at every tick; the handler ends the thread's quantum when that is over. A CPU that
+//! is idle has no ticks.
+//!
 //! # Locks
-//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held. It is released *before* the
-//! switch. So a thread may be on a run queue, or chosen by another CPU, while it is still on its way out of its own: the
+//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held, and by interrupt handlers, since
+//! interrupts are off while it is held. It is released *before* the switch. So a thread may be on a run queue, or chosen by another CPU, while it is still on its way out of its own: the
 //! machine makes the other CPU wait until the context has been left. Such waits cannot form a circle: a thread that another
 //! CPU waits for already goes to its own CPU's idle context, which no other CPU ever runs; so a CPU waits only for one that
 //! has made its choice before.
@@ -26,11 +30,11 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Cause, Channel, ContextId, Counter, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass,
-    Machine, Path, SpinLock, StructArena, StructVa, Threads,
+    Machine, Path, SpinLock, StructArena, StructVa,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Space;
@@ -50,19 +54,20 @@ pub(crate) struct SchedPaths {
     pub(crate) switch: Path,
     pub(crate) sleep: Path,
     pub(crate) wakeup: Path,
+    pub(crate) clock: Path,
 }
 
 /// The scheduler. See the [module](self).
 pub(crate) struct Sched<M: Machine> {
     machine: M,
     pmaps: Arc<Pmaps<M>>,
-    /// A device has interrupted, and its answers have not been taken yet.
-    devices: Arc<AtomicBool>,
     config: SchedConfig,
     paths: SchedPaths,
     queues: M::Lock<Queues<M>>,
     /// For each CPU: look at the run queues soon.
     resched: Box<[AtomicBool]>,
+    /// The clock of each CPU.
+    clocks: Box<[Clock]>,
     /// No thread will ever run again.
     stopping: AtomicBool,
     /// CPUs other than 0 that have left their idle loop for good.
@@ -72,27 +77,15 @@ pub(crate) struct Sched<M: Machine> {
     heads: StructVa,
 }
 
-/// Wakes threads for a device's answers; it is no thread itself.
-pub(crate) struct Waker<'a, M: Machine>(&'a Sched<M>);
-
-impl<M: Machine> Threads for Waker<'_, M> {
-    fn sleep(
-        &self,
-        _: Channel,
-        reason: &'static str,
-        _: bool,
-        _: &mut dyn FnMut(),
-    ) -> Result<(), Interrupted> {
-        panic!("an idle CPU sleeps in {reason}");
-    }
-    fn wakeup(&self, channel: Channel) -> usize {
-        self.0.wakeup(channel, usize::MAX)
-    }
-    fn wakeup_one(&self, channel: Channel) -> bool {
-        self.0.wakeup(channel, 1) == 1
-    }
-    fn pin(&self) {}
-    fn unpin(&self) {}
+/// A CPU's clock. Written by that CPU alone.
+#[derive(Default)]
+struct Clock {
+    /// The timer is set to the next tick.
+    ticks: AtomicBool,
+    /// It runs a thread, not its idle context.
+    busy: AtomicBool,
+    /// When its thread was switched to.
+    since_cycles: AtomicU64,
 }
 
 /// What a CPU does next.
@@ -117,44 +110,20 @@ impl<M: Machine> Sched<M> {
         Ok(Sched {
             queues: machine.new_lock(LockClass::Scheduler, queues),
             resched: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
+            clocks: (0..cpus).map(|_| Clock::default()).collect(),
             stopping: AtomicBool::new(false),
             stopped: AtomicUsize::new(0),
             next_id: AtomicU32::new(1),
             machine,
             pmaps,
-            devices: Arc::default(),
             config,
             paths,
             heads,
         })
     }
 
-    /// The flag that the handler of the devices' interrupts sets.
-    pub(crate) fn devices_noted(&self) -> &Arc<AtomicBool> {
-        &self.devices
-    }
-
-    /// True when a device has interrupted and its answers have not been taken.
-    pub(crate) fn device_waits(&self) -> bool {
-        self.devices.load(Ordering::Acquire)
-    }
-
-    /// True when a device has interrupted, for the first caller; it has to take the answers, with [`Sched::waker`].
-    pub(crate) fn device_answers(&self) -> bool {
-        self.devices.load(Ordering::Relaxed) && self.devices.swap(false, Ordering::AcqRel)
-    }
-
-    /// What wakes threads on behalf of a device: no thread itself, so it cannot sleep.
-    pub(crate) fn waker(&self) -> Waker<'_, M> {
-        Waker(self)
-    }
-
     pub(crate) fn machine(&self) -> &M {
         &self.machine
-    }
-
-    pub(crate) fn quantum_cycles(&self) -> Cycles {
-        self.config.quantum_cycles
     }
 
     /// True when the executing CPU has been requested to look at its run queues, and has not yet.
@@ -175,14 +144,15 @@ impl<M: Machine> Sched<M> {
         self: &Arc<Self>,
         name: &str,
         space: Option<Arc<Space<M>>>,
+        soft_interrupt: bool,
         body: Box<dyn FnOnce(Arc<Tcb>)>,
     ) -> Option<ThreadId> {
         let at = self.queues.lock().zone.alloc()?;
         let id = ThreadId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let tcb = Arc::new(Tcb::new(id, name.to_string()));
+        let tcb = Arc::new(Tcb::new(id, name.to_string(), soft_interrupt));
         let (sched, mine) = (self.clone(), tcb.clone());
         let entry = Box::new(move || {
-            sched.switched_in(&mine);
+            sched.switched_in();
             body(mine);
             Some(sched.exit(id))
         });
@@ -198,6 +168,15 @@ impl<M: Machine> Sched<M> {
         assert_eq!(q.entry(id).state, ThreadState::New, "a thread is launched twice");
         q.entry(id).last_cpu = self.machine.cpu();
         self.make_runnable(&mut q, id);
+    }
+
+    /// Puts a new thread to sleep on `channel`: it begins when it is woken.
+    pub(crate) fn launch_asleep(&self, id: ThreadId, channel: Channel, reason: &'static str) {
+        let mut q = self.queues.lock();
+        let entry = q.entry(id);
+        assert_eq!(entry.state, ThreadState::New, "a thread is launched twice");
+        entry.state = ThreadState::Asleep { channel, reason, interruptible: false };
+        q.sleepers.entry(channel).or_default().push_back(id);
     }
 
     /// From here on the thread runs in the kernel's addresses only, and its space may be destroyed.
@@ -217,8 +196,7 @@ impl<M: Machine> Sched<M> {
         assert_eq!(entry.state, ThreadState::Running(me), "{} exits where it does not run", entry.tcb.name);
         assert_eq!(entry.tcb.pins.load(Ordering::Relaxed), 0, "{} exits while pinned", entry.tcb.name);
         q.zone.free(entry.at);
-        q.running[me.index()] = None;
-        q.idle_contexts[me.index()].expect("every CPU that runs threads has an idle context")
+        self.choose_idle(&mut q, me).context
     }
 
     // ------------------------------------------------------------------------------------------- switching
@@ -238,6 +216,7 @@ impl<M: Machine> Sched<M> {
 
     fn choose_idle(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {
         q.running[me.index()] = None;
+        self.clocks[me.index()].busy.store(false, Ordering::Relaxed);
         let context = q.idle_contexts[me.index()].expect("every CPU that switches has an idle context");
         Next { thread: None, context, space: None, at: None }
     }
@@ -267,11 +246,51 @@ impl<M: Machine> Sched<M> {
             let context = self.prepare(next);
             self.machine.context_switch(context);
         }
-        self.switched_in(tcb);
+        self.switched_in();
     }
 
-    fn switched_in(&self, tcb: &Tcb) {
-        tcb.since_cycles.store(self.machine.now().0, Ordering::Relaxed);
+    /// The executing CPU begins to run the calling thread, and its quantum begins.
+    fn switched_in(&self) {
+        let clock = &self.clocks[self.machine.cpu().index()];
+        let now = self.machine.now();
+        clock.since_cycles.store(now.0, Ordering::Relaxed);
+        clock.busy.store(true, Ordering::Relaxed);
+        if !clock.ticks.swap(true, Ordering::Relaxed) {
+            self.machine.set_timer(Some(now + self.config.tick_cycles));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- the clock
+
+    /// The timer has run out: ends the quantum of the thread that runs, and sets the timer anew. An idle CPU has no ticks: its
+    /// timer is set only to when something is to be done, `due`.
+    ///
+    /// # Locks
+    /// Takes none: for the interrupt handler.
+    pub(crate) fn tick(&self, due: Option<Cycles>) {
+        let m = &self.machine;
+        m.execute(self.paths.clock);
+        let me = m.cpu().index();
+        let (clock, now) = (&self.clocks[me], m.now());
+        let busy = clock.busy.load(Ordering::Relaxed);
+        clock.ticks.store(busy, Ordering::Relaxed);
+        if busy {
+            let since = Cycles(clock.since_cycles.load(Ordering::Relaxed));
+            if now.saturating_sub(since) >= self.config.quantum_cycles {
+                self.resched[me].store(true, Ordering::Relaxed);
+            }
+            m.set_timer(Some(now + self.config.tick_cycles));
+        } else {
+            m.set_timer(due);
+        }
+    }
+
+    /// Sees to it that the executing CPU is interrupted no later than a tick behind `due`, or at `due` if it is idle then.
+    pub(crate) fn interrupt_by(&self, due: Cycles) {
+        let clock = &self.clocks[self.machine.cpu().index()];
+        if !clock.ticks.load(Ordering::Relaxed) {
+            self.machine.set_timer(Some(due));
+        }
     }
 
     /// Lets waiting threads run before the caller, if there are any.
@@ -281,7 +300,7 @@ impl<M: Machine> Sched<M> {
         let mut q = self.queues.lock();
         if !q.has_work(me) {
             self.resched[me.index()].store(false, Ordering::Relaxed);
-            self.switched_in(tcb);
+            self.switched_in();
             return;
         }
         let pinned = q.enqueue(tcb.id);
@@ -370,6 +389,9 @@ impl<M: Machine> Sched<M> {
         let me = self.machine.cpu();
         let level = q.entry(id).tcb.level();
         match q.enqueue(id) {
+            Some(cpu) if cpu == me && q.idle.contains(me) => {
+                self.interrupt_idle(q);
+            }
             Some(cpu) if cpu != me => {
                 self.resched[cpu.index()].store(true, Ordering::Release);
                 q.idle.remove(cpu);
@@ -388,11 +410,17 @@ impl<M: Machine> Sched<M> {
 
     /// Interrupts idle CPUs for the run queue that all share; false when there is none.
     fn interrupt_idle(&self, q: &mut Queues<M>) -> bool {
+        let me = self.machine.cpu();
+        if q.idle.contains(me) {
+            // An interrupt has ended this CPU's halt: it looks by itself.
+            q.idle.remove(me);
+            self.resched[me.index()].store(true, Ordering::Release);
+            return true;
+        }
         let targets = match self.config.forward {
             ForwardWakeup::One => q.idle.iter().next().map_or(CpuSet::EMPTY, CpuSet::only),
             ForwardWakeup::All => q.idle,
         };
-        assert!(!targets.contains(self.machine.cpu()), "a CPU that runs is listed as idle");
         q.idle = q.idle.difference(targets);
         for cpu in targets.iter() {
             self.resched[cpu.index()].store(true, Ordering::Release);
@@ -417,17 +445,11 @@ impl<M: Machine> Sched<M> {
     }
 
     /// The life of an idle context: runs threads as they come, halts in between, returns when the kernel stops.
-    /// `take_answers` is called where a device has some.
-    pub(crate) fn idle_loop(&self, take_answers: &dyn Fn()) {
+    pub(crate) fn idle_loop(&self) {
         let m = &self.machine;
         let me = m.cpu();
         let _idle = m.scope(Cause::Idle);
         loop {
-            if self.device_waits() {
-                // This CPU is awake: no wakeup need interrupt it.
-                self.queues.lock().idle.remove(me);
-                take_answers();
-            }
             {
                 let _c = m.scope(Cause::Switch);
                 let mut q = self.queues.lock();
@@ -445,9 +467,7 @@ impl<M: Machine> Sched<M> {
             }
             let flag = &self.resched[me.index()];
             m.idle_until(&mut || {
-                flag.swap(false, Ordering::Acquire)
-                    || self.stopping.load(Ordering::Acquire)
-                    || self.device_waits()
+                flag.swap(false, Ordering::Acquire) || self.stopping.load(Ordering::Acquire)
             });
         }
     }

@@ -6,7 +6,7 @@
 //! lock.
 
 use alloc::string::String;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use pageferry_hal::{Channel, CpuId};
 
 /// The number of a thread; never used twice.
@@ -19,6 +19,8 @@ pub(crate) struct Tcb {
     pub(crate) name: String,
     /// Nested pins: above zero, the thread stays on its CPU.
     pub(crate) pins: AtomicU32,
+    /// It does the work behind interrupts, and runs before all others.
+    pub(crate) soft_interrupt: bool,
     /// It was woken from a sleep and has not returned to user mode since: it runs before user-level threads.
     pub(crate) boosted: AtomicBool,
     /// Signals sent and not taken yet.
@@ -27,27 +29,25 @@ pub(crate) struct Tcb {
     pub(crate) signals_taken: AtomicU32,
     /// A signal, not a wakeup, ended the last sleep.
     pub(crate) interrupted: AtomicBool,
-    /// When it was last switched to, in cycles of that CPU's clock.
-    pub(crate) since_cycles: AtomicU64,
 }
 
 impl Tcb {
-    pub(crate) fn new(id: ThreadId, name: String) -> Tcb {
+    pub(crate) fn new(id: ThreadId, name: String, soft_interrupt: bool) -> Tcb {
         Tcb {
             id,
             name,
+            soft_interrupt,
             pins: AtomicU32::new(0),
             boosted: AtomicBool::new(false),
             signals: AtomicU32::new(0),
             signals_taken: AtomicU32::new(0),
             interrupted: AtomicBool::new(false),
-            since_cycles: AtomicU64::new(0),
         }
     }
 
     /// The level of the run queue that it belongs on: 0 runs first.
     pub(crate) fn level(&self) -> usize {
-        usize::from(!self.boosted.load(Relaxed))
+        if self.soft_interrupt { 0 } else { 1 + usize::from(!self.boosted.load(Relaxed)) }
     }
 }
 

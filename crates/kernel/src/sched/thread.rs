@@ -8,7 +8,7 @@ use super::tcb::{Tcb, ThreadId};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use pageferry_hal::{Channel, Cycles, Interrupted, Machine, Threads};
+use pageferry_hal::{Channel, Interrupted, Machine, Threads};
 use pageferry_vm::Space;
 
 /// A thread's handle of itself. Only the thread that it stands for may use it to sleep, pin or return to user mode.
@@ -26,7 +26,17 @@ impl<M: Machine> Thread<M> {
         body: Box<dyn FnOnce(Thread<M>)>,
     ) -> Option<ThreadId> {
         let its = sched.clone();
-        sched.create(name, space, Box::new(move |tcb| body(Thread { sched: its, tcb })))
+        sched.create(name, space, false, Box::new(move |tcb| body(Thread { sched: its, tcb })))
+    }
+
+    /// Makes a thread that does the work behind interrupts: it runs before all others. `None` as of [`Thread::create`].
+    pub(crate) fn create_soft_interrupt(
+        sched: &Arc<Sched<M>>,
+        name: &str,
+        body: Box<dyn FnOnce(Thread<M>)>,
+    ) -> Option<ThreadId> {
+        let its = sched.clone();
+        sched.create(name, None, true, Box::new(move |tcb| body(Thread { sched: its, tcb })))
     }
 
     /// The thread's number.
@@ -44,11 +54,9 @@ impl<M: Machine> Thread<M> {
         self.sched.yield_from(&self.tcb);
     }
 
-    /// True when the thread is to let others run: its CPU was requested to, a device has answers, or its quantum is over.
+    /// True when the thread is to let others run: its CPU was requested to, or the clock has ended its quantum.
     pub(crate) fn should_yield(&self) -> bool {
-        let since = Cycles(self.tcb.since_cycles.load(Relaxed));
-        let ran = self.sched.machine().now().saturating_sub(since);
-        self.sched.resched_requested() || self.sched.device_waits() || ran >= self.sched.quantum_cycles()
+        self.sched.resched_requested()
     }
 
     /// What a thread does last before it returns to user mode: takes its signals, gives up the priority that a sleep gave

@@ -4,6 +4,7 @@ mod file;
 mod invalidate;
 mod memory;
 mod pass;
+mod sleep;
 mod socket;
 mod user;
 

@@ -116,7 +116,6 @@ impl<M: Machine> User<M> {
 
     /// The way out of the kernel.
     fn return_to_user(&self) {
-        self.kernel.take_device_answers();
         self.thread.return_to_user();
     }
 
@@ -310,6 +309,14 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoProcess`].
     pub fn signal(&self, pid: Pid) -> Result<(), Errno> {
         self.system_call(|_| self.kernel.send_signal(pid))
+    }
+
+    /// Sleeps for so long, or a tick longer (`nanosleep`).
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`] by a signal.
+    pub fn sleep_for(&self, time: Cycles) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.sleep_for(call.thread, time))
     }
 
     /// Lets other threads run (`sched_yield`).

@@ -2,6 +2,7 @@
 
 mod audio;
 mod auto;
+mod clock;
 mod common;
 mod defects;
 mod endings;

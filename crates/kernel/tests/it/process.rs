@@ -179,6 +179,7 @@ fn quanta_share_a_cpu() {
     let seen = order.clone();
     let mut config = sf_buf(8);
     config.sched.quantum_cycles = Cycles(50_000);
+    config.sched.tick_cycles = Cycles(25_000);
     run("xeon-up", Schedule::Timed, config, move |u| {
         for name in ["a", "b"] {
             let order = order.clone();

@@ -161,6 +161,8 @@ pub struct SchedFile {
     pub forward_wakeup: Sourced<ForwardName>,
     /// How long a thread runs before others get their turn.
     pub quantum_ms: Sourced<u64>,
+    /// Clock interrupts a second, on a CPU that runs a thread.
+    pub hz: Sourced<u64>,
 }
 
 /// The page daemon and its swap area. See [`PagingConfig`].
@@ -228,7 +230,7 @@ paths! {
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths {
         syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol, transfer_call, mbuf,
-        cluster,
+        cluster, clock,
     }
     /// See [`VmPaths`].
     VmPathsFile for VmPaths { fault, map_entry, map_node, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
@@ -309,6 +311,7 @@ impl KernelFile {
         within("socket.loan_bytes", &self.socket.loan_bytes, page, 1 << 24)?;
         within("socket.clusters", &self.socket.clusters, 0, 1 << 20)?;
         within("sched.quantum_ms", &self.sched.quantum_ms, 1, 1_000_000)?;
+        within("sched.hz", &self.sched.hz, 1, 100_000)?;
         if let Some(paging) = &self.paging {
             within("paging.swap_mb", &paging.swap_mb, 1, 1 << 20)?;
             if !paging.config().is_valid() {
@@ -380,6 +383,7 @@ impl KernelFile {
             sched: SchedConfig {
                 forward: self.sched.forward_wakeup.value.into(),
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
+                tick_cycles: Cycles(machine.cpu.clock_mhz.value * 1_000_000 / self.sched.hz.value),
             },
             paths: self.paths.kernel.lengths(),
             defect: self.planted_fault.into(),

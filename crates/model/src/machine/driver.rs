@@ -273,7 +273,7 @@ impl Inner {
         let Miss { va, access, mode, .. } = miss;
         let handler = self.refill.borrow().clone();
         let handler = handler.unwrap_or_else(|| panic!("no refill handler was set for the miss at {va:?}"));
-        self.push_cause(Cause::TlbMiss);
+        self.push_cause(Cause::Refill);
         self.step(|hw, cpu| {
             assert!(!hw.cpus[cpu].refilling, "the refill handler itself missed: {miss:?}");
             hw.cpus[cpu].refilling = true;
@@ -396,7 +396,9 @@ impl Inner {
         let at =
             held.iter().rposition(|&h| h == class).expect("a lock is released by the context that took it");
         held.remove(at);
-        self.hw.borrow_mut().cpus[self.cpu.get()].masked -= u32::from(class.masks_interrupts());
+        if class.masks_interrupts() {
+            self.hw.borrow_mut().cpus[self.cpu.get()].masked -= 1;
+        }
     }
 
     /// Hands a request to a device; `hand_in` answers when its interrupt comes, to CPU 0.

@@ -9,8 +9,8 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pageferry_hal::{
-    BlockDevice, Channel, Counter, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock, Threads,
-    Transfer,
+    BlockDevice, Channel, Counter, DeviceId, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock,
+    Threads, Transfer,
 };
 
 /// Channels of requests, apart from all addresses of structures.
@@ -49,6 +49,11 @@ impl<M: Machine> Io<M> {
     /// Blocks of the disk, of a page each; 0 without one.
     pub(crate) fn blocks(&self) -> u64 {
         self.disk.as_ref().map_or(0, |disk| disk.blocks())
+    }
+
+    /// The number by which the disk interrupts, if there is one.
+    pub(crate) fn disk_id(&self) -> Option<DeviceId> {
+        self.disk.as_ref().map(|disk| disk.id())
     }
 
     /// Requests that are not done, or not waited for.

@@ -97,6 +97,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             switch: n(250),
             sleep: n(220),
             wakeup: n(260),
+            clock: n(300),
             pipe_call: n(280),
             uiomove: n(80),
             pipe_page: n(60),

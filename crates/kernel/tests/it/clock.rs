@@ -1,0 +1,108 @@
+//! The clock, what is done by it, and the threads behind interrupts.
+
+use crate::common::*;
+use pageferry_hal::*;
+use pageferry_kernel::*;
+use pageferry_model::{RunError, Schedule};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const PAGE: usize = PAGE_SIZE;
+const TICK: u64 = 24_000_000;
+
+#[test]
+fn a_sleep_lasts_as_long_as_it_should_and_a_tick_longer_at_most() {
+    for (name, schedule) in [
+        ("xeon-up", Schedule::Timed),
+        ("xeon-mp-htt", Schedule::Timed),
+        ("xeon-mp", Schedule::Seeded(3)),
+        ("opteron-mp", Schedule::Seeded(4)),
+    ] {
+        run(name, schedule, sf_buf(8), |u| {
+            for time in [0, 1, 1000, TICK - 1, TICK, 3 * TICK + 5] {
+                let before = u.machine().now().0;
+                u.sleep_for(Cycles(time)).unwrap();
+                let slept = u.machine().now().0 - before;
+                assert!((time..time + TICK + 1_000_000).contains(&slept), "{time}: {slept}");
+            }
+        });
+    }
+}
+
+#[test]
+fn who_sleeps_lets_others_run_and_they_wake_in_order() {
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let seen = order.clone();
+    run("xeon-mp", Schedule::Timed, sf_buf(8), move |u| {
+        for n in [3u64, 1, 2] {
+            let order = order.clone();
+            fork(u, "sleeper", move |u| {
+                u.sleep_for(Cycles(n * 2 * TICK)).unwrap();
+                order.borrow_mut().push(n);
+            });
+        }
+        // Both CPUs are busy meanwhile: the clock interrupts them.
+        fork(u, "busy", |u| (0..100).for_each(|_| u.compute(Instructions(1_000_000))));
+        (0..100).for_each(|_| u.compute(Instructions(1_000_000)));
+        for _ in 0..4 {
+            u.wait().unwrap();
+        }
+    });
+    assert_eq!(*seen.borrow(), [1, 2, 3]);
+}
+
+#[test]
+fn a_signal_ends_a_sleep_and_nothing_is_left() {
+    run("xeon-mp", Schedule::Timed, sf_buf(8), |u| {
+        let child = fork(u, "sleeper", |u| {
+            assert_eq!(u.sleep_for(Cycles(u64::MAX)), Err(Errno::Interrupted));
+        });
+        while !u.kernel().is_asleep(child) {
+            u.compute(Instructions(1000));
+        }
+        u.signal(child).unwrap();
+        assert_eq!(u.wait(), Ok(child));
+    });
+}
+
+#[test]
+fn a_busy_cpu_is_interrupted_by_the_clock_and_an_idle_one_is_not() {
+    let counted = Rc::new(Cell::new(0));
+    let seen = counted.clone();
+    run("xeon-mp", Schedule::Timed, sf_buf(8), move |u| {
+        let before = u.machine().snapshot();
+        (0..120).for_each(|_| u.compute(Instructions(1_000_000)));
+        let s = u.machine().snapshot().since(&before);
+        // Two cycles an instruction: ten ticks of one CPU.
+        counted.set(s.hardware.interrupts);
+        assert!(s.cause(Cause::Interrupt) > 0);
+    });
+    assert!((9..=12).contains(&seen.get()), "{} interrupts", seen.get());
+}
+
+#[test]
+fn a_deadlock_is_seen_though_there_is_a_clock() {
+    let ended = try_run("xeon-mp", Schedule::Timed, sf_buf(8), |u| {
+        let (read, _write) = u.pipe().unwrap();
+        let at = map(u, PAGE);
+        let _ = u.read(read, at, 1);
+    });
+    assert!(matches!(ended.result, Err(RunError::Deadlock(_))), "{:?}", ended.result);
+}
+
+#[test]
+fn a_clock_that_makes_no_sense_is_refused() {
+    for (quantum, tick) in [(10, 20), (10, 0)] {
+        let mut config = sf_buf(8);
+        (config.sched.quantum_cycles, config.sched.tick_cycles) = (Cycles(quantum), Cycles(tick));
+        let found = Rc::new(RefCell::new(None));
+        let result = found.clone();
+        let m = machine("xeon-up", Schedule::Timed);
+        m.run(Box::new(move |m| {
+            result.replace(Kernel::boot(m.clone(), m.devices(), config).err());
+            None
+        }))
+        .expect("no panic");
+        assert!(found.take().expect("refused").to_string().contains("at least a tick"));
+    }
+}
