@@ -133,7 +133,6 @@ impl<M: Machine> Vm<M> {
         u64::from(self.config.paging.map_or(0, |p| p.swap_pages))..self.io.blocks()
     }
 
-<<<<<<< ours
     /// The number by which the disk interrupts, if there is one.
     pub fn disk_id(&self) -> Option<DeviceId> {
         self.io.disk_id()
@@ -141,10 +140,6 @@ impl<M: Machine> Vm<M> {
 
     /// Takes the disk's answers and wakes the threads that wait for them. To be called after the disk's interrupt, not by its
     /// handler: it takes locks.
-=======
-    /// Takes the disk's answers and wakes the threads that wait for them. To be called after
-    /// [`pageferry_hal::Interrupt::Device`], not by its handler: it takes locks.
->>>>>>> theirs
     ///
     /// # Locks
     /// Takes a leaf lock; no spin lock of class `KernelVa` or higher may be held.
