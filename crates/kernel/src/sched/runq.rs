@@ -1,8 +1,9 @@
 //! Where every thread is: on a run queue, on a sleep queue, or running. Plain data under the scheduler's lock.
 //!
 //! Each run queue has three levels, because work behind interrupts comes first, and a thread that was woken inside the kernel
-//! runs before those in user mode; within a level, first come first served. Pinned threads wait on the queue of their CPU, all others on one for all CPUs; a CPU
-//! takes from the two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler.
+//! runs before those in user mode; within a level, first come first served. Threads that one CPU is to run, being pinned or
+//! because it is idle and ran them last, wait on the queue of that CPU, all others on one for all CPUs; a CPU takes from the
+//! two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler.
 //!
 //! # What can fail
 //! Nothing: broken invariants panic.
@@ -49,8 +50,8 @@ pub(crate) struct Queues<M: Machine> {
     pub(crate) threads: BTreeMap<ThreadId, Entry<M>>,
     /// Threads that any CPU may run.
     pub(crate) shared: RunQueue,
-    /// Threads pinned to each CPU.
-    pub(crate) pinned: Vec<RunQueue>,
+    /// Threads that only this CPU may run, for each CPU.
+    pub(crate) own: Vec<RunQueue>,
     pub(crate) sleepers: BTreeMap<Channel, VecDeque<ThreadId>>,
     pub(crate) running: Vec<Option<ThreadId>>,
     pub(crate) idle_contexts: Vec<Option<ContextId>>,
@@ -66,7 +67,7 @@ impl<M: Machine> Queues<M> {
         Queues {
             threads: BTreeMap::new(),
             shared: RunQueue::default(),
-            pinned: (0..cpus).map(|_| RunQueue::default()).collect(),
+            own: (0..cpus).map(|_| RunQueue::default()).collect(),
             sleepers: BTreeMap::new(),
             running: vec![None; cpus],
             idle_contexts: vec![None; cpus],
@@ -80,37 +81,44 @@ impl<M: Machine> Queues<M> {
         self.threads.get_mut(&id).expect("a thread that does not exist any more")
     }
 
-    /// Appends a thread to the run queue that it belongs on; answers the CPU that it is pinned to.
-    pub(crate) fn enqueue(&mut self, id: ThreadId) -> Option<CpuId> {
+    /// The CPU that only may run the thread next: the one it is pinned to, or, if `affine`, the one it ran on last, as long
+    /// as that is idle.
+    pub(crate) fn place(&mut self, id: ThreadId, affine: bool) -> Option<CpuId> {
+        let entry = self.entry(id);
+        let (last, pinned) = (entry.last_cpu, entry.tcb.pins.load(Ordering::Relaxed) > 0);
+        let stays = affine && !entry.tcb.soft_interrupt;
+        (pinned || (stays && self.idle.contains(last))).then_some(last)
+    }
+
+    /// Appends a thread to the run queue of `cpu`, or to the one that all share.
+    pub(crate) fn enqueue(&mut self, id: ThreadId, cpu: Option<CpuId>) {
         let stamp = self.arrivals;
         self.arrivals += 1;
         let entry = self.entry(id);
         assert_ne!(entry.state, ThreadState::Queued, "{} is on a run queue already", entry.tcb.name);
         entry.state = ThreadState::Queued;
         let level = entry.tcb.level();
-        let pinned = (entry.tcb.pins.load(Ordering::Relaxed) > 0).then_some(entry.last_cpu);
-        let queue = match pinned {
-            Some(cpu) => &mut self.pinned[cpu.index()],
+        let queue = match cpu {
+            Some(cpu) => &mut self.own[cpu.index()],
             None => &mut self.shared,
         };
         queue.levels[level].push_back((stamp, id));
-        pinned
     }
 
     /// True when a thread waits that `cpu` may run.
     pub(crate) fn has_work(&self, cpu: CpuId) -> bool {
-        self.shared.first().is_some() || self.pinned[cpu.index()].first().is_some()
+        self.shared.first().is_some() || self.own[cpu.index()].first().is_some()
     }
 
     /// Takes the next thread for `cpu`: the higher level first, then the one that came first.
     pub(crate) fn dequeue(&mut self, cpu: CpuId) -> Option<ThreadId> {
-        let (shared, pinned) = (self.shared.first(), self.pinned[cpu.index()].first());
-        let from_pinned = match (shared, pinned) {
-            (Some(s), Some(p)) => p < s,
-            (None, p) => p.is_some(),
+        let (shared, own) = (self.shared.first(), self.own[cpu.index()].first());
+        let from_own = match (shared, own) {
+            (Some(s), Some(o)) => o < s,
+            (None, o) => o.is_some(),
             (_, None) => false,
         };
-        if from_pinned { self.pinned[cpu.index()].pop() } else { self.shared.pop() }
+        if from_own { self.own[cpu.index()].pop() } else { self.shared.pop() }
     }
 
     /// Takes a sleeping thread off its queue.
@@ -138,7 +146,7 @@ impl<M: Machine> Queues<M> {
     /// Tests that every thread is where its state says, and nowhere else.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (id, entry) in &self.threads {
-            let queues = core::iter::once(&self.shared).chain(&self.pinned);
+            let queues = core::iter::once(&self.shared).chain(&self.own);
             let queued = queues.flat_map(|r| r.levels.iter().flatten()).filter(|(_, t)| t == id).count();
             let asleep = self.sleepers.values().flatten().filter(|t| *t == id).count();
             let expected = match entry.state {

@@ -15,10 +15,10 @@
 //!
 //! # Locks
 //! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held, and by interrupt handlers, since
-//! interrupts are off while it is held. It is released *before* the switch. So a thread may be on a run queue, or chosen by another CPU, while it is still on its way out of its own: the
-//! machine makes the other CPU wait until the context has been left. Such waits cannot form a circle: a thread that another
-//! CPU waits for already goes to its own CPU's idle context, which no other CPU ever runs; so a CPU waits only for one that
-//! has made its choice before.
+//! interrupts are off while it is held. It is released *before* the switch. So a thread may be on a run queue, or chosen by
+//! another CPU, while it is still on its way out of its own: the machine makes the other CPU wait until the context has been
+//! left. Such waits cannot form a circle: a thread that another CPU waits for already goes to its own CPU's idle context,
+//! which no other CPU ever runs; so a CPU waits only for one that has made its choice before.
 //!
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
@@ -303,8 +303,9 @@ impl<M: Machine> Sched<M> {
             self.switched_in();
             return;
         }
-        let pinned = q.enqueue(tcb.id);
-        if pinned.is_none() {
+        let place = q.place(tcb.id, false);
+        q.enqueue(tcb.id, place);
+        if place.is_none() {
             self.interrupt_idle(&mut q);
         }
         self.switch_away(tcb, q);
@@ -388,7 +389,9 @@ impl<M: Machine> Sched<M> {
     fn make_runnable(&self, q: &mut Queues<M>, id: ThreadId) {
         let me = self.machine.cpu();
         let level = q.entry(id).tcb.level();
-        match q.enqueue(id) {
+        let place = q.place(id, self.config.forward == ForwardWakeup::Last);
+        q.enqueue(id, place);
+        match place {
             Some(cpu) if cpu == me && q.idle.contains(me) => {
                 self.interrupt_idle(q);
             }
@@ -418,7 +421,9 @@ impl<M: Machine> Sched<M> {
             return true;
         }
         let targets = match self.config.forward {
-            ForwardWakeup::One => q.idle.iter().next().map_or(CpuSet::EMPTY, CpuSet::only),
+            ForwardWakeup::One | ForwardWakeup::Last => {
+                q.idle.iter().next().map_or(CpuSet::EMPTY, CpuSet::only)
+            }
             ForwardWakeup::All => q.idle,
         };
         q.idle = q.idle.difference(targets);

@@ -80,7 +80,7 @@ words! {
     /// What a pipe is. See [`PipeKind`].
     PipeKindName for PipeKind { Fifo, Socket }
     /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
-    ForwardName for ForwardWakeup { One, All }
+    ForwardName for ForwardWakeup { One, All, Last }
 }
 
 /// The page-table layer.
