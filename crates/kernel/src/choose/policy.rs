@@ -13,8 +13,8 @@
 //! * **Whole pages.** What is before the first whole page and behind the last is copied in any case.
 //! * **Copy ratio.** The measured cost holds for memory that this CPU has used. A line that another CPU has written comes
 //!   out of that CPU's cache; a page that was passed takes a fault, a page that was lent does not. So copies of whole pages
-//!   are timed, and their ratio to the measured cost is kept, smoothed. Where pages are lent only because of the ratio, one
-//!   is copied now and then.
+//!   are timed, and their ratio to the measured cost is kept, smoothed over the calls. Where pages are lent only because of
+//!   the ratio, one is copied now and then.
 //! * **Copy-on-write penalty.** A process that writes to a page that it has lent, or received as a loan, pays a fault, and
 //!   a copy while the loan stands. The VM system counts both (`pageferry_vm::LoanHistory`); the smoothed cost of them for
 //!   each page is added to the cost of lending. A process that is kept from lending by the penalty alone lends a page of
@@ -38,8 +38,6 @@ use pageferry_hal::{Machine, PAGE_SIZE, Va};
 const PROBE_PART: u64 = 32;
 /// A receiver's loans of which none was written to are judged when they are so many; a sender's, at its next call.
 const PAGES_JUDGED: u32 = 32;
-/// Of so many pages that are lent because copies took long, one is copied, to measure that again.
-const PAGES_A_COPY: u32 = 256;
 
 /// The other end: what gets the data that is sent, or has sent what is received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +120,7 @@ impl<M: Machine> Syscall<'_, M> {
         }
         let costs = self.move_costs();
         let mut stats = self.judged_stats(costs, 1);
-        stats.seen_before = stats.seen;
+        stats.judge_copies();
         let copying = |cycles: u64, copy_ratio: u32| {
             let times =
                 u64::from(if copy_ratio < LoanStats::SLOW { LoanStats::AS_MEASURED } else { copy_ratio });
@@ -137,7 +135,7 @@ impl<M: Machine> Syscall<'_, M> {
             copied
         } else if with_penalty <= copying(now, stats.copy_ratio) {
             stats.trusted += if with_penalty > copying(now, LoanStats::AS_MEASURED) { few } else { 0 };
-            let first = if stats.trusted > PAGES_A_COPY { before + PAGE_SIZE } else { 0 };
+            let first = if stats.trusted >= stats.trust { before + PAGE_SIZE } else { 0 };
             first.min(sending.len)..sending.len
         } else if u64::from(stats.copied) * copying(now, stats.copy_ratio) >= PROBE_PART * with_penalty {
             stats.copied = 0;
@@ -159,15 +157,7 @@ impl<M: Machine> Syscall<'_, M> {
 
     /// A page was copied that should have taken `expected_cycles`.
     pub(crate) fn watched_copy(&self, expected_cycles: u64, cycles: u64) {
-        let stats = self.loans.get();
-        let ratio = u64::from(LoanStats::AS_MEASURED) * cycles / expected_cycles.max(1);
-        let seen = ratio.clamp(4, 128) as u32;
-        // Smoothed and bounded: one copy that waited for a page from the disk does not make all later ones seem slow.
-        // Nor does one call, whose whole buffer may have been written on another CPU: copies are slow when those of two
-        // calls are.
-        let believed = seen.min(stats.seen_before.max(LoanStats::AS_MEASURED));
-        let copy_ratio = (7 * stats.copy_ratio + believed + 4) / 8;
-        self.loans.set(LoanStats { copy_ratio, seen, trusted: 0, ..stats });
+        self.loans.set(self.loans.get().timed(expected_cycles, cycles));
     }
 
     /// The statistics of this process, with what the VM system has counted since they were judged last. Pages that were
