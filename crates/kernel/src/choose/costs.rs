@@ -11,7 +11,7 @@
 //! Measuring, for want of memory or of a thread structure. Then everything but copying is taken to cost more than it can be
 //! worth, until the costs have been asked for a thousand times more: memory may have grown by then.
 
-use super::switch_cost::{SWITCH_BENCH_BYTES, SwitchBench};
+use super::rally::{RALLY_BYTES, Rally};
 use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::sched::{Monitor, SleepLock};
@@ -89,8 +89,8 @@ pub(crate) struct Moves<M: Machine> {
     measuring: Monitor<M, SleepLock>,
     /// How they are measured: given at boot, because measuring sends and receives, and stands above what reads the costs.
     measure: Measure<M>,
-    /// The thread switches that are measured.
-    pub(super) switches: Arc<SwitchBench<M>>,
+    /// What happens between two threads is measured by it.
+    pub(super) rally: Arc<Rally<M>>,
 }
 
 /// Measures the costs, for a call.
@@ -99,10 +99,9 @@ pub(crate) type Measure<M> = fn(&Syscall<'_, M>) -> Result<MoveCosts, Errno>;
 impl<M: Machine> Moves<M> {
     pub(crate) fn new(m: &M, measure: Measure<M>, arena: &mut StructArena) -> Result<Moves<M>, ArenaFull> {
         let at = arena.array("costs of moving", 1, size_of::<MoveCosts>())?;
-        let bench = arena.array("switch cost", 1, SWITCH_BENCH_BYTES)?;
-        let (measuring, switches) =
-            (Monitor::new(m, at, SleepLock::default()), Arc::new(SwitchBench::new(m, bench)));
-        Ok(Moves { at, known: OnceBox::new(), unknown: AtomicU32::new(0), measuring, measure, switches })
+        let bench = arena.array("rally", 1, RALLY_BYTES)?;
+        let (measuring, rally) = (Monitor::new(m, at, SleepLock::default()), Arc::new(Rally::new(m, bench)));
+        Ok(Moves { at, known: OnceBox::new(), unknown: AtomicU32::new(0), measuring, measure, rally })
     }
 }
 

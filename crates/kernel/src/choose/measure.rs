@@ -11,12 +11,13 @@
 //! * An *ephemeral mapping* of a page costs what this kernel's scheme makes of it.
 //! * *Lending*, *donating*, *lending on* and *passing* cost by the call and by the page: two sizes are measured. What a
 //!   receiver by transfer does afterwards, freeing the pages with `anflush`, is part of it.
-//! * A *switch* is the way from one thread's run to another's: see `switch_cost`.
+//! * A *switch* is the way from one thread's run to another's (`rally`). Passing is measured between two threads, too
+//!   (`passing`).
 //! * *Faults* that come later: the first write to a page after its loan, a write that breaks a loan, the first touch of a
 //!   page that was passed.
 //!
 //! # Limits
-//! One CPU measures all but the switch. That a page was written by another CPU, and has to come out of its cache, is not in
+//! One CPU measures all else. That a page was written by another CPU, and has to come out of its cache, is not in
 //! the cost of a copy; `policy` learns that.
 //!
 //! # Locks
@@ -26,16 +27,17 @@
 //! All of it, for want of memory or of a thread structure; scratch memory is given back.
 
 use super::costs::{CLASSES, Linear, MoveCosts};
+use super::passing::passing;
 use crate::error::Errno;
 use crate::net::{Mbuf, ReceiveMode, deliver, lend_or_copy};
 use crate::proc::Syscall;
 use alloc::vec::Vec;
 use pageferry_ephemeral::Flags;
-use pageferry_hal::{Access, Crossing, Machine, Mode, PAGE_SIZE, Prot, Threads, Trap, TrapKind, Va};
-use pageferry_vm::{Inherit, PassMode, pass};
+use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Threads, Va};
+use pageferry_vm::Inherit;
 
 /// Pages of a call that is measured: what is one loan by default.
-const MANY: usize = 16;
+pub(super) const MANY: usize = 16;
 /// Pages that are copied to measure a working set, behind those that bring it into its steady state.
 const SAMPLE: usize = 32;
 
@@ -66,6 +68,7 @@ struct Bench<'a, M: Machine> {
 
 impl<M: Machine> Bench<'_, M> {
     fn all(&self) -> Result<MoveCosts, Errno> {
+        let Syscall { kernel, thread, .. } = *self.call;
         let mut copy_page = [0; CLASSES];
         for class in 0..CLASSES {
             // Without the memory for more, more is taken to cost as much.
@@ -74,7 +77,7 @@ impl<M: Machine> Bench<'_, M> {
         }
         let lend = Linear::through(self.lending(1)?, MANY, self.lending(MANY)?);
         let (rewrite_cycles, break_cycles) = self.writing(lend.of(1))?;
-        let (pass, touch_cycles) = self.passing()?;
+        let (pass, touch_cycles) = passing(self.call)?;
         Ok(MoveCosts {
             copy_page,
             cluster_cycles: self.cluster()?,
@@ -86,7 +89,7 @@ impl<M: Machine> Bench<'_, M> {
             rewrite_cycles,
             break_cycles,
             touch_cycles,
-            switch_cycles: self.call.kernel.moves.switches.measure(self.call.kernel, self.call.thread)?,
+            switch_cycles: kernel.moves.rally.switch_cycles(kernel, thread)?,
         })
     }
 
@@ -237,62 +240,5 @@ impl<M: Machine> Bench<'_, M> {
             let mbuf = lend_or_copy(self.call, self.source(), pages * PAGE_SIZE)?;
             Ok(self.time(|| self.transferring(alloc::vec![mbuf], pages))?.0)
         })
-    }
-
-    /// Passing, there and back between two address spaces made for that; and a touch of what came.
-    fn passing(&self) -> Result<(Linear, u64), Errno> {
-        let vm = &self.call.kernel.vm;
-        let one = vm.space()?;
-        let other = match vm.space() {
-            Ok(other) => other,
-            Err(e) => {
-                one.terminate(self.call.thread);
-                return Err(e.into());
-            }
-        };
-        let run = |pages: usize| -> Result<(u64, u64), Errno> {
-            let (m, t) = (self.call.machine(), self.call.thread);
-            let len = pages * PAGE_SIZE;
-            let touch = |space: &pageferry_vm::Space<M>, at: Va| -> Result<u64, Errno> {
-                let kind = TrapKind::NotPresent;
-                let mut last = 0;
-                for page in 0..pages {
-                    let va = at + page * PAGE_SIZE;
-                    let trap = Trap { va, access: Access::Write, mode: Mode::User, kind };
-                    let fault = || {
-                        m.cross(Crossing::TrapEnter);
-                        space.fault(t, trap)?;
-                        m.cross(Crossing::TrapExit);
-                        Ok(())
-                    };
-                    last = self.time(fault)?.0;
-                }
-                Ok(last)
-            };
-            let mut at = one.map(t, None, len, Prot::RW, Inherit::None)?;
-            touch(&one, at)?;
-            let (mut from, mut to) = (&one, &other);
-            let (mut least, mut touched) = (u64::MAX, 0);
-            for _ in 0..4 {
-                let work = || {
-                    for _ in 0..2 {
-                        self.cross();
-                        m.execute(self.call.kernel.config.paths.export);
-                    }
-                    Ok(pass(from, to, t, at, len, None, PassMode::Donate)?)
-                };
-                let (cycles, arrived) = self.time(work)?;
-                touched = touch(to, arrived)?;
-                (least, at) = (least.min(cycles), arrived);
-                core::mem::swap(&mut from, &mut to);
-            }
-            Ok((least, touched))
-        };
-        let result = run(1).and_then(|(few, _)| {
-            run(MANY).map(|(many, touched)| (Linear::through(few, MANY, many), touched))
-        });
-        one.terminate(self.call.thread);
-        other.terminate(self.call.thread);
-        result
     }
 }

@@ -3,8 +3,9 @@
 mod costs;
 mod loan_stats;
 mod measure;
+mod passing;
 mod policy;
-mod switch_cost;
+mod rally;
 
 pub(crate) use costs::Moves;
 pub use costs::{Linear, MoveCosts};

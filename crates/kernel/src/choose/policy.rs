@@ -19,8 +19,8 @@
 //!   a copy while the loan stands. The VM system counts both (`pageferry_vm::LoanHistory`); the smoothed cost of them for
 //!   each page is added to the cost of lending. A process that is kept from lending by the penalty alone lends a page of
 //!   its data now and then, so that a change in its behaviour is found.
-//! * **Space.** No loan is longer than a socket has space for. Of what does not fit in a socket, each page takes two
-//!   switches: the sender sleeps until there is space for a page, and the receiver until there is one.
+//! * **Space.** No loan is longer than a socket has space for. Of what does not fit in a socket, each page takes a switch:
+//!   the sender, or the receiver, sleeps until the other has dealt with one.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: `User::choose_carrier` answers what is
 //!   cheaper. The receiver of data is taken to use it, so each page passed is touched once.
 //!
@@ -222,7 +222,7 @@ impl<M: Machine> Syscall<'_, M> {
         let copy = pages as u64 * (costs.cluster_cycles + costs.copying(sending, warm));
         let lend = costs.lending(pages, sending, config.loan_bytes) + penalty * pages as u64;
         // The message with the number of the offer costs what the socket's first part costs beside its data.
-        let waits = 2 * costs.switch_cycles * len.saturating_sub(space).div_ceil(PAGE_SIZE) as u64;
+        let waits = costs.switch_cycles * len.saturating_sub(space).div_ceil(PAGE_SIZE) as u64;
         let copied = copy + pages as u64 * costs.copy_page_cycles(3 * len);
         let lent = lend + pages as u64 * costs.copy_page_cycles(2 * len);
         if costs.pass.of(pages) + pages as u64 * costs.touch_cycles < copied.min(lent) + waits {

@@ -19,6 +19,7 @@ use crate::Kernel;
 use crate::choose::KeptStats;
 use crate::error::Errno;
 use crate::sched::Thread;
+use alloc::sync::Arc;
 use pageferry_hal::{Cause, CopyFault, Counter, Crossing, Machine, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 
@@ -26,7 +27,7 @@ use pageferry_vm::{Space, VmError};
 pub(crate) struct Syscall<'a, M: Machine> {
     pub(crate) kernel: &'a Kernel<M>,
     pub(crate) thread: &'a Thread<M>,
-    pub(crate) space: &'a Space<M>,
+    pub(crate) space: &'a Arc<Space<M>>,
     pub(crate) pid: Pid,
     /// What this process's loans and copies have cost.
     pub(crate) loans: &'a KeptStats,
