@@ -104,8 +104,9 @@ pub enum ForwardWakeup {
     One,
     /// Every idle CPU; the first takes the thread (FreeBSD 5.3's default).
     All,
-    /// The CPU that the thread ran on last, if that is idle, and no other takes the thread then; else as [`Self::One`]. So a
-    /// thread finds its data in the cache (NetBSD 5.0, `sched_takecpu()`).
+    /// The CPU that the thread ran on last if that is idle, so that the thread finds its data in the cache; else the
+    /// lowest-numbered idle one. No other takes the thread then (NetBSD 5.0, `sched_takecpu()`, which looks for an idle CPU
+    /// in both cases).
     Last,
 }
 

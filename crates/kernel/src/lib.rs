@@ -36,7 +36,7 @@ mod proc;
 mod sched;
 mod sys;
 
-pub use choose::{Carrier, Linear, MoveCosts};
+pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
     Defect, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
     SocketConfig,

@@ -62,14 +62,14 @@ pub struct MoveCosts {
     pub donate: Linear,
     /// Receiving lent pages by lending them on, and freeing what was received.
     pub lend_on: Linear,
-    /// Passing pages: exported, imported.
+    /// Passing pages that no receiver touches: exported, imported.
     pub pass: Linear,
+    /// Passing pages, each of which every receiver touches.
+    pub pass_touched: Linear,
     /// The first write to a page after its loan, beside what a loan of the page costs more then.
     pub rewrite_cycles: u64,
     /// A write that breaks a loan.
     pub break_cycles: u64,
-    /// The first touch of a page that was passed.
-    pub touch_cycles: u64,
     /// From one thread's run to the other's, when they wait for each other.
     pub switch_cycles: u64,
 }
@@ -117,9 +117,9 @@ impl MoveCosts {
             donate: never,
             lend_on: never,
             pass: never,
+            pass_touched: never,
             rewrite_cycles: 0,
             break_cycles: 0,
-            touch_cycles: 0,
             switch_cycles: 0,
         }
     };

@@ -13,8 +13,7 @@
 //!   receiver by transfer does afterwards, freeing the pages with `anflush`, is part of it.
 //! * A *switch* is the way from one thread's run to another's (`rally`). Passing is measured between two threads, too
 //!   (`passing`).
-//! * *Faults* that come later: the first write to a page after its loan, a write that breaks a loan, the first touch of a
-//!   page that was passed.
+//! * *Faults* that come later: the first write to a page after its loan, a write that breaks a loan.
 //!
 //! # Limits
 //! One CPU measures all else. That a page was written by another CPU, and has to come out of its cache, is not in
@@ -28,6 +27,7 @@
 
 use super::costs::{CLASSES, Linear, MoveCosts};
 use super::passing::passing;
+use super::policy::Arrived;
 use crate::error::Errno;
 use crate::net::{Mbuf, ReceiveMode, deliver, lend_or_copy};
 use crate::proc::Syscall;
@@ -77,7 +77,6 @@ impl<M: Machine> Bench<'_, M> {
         }
         let lend = Linear::through(self.lending(1)?, MANY, self.lending(MANY)?);
         let (rewrite_cycles, break_cycles) = self.writing(lend.of(1))?;
-        let (pass, touch_cycles) = passing(self.call)?;
         Ok(MoveCosts {
             copy_page,
             cluster_cycles: self.cluster()?,
@@ -85,10 +84,10 @@ impl<M: Machine> Bench<'_, M> {
             lend,
             donate: Linear::through(self.donating(1)?, MANY, self.donating(MANY)?),
             lend_on: Linear::through(self.lending_on(1)?, MANY, self.lending_on(MANY)?),
-            pass,
+            pass: passing(self.call, Arrived::Untouched)?,
+            pass_touched: passing(self.call, Arrived::Touched)?,
             rewrite_cycles,
             break_cycles,
-            touch_cycles,
             switch_cycles: kernel.moves.rally.switch_cycles(kernel, thread)?,
         })
     }

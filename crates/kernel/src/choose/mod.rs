@@ -11,5 +11,5 @@ pub(crate) use costs::Moves;
 pub use costs::{Linear, MoveCosts};
 pub(crate) use loan_stats::KeptStats;
 pub(crate) use measure::measure;
-pub use policy::Carrier;
+pub use policy::{Arrived, Carrier};
 pub(crate) use policy::{Peer, Plan, Sending, whole_pages};

@@ -1,7 +1,7 @@
 //! What passing memory costs, measured between two address spaces that are in use.
 //!
-//! The caller and a partner (`rally`) pass pages to and fro, each into its own address space, and touch what came, as a
-//! receiver does. So where there are several CPUs, what the sender's CPU still has in its TLB is invalidated there, and the
+//! The caller and a partner (`rally`) pass pages to and fro, each into its own address space, and touch what came or do not.
+//! So where there are several CPUs, what the sender's CPU still has in its TLB is invalidated there, and the
 //! structures of the memory come out of its cache.
 //!
 //! # Locks
@@ -12,6 +12,7 @@
 
 use super::costs::Linear;
 use super::measure::MANY;
+use super::policy::Arrived;
 use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::sched::Thread;
@@ -24,14 +25,15 @@ use pageferry_vm::{Inherit, PassMode, Space, VmError, pass};
 /// Passes there and back, behind one of each that brings both into their steady state.
 const ROUNDS: usize = 4;
 
-/// What a call of each length costs, and a touch of a page that came.
-pub(super) fn passing<M: Machine>(call: &Syscall<'_, M>) -> Result<(Linear, u64), Errno> {
-    let (few, _) = between_two(call, 1)?;
-    let (many, touched) = between_two(call, MANY)?;
-    Ok((Linear::through(few, MANY, many), touched))
+/// What passing costs by the number of pages, the touches of what arrives with it.
+///
+/// # Errors
+/// What mapping and passing answer.
+pub(super) fn passing<M: Machine>(call: &Syscall<'_, M>, arrived: Arrived) -> Result<Linear, Errno> {
+    Ok(Linear::through(between_two(call, 1, arrived)?, MANY, between_two(call, MANY, arrived)?))
 }
 
-fn between_two<M: Machine>(call: &Syscall<'_, M>, pages: usize) -> Result<(u64, u64), Errno> {
+fn between_two<M: Machine>(call: &Syscall<'_, M>, pages: usize, arrived: Arrived) -> Result<u64, Errno> {
     let len = pages * PAGE_SIZE;
     let at = call.space.map(call.thread, None, len, Prot::RW, Inherit::None)?;
     let other = match call.kernel.vm.space() {
@@ -48,14 +50,14 @@ fn between_two<M: Machine>(call: &Syscall<'_, M>, pages: usize) -> Result<(u64, 
         at: AtomicU64::new(at.0),
         is_here: AtomicBool::new(true),
         least_cycles: AtomicU64::new(u64::MAX),
-        touch_cycles: AtomicU64::new(0),
+        arrived,
     });
     let played = passed.play(call, &other);
     if passed.is_here.load(Relaxed) {
         call.space.unmap(call.thread, passed.at(), len).expect("it is here");
     }
     other.terminate(call.thread);
-    played.map(|()| (passed.least_cycles.load(Relaxed), passed.touch_cycles.load(Relaxed)))
+    played.map(|()| passed.least_cycles.load(Relaxed))
 }
 
 /// Memory on its way to and fro, and what that took.
@@ -67,9 +69,8 @@ struct Passed<M: Machine> {
     at: AtomicU64,
     /// It is the caller's.
     is_here: AtomicBool,
+    arrived: Arrived,
     least_cycles: AtomicU64,
-    /// Of the touch made last.
-    touch_cycles: AtomicU64,
 }
 
 impl<M: Machine> Passed<M> {
@@ -109,10 +110,13 @@ impl<M: Machine> Passed<M> {
             self.paths.iter().for_each(|path| m.execute(*path));
         }
         let arrived = pass(from, to, thread, self.at(), self.len, None, PassMode::Donate)?;
-        self.least_cycles.fetch_min(m.now().saturating_sub(began).0, Relaxed);
         self.at.store(arrived.0, Relaxed);
         self.is_here.fetch_xor(true, Relaxed);
-        Ok(self.touch(thread, to)?)
+        if self.arrived == Arrived::Touched {
+            self.touch(thread, to)?;
+        }
+        self.least_cycles.fetch_min(m.now().saturating_sub(began).0, Relaxed);
+        Ok(())
     }
 
     /// Touches every page, as a process does that finds none of them in its page tables.
@@ -121,11 +125,9 @@ impl<M: Machine> Passed<M> {
         for page in (0..self.len).step_by(PAGE_SIZE) {
             let kind = TrapKind::NotPresent;
             let trap = Trap { va: self.at() + page, access: Access::Write, mode: Mode::User, kind };
-            let began = m.now();
             m.cross(Crossing::TrapEnter);
             space.fault(thread, trap)?;
             m.cross(Crossing::TrapExit);
-            self.touch_cycles.store(m.now().saturating_sub(began).0, Relaxed);
         }
         Ok(())
     }

@@ -22,7 +22,7 @@
 //! * **Space.** No loan is longer than a socket has space for. Of what does not fit in a socket, each page takes a switch:
 //!   the sender, or the receiver, sleeps until the other has dealt with one.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: `User::choose_carrier` answers what is
-//!   cheaper. The receiver of data is taken to use it, so each page passed is touched once.
+//!   cheaper. A page that was passed and is never touched costs nothing to map and to unmap; the caller says which it is.
 //!
 //! # Locks, failures
 //! None of its own, but the first choice measures, and sleeps for it (in a nonblocking call, too). An estimate that is
@@ -38,6 +38,15 @@ use pageferry_hal::{Machine, PAGE_SIZE, Va};
 const PROBE_PART: u64 = 32;
 /// A receiver's loans of which none was written to are judged when they are so many; a sender's, at its next call.
 const PAGES_JUDGED: u32 = 32;
+
+/// What a process does with buffers that it gets from another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrived {
+    /// It reads or writes all of them.
+    Touched,
+    /// It hands them on.
+    Untouched,
+}
 
 /// The other end: what gets the data that is sent, or has sent what is received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,7 +220,7 @@ impl<M: Machine> Syscall<'_, M> {
     }
 
     /// How `len` bytes get to another process at less cost.
-    pub(crate) fn choose_carrier(&self, len: usize) -> Carrier {
+    pub(crate) fn choose_carrier(&self, len: usize, arrived: Arrived) -> Carrier {
         let pages = len.div_ceil(PAGE_SIZE);
         let costs = self.move_costs();
         let config = self.kernel.config.socket;
@@ -225,10 +234,10 @@ impl<M: Machine> Syscall<'_, M> {
         let waits = costs.switch_cycles * len.saturating_sub(space).div_ceil(PAGE_SIZE) as u64;
         let copied = copy + pages as u64 * costs.copy_page_cycles(3 * len);
         let lent = lend + pages as u64 * costs.copy_page_cycles(2 * len);
-        if costs.pass.of(pages) + pages as u64 * costs.touch_cycles < copied.min(lent) + waits {
-            Carrier::Pass
-        } else {
-            Carrier::Socket
-        }
+        let pass = match arrived {
+            Arrived::Touched => costs.pass_touched,
+            Arrived::Untouched => costs.pass,
+        };
+        if pass.of(pages) < copied.min(lent) + waits { Carrier::Pass } else { Carrier::Socket }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Each run queue has three levels, because work behind interrupts comes first, and a thread that was woken inside the kernel
 //! runs before those in user mode; within a level, first come first served. Threads that one CPU is to run, being pinned or
-//! because it is idle and ran them last, wait on the queue of that CPU, all others on one for all CPUs; a CPU takes from the
-//! two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler.
+//! because it was idle, wait on the queue of that CPU, all others on one for all CPUs; a CPU takes from the two the thread on
+//! the higher level, or the one that has waited longer. It is owned by the scheduler.
 //!
 //! # What can fail
 //! Nothing: broken invariants panic.
@@ -81,13 +81,18 @@ impl<M: Machine> Queues<M> {
         self.threads.get_mut(&id).expect("a thread that does not exist any more")
     }
 
-    /// The CPU that only may run the thread next: the one it is pinned to, or, if `affine`, the one it ran on last, as long
-    /// as that is idle.
+    /// The CPU that alone may run the thread next: the one it is pinned to, or, if `affine`, an idle one, at best that which
+    /// it ran on last.
     pub(crate) fn place(&mut self, id: ThreadId, affine: bool) -> Option<CpuId> {
         let entry = self.entry(id);
-        let (last, pinned) = (entry.last_cpu, entry.tcb.pins.load(Ordering::Relaxed) > 0);
-        let stays = affine && !entry.tcb.soft_interrupt;
-        (pinned || (stays && self.idle.contains(last))).then_some(last)
+        let (last, stays) = (entry.last_cpu, affine && !entry.tcb.soft_interrupt);
+        if entry.tcb.pins.load(Ordering::Relaxed) > 0 || (stays && self.idle.contains(last)) {
+            Some(last)
+        } else if stays {
+            self.idle.iter().next()
+        } else {
+            None
+        }
     }
 
     /// Appends a thread to the run queue of `cpu`, or to the one that all share.

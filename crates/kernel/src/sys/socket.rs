@@ -1,7 +1,7 @@
 //! The system calls of sockets: pairs, the null protocol, sending by loan, receiving by transfer; and what a lender may ask.
 
 use super::user::User;
-use crate::choose::Carrier;
+use crate::choose::{Arrived, Carrier};
 use crate::error::Errno;
 use crate::fs::{Fd, File};
 use crate::net::{NullSocket, ReceiveMode, Received, SendMode, Socket};
@@ -148,11 +148,11 @@ impl<M: Machine> User<M> {
     }
 
     /// Answers how a buffer of `len_bytes`, whole pages that hold nothing else, gets to another process at less cost on
-    /// this machine: over a socket, or passed. A hint: both work.
+    /// this machine: over a socket, or passed. `arrived` says what its receivers do with it. A hint: both work.
     ///
     /// # Errors
     /// [`Errno::Killed`] only.
-    pub fn choose_carrier(&self, len_bytes: usize) -> Result<Carrier, Errno> {
-        self.system_call(|call| Ok(call.choose_carrier(len_bytes)))
+    pub fn choose_carrier(&self, len_bytes: usize, arrived: Arrived) -> Result<Carrier, Errno> {
+        self.system_call(|call| Ok(call.choose_carrier(len_bytes, arrived)))
     }
 }

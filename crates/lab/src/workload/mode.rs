@@ -3,16 +3,22 @@
 use super::outcome::{Failed, named};
 use crate::run::plan::RunSpec;
 use pageferry_hal::{PAGE_SIZE, Va};
-use pageferry_kernel::{Carrier, Errno, Fd, ReceiveMode, SendMode, User};
+use pageferry_kernel::{Arrived, Carrier, Errno, Fd, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 
 /// Whether buffers are passed, by the word of a `by` choice. For `auto` the kernel says what is cheaper for buffers of
-/// this size, once: both ends have to do the same.
-pub(super) fn by_pass(user: &User<Model>, word: &str, size_bytes: usize) -> Result<bool, Failed> {
-    match word {
-        "auto" => Ok(user.choose_carrier(size_bytes).map_err(named("choose a carrier"))? == Carrier::Pass),
-        word => Ok(word == "pass"),
+/// this size that are used like this, once: both ends have to do the same.
+pub(super) fn by_pass(
+    user: &User<Model>,
+    word: &str,
+    size_bytes: usize,
+    arrived: Arrived,
+) -> Result<bool, Failed> {
+    if word != "auto" {
+        return Ok(word == "pass");
     }
+    let carrier = user.choose_carrier(size_bytes, arrived).map_err(named("choose a carrier"))?;
+    Ok(carrier == Carrier::Pass)
 }
 
 /// The mode that a `send` choice asks for; copies for any other word.
@@ -54,7 +60,7 @@ pub(super) fn receive_by(
 /// as they do without a choice.
 pub(super) fn measure_first(user: &User<Model>, send: SendMode, receive: ReceiveMode) -> Result<(), Failed> {
     if send == SendMode::Auto || receive == ReceiveMode::Auto {
-        user.choose_carrier(PAGE_SIZE).map_err(named("measure"))?;
+        user.choose_carrier(PAGE_SIZE, Arrived::Touched).map_err(named("measure"))?;
     }
     Ok(())
 }

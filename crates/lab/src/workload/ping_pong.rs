@@ -25,7 +25,7 @@ use super::process::{first_process, other_process};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, Prot, Va};
-use pageferry_kernel::{ExportId, ExportTo, Pid, Program, User};
+use pageferry_kernel::{Arrived, ExportId, ExportTo, Pid, Program, User};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::{Inherit, PassMode};
 use std::rc::Rc;
@@ -64,7 +64,8 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
     first_process(game.cell.clone(), 2 * size_bytes, move |user| {
-        game.by_pass = by_pass(user, &game.by, size_bytes)?;
+        let arrived = if game.touch { Arrived::Touched } else { Arrived::Untouched };
+        game.by_pass = by_pass(user, &game.by, size_bytes, arrived)?;
         game.parent(user)
     })
 }

@@ -24,7 +24,7 @@ use super::process::{first_process, other_process};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, Prot, Va};
-use pageferry_kernel::{ExportId, ExportTo, Pid, Program, SendMode, User};
+use pageferry_kernel::{Arrived, ExportId, ExportTo, Pid, Program, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::{Inherit, PassMode};
 use std::rc::Rc;
@@ -63,7 +63,7 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
         payload: Rc::new(Payload::new(spec.choices.seed, size_bytes)),
     };
     first_process(line.cell.clone(), 3 * size_bytes, move |user| {
-        line.by_pass = by_pass(user, &line.by, size_bytes)?;
+        line.by_pass = by_pass(user, &line.by, size_bytes, Arrived::Touched)?;
         line.start(user)
     })
 }
