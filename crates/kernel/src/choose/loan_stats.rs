@@ -27,7 +27,7 @@ pub(crate) struct LoanStats {
     pub(super) timed_ratios: u32,
     /// Pages lent only because copies take long, since one was copied; up to 65,535.
     pub(super) trusted: u32,
-    /// After how many such pages one is copied.
+    /// After how many such pages one is copied; 0 while no copy was judged.
     pub(super) trust: u32,
 }
 
@@ -60,8 +60,8 @@ impl LoanStats {
     /// copies have been found slow, the rarer that is looked at again.
     pub(super) fn judge_copies(&mut self) {
         let Some(seen) = self.timed_ratios.checked_div(self.timed) else { return };
-        self.copy_ratio = (self.copy_ratio + seen).div_ceil(2);
-        self.trust = if seen < LoanStats::SLOW { 1 } else { (2 * self.trust).min(LoanStats::TRUST_MAX) };
+        self.copy_ratio = if self.trust == 0 { seen } else { (self.copy_ratio + seen).div_ceil(2) };
+        self.trust = if seen < LoanStats::SLOW { 1 } else { (2 * self.trust).clamp(2, LoanStats::TRUST_MAX) };
         (self.timed, self.timed_ratios, self.trusted) = (0, 0, 0);
     }
 }
@@ -77,7 +77,7 @@ impl Default for LoanStats {
             timed: 0,
             timed_ratios: 0,
             trusted: 0,
-            trust: 1,
+            trust: 0,
         }
     }
 }

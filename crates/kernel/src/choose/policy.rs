@@ -144,7 +144,7 @@ impl<M: Machine> Syscall<'_, M> {
             copied
         } else if with_penalty <= copying(now, stats.copy_ratio) {
             stats.trusted += if with_penalty > copying(now, LoanStats::AS_MEASURED) { few } else { 0 };
-            let first = if stats.trusted >= stats.trust { before + PAGE_SIZE } else { 0 };
+            let first = if stats.trusted >= stats.trust.max(1) { before + PAGE_SIZE } else { 0 };
             first.min(sending.len)..sending.len
         } else if u64::from(stats.copied) * copying(now, stats.copy_ratio) >= PROBE_PART * with_penalty {
             stats.copied = 0;
