@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 const HERE: Channel = Channel(0x1234_5600);
+const THERE: Channel = Channel(0x1234_6600);
 
 /// Sleeps on `channel` with nothing to release.
 fn sleep(u: &U, channel: Channel, interruptible: bool) -> Result<(), Interrupted> {
@@ -161,7 +162,7 @@ fn signals_end_interruptible_sleeps_only() {
 /// One wakeup on a machine with three idle CPUs: one interrupt, or one for each, as configured.
 #[test]
 fn wakeups_interrupt_idle_cpus() {
-    for (forward, expected) in [(ForwardWakeup::One, 1), (ForwardWakeup::All, 3)] {
+    for (forward, expected) in [(ForwardWakeup::One, 1), (ForwardWakeup::All, 3), (ForwardWakeup::Last, 1)] {
         let mut config = sf_buf(4);
         config.sched.forward = forward;
         run("xeon-mp-htt", Schedule::Timed, config, move |u| {
@@ -174,6 +175,37 @@ fn wakeups_interrupt_idle_cpus() {
             assert_eq!(ipis() - before, expected);
             u.wait().unwrap();
         });
+    }
+}
+
+/// A woken thread goes back to the CPU that it ran on last, or to the idle one with the lowest number, as configured.
+#[test]
+fn woken_threads_stay_on_their_cpu_or_do_not() {
+    for (forward, stays) in [(ForwardWakeup::Last, true), (ForwardWakeup::One, false)] {
+        let mut config = sf_buf(4);
+        config.sched.forward = forward;
+        let ran_on = Rc::new(RefCell::new(Vec::new()));
+        let seen = ran_on.clone();
+        run("xeon-mp-htt", Schedule::Timed, config, move |u| {
+            // The first has an idle CPU when the second is begun: that gets another, and then both are idle.
+            let first = fork(u, "first", |u| {
+                (0..20_000).for_each(|_| u.compute(Instructions(100)));
+                sleep(u, HERE, false).unwrap();
+            });
+            let second = fork(u, "second", move |u| {
+                ran_on.borrow_mut().push(u.machine().cpu());
+                sleep(u, THERE, false).unwrap();
+                ran_on.borrow_mut().push(u.machine().cpu());
+            });
+            until_asleep(u, second);
+            until_asleep(u, first);
+            u.thread().wakeup(THERE);
+            assert_eq!(u.wait(), Ok(second));
+            u.thread().wakeup(HERE);
+            assert_eq!(u.wait(), Ok(first));
+        });
+        let seen = seen.borrow();
+        assert_eq!(seen[0] == seen[1], stays, "{forward:?}: {seen:?}");
     }
 }
 
