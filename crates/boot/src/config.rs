@@ -20,38 +20,12 @@ pub(crate) fn arena_bytes(board: Board) -> usize {
 /// The configuration.
 pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
     KernelConfig {
-        pmap: PmapConfig {
-            arena_bytes,
-            paths: PmapPaths {
-                enter: NONE,
-                remove: NONE,
-                kenter: NONE,
-                shootdown_send: NONE,
-                shootdown_handle: NONE,
-            },
-            ranged_shootdown: true,
-            refill: NONE,
-        },
-        vm: VmConfig {
-            paths: VmPaths {
-                fault: NONE,
-                map_entry: NONE,
-                kva_alloc: NONE,
-                kva_free: NONE,
-                map_node: NONE,
-                frame: NONE,
-                wire: NONE,
-                anon: NONE,
-                loan: NONE,
-                transfer: NONE,
-                pass: NONE,
-            },
-            paging: None,
-        },
+        pmap: PmapConfig { arena_bytes, paths: PmapPaths::all(NONE), ranged_shootdown: true },
+        vm: VmConfig { paths: VmPaths::all(NONE), paging: None },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Direct,
             honour_private: true,
-            paths: EphemeralPaths { alloc_hit: NONE, alloc_miss: NONE, free: NONE },
+            paths: EphemeralPaths::all(NONE),
         },
         pipe: PipeConfig {
             kind: PipeKind::Fifo,
@@ -69,7 +43,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             null_protocol: false,
         },
         sched: SchedConfig::default(),
-        paths: KernelPaths::default(),
+        paths: KernelPaths::all(NONE),
         defect: Defect::None,
     }
 }

@@ -77,7 +77,8 @@ impl Text {
     }
 }
 
-/// Declares structures whose fields are all [`Path`]s, and gives them `each_mut`, which visits every field in order.
+/// Declares structures whose fields are all [`Path`]s, and gives them `all`, which makes every field the same path, and
+/// `each_mut`, which visits every field in order.
 #[macro_export]
 macro_rules! paths {
     ($($(#[$attribute:meta])* $vis:vis struct $name:ident {
@@ -87,6 +88,11 @@ macro_rules! paths {
         $vis struct $name { $($(#[$field_attribute])* $field_vis $field: $crate::Path),* }
 
         impl $name {
+            /// Every path the same: for kernels whose path lengths do not matter.
+            pub const fn all(path: $crate::Path) -> $name {
+                $name { $($field: path),* }
+            }
+
             /// Visits every path, in the order in which they are laid out.
             pub fn each_mut(&mut self, visit: &mut dyn FnMut(&mut $crate::Path)) {
                 $(visit(&mut self.$field);)*
@@ -125,7 +131,7 @@ mod tests {
             instruction_bytes: 4,
             fetches: true,
         };
-        let mut paths = Some { one: Path::of(17), none: Path::of(0), two: Path::of(16) };
+        let mut paths = Some { one: Path::of(17), none: Path::of(0), ..Some::all(Path::of(16)) };
         let mut text = Text::new(&board);
         paths.each_mut(&mut |path| text.place(path));
         let places = [paths.one, paths.none, paths.two].map(|path| path.text.map(NonZeroU32::get));

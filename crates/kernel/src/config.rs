@@ -182,7 +182,6 @@ impl KernelConfig {
         }
         self.ephemeral.paths.each_mut(place);
         self.pmap.paths.each_mut(place);
-        place(&mut self.pmap.refill);
         text
     }
 }

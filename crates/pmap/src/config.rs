@@ -1,7 +1,7 @@
 //! What a pmap is built from, what it asks for, and what can go wrong.
 
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Path, Pfn, paths};
+use pageferry_hal::{Pfn, paths};
 
 paths! {
     /// Path lengths of this floor. Accesses to page tables and reverse mappings are accounted by themselves.
@@ -17,6 +17,8 @@ paths! {
         pub shootdown_send: Path,
         /// The handler's instructions around its invalidations.
         pub shootdown_handle: Path,
+        /// The refill handler, from its first instruction to its last, on machines that have one.
+        pub refill: Path,
     }
 }
 
@@ -29,8 +31,6 @@ pub struct PmapConfig {
     pub paths: PmapPaths,
     /// True: one shootdown for a whole range (FreeBSD 5, `IPI_INVLRNG`). False: one for each page.
     pub ranged_shootdown: bool,
-    /// The refill handler, from its first instruction to its last, on machines that have one.
-    pub refill: Path,
 }
 
 /// Where frames for page tables come from: the owner of free frames. Called with no lock of this floor held.

@@ -22,7 +22,7 @@ impl<M: Machine> Pmaps<M> {
     /// Why the access cannot be made.
     pub fn handle_miss(&self, miss: Miss) -> Result<(), TrapKind> {
         let m = &self.machine;
-        m.execute(self.config.refill);
+        m.execute(self.config.paths.refill);
         let va = miss.va;
         let (space, root, asid) = match va >= self.kernel.layout.user_end {
             true => (SpaceId::KERNEL, self.kernel.root, Asid::KERNEL),

@@ -77,19 +77,7 @@ fn read_config(name: &str) -> MachineConfig {
 
 const PATH: Path = Path::of(20);
 
-const PATHS: VmPaths = VmPaths {
-    fault: PATH,
-    map_entry: PATH,
-    kva_alloc: PATH,
-    kva_free: PATH,
-    map_node: PATH,
-    frame: PATH,
-    wire: PATH,
-    anon: PATH,
-    loan: PATH,
-    transfer: PATH,
-    pass: PATH,
-};
+const PATHS: VmPaths = VmPaths::all(PATH);
 
 /// A running VM system, on CPU 0.
 #[derive(Clone)]
@@ -125,7 +113,7 @@ pub const PAGING: PagingConfig = PagingConfig {
     cluster_pages: 8,
     read_ahead_pages: 4,
     lock_limit_percent: 20,
-    paths: PagingPaths { scan: PATH, io: PATH },
+    paths: PagingPaths::all(PATH),
 };
 
 /// What to boot.
@@ -185,16 +173,14 @@ fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
     vm.paths.each_mut(place);
     vm.paging.iter_mut().for_each(|paging| paging.paths.each_mut(place));
     pmap.paths.each_mut(place);
-    place(&mut pmap.refill);
     text
 }
 
 fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
     let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref());
     let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
-    let paths =
-        PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
-    let mut config = PmapConfig { arena_bytes, paths, ranged_shootdown: true, refill: PATH };
+    let paths = PmapPaths::all(PATH);
+    let mut config = PmapConfig { arena_bytes, paths, ranged_shootdown: true };
     let mut vm_config = VmConfig { paths: PATHS, paging };
     let text = m.board().fetches.then(|| lay_out(&m.board(), &mut config, &mut vm_config));
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");

@@ -272,9 +272,7 @@ pub fn try_run(
 }
 
 fn boot(m: &Model, config: EphemeralConfig) -> Result<Rig, ConfigError> {
-    let paths =
-        PmapPaths { enter: PATH, remove: PATH, kenter: PATH, shootdown_send: PATH, shootdown_handle: PATH };
-    let pmap = PmapConfig { arena_bytes: 4 << 20, paths, ranged_shootdown: true, refill: PATH };
+    let pmap = PmapConfig { arena_bytes: 4 << 20, paths: PmapPaths::all(PATH), ranged_shootdown: true };
     let (pmaps, boot) = Pmaps::bootstrap(m.clone(), pmap).expect("enough memory");
     let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
     pmaps.init_cpu();

@@ -44,6 +44,9 @@ impl SoftInt {
     }
 }
 
+/// What a soft-interrupt thread does, each time it is woken.
+pub(crate) type Work<M> = Box<dyn Fn(&Thread<M>)>;
+
 /// The flags, and how many threads there are.
 pub(crate) struct SoftInts<M: Machine> {
     sched: Arc<Sched<M>>,
@@ -71,7 +74,7 @@ impl<M: Machine> SoftInts<M> {
     ///
     /// # Panics
     /// When there is no structure for a thread.
-    pub(crate) fn start(self: &Arc<Self>, kind: SoftInt, work: Box<dyn Fn(&Thread<M>)>) {
+    pub(crate) fn start(self: &Arc<Self>, kind: SoftInt, work: Work<M>) {
         let mine = self.clone();
         let body = Box::new(move |thread: Thread<M>| mine.live(kind, &thread, &*work));
         let thread = Thread::create_soft_interrupt(&self.sched, kind.thread_name(), body);

@@ -235,7 +235,7 @@ paths! {
     /// See [`VmPaths`].
     VmPathsFile for VmPaths { fault, map_entry, map_node, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
     /// See [`PmapPaths`].
-    PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle }
+    PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle, refill }
     /// See [`EphemeralPaths`].
     EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free }
 }
@@ -357,7 +357,6 @@ impl KernelFile {
                 arena_bytes,
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
-                refill: Path::of(41),
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging() },
             ephemeral: EphemeralConfig {

@@ -17,10 +17,10 @@ pub const PATHS: PmapPaths = PmapPaths {
     kenter: Path::of(10),
     shootdown_send: Path::of(50),
     shootdown_handle: Path::of(30),
+    refill: Path::of(40),
 };
 
-pub const CONFIG: PmapConfig =
-    PmapConfig { arena_bytes: 1 << 20, paths: PATHS, ranged_shootdown: true, refill: Path::of(40) };
+pub const CONFIG: PmapConfig = PmapConfig { arena_bytes: 1 << 20, paths: PATHS, ranged_shootdown: true };
 
 /// What a test runs on.
 #[derive(Clone, Copy, Debug)]

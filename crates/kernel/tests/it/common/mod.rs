@@ -51,9 +51,9 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
                 kenter: n(8),
                 shootdown_send: n(60),
                 shootdown_handle: n(16),
+                refill: n(40),
             },
             ranged_shootdown: true,
-            refill: n(40),
         },
         vm: VmConfig {
             paths: VmPaths {
