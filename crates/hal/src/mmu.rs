@@ -111,7 +111,7 @@ pub struct Context {
 pub enum Flush {
     /// The page at this address: of the address space with this tag, or global.
     Page(Asid, Va),
-    /// Everything of the address space with this tag that is not global. On machines without tags, everything that is not
+    /// Everything of the address space with this tag that is not global, reserved or not. On machines without tags, everything that is not
     /// global.
     Context(Asid),
     /// Everything but reserved entries, global or not.

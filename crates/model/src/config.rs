@@ -560,6 +560,17 @@ impl MachineConfig {
                     format!("{reserved}, expected fewer than the {entries} entries that there are"),
                 );
             }
+            // A copy needs both of its translations at once.
+            let room = match self.tlb.data.ways.value {
+                0 => entries.value - reserved.value,
+                ways => ways,
+            };
+            if room < 2 {
+                return fault(
+                    "tlb.data.entries",
+                    "expected room for two translations of any two pages: a copy needs both at once",
+                );
+            }
             if reserved.value > 0 && self.tlb.data.ways.value != 0 {
                 return fault("mmu.soft.reserved_entries", "expected 0: the TLB is not fully associative");
             }
@@ -577,8 +588,19 @@ impl MachineConfig {
             within("mmu.blocks.registers", &blocks.registers, 1, 16)?;
             power_of_two("mmu.blocks.least_bytes", &blocks.least_bytes, PAGE_SIZE as u64, 1 << 32)?;
             power_of_two("mmu.blocks.most_bytes", &blocks.most_bytes, blocks.least_bytes.value, 1 << 32)?;
-            if self.layout().region != pageferry_hal::Region::Blocks {
+            let layout = self.layout();
+            if layout.region != pageferry_hal::Region::Blocks {
                 return fault("mmu.blocks", format!("expected none: {:?} has no such registers", self.arch));
+            }
+            let room = layout.paged_base.map_or(u64::MAX, |paged| paged.0 - layout.kernel_base.0);
+            let least = blocks.least_bytes.value;
+            if self.memory_bytes().next_multiple_of(least) > room {
+                return fault(
+                    "mmu.blocks.least_bytes",
+                    format!(
+                        "blocks of {least:#x} bytes over all of memory, expected no more than {room:#x} bytes: pages begin there"
+                    ),
+                );
             }
         }
         self.validate_areas()
@@ -606,15 +628,44 @@ impl MachineConfig {
             }
         }
         let layout = self.layout();
-        if layout.region == pageferry_hal::Region::Unmapped {
-            let covered = |at: Va| {
-                blocks.iter().any(|b| b.contains(at) && b.translate(at).0 == at.0 - layout.kernel_base.0)
+        if layout.region != pageferry_hal::Region::Unmapped {
+            return match areas.len() {
+                0 => Ok(()),
+                _ => fault(
+                    "mmu.area",
+                    format!("expected none: on {:?} all addresses are translated", self.arch),
+                ),
             };
-            let end = layout.kernel_base + (self.memory_bytes() as usize - 1);
-            if !covered(layout.kernel_base) || !covered(end) {
-                let base = layout.kernel_base.0;
-                return fault("mmu.area", format!("expected areas that map all of memory from {base:#x} on"));
+        }
+        let paged = layout.paged_base.map_or(0..0, |base| base.0..layout.kernel_end.0);
+        for (i, area) in areas.iter().enumerate() {
+            let (start, end) = (area.va.value, area.va.value.saturating_add(area.len_bytes.value));
+            if start < layout.user_end.0 || (start < paged.end && end > paged.start) {
+                let (user, kernel) = (layout.user_end.0, paged.start);
+                return fault(
+                    format!("mmu.area[{i}].va"),
+                    format!(
+                        "{start:#x}, expected addresses of no pages: they end below {user:#x}, and begin again at {kernel:#x}"
+                    ),
+                );
             }
+        }
+        // From the base on, area by area: each has to go on where the one before it ends.
+        let (mut at, end) = (layout.kernel_base, layout.kernel_base + self.memory_bytes() as usize);
+        while at < end {
+            let here =
+                blocks.iter().find(|b| b.contains(at) && b.translate(at).0 == at.0 - layout.kernel_base.0);
+            let Some(block) = here else {
+                let base = layout.kernel_base.0;
+                return fault(
+                    "mmu.area",
+                    format!(
+                        "nothing maps {:#x}, expected areas that map all of memory from {base:#x} on",
+                        at.0
+                    ),
+                );
+            };
+            at = block.va + block.len_bytes() as usize;
         }
         Ok(())
     }

@@ -136,6 +136,7 @@ impl Params {
                 second: c.tlb.second.as_ref().map(|s| geometry(&s.entries, &s.ways)),
                 superpage_shift,
                 replace: c.replacement(),
+                reserved: c.mmu.soft.as_ref().map_or(0, |soft| soft.reserved_entries.value as usize),
             },
             instruction_tlb: c.tlb.instruction.as_ref().map(|i| TlbShape {
                 first: geometry(&i.entries, &i.ways),
@@ -143,6 +144,7 @@ impl Params {
                 second: None,
                 superpage_shift,
                 replace: Replace::Lru,
+                reserved: 0,
             }),
             data_hit: c.tlb.instruction.as_ref().and_then(|i| Some(i.data_hit_cycles.as_ref()?.value)),
             tlb_second_cycles: c.tlb.second.as_ref().map_or(0, |s| s.hit_cycles.value),

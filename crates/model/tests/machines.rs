@@ -253,3 +253,44 @@ fn what_translates_is_as_hardware_is() {
     let e = replaced("mini-hash", "[mmu.refill]\n", "[mmu.refills]\n");
     assert!(e.to_string().contains("refill"), "{e}");
 }
+
+#[test]
+fn areas_cover_all_of_memory_and_lie_where_no_pages_do() {
+    let of = |value: u64| format!("{{ value = {value:#x}, source = \"x\", kind = \"assumed\" }}");
+    let area =
+        |va, pa, len| format!("[[mmu.area]]\nva = {}\npa = {}\nlen_bytes = {}\n", of(va), of(pa), of(len));
+    let text = &files()["mini-soft"];
+    let (start, end) = (text.find("[[mmu.area]]").expect("one"), text.find("[sources]").expect("sources"));
+    let with = |areas: &str| {
+        let text = format!("{}{areas}{}", &text[..start], &text[end..]);
+        MachineConfig::parse("mini-soft", &text, &|_| None).expect_err("no machine could be so").to_string()
+    };
+    let whole = area(0x8000_0000, 0, 1 << 29);
+    let hole = area(0x8000_0000, 0, 1 << 22) + &area(0x83c0_0000, 0x3c0_0000, 1 << 22);
+    assert!(with(&hole).contains("nothing maps 0x80400000"), "{}", with(&hole));
+    for va in [0x40_0000, 0xc000_0000] {
+        let said = with(&(whole.clone() + &area(va, 0, 1 << 22)));
+        assert!(said.contains("`mmu.area[1].va`") && said.contains("addresses of no pages"), "{said}");
+    }
+    let i386 = format!("{}{}", files()["xeon-up"], area(0xc000_0000, 0, 1 << 22));
+    let said = MachineConfig::parse("xeon-up", &i386, &|_| None).expect_err("no areas there").to_string();
+    assert!(said.contains("expected none"), "{said}");
+}
+
+#[test]
+fn blocks_end_where_pages_begin_and_a_copy_finds_room_for_both_pages() {
+    let edited = |name: &str, edit: fn(&mut MachineConfig)| {
+        let mut config = MachineConfig::parse(name, &files()[name], &|_| None).expect("valid");
+        edit(&mut config);
+        config.validate().expect_err("no machine could be so").to_string()
+    };
+    let large = edited("mini-blocks", |c| {
+        let blocks = c.mmu.blocks.as_mut().expect("blocks");
+        (blocks.least_bytes.value, blocks.most_bytes.value) = (1 << 30, 1 << 30);
+    });
+    assert!(large.contains("pages begin there"), "{large}");
+    let direct = edited("mini-blocks", |c| c.tlb.data.ways.value = 1);
+    assert!(direct.contains("needs both at once"), "{direct}");
+    let reserved = edited("mini-soft", |c| c.mmu.soft.as_mut().expect("soft").reserved_entries.value = 63);
+    assert!(reserved.contains("needs both at once"), "{reserved}");
+}

@@ -5,8 +5,9 @@
 //! * **For each CPU**, where the kernel loads the TLB: a CPU gives out numbers as spaces come to run there, in *generations*
 //!   (as NetBSD's pmap_tlb does). When all are given out, it drops everything and begins anew; what was given before does not
 //!   count any more. A space that does not run on a CPU is flushed there by taking its number away.
-//! * **Shared**, where hardware looks into a hash table of all spaces: a number is given when a space is made and comes back
-//!   when it is gone. Any CPU that the space has run on may hold entries of it.
+//! * **Shared**, where hardware looks into a hash table of all spaces: a number is given when a space is made and comes to rest
+//!   when it is gone. Any CPU that the space has run on may hold entries of it, even then: a flush of its pages may still be
+//!   owed. When all have been given, the TLBs of all CPUs are emptied, and those that rested are given again.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -110,15 +111,19 @@ impl Tags {
 pub(crate) struct FreeNumbers {
     next: u32,
     end: u32,
+    /// No TLB has entries of them.
     free: Vec<Asid>,
+    /// Given back, and perhaps still in TLBs.
+    resting: Vec<Asid>,
+    /// How many are about to be freed: their TLBs are being emptied.
+    rested: usize,
 }
 
 impl FreeNumbers {
     pub(crate) fn new(asids: u32) -> FreeNumbers {
-        FreeNumbers { next: 1, end: asids, free: Vec::new() }
+        FreeNumbers { next: 1, end: asids, free: Vec::new(), resting: Vec::new(), rested: 0 }
     }
     pub(crate) fn take(&mut self) -> Option<Asid> {
-        // New ones first: what a defect leaves behind is found sooner when a number rests for long.
         if self.next < self.end {
             self.next += 1;
             return Some(Asid(self.next - 1));
@@ -126,6 +131,19 @@ impl FreeNumbers {
         self.free.pop()
     }
     pub(crate) fn give(&mut self, asid: Asid) {
-        self.free.push(asid);
+        self.resting.push(asid);
+    }
+    /// Those that rest now. When all TLBs have been emptied since, they are [freed](Self::free).
+    pub(crate) fn rested(&mut self) -> Vec<Asid> {
+        self.rested += self.resting.len();
+        core::mem::take(&mut self.resting)
+    }
+    pub(crate) fn free(&mut self, rested: Vec<Asid>) {
+        self.rested -= rested.len();
+        self.free.extend(rested);
+    }
+    /// True when some are not in use, but not free yet.
+    pub(crate) fn some_rest(&self) -> bool {
+        self.rested + self.resting.len() > 0
     }
 }

@@ -104,7 +104,7 @@ fn plan(board: &Board, format: &RadixFormat, config: &PmapConfig) -> Result<Plan
     let mut frames = (arena_bytes >> PAGE_SHIFT) + tables;
     let mut hash = None;
     if board.mmu == Mmu::Hash {
-        // Two entries for each frame, as the architecture recommends, and 64 KB at least; aligned to its size.
+        // Two entries for each frame, as Linux takes it (64 KB for 16 MB), and 64 KB at least; aligned to its size.
         let groups = (board.frames / 4).next_power_of_two().max(1024);
         let len_frames = groups * GROUP_BYTES / PAGE_SIZE;
         let first = frames.next_multiple_of(len_frames);

@@ -10,8 +10,8 @@ use alloc::sync::Arc;
 use pageferry_hal::{Attr, Machine, SpaceId, Tte, Va, VaRange};
 use smallvec::SmallVec;
 
-/// Mappings have changed, and TLBs may hold what was there: an obligation to flush. Discharge it with one of its methods; several can be
-/// merged and discharged in one shootdown.
+/// Mappings have changed, and TLBs may hold what was there: an obligation to flush. Discharge it with one of its methods;
+/// several can be merged and discharged in one shootdown.
 ///
 /// Pages of user mappings are listed only if their old entry was valid. Pages of [`Pmaps::kenter`] and
 /// [`Pmaps::kremove`] are listed always: FreeBSD 5 invalidates after `pmap_qenter` and `pmap_qremove` whatever was
@@ -101,7 +101,7 @@ impl<M: Machine> TlbFlush<M> {
     /// then by a shootdown of the other CPUs that may hold it. Those are all CPUs for kernel pages, and for user pages
     /// the ones that have the address space loaded.
     ///
-    /// More than [`crate::FULL_FLUSH_PAGES`] user pages are invalidated by reloading the page-table root instead.
+    /// More than [`crate::FULL_FLUSH_PAGES`] user pages are invalidated with all of their address space instead.
     ///
     /// # Locks
     /// Takes the shootdown lock on a multiprocessor. The caller may hold locks of any lower class.

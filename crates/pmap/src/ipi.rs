@@ -17,10 +17,12 @@ pub(crate) enum IpiOp {
     Space = 1,
     /// Leave the request's address space.
     Leave = 2,
+    /// Invalidate everything.
+    All = 3,
 }
 
 impl IpiOp {
-    pub(crate) const ALL: [IpiOp; 3] = [IpiOp::Pages, IpiOp::Space, IpiOp::Leave];
+    pub(crate) const ALL: [IpiOp; 4] = [IpiOp::Pages, IpiOp::Space, IpiOp::Leave, IpiOp::All];
 }
 
 /// The request in flight.

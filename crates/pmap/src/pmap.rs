@@ -119,7 +119,7 @@ impl<M: Machine> Pmaps<M> {
     /// [`PmapError::NoFrame`], [`PmapError::NoTag`].
     ///
     /// # Locks
-    /// Takes the lock of reverse mappings; `frames` is called with no lock held.
+    /// Takes the lock of reverse mappings, and the shootdown lock where tags run out; `frames` is called with no lock held.
     pub fn create(&self, frames: &dyn FrameSource) -> Result<Pmap<M>, PmapError> {
         let (m, width) = (&self.machine, self.kernel.format.width);
         let _c = m.scope(Cause::PteWork);
@@ -131,24 +131,40 @@ impl<M: Machine> Pmaps<M> {
             let entry = m.pt_load(self.kernel.root + offset, width);
             m.pt_store(root + offset, width, entry);
         }
-        let mut pv = self.pv.lock();
         let tags = match self.tagging {
             Tagging::None => None,
             Tagging::PerCpu => Some(Tags::per_cpu(self.active.len())),
             Tagging::Shared => {
-                let Some(asid) = pv.numbers.take() else {
-                    drop(pv);
+                let Some(asid) = self.shared_number() else {
                     frames.give(frame);
                     return Err(PmapError::NoTag);
                 };
                 Some(Tags::Shared { asid, ran_on: Default::default() })
             }
         };
+        let mut pv = self.pv.lock();
         let id = pv.new_id();
         let tables = m.new_lock(LockClass::Pmap, Tables::new(frame));
         let shared = Arc::new(Shared { id, root, tables, tags: tags.map(Arc::new) });
         pv.spaces.insert(id, shared.clone());
         Ok(Pmap { shared })
+    }
+
+    /// A number that is the same on all CPUs; `None` when all are in use.
+    fn shared_number(&self) -> Option<Asid> {
+        loop {
+            let rested = {
+                let mut pv = self.pv.lock();
+                let free = pv.numbers.take();
+                if free.is_some() || !pv.numbers.some_rest() {
+                    return free;
+                }
+                pv.numbers.rested()
+            };
+            // Also for those that another CPU is about to free: then it is waited for.
+            self.empty_everywhere();
+            self.pv.lock().numbers.free(rested);
+        }
     }
 
     /// Gives back the page tables of an address space that maps nothing any more.
@@ -174,7 +190,7 @@ impl<M: Machine> Pmaps<M> {
         };
         let registered = {
             let mut pv = self.pv.lock();
-            // Every change of its mappings was flushed: no entry anywhere is tagged with it.
+            // A flush of what another thread has changed in it may still be owed: the number rests first.
             shared.hash_tag().into_iter().for_each(|asid| pv.numbers.give(asid));
             pv.spaces.remove(&shared.id)
         };

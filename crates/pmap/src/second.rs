@@ -63,6 +63,10 @@ impl<M: Machine> Second<M> {
         };
         let changed = if writable { HPTE_C } else { 0 };
         let entry = tag(asid, va, secondary) | tte.frame.pa().0 | HPTE_R | changed | permits;
+        if m.pt_load(slot, Width::Eight) & HPTE_V != 0 {
+            // First it is free: a walker must not find the tag of one page with the frame of another.
+            m.pt_swap(slot, Width::Eight, 0);
+        }
         m.pt_store(slot, Width::Eight, entry);
     }
 

@@ -17,8 +17,8 @@ use pageferry_hal::{
     Access, Asid, Cause, Counter, CpuId, CpuSet, Flush, Interrupt, Machine, PAGE_SIZE, SpaceId, Va, VaRange,
 };
 
-/// Up to this many user pages are invalidated one by one; beyond it, the page-table root is loaded again, which spares
-/// the kernel's global entries. About what the larger data TLBs of the machines hold, halved: refilling costs too.
+/// Up to this many user pages are invalidated one by one; beyond it, all of the address space is: without tags by loading the
+/// page-table root again, which spares the kernel's global entries. About what the larger data TLBs of the machines hold, halved: refilling costs too.
 pub const FULL_FLUSH_PAGES: usize = 32;
 
 /// Pages of one address space; [`SpaceId::KERNEL`] means addresses that are the same in all of them.
@@ -98,6 +98,7 @@ impl<M: Machine> Pmaps<M> {
                 }
             }
             IpiOp::Leave => self.leave(me, space),
+            IpiOp::All => m.tlb_flush(Flush::All),
         }
         m.touch(request.at, size_of::<u64>(), Access::Write);
         request.pending.fetch_and(!CpuSet::only(me).bits(), Ordering::AcqRel);
@@ -259,6 +260,20 @@ impl<M: Machine> Pmaps<M> {
         let others = self.active_cpus(shared.id, None).difference(CpuSet::only(me));
         if !others.is_empty() {
             self.send_and_wait(IpiOp::Leave, shared.id, None, others);
+        }
+    }
+
+    /// Empties the TLBs of all CPUs.
+    ///
+    /// # Locks
+    /// Takes the shootdown lock.
+    pub(crate) fn empty_everywhere(&self) {
+        let _ipi = self.ipi_lock();
+        let me = self.machine.cpu();
+        self.machine.tlb_flush(Flush::All);
+        let others = self.active_cpus(SpaceId::KERNEL, None).difference(CpuSet::only(me));
+        if !others.is_empty() {
+            self.send_and_wait(IpiOp::All, SpaceId::KERNEL, None, others);
         }
     }
 

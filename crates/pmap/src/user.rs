@@ -211,7 +211,7 @@ impl<M: Machine> Pmaps<M> {
     /// Wires or unwires the mapping at `va`. What it translates to stays: nothing need be invalidated.
     ///
     /// # Locks
-    /// Takes the lock of reverse mappings and the space's lock.
+    /// Takes the space's lock.
     ///
     /// # Panics
     /// When nothing is mapped at `va`.
@@ -221,20 +221,25 @@ impl<M: Machine> Pmaps<M> {
         self.assert_user(VaRange::page(va));
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, &self.kernel.format);
-        let mut flush = TlbFlush::new();
-        let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
+        let mut tables = pmap.shared.tables.lock();
         let Walk::Leaf(slot) = walk(m, format, pmap.shared.root, va) else {
             panic!("{va:?} is to be wired, but has no page table");
         };
-        let old = radix::load(m, format, slot);
-        let mut entry = old.unwrap_or_else(|| panic!("{va:?} is to be wired, but is not mapped"));
-        if entry.attr.contains(Attr::WIRED) != wired {
-            entry.attr.set(Attr::WIRED, wired);
-            let leaf = Leaf { shared: &pmap.shared, va, slot };
-            self.rewrite(&mut pv, leaf, Some(entry), Attr::empty(), &mut flush);
-            tables.count_wired(!wired, wired);
+        loop {
+            let old = radix::load(m, format, slot);
+            let old = old.unwrap_or_else(|| panic!("{va:?} is to be wired, but is not mapped"));
+            if old.attr.contains(Attr::WIRED) == wired {
+                return;
+            }
+            let mut new = old;
+            new.attr.set(Attr::WIRED, wired);
+            // Again when another CPU has noted something in the entry since: that must stay there.
+            if radix::replace(m, format, slot, old, new) {
+                m.mapping_changed(pmap.id(), va, Some(old), Some(new), None);
+                tables.count_wired(!wired, wired);
+                return;
+            }
         }
-        flush.not_cached(self);
     }
 
     /// The frame mapped at the page of `va`, and what the mapping permits. (No format here forbids execution, so it

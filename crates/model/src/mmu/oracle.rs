@@ -113,6 +113,9 @@ impl fmt::Display for StaleUse {
     }
 }
 
+/// What a mapping permits: the caller that changes it has to know.
+const JUDGED: Attr = Attr::WRITE.union(Attr::USER);
+
 /// What a change of a mapping means for translations made from the old one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Effect {
@@ -135,7 +138,14 @@ fn effect(old: Tte, new: Option<Tte>) -> Effect {
 }
 
 /// A mark: why entries are stale.
-struct Mark {
+enum Mark {
+    /// For one reason.
+    Once(Reason),
+    /// They bore the mark `before` already when they got the mark `of`: each change has to be flushed in its own window.
+    Again { of: u32, before: u32 },
+}
+
+struct Reason {
     /// While it is open, they may be used.
     window: Option<u32>,
     mapped_by: Option<Site>,
@@ -255,7 +265,13 @@ impl Oracle {
         let (key, at) = place(space, va, old.shift);
         let chunk = self.chunks.get_mut(&key).filter(|c| c.pages[at].is_some());
         let Some(chunk) = chunk else { panic!("{by}: {va:?} of {space:?} changes, but is not mapped") };
-        let mapped_by = chunk.pages[at].map(|m| m.by);
+        let Some(declared) = chunk.pages[at] else { unreachable!("it was asked for") };
+        let (is, said) = (declared.tte, (old.frame, old.attr & JUDGED));
+        assert!(
+            said == (is.frame, is.attr & JUDGED),
+            "{by}: {va:?} of {space:?} is said to have been {old:?}, but {} declared {is:?}",
+            declared.by
+        );
         match new {
             Some(new) if new.shift == old.shift => chunk.pages[at] = Some(Mapping { tte: new, by }),
             _ => {
@@ -267,7 +283,7 @@ impl Oracle {
                 new.into_iter().for_each(|new| self.made(space, va, new, by));
             }
         }
-        (effect(old, new) == Effect::Stale).then_some(mapped_by)
+        (effect(old, new) == Effect::Stale).then_some(Some(declared.by))
     }
 
     fn declared(&self, space: SpaceId, va: Va, shift: u8) -> Option<&Mapping> {
@@ -302,12 +318,36 @@ impl Oracle {
     ) -> u32 {
         assert!(self.windows[window as usize], "a mapping was changed in a window that is closed");
         let why = Staleness::Changed { by, on, at, held_by: CpuSet::EMPTY };
-        self.marks.push(Mark { window: Some(window), mapped_by, why });
-        let mark = self.marks.len() as u32;
+        let mark = self.push(Mark::Once(Reason { window: Some(window), mapped_by, why }));
         if self.lagging {
             self.in_flight.push((space, va.page(), window, mark));
         }
         mark
+    }
+
+    fn push(&mut self, mark: Mark) -> u32 {
+        self.marks.push(mark);
+        self.marks.len() as u32
+    }
+
+    /// The mark of an entry that bears `mark` already and is made stale again: as `again`, and as before.
+    pub(crate) fn marked_again(&mut self, mark: u32, again: u32) -> u32 {
+        if self.is_overdue(mark) {
+            // What ought to be gone already stays so, whatever window is opened over it.
+            mark
+        } else if self.windows_of(mark) == self.windows_of(again) {
+            again
+        } else {
+            self.push(Mark::Again { of: again, before: mark })
+        }
+    }
+
+    /// The window of the only reason; none where there are several.
+    fn windows_of(&self, mark: u32) -> Option<u32> {
+        match &self.marks[mark as usize - 1] {
+            Mark::Once(reason) => reason.window,
+            Mark::Again { .. } => None,
+        }
     }
 
     /// True when every change that makes something stale needs a mark, held by a TLB or not.
@@ -315,18 +355,27 @@ impl Oracle {
         self.lagging
     }
 
-    /// True when a translation so marked should not exist any more: its window is closed.
-    pub(crate) fn is_overdue(&self, mark: u32) -> bool {
-        mark != 0 && !self.is_open(mark)
+    /// True when a translation so marked should not exist any more: a window of its changes is closed.
+    fn is_overdue(&self, mark: u32) -> bool {
+        self.overdue(mark).is_some()
     }
 
-    fn is_open(&self, mark: u32) -> bool {
-        self.marks[mark as usize - 1].window.is_some_and(|w| self.windows[w as usize])
+    /// The oldest of its reasons whose window is closed.
+    fn overdue(&self, mark: u32) -> Option<&Reason> {
+        match self.marks.get((mark as usize).checked_sub(1)?)? {
+            Mark::Once(reason) => {
+                let is_open = reason.window.is_some_and(|w| self.windows[w as usize]);
+                (!is_open).then_some(reason)
+            }
+            &Mark::Again { of, before } => self.overdue(before).or_else(|| self.overdue(of)),
+        }
     }
 
     /// A CPU holds a translation so marked.
     pub(crate) fn held(&mut self, mark: u32, cpu: CpuId) {
-        if let Staleness::Changed { held_by, .. } = &mut self.marks[mark as usize - 1].why {
+        if let Mark::Once(Reason { why: Staleness::Changed { held_by, .. }, .. }) =
+            &mut self.marks[mark as usize - 1]
+        {
             held_by.insert(cpu);
         }
     }
@@ -345,25 +394,28 @@ impl Oracle {
             return 0;
         }
         let by = declared.map(|m| m.by);
-        // The table is about to be changed as well, or what was read from it is about to be flushed.
-        let in_flight =
-            self.in_flight.iter().rfind(|(space, page, ..)| *space == entry.space && *page == va.page());
-        if let Some(&(_, _, _, mark)) = in_flight {
-            return mark;
+        // The table is about to be changed as well, or what was read from it is about to be flushed: for each of the changes.
+        let mut marked = 0;
+        for at in 0..self.in_flight.len() {
+            let (space, page, _, mark) = self.in_flight[at];
+            if (space, page) == (entry.space, va.page()) {
+                marked = if marked == 0 { mark } else { self.marked_again(marked, mark) };
+            }
         }
-        let why = Staleness::Undeclared(by);
-        self.marks.push(Mark { window: None, mapped_by: None, why });
-        self.marks.len() as u32
+        if marked != 0 {
+            return marked;
+        }
+        self.push(Mark::Once(Reason { window: None, mapped_by: None, why: Staleness::Undeclared(by) }))
     }
 
     /// A translation so marked is being used.
     pub(crate) fn used(&mut self, mark: u32, cpu: CpuId, at: Cycles, va: Va, access: Access) {
-        if self.is_open(mark) {
+        let Some(&Reason { mapped_by, ref why, .. }) = self.overdue(mark) else {
             self.uses_in_window += 1;
             return;
-        }
-        let Mark { mapped_by, ref why, .. } = self.marks[mark as usize - 1];
-        self.report(StaleUse { cpu, at, va, access, mapped_by, why: why.clone() });
+        };
+        let why = why.clone();
+        self.report(StaleUse { cpu, at, va, access, mapped_by, why });
     }
 
     /// Notes the use of a stale translation.

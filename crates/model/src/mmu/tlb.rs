@@ -172,9 +172,9 @@ impl Array {
         self.entries[slot]
     }
 
-    /// Clears the entries of `cpu` that `goes` names, but not reserved ones.
-    fn clear_some(&mut self, cpu: CpuId, goes: impl Fn(&Entry) -> bool) {
-        for slot in self.reserved..self.tags.len() {
+    /// Clears the entries of `cpu` from slot `first` on that `goes` names.
+    fn clear_some(&mut self, first: usize, cpu: CpuId, goes: impl Fn(&Entry) -> bool) {
+        for slot in first..self.tags.len() {
             if self.tags[slot] != FREE && self.entries[slot].cpu == cpu && goes(&self.entries[slot]) {
                 self.clear(slot);
             }
@@ -212,19 +212,25 @@ pub(crate) struct TlbShape {
     pub(crate) second: Option<TlbGeometry>,
     pub(crate) superpage_shift: u32,
     pub(crate) replace: Replace,
+    /// Entries of the first level that are set aside from the start.
+    pub(crate) reserved: usize,
 }
 
 impl Tlb {
     pub(crate) fn new(shape: TlbShape, cpus: usize) -> Tlb {
         let large = TlbGeometry { entries: shape.superpages, ways: 0 };
-        Tlb {
+        let mut tlb = Tlb {
             small: Array::new(shape.first, shape.replace),
             large: (shape.superpages > 0).then(|| Array::new(large, Replace::Lru)),
             second: shape.second.map(|g| Array::new(g, Replace::Lru)),
             superpage_shift: shape.superpage_shift,
             clock: 0,
             last: vec![0; cpus],
+        };
+        if shape.reserved > 0 {
+            tlb.reserve(shape.reserved);
         }
+        tlb
     }
 
     /// The entry for `va`, now the most recently used. An entry of the second level moves up to the first.
@@ -359,12 +365,14 @@ impl Tlb {
 
     /// Drops the CPU's entries, but not reserved ones.
     pub(crate) fn invalidate_all(&mut self, cpu: CpuId) {
-        self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(cpu, |_| true));
+        self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(a.reserved, cpu, |_| true));
     }
 
-    /// Drops the CPU's entries of the address space tagged `asid` that are neither global nor reserved.
+    /// Drops the CPU's entries of the address space tagged `asid` that are not global, reserved or not.
     pub(crate) fn invalidate_context(&mut self, cpu: CpuId, asid: Asid) {
-        self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(cpu, |e| !e.global && e.asid == asid));
+        self.arrays()
+            .filter(|a| a.live > 0)
+            .for_each(|a| a.clear_some(0, cpu, |e| !e.global && e.asid == asid));
     }
 
     /// The CPU's entries for the page at `va`, of this size, tagged `asid`.
@@ -423,7 +431,7 @@ mod tests {
 
     fn shape(entries: usize, replace: Replace) -> TlbShape {
         let first = TlbGeometry { entries, ways: 0 };
-        TlbShape { first, superpages: 0, second: None, superpage_shift: 21, replace }
+        TlbShape { first, superpages: 0, second: None, superpage_shift: 21, replace, reserved: 0 }
     }
 
     fn hit(tlb: &mut Tlb, vpn: u64, cpu: CpuId) -> Option<Level> {

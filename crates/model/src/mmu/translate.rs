@@ -91,7 +91,7 @@ impl Hw {
         if entry.stale != 0 {
             self.oracle.used(entry.stale, id, Cycles(self.cpus[cpu].clock), va, access);
         }
-        if self.params.asids > 0 && entry.space != self.space_for(cpu, va) {
+        if entry.space != self.space_for(cpu, va) {
             let why = Staleness::OtherSpace(entry.space);
             let at = Cycles(self.cpus[cpu].clock);
             self.oracle.report(StaleUse { cpu: id, at, va, access, mapped_by: None, why });
@@ -224,11 +224,8 @@ impl Hw {
             if mark == 0 {
                 mark = oracle.mark((space, va), window, mapped_by, by, on, at);
             }
-            // What ought to be gone already stays so, whatever window is opened over it.
-            if !oracle.is_overdue(entry.stale) {
-                entry.stale = mark;
-            }
             oracle.held(mark, entry.cpu);
+            entry.stale = if entry.stale == 0 { mark } else { oracle.marked_again(entry.stale, mark) };
         };
         if self.params.asids > 0 {
             let tlbs = self.tlbs.iter_mut().chain(&mut self.instruction_tlbs);
@@ -276,8 +273,14 @@ impl Hw {
                 self.charge(cpu, self.params.invalidate_page + more);
             }
             Flush::Context(asid) => {
-                let asid = if self.params.asids == 0 { Asid::KERNEL } else { asid };
-                self.charge(cpu, self.params.load_root);
+                // Without tags it is a load of the root; with them, every entry has to be looked at.
+                let tagged = self.params.asids > 0;
+                let (asid, cycles) = if tagged {
+                    (asid, self.params.invalidate_all)
+                } else {
+                    (Asid::KERNEL, self.params.load_root)
+                };
+                self.charge(cpu, cycles);
                 self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_context(id, asid));
             }
             Flush::All => {

@@ -30,11 +30,13 @@ pub struct Shape {
     pub ranged: bool,
     pub schedule: Schedule,
     pub size_mb: u64,
+    /// Bits of tags, instead of the machine file's.
+    pub asid_bits: Option<u64>,
 }
 
 impl Shape {
     pub fn new(machine: &'static str, cpus: usize) -> Shape {
-        Shape { machine, cpus, ranged: true, schedule: Schedule::Timed, size_mb: 64 }
+        Shape { machine, cpus, ranged: true, schedule: Schedule::Timed, size_mb: 64, asid_bits: None }
     }
 }
 
@@ -45,6 +47,9 @@ pub fn machine(shape: Shape) -> Model {
     let mut config = MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("valid");
     config.cpu.packages.value = shape.cpus as u64;
     config.memory.size_mb.value = shape.size_mb;
+    if let (Some(bits), Some(of)) = (shape.asid_bits, &mut config.mmu.asid_bits) {
+        of.value = bits;
+    }
     Model::new(&config, Options { schedule: shape.schedule }).expect("a valid machine")
 }
 
