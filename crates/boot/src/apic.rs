@@ -4,7 +4,7 @@
 //! # The timer
 //! It counts at a rate of its own, unless it is told to compare the time-stamp counter with a deadline; then it speaks of
 //! the same time as [`cpu::clock`], and nothing has to be measured. That is the only mode used here. A processor without it
-//! (CPUID says so) works, but has no timer: [`set_timer`] refuses. Intel's processors have it since 2010, and so have virtual
+//! (CPUID says so) cannot run this kernel, which has a clock. Intel's processors have it since 2010, and so have virtual
 //! ones under KVM; AMD's older ones and QEMU's emulation have not.
 //!
 //! An interrupt that was on its way when the timer was stopped or set anew comes all the same. So the deadline is kept here as
@@ -13,7 +13,7 @@
 use crate::cpu;
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use pageferry_hal::CpuSet;
 
 /// Vectors of the interrupts that come by way of the APIC. The highest goes first.
@@ -44,7 +44,6 @@ const ACCEPT: u64 = 0x100;
 const BY_DEADLINE: u64 = 0b10 << 17;
 
 /// True when the timers know deadlines.
-static HAS_DEADLINE: AtomicBool = AtomicBool::new(false);
 /// For each CPU, when its timer shall interrupt; 0 is never.
 static DEADLINES: [AtomicU64; CpuSet::MAX_CPUS] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPUS];
 
@@ -69,11 +68,9 @@ pub(crate) fn init() {
     assert!(features & CPUID_X2APIC != 0, "this processor has no x2APIC");
     write(BASE, read(BASE) | BASE_X2);
     write(SPURIOUS, ACCEPT | u64::from(vector::SPURIOUS));
-    if features & CPUID_DEADLINE != 0 {
-        // In x2APIC mode the processor keeps this write and later ones of the deadline in order.
-        write(LOCAL_TIMER, BY_DEADLINE | u64::from(vector::TIMER));
-        HAS_DEADLINE.store(true, Ordering::Relaxed);
-    }
+    assert!(features & CPUID_DEADLINE != 0, "this processor's timer knows no deadlines");
+    // In x2APIC mode the processor keeps this write and later ones of the deadline in order.
+    write(LOCAL_TIMER, BY_DEADLINE | u64::from(vector::TIMER));
 }
 
 /// The executing CPU's identifier.
@@ -95,11 +92,7 @@ pub(crate) fn end_of_interrupt() {
 }
 
 /// Has the executing CPU's timer interrupt once when [`cpu::clock`] reaches `at`, at once if that is past; or never.
-///
-/// # Panics
-/// When the processor's timer knows no deadlines.
 pub(crate) fn set_timer(at: Option<u64>) {
-    assert!(HAS_DEADLINE.load(Ordering::Relaxed), "this processor's timer knows no deadlines");
     // Zero stops it; as a time it is past, like one.
     let at = at.map_or(0, |at| at.max(1));
     DEADLINES[cpu::number().index()].store(at, Ordering::Relaxed);

@@ -19,7 +19,7 @@
 //!
 //! # What the loader provides
 //! * **The processor.** Long mode, privilege 0, interrupts off, SSE switched on, SMAP and PCID off. It has x2APIC and RDTSCP,
-//!   and a time-stamp counter that runs at one rate; without a TSC deadline there is no timer (see [`apic`]).
+//!   a time-stamp counter that runs at one rate, and a timer that compares it with a deadline (see [`apic`]).
 //! * **Memory.** The image at physical 1 MB. Page tables that map the first gigabyte of memory, writable and executable, from
 //!   `kernel_base` on (so the image lies at its link address), and all memory in the direct map at
 //!   `AMD64_LAYOUT.direct_map`. The lowest memory, from 0 to the end of the arena and the page tables behind it, is the

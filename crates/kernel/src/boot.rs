@@ -53,6 +53,9 @@ impl Threads for BootThreads {
     fn unpin(&self) {}
 }
 
+/// The clock's handler is to take a small part of a tick.
+const MIN_TICK: Cycles = Cycles(10_000);
+
 impl<M: Machine> Kernel<M> {
     /// Brings the kernel up on CPU 0, in the boot context, with the devices that it is to drive.
     ///
@@ -93,7 +96,7 @@ impl<M: Machine> Kernel<M> {
         }
         let paths = &config.paths;
         let SchedConfig { quantum_cycles, tick_cycles, .. } = config.sched;
-        if tick_cycles == Cycles::ZERO || quantum_cycles < tick_cycles {
+        if tick_cycles < MIN_TICK || quantum_cycles < tick_cycles {
             return Err(BootError::Clock { quantum_cycles, tick_cycles });
         }
         let KernelPaths { switch, sleep, wakeup, clock, .. } = *paths;
@@ -170,6 +173,14 @@ impl<M: Machine> Kernel<M> {
     pub fn run(self: &Arc<Self>) -> Option<ContextId> {
         let m = &self.machine;
         self.sched.set_idle_context(CpuId(0), m.context_current());
+        let has_work = self.processes.lock().len() > 0;
+        if has_work {
+            // Before any CPU runs a thread: what is scheduled, and what ends, finds them.
+            self.start_softints();
+            if self.config.vm.paging.is_some() {
+                self.start_page_daemon();
+            }
+        }
         for cpu in m.cpus().iter().filter(|&cpu| cpu != CpuId(0)) {
             let kernel = self.clone();
             let entry = Box::new(move || {
@@ -184,13 +195,8 @@ impl<M: Machine> Kernel<M> {
             self.sched.set_idle_context(cpu, context);
             m.start_cpu(cpu, context);
         }
-        if self.processes.lock().len() == 0 {
+        if !has_work {
             self.sched.stop();
-        } else {
-            self.start_softints();
-            if self.config.vm.paging.is_some() {
-                self.start_page_daemon();
-            }
         }
         self.sched.idle_loop();
         let _c = m.scope(Cause::Idle);
@@ -222,7 +228,8 @@ impl<M: Machine> Kernel<M> {
             kernel.vm.run_page_daemon(&thread, &|| kernel.mbufs.drain());
             kernel.softints.end();
         });
-        let daemon = Thread::create(&self.sched, "pagedaemon", None, body).expect("the first of few threads");
+        let daemon =
+            Thread::create(&self.sched, "pagedaemon", None, body).expect("some are kept for the kernel");
         self.vm.launch_page_daemon();
         self.sched.launch(daemon);
     }

@@ -35,9 +35,12 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// From the costs of one page and of `pages`.
+    /// From the costs of one page and of `pages`; of one alone, where that is all that can be measured.
     pub(super) fn through(one: u64, pages: usize, many: u64) -> Linear {
-        let page_cycles = many.saturating_sub(one) / (pages as u64 - 1);
+        let page_cycles = match pages {
+            0 | 1 => one,
+            _ => many.saturating_sub(one) / (pages as u64 - 1),
+        };
         Linear { call_cycles: one.saturating_sub(page_cycles), page_cycles }
     }
 
@@ -105,6 +108,13 @@ impl<M: Machine> Moves<M> {
     }
 }
 
+impl<M: Machine> Moves<M> {
+    /// True while the costs are taken to be unknown: one time less from now on.
+    fn asked_in_vain(&self) -> bool {
+        self.unknown.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
 impl MoveCosts {
     /// What it is taken to be where it could not be measured: nothing is worth more than a copy.
     const UNKNOWN: MoveCosts = {
@@ -146,14 +156,14 @@ impl<M: Machine> Syscall<'_, M> {
         if let Some(known) = moves.known.get() {
             return known;
         }
-        if moves.unknown.load(Ordering::Relaxed) > 0 {
-            moves.unknown.fetch_sub(1, Ordering::Relaxed);
+        if moves.asked_in_vain() {
             return &MoveCosts::UNKNOWN;
         }
         let measuring = &moves.measuring;
         // No signal ends this wait, so it has no error.
         drop(measuring.acquire(self.thread, measuring.lock(), |lock| lock, "measuring", false).0);
-        if moves.known.get().is_none() {
+        // Another process may have tried while this one waited.
+        if moves.known.get().is_none() && !moves.asked_in_vain() {
             match (moves.measure)(self) {
                 Ok(costs) => drop(moves.known.set(Box::new(costs))),
                 Err(_) => moves.unknown.store(ASKED_IN_VAIN, Ordering::Relaxed),

@@ -75,7 +75,9 @@ impl<M: Machine> Bench<'_, M> {
             copy_page[class] =
                 if class < self.classes { self.copying(1 << class)? } else { copy_page[class - 1] };
         }
-        let lend = Linear::through(self.lending(1)?, MANY, self.lending(MANY)?);
+        // No loan is longer.
+        let lent = MANY.min(kernel.config.socket.loan_bytes / PAGE_SIZE).max(1);
+        let lend = Linear::through(self.lending(1)?, lent, self.lending(lent)?);
         let (rewrite_cycles, break_cycles) = self.writing(lend.of(1))?;
         Ok(MoveCosts {
             copy_page,
@@ -83,7 +85,7 @@ impl<M: Machine> Bench<'_, M> {
             map_cycles: self.mapping()?,
             lend,
             donate: Linear::through(self.donating(1)?, MANY, self.donating(MANY)?),
-            lend_on: Linear::through(self.lending_on(1)?, MANY, self.lending_on(MANY)?),
+            lend_on: Linear::through(self.lending_on(1)?, lent, self.lending_on(lent)?),
             pass: passing(self.call, Arrived::Untouched)?,
             pass_touched: passing(self.call, Arrived::Touched)?,
             rewrite_cycles,

@@ -155,7 +155,8 @@ impl<M: Machine> Syscall<'_, M> {
         };
         self.loans.set(stats);
         let watched = self.machine().board().cpus > 1;
-        Plan { lent, is_chosen: true, copy_page_cycles: watched.then_some(now) }
+        // Nothing is expected where the costs are unknown.
+        Plan { lent, is_chosen: true, copy_page_cycles: (watched && now > 0).then_some(now) }
     }
 
     /// Pages were lent by choice: they are judged later.
@@ -221,6 +222,8 @@ impl<M: Machine> Syscall<'_, M> {
 
     /// How `len` bytes get to another process at less cost.
     pub(crate) fn choose_carrier(&self, len: usize, arrived: Arrived) -> Carrier {
+        // No buffer is larger than memory.
+        let len = len.min(self.machine().board().frames * PAGE_SIZE);
         let pages = len.div_ceil(PAGE_SIZE);
         let costs = self.move_costs();
         let config = self.kernel.config.socket;

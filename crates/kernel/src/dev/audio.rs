@@ -13,7 +13,7 @@
 //! # Locks
 //! A monitor (class `Pipe`). Playing and recording have a sleep lock each; the thread that holds one may copy and fault. A
 //! thread that waits for the device releases it meanwhile, so sounds of two processes may alternate. Answers of the device
-//! are taken by the first CPU that finds that it has interrupted, under the monitor's spin lock.
+//! are taken by the thread behind its interrupt, under the monitor's spin lock.
 //!
 //! # What can fail
 //! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure has been

@@ -11,7 +11,7 @@
 //!
 //! # The clock
 //! A CPU that runs a thread is interrupted at every tick; the handler ends the thread's quantum when that is over. A CPU that
-//! is idle has no ticks.
+//! is idle takes the tick that was set before, and no more.
 //!
 //! # Locks
 //! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held, and by interrupt handlers, since
@@ -41,6 +41,8 @@ use pageferry_vm::Space;
 
 /// Threads at a time.
 pub(crate) const MAX_THREADS: usize = 256;
+/// Of them, those of the kernel alone: soft-interrupt threads, and the page daemon.
+const KERNEL_THREADS: usize = 4;
 /// A thread structure: what a sleep, a wakeup and a switch use of it fits two cache lines of 64 bytes.
 const THREAD_BYTES: usize = 384;
 const THREAD_USED_BYTES: usize = 128;
@@ -147,7 +149,14 @@ impl<M: Machine> Sched<M> {
         soft_interrupt: bool,
         body: Box<dyn FnOnce(Arc<Tcb>)>,
     ) -> Option<ThreadId> {
-        let at = self.queues.lock().zone.alloc()?;
+        let at = {
+            let mut q = self.queues.lock();
+            // Processes leave some for the kernel's own threads.
+            if space.is_some() && q.threads.len() >= MAX_THREADS - KERNEL_THREADS {
+                return None;
+            }
+            q.zone.alloc()?
+        };
         let id = ThreadId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let tcb = Arc::new(Tcb::new(id, name.to_string(), soft_interrupt));
         let (sched, mine) = (self.clone(), tcb.clone());
@@ -262,8 +271,9 @@ impl<M: Machine> Sched<M> {
 
     // ------------------------------------------------------------------------------------------- the clock
 
-    /// The timer has run out: ends the quantum of the thread that runs, and sets the timer anew. An idle CPU has no ticks: its
-    /// timer is set only to when something is to be done, `due`.
+    /// The timer has run out: ends the quantum of the thread that runs, and sets the timer anew; on an idle CPU to when
+    /// something is to be done, `due`, if there is anything. (So what a thread wants done at some time needs no timer of its
+    /// own: its CPU has the next tick before it.)
     ///
     /// # Locks
     /// Takes none: for the interrupt handler.
@@ -282,14 +292,6 @@ impl<M: Machine> Sched<M> {
             m.set_timer(Some(now + self.config.tick_cycles));
         } else {
             m.set_timer(due);
-        }
-    }
-
-    /// Sees to it that the executing CPU is interrupted no later than a tick behind `due`, or at `due` if it is idle then.
-    pub(crate) fn interrupt_by(&self, due: Cycles) {
-        let clock = &self.clocks[self.machine.cpu().index()];
-        if !clock.ticks.load(Ordering::Relaxed) {
-            self.machine.set_timer(Some(due));
         }
     }
 

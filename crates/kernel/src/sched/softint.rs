@@ -73,13 +73,17 @@ impl<M: Machine> SoftInts<M> {
     /// Makes the thread for this kind of work, which `work` does: it sleeps until there is some. Called before any thread runs.
     ///
     /// # Panics
-    /// When there is no structure for a thread.
+    /// When there is no structure for a thread: the scheduler keeps some for these.
     pub(crate) fn start(self: &Arc<Self>, kind: SoftInt, work: Work<M>) {
         let mine = self.clone();
         let body = Box::new(move |thread: Thread<M>| mine.live(kind, &thread, &*work));
         let thread = Thread::create_soft_interrupt(&self.sched, kind.thread_name(), body);
         self.alive.fetch_add(1, Ordering::Relaxed);
-        self.sched.launch_asleep(thread.expect("the first of few threads"), kind.channel(), "soft interrupt");
+        self.sched.launch_asleep(
+            thread.expect("some are kept for the kernel"),
+            kind.channel(),
+            "soft interrupt",
+        );
     }
 
     fn live(&self, kind: SoftInt, thread: &Thread<M>, work: &dyn Fn(&Thread<M>)) {

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::{Channel, Cycles, Machine, Threads};
 
 impl<M: Machine> Kernel<M> {
-    /// Lets the calling thread sleep for `time`, or a tick longer.
+    /// Lets the calling thread sleep for `time`, or up to a tick longer.
     ///
     /// # Errors
     /// [`Errno::Interrupted`].
@@ -27,7 +27,6 @@ impl<M: Machine> Kernel<M> {
                 t.wakeup(channel);
             }),
         );
-        self.sched.interrupt_by(due);
         while !over.load(Ordering::Acquire) {
             // A wakeup before the thread is on the sleep queue woke nothing.
             let slept = thread.sleep(channel, "nanosleep", true, &mut || {

@@ -95,7 +95,7 @@ fn a_deadlock_is_seen_though_there_is_a_clock() {
 
 #[test]
 fn a_clock_that_makes_no_sense_is_refused() {
-    for (quantum, tick) in [(10, 20), (10, 0)] {
+    for (quantum, tick) in [(20_000, 40_000), (20_000, 0), (20_000, 5000)] {
         let mut config = sf_buf(8);
         (config.sched.quantum_cycles, config.sched.tick_cycles) = (Cycles(quantum), Cycles(tick));
         let found = Rc::new(RefCell::new(None));
@@ -108,4 +108,35 @@ fn a_clock_that_makes_no_sense_is_refused() {
         .expect("no panic");
         assert!(found.take().expect("refused").to_string().contains("at least a tick"));
     }
+}
+
+/// The last process may be gone before the last CPU has begun.
+#[test]
+fn a_program_that_ends_at_once_leaves_no_thread() {
+    for name in ["xeon-mp-htt", "xeon-up"] {
+        let mut config = sf_buf(8);
+        config.paths.process = pageferry_hal::Path::of(0);
+        run(name, Schedule::Timed, config, |_| ());
+    }
+}
+
+/// As many processes as there may be leave room for the kernel's own threads.
+#[test]
+fn the_kernel_keeps_threads_for_itself() {
+    let m = machine("xeon-mp", Schedule::Timed);
+    let made = Rc::new(Cell::new(0));
+    let counted = made.clone();
+    let booted = Rc::new(RefCell::new(None));
+    let its = booted.clone();
+    m.run(Box::new(move |m| {
+        let kernel = Kernel::boot(m.clone(), m.devices(), sf_buf(8)).unwrap();
+        while kernel.spawn("one of many", Box::new(|_| ())).is_ok() {
+            made.set(made.get() + 1);
+        }
+        its.replace(Some(kernel.clone()));
+        kernel.run()
+    }))
+    .expect("all of them run and end");
+    assert!(counted.get() > 200, "{} processes", counted.get());
+    booted.take().expect("booted").check_quiescent().expect("nothing is left");
 }
