@@ -314,11 +314,10 @@ fn pages_of_a_card_are_never_given_away() {
 fn in_order(all: &[u8]) {
     let mut position = 0;
     for (index, page) in all.chunks(PAGE).enumerate() {
-        let begins =
-            |&gap: &u64| Model::sound(position + gap, 8.min(page.len())) == page[..8.min(page.len())];
-        let gap = (0..2_000_000).find(begins);
+        let heard_at = |gap: u64, len: usize| Model::sound(position + gap, len) == page[..len];
+        // The beginning may come again by chance, the page does not.
+        let gap = (0..2_000_000).find(|&gap| heard_at(gap, 8.min(page.len())) && heard_at(gap, page.len()));
         position += gap.unwrap_or_else(|| panic!("page {index} is not what was to be heard later"));
-        assert!(Model::sound(position, page.len()) == page, "page {index}");
         position += page.len() as u64;
     }
 }

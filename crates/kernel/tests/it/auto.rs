@@ -92,3 +92,13 @@ fn a_sender_that_breaks_its_loans_is_not_lent_for_any_more_until_it_stops() {
     });
     drop(ended);
 }
+
+/// A hint for more than there is memory is a hint as well.
+#[test]
+fn a_buffer_of_any_length_may_be_asked_about() {
+    run("xeon-mp", Schedule::Timed, sf_buf(64), |u| {
+        for len in [0, 1, usize::MAX / 2, usize::MAX] {
+            assert!(u.choose_carrier(len, Arrived::Touched).is_ok());
+        }
+    });
+}
