@@ -29,7 +29,7 @@ pub enum How {
     /// The metric against the number, or against the range.
     #[default]
     Value,
-    /// The metric's gain over that of another kernel against the number, a percentage; judged as a ratio.
+    /// The metric's gain over that of another kernel against the number, a percentage.
     Gain,
     /// The metric is 0.
     Zero,

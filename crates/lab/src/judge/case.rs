@@ -50,9 +50,8 @@ impl Case<'_> {
                 Some(plain(value, ratio, agrees))
             }
             How::Gain => {
-                let ours = metric(&rule.kernel)? / metric(rule.over.as_deref()?)?;
-                let ratio = ours / (1.0 + published.value? / 100.0);
-                let gain = (ours - 1.0) * 100.0;
+                let gain = (metric(&rule.kernel)? / metric(rule.over.as_deref()?)? - 1.0) * 100.0;
+                let ratio = gain / published.value?;
                 Some(Judged {
                     ours: format!("{gain:+.0} %"),
                     theirs: format!("+{}", published.shown()),
