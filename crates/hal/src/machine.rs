@@ -96,6 +96,7 @@ pub trait Machine: Clone + 'static {
     ///
     /// # Panics
     /// A modelled machine panics where the text is not mapped.
+    #[track_caller]
     fn execute(&self, path: impl Into<Path>);
     /// Says where the kernel's text lies, in which paths have their places. Called at boot, where the board
     /// [fetches](Board::fetches); paths take nothing but their time before.
@@ -105,6 +106,7 @@ pub trait Machine: Clone + 'static {
     /// Counts `n` events.
     fn count(&self, counter: Counter, n: u64);
     /// Accounts for an access to a kernel structure, through TLB and caches, in the cause in force.
+    #[track_caller]
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access);
     /// Says that something is on its way between protection domains. For drawings: costs nothing and changes nothing.
     fn trace_flow(&self, flow: Flow, step: FlowStep) {
@@ -124,37 +126,44 @@ pub trait Machine: Clone + 'static {
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses; the bytes before it are loaded.
+    #[track_caller]
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault>;
     /// Stores `bytes` at `to`.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses; the bytes before it are stored.
+    #[track_caller]
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault>;
     /// Executes a straight run of so many instructions at `at`: accounts for their time in the cause in force, and fetches them
     /// through TLB and cache where the board [fetches](Board::fetches). Elsewhere nothing is looked at.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses; what lies before that was executed, in whole instructions.
+    #[track_caller]
     fn fetch(&self, mode: Mode, at: Va, path: Instructions) -> Result<(), CopyFault>;
     /// Copies `len_bytes` upwards from user memory at `from` to kernel memory at `to` (`copyin`). The ranges do not overlap.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses either side, or `from` leaves user space.
+    #[track_caller]
     fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
     /// Copies `len_bytes` upwards from kernel memory at `from` to user memory at `to` (`copyout`). The ranges do not overlap.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses either side, or `to` leaves user space.
+    #[track_caller]
     fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
     /// Copies `len_bytes` upwards between two kernel addresses (`bcopy`). The ranges do not overlap.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses either side.
+    #[track_caller]
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
     /// Clears `len_bytes` in kernel mode.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses.
+    #[track_caller]
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault>;
 
     // ----------------------------------------------------------------------------------------------- page tables

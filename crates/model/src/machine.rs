@@ -24,9 +24,13 @@
 
 mod driver;
 pub(crate) mod inner;
+mod options;
+mod run_error;
 
 pub use driver::Scope;
-pub use inner::{RunError, SLACK_CYCLES};
+pub use inner::SLACK_CYCLES;
+pub use options::{Options, Schedule};
+pub use run_error::RunError;
 
 use crate::account::Snapshot;
 use crate::cache::Caches;
@@ -53,23 +57,6 @@ use std::rc::Rc;
 
 /// Bytes of a context's stack on the host.
 const STACK_BYTES: usize = 512 << 10;
-
-/// Which CPU runs next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Schedule {
-    /// The CPU whose clock is lowest.
-    #[default]
-    Timed,
-    /// A CPU chosen at random at every call; for tests.
-    Seeded(u64),
-}
-
-/// How to run a machine.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Which CPU runs next.
-    pub schedule: Schedule,
-}
 
 /// What a context runs; see [`Machine::context_new`].
 type Entry = Box<dyn FnOnce() -> Option<ContextId>>;
@@ -108,7 +95,7 @@ impl Model {
         };
         let cpus = params.cpus;
         Model(Rc::new(Inner {
-            hw: RefCell::new(Hw::new(params, caches)),
+            hw: RefCell::new(Hw::new(params, caches, options.tolerate_stale)),
             contexts: RefCell::default(),
             handler: RefCell::default(),
             refill: RefCell::default(),
@@ -119,6 +106,8 @@ impl Model {
             current: RefCell::new(vec![usize::MAX; cpus]),
             others_at: Cell::new(u64::MAX),
             seeded: rng.is_some(),
+            options,
+            failure: RefCell::default(),
             rng: RefCell::new(rng),
             running: Cell::new(false),
         }))
@@ -127,7 +116,7 @@ impl Model {
     /// Switches the machine on: CPU 0 runs `boot`, until every CPU has stopped.
     ///
     /// # Errors
-    /// [`RunError`]: a deadlock or a panic.
+    /// [`RunError`]: a deadlock, a panic, or the first use of a stale translation.
     pub fn run(&self, boot: Boot) -> Result<(), RunError> {
         let model = self.clone();
         let first = self.context_new("boot", Box::new(move || boot(&model)));
@@ -144,6 +133,8 @@ impl Model {
                 .or_else(|| panic.downcast_ref::<String>().cloned());
             Err(RunError::Panicked(text.unwrap_or_else(|| "(no message)".into())))
         });
+        // Stands whatever became of the panic that it caused.
+        let result = self.0.failure.borrow_mut().take().map_or(result, Err);
         if result.is_err() {
             for context in self.0.contexts.borrow_mut().iter_mut() {
                 std::mem::forget(context.routine.take());
@@ -187,14 +178,17 @@ impl Model {
         self.0.hw.borrow().oracle.found().to_vec()
     }
 
-    /// The laws of the machine: accounts balance, caches and TLBs are consistent; at the end of a run, no window is
-    /// open and no lock is held.
+    /// The laws of the machine: accounts balance, caches and TLBs are consistent, no stale translation was used unless
+    /// [that is tolerated](Options::tolerate_stale); at the end of a run, no window is open and no lock is held.
     ///
     /// # Errors
     /// The law that is broken, in words.
     pub fn check(&self) -> Result<(), String> {
         let hw = self.0.hw.borrow();
         hw.check()?;
+        if let Some(stale) = hw.oracle.error() {
+            return Err(stale.to_string());
+        }
         if !self.0.running.get() {
             if hw.disk.unanswered() > 0 {
                 return Err(format!("{} requests to the disk were not answered", hw.disk.unanswered()));
@@ -339,11 +333,12 @@ impl Machine for Model {
     }
 
     #[inline]
+    #[track_caller]
     fn execute(&self, path: impl Into<Path>) {
         let path = path.into();
         self.0.poll();
         if let Some(text) = path.text {
-            self.0.fetch_text(text.get(), path.instructions);
+            self.0.fetch_text(Location::caller(), text.get(), path.instructions);
         }
         self.0.step(|hw, cpu| hw.execute(cpu, path.instructions));
     }
@@ -365,9 +360,11 @@ impl Machine for Model {
         }
     }
 
+    #[track_caller]
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {
         let mut lines = 0;
-        let touched = self.0.access(|hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
+        let by = Location::caller();
+        let touched = self.0.access(by, |hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
         touched.unwrap_or_else(|trap| panic!("a kernel structure is not mapped: {trap}"));
     }
 
@@ -388,56 +385,64 @@ impl Machine for Model {
         ModelLock::new(self.0.clone(), class, value)
     }
 
+    #[track_caller]
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
         let len = buf.len();
-        self.0.by_parts(len, |hw, cpu, done, deadline| {
+        self.0.by_parts(Location::caller(), len, |hw, cpu, done, deadline| {
             let (pa, n) = hw.stream(cpu, from + done, len - done, Access::Read, mode, deadline)?;
             buf[done..done + n].copy_from_slice(hw.memory.bytes(pa, n));
             Ok(n)
         })
     }
 
+    #[track_caller]
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault> {
-        self.0.by_parts(bytes.len(), |hw, cpu, done, deadline| {
+        self.0.by_parts(Location::caller(), bytes.len(), |hw, cpu, done, deadline| {
             let (pa, n) = hw.stream(cpu, to + done, bytes.len() - done, Access::Write, mode, deadline)?;
             hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
             Ok(n)
         })
     }
 
+    #[track_caller]
     fn fetch(&self, mode: Mode, at: Va, path: Instructions) -> Result<(), CopyFault> {
         if !self.0.board.fetches {
             self.execute(path);
             return Ok(());
         }
         let bytes = self.0.board.instruction_bytes as usize;
-        let executed = self.0.by_parts(path.0 as usize * bytes, |hw, cpu, done, deadline| {
-            let n = hw.fetch(cpu, at + done, path.0 as usize * bytes - done, mode, deadline)?;
-            hw.execute(cpu, Instructions(((done + n) / bytes - done / bytes) as u32));
-            Ok(n)
-        });
+        let executed =
+            self.0.by_parts(Location::caller(), path.0 as usize * bytes, |hw, cpu, done, deadline| {
+                let n = hw.fetch(cpu, at + done, path.0 as usize * bytes - done, mode, deadline)?;
+                hw.execute(cpu, Instructions(((done + n) / bytes - done / bytes) as u32));
+                Ok(n)
+            });
         // An instruction that crosses into a page that is refused begins anew.
         executed.map_err(|fault| CopyFault { done_bytes: fault.done_bytes / bytes * bytes, ..fault })
     }
 
+    #[track_caller]
     fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
         self.0.within_user(from, len_bytes, Access::Read)?;
         self.copy_kernel(to, from, len_bytes)
     }
 
+    #[track_caller]
     fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
         self.0.within_user(to, len_bytes, Access::Write)?;
         self.copy_kernel(to, from, len_bytes)
     }
 
+    #[track_caller]
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        self.0.by_parts(len_bytes, |hw, cpu, done, deadline| {
+        self.0.by_parts(Location::caller(), len_bytes, |hw, cpu, done, deadline| {
             hw.copy(cpu, to + done, from + done, len_bytes - done, deadline)
         })
     }
 
+    #[track_caller]
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        self.0.by_parts(len_bytes, |hw, cpu, done, deadline| {
+        self.0.by_parts(Location::caller(), len_bytes, |hw, cpu, done, deadline| {
             let (pa, n) =
                 hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
             hw.memory.bytes_mut(pa, n).fill(0);

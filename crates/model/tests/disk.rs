@@ -11,7 +11,7 @@ fn machine(schedule: Schedule) -> Model {
     let mut config =
         MachineConfig::parse("xeon-mp", &read("xeon-mp").expect("a machine file"), &read).expect("valid");
     config.memory.size_mb.value = 4;
-    Model::new(&config, Options { schedule }).expect("a valid machine")
+    Model::new(&config, Options::new(schedule)).expect("a valid machine")
 }
 
 fn request(tag: u64, transfer: Transfer, block: u64, frames: &[u32]) -> DiskRequest {

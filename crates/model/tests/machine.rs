@@ -8,7 +8,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 fn machine(name: &str, schedule: Schedule) -> Model {
-    Model::new(&config(name), Options { schedule }).expect("a valid machine")
+    Model::new(&config(name), Options::new(schedule)).expect("a valid machine")
+}
+
+/// One that goes on after the use of a stale translation.
+fn tolerant(name: &str) -> Model {
+    Model::new(&config(name), Options::default().tolerate_stale()).expect("a valid machine")
 }
 
 fn map_by_hand(m: &Model) {
@@ -71,7 +76,7 @@ fn superpages_translate() {
 
 #[test]
 fn a_stale_translation_is_reported_once_its_window_is_closed() {
-    let m = machine("xeon-up", Schedule::Timed);
+    let m = tolerant("xeon-up");
     run(&m, |m| {
         map_by_hand(m);
         let va = Va(0xc000_3000);
@@ -93,8 +98,31 @@ fn a_stale_translation_is_reported_once_its_window_is_closed() {
 }
 
 #[test]
+fn a_run_ends_at_the_first_use_of_a_stale_translation() {
+    let (after, used) = (Rc::new(Cell::new(false)), line!() + 8);
+    let reached = after.clone();
+    let m = machine("xeon-up", Schedule::Seeded(3));
+    let result = m.run(Box::new(move |m| {
+        map_by_hand(m);
+        ByHand::map(m, BASE, 5, RW);
+        m.load(Mode::Kernel, BASE, &mut [0]).unwrap();
+        ByHand::change(m, BASE, None)();
+        m.load(Mode::Kernel, BASE, &mut [0]).unwrap();
+        reached.set(true);
+        None
+    }));
+    assert!(!after.get(), "the run ends at the use");
+    let words = m.stale_uses()[0].to_string();
+    let error = result.expect_err("a stale translation was used");
+    assert!(matches!(&error, RunError::Stale { used_by, .. } if used_by.line() == used), "{error}");
+    let said = error.to_string();
+    assert!(said.starts_with(&words) && said.contains("boot") && said.contains("seed 3"), "{said}");
+    assert_eq!(m.check(), Err(words), "nor are the laws kept");
+}
+
+#[test]
 fn a_later_window_does_not_excuse_an_earlier_change() {
-    let m = machine("xeon-up", Schedule::Timed);
+    let m = tolerant("xeon-up");
     run(&m, |m| {
         map_by_hand(m);
         let va = Va(0xc000_3000);
@@ -296,7 +324,7 @@ fn a_dead_root_says_nothing_of_global_translations() {
 
 #[test]
 fn what_a_table_says_and_nothing_declares_is_found() {
-    let m = machine("xeon-up", Schedule::Timed);
+    let m = tolerant("xeon-up");
     run(&m, |m| {
         map_by_hand(m);
         m.pt_store(ByHand::leaf(BASE), Width::Four, isa::x86::I386.encode(Tte::page(Pfn(5), RW)));

@@ -4,8 +4,10 @@
 //! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
 
 use crate::hw::{CpuState, Hw};
-use crate::machine::inner::{Inner, RunError, SLACK_CYCLES};
+use crate::machine::inner::{Inner, SLACK_CYCLES};
+use crate::machine::run_error::RunError;
 use crate::mmu::access::Refused;
+use crate::mmu::oracle::Site;
 use corosensei::CoroutineResult;
 use pageferry_hal::{
     Access, Cause, ContextId, CopyFault, Instructions, Interrupt, LockClass, Miss, Mode, Trap, TrapKind, Va,
@@ -167,6 +169,29 @@ impl Inner {
         unsafe { &*yielder }.suspend(());
     }
 
+    // ------------------------------------------------------------------------------------------------- errors
+
+    /// Ends the run with `error`: a panic, so that its words and the stack are seen where panics are, of which
+    /// [`Model::run`](super::Model::run) gives the error itself.
+    fn fail(&self, error: RunError) -> ! {
+        let text = error.to_string();
+        self.failure.borrow_mut().get_or_insert(error);
+        panic!("{text}");
+    }
+
+    /// Ends the run for the stale translation that was used last, by the caller at `by`.
+    #[cold]
+    fn fail_stale(&self, by: Site) {
+        // A kernel that is looked at from outside is not ended: `Model::check` tells. Nor does one panic hide another.
+        if !self.running.get() || std::thread::panicking() {
+            return;
+        }
+        let stale = self.hw.borrow().oracle.error().cloned().expect("one was used");
+        let context = self.contexts.borrow()[self.context.get()].name.clone();
+        let (stale, schedule) = (Box::new(stale), self.options.schedule);
+        self.fail(RunError::Stale { stale, used_by: by, context, schedule });
+    }
+
     // ------------------------------------------------------------------------------------------------- time
 
     /// What every call does first: let CPUs that are behind catch up, and take interrupts.
@@ -290,18 +315,24 @@ impl Inner {
         filled.map_err(|kind| Trap { va, access, mode, kind })
     }
 
-    /// Makes an access, and makes it again after each refill.
+    /// Makes an access for the caller at `by`, and makes it again after each refill.
     ///
     /// # Panics
+    /// When it uses a stale translation, unless that is tolerated.
     /// When the handler answers again and again that the access is possible, and it is not.
     pub(super) fn access<R>(
         &self,
+        by: Site,
         mut attempt: impl FnMut(&mut Hw, usize) -> Result<R, Refused>,
     ) -> Result<R, Trap> {
         // A copy misses on either side, a fill may push the other side out, and another CPU may take a mapping away again.
         const MOST_REFILLS: u32 = 64;
         for _ in 0..MOST_REFILLS {
-            match self.step(&mut attempt) {
+            let (made, stale) = self.step(|hw, cpu| (attempt(hw, cpu), hw.oracle.error().is_some()));
+            if stale {
+                self.fail_stale(by);
+            }
+            match made {
                 Ok(result) => return Ok(result),
                 Err(Refused::Trap(trap)) => return Err(trap),
                 Err(Refused::Miss(miss)) => self.refill(miss)?,
@@ -314,6 +345,7 @@ impl Inner {
     /// did.
     pub(super) fn by_parts(
         &self,
+        by: Site,
         len_bytes: usize,
         mut attempt: impl FnMut(&mut Hw, usize, usize, u64) -> Result<usize, Refused>,
     ) -> Result<(), CopyFault> {
@@ -321,7 +353,7 @@ impl Inner {
         while done_bytes < len_bytes {
             self.poll();
             let deadline = self.deadline();
-            let part = self.access(|hw, cpu| attempt(hw, cpu, done_bytes, deadline));
+            let part = self.access(by, |hw, cpu| attempt(hw, cpu, done_bytes, deadline));
             done_bytes += part.map_err(|trap| CopyFault { done_bytes, trap })?;
         }
         Ok(())
@@ -330,7 +362,7 @@ impl Inner {
     /// Fetches a path of the kernel's text. Before boot has said where that lies, and before the CPU has a context to translate
     /// by, there is nothing to go through; nor has a kernel that is looked at from outside.
     #[inline(never)]
-    pub(super) fn fetch_text(&self, text: u32, path: Instructions) {
+    pub(super) fn fetch_text(&self, by: Site, text: u32, path: Instructions) {
         let Some(base) = self.text.get() else { return };
         if !self.running.get() || self.step(|hw, cpu| hw.cpus[cpu].translates_by.is_none()) {
             return;
@@ -338,7 +370,8 @@ impl Inner {
         let (at, len) = (base + text as usize, (path.0 * self.board.instruction_bytes) as usize);
         let mut done = 0;
         while done < len {
-            let part = self.access(|hw, cpu| hw.fetch(cpu, at + done, len - done, Mode::Kernel, u64::MAX));
+            let part =
+                self.access(by, |hw, cpu| hw.fetch(cpu, at + done, len - done, Mode::Kernel, u64::MAX));
             done += part.unwrap_or_else(|trap| panic!("the kernel's text is not mapped: {trap}"));
         }
     }

@@ -1,6 +1,8 @@
 //! What a machine is made of, beneath its handles.
 
 use crate::hw::Hw;
+use crate::machine::options::Options;
+use crate::machine::run_error::RunError;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
@@ -9,17 +11,6 @@ use std::rc::Rc;
 
 /// How far a CPU may run ahead of the others between calls that must be ordered.
 pub const SLACK_CYCLES: u64 = 200;
-
-/// Why a run did not come to its end.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RunError {
-    /// Every CPU is halted and no interrupt is on its way.
-    #[error("deadlock: every CPU is halted and no interrupt is on its way (contexts left: {0})")]
-    Deadlock(String),
-    /// Kernel code, or the machine on its behalf, panicked.
-    #[error("panic: {0}")]
-    Panicked(String),
-}
 
 pub(super) type Handler = Rc<dyn Fn(Interrupt)>;
 pub(super) type RefillHandler = Rc<dyn Fn(Miss) -> Result<(), TrapKind>>;
@@ -57,6 +48,9 @@ pub(crate) struct Inner {
     pub(super) rng: RefCell<Option<ChaCha8Rng>>,
     /// There is one.
     pub(super) seeded: bool,
+    pub(super) options: Options,
+    /// What ended the run, when it is more than a panic's words.
+    pub(super) failure: RefCell<Option<RunError>>,
     /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.
     pub(super) running: Cell<bool>,
 }
