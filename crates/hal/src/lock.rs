@@ -70,6 +70,7 @@ pub trait SpinLock<T> {
     ///
     /// # Panics
     /// A modelled lock panics when this breaks the declared order, or when the caller holds the lock already.
+    #[track_caller]
     fn lock(&self) -> Self::Guard<'_>;
 
     /// Takes the lock if it is free; allowed in any order.

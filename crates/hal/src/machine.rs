@@ -264,6 +264,7 @@ pub trait Machine: Clone + 'static {
     fn send_ipi(&self, to: CpuSet, interrupt: Interrupt);
     /// Spins, with interrupts enabled, until `done` answers true; in the cause in force. `done` makes no call on the
     /// machine: it reads memory that another CPU will write.
+    #[track_caller]
     fn spin_until(&self, done: &mut dyn FnMut() -> bool);
     /// Sets the executing CPU's timer: it interrupts with [`Interrupt::Timer`] when the clock reaches `at`, once, at once if
     /// that is past. `None` stops it.
@@ -284,10 +285,12 @@ pub trait Machine: Clone + 'static {
     ///
     /// # Panics
     /// A modelled machine panics when the caller holds a spin lock, or when `to` is gone.
+    #[track_caller]
     fn context_switch(&self, to: ContextId);
     /// Sets a stopped CPU going in context `first`. CPU 0 starts in the boot context.
     fn start_cpu(&self, cpu: CpuId, first: ContextId);
     /// Halts the CPU until an interrupt, again and again, until `done` answers true. An interrupt that comes between
     /// the test and the halt ends the halt. `done` makes no call on the machine.
+    #[track_caller]
     fn idle_until(&self, done: &mut dyn FnMut() -> bool);
 }

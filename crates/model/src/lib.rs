@@ -24,7 +24,7 @@ pub mod trace;
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
-pub use machine::{Model, Options, RunError, SLACK_CYCLES, Schedule};
+pub use machine::{Awaited, Model, Options, RunError, SLACK_CYCLES, Schedule, Wait, Waits};
 pub use mmu::oracle::{Site, StaleUse, Staleness};
 pub use sourced::{
     ConfigError, Constant, Fault, SourceKind, Sourced, constants_of, load_extending, load_toml, nearest,

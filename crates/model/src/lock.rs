@@ -4,10 +4,12 @@
 //! brings its cache line from there. A uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes
 //! to [`Cause::Lock`], with interrupts taken meanwhile.
 
+use crate::machine::Awaited;
 use crate::machine::inner::Inner;
 use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::rc::Rc;
 
 /// Instructions around the atomic one; all of the cost on a uniprocessor. They are part of the run that takes the lock, and
@@ -90,6 +92,7 @@ impl<T> ModelLock<T> {
 impl<T: 'static> SpinLock<T> for ModelLock<T> {
     type Guard<'a> = ModelGuard<'a, T>;
 
+    #[track_caller]
     fn lock(&self) -> ModelGuard<'_, T> {
         if self.live() {
             self.machine.sync();
@@ -97,9 +100,11 @@ impl<T: 'static> SpinLock<T> for ModelLock<T> {
             self.charge_atomic();
             if self.held.get() {
                 let _cause = self.machine.scope(Cause::Lock);
+                let before = self.machine.begin_wait(Awaited::Lock(self.class), Location::caller());
                 while self.held.get() {
-                    self.machine.wait(&|| format!("the lock {:?}", self.class));
+                    self.machine.wait();
                 }
+                self.machine.end_wait(before);
             }
         }
         self.taken()

@@ -26,11 +26,13 @@ mod driver;
 pub(crate) mod inner;
 mod options;
 mod run_error;
+mod waits;
 
 pub use driver::Scope;
 pub use inner::SLACK_CYCLES;
 pub use options::{Options, Schedule};
 pub use run_error::RunError;
+pub use waits::{Awaited, Wait, Waits};
 
 use crate::account::Snapshot;
 use crate::cache::Caches;
@@ -108,6 +110,8 @@ impl Model {
             seeded: rng.is_some(),
             options,
             failure: RefCell::default(),
+            waits: RefCell::new(vec![None; cpus]),
+            in_vain: Cell::new(0),
             rng: RefCell::new(rng),
             running: Cell::new(false),
         }))
@@ -116,7 +120,7 @@ impl Model {
     /// Switches the machine on: CPU 0 runs `boot`, until every CPU has stopped.
     ///
     /// # Errors
-    /// [`RunError`]: a deadlock, a panic, or the first use of a stale translation.
+    /// [`RunError`]: a deadlock, a panic, the first use of a stale translation, or CPUs that wait for ever.
     pub fn run(&self, boot: Boot) -> Result<(), RunError> {
         let model = self.clone();
         let first = self.context_new("boot", Box::new(move || boot(&model)));
@@ -580,15 +584,22 @@ impl Machine for Model {
         });
     }
 
+    #[track_caller]
     fn spin_until(&self, done: &mut dyn FnMut() -> bool) {
         self.0.poll();
         let started = self.0.clock();
-        let mut waited = false;
-        while !done() {
-            waited = true;
-            self.0.wait(&|| "a condition that no other CPU can make true".into());
+        if done() {
+            return;
         }
-        if waited && !self.0.seeded() {
+        let before = self.0.begin_wait(Awaited::Condition, Location::caller());
+        loop {
+            self.0.wait();
+            if done() {
+                break;
+            }
+        }
+        self.0.end_wait(before);
+        if !self.0.seeded() {
             // What a handler wrote is seen when it was written, not when the host happened to run it.
             self.0.step(|hw, cpu| {
                 let behind = hw.handled_at.saturating_sub(hw.cpus[cpu].clock.max(started));
@@ -635,6 +646,7 @@ impl Machine for Model {
         ContextId(self.0.context.get() as u32)
     }
 
+    #[track_caller]
     fn context_switch(&self, to: ContextId) {
         self.0.sync();
         let to = to.0 as usize;
@@ -652,8 +664,12 @@ impl Machine for Model {
         if to == self.0.context.get() {
             return;
         }
-        while self.0.contexts.borrow()[to].on_cpu.is_some() {
-            self.0.wait(&|| format!("context {to} to be left by its CPU"));
+        if self.0.contexts.borrow()[to].on_cpu.is_some() {
+            let before = self.0.begin_wait(Awaited::Context, Location::caller());
+            while self.0.contexts.borrow()[to].on_cpu.is_some() {
+                self.0.wait();
+            }
+            self.0.end_wait(before);
         }
         self.0.contexts.borrow_mut()[to].on_cpu = Some(self.0.cpu());
         self.0.current.borrow_mut()[self.0.cpu()] = to;
@@ -675,9 +691,14 @@ impl Machine for Model {
         self.0.others_at.set(self.0.others_at.get().min(now));
     }
 
+    #[track_caller]
     fn idle_until(&self, done: &mut dyn FnMut() -> bool) {
         self.0.sync();
-        while !done() {
+        if done() {
+            return;
+        }
+        let before = self.0.begin_wait(Awaited::Interrupt, Location::caller());
+        loop {
             self.0.step(|hw, cpu| hw.cpus[cpu].state = CpuState::Halted);
             self.0.suspend();
             self.0.step(|hw, cpu| {
@@ -685,6 +706,11 @@ impl Machine for Model {
                 hw.charge_to(cpu, Cause::Idle, wake);
             });
             self.0.take_interrupts();
+            if done() {
+                break;
+            }
+            self.0.tested_in_vain();
         }
+        self.0.end_wait(before);
     }
 }

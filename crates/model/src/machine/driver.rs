@@ -66,6 +66,9 @@ impl Inner {
             };
             match routine.resume(()) {
                 CoroutineResult::Yield(()) => {
+                    if !self.is_waiting(cpu) {
+                        self.progress();
+                    }
                     let mut contexts = self.contexts.borrow_mut();
                     contexts[index].routine = Some(routine);
                     if self.current.borrow()[cpu] != index {
@@ -131,8 +134,14 @@ impl Inner {
                 return Ok(None);
             }
             drop(hw);
-            return Err(RunError::Deadlock(self.describe_contexts()));
+            let (waits, left) = (self.waits(), self.describe_contexts());
+            return Err(RunError::Deadlock { waits, left, schedule: self.options.schedule });
         };
+        if let Some(limit) = self.options.cycle_limit.filter(|limit| at > limit.0) {
+            drop(hw);
+            let (waits, left) = (self.waits(), self.describe_contexts());
+            return Err(RunError::OutOfTime { limit, waits, left, schedule: self.options.schedule });
+        }
         if let Some(rng) = self.rng.borrow_mut().as_mut() {
             let mut nth = rng.next_u32() as usize % ready;
             for c in 0..hw.cpus.len() {
@@ -173,7 +182,7 @@ impl Inner {
 
     /// Ends the run with `error`: a panic, so that its words and the stack are seen where panics are, of which
     /// [`Model::run`](super::Model::run) gives the error itself.
-    fn fail(&self, error: RunError) -> ! {
+    pub(super) fn fail(&self, error: RunError) -> ! {
         let text = error.to_string();
         self.failure.borrow_mut().get_or_insert(error);
         panic!("{text}");
@@ -215,11 +224,13 @@ impl Inner {
         }
     }
 
-    /// Passes a little time in the cause in force, so that another CPU can do what this one waits for.
+    /// Passes a little time in the cause in force, so that another CPU can do what this one waits for (since
+    /// [`Inner::begin_wait`]).
     ///
     /// # Panics
-    /// When no other CPU can run: the wait would never end.
-    pub(crate) fn wait(&self, for_what: &dyn Fn() -> String) {
+    /// When no other CPU can run, or none does anything else: the wait would never end.
+    pub(crate) fn wait(&self) {
+        self.tested_in_vain();
         {
             let mut hw = self.hw.borrow_mut();
             let cpu = self.cpu.get();
@@ -227,7 +238,7 @@ impl Inner {
             let next = self.others_at.get().min(mine);
             if next == u64::MAX {
                 drop(hw);
-                panic!("{} waits for ever: {}", self.describe_current(), for_what());
+                self.fail_spinning();
             }
             let clock = hw.cpus[cpu].clock;
             let until = if self.seeded() { clock + 1 } else { next.max(clock) + 1 };
@@ -237,10 +248,6 @@ impl Inner {
         self.suspend();
         self.hw.borrow_mut().cpus[self.cpu.get()].spinning = false;
         self.take_interrupts();
-    }
-
-    pub(super) fn describe_current(&self) -> String {
-        format!("context {} on cpu{}", self.contexts.borrow()[self.context.get()].name, self.cpu.get())
     }
 
     /// Runs the handler for every interrupt that has arrived.
@@ -453,10 +460,11 @@ impl Inner {
 
     /// The moment at which the executing CPU must let others run.
     pub(super) fn deadline(&self) -> u64 {
+        let last = self.options.cycle_limit.map_or(u64::MAX, |limit| limit.0);
         match self.others_at.get() {
-            u64::MAX => u64::MAX,
+            u64::MAX => last,
             _ if self.seeded() => 0,
-            at => at.saturating_add(SLACK_CYCLES),
+            at => at.saturating_add(SLACK_CYCLES).min(last),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::hw::Hw;
 use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
+use crate::machine::waits::Waiting;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
@@ -49,6 +50,10 @@ pub(crate) struct Inner {
     /// There is one.
     pub(super) seeded: bool,
     pub(super) options: Options,
+    /// For each CPU, what it waits for.
+    pub(super) waits: RefCell<Vec<Option<Waiting>>>,
+    /// Tests of what CPUs wait for, since one has executed anything else.
+    pub(super) in_vain: Cell<u64>,
     /// What ended the run, when it is more than a panic's words.
     pub(super) failure: RefCell<Option<RunError>>,
     /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.

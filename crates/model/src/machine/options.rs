@@ -1,6 +1,7 @@
 //! How a machine is run: which CPU goes next, what ends a run, and what does not.
 
 use core::fmt;
+use pageferry_hal::Cycles;
 
 /// Which CPU runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -21,8 +22,9 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run.
-#[derive(Clone, Copy, Debug, Default)]
+/// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run, and no limit of
+/// cycles.
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Which CPU runs next.
@@ -30,6 +32,26 @@ pub struct Options {
     /// Uses of stale translations are counted and reported ([`Model::stale_uses`](crate::Model::stale_uses)), and are no
     /// errors.
     pub tolerate_stale: bool,
+    /// How often, all CPUs together and with none executing anything else, what CPUs wait for may be tested in vain; a
+    /// hundredth of that where no interrupt is on its way. Then the run ends with [`RunError::Spinning`](crate::RunError).
+    pub spin_limit: u64,
+    /// When every clock is past this, the run ends with [`RunError::OutOfTime`](crate::RunError). For loops that no other
+    /// limit sees, as of a thread that calls `try_lock` again and again.
+    pub cycle_limit: Option<Cycles>,
+}
+
+/// 10 to 20 seconds of a host's time, and tens of milliseconds of a machine's on which all CPUs spin for a device.
+const SPIN_LIMIT: u64 = 100_000_000;
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            schedule: Schedule::Timed,
+            tolerate_stale: false,
+            spin_limit: SPIN_LIMIT,
+            cycle_limit: None,
+        }
+    }
 }
 
 impl Options {
@@ -42,5 +64,15 @@ impl Options {
     /// [`Model::stale_uses`](crate::Model::stale_uses) themselves.
     pub fn tolerate_stale(self) -> Options {
         Options { tolerate_stale: true, ..self }
+    }
+
+    /// See [`Options::spin_limit`].
+    pub fn spin_limit(self, spin_limit: u64) -> Options {
+        Options { spin_limit, ..self }
+    }
+
+    /// See [`Options::cycle_limit`].
+    pub fn cycle_limit(self, limit: Cycles) -> Options {
+        Options { cycle_limit: Some(limit), ..self }
     }
 }

@@ -1,15 +1,48 @@
 //! Why a run did not come to its end.
 
 use crate::machine::options::Schedule;
+use crate::machine::waits::Waits;
 use crate::mmu::oracle::{Site, StaleUse};
+use pageferry_hal::Cycles;
 
 /// Why a run did not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// Every CPU is halted and no interrupt is on its way.
-    #[error("deadlock: every CPU is halted and no interrupt is on its way (contexts left: {0})")]
-    Deadlock(String),
+    #[error(
+        "deadlock: every CPU is halted and no interrupt is on its way (contexts left: {left}): {waits} ({schedule})"
+    )]
+    Deadlock {
+        /// Where they are halted.
+        waits: Waits,
+        /// The names of all contexts that are not over.
+        left: String,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// No CPU does anything but test what it waits for: see [`Options::spin_limit`](crate::Options::spin_limit).
+    #[error("no CPU gets on, after {tests} tests in vain: {waits} ({schedule})")]
+    Spinning {
+        /// What they wait for, and where.
+        waits: Waits,
+        /// How often, all CPUs together, it was not so.
+        tests: u64,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// Every CPU's clock has passed [`Options::cycle_limit`](crate::Options::cycle_limit).
+    #[error("the run takes more than {} cycles; contexts left: {left}; waiting: {waits} ({schedule})", limit.0)]
+    OutOfTime {
+        /// The limit.
+        limit: Cycles,
+        /// The CPUs that wait, if there are any.
+        waits: Waits,
+        /// The names of all contexts that are not over.
+        left: String,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
     /// A translation was used that no longer stands; see [`crate::mmu::oracle`] and
     /// [`Options::tolerate_stale`](crate::Options::tolerate_stale).
     #[error("{stale}; used at {used_by} by context {context} ({schedule})")]
