@@ -248,7 +248,7 @@ pub trait Machine: Clone + 'static {
     /// Sets what is called, on the CPU and the stack of the access, when a machine cannot translate it by itself: the kernel's
     /// own code, with interrupts off. It makes the access possible, by loading the TLB or the hash table, or says why not; then
     /// the access is made again. It touches page tables by [`Machine::pt_load`] and its like only, takes no lock but those of
-    /// [`LockClass::HashTable`], and does not sleep. Called once, at boot; never on machines that walk page tables.
+    /// [`LockClass::HASH_TABLE`], and does not sleep. Called once, at boot; never on machines that walk page tables.
     fn set_refill(&self, refill: Refill) {
         let _ = refill;
     }

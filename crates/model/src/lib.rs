@@ -24,7 +24,9 @@ pub mod trace;
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
-pub use machine::{Awaited, Model, Options, RunError, SLACK_CYCLES, Schedule, Wait, Waits};
+pub use machine::{
+    Awaited, LockCircle, LockWait, Model, Options, RunError, SLACK_CYCLES, Schedule, Wait, Waits,
+};
 pub use mmu::oracle::{Site, StaleUse, Staleness};
 pub use sourced::{
     ConfigError, Constant, Fault, SourceKind, Sourced, constants_of, load_extending, load_toml, nearest,

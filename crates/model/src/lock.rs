@@ -5,7 +5,9 @@
 //! to [`Cause::Lock`], with interrupts taken meanwhile.
 
 use crate::machine::Awaited;
+use crate::machine::held::LockRef;
 use crate::machine::inner::Inner;
+use crate::mmu::oracle::Site;
 use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
@@ -66,10 +68,18 @@ impl<T> ModelLock<T> {
         hw.cpus[cpu].cause = cause;
     }
 
-    fn taken(&self) -> ModelGuard<'_, T> {
+    fn reference(&self, at: Site) -> LockRef {
+        LockRef { lock: self.address(), class: self.class, at }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn taken(&self, at: Site) -> ModelGuard<'_, T> {
         assert!(!self.held.replace(true), "the lock {:?} is taken twice", self.class);
         if self.live() {
-            self.machine.lock_taken(self.class);
+            self.machine.lock_taken(self.reference(at));
             let mut hw = self.machine.hw.borrow_mut();
             let cpu = self.machine.cpu();
             hw.cpus[cpu].masked += u32::from(self.class.masks_interrupts());
@@ -94,28 +104,33 @@ impl<T: 'static> SpinLock<T> for ModelLock<T> {
 
     #[track_caller]
     fn lock(&self) -> ModelGuard<'_, T> {
+        let at = Location::caller();
         if self.live() {
             self.machine.sync();
-            self.machine.check_lock_order(self.class);
+            self.machine.check_lock_order(self.class, at);
             self.charge_atomic();
             if self.held.get() {
                 let _cause = self.machine.scope(Cause::Lock);
-                let before = self.machine.begin_wait(Awaited::Lock(self.class), Location::caller());
+                let before = self.machine.begin_wait(Awaited::Lock(self.class), at);
+                let wanted_before = self.machine.wants_lock(self.reference(at));
                 while self.held.get() {
                     self.machine.wait();
                 }
+                self.machine.stops_wanting(wanted_before);
                 self.machine.end_wait(before);
             }
         }
-        self.taken()
+        self.taken(at)
     }
 
+    #[track_caller]
     fn try_lock(&self) -> Option<ModelGuard<'_, T>> {
+        let at = Location::caller();
         if self.live() {
             self.machine.sync();
             self.charge_atomic();
         }
-        (!self.held.get()).then(|| self.taken())
+        (!self.held.get()).then(|| self.taken(at))
     }
 }
 
@@ -129,7 +144,7 @@ impl<T> Drop for ModelGuard<'_, T> {
         }
         lock.charge_atomic();
         lock.free_at.set(lock.machine.hw.borrow().cpus[lock.machine.cpu()].clock);
-        lock.machine.lock_released(lock.class);
+        lock.machine.lock_released(lock.address(), lock.class);
     }
 }
 

@@ -23,12 +23,14 @@
 //! pass the reference along. See `Inner::suspend`.
 
 mod driver;
+pub(crate) mod held;
 pub(crate) mod inner;
 mod options;
 mod run_error;
 mod waits;
 
 pub use driver::Scope;
+pub use held::{LockCircle, LockWait};
 pub use inner::SLACK_CYCLES;
 pub use options::{Options, Schedule};
 pub use run_error::RunError;
@@ -636,6 +638,7 @@ impl Machine for Model {
             yielder: std::ptr::null(),
             causes: vec![Cause::User],
             held: Vec::new(),
+            wants: None,
             on_cpu: None,
             over: false,
         });

@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use pageferry_hal::*;
-use pageferry_model::{Model, Options, RunError, Schedule, Waits};
+use pageferry_model::{LockCircle, Model, Options, RunError, Schedule, Waits};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -218,7 +218,7 @@ fn locks_exclude_and_wait() {
         let sum = Rc::new(Cell::new(0));
         let result = sum.clone();
         m.run(Box::new(move |m| {
-            let lock = Rc::new(m.new_lock(LockClass::Pipe, 0));
+            let lock = Rc::new(m.new_lock(LockClass::PIPE, 0));
             let work = |m: Model, lock: Rc<<Model as Machine>::Lock<i32>>, sum: Rc<Cell<i32>>| {
                 move || {
                     for _ in 0..50 {
@@ -249,13 +249,75 @@ fn locks_exclude_and_wait() {
 fn the_lock_order_is_checked() {
     let m = machine("xeon-up", Schedule::Timed);
     let result = m.run(Box::new(|m| {
-        let (amap, anon) = (m.new_lock(LockClass::Amap, ()), m.new_lock(LockClass::Anon, ()));
+        let (amap, anon) = (m.new_lock(LockClass::AMAP, ()), m.new_lock(LockClass::ANON, ()));
         let _anon = anon.lock();
         assert!(amap.try_lock().is_some(), "trying is allowed");
         let _amap = amap.lock();
         None
     }));
-    assert!(matches!(result, Err(RunError::Panicked(text)) if text.contains("lock order")));
+    let error = result.expect_err("the order is broken");
+    let RunError::LockOrder { takes, holds, .. } = &error else { panic!("{error}") };
+    assert_eq!((takes.0, holds.0), (LockClass::AMAP, LockClass::ANON));
+    assert_eq!(takes.1.line() - holds.1.line(), 2, "each is told with its place");
+}
+
+/// Two CPUs take two locks of classes of their own, each in another order.
+fn abba(classes: [LockClass; 2], schedule: Schedule) -> Result<(), RunError> {
+    let locks = Rc::new(RefCell::new(None));
+    let made = locks.clone();
+    let both = move |m: &Model, first: usize| {
+        m.spin_until(&mut || made.borrow().is_some());
+        let locks: [Rc<<Model as Machine>::Lock<()>>; 2] = made.borrow().clone().expect("made");
+        let _first = locks[first].lock();
+        m.execute(Instructions(100));
+        let _second = locks[1 - first].lock();
+    };
+    let other = both.clone();
+    let first = move |m: &Model| {
+        *locks.borrow_mut() = Some(classes.map(|class| Rc::new(m.new_lock(class, ()))));
+        both(m, 0);
+    };
+    two(Options::new(schedule), first, move |m| other(m, 1)).1
+}
+
+#[test]
+fn the_order_of_own_classes_is_checked() {
+    const INODE: LockClass = LockClass::new("inode", 1);
+    const BUFFER: LockClass = LockClass::new("buffer", 2);
+    let error = abba([INODE, BUFFER], Schedule::Seeded(4)).expect_err("the order is broken");
+    let said = error.to_string();
+    let expected = "lock order: context second takes inode at crates/model/tests/machine.rs:";
+    assert!(said.starts_with(expected) && said.contains("while it holds buffer, taken at"), "{said}");
+    assert!(said.contains("seed 4"), "{said}");
+}
+
+#[test]
+fn a_deadlock_of_locks_names_all_four_places() {
+    let classes = ["inode", "buffer"].map(LockClass::unordered);
+    let outcomes: Vec<_> = (0..50).map(|seed| (seed, abba(classes, Schedule::Seeded(seed)))).collect();
+    assert!(outcomes.iter().any(|(_, result)| result.is_ok()), "not every schedule comes to it");
+    let (seed, error) =
+        outcomes.into_iter().find_map(|(seed, result)| Some((seed, result.err()?))).expect("one does");
+    let RunError::LockDeadlock { circle: LockCircle(circle), schedule } = &error else { panic!("{error}") };
+    assert_eq!(*schedule, Schedule::Seeded(seed));
+    let [one, other] = &circle[..] else { panic!("{error}") };
+    assert_ne!(one.context, other.context);
+    assert_eq!((one.wants.0, other.wants.0), (other.holds.0, one.holds.0), "{error}");
+    for wait in circle {
+        assert_eq!(wait.wants.1.line() - wait.holds.1.line(), 2, "{error}");
+    }
+    // A lock that its own holder waits for is a circle of one.
+    let m = machine("xeon-up", Schedule::Timed);
+    let result = m.run(Box::new(move |m| {
+        let lock = m.new_lock(classes[0], ());
+        let _held = lock.lock();
+        let _again = lock.lock();
+        None
+    }));
+    assert!(
+        matches!(&result, Err(RunError::LockDeadlock { circle, .. }) if circle.0.len() == 1),
+        "{result:?}"
+    );
 }
 
 #[test]

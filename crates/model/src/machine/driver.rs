@@ -1,5 +1,5 @@
 //! The scheduler of discrete events: which CPU runs next, how time passes, when interrupts are taken, and what a context
-//! holds (causes, locks).
+//! has in force.
 //!
 //! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
 
@@ -10,7 +10,7 @@ use crate::mmu::access::Refused;
 use crate::mmu::oracle::Site;
 use corosensei::CoroutineResult;
 use pageferry_hal::{
-    Access, Cause, ContextId, CopyFault, Instructions, Interrupt, LockClass, Miss, Mode, Trap, TrapKind, Va,
+    Access, Cause, ContextId, CopyFault, Instructions, Interrupt, Miss, Mode, Trap, TrapKind, Va,
 };
 use rand_chacha::rand_core::Rng;
 use std::rc::Rc;
@@ -392,7 +392,7 @@ impl Inner {
         Err(CopyFault { done_bytes: 0, trap })
     }
 
-    // ------------------------------------------------------------------------------------------------- causes, locks
+    // ------------------------------------------------------------------------------------------------- causes
 
     /// Puts a cause in force until the scope is dropped.
     pub(crate) fn scope(self: &Rc<Self>, cause: Cause) -> Scope {
@@ -413,32 +413,6 @@ impl Inner {
         causes.pop();
         let cause = *causes.last().expect("the first cause is never popped");
         self.hw.borrow_mut().cpus[self.cpu.get()].cause = cause;
-    }
-
-    /// Refuses a lock that the order forbids to the executing context.
-    pub(crate) fn check_lock_order(&self, class: LockClass) {
-        let in_handler = self.hw.borrow().cpus[self.cpu.get()].in_handler;
-        assert!(!in_handler || class.masks_interrupts(), "an interrupt handler takes the lock {class:?}");
-        let contexts = self.contexts.borrow();
-        let context = &contexts[self.context.get()];
-        if let Some(&above) = context.held.iter().find(|&&h| h >= class) {
-            panic!("lock order: {} takes {class:?} while it holds {above:?}", context.name);
-        }
-    }
-
-    pub(crate) fn lock_taken(&self, class: LockClass) {
-        self.contexts.borrow_mut()[self.context.get()].held.push(class);
-    }
-
-    pub(crate) fn lock_released(&self, class: LockClass) {
-        let mut contexts = self.contexts.borrow_mut();
-        let held = &mut contexts[self.context.get()].held;
-        let at =
-            held.iter().rposition(|&h| h == class).expect("a lock is released by the context that took it");
-        held.remove(at);
-        if class.masks_interrupts() {
-            self.hw.borrow_mut().cpus[self.cpu.get()].masked -= 1;
-        }
     }
 
     /// Hands a request to a device; `hand_in` answers when its interrupt comes, to CPU 0.

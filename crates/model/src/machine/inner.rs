@@ -1,11 +1,12 @@
 //! What a machine is made of, beneath its handles.
 
 use crate::hw::Hw;
+use crate::machine::held::LockRef;
 use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
 use crate::machine::waits::Waiting;
 use corosensei::{Coroutine, Yielder};
-use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind, Va};
+use pageferry_hal::{Board, Cause, ContextId, Interrupt, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,7 +26,9 @@ pub(super) struct Thread {
     /// The causes in force, innermost last; the first is never popped.
     pub(super) causes: Vec<Cause>,
     /// Spin locks held, in order.
-    pub(super) held: Vec<LockClass>,
+    pub(super) held: Vec<LockRef>,
+    /// The spin lock that it waits for.
+    pub(super) wants: Option<LockRef>,
     pub(super) on_cpu: Option<usize>,
     pub(super) over: bool,
 }

@@ -1,9 +1,10 @@
 //! Why a run did not come to its end.
 
+use crate::machine::held::LockCircle;
 use crate::machine::options::Schedule;
 use crate::machine::waits::Waits;
 use crate::mmu::oracle::{Site, StaleUse};
-use pageferry_hal::Cycles;
+use pageferry_hal::{Cycles, LockClass};
 
 /// Why a run did not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +29,29 @@ pub enum RunError {
         waits: Waits,
         /// How often, all CPUs together, it was not so.
         tests: u64,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// A context takes a lock that the [order](pageferry_hal::lock) forbids while it holds another.
+    #[error(
+        "lock order: context {context} takes {:?} at {} while it holds {:?}, taken at {} ({schedule})",
+        takes.0, takes.1, holds.0, holds.1
+    )]
+    LockOrder {
+        /// The context's name.
+        context: String,
+        /// The class of the lock that it takes, and the call that does.
+        takes: (LockClass, Site),
+        /// The class of the lock that it holds, and the call that took it.
+        holds: (LockClass, Site),
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// Contexts wait for locks that they hold themselves.
+    #[error("deadlock of locks: {circle} ({schedule})")]
+    LockDeadlock {
+        /// Which context waits for which.
+        circle: LockCircle,
         /// The schedule in which it happens again.
         schedule: Schedule,
     },

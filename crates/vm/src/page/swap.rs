@@ -80,7 +80,7 @@ impl<M: Machine> Swap<M> {
         let free = slots as usize;
         let slots = (0..slots).map(|_| Slot { generation: 0, used: Use::Free }).collect();
         let state = State { slots, next: 0, free, bad: 0, only_anons: 0, only: 0 };
-        Swap { full: AtomicBool::new(free == 0), state: machine.new_lock(LockClass::KernelVa, state) }
+        Swap { full: AtomicBool::new(free == 0), state: machine.new_lock(LockClass::KERNEL_VA, state) }
     }
 
     /// Consecutive free slots for the first of `holders`, for as many as one free run has; none when the area is full.
