@@ -207,6 +207,7 @@ pub trait Machine: Clone + 'static {
     #[must_use = "a window must be closed"]
     fn open_flush_window(&self) -> Self::FlushWindow;
     /// Declares that all is invalidated that needed to be: from here on the use of a stale translation is an error.
+    #[track_caller]
     fn close_flush_window(&self, window: Self::FlushWindow);
 
     // ----------------------------------------------------------------------------------------------- own TLB
@@ -215,6 +216,7 @@ pub trait Machine: Clone + 'static {
     /// is not global.
     fn activate(&self, context: Context);
     /// Invalidates in the own TLB.
+    #[track_caller]
     fn tlb_flush(&self, what: Flush);
     /// Puts a translation into the own TLB, tagged `asid` unless it is global.
     ///
@@ -261,6 +263,7 @@ pub trait Machine: Clone + 'static {
     // ----------------------------------------------------------------------------------------------- other CPUs
 
     /// Sends `interrupt` to each of `to`, itself excluded. Does not wait.
+    #[track_caller]
     fn send_ipi(&self, to: CpuSet, interrupt: Interrupt);
     /// Spins, with interrupts enabled, until `done` answers true; in the cause in force. `done` makes no call on the
     /// machine: it reads memory that another CPU will write.
@@ -288,6 +291,7 @@ pub trait Machine: Clone + 'static {
     #[track_caller]
     fn context_switch(&self, to: ContextId);
     /// Sets a stopped CPU going in context `first`. CPU 0 starts in the boot context.
+    #[track_caller]
     fn start_cpu(&self, cpu: CpuId, first: ContextId);
     /// Halts the CPU until an interrupt, again and again, until `done` answers true. An interrupt that comes between
     /// the test and the halt ends the halt. `done` makes no call on the machine.

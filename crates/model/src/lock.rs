@@ -4,9 +4,9 @@
 //! brings its cache line from there. A uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes
 //! to [`Cause::Lock`], with interrupts taken meanwhile.
 
-use crate::machine::Awaited;
 use crate::machine::held::LockRef;
 use crate::machine::inner::Inner;
+use crate::machine::{Awaited, EventKind};
 use crate::mmu::oracle::Site;
 use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
@@ -130,7 +130,11 @@ impl<T: 'static> SpinLock<T> for ModelLock<T> {
             self.machine.sync();
             self.charge_atomic();
         }
-        (!self.held.get()).then(|| self.taken(at))
+        if self.held.get() {
+            self.machine.note(EventKind::FailsToTake(self.class), Some(at));
+            return None;
+        }
+        Some(self.taken(at))
     }
 }
 

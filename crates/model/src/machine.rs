@@ -23,6 +23,7 @@
 //! pass the reference along. See `Inner::suspend`.
 
 mod driver;
+mod events;
 pub(crate) mod held;
 pub(crate) mod inner;
 mod options;
@@ -30,6 +31,7 @@ mod run_error;
 mod waits;
 
 pub use driver::Scope;
+pub use events::{Event, EventKind};
 pub use held::{LockCircle, LockWait};
 pub use inner::SLACK_CYCLES;
 pub use options::{Options, Schedule};
@@ -42,6 +44,7 @@ use crate::config::MachineConfig;
 use crate::dev::handle::{ModelAudio, ModelDisk};
 use crate::hw::{CpuState, Hw};
 use crate::lock::ModelLock;
+use crate::machine::events::Events;
 use crate::machine::inner::{Inner, Routine, Thread};
 use crate::mmu::oracle::StaleUse;
 use crate::params::Params;
@@ -114,6 +117,7 @@ impl Model {
             failure: RefCell::default(),
             waits: RefCell::new(vec![None; cpus]),
             in_vain: Cell::new(0),
+            events: RefCell::new(Events::with_room(options.keep_events)),
             rng: RefCell::new(rng),
             running: Cell::new(false),
         }))
@@ -182,6 +186,11 @@ impl Model {
     /// Uses of stale translations that were found, the first ones in full.
     pub fn stale_uses(&self) -> Vec<StaleUse> {
         self.0.hw.borrow().oracle.found().to_vec()
+    }
+
+    /// What CPUs did last, in the order in which they did it: as many events as [`Options::keep_events`] says.
+    pub fn events(&self) -> Vec<Event> {
+        self.0.last_events()
     }
 
     /// The laws of the machine: accounts balance, caches and TLBs are consistent, no stale translation was used unless
@@ -394,7 +403,7 @@ impl Machine for Model {
     #[track_caller]
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
         let len = buf.len();
-        self.0.by_parts(Location::caller(), len, |hw, cpu, done, deadline| {
+        self.0.by_parts(Location::caller(), EventKind::Load(from, len), len, |hw, cpu, done, deadline| {
             let (pa, n) = hw.stream(cpu, from + done, len - done, Access::Read, mode, deadline)?;
             buf[done..done + n].copy_from_slice(hw.memory.bytes(pa, n));
             Ok(n)
@@ -403,11 +412,16 @@ impl Machine for Model {
 
     #[track_caller]
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault> {
-        self.0.by_parts(Location::caller(), bytes.len(), |hw, cpu, done, deadline| {
-            let (pa, n) = hw.stream(cpu, to + done, bytes.len() - done, Access::Write, mode, deadline)?;
-            hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
-            Ok(n)
-        })
+        self.0.by_parts(
+            Location::caller(),
+            EventKind::Store(to, bytes.len()),
+            bytes.len(),
+            |hw, cpu, done, deadline| {
+                let (pa, n) = hw.stream(cpu, to + done, bytes.len() - done, Access::Write, mode, deadline)?;
+                hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
+                Ok(n)
+            },
+        )
     }
 
     #[track_caller]
@@ -417,9 +431,10 @@ impl Machine for Model {
             return Ok(());
         }
         let bytes = self.0.board.instruction_bytes as usize;
+        let len = path.0 as usize * bytes;
         let executed =
-            self.0.by_parts(Location::caller(), path.0 as usize * bytes, |hw, cpu, done, deadline| {
-                let n = hw.fetch(cpu, at + done, path.0 as usize * bytes - done, mode, deadline)?;
+            self.0.by_parts(Location::caller(), EventKind::Fetch(at, len), len, |hw, cpu, done, deadline| {
+                let n = hw.fetch(cpu, at + done, len - done, mode, deadline)?;
                 hw.execute(cpu, Instructions(((done + n) / bytes - done / bytes) as u32));
                 Ok(n)
             });
@@ -441,19 +456,25 @@ impl Machine for Model {
 
     #[track_caller]
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        self.0.by_parts(Location::caller(), len_bytes, |hw, cpu, done, deadline| {
+        let what = EventKind::Copy { to, from, len_bytes };
+        self.0.by_parts(Location::caller(), what, len_bytes, |hw, cpu, done, deadline| {
             hw.copy(cpu, to + done, from + done, len_bytes - done, deadline)
         })
     }
 
     #[track_caller]
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        self.0.by_parts(Location::caller(), len_bytes, |hw, cpu, done, deadline| {
-            let (pa, n) =
-                hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
-            hw.memory.bytes_mut(pa, n).fill(0);
-            Ok(n)
-        })
+        self.0.by_parts(
+            Location::caller(),
+            EventKind::Store(to, len_bytes),
+            len_bytes,
+            |hw, cpu, done, deadline| {
+                let (pa, n) =
+                    hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
+                hw.memory.bytes_mut(pa, n).fill(0);
+                Ok(n)
+            },
+        )
     }
 
     fn pt_load(&self, at: Pa, width: Width) -> u64 {
@@ -506,6 +527,7 @@ impl Machine for Model {
         window: Option<&FlushWindow>,
     ) {
         let by = Location::caller();
+        self.0.note(EventKind::Maps { space, va, old, new }, Some(by));
         self.0.step(|hw, cpu| hw.mapping_changed(cpu, (space, va), old, new, window.map(|w| w.0), by));
     }
 
@@ -513,7 +535,9 @@ impl Machine for Model {
         FlushWindow(self.0.step(|hw, _| hw.oracle.open()))
     }
 
+    #[track_caller]
     fn close_flush_window(&self, window: FlushWindow) {
+        self.0.note(EventKind::ClosesWindow, Some(Location::caller()));
         self.0.step(|hw, _| hw.oracle.close(window.0));
     }
 
@@ -522,8 +546,10 @@ impl Machine for Model {
         self.0.step(|hw, cpu| hw.activate(cpu, context));
     }
 
+    #[track_caller]
     fn tlb_flush(&self, what: Flush) {
         self.0.poll();
+        self.0.note(EventKind::Flushes(what), Some(Location::caller()));
         self.0.step(|hw, cpu| hw.tlb_flush(cpu, what));
     }
 
@@ -557,8 +583,10 @@ impl Machine for Model {
         assert!(old.is_none(), "the refill handler is set once");
     }
 
+    #[track_caller]
     fn send_ipi(&self, to: CpuSet, interrupt: Interrupt) {
         self.0.sync();
+        self.0.note(EventKind::Sends(interrupt, to), Some(Location::caller()));
         self.0.step(|hw, me| {
             let mut to = to;
             to.remove(CpuId(me as u8));
@@ -674,14 +702,17 @@ impl Machine for Model {
             }
             self.0.end_wait(before);
         }
+        self.0.note(EventKind::Switches(to as u32), Some(Location::caller()));
         self.0.contexts.borrow_mut()[to].on_cpu = Some(self.0.cpu());
         self.0.current.borrow_mut()[self.0.cpu()] = to;
         self.0.suspend();
         self.0.take_interrupts();
     }
 
+    #[track_caller]
     fn start_cpu(&self, cpu: CpuId, first: ContextId) {
         let now = if self.0.running.get() { self.0.clock() } else { 0 };
+        self.0.note(EventKind::Starts(cpu), Some(Location::caller()));
         let mut hw = self.0.hw.borrow_mut();
         assert!(hw.cpus[cpu.index()].state == CpuState::Off, "{cpu:?} runs already");
         hw.idle_to(cpu.index(), now);

@@ -4,6 +4,7 @@
 //! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
 
 use crate::hw::{CpuState, Hw};
+use crate::machine::events::EventKind;
 use crate::machine::inner::{Inner, SLACK_CYCLES};
 use crate::machine::run_error::RunError;
 use crate::mmu::access::Refused;
@@ -209,7 +210,8 @@ impl Inner {
             return;
         }
         // Where the seed decides, every call is a turn; but a CPU that runs alone need not ask.
-        if self.clock() > self.deadline() {
+        let turn = self.seeded() && self.others_at.get() != u64::MAX;
+        if turn || self.clock() > self.deadline() {
             self.suspend();
         }
         self.take_interrupts();
@@ -272,6 +274,7 @@ impl Inner {
                 Interrupt::Reschedule | Interrupt::Timer | Interrupt::Device(_) => Cause::Interrupt,
             };
             self.push_cause(cause);
+            self.note(EventKind::Handles(interrupt), None);
             {
                 let mut hw = self.hw.borrow_mut();
                 let entry = hw.params.ipi_entry;
@@ -291,6 +294,7 @@ impl Inner {
                 hw.charge(cpu, exit);
                 hw.cpus[cpu].in_handler = false;
             }
+            self.note(EventKind::Returns(interrupt), None);
             self.pop_cause();
         }
     }
@@ -348,17 +352,21 @@ impl Inner {
         panic!("{MOST_REFILLS} refills did not make an access possible");
     }
 
-    /// Makes an access of `len_bytes` part by part; `attempt` gets the bytes done and the deadline, and answers how many more it
+    /// Makes an access of `len_bytes`, which is `what`, part by part; `attempt` gets the bytes done and the deadline, and answers how many more it
     /// did.
     pub(super) fn by_parts(
         &self,
         by: Site,
+        what: EventKind,
         len_bytes: usize,
         mut attempt: impl FnMut(&mut Hw, usize, usize, u64) -> Result<usize, Refused>,
     ) -> Result<(), CopyFault> {
         let mut done_bytes = 0;
         while done_bytes < len_bytes {
             self.poll();
+            if done_bytes == 0 {
+                self.note(what, Some(by));
+            }
             let deadline = self.deadline();
             let part = self.access(by, |hw, cpu| attempt(hw, cpu, done_bytes, deadline));
             done_bytes += part.map_err(|trap| CopyFault { done_bytes, trap })?;

@@ -3,6 +3,7 @@
 //! A lock is known here by its address, which it keeps while it is held or waited for. A deadlock is complete when the last
 //! of its contexts begins to wait, so that is when the circle is looked for.
 
+use crate::machine::events::EventKind;
 use crate::machine::inner::Inner;
 use crate::machine::run_error::RunError;
 use crate::mmu::oracle::Site;
@@ -87,9 +88,11 @@ impl Inner {
 
     pub(crate) fn lock_taken(&self, lock: LockRef) {
         self.contexts.borrow_mut()[self.context.get()].held.push(lock);
+        self.note(EventKind::Takes(lock.class), Some(lock.at));
     }
 
     pub(crate) fn lock_released(&self, lock: usize, class: LockClass) {
+        self.note(EventKind::Releases(class), None);
         let mut contexts = self.contexts.borrow_mut();
         let held = &mut contexts[self.context.get()].held;
         let at = held.iter().rposition(|h| h.lock == lock);

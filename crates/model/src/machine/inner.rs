@@ -1,6 +1,7 @@
 //! What a machine is made of, beneath its handles.
 
 use crate::hw::Hw;
+use crate::machine::events::Events;
 use crate::machine::held::LockRef;
 use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
@@ -57,6 +58,7 @@ pub(crate) struct Inner {
     pub(super) waits: RefCell<Vec<Option<Waiting>>>,
     /// Tests of what CPUs wait for, since one has executed anything else.
     pub(super) in_vain: Cell<u64>,
+    pub(super) events: RefCell<Events>,
     /// What ended the run, when it is more than a panic's words.
     pub(super) failure: RefCell<Option<RunError>>,
     /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.

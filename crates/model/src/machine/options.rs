@@ -38,6 +38,8 @@ pub struct Options {
     /// When every clock is past this, the run ends with [`RunError::OutOfTime`](crate::RunError). For loops that no other
     /// limit sees, as of a thread that calls `try_lock` again and again.
     pub cycle_limit: Option<Cycles>,
+    /// How many of the last events [`Model::events`](crate::Model::events) gives.
+    pub keep_events: usize,
 }
 
 /// 10 to 20 seconds of a host's time, and tens of milliseconds of a machine's on which all CPUs spin for a device.
@@ -50,6 +52,7 @@ impl Default for Options {
             tolerate_stale: false,
             spin_limit: SPIN_LIMIT,
             cycle_limit: None,
+            keep_events: 0,
         }
     }
 }
@@ -69,6 +72,11 @@ impl Options {
     /// See [`Options::spin_limit`].
     pub fn spin_limit(self, spin_limit: u64) -> Options {
         Options { spin_limit, ..self }
+    }
+
+    /// See [`Options::keep_events`].
+    pub fn keep_events(self, keep_events: usize) -> Options {
+        Options { keep_events, ..self }
     }
 
     /// See [`Options::cycle_limit`].

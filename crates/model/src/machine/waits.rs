@@ -9,6 +9,7 @@
 //! or two, and where a CPU waits for an interrupt that is far off, one test takes as long as that. Where no interrupt is on
 //! its way nothing but the CPUs that wait could change anything, so a hundredth of the limit is enough.
 
+use crate::machine::events::EventKind;
 use crate::machine::inner::Inner;
 use crate::machine::run_error::RunError;
 use crate::mmu::oracle::Site;
@@ -43,16 +44,21 @@ pub struct Wait {
     pub since: Cycles,
 }
 
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Awaited::Condition => f.write_str("spins"),
+            Awaited::Interrupt => f.write_str("is halted"),
+            Awaited::Lock(class) => write!(f, "spins for the lock {class:?}"),
+            Awaited::Context => f.write_str("spins for a context to be left by its CPU"),
+        }
+    }
+}
+
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}, context {}, ", self.cpu, self.context)?;
-        match self.awaited {
-            Awaited::Condition => f.write_str("spins")?,
-            Awaited::Interrupt => f.write_str("is halted")?,
-            Awaited::Lock(class) => write!(f, "spins for the lock {class:?}")?,
-            Awaited::Context => f.write_str("spins for a context to be left by its CPU")?,
-        }
-        write!(f, " at {} since cycle {}", self.at, self.since.0)
+        let Wait { cpu, context, awaited, at, since } = self;
+        write!(f, "{cpu:?}, context {context}, {awaited} at {at} since cycle {}", since.0)
     }
 }
 
@@ -88,11 +94,14 @@ impl Inner {
         if before.is_none() {
             self.progress();
         }
+        self.note(EventKind::Waits(awaited), Some(at));
         before
     }
 
     pub(crate) fn end_wait(&self, before: Option<Waiting>) {
-        self.waits.borrow_mut()[self.cpu()] = before;
+        let over = std::mem::replace(&mut self.waits.borrow_mut()[self.cpu()], before);
+        let Waiting { awaited, at, .. } = over.expect("it waited");
+        self.note(EventKind::GoesOn(awaited), Some(at));
     }
 
     /// Some CPU has executed something.
