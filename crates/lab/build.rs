@@ -1,4 +1,4 @@
-//! Embeds the data files of the repository (machines, kernels, experiments, papers, scenarios), so that the command needs no
+//! Embeds the data files of the repository (kernels, experiments, papers, scenarios), so that the command needs no
 //! files beside it.
 
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::{env, fs};
 fn main() {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
     let mut code = String::new();
-    for folder in ["machines", "kernels", "experiments", "papers", "scenarios"] {
+    for folder in ["kernels", "experiments", "papers", "scenarios"] {
         table(&root, folder, &mut code);
     }
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it")).join("embedded.rs");

@@ -9,7 +9,7 @@ use crate::sourced::{ConfigError, nearest};
 macro_rules! machines {
     ($($name:literal),* $(,)?) => {
         /// Their names and files, by name.
-        static FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../../machines/", $name, ".toml")))),*];
+        static FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../machines/", $name, ".toml")))),*];
     };
 }
 
@@ -28,6 +28,11 @@ machines![
     "xeon-mp-htt",
     "xeon-up",
 ];
+
+/// The names of all machines that are built in, sorted, and their files.
+pub fn files() -> &'static [(&'static str, &'static str)] {
+    FILES
+}
 
 /// The names of all machines that are built in, sorted.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -82,7 +87,7 @@ mod tests {
 
     #[test]
     fn every_file_is_built_in_and_is_a_machine() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/machines");
         let paths =
             std::fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("an entry").path());
         let stem =

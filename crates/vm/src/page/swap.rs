@@ -226,15 +226,7 @@ mod tests {
     use pageferry_model::{MachineConfig, Model, Options};
 
     fn swap(slots: u32) -> Swap<Model> {
-        let read = |n: &str| {
-            std::fs::read_to_string(alloc::format!(
-                concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/{}.toml"),
-                n
-            ))
-            .ok()
-        };
-        let config =
-            MachineConfig::parse("486", &read("486").expect("a machine file"), &read).expect("valid");
+        let config = MachineConfig::named("486").expect("it is built in");
         Swap::new(&Model::new(&config, Options::default()).expect("valid"), slots)
     }
 

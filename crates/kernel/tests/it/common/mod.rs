@@ -16,12 +16,10 @@ pub type U = User<Model>;
 
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
-    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
-    let parse = |n: &str| MachineConfig::parse(n, &read(n).expect("a machine file"), &read).expect("valid");
-    let mut config = parse(name);
+    let named = |name: &str| MachineConfig::named(name).unwrap_or_else(|e| panic!("{e}"));
+    let mut config = named(name);
     if let Some(kind) = other_kind() {
-        let other = parse(&kind);
+        let other = named(&kind);
         let mut packages = other.cpu.packages.clone();
         packages.value = config.cpus() as u64;
         let cpu = CpuConfig { packages, ..other.cpu };
