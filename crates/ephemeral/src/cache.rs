@@ -106,7 +106,7 @@ impl<M: Machine> Cache<M> {
             .inspect_err(|_| addresses.free(range))?;
         let machine = pmaps.machine().clone();
         let index = MappingIndex::new(entries, machine.cpus());
-        let state = machine.new_lock(LockClass::Ephemeral, State { index, waiters: 0 });
+        let state = machine.new_lock(LockClass::EPHEMERAL, State { index, waiters: 0 });
         let pmaps = pmaps.clone();
         let flusher = Flusher { local_only: false };
         Ok(Cache { machine, pmaps, range, rule, paths, places, state, flusher })

@@ -24,7 +24,7 @@
 //! from [`KernelAddresses`]: the cache takes its range once, the original scheme one page at each use.
 //!
 //! # Locks
-//! The cache has one lock, of class [`LockClass::Ephemeral`](pageferry_hal::LockClass::Ephemeral). It is held while other
+//! The cache has one lock, of class [`LockClass::EPHEMERAL`](pageferry_hal::LockClass::EPHEMERAL). It is held while other
 //! CPUs invalidate, and given up in a sleep. The other schemes have none of their own.
 #![no_std]
 #![forbid(unsafe_code)]

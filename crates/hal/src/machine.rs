@@ -96,6 +96,7 @@ pub trait Machine: Clone + 'static {
     ///
     /// # Panics
     /// A modelled machine panics where the text is not mapped.
+    #[track_caller]
     fn execute(&self, path: impl Into<Path>);
     /// Says where the kernel's text lies, in which paths have their places. Called at boot, where the board
     /// [fetches](Board::fetches); paths take nothing but their time before.
@@ -105,6 +106,7 @@ pub trait Machine: Clone + 'static {
     /// Counts `n` events.
     fn count(&self, counter: Counter, n: u64);
     /// Accounts for an access to a kernel structure, through TLB and caches, in the cause in force.
+    #[track_caller]
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access);
     /// Says that something is on its way between protection domains. For drawings: costs nothing and changes nothing.
     fn trace_flow(&self, flow: Flow, step: FlowStep) {
@@ -124,37 +126,44 @@ pub trait Machine: Clone + 'static {
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses; the bytes before it are loaded.
+    #[track_caller]
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault>;
     /// Stores `bytes` at `to`.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses; the bytes before it are stored.
+    #[track_caller]
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault>;
     /// Executes a straight run of so many instructions at `at`: accounts for their time in the cause in force, and fetches them
     /// through TLB and cache where the board [fetches](Board::fetches). Elsewhere nothing is looked at.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses; what lies before that was executed, in whole instructions.
+    #[track_caller]
     fn fetch(&self, mode: Mode, at: Va, path: Instructions) -> Result<(), CopyFault>;
     /// Copies `len_bytes` upwards from user memory at `from` to kernel memory at `to` (`copyin`). The ranges do not overlap.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses either side, or `from` leaves user space.
+    #[track_caller]
     fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
     /// Copies `len_bytes` upwards from kernel memory at `from` to user memory at `to` (`copyout`). The ranges do not overlap.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses either side, or `to` leaves user space.
+    #[track_caller]
     fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
     /// Copies `len_bytes` upwards between two kernel addresses (`bcopy`). The ranges do not overlap.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses either side.
+    #[track_caller]
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
     /// Clears `len_bytes` in kernel mode.
     ///
     /// # Errors
     /// [`CopyFault`] when the MMU refuses.
+    #[track_caller]
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault>;
 
     // ----------------------------------------------------------------------------------------------- page tables
@@ -198,6 +207,7 @@ pub trait Machine: Clone + 'static {
     #[must_use = "a window must be closed"]
     fn open_flush_window(&self) -> Self::FlushWindow;
     /// Declares that all is invalidated that needed to be: from here on the use of a stale translation is an error.
+    #[track_caller]
     fn close_flush_window(&self, window: Self::FlushWindow);
 
     // ----------------------------------------------------------------------------------------------- own TLB
@@ -206,6 +216,7 @@ pub trait Machine: Clone + 'static {
     /// is not global.
     fn activate(&self, context: Context);
     /// Invalidates in the own TLB.
+    #[track_caller]
     fn tlb_flush(&self, what: Flush);
     /// Puts a translation into the own TLB, tagged `asid` unless it is global.
     ///
@@ -239,7 +250,7 @@ pub trait Machine: Clone + 'static {
     /// Sets what is called, on the CPU and the stack of the access, when a machine cannot translate it by itself: the kernel's
     /// own code, with interrupts off. It makes the access possible, by loading the TLB or the hash table, or says why not; then
     /// the access is made again. It touches page tables by [`Machine::pt_load`] and its like only, takes no lock but those of
-    /// [`LockClass::HashTable`], and does not sleep. Called once, at boot; never on machines that walk page tables.
+    /// [`LockClass::HASH_TABLE`], and does not sleep. Called once, at boot; never on machines that walk page tables.
     fn set_refill(&self, refill: Refill) {
         let _ = refill;
     }
@@ -252,9 +263,11 @@ pub trait Machine: Clone + 'static {
     // ----------------------------------------------------------------------------------------------- other CPUs
 
     /// Sends `interrupt` to each of `to`, itself excluded. Does not wait.
+    #[track_caller]
     fn send_ipi(&self, to: CpuSet, interrupt: Interrupt);
     /// Spins, with interrupts enabled, until `done` answers true; in the cause in force. `done` makes no call on the
     /// machine: it reads memory that another CPU will write.
+    #[track_caller]
     fn spin_until(&self, done: &mut dyn FnMut() -> bool);
     /// Sets the executing CPU's timer: it interrupts with [`Interrupt::Timer`] when the clock reaches `at`, once, at once if
     /// that is past. `None` stops it.
@@ -275,10 +288,13 @@ pub trait Machine: Clone + 'static {
     ///
     /// # Panics
     /// A modelled machine panics when the caller holds a spin lock, or when `to` is gone.
+    #[track_caller]
     fn context_switch(&self, to: ContextId);
     /// Sets a stopped CPU going in context `first`. CPU 0 starts in the boot context.
+    #[track_caller]
     fn start_cpu(&self, cpu: CpuId, first: ContextId);
     /// Halts the CPU until an interrupt, again and again, until `done` answers true. An interrupt that comes between
     /// the test and the halt ends the halt. `done` makes no call on the machine.
+    #[track_caller]
     fn idle_until(&self, done: &mut dyn FnMut() -> bool);
 }

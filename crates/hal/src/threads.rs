@@ -32,7 +32,7 @@ pub trait Threads {
     ) -> Result<(), Interrupted>;
 
     /// Makes every thread that sleeps on `channel` runnable; returns how many. May be called with spin locks held
-    /// (below [`crate::LockClass::Scheduler`]).
+    /// (below [`crate::LockClass::SCHEDULER`]).
     fn wakeup(&self, channel: Channel) -> usize;
 
     /// Makes the thread that has slept longest on `channel` runnable.

@@ -105,8 +105,8 @@ impl<M: Machine> Kernel<M> {
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let mbufs = Pool::new(vm.clone(), lenders.clone(), config.paths, config.socket.clusters, &mut arena)?;
-        let processes = machine.new_lock(LockClass::Process, Processes::new(&mut arena)?);
-        let exports = machine.new_lock(LockClass::Process, Exports::new(&mut arena)?);
+        let processes = machine.new_lock(LockClass::PROCESS, Processes::new(&mut arena)?);
+        let exports = machine.new_lock(LockClass::PROCESS, Exports::new(&mut arena)?);
         let softints = Arc::new(SoftInts::new(&sched));
         let callouts = Arc::new(Callouts::new(&machine));
         let weak = Arc::downgrade(&pmaps);

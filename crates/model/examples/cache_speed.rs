@@ -6,13 +6,6 @@ use std::time::Instant;
 use pageferry_model::cache::{Caches, Kind};
 use pageferry_model::config::MachineConfig;
 
-fn machine(name: &str) -> MachineConfig {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
-    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}.toml")).ok();
-    let text = read(name).expect("the file is there");
-    MachineConfig::parse(name, &text, &read).unwrap_or_else(|e| panic!("{e}"))
-}
-
 /// Copies `len_bytes` again and again from one place to another; gives nanoseconds per access.
 fn copy_ns(caches: &mut Caches, packages: usize, len_bytes: u64) -> f64 {
     let line = caches.line_bytes() as u64;
@@ -36,7 +29,7 @@ fn copy_ns(caches: &mut Caches, packages: usize, len_bytes: u64) -> f64 {
 fn main() {
     println!("{:<14} {:>10} {:>12} {:>14}", "machine", "copy", "one package", "all packages");
     for name in ["xeon-up", "xeon-mp", "opteron-mp", "pentium-iii"] {
-        let machine = machine(name);
+        let machine = MachineConfig::named(name).expect("a machine");
         let packages = machine.cpu.packages.value as usize;
         for len_kb in [2, 16, 64, 256, 4096] {
             let best = |packages: usize| {

@@ -18,10 +18,8 @@ fn copies(m: &Model, buffers: Va, times: usize) {
 }
 
 fn main() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
-    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
     for name in ["xeon-up", "xeon-mp"] {
-        let config = MachineConfig::parse(name, &read(name).expect("a file"), &read).expect("a machine");
+        let config = MachineConfig::named(name).expect("a machine");
         let model = Model::new(&config, Options::default()).expect("a machine");
         let started = Instant::now();
         model

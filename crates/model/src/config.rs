@@ -1,4 +1,4 @@
-//! A machine as its file describes it: `machines/*.toml`.
+//! A machine as its file describes it: `machines/*.toml`, of this crate ([`crate::machines`]) or of yours.
 //!
 //! Every number is [`Sourced`]. All times are in cycles of the CPU's clock unless the key says otherwise. A file may name
 //! another in `extends`: its tables are then laid upon those of the other key by key, so that the members of a family

@@ -81,7 +81,7 @@ pub(crate) struct Hw {
 }
 
 impl Hw {
-    pub(crate) fn new(params: Params, caches: Option<Caches>) -> Hw {
+    pub(crate) fn new(params: Params, caches: Option<Caches>, tolerates_stale: bool) -> Hw {
         let cores = if params.tlb_shared { params.packages } else { params.cpus };
         let registers = params.blocks.map_or(0, |b| b.count);
         let cpu = |i: usize| Cpu {
@@ -111,7 +111,7 @@ impl Hw {
             has_blocks: !params.fixed.is_empty(),
             hash_table: None,
             cpus: (0..params.cpus).map(cpu).collect(),
-            oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_))),
+            oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), tolerates_stale),
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
             handled_at: 0,

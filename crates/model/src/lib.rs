@@ -1,11 +1,87 @@
 //! Modelled machines: everything that `pageferry-hal` asks for, in software, deterministic, with every cycle accounted.
 //!
+//! A kit for those who write kernels. Code that is written against [`pageferry_hal::Machine`] runs here on one to sixty-four
+//! CPUs, as a test among others, and what is wrong with it is an error that says where:
+//!
+//! | what goes wrong | what is said |
+//! |---|---|
+//! | a translation is used that was to be invalidated | [`RunError::Stale`]: what used it, what mapped, what changed, which CPUs held it |
+//! | locks are taken against their order | [`RunError::LockOrder`]: both acquisitions |
+//! | contexts wait for each other's locks | [`RunError::LockDeadlock`]: what each holds and wants, and since where |
+//! | all sleep, and nothing will wake them | [`RunError::Deadlock`]: where each CPU is halted |
+//! | CPUs spin for what will not come | [`RunError::Spinning`]: where, and since when |
+//! | the kernel panics | [`RunError::Panicked`] |
+//! | at the end, a window of changes is open, or a lock held | [`Model::check`] |
+//!
+//! # A first run
+//! A machine is one that is [built in](machines) or a file of your own ([`config`]). [`Model::run`] switches it on: CPU 0 runs
+//! your boot code, which starts the others, and the run ends when all CPUs have stopped.
+//!
+//! ```
+//! use pageferry_hal::{Instructions, Machine};
+//! use pageferry_model::{MachineConfig, Model, Options};
+//!
+//! let machine = MachineConfig::named("xeon-mp").expect("it is built in");
+//! let model = Model::new(&machine, Options::default()).expect("a valid machine");
+//! model.run(Box::new(|m| {
+//!     m.execute(Instructions(1_000));
+//!     None // No context follows: the CPU stops.
+//! })).expect("all is well");
+//! model.check().expect("the laws of the machine hold");
+//! assert!(model.snapshot().clocks[0] > 0);
+//! ```
+//!
+//! # What to know
+//! * **Calls are what interleaves.** CPUs take turns at calls on the machine ([`Machine`]'s, and locks); what code does between
+//!   two calls is one piece. Where another CPU could come between two accesses to what is shared, account for what is
+//!   executed there ([`execute`]), and a seed will put another CPU there.
+//! * **Seeds are schedules.** In time ([`Schedule::Timed`]) CPUs go on as their clocks say, which is what to measure. Under a
+//!   seed ([`Schedule::Seeded`]) a random CPU goes on at every call, which is what to test. The same seed is the same run, on
+//!   every host. [`testing`] runs a body under many, and the one again that went wrong.
+//! * **Mappings are declared.** Tables and TLBs hold copies; what is true is what was declared last, by
+//!   [`mapping_changed`], and a change is over when its [window] is closed. The [oracle](mmu::oracle) judges every translation
+//!   that is used by that.
+//! * **Locks have classes.** A [`LockClass`] is a name and a rank, or a name alone; yours are constants of your kernel.
+//! * **Errors end the run**, by a panic on the stack of the CPU that erred, so that `RUST_BACKTRACE=1` shows the way to it.
+//!   [`Options`] says what is tolerated, and how long CPUs may wait.
+//!
+//! [`Machine`]: pageferry_hal::Machine
+//! [`execute`]: pageferry_hal::Machine::execute
+//! [`mapping_changed`]: pageferry_hal::Machine::mapping_changed
+//! [window]: pageferry_hal::Machine::open_flush_window
+//! [`LockClass`]: pageferry_hal::LockClass
+//!
+//! # A stale read
+//! One CPU changes a mapping and forgets that another holds a translation of it. `cargo run -p pageferry-model --example
+//! stale_read` prints what happened, call by call, and what the oracle says.
+//!
+//! ```
+#![doc = include_str!("../examples/stale_read.rs")]
+//! ```
+//!
+//! # A deadlock of two locks
+//! Two CPUs take two locks in different orders. Of classes that have an order, the first wrong acquisition is an error in any
+//! schedule; without one, two CPUs have to meet, and a seed makes them.
+//!
+//! ```
+#![doc = include_str!("../examples/abba_deadlock.rs")]
+//! ```
+//!
+//! # A lost wakeup
+//! A consumer looks, finds nothing, and goes to sleep. In between comes the producer, which finds no sleeper.
+//!
+//! ```
+#![doc = include_str!("../examples/lost_wakeup.rs")]
+//! ```
+//!
+//! # Where things are
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
-//! * [`config`], [`sourced`]: machines described in TOML, each constant with its source.
-//! * `hw`: CPUs and the steps that they take; [`mmu`], [`cache`], `memory`: what the steps go through; `dev`: devices.
+//! * [`machines`], [`config`], [`sourced`]: machines by name, and described in TOML, each constant with its source.
+//! * [`testing`]: one test under many schedules.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
-//! * [`account`]: the accounts and their laws.
 //! * [`lock`]: spin locks with costs and a checked order.
+//! * [`account`], [`trace`]: the accounts and their laws; where the time went.
+//! * `hw`: CPUs and the steps that they take; [`mmu`], [`cache`], `memory`: what the steps go through; `dev`: devices.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod account;
@@ -15,17 +91,22 @@ mod dev;
 mod hw;
 pub mod lock;
 pub mod machine;
+pub mod machines;
 mod memory;
 pub mod mmu;
 mod params;
 pub mod sourced;
+pub mod testing;
 pub mod trace;
 
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
-pub use machine::{Model, Options, RunError, SLACK_CYCLES, Schedule};
-pub use mmu::oracle::{StaleUse, Staleness};
+pub use machine::{
+    Awaited, Event, EventKind, LockCircle, LockWait, Model, Options, RunError, SLACK_CYCLES, Schedule, Wait,
+    Waits,
+};
+pub use mmu::oracle::{Site, StaleUse, Staleness};
 pub use sourced::{
     ConfigError, Constant, Fault, SourceKind, Sourced, constants_of, load_extending, load_toml, nearest,
 };

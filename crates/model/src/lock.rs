@@ -4,10 +4,14 @@
 //! brings its cache line from there. A uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes
 //! to [`Cause::Lock`], with interrupts taken meanwhile.
 
+use crate::machine::held::LockRef;
 use crate::machine::inner::Inner;
+use crate::machine::{Awaited, EventKind};
+use crate::mmu::oracle::Site;
 use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::rc::Rc;
 
 /// Instructions around the atomic one; all of the cost on a uniprocessor. They are part of the run that takes the lock, and
@@ -64,10 +68,18 @@ impl<T> ModelLock<T> {
         hw.cpus[cpu].cause = cause;
     }
 
-    fn taken(&self) -> ModelGuard<'_, T> {
+    fn reference(&self, at: Site) -> LockRef {
+        LockRef { lock: self.address(), class: self.class, at }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn taken(&self, at: Site) -> ModelGuard<'_, T> {
         assert!(!self.held.replace(true), "the lock {:?} is taken twice", self.class);
         if self.live() {
-            self.machine.lock_taken(self.class);
+            self.machine.lock_taken(self.reference(at));
             let mut hw = self.machine.hw.borrow_mut();
             let cpu = self.machine.cpu();
             hw.cpus[cpu].masked += u32::from(self.class.masks_interrupts());
@@ -90,27 +102,39 @@ impl<T> ModelLock<T> {
 impl<T: 'static> SpinLock<T> for ModelLock<T> {
     type Guard<'a> = ModelGuard<'a, T>;
 
+    #[track_caller]
     fn lock(&self) -> ModelGuard<'_, T> {
+        let at = Location::caller();
         if self.live() {
             self.machine.sync();
-            self.machine.check_lock_order(self.class);
+            self.machine.check_lock_order(self.class, at);
             self.charge_atomic();
             if self.held.get() {
                 let _cause = self.machine.scope(Cause::Lock);
+                let before = self.machine.begin_wait(Awaited::Lock(self.class), at);
+                let wanted_before = self.machine.wants_lock(self.reference(at));
                 while self.held.get() {
-                    self.machine.wait(&|| format!("the lock {:?}", self.class));
+                    self.machine.wait();
                 }
+                self.machine.stops_wanting(wanted_before);
+                self.machine.end_wait(before);
             }
         }
-        self.taken()
+        self.taken(at)
     }
 
+    #[track_caller]
     fn try_lock(&self) -> Option<ModelGuard<'_, T>> {
+        let at = Location::caller();
         if self.live() {
             self.machine.sync();
             self.charge_atomic();
         }
-        (!self.held.get()).then(|| self.taken())
+        if self.held.get() {
+            self.machine.note(EventKind::FailsToTake(self.class), Some(at));
+            return None;
+        }
+        Some(self.taken(at))
     }
 }
 
@@ -124,7 +148,7 @@ impl<T> Drop for ModelGuard<'_, T> {
         }
         lock.charge_atomic();
         lock.free_at.set(lock.machine.hw.borrow().cpus[lock.machine.cpu()].clock);
-        lock.machine.lock_released(lock.class);
+        lock.machine.lock_released(lock.address(), lock.class);
     }
 }
 

@@ -23,10 +23,20 @@
 //! pass the reference along. See `Inner::suspend`.
 
 mod driver;
+mod events;
+pub(crate) mod held;
 pub(crate) mod inner;
+mod options;
+mod run_error;
+mod waits;
 
 pub use driver::Scope;
-pub use inner::{RunError, SLACK_CYCLES};
+pub use events::{Event, EventKind};
+pub use held::{LockCircle, LockWait};
+pub use inner::SLACK_CYCLES;
+pub use options::{Options, Schedule};
+pub use run_error::RunError;
+pub use waits::{Awaited, Wait, Waits};
 
 use crate::account::Snapshot;
 use crate::cache::Caches;
@@ -34,6 +44,7 @@ use crate::config::MachineConfig;
 use crate::dev::handle::{ModelAudio, ModelDisk};
 use crate::hw::{CpuState, Hw};
 use crate::lock::ModelLock;
+use crate::machine::events::Events;
 use crate::machine::inner::{Inner, Routine, Thread};
 use crate::mmu::oracle::StaleUse;
 use crate::params::Params;
@@ -53,23 +64,6 @@ use std::rc::Rc;
 
 /// Bytes of a context's stack on the host.
 const STACK_BYTES: usize = 512 << 10;
-
-/// Which CPU runs next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Schedule {
-    /// The CPU whose clock is lowest.
-    #[default]
-    Timed,
-    /// A CPU chosen at random at every call; for tests.
-    Seeded(u64),
-}
-
-/// How to run a machine.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Which CPU runs next.
-    pub schedule: Schedule,
-}
 
 /// What a context runs; see [`Machine::context_new`].
 type Entry = Box<dyn FnOnce() -> Option<ContextId>>;
@@ -108,7 +102,7 @@ impl Model {
         };
         let cpus = params.cpus;
         Model(Rc::new(Inner {
-            hw: RefCell::new(Hw::new(params, caches)),
+            hw: RefCell::new(Hw::new(params, caches, options.tolerate_stale)),
             contexts: RefCell::default(),
             handler: RefCell::default(),
             refill: RefCell::default(),
@@ -119,6 +113,11 @@ impl Model {
             current: RefCell::new(vec![usize::MAX; cpus]),
             others_at: Cell::new(u64::MAX),
             seeded: rng.is_some(),
+            options,
+            failure: RefCell::default(),
+            waits: RefCell::new(vec![None; cpus]),
+            in_vain: Cell::new(0),
+            events: RefCell::new(Events::with_room(options.keep_events)),
             rng: RefCell::new(rng),
             running: Cell::new(false),
         }))
@@ -127,7 +126,7 @@ impl Model {
     /// Switches the machine on: CPU 0 runs `boot`, until every CPU has stopped.
     ///
     /// # Errors
-    /// [`RunError`]: a deadlock or a panic.
+    /// [`RunError`]: a deadlock, a panic, the first use of a stale translation, or CPUs that wait for ever.
     pub fn run(&self, boot: Boot) -> Result<(), RunError> {
         let model = self.clone();
         let first = self.context_new("boot", Box::new(move || boot(&model)));
@@ -144,6 +143,8 @@ impl Model {
                 .or_else(|| panic.downcast_ref::<String>().cloned());
             Err(RunError::Panicked(text.unwrap_or_else(|| "(no message)".into())))
         });
+        // Stands whatever became of the panic that it caused.
+        let result = self.0.failure.borrow_mut().take().map_or(result, Err);
         if result.is_err() {
             for context in self.0.contexts.borrow_mut().iter_mut() {
                 std::mem::forget(context.routine.take());
@@ -187,14 +188,22 @@ impl Model {
         self.0.hw.borrow().oracle.found().to_vec()
     }
 
-    /// The laws of the machine: accounts balance, caches and TLBs are consistent; at the end of a run, no window is
-    /// open and no lock is held.
+    /// What CPUs did last, in the order in which they did it: as many events as [`Options::keep_events`] says.
+    pub fn events(&self) -> Vec<Event> {
+        self.0.last_events()
+    }
+
+    /// The laws of the machine: accounts balance, caches and TLBs are consistent, no stale translation was used unless
+    /// [that is tolerated](Options::tolerate_stale); at the end of a run, no window is open and no lock is held.
     ///
     /// # Errors
     /// The law that is broken, in words.
     pub fn check(&self) -> Result<(), String> {
         let hw = self.0.hw.borrow();
         hw.check()?;
+        if let Some(stale) = hw.oracle.error() {
+            return Err(stale.to_string());
+        }
         if !self.0.running.get() {
             if hw.disk.unanswered() > 0 {
                 return Err(format!("{} requests to the disk were not answered", hw.disk.unanswered()));
@@ -339,11 +348,12 @@ impl Machine for Model {
     }
 
     #[inline]
+    #[track_caller]
     fn execute(&self, path: impl Into<Path>) {
         let path = path.into();
         self.0.poll();
         if let Some(text) = path.text {
-            self.0.fetch_text(text.get(), path.instructions);
+            self.0.fetch_text(Location::caller(), text.get(), path.instructions);
         }
         self.0.step(|hw, cpu| hw.execute(cpu, path.instructions));
     }
@@ -365,9 +375,11 @@ impl Machine for Model {
         }
     }
 
+    #[track_caller]
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {
         let mut lines = 0;
-        let touched = self.0.access(|hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
+        let by = Location::caller();
+        let touched = self.0.access(by, |hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
         touched.unwrap_or_else(|trap| panic!("a kernel structure is not mapped: {trap}"));
     }
 
@@ -388,61 +400,81 @@ impl Machine for Model {
         ModelLock::new(self.0.clone(), class, value)
     }
 
+    #[track_caller]
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
         let len = buf.len();
-        self.0.by_parts(len, |hw, cpu, done, deadline| {
+        self.0.by_parts(Location::caller(), EventKind::Load(from, len), len, |hw, cpu, done, deadline| {
             let (pa, n) = hw.stream(cpu, from + done, len - done, Access::Read, mode, deadline)?;
             buf[done..done + n].copy_from_slice(hw.memory.bytes(pa, n));
             Ok(n)
         })
     }
 
+    #[track_caller]
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault> {
-        self.0.by_parts(bytes.len(), |hw, cpu, done, deadline| {
-            let (pa, n) = hw.stream(cpu, to + done, bytes.len() - done, Access::Write, mode, deadline)?;
-            hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
-            Ok(n)
-        })
+        self.0.by_parts(
+            Location::caller(),
+            EventKind::Store(to, bytes.len()),
+            bytes.len(),
+            |hw, cpu, done, deadline| {
+                let (pa, n) = hw.stream(cpu, to + done, bytes.len() - done, Access::Write, mode, deadline)?;
+                hw.memory.bytes_mut(pa, n).copy_from_slice(&bytes[done..done + n]);
+                Ok(n)
+            },
+        )
     }
 
+    #[track_caller]
     fn fetch(&self, mode: Mode, at: Va, path: Instructions) -> Result<(), CopyFault> {
         if !self.0.board.fetches {
             self.execute(path);
             return Ok(());
         }
         let bytes = self.0.board.instruction_bytes as usize;
-        let executed = self.0.by_parts(path.0 as usize * bytes, |hw, cpu, done, deadline| {
-            let n = hw.fetch(cpu, at + done, path.0 as usize * bytes - done, mode, deadline)?;
-            hw.execute(cpu, Instructions(((done + n) / bytes - done / bytes) as u32));
-            Ok(n)
-        });
+        let len = path.0 as usize * bytes;
+        let executed =
+            self.0.by_parts(Location::caller(), EventKind::Fetch(at, len), len, |hw, cpu, done, deadline| {
+                let n = hw.fetch(cpu, at + done, len - done, mode, deadline)?;
+                hw.execute(cpu, Instructions(((done + n) / bytes - done / bytes) as u32));
+                Ok(n)
+            });
         // An instruction that crosses into a page that is refused begins anew.
         executed.map_err(|fault| CopyFault { done_bytes: fault.done_bytes / bytes * bytes, ..fault })
     }
 
+    #[track_caller]
     fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
         self.0.within_user(from, len_bytes, Access::Read)?;
         self.copy_kernel(to, from, len_bytes)
     }
 
+    #[track_caller]
     fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
         self.0.within_user(to, len_bytes, Access::Write)?;
         self.copy_kernel(to, from, len_bytes)
     }
 
+    #[track_caller]
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        self.0.by_parts(len_bytes, |hw, cpu, done, deadline| {
+        let what = EventKind::Copy { to, from, len_bytes };
+        self.0.by_parts(Location::caller(), what, len_bytes, |hw, cpu, done, deadline| {
             hw.copy(cpu, to + done, from + done, len_bytes - done, deadline)
         })
     }
 
+    #[track_caller]
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        self.0.by_parts(len_bytes, |hw, cpu, done, deadline| {
-            let (pa, n) =
-                hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
-            hw.memory.bytes_mut(pa, n).fill(0);
-            Ok(n)
-        })
+        self.0.by_parts(
+            Location::caller(),
+            EventKind::Store(to, len_bytes),
+            len_bytes,
+            |hw, cpu, done, deadline| {
+                let (pa, n) =
+                    hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
+                hw.memory.bytes_mut(pa, n).fill(0);
+                Ok(n)
+            },
+        )
     }
 
     fn pt_load(&self, at: Pa, width: Width) -> u64 {
@@ -495,6 +527,7 @@ impl Machine for Model {
         window: Option<&FlushWindow>,
     ) {
         let by = Location::caller();
+        self.0.note(EventKind::Maps { space, va, old, new }, Some(by));
         self.0.step(|hw, cpu| hw.mapping_changed(cpu, (space, va), old, new, window.map(|w| w.0), by));
     }
 
@@ -502,7 +535,9 @@ impl Machine for Model {
         FlushWindow(self.0.step(|hw, _| hw.oracle.open()))
     }
 
+    #[track_caller]
     fn close_flush_window(&self, window: FlushWindow) {
+        self.0.note(EventKind::ClosesWindow, Some(Location::caller()));
         self.0.step(|hw, _| hw.oracle.close(window.0));
     }
 
@@ -511,8 +546,10 @@ impl Machine for Model {
         self.0.step(|hw, cpu| hw.activate(cpu, context));
     }
 
+    #[track_caller]
     fn tlb_flush(&self, what: Flush) {
         self.0.poll();
+        self.0.note(EventKind::Flushes(what), Some(Location::caller()));
         self.0.step(|hw, cpu| hw.tlb_flush(cpu, what));
     }
 
@@ -546,8 +583,10 @@ impl Machine for Model {
         assert!(old.is_none(), "the refill handler is set once");
     }
 
+    #[track_caller]
     fn send_ipi(&self, to: CpuSet, interrupt: Interrupt) {
         self.0.sync();
+        self.0.note(EventKind::Sends(interrupt, to), Some(Location::caller()));
         self.0.step(|hw, me| {
             let mut to = to;
             to.remove(CpuId(me as u8));
@@ -575,15 +614,22 @@ impl Machine for Model {
         });
     }
 
+    #[track_caller]
     fn spin_until(&self, done: &mut dyn FnMut() -> bool) {
         self.0.poll();
         let started = self.0.clock();
-        let mut waited = false;
-        while !done() {
-            waited = true;
-            self.0.wait(&|| "a condition that no other CPU can make true".into());
+        if done() {
+            return;
         }
-        if waited && !self.0.seeded() {
+        let before = self.0.begin_wait(Awaited::Condition, Location::caller());
+        loop {
+            self.0.wait();
+            if done() {
+                break;
+            }
+        }
+        self.0.end_wait(before);
+        if !self.0.seeded() {
             // What a handler wrote is seen when it was written, not when the host happened to run it.
             self.0.step(|hw, cpu| {
                 let behind = hw.handled_at.saturating_sub(hw.cpus[cpu].clock.max(started));
@@ -620,6 +666,7 @@ impl Machine for Model {
             yielder: std::ptr::null(),
             causes: vec![Cause::User],
             held: Vec::new(),
+            wants: None,
             on_cpu: None,
             over: false,
         });
@@ -630,6 +677,7 @@ impl Machine for Model {
         ContextId(self.0.context.get() as u32)
     }
 
+    #[track_caller]
     fn context_switch(&self, to: ContextId) {
         self.0.sync();
         let to = to.0 as usize;
@@ -647,17 +695,24 @@ impl Machine for Model {
         if to == self.0.context.get() {
             return;
         }
-        while self.0.contexts.borrow()[to].on_cpu.is_some() {
-            self.0.wait(&|| format!("context {to} to be left by its CPU"));
+        if self.0.contexts.borrow()[to].on_cpu.is_some() {
+            let before = self.0.begin_wait(Awaited::Context, Location::caller());
+            while self.0.contexts.borrow()[to].on_cpu.is_some() {
+                self.0.wait();
+            }
+            self.0.end_wait(before);
         }
+        self.0.note(EventKind::Switches(to as u32), Some(Location::caller()));
         self.0.contexts.borrow_mut()[to].on_cpu = Some(self.0.cpu());
         self.0.current.borrow_mut()[self.0.cpu()] = to;
         self.0.suspend();
         self.0.take_interrupts();
     }
 
+    #[track_caller]
     fn start_cpu(&self, cpu: CpuId, first: ContextId) {
         let now = if self.0.running.get() { self.0.clock() } else { 0 };
+        self.0.note(EventKind::Starts(cpu), Some(Location::caller()));
         let mut hw = self.0.hw.borrow_mut();
         assert!(hw.cpus[cpu.index()].state == CpuState::Off, "{cpu:?} runs already");
         hw.idle_to(cpu.index(), now);
@@ -670,9 +725,14 @@ impl Machine for Model {
         self.0.others_at.set(self.0.others_at.get().min(now));
     }
 
+    #[track_caller]
     fn idle_until(&self, done: &mut dyn FnMut() -> bool) {
         self.0.sync();
-        while !done() {
+        if done() {
+            return;
+        }
+        let before = self.0.begin_wait(Awaited::Interrupt, Location::caller());
+        loop {
             self.0.step(|hw, cpu| hw.cpus[cpu].state = CpuState::Halted);
             self.0.suspend();
             self.0.step(|hw, cpu| {
@@ -680,6 +740,11 @@ impl Machine for Model {
                 hw.charge_to(cpu, Cause::Idle, wake);
             });
             self.0.take_interrupts();
+            if done() {
+                break;
+            }
+            self.0.tested_in_vain();
         }
+        self.0.end_wait(before);
     }
 }

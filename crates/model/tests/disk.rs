@@ -6,12 +6,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 fn machine(schedule: Schedule) -> Model {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
-    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
-    let mut config =
-        MachineConfig::parse("xeon-mp", &read("xeon-mp").expect("a machine file"), &read).expect("valid");
+    let mut config = MachineConfig::named("xeon-mp").expect("it is built in");
     config.memory.size_mb.value = 4;
-    Model::new(&config, Options { schedule }).expect("a valid machine")
+    Model::new(&config, Options::new(schedule)).expect("a valid machine")
 }
 
 fn request(tag: u64, transfer: Transfer, block: u64, frames: &[u32]) -> DiskRequest {

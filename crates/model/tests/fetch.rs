@@ -32,7 +32,11 @@ fn both() -> MachineConfig {
 }
 
 fn run(config: &MachineConfig, body: impl FnOnce(&Model) + 'static) -> Model {
-    let m = Model::new(config, Options::default()).expect("a valid machine");
+    run_as(Options::default(), config, body)
+}
+
+fn run_as(options: Options, config: &MachineConfig, body: impl FnOnce(&Model) + 'static) -> Model {
+    let m = Model::new(config, options).expect("a valid machine");
     m.run(Box::new(move |m| {
         let tables = ByHand::new();
         tables.grow(m, BASE);
@@ -149,7 +153,7 @@ fn a_fetch_that_is_not_permitted_is_refused() {
 
 #[test]
 fn a_stale_instruction_translation_is_reported_once_its_window_is_closed() {
-    let m = run(&both(), |m| {
+    let m = run_as(Options::default().tolerate_stale(), &both(), |m| {
         fetch(m, BASE).expect("mapped");
         let close = ByHand::change(m, BASE, Some(Tte::page(Pfn(6), RW)));
         fetch(m, BASE).expect("still translated");

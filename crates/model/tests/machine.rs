@@ -3,12 +3,17 @@
 mod common;
 use common::*;
 use pageferry_hal::*;
-use pageferry_model::{Model, Options, RunError, Schedule};
+use pageferry_model::{LockCircle, Model, Options, RunError, Schedule, Waits};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 fn machine(name: &str, schedule: Schedule) -> Model {
-    Model::new(&config(name), Options { schedule }).expect("a valid machine")
+    Model::new(&config(name), Options::new(schedule)).expect("a valid machine")
+}
+
+/// One that goes on after the use of a stale translation.
+fn tolerant(name: &str) -> Model {
+    Model::new(&config(name), Options::default().tolerate_stale()).expect("a valid machine")
 }
 
 fn map_by_hand(m: &Model) {
@@ -71,7 +76,7 @@ fn superpages_translate() {
 
 #[test]
 fn a_stale_translation_is_reported_once_its_window_is_closed() {
-    let m = machine("xeon-up", Schedule::Timed);
+    let m = tolerant("xeon-up");
     run(&m, |m| {
         map_by_hand(m);
         let va = Va(0xc000_3000);
@@ -93,8 +98,31 @@ fn a_stale_translation_is_reported_once_its_window_is_closed() {
 }
 
 #[test]
+fn a_run_ends_at_the_first_use_of_a_stale_translation() {
+    let (after, used) = (Rc::new(Cell::new(false)), line!() + 8);
+    let reached = after.clone();
+    let m = machine("xeon-up", Schedule::Seeded(3));
+    let result = m.run(Box::new(move |m| {
+        map_by_hand(m);
+        ByHand::map(m, BASE, 5, RW);
+        m.load(Mode::Kernel, BASE, &mut [0]).unwrap();
+        ByHand::change(m, BASE, None)();
+        m.load(Mode::Kernel, BASE, &mut [0]).unwrap();
+        reached.set(true);
+        None
+    }));
+    assert!(!after.get(), "the run ends at the use");
+    let words = m.stale_uses()[0].to_string();
+    let error = result.expect_err("a stale translation was used");
+    assert!(matches!(&error, RunError::Stale { used_by, .. } if used_by.line() == used), "{error}");
+    let said = error.to_string();
+    assert!(said.starts_with(&words) && said.contains("boot") && said.contains("seed 3"), "{said}");
+    assert_eq!(m.check(), Err(words), "nor are the laws kept");
+}
+
+#[test]
 fn a_later_window_does_not_excuse_an_earlier_change() {
-    let m = machine("xeon-up", Schedule::Timed);
+    let m = tolerant("xeon-up");
     run(&m, |m| {
         map_by_hand(m);
         let va = Va(0xc000_3000);
@@ -190,7 +218,7 @@ fn locks_exclude_and_wait() {
         let sum = Rc::new(Cell::new(0));
         let result = sum.clone();
         m.run(Box::new(move |m| {
-            let lock = Rc::new(m.new_lock(LockClass::Pipe, 0));
+            let lock = Rc::new(m.new_lock(LockClass::PIPE, 0));
             let work = |m: Model, lock: Rc<<Model as Machine>::Lock<i32>>, sum: Rc<Cell<i32>>| {
                 move || {
                     for _ in 0..50 {
@@ -221,13 +249,75 @@ fn locks_exclude_and_wait() {
 fn the_lock_order_is_checked() {
     let m = machine("xeon-up", Schedule::Timed);
     let result = m.run(Box::new(|m| {
-        let (amap, anon) = (m.new_lock(LockClass::Amap, ()), m.new_lock(LockClass::Anon, ()));
+        let (amap, anon) = (m.new_lock(LockClass::AMAP, ()), m.new_lock(LockClass::ANON, ()));
         let _anon = anon.lock();
         assert!(amap.try_lock().is_some(), "trying is allowed");
         let _amap = amap.lock();
         None
     }));
-    assert!(matches!(result, Err(RunError::Panicked(text)) if text.contains("lock order")));
+    let error = result.expect_err("the order is broken");
+    let RunError::LockOrder { takes, holds, .. } = &error else { panic!("{error}") };
+    assert_eq!((takes.0, holds.0), (LockClass::AMAP, LockClass::ANON));
+    assert_eq!(takes.1.line() - holds.1.line(), 2, "each is told with its place");
+}
+
+/// Two CPUs take two locks of classes of their own, each in another order.
+fn abba(classes: [LockClass; 2], schedule: Schedule) -> Result<(), RunError> {
+    let locks = Rc::new(RefCell::new(None));
+    let made = locks.clone();
+    let both = move |m: &Model, first: usize| {
+        m.spin_until(&mut || made.borrow().is_some());
+        let locks: [Rc<<Model as Machine>::Lock<()>>; 2] = made.borrow().clone().expect("made");
+        let _first = locks[first].lock();
+        m.execute(Instructions(100));
+        let _second = locks[1 - first].lock();
+    };
+    let other = both.clone();
+    let first = move |m: &Model| {
+        *locks.borrow_mut() = Some(classes.map(|class| Rc::new(m.new_lock(class, ()))));
+        both(m, 0);
+    };
+    two(Options::new(schedule), first, move |m| other(m, 1)).1
+}
+
+#[test]
+fn the_order_of_own_classes_is_checked() {
+    const INODE: LockClass = LockClass::new("inode", 1);
+    const BUFFER: LockClass = LockClass::new("buffer", 2);
+    let error = abba([INODE, BUFFER], Schedule::Seeded(4)).expect_err("the order is broken");
+    let said = error.to_string();
+    let expected = "lock order: context second takes inode at crates/model/tests/machine.rs:";
+    assert!(said.starts_with(expected) && said.contains("while it holds buffer, taken at"), "{said}");
+    assert!(said.contains("seed 4"), "{said}");
+}
+
+#[test]
+fn a_deadlock_of_locks_names_all_four_places() {
+    let classes = ["inode", "buffer"].map(LockClass::unordered);
+    let outcomes: Vec<_> = (0..50).map(|seed| (seed, abba(classes, Schedule::Seeded(seed)))).collect();
+    assert!(outcomes.iter().any(|(_, result)| result.is_ok()), "not every schedule comes to it");
+    let (seed, error) =
+        outcomes.into_iter().find_map(|(seed, result)| Some((seed, result.err()?))).expect("one does");
+    let RunError::LockDeadlock { circle: LockCircle(circle), schedule } = &error else { panic!("{error}") };
+    assert_eq!(*schedule, Schedule::Seeded(seed));
+    let [one, other] = &circle[..] else { panic!("{error}") };
+    assert_ne!(one.context, other.context);
+    assert_eq!((one.wants.0, other.wants.0), (other.holds.0, one.holds.0), "{error}");
+    for wait in circle {
+        assert_eq!(wait.wants.1.line() - wait.holds.1.line(), 2, "{error}");
+    }
+    // A lock that its own holder waits for is a circle of one.
+    let m = machine("xeon-up", Schedule::Timed);
+    let result = m.run(Box::new(move |m| {
+        let lock = m.new_lock(classes[0], ());
+        let _held = lock.lock();
+        let _again = lock.lock();
+        None
+    }));
+    assert!(
+        matches!(&result, Err(RunError::LockDeadlock { circle, .. }) if circle.0.len() == 1),
+        "{result:?}"
+    );
 }
 
 #[test]
@@ -266,13 +356,132 @@ fn a_deadlock_is_an_error() {
         m.idle_until(&mut || false);
         None
     }));
-    assert!(matches!(result, Err(RunError::Deadlock(text)) if text.contains("boot")));
+    assert!(matches!(result, Err(RunError::Deadlock { left, .. }) if left == "boot"));
     let m = machine("xeon-mp", Schedule::Timed);
     let result = m.run(Box::new(|m| {
         m.spin_until(&mut || false);
         None
     }));
-    assert!(matches!(result, Err(RunError::Panicked(text)) if text.contains("waits for ever")));
+    let error = result.expect_err("it spins alone");
+    assert!(matches!(error, RunError::Spinning { tests: 1, .. }), "{error}");
+}
+
+/// CPU 0 runs `first`, CPU 1 `second`.
+fn two(
+    options: Options,
+    first: impl FnOnce(&Model) + 'static,
+    second: impl FnOnce(&Model) + 'static,
+) -> (Model, Result<(), RunError>) {
+    let m = Model::flat(&config("xeon-mp"), options).expect("a valid machine");
+    let result = m.run(Box::new(move |m| {
+        let other = m.clone();
+        let entry = move || {
+            second(&other);
+            None
+        };
+        m.start_cpu(CpuId(1), m.context_new("second", Box::new(entry)));
+        first(m);
+        None
+    }));
+    (m, result)
+}
+
+#[test]
+fn two_cpus_that_spin_for_ever_end_the_run() {
+    for schedule in [Schedule::Timed, Schedule::Seeded(5)] {
+        let line = line!() + 2;
+        let (_, result) =
+            two(Options::new(schedule), |m| m.spin_until(&mut || false), |m| m.spin_until(&mut || false));
+        let error = result.expect_err("no CPU gets on");
+        let RunError::Spinning { waits: Waits(waits), .. } = &error else { panic!("{error}") };
+        assert!(waits[0].at.line() == line && waits[1].at.line() == line, "{error}");
+        assert!(waits[0].at.column() < waits[1].at.column(), "each has its place");
+        assert_eq!(waits.iter().map(|w| &w.context[..]).collect::<Vec<_>>(), ["boot", "second"]);
+        let said = error.to_string();
+        assert!(said.contains("cpu1, context second, spins at crates/model/tests/machine.rs:"), "{said}");
+        assert!(said.contains(&schedule.to_string()), "{said}");
+    }
+}
+
+/// A clock ticks on and on, and its handler changes nothing: on a CPU that spins, and on one that is halted.
+#[test]
+fn a_clock_keeps_no_run_alive() {
+    for halts in [false, true] {
+        let m =
+            Model::flat(&config("xeon-up"), Options::default().spin_limit(5_000)).expect("a valid machine");
+        let result = m.run(Box::new(move |m| {
+            let clock = m.clone();
+            let again = move || clock.set_timer(Some(Cycles(clock.now().0 + 100_000)));
+            again();
+            m.set_interrupt_handler(Box::new(move |_| again()));
+            if halts {
+                m.idle_until(&mut || false)
+            } else {
+                m.spin_until(&mut || false)
+            }
+            None
+        }));
+        let error = result.expect_err("nothing happens");
+        assert!(matches!(error, RunError::Spinning { tests: 5_000, .. }), "{error}");
+    }
+}
+
+/// Waits that end, each by much more tests than the limit: another CPU works, or a device takes its time.
+#[test]
+fn who_waits_for_a_cpu_that_works_may_wait() {
+    for schedule in [Schedule::Timed, Schedule::Seeded(5)] {
+        let done = Rc::new(Cell::new(false));
+        let seen = done.clone();
+        let (m, result) = two(
+            Options::new(schedule).spin_limit(10_000),
+            move |m| m.spin_until(&mut || seen.get()),
+            move |m| {
+                (0..50_000).for_each(|_| m.execute(Instructions(10)));
+                done.set(true);
+            },
+        );
+        assert_eq!(result, Ok(()), "{schedule}");
+        assert!(m.snapshot().clocks[0] > 100_000);
+    }
+    let (ticks, seen) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let m = Model::flat(&config("xeon-up"), Options::default().spin_limit(1_000)).expect("a valid machine");
+    let (count, last) = (ticks.clone(), seen.clone());
+    let result = m.run(Box::new(move |m| {
+        let (clock, ticks) = (m.clone(), count.clone());
+        m.set_interrupt_handler(Box::new(move |_| {
+            ticks.set(ticks.get() + 1);
+            clock.set_timer(Some(Cycles(clock.now().0 + 10_000_000)));
+        }));
+        m.set_timer(Some(Cycles(1)));
+        m.idle_until(&mut || count.get() == 500);
+        m.spin_until(&mut || count.get() == 1_000);
+        last.set(m.now().0);
+        m.set_timer(None);
+        None
+    }));
+    assert_eq!((result, ticks.get()), (Ok(()), 1_000));
+    assert!(seen.get() > 9_000_000_000, "minutes are no error");
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_ended_if_that_is_asked_for() {
+    let limit = Cycles(1_000_000);
+    for schedule in [Schedule::Timed, Schedule::Seeded(5)] {
+        let work = |m: &Model| loop {
+            m.execute(Instructions(100));
+        };
+        let options = Options::new(schedule).cycle_limit(limit);
+        let (m, result) = two(options, work, work);
+        let error = result.expect_err("it would go on for ever");
+        assert!(matches!(&error, RunError::OutOfTime { left, .. } if left == "boot, second"), "{error}");
+        assert!(m.snapshot().clocks.iter().all(|&clock| clock > limit.0), "{error}");
+        let alone = Model::flat(&config("xeon-up"), options).expect("a valid machine");
+        let result = alone.run(Box::new(move |m| {
+            work(m);
+            None
+        }));
+        assert!(matches!(result, Err(RunError::OutOfTime { .. })), "{result:?}");
+    }
 }
 
 #[test]
@@ -296,7 +505,7 @@ fn a_dead_root_says_nothing_of_global_translations() {
 
 #[test]
 fn what_a_table_says_and_nothing_declares_is_found() {
-    let m = machine("xeon-up", Schedule::Timed);
+    let m = tolerant("xeon-up");
     run(&m, |m| {
         map_by_hand(m);
         m.pt_store(ByHand::leaf(BASE), Width::Four, isa::x86::I386.encode(Tte::page(Pfn(5), RW)));

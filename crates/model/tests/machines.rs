@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pageferry_model::config::MachineConfig;
 use pageferry_model::sourced::{ConfigError, Sourced};
 
-const BASE: &str = include_str!("../../../machines/xeon-up.toml");
+const BASE: &str = include_str!("../machines/xeon-up.toml");
 
 fn parse(text: &str) -> Result<MachineConfig, ConfigError> {
     MachineConfig::parse("test", text, &|name| (name == "xeon-up").then(|| BASE.to_owned()))
@@ -27,7 +27,7 @@ fn refused(table: &str, key: &str, value: &str) -> ConfigError {
 
 /// Every machine file of the repository, by name.
 fn files() -> BTreeMap<String, String> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/machines");
     std::fs::read_dir(folder)
         .expect("machines/ is there")
         .map(|entry| entry.expect("an entry").path())

@@ -14,8 +14,7 @@ const TARGET: Va = Va(0xc080_0000);
 const LARGE: usize = 4 << 20;
 
 fn pentium_pro() -> MachineConfig {
-    let text = include_str!("../../../machines/pentium-pro.toml");
-    MachineConfig::parse("pentium-pro", text, &|_| None).unwrap_or_else(|e| panic!("{e}"))
+    MachineConfig::named("pentium-pro").expect("it is built in")
 }
 
 /// Maps two buffers of `len_bytes`, whose frames follow each other, and runs `once` on them again and again. Gives MB/s of

@@ -46,7 +46,7 @@ pub(crate) struct Shootdown<M: Machine> {
 impl<M: Machine> Shootdown<M> {
     pub(crate) fn new(machine: &M, at: StructVa) -> Shootdown<M> {
         Shootdown {
-            ipi_lock: machine.new_lock(LockClass::Shootdown, ()),
+            ipi_lock: machine.new_lock(LockClass::SHOOTDOWN, ()),
             op: AtomicU32::new(0),
             space: AtomicU32::new(0),
             asid: AtomicU32::new(0),

@@ -96,7 +96,7 @@ impl<M: Machine> Pmaps<M> {
         assert!(!kva.is_empty() && kva.start() - paged.start() <= PAGE_SIZE * 2 * board.cpus);
         let pmaps = Pmaps {
             config,
-            pv: machine.new_lock(LockClass::ReverseMap, pv),
+            pv: machine.new_lock(LockClass::REVERSE_MAP, pv),
             shootdown: Shootdown::new(&machine, request),
             tagging: Tagging::of(&board),
             second: tables.hash.map(|table| Second::new(&machine, table)),
@@ -144,7 +144,7 @@ impl<M: Machine> Pmaps<M> {
         };
         let mut pv = self.pv.lock();
         let id = pv.new_id();
-        let tables = m.new_lock(LockClass::Pmap, Tables::new(frame));
+        let tables = m.new_lock(LockClass::PMAP, Tables::new(frame));
         let shared = Arc::new(Shared { id, root, tables, tags: tags.map(Arc::new) });
         pv.spaces.insert(id, shared.clone());
         Ok(Pmap { shared })

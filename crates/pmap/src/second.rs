@@ -30,7 +30,7 @@ fn slots(group: Pa) -> impl Iterator<Item = Pa> {
 
 impl<M: Machine> Second<M> {
     pub(crate) fn new(machine: &M, table: HashTable) -> Second<M> {
-        Second { table, victim: machine.new_lock(LockClass::HashTable, 0) }
+        Second { table, victim: machine.new_lock(LockClass::HASH_TABLE, 0) }
     }
 
     /// The entry of the page at `va`, and in which of its groups it is.

@@ -15,6 +15,6 @@ impl<M: Machine> Sysmap<M> {
     pub(crate) fn new(machine: &M, range: VaRange) -> Sysmap<M> {
         let mut pages = range.pages();
         let mut page = || pages.next().expect("a CPU has two temporary pages");
-        Sysmap { lock: machine.new_lock(LockClass::Pmap, ()), pages: [page(), page()] }
+        Sysmap { lock: machine.new_lock(LockClass::PMAP, ()), pages: [page(), page()] }
     }
 }

@@ -66,7 +66,7 @@ impl<M: Machine, S> Structures<M, S> {
         }
         let Ok(zones) = zones.try_into() else { unreachable!("as many zones as kinds") };
         let state = State { zones, spaces: Register::default(), objects: Register::default() };
-        Ok(Structures { probes, state: machine.new_lock(LockClass::KernelVa, state) })
+        Ok(Structures { probes, state: machine.new_lock(LockClass::KERNEL_VA, state) })
     }
 
     /// A new structure, which goes back if it is not kept.

@@ -84,7 +84,7 @@ impl<M: Machine> FileSystem<M> {
             freed_blocks: BTreeSet::new(),
             structures: arena.zone("inodes", MAX_INODES, INODE_BYTES)?,
         };
-        Ok(FileSystem { state: vm.machine().new_lock(LockClass::Process, directory) })
+        Ok(FileSystem { state: vm.machine().new_lock(LockClass::PROCESS, directory) })
     }
 
     /// Opens a file by its name, or makes one.
@@ -109,7 +109,7 @@ impl<M: Machine> FileSystem<M> {
             None if create => self.create(vm, name)?,
             None => return Err(Errno::NoFile),
         };
-        let offset = vm.machine().new_lock(LockClass::Pipe, 0);
+        let offset = vm.machine().new_lock(LockClass::PIPE, 0);
         Ok(Regular { inode, readable, writable, offset })
     }
 

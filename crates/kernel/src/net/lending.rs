@@ -55,7 +55,7 @@ impl<M: Machine> Lenders<M> {
     pub(crate) fn new(sched: &Arc<Sched<M>>, arena: &mut StructArena) -> Result<Lenders<M>, ArenaFull> {
         let machine = sched.machine().clone();
         let at = arena.array("lenders", MAX_THREADS, ACCOUNT_BYTES)?;
-        let accounts = machine.new_lock(LockClass::Mbuf, BTreeMap::new());
+        let accounts = machine.new_lock(LockClass::MBUF, BTreeMap::new());
         Ok(Lenders { machine, sched: sched.clone(), at, count: AtomicUsize::new(0), accounts })
     }
 

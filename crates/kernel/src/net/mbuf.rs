@@ -206,7 +206,7 @@ impl<M: Machine> Pool<M> {
     ) -> Result<Pool<M>, ArenaFull> {
         let machine = vm.machine().clone();
         let mbufs = arena.zone("mbufs", MAX_MBUFS, MBUF_BYTES)?;
-        let state = machine.new_lock(LockClass::Mbuf, State { mbufs, free: Vec::new(), clusters: 0 });
+        let state = machine.new_lock(LockClass::MBUF, State { mbufs, free: Vec::new(), clusters: 0 });
         Ok(Pool { machine, vm, lenders, paths, most_clusters, state })
     }
 

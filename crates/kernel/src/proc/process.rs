@@ -143,7 +143,7 @@ impl<M: Machine> Kernel<M> {
             table.next += 1;
             (pid, at)
         };
-        let files = self.machine.new_lock(LockClass::Process, files);
+        let files = self.machine.new_lock(LockClass::PROCESS, files);
         let killed = AtomicBool::new(false);
         let process = Process {
             pid,

@@ -34,7 +34,7 @@ struct State {
 
 impl<M: Machine> Callouts<M> {
     pub(crate) fn new(m: &M) -> Callouts<M> {
-        let state = m.new_lock(LockClass::Callout, State::default());
+        let state = m.new_lock(LockClass::CALLOUT, State::default());
         Callouts { state, first: AtomicU64::new(u64::MAX) }
     }
 

@@ -39,7 +39,7 @@ pub(crate) type Which<S> = fn(&mut S) -> &mut SleepLock;
 
 impl<M: Machine, S: 'static> Monitor<M, S> {
     pub(crate) fn new(m: &M, at: StructVa, state: S) -> Monitor<M, S> {
-        Monitor { at, state: m.new_lock(LockClass::Pipe, state) }
+        Monitor { at, state: m.new_lock(LockClass::PIPE, state) }
     }
 
     pub(crate) fn at(&self) -> StructVa {

@@ -110,7 +110,7 @@ impl<M: Machine> Sched<M> {
         let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
         let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
         Ok(Sched {
-            queues: machine.new_lock(LockClass::Scheduler, queues),
+            queues: machine.new_lock(LockClass::SCHEDULER, queues),
             resched: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
             clocks: (0..cpus).map(|_| Clock::default()).collect(),
             stopping: AtomicBool::new(false),

@@ -90,7 +90,7 @@ fn a_deadlock_is_seen_though_there_is_a_clock() {
         let at = map(u, PAGE);
         let _ = u.read(read, at, 1);
     });
-    assert!(matches!(ended.result, Err(RunError::Deadlock(_))), "{:?}", ended.result);
+    assert!(matches!(ended.result, Err(RunError::Deadlock { .. })), "{:?}", ended.result);
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn a_lost_wakeup_is_a_deadlock_that_names_its_sleepers() {
     for (what, name, config) in direct_kernels() {
         for schedule in [Schedule::Timed, Schedule::Seeded(1)] {
             let o = outcome(name, schedule, config, Defect::LostWakeup);
-            assert!(matches!(o.ended.result, Err(RunError::Deadlock(_))), "{what}: {:?}", o.ended.result);
+            assert!(matches!(o.ended.result, Err(RunError::Deadlock { .. })), "{what}: {:?}", o.ended.result);
             let sleepers = o.ended.kernel.unwrap().sleepers();
             assert!(sleepers.contains("writer: pipdwt"), "{what}: {sleepers}");
             assert!(sleepers.contains("init: piperd"), "{what}: {sleepers}");

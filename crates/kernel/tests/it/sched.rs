@@ -51,7 +51,7 @@ fn no_wakeup_is_lost() {
         let name = ["xeon-mp", "xeon-mp-htt"][seed as usize % 2];
         run(name, Schedule::Seeded(seed), sf_buf(4), move |u| {
             // Two hand a token to and fro, each sleeping until it has it; the token is under a lock of the machine.
-            let token = Rc::new(u.machine().new_lock(LockClass::Pipe, 0u32));
+            let token = Rc::new(u.machine().new_lock(LockClass::PIPE, 0u32));
             let play = move |u: &U, token: &ModelLock<u32>, mine: u32| {
                 for _ in 0..30 {
                     let mut held = token.lock();
@@ -129,7 +129,7 @@ fn nested_pins() {
 #[test]
 fn sleeping_with_a_spin_lock_is_a_bug() {
     let ended = try_run("xeon-mp", Schedule::Timed, sf_buf(4), |u| {
-        let lock = u.machine().new_lock(LockClass::Pipe, ());
+        let lock = u.machine().new_lock(LockClass::PIPE, ());
         let _held = lock.lock();
         let _ = sleep(u, HERE, true);
     });

@@ -1,6 +1,6 @@
 //! Machines, kernels, experiments and papers by name.
 //!
-//! The repository's data files are embedded in the program. Where a machine or kernel is asked for, a path that ends in
+//! Data files are embedded in the program: machines in `pageferry-model`, all others in this crate. Where a machine or kernel is asked for, a path that ends in
 //! `.toml` may stand in place of a name; its `extends` may name an embedded file or another path beside it.
 
 use crate::error::LabError;
@@ -51,7 +51,7 @@ impl Kind {
 
     fn table(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Kind::Machine => embedded::MACHINES,
+            Kind::Machine => pageferry_model::machines::files(),
             Kind::Kernel => embedded::KERNELS,
             Kind::Experiment => embedded::EXPERIMENTS,
             Kind::Paper => embedded::PAPERS,

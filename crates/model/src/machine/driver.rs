@@ -1,14 +1,17 @@
 //! The scheduler of discrete events: which CPU runs next, how time passes, when interrupts are taken, and what a context
-//! holds (causes, locks).
+//! has in force.
 //!
 //! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
 
 use crate::hw::{CpuState, Hw};
-use crate::machine::inner::{Inner, RunError, SLACK_CYCLES};
+use crate::machine::events::EventKind;
+use crate::machine::inner::{Inner, SLACK_CYCLES};
+use crate::machine::run_error::RunError;
 use crate::mmu::access::Refused;
+use crate::mmu::oracle::Site;
 use corosensei::CoroutineResult;
 use pageferry_hal::{
-    Access, Cause, ContextId, CopyFault, Instructions, Interrupt, LockClass, Miss, Mode, Trap, TrapKind, Va,
+    Access, Cause, ContextId, CopyFault, Instructions, Interrupt, Miss, Mode, Trap, TrapKind, Va,
 };
 use rand_chacha::rand_core::Rng;
 use std::rc::Rc;
@@ -64,6 +67,9 @@ impl Inner {
             };
             match routine.resume(()) {
                 CoroutineResult::Yield(()) => {
+                    if !self.is_waiting(cpu) {
+                        self.progress();
+                    }
                     let mut contexts = self.contexts.borrow_mut();
                     contexts[index].routine = Some(routine);
                     if self.current.borrow()[cpu] != index {
@@ -129,8 +135,14 @@ impl Inner {
                 return Ok(None);
             }
             drop(hw);
-            return Err(RunError::Deadlock(self.describe_contexts()));
+            let (waits, left) = (self.waits(), self.describe_contexts());
+            return Err(RunError::Deadlock { waits, left, schedule: self.options.schedule });
         };
+        if let Some(limit) = self.options.cycle_limit.filter(|limit| at > limit.0) {
+            drop(hw);
+            let (waits, left) = (self.waits(), self.describe_contexts());
+            return Err(RunError::OutOfTime { limit, waits, left, schedule: self.options.schedule });
+        }
         if let Some(rng) = self.rng.borrow_mut().as_mut() {
             let mut nth = rng.next_u32() as usize % ready;
             for c in 0..hw.cpus.len() {
@@ -167,6 +179,29 @@ impl Inner {
         unsafe { &*yielder }.suspend(());
     }
 
+    // ------------------------------------------------------------------------------------------------- errors
+
+    /// Ends the run with `error`: a panic, so that its words and the stack are seen where panics are, of which
+    /// [`Model::run`](super::Model::run) gives the error itself.
+    pub(super) fn fail(&self, error: RunError) -> ! {
+        let text = error.to_string();
+        self.failure.borrow_mut().get_or_insert(error);
+        panic!("{text}");
+    }
+
+    /// Ends the run for the stale translation that was used last, by the caller at `by`.
+    #[cold]
+    fn fail_stale(&self, by: Site) {
+        // A kernel that is looked at from outside is not ended: `Model::check` tells. Nor does one panic hide another.
+        if !self.running.get() || std::thread::panicking() {
+            return;
+        }
+        let stale = self.hw.borrow().oracle.error().cloned().expect("one was used");
+        let context = self.contexts.borrow()[self.context.get()].name.clone();
+        let (stale, schedule) = (Box::new(stale), self.options.schedule);
+        self.fail(RunError::Stale { stale, used_by: by, context, schedule });
+    }
+
     // ------------------------------------------------------------------------------------------------- time
 
     /// What every call does first: let CPUs that are behind catch up, and take interrupts.
@@ -175,7 +210,8 @@ impl Inner {
             return;
         }
         // Where the seed decides, every call is a turn; but a CPU that runs alone need not ask.
-        if self.clock() > self.deadline() {
+        let turn = self.seeded() && self.others_at.get() != u64::MAX;
+        if turn || self.clock() > self.deadline() {
             self.suspend();
         }
         self.take_interrupts();
@@ -190,11 +226,13 @@ impl Inner {
         }
     }
 
-    /// Passes a little time in the cause in force, so that another CPU can do what this one waits for.
+    /// Passes a little time in the cause in force, so that another CPU can do what this one waits for (since
+    /// [`Inner::begin_wait`]).
     ///
     /// # Panics
-    /// When no other CPU can run: the wait would never end.
-    pub(crate) fn wait(&self, for_what: &dyn Fn() -> String) {
+    /// When no other CPU can run, or none does anything else: the wait would never end.
+    pub(crate) fn wait(&self) {
+        self.tested_in_vain();
         {
             let mut hw = self.hw.borrow_mut();
             let cpu = self.cpu.get();
@@ -202,7 +240,7 @@ impl Inner {
             let next = self.others_at.get().min(mine);
             if next == u64::MAX {
                 drop(hw);
-                panic!("{} waits for ever: {}", self.describe_current(), for_what());
+                self.fail_spinning();
             }
             let clock = hw.cpus[cpu].clock;
             let until = if self.seeded() { clock + 1 } else { next.max(clock) + 1 };
@@ -212,10 +250,6 @@ impl Inner {
         self.suspend();
         self.hw.borrow_mut().cpus[self.cpu.get()].spinning = false;
         self.take_interrupts();
-    }
-
-    pub(super) fn describe_current(&self) -> String {
-        format!("context {} on cpu{}", self.contexts.borrow()[self.context.get()].name, self.cpu.get())
     }
 
     /// Runs the handler for every interrupt that has arrived.
@@ -240,6 +274,7 @@ impl Inner {
                 Interrupt::Reschedule | Interrupt::Timer | Interrupt::Device(_) => Cause::Interrupt,
             };
             self.push_cause(cause);
+            self.note(EventKind::Handles(interrupt), None);
             {
                 let mut hw = self.hw.borrow_mut();
                 let entry = hw.params.ipi_entry;
@@ -259,6 +294,7 @@ impl Inner {
                 hw.charge(cpu, exit);
                 hw.cpus[cpu].in_handler = false;
             }
+            self.note(EventKind::Returns(interrupt), None);
             self.pop_cause();
         }
     }
@@ -290,18 +326,24 @@ impl Inner {
         filled.map_err(|kind| Trap { va, access, mode, kind })
     }
 
-    /// Makes an access, and makes it again after each refill.
+    /// Makes an access for the caller at `by`, and makes it again after each refill.
     ///
     /// # Panics
+    /// When it uses a stale translation, unless that is tolerated.
     /// When the handler answers again and again that the access is possible, and it is not.
     pub(super) fn access<R>(
         &self,
+        by: Site,
         mut attempt: impl FnMut(&mut Hw, usize) -> Result<R, Refused>,
     ) -> Result<R, Trap> {
         // A copy misses on either side, a fill may push the other side out, and another CPU may take a mapping away again.
         const MOST_REFILLS: u32 = 64;
         for _ in 0..MOST_REFILLS {
-            match self.step(&mut attempt) {
+            let (made, stale) = self.step(|hw, cpu| (attempt(hw, cpu), hw.oracle.error().is_some()));
+            if stale {
+                self.fail_stale(by);
+            }
+            match made {
                 Ok(result) => return Ok(result),
                 Err(Refused::Trap(trap)) => return Err(trap),
                 Err(Refused::Miss(miss)) => self.refill(miss)?,
@@ -310,18 +352,23 @@ impl Inner {
         panic!("{MOST_REFILLS} refills did not make an access possible");
     }
 
-    /// Makes an access of `len_bytes` part by part; `attempt` gets the bytes done and the deadline, and answers how many more it
+    /// Makes an access of `len_bytes`, which is `what`, part by part; `attempt` gets the bytes done and the deadline, and answers how many more it
     /// did.
     pub(super) fn by_parts(
         &self,
+        by: Site,
+        what: EventKind,
         len_bytes: usize,
         mut attempt: impl FnMut(&mut Hw, usize, usize, u64) -> Result<usize, Refused>,
     ) -> Result<(), CopyFault> {
         let mut done_bytes = 0;
         while done_bytes < len_bytes {
             self.poll();
+            if done_bytes == 0 {
+                self.note(what, Some(by));
+            }
             let deadline = self.deadline();
-            let part = self.access(|hw, cpu| attempt(hw, cpu, done_bytes, deadline));
+            let part = self.access(by, |hw, cpu| attempt(hw, cpu, done_bytes, deadline));
             done_bytes += part.map_err(|trap| CopyFault { done_bytes, trap })?;
         }
         Ok(())
@@ -330,7 +377,7 @@ impl Inner {
     /// Fetches a path of the kernel's text. Before boot has said where that lies, and before the CPU has a context to translate
     /// by, there is nothing to go through; nor has a kernel that is looked at from outside.
     #[inline(never)]
-    pub(super) fn fetch_text(&self, text: u32, path: Instructions) {
+    pub(super) fn fetch_text(&self, by: Site, text: u32, path: Instructions) {
         let Some(base) = self.text.get() else { return };
         if !self.running.get() || self.step(|hw, cpu| hw.cpus[cpu].translates_by.is_none()) {
             return;
@@ -338,7 +385,8 @@ impl Inner {
         let (at, len) = (base + text as usize, (path.0 * self.board.instruction_bytes) as usize);
         let mut done = 0;
         while done < len {
-            let part = self.access(|hw, cpu| hw.fetch(cpu, at + done, len - done, Mode::Kernel, u64::MAX));
+            let part =
+                self.access(by, |hw, cpu| hw.fetch(cpu, at + done, len - done, Mode::Kernel, u64::MAX));
             done += part.unwrap_or_else(|trap| panic!("the kernel's text is not mapped: {trap}"));
         }
     }
@@ -352,7 +400,7 @@ impl Inner {
         Err(CopyFault { done_bytes: 0, trap })
     }
 
-    // ------------------------------------------------------------------------------------------------- causes, locks
+    // ------------------------------------------------------------------------------------------------- causes
 
     /// Puts a cause in force until the scope is dropped.
     pub(crate) fn scope(self: &Rc<Self>, cause: Cause) -> Scope {
@@ -375,32 +423,6 @@ impl Inner {
         self.hw.borrow_mut().cpus[self.cpu.get()].cause = cause;
     }
 
-    /// Refuses a lock that the order forbids to the executing context.
-    pub(crate) fn check_lock_order(&self, class: LockClass) {
-        let in_handler = self.hw.borrow().cpus[self.cpu.get()].in_handler;
-        assert!(!in_handler || class.masks_interrupts(), "an interrupt handler takes the lock {class:?}");
-        let contexts = self.contexts.borrow();
-        let context = &contexts[self.context.get()];
-        if let Some(&above) = context.held.iter().find(|&&h| h >= class) {
-            panic!("lock order: {} takes {class:?} while it holds {above:?}", context.name);
-        }
-    }
-
-    pub(crate) fn lock_taken(&self, class: LockClass) {
-        self.contexts.borrow_mut()[self.context.get()].held.push(class);
-    }
-
-    pub(crate) fn lock_released(&self, class: LockClass) {
-        let mut contexts = self.contexts.borrow_mut();
-        let held = &mut contexts[self.context.get()].held;
-        let at =
-            held.iter().rposition(|&h| h == class).expect("a lock is released by the context that took it");
-        held.remove(at);
-        if class.masks_interrupts() {
-            self.hw.borrow_mut().cpus[self.cpu.get()].masked -= 1;
-        }
-    }
-
     /// Hands a request to a device; `hand_in` answers when its interrupt comes, to CPU 0.
     pub(crate) fn submit(&self, hand_in: impl FnOnce(&mut Hw, usize) -> u64) {
         self.sync();
@@ -420,10 +442,11 @@ impl Inner {
 
     /// The moment at which the executing CPU must let others run.
     pub(super) fn deadline(&self) -> u64 {
+        let last = self.options.cycle_limit.map_or(u64::MAX, |limit| limit.0);
         match self.others_at.get() {
-            u64::MAX => u64::MAX,
+            u64::MAX => last,
             _ if self.seeded() => 0,
-            at => at.saturating_add(SLACK_CYCLES),
+            at => at.saturating_add(SLACK_CYCLES).min(last),
         }
     }
 }

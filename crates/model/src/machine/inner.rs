@@ -1,25 +1,19 @@
 //! What a machine is made of, beneath its handles.
 
 use crate::hw::Hw;
+use crate::machine::events::Events;
+use crate::machine::held::LockRef;
+use crate::machine::options::Options;
+use crate::machine::run_error::RunError;
+use crate::machine::waits::Waiting;
 use corosensei::{Coroutine, Yielder};
-use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind, Va};
+use pageferry_hal::{Board, Cause, ContextId, Interrupt, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// How far a CPU may run ahead of the others between calls that must be ordered.
 pub const SLACK_CYCLES: u64 = 200;
-
-/// Why a run did not come to its end.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RunError {
-    /// Every CPU is halted and no interrupt is on its way.
-    #[error("deadlock: every CPU is halted and no interrupt is on its way (contexts left: {0})")]
-    Deadlock(String),
-    /// Kernel code, or the machine on its behalf, panicked.
-    #[error("panic: {0}")]
-    Panicked(String),
-}
 
 pub(super) type Handler = Rc<dyn Fn(Interrupt)>;
 pub(super) type RefillHandler = Rc<dyn Fn(Miss) -> Result<(), TrapKind>>;
@@ -33,7 +27,9 @@ pub(super) struct Thread {
     /// The causes in force, innermost last; the first is never popped.
     pub(super) causes: Vec<Cause>,
     /// Spin locks held, in order.
-    pub(super) held: Vec<LockClass>,
+    pub(super) held: Vec<LockRef>,
+    /// The spin lock that it waits for.
+    pub(super) wants: Option<LockRef>,
     pub(super) on_cpu: Option<usize>,
     pub(super) over: bool,
 }
@@ -57,6 +53,14 @@ pub(crate) struct Inner {
     pub(super) rng: RefCell<Option<ChaCha8Rng>>,
     /// There is one.
     pub(super) seeded: bool,
+    pub(super) options: Options,
+    /// For each CPU, what it waits for.
+    pub(super) waits: RefCell<Vec<Option<Waiting>>>,
+    /// Tests of what CPUs wait for, since one has executed anything else.
+    pub(super) in_vain: Cell<u64>,
+    pub(super) events: RefCell<Events>,
+    /// What ended the run, when it is more than a panic's words.
+    pub(super) failure: RefCell<Option<RunError>>,
     /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.
     pub(super) running: Cell<bool>,
 }

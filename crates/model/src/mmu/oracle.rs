@@ -27,7 +27,7 @@ use rustc_hash::FxHashMap;
 use std::panic::Location;
 
 /// A place in kernel code.
-pub(crate) type Site = &'static Location<'static>;
+pub type Site = &'static Location<'static>;
 
 /// A use of a translation that no mapping stands behind, outside the window of the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,6 +179,8 @@ pub(crate) struct Oracle {
     windows: Vec<bool>,
     /// Tables may lag behind what is declared: hash tables, and software that is about to load the TLB.
     lagging: bool,
+    /// Stale uses are counted, and are no errors.
+    tolerant: bool,
     /// Where tables may lag, the changes whose windows are open: page, window and mark.
     in_flight: Vec<(SpaceId, Va, u32, u32)>,
     found: Vec<StaleUse>,
@@ -198,10 +200,12 @@ fn place(space: SpaceId, va: Va, shift: u8) -> (ChunkKey, usize) {
 }
 
 impl Oracle {
-    /// `lagging` where something other than the page tables of its format fills the TLB.
-    pub(crate) fn new(lagging: bool) -> Oracle {
+    /// `lagging` where something other than the page tables of its format fills the TLB; `tolerant` where the use of a stale
+    /// translation is no error.
+    pub(crate) fn new(lagging: bool, tolerant: bool) -> Oracle {
         Oracle {
             lagging,
+            tolerant,
             in_flight: Vec::new(),
             chunks: FxHashMap::default(),
             marks: Vec::new(),
@@ -214,6 +218,12 @@ impl Oracle {
 
     pub(crate) fn found(&self) -> &[StaleUse] {
         &self.found
+    }
+
+    /// The first stale use, unless such uses are tolerated.
+    #[inline]
+    pub(crate) fn error(&self) -> Option<&StaleUse> {
+        if self.tolerant { None } else { self.found.first() }
     }
 
     pub(crate) fn open(&mut self) -> u32 {
@@ -450,7 +460,7 @@ mod tests {
         let by = Location::caller();
         let (space, va) = (SpaceId(3), Va(0x7000));
         let mut entry = Entry { space, base: Pfn(5).pa(), user: true, ..Entry::new(va, 22, false, CpuId(0)) };
-        let mut oracle = Oracle::new(false);
+        let mut oracle = Oracle::new(false, false);
         assert_ne!(oracle.judge(&entry, va, 22), 0, "nothing is declared");
         let tte = Tte::page(Pfn(5), Attr::USER | Attr::WRITE);
         oracle.made(space, va, tte, by);

@@ -1,4 +1,4 @@
-//! Machines from their files, and page tables made by hand.
+//! Machines by name, and page tables made by hand.
 #![allow(dead_code, unreachable_pub)] // Each test file uses its part.
 
 use pageferry_hal::isa::RadixFormat;
@@ -7,9 +7,7 @@ use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model};
 
 pub fn config(name: &str) -> MachineConfig {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
-    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
-    MachineConfig::parse(name, &read(name).expect("a machine file"), &read).expect("a valid machine")
+    MachineConfig::named(name).expect("it is built in")
 }
 
 /// What a mapping by hand permits.

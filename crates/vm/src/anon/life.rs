@@ -25,7 +25,7 @@ impl<M: Machine> Anon<M> {
         let anon = Arc::new_cyclic(|weak| {
             got = vm.frames().alloc(Owner::Anon(weak.clone()));
             let state = AnonState::new(got.ok());
-            Anon { at: structure.va(), state: vm.machine().new_lock(LockClass::Anon, state) }
+            Anon { at: structure.va(), state: vm.machine().new_lock(LockClass::ANON, state) }
         });
         let frame = got?;
         structure.keep();
@@ -49,7 +49,7 @@ impl<M: Machine> Anon<M> {
     pub(crate) fn of_frame(vm: &Vm<M>, frame: Pfn) -> Result<Arc<Anon<M>>, VmError> {
         vm.machine().execute(vm.paths().anon);
         let at = vm.structures().alloc(Kind::Anon)?.keep();
-        let state = vm.machine().new_lock(LockClass::Anon, AnonState::new(Some(frame)));
+        let state = vm.machine().new_lock(LockClass::ANON, AnonState::new(Some(frame)));
         let anon = Arc::new(Anon { at, state });
         anon.touch(vm, Access::Write);
         Ok(anon)

@@ -88,7 +88,7 @@ impl<M: Machine> AmapState<M> {
     }
 
     fn publish(self, vm: &Vm<M>) -> Arc<Amap<M>> {
-        Arc::new(Amap { at: self.at, state: vm.machine().new_lock(LockClass::Amap, self) })
+        Arc::new(Amap { at: self.at, state: vm.machine().new_lock(LockClass::AMAP, self) })
     }
 
     /// Undoes [`AmapState::new`].

@@ -56,7 +56,7 @@ impl<M: Machine> KernelMap<M> {
         let capacity = kernel_entries(board.frames);
         let zone = arena.zone("kernel map entries", capacity, entry_bytes)?;
         let state = State { bounds, used: BTreeMap::new(), live: 0, capacity, zone };
-        let state = machine.new_lock(LockClass::KernelVa, state);
+        let state = machine.new_lock(LockClass::KERNEL_VA, state);
         Ok(KernelMap { machine, paths, entry_bytes, probes, state })
     }
 

@@ -53,7 +53,7 @@ impl<M: Machine, T: 'static> MapLock<M, T> {
     /// `channel` is where waiters sleep.
     pub(crate) fn new(machine: &M, channel: Channel, probes: Probes, contents: T) -> MapLock<M, T> {
         let state = State { contents: Some(Arc::new(contents)), readers: 0, writers_waiting: 0, sleepers: 0 };
-        MapLock { channel, probes, state: machine.new_lock(LockClass::MapInterlock, state) }
+        MapLock { channel, probes, state: machine.new_lock(LockClass::MAP_INTERLOCK, state) }
     }
 
     pub(crate) fn read<'a>(&'a self, threads: &'a dyn Threads) -> MapRead<'a, M, T> {

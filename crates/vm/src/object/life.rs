@@ -191,7 +191,7 @@ impl<M: Machine> Vm<M> {
             swap: BTreeMap::new(),
             blocks,
         };
-        let state = self.machine().new_lock(LockClass::Object, state);
+        let state = self.machine().new_lock(LockClass::OBJECT, state);
         let object = Arc::new(Object { at, store, state });
         self.structures().register_object(&object);
         Ok(object)

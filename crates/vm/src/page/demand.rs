@@ -54,7 +54,7 @@ impl State {
 
 impl<M: Machine> Demand<M> {
     pub(crate) fn new(machine: &M, paging: Option<PagingConfig>) -> Demand<M> {
-        let state = machine.new_lock(LockClass::KernelVa, State::default());
+        let state = machine.new_lock(LockClass::KERNEL_VA, State::default());
         Demand { machine: machine.clone(), paging, state }
     }
 

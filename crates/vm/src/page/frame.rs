@@ -238,7 +238,7 @@ impl<M: Machine> Frames<M> {
             held_wires: 0,
         };
         let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
-        let table = machine.new_lock(LockClass::PageQueues, table);
+        let table = machine.new_lock(LockClass::PAGE_QUEUES, table);
         let VmConfig { paths, paging } = *config;
         Ok(Frames { machine, paths, array, page_bytes, probes, paging, free_now, refusals, table })
     }

@@ -43,7 +43,7 @@ impl<M: Machine> Io<M> {
         paging: Option<PagingConfig>,
     ) -> Io<M> {
         let state = State { next_tag: 0, requests: BTreeMap::new(), any_wanted: false };
-        Io { machine: machine.clone(), disk, paging, state: machine.new_lock(LockClass::KernelVa, state) }
+        Io { machine: machine.clone(), disk, paging, state: machine.new_lock(LockClass::KERNEL_VA, state) }
     }
 
     /// Blocks of the disk, of a page each; 0 without one.

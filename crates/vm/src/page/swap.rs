@@ -80,7 +80,7 @@ impl<M: Machine> Swap<M> {
         let free = slots as usize;
         let slots = (0..slots).map(|_| Slot { generation: 0, used: Use::Free }).collect();
         let state = State { slots, next: 0, free, bad: 0, only_anons: 0, only: 0 };
-        Swap { full: AtomicBool::new(free == 0), state: machine.new_lock(LockClass::KernelVa, state) }
+        Swap { full: AtomicBool::new(free == 0), state: machine.new_lock(LockClass::KERNEL_VA, state) }
     }
 
     /// Consecutive free slots for the first of `holders`, for as many as one free run has; none when the area is full.
@@ -226,15 +226,7 @@ mod tests {
     use pageferry_model::{MachineConfig, Model, Options};
 
     fn swap(slots: u32) -> Swap<Model> {
-        let read = |n: &str| {
-            std::fs::read_to_string(alloc::format!(
-                concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/{}.toml"),
-                n
-            ))
-            .ok()
-        };
-        let config =
-            MachineConfig::parse("486", &read("486").expect("a machine file"), &read).expect("valid");
+        let config = MachineConfig::named("486").expect("it is built in");
         Swap::new(&Model::new(&config, Options::default()).expect("valid"), slots)
     }
 

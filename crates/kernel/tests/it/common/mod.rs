@@ -14,13 +14,12 @@ use std::sync::Arc;
 
 pub type U = User<Model>;
 
+/// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
-    let read = |n: &str| std::fs::read_to_string(format!("{dir}{n}.toml")).ok();
-    let parse = |n: &str| MachineConfig::parse(n, &read(n).expect("a machine file"), &read).expect("valid");
-    let mut config = parse(name);
+    let named = |name: &str| MachineConfig::named(name).unwrap_or_else(|e| panic!("{e}"));
+    let mut config = named(name);
     if let Some(kind) = other_kind() {
-        let other = parse(&kind);
+        let other = named(&kind);
         let mut packages = other.cpu.packages.clone();
         packages.value = config.cpus() as u64;
         let cpu = CpuConfig { packages, ..other.cpu };
@@ -28,7 +27,7 @@ pub fn machine(name: &str, schedule: Schedule) -> Model {
     }
     // Little memory: booting is most of a short test's time.
     config.memory.size_mb.value = 64;
-    Model::new(&config, Options { schedule }).expect("a valid machine")
+    Model::new(&config, Options::new(schedule).tolerate_stale()).expect("a valid machine")
 }
 
 /// The machine to run the tests on instead of those that they name, with as many CPUs: `PAGEFERRY_MACHINE=mini-soft`.

@@ -1,0 +1,147 @@
+//! The spin locks that contexts hold and wait for: their order, and deadlocks among them.
+//!
+//! A lock is known here by its address, which it keeps while it is held or waited for. A deadlock is complete when the last
+//! of its contexts begins to wait, so that is when the circle is looked for.
+
+use crate::machine::events::EventKind;
+use crate::machine::inner::Inner;
+use crate::machine::run_error::RunError;
+use crate::mmu::oracle::Site;
+use core::fmt;
+use pageferry_hal::LockClass;
+
+/// A lock that a context holds, or waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LockRef {
+    /// Its address.
+    pub(crate) lock: usize,
+    pub(crate) class: LockClass,
+    /// The call that took it, or waits for it.
+    pub(crate) at: Site,
+}
+
+impl fmt::Debug for LockRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (taken at {})", self.class, self.at)
+    }
+}
+
+/// A context in a deadlock of locks: it holds one, and waits for one that the next context of the circle holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockWait {
+    /// The context's name.
+    pub context: String,
+    /// The class of the lock that the context before it waits for, and the call that took it.
+    pub holds: (LockClass, Site),
+    /// The class of the lock that it waits for, and the call that does.
+    pub wants: (LockClass, Site),
+}
+
+impl fmt::Display for LockWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { context, holds: (held, taken_at), wants: (wanted, waits_at) } = self;
+        write!(
+            f,
+            "context {context} holds {held:?}, taken at {taken_at}, and waits for {wanted:?} at {waits_at}"
+        )
+    }
+}
+
+/// The contexts of a deadlock of locks, each of which waits for the next, and the last for the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockCircle(pub Vec<LockWait>);
+
+impl fmt::Display for LockCircle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, wait) in self.0.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { "; " })?;
+            wait.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Refuses a lock that the order forbids to the executing context.
+    ///
+    /// # Panics
+    /// When it does.
+    pub(crate) fn check_lock_order(&self, class: LockClass, at: Site) {
+        let in_handler = self.hw.borrow().cpus[self.cpu()].in_handler;
+        assert!(
+            !in_handler || class.masks_interrupts(),
+            "{at}: an interrupt handler takes the lock {class:?}"
+        );
+        let error = {
+            let contexts = self.contexts.borrow();
+            let context = &contexts[self.context.get()];
+            let Some(held) = context.held.iter().find(|held| !class.may_follow(held.class)) else { return };
+            RunError::LockOrder {
+                context: context.name.clone(),
+                takes: (class, at),
+                holds: (held.class, held.at),
+                schedule: self.options.schedule,
+            }
+        };
+        self.fail(error);
+    }
+
+    pub(crate) fn lock_taken(&self, lock: LockRef) {
+        self.contexts.borrow_mut()[self.context.get()].held.push(lock);
+        self.note(EventKind::Takes(lock.class), Some(lock.at));
+    }
+
+    pub(crate) fn lock_released(&self, lock: usize, class: LockClass) {
+        self.note(EventKind::Releases(class), None);
+        let mut contexts = self.contexts.borrow_mut();
+        let held = &mut contexts[self.context.get()].held;
+        let at = held.iter().rposition(|h| h.lock == lock);
+        held.remove(at.expect("a lock is released by the context that took it"));
+        if class.masks_interrupts() {
+            self.hw.borrow_mut().cpus[self.cpu()].masked -= 1;
+        }
+    }
+
+    /// The executing context begins to wait for a lock. Gives what it waited for before, as an interrupt handler may wait on
+    /// the stack of a context that does: for [`Inner::stops_wanting`].
+    ///
+    /// # Panics
+    /// When the lock's holder waits, in turn, for a lock that this context holds.
+    #[must_use = "the wait ends"]
+    pub(crate) fn wants_lock(&self, lock: LockRef) -> Option<LockRef> {
+        let before = self.contexts.borrow_mut()[self.context.get()].wants.replace(lock);
+        if let Some(circle) = self.lock_circle(lock) {
+            self.fail(RunError::LockDeadlock { circle, schedule: self.options.schedule });
+        }
+        before
+    }
+
+    pub(crate) fn stops_wanting(&self, before: Option<LockRef>) {
+        self.contexts.borrow_mut()[self.context.get()].wants = before;
+    }
+
+    /// The circle that the executing context closes by waiting for `wanted`, from that context on.
+    fn lock_circle(&self, mut wanted: LockRef) -> Option<LockCircle> {
+        let contexts = self.contexts.borrow();
+        let first = self.context.get();
+        // What each context waits for; what it holds is known from the one before.
+        let mut circle: Vec<LockWait> = Vec::new();
+        let mut waiter = first;
+        // No context comes twice before the circle is closed.
+        while circle.len() < contexts.len() {
+            let holds = |c: usize| contexts[c].held.iter().find(|held| held.lock == wanted.lock);
+            let (holder, held) = (0..contexts.len()).find_map(|c| Some((c, holds(c)?)))?;
+            let context = contexts[waiter].name.clone();
+            circle.push(LockWait { context, holds: (held.class, held.at), wants: (wanted.class, wanted.at) });
+            if holder == first {
+                // Each was given what it waits for as what it holds: that is the next one's.
+                let mut held: Vec<_> = circle.iter().map(|wait| wait.holds).collect();
+                held.rotate_right(1);
+                circle.iter_mut().zip(held).for_each(|(wait, holds)| wait.holds = holds);
+                return Some(LockCircle(circle));
+            }
+            (waiter, wanted) = (holder, contexts[holder].wants?);
+        }
+        None
+    }
+}

@@ -1,0 +1,86 @@
+//! Why a run did not come to its end.
+
+use crate::machine::held::LockCircle;
+use crate::machine::options::Schedule;
+use crate::machine::waits::Waits;
+use crate::mmu::oracle::{Site, StaleUse};
+use pageferry_hal::{Cycles, LockClass};
+
+/// Why a run did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Every CPU is halted and no interrupt is on its way.
+    #[error(
+        "deadlock: every CPU is halted and no interrupt is on its way (contexts left: {left}): {waits} ({schedule})"
+    )]
+    Deadlock {
+        /// Where they are halted.
+        waits: Waits,
+        /// The names of all contexts that are not over.
+        left: String,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// No CPU does anything but test what it waits for: see [`Options::spin_limit`](crate::Options::spin_limit).
+    #[error("no CPU gets on, after {tests} tests in vain: {waits} ({schedule})")]
+    Spinning {
+        /// What they wait for, and where.
+        waits: Waits,
+        /// How often, all CPUs together, it was not so.
+        tests: u64,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// A context takes a lock that the [order](pageferry_hal::lock) forbids while it holds another.
+    #[error(
+        "lock order: context {context} takes {:?} at {} while it holds {:?}, taken at {} ({schedule})",
+        takes.0, takes.1, holds.0, holds.1
+    )]
+    LockOrder {
+        /// The context's name.
+        context: String,
+        /// The class of the lock that it takes, and the call that does.
+        takes: (LockClass, Site),
+        /// The class of the lock that it holds, and the call that took it.
+        holds: (LockClass, Site),
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// Contexts wait for locks that they hold themselves.
+    #[error("deadlock of locks: {circle} ({schedule})")]
+    LockDeadlock {
+        /// Which context waits for which.
+        circle: LockCircle,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// Every CPU's clock has passed [`Options::cycle_limit`](crate::Options::cycle_limit).
+    #[error("the run takes more than {} cycles; contexts left: {left}; waiting: {waits} ({schedule})", limit.0)]
+    OutOfTime {
+        /// The limit.
+        limit: Cycles,
+        /// The CPUs that wait, if there are any.
+        waits: Waits,
+        /// The names of all contexts that are not over.
+        left: String,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// A translation was used that no longer stands; see [`crate::mmu::oracle`] and
+    /// [`Options::tolerate_stale`](crate::Options::tolerate_stale).
+    #[error("{stale}; used at {used_by} by context {context} ({schedule})")]
+    Stale {
+        /// The use, in the oracle's words.
+        stale: Box<StaleUse>,
+        /// The call that used it.
+        used_by: Site,
+        /// The name of the context that made the call.
+        context: String,
+        /// The schedule in which it happens again.
+        schedule: Schedule,
+    },
+    /// Kernel code, or the machine on its behalf, panicked.
+    #[error("panic: {0}")]
+    Panicked(String),
+}

@@ -1,0 +1,150 @@
+//! What CPUs wait for, and how a run ends in which they wait for ever.
+//!
+//! A CPU waits in a loop that tests a condition: for a lock, for a context, for what it spins or halts for. A test that
+//! answers no is *in vain*. As long as some CPU executes anything else, the others may wait as long as they like: that is
+//! progress, and the count of tests in vain begins anew. Interrupt handlers that run on a CPU that waits are none, or a
+//! clock that ticks would keep a run alive in which all has stopped; what they change is seen by the next test.
+//!
+//! Tests are counted rather than cycles because a test is what the host spends time on: where all CPUs spin it takes a cycle
+//! or two, and where a CPU waits for an interrupt that is far off, one test takes as long as that. Where no interrupt is on
+//! its way nothing but the CPUs that wait could change anything, so a hundredth of the limit is enough.
+
+use crate::machine::events::EventKind;
+use crate::machine::inner::Inner;
+use crate::machine::run_error::RunError;
+use crate::mmu::oracle::Site;
+use core::fmt;
+use pageferry_hal::{CpuId, Cycles, LockClass};
+
+/// What a CPU waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// A condition, in [`spin_until`](pageferry_hal::Machine::spin_until).
+    Condition,
+    /// A condition, halted in [`idle_until`](pageferry_hal::Machine::idle_until).
+    Interrupt,
+    /// A lock of this class.
+    Lock(LockClass),
+    /// A context that its CPU has not left yet, in [`context_switch`](pageferry_hal::Machine::context_switch).
+    Context,
+}
+
+/// A CPU that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The name of the context that runs there.
+    pub context: String,
+    /// What it waits for.
+    pub awaited: Awaited,
+    /// The call that waits.
+    pub at: Site,
+    /// Since when, on that CPU's clock.
+    pub since: Cycles,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Awaited::Condition => f.write_str("spins"),
+            Awaited::Interrupt => f.write_str("is halted"),
+            Awaited::Lock(class) => write!(f, "spins for the lock {class:?}"),
+            Awaited::Context => f.write_str("spins for a context to be left by its CPU"),
+        }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wait { cpu, context, awaited, at, since } = self;
+        write!(f, "{cpu:?}, context {context}, {awaited} at {at} since cycle {}", since.0)
+    }
+}
+
+/// All CPUs that wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits(pub Vec<Wait>);
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, wait) in self.0.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { "; " })?;
+            wait.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the machine notes of a CPU that waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    awaited: Awaited,
+    at: Site,
+    since: u64,
+}
+
+impl Inner {
+    /// The executing CPU begins to wait. Gives what it waited for before, when that was interrupted: for
+    /// [`Inner::end_wait`].
+    #[must_use = "the wait ends"]
+    pub(crate) fn begin_wait(&self, awaited: Awaited, at: Site) -> Option<Waiting> {
+        let (cpu, since) = (self.cpu(), self.clock());
+        let before = self.waits.borrow_mut()[cpu].replace(Waiting { awaited, at, since });
+        if before.is_none() {
+            self.progress();
+        }
+        self.note(EventKind::Waits(awaited), Some(at));
+        before
+    }
+
+    pub(crate) fn end_wait(&self, before: Option<Waiting>) {
+        let over = std::mem::replace(&mut self.waits.borrow_mut()[self.cpu()], before);
+        let Waiting { awaited, at, .. } = over.expect("it waited");
+        self.note(EventKind::GoesOn(awaited), Some(at));
+    }
+
+    /// Some CPU has executed something.
+    pub(super) fn progress(&self) {
+        self.in_vain.set(0);
+    }
+
+    /// True when the CPU waits; a handler may be running on it.
+    pub(super) fn is_waiting(&self, cpu: usize) -> bool {
+        self.waits.borrow()[cpu].is_some()
+    }
+
+    /// A test of what the executing CPU waits for has answered no.
+    ///
+    /// # Panics
+    /// When there were too many in a row.
+    pub(super) fn tested_in_vain(&self) {
+        let tests = self.in_vain.get() + 1;
+        self.in_vain.set(tests);
+        let limit = self.options.spin_limit;
+        if tests >= limit / 100 && (tests >= limit || self.nothing_pending()) {
+            self.fail_spinning();
+        }
+    }
+
+    /// Ends the run because no CPU gets on.
+    pub(super) fn fail_spinning(&self) -> ! {
+        let (waits, tests) = (self.waits(), self.in_vain.get());
+        self.fail(RunError::Spinning { waits, tests, schedule: self.options.schedule })
+    }
+
+    fn nothing_pending(&self) -> bool {
+        self.hw.borrow().cpus.iter().all(|c| c.pending.is_empty())
+    }
+
+    /// All CPUs that wait.
+    pub(super) fn waits(&self) -> Waits {
+        let (waits, current, contexts) = (self.waits.borrow(), self.current.borrow(), self.contexts.borrow());
+        let wait = |(cpu, waiting): (usize, &Option<Waiting>)| {
+            let Waiting { awaited, at, since } = (*waiting)?;
+            let context = contexts[current[cpu]].name.clone();
+            Some(Wait { cpu: CpuId(cpu as u8), context, awaited, at, since: Cycles(since) })
+        };
+        Waits(waits.iter().enumerate().filter_map(wait).collect())
+    }
+}

@@ -1,0 +1,133 @@
+//! Tests of races: one body under many schedules, and the one schedule again in which it went wrong.
+//!
+//! ```
+//! use pageferry_hal::{Instructions, LockClass, Machine, SpinLock};
+//! use pageferry_model::{MachineConfig, Options, testing};
+//!
+//! let machine = MachineConfig::named("xeon-mp").expect("it is built in");
+//! testing::seeds(&machine, Options::default(), 0..20, |m| {
+//!     let lock = m.new_lock(LockClass::new("counter", 1), 0);
+//!     m.execute(Instructions(100));
+//!     *lock.lock() += 1;
+//!     None
+//! });
+//! ```
+//!
+//! The body boots a kernel on CPU 0 of a machine that was made for it, as the one of [`Model::run`] does. Memory is
+//! [flat](Model::flat): these are tests of what happens, not of when. A run is right when it ends well
+//! ([`Model::run`]) and the machine's laws hold ([`Model::check`]); the body asserts all else.
+//!
+//! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed. `PAGEFERRY_SEED=17 cargo test
+//! NAME` runs that schedule alone, and prints all that CPUs did, well or not, as far as `PAGEFERRY_EVENTS` goes (100,000 if it
+//! is not set).
+
+use crate::account::Snapshot;
+use crate::config::MachineConfig;
+use crate::machine::{Event, Model, Options, RunError, Schedule};
+use core::fmt;
+use pageferry_hal::ContextId;
+
+/// Events that are kept of every run.
+const LAST_EVENTS: usize = 40;
+/// Events that are kept of a run that is done again.
+const ALL_EVENTS: usize = 100_000;
+
+/// Why a run was not right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// It did not end well.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// It did, and a law of the machine does not hold.
+    #[error("{0}")]
+    Law(String),
+}
+
+/// A run under one seed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// How it ended.
+    pub result: Result<(), Wrong>,
+    /// What CPUs did last.
+    pub events: Vec<Event>,
+    /// The accounts at the end.
+    pub accounts: Snapshot,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for event in &self.events {
+            writeln!(f, "{event}")?;
+        }
+        match &self.result {
+            Ok(()) => write!(f, "seed {}: all is well", self.seed),
+            Err(wrong) => write!(f, "seed {}: {wrong}", self.seed),
+        }
+    }
+}
+
+/// Runs `body` under one seed, and keeps the last `keep_events` events.
+///
+/// # Panics
+/// When the machine's configuration contradicts itself.
+pub fn replay(
+    machine: &MachineConfig,
+    options: Options,
+    seed: u64,
+    keep_events: usize,
+    body: impl FnOnce(&Model) -> Option<ContextId> + 'static,
+) -> Outcome {
+    let options = Options { schedule: Schedule::Seeded(seed), ..options }.keep_events(keep_events);
+    let model = Model::flat(machine, options).unwrap_or_else(|fault| panic!("the machine: {fault}"));
+    let ran = model.run(Box::new(body));
+    let accounts = model.snapshot();
+    let laws = || model.check().and_then(|()| accounts.check()).map_err(Wrong::Law);
+    let result = ran.map_err(Wrong::Run).and_then(|()| laws());
+    Outcome { seed, result, events: model.events(), accounts }
+}
+
+/// The first of `seeds` under which `body` goes wrong: for tests of what must be found.
+///
+/// # Panics
+/// As [`replay`].
+pub fn find(
+    machine: &MachineConfig,
+    options: Options,
+    seeds: impl IntoIterator<Item = u64>,
+    body: impl FnOnce(&Model) -> Option<ContextId> + Clone + 'static,
+) -> Option<Outcome> {
+    let run = |seed| replay(machine, options, seed, LAST_EVENTS, body.clone());
+    seeds.into_iter().map(run).find(|outcome| outcome.result.is_err())
+}
+
+/// Runs `body` under each of `seeds`; or, where the environment has a `PAGEFERRY_SEED`, under that one, with all that
+/// CPUs did printed to standard error.
+///
+/// # Panics
+/// When a run goes wrong: with its seed. When `PAGEFERRY_SEED` or `PAGEFERRY_EVENTS` is no number.
+#[track_caller]
+pub fn seeds(
+    machine: &MachineConfig,
+    options: Options,
+    seeds: impl IntoIterator<Item = u64>,
+    body: impl FnOnce(&Model) -> Option<ContextId> + Clone + 'static,
+) {
+    if let Some(seed) = number("PAGEFERRY_SEED") {
+        let events = number("PAGEFERRY_EVENTS").map_or(ALL_EVENTS, |n| n as usize);
+        let outcome = replay(machine, options, seed, events, body);
+        eprintln!("{outcome}");
+        if let Err(wrong) = outcome.result {
+            panic!("seed {seed}: {wrong}");
+        }
+    } else if let Some(wrong) = find(machine, options, seeds, body) {
+        panic!("what CPUs did last:\n{wrong}\nto see all of it: PAGEFERRY_SEED={}", wrong.seed);
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable}={text}: expected a number, such as {variable}=17")))
+}
