@@ -1,7 +1,7 @@
 //! Modelled machines: everything that `pageferry-hal` asks for, in software, deterministic, with every cycle accounted.
 //!
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
-//! * [`config`], [`sourced`]: machines described in TOML, each constant with its source.
+//! * [`config`], [`sourced`], [`range`]: machines described in TOML, each constant with its source and its range.
 //! * `hw`: CPUs and the steps that they take; [`mmu`], [`cache`], `memory`: what the steps go through; `dev`: devices.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
 //! * [`account`]: the accounts and their laws.
@@ -18,6 +18,7 @@ pub mod machine;
 mod memory;
 pub mod mmu;
 mod params;
+pub mod range;
 pub mod sourced;
 pub mod trace;
 
@@ -26,6 +27,7 @@ pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{Model, Options, RunError, SLACK_CYCLES, Schedule};
 pub use mmu::oracle::{StaleUse, Staleness};
+pub use range::{Range, Ranges, range};
 pub use sourced::{
     ConfigError, Constant, Fault, SourceKind, Sourced, constants_of, load_extending, load_toml, nearest,
 };
