@@ -2,6 +2,7 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pageferry_lab::run::MAX_JOBS;
 use std::path::PathBuf;
 
 /// Move pages, not bytes, on modelled machines: rerun published experiments, or send your own data through.
@@ -12,11 +13,26 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+/// Host threads: 0 to as many as there may be.
+fn jobs(text: &str) -> Result<usize, String> {
+    whole_number(text, 0, MAX_JOBS as u64).map(|jobs| jobs as usize)
+}
+
+/// Minutes of a run: up to a year.
+fn minutes(text: &str) -> Result<u64, String> {
+    whole_number(text, 1, 366 * 24 * 60)
+}
+
+fn whole_number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("expected {least} to {most}"))
+}
+
 const EXIT_CODES: &str = "Exit codes:
   0    all is well
   1    a run broke a law, such as a byte that arrived changed or the use of a stale translation
   2    bad usage or input, or an output that cannot be written
-  130  interrupted
+  130  interrupted by Ctrl-C; other signals are 128 and their number, 143 for SIGTERM
 
 Try:
   pageferry reproduce --quick
@@ -54,11 +70,18 @@ pub(crate) struct Reproduce {
     /// Shorter runs: a look at everything in seconds
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Where the report and the numbers go
+    /// Where the report and the numbers go: a folder that is new, empty, or has results in it. Those of a full run are
+    /// replaced by another full run only
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub(crate) out: PathBuf,
+    /// Go on with the finished runs of one that was interrupted
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Replace the results of a full run also by those of some experiments, or of quick runs
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Host threads; 0 means one for each core. The numbers do not depend on it
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = jobs)]
     pub(crate) jobs: usize,
     /// What payloads are made from
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -184,7 +207,7 @@ pub(crate) struct Soak {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(crate) steps: u64,
     /// For so long instead
-    #[arg(long, value_name = "MINUTES", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MINUTES", conflicts_with = "steps", value_parser = minutes)]
     pub(crate) minutes: Option<u64>,
     /// What the programs and the schedules are made from
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -193,7 +216,7 @@ pub(crate) struct Soak {
     #[arg(long, short, value_name = "M", value_parser = PossibleValuesParser::new(pageferry_soak::MACHINES))]
     pub(crate) machine: Option<String>,
     /// Host threads; 0 means one for each core. What is found does not depend on it
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = jobs)]
     pub(crate) jobs: usize,
     /// Where a program that fails is kept
     #[arg(long, value_name = "FILE", default_value = "soak-failure.json")]

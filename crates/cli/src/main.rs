@@ -2,7 +2,8 @@
 //!
 //! Exit codes: 0 when all is well; 1 when a run broke a law (its numbers are not to be trusted); 2 when what was asked
 //! for cannot be done: bad usage, a bad name, key, value or file, an input that cannot be read, an output that cannot be
-//! written; 130 when interrupted. Nothing half-written is left behind in any case.
+//! written; 128 and the signal's number when a signal ended it, 130 for Ctrl-C. Nothing half-written is left behind in any
+//! case.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -20,17 +21,16 @@ use args::{Arguments, Command};
 use clap::Parser as _;
 use pageferry_lab::report::output;
 use pageferry_lab::{Blame, LabError};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io;
 use std::process::ExitCode;
+use terminal::tell;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // What is half-written goes away also when the user stops waiting.
-    let handler = || {
-        output::remove_pending();
-        std::process::exit(130);
-    };
-    if let Err(error) = ctrlc::set_handler(handler) {
-        eprintln!("pageferry: cannot watch for interruptions: {error}");
+    if let Err(error) = watch_signals() {
+        tell(&format!("pageferry: cannot watch for interruptions: {error}"));
     }
     let done = match arguments.command {
         Command::Reproduce(options) => reproduce::reproduce(&options),
@@ -54,8 +54,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// What is half-written goes away also when a signal ends the process, which ends as the signal would have ended it.
+fn watch_signals() -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let watch = move || {
+        if let Some(signal) = signals.forever().next() {
+            output::end(128 + signal, |kept| {
+                for folder in kept {
+                    let folder = folder.display();
+                    tell(&format!(
+                        "\npageferry: interrupted. Finished runs are kept beside {folder}: `--resume` goes on with them"
+                    ));
+                }
+            });
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
+}
+
 fn report(error: &LabError) {
-    eprintln!("{}: {error}", terminal::stderr().strong_red("pageferry"));
+    tell(&format!("{}: {error}", terminal::stderr().strong_red("pageferry")));
 }
 
 fn code_of(blame: Blame) -> ExitCode {

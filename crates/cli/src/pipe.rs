@@ -3,8 +3,7 @@
 use crate::args::{Pipe, ReceiveWord, SendWord};
 use crate::progress::bytes;
 use crate::run::{counts, stack};
-use crate::show::print_json;
-use crate::terminal::{self, print, table};
+use crate::terminal::{self, print_all, table, tell};
 use indicatif::HumanDuration;
 use pageferry_lab::files::{KernelChoice, MachineChoice, PipeKindName, Settings};
 use pageferry_lab::report::output::PendingFile;
@@ -57,12 +56,15 @@ pub(crate) fn pipe(options: &Pipe) -> Result<ExitCode, LabError> {
         return Err(LabError::Law { run, broken });
     }
     output.commit()?;
-    let told = if options.json { None } else { Some(cost(&moved, &machine)) };
-    match (told, to_stdout) {
-        (Some(text), true) => eprint!("{text}"),
-        (Some(text), false) => print(&text)?,
-        (None, true) => eprintln!("{}", serde_json::to_string_pretty(&moved).expect("plain data")),
-        (None, false) => drop(print_json(&moved)?),
+    let told = if options.json {
+        serde_json::to_string_pretty(&moved).expect("plain data") + "\n"
+    } else {
+        cost(&moved, &machine)
+    };
+    if to_stdout {
+        tell(told.trim_end());
+    } else {
+        print_all(&told)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -113,7 +115,12 @@ struct Output(Rc<RefCell<Option<PendingFile>>>);
 
 impl Output {
     fn create(path: &Path) -> Result<Output, LabError> {
-        let file = if path == Path::new("-") { None } else { Some(PendingFile::create(path)?) };
+        let to_stdout = path == Path::new("-");
+        if to_stdout && terminal::stdout_is_closed() {
+            let error = io::Error::new(io::ErrorKind::BrokenPipe, "it is closed");
+            return Err(LabError::io("write", "standard output", error));
+        }
+        let file = if to_stdout { None } else { Some(PendingFile::create(path)?) };
         Ok(Output(Rc::new(RefCell::new(file))))
     }
 

@@ -1,36 +1,46 @@
 //! How far it is: a bar with the time left on terminals, a line for each run elsewhere.
 
-use crate::terminal;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::terminal::{self, tell};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use pageferry_lab::LabError;
-use pageferry_lab::run::{Progress, RunResult, RunSpec};
+use pageferry_lab::run::{Progress, RunResult, RunSpec, TimeLeft};
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, stderr};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The progress of a plan.
 pub(crate) struct Runs {
     bar: Option<ProgressBar>,
-    /// Titles of the runs that go on now.
-    going: Mutex<BTreeSet<String>>,
-    done: AtomicUsize,
+    state: Mutex<State>,
     count: usize,
 }
 
+struct State {
+    /// Titles of the runs that go on now.
+    going: BTreeSet<String>,
+    done: usize,
+    left: TimeLeft,
+}
+
+/// Steps of a bar.
+const BAR: u64 = 1000;
+
 impl Runs {
-    pub(crate) fn new(plan: &[RunSpec]) -> Runs {
+    /// Of `plan`, whose time is `left`.
+    pub(crate) fn new(plan: &[RunSpec], left: TimeLeft) -> Runs {
         let bar = stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(plan.iter().map(RunSpec::weight).sum());
-            let template = "{bar:32.red/black} {prefix}  {eta:>4} left  {wide_msg:.dim}";
+            let bar = ProgressBar::new(BAR);
+            let template = "{bar:32.red/black} {prefix}  {wide_msg:.dim}";
             bar.set_style(
                 ProgressStyle::with_template(template).expect("a good template").progress_chars("━╸─"),
             );
-            bar.enable_steady_tick(std::time::Duration::from_millis(200));
+            bar.enable_steady_tick(Duration::from_millis(200));
             bar.set_prefix(format!("0 of {} runs", plan.len()));
             bar
         });
-        Runs { bar, going: Mutex::default(), done: AtomicUsize::new(0), count: plan.len() }
+        let state = State { going: BTreeSet::new(), done: 0, left };
+        Runs { bar, state: Mutex::new(state), count: plan.len() }
     }
 
     pub(crate) fn finish(&self) {
@@ -39,40 +49,49 @@ impl Runs {
         }
     }
 
-    fn show(&self, change: impl FnOnce(&mut BTreeSet<String>)) {
-        let mut going = self.going.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        change(&mut going);
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        change(&mut state);
         if let Some(bar) = &self.bar {
-            bar.set_message(going.iter().cloned().collect::<Vec<_>>().join("; "));
+            bar.set_message(state.going.iter().cloned().collect::<Vec<_>>().join("; "));
         }
     }
 }
 
 impl Progress for Runs {
     fn started(&self, run: &RunSpec) {
-        self.show(|going| {
-            going.insert(run.title());
+        self.change(|state| {
+            state.going.insert(run.title());
         });
     }
 
-    fn finished(&self, run: &RunSpec, result: &Result<RunResult, LabError>) {
-        self.show(|going| {
-            going.remove(&run.title());
-        });
-        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        let Some(bar) = &self.bar else {
-            let outcome = match result {
-                Ok(result) if result.record.broken().is_empty() => {
-                    format!("{:.2} s", result.host.wall_ms / 1e3)
-                }
-                Ok(_) => "a law is broken".to_owned(),
-                Err(_) => "failed".to_owned(),
+    fn finished(
+        &self,
+        index: usize,
+        run: &RunSpec,
+        result: &Result<RunResult, LabError>,
+        took: Option<Duration>,
+    ) {
+        self.change(|state| {
+            state.going.remove(&run.title());
+            state.done += 1;
+            state.left.finished(index, took);
+            let (done, count) = (state.done, self.count);
+            let Some(bar) = &self.bar else {
+                let outcome = match result {
+                    Ok(_) if took.is_none() => "kept".to_owned(),
+                    Ok(result) if result.record.broken().is_empty() => {
+                        format!("{:.2} s", result.host.wall_ms / 1e3)
+                    }
+                    Ok(_) => "a law is broken".to_owned(),
+                    Err(_) => "failed".to_owned(),
+                };
+                return tell(&format!("{done:>3} of {count}  {}  {outcome}", run.title()));
             };
-            eprintln!("{done:>3} of {}  {}  {outcome}", self.count, run.title());
-            return;
-        };
-        bar.inc(run.weight());
-        bar.set_prefix(format!("{done} of {} runs", self.count));
+            let left = state.left.left().map(|left| format!("  {:#} left", HumanDuration(left)));
+            bar.set_position((state.left.done() * BAR as f64) as u64);
+            bar.set_prefix(format!("{done} of {count} runs{}", left.unwrap_or_default()));
+        });
     }
 }
 
@@ -92,7 +111,7 @@ pub(crate) fn bytes(total: Option<u64>) -> ProgressBar {
 
 /// What goes between a heading and its value on standard error, where it is for people.
 pub(crate) fn note(text: &str) {
-    eprintln!("{}", terminal::stderr().faint(text));
+    tell(&terminal::stderr().faint(text));
 }
 
 /// The progress of many steps, of a known or unknown total. Nothing where there is no terminal.

@@ -6,8 +6,8 @@ use crate::terminal::{self, print, table};
 use pageferry_lab::files::Experiment;
 use pageferry_lab::judge::{Comparison, Standing, Statement, statements};
 use pageferry_lab::report::Reproduction;
-use pageferry_lab::report::output::PendingDir;
-use pageferry_lab::run::{Choices, RunResult, RunSpec, Schedule, execute, matrix};
+use pageferry_lab::report::output::{About, PendingDir};
+use pageferry_lab::run::{Choices, Journal, RunSpec, Schedule, TimeLeft, execute_kept, matrix, threads};
 use pageferry_lab::{LabError, text};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,12 +20,28 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
     let began = Instant::now();
     let choices = Choices { quick: options.quick, seed: options.seed, schedule: Schedule::Timed };
     let plan = plan(&options.names, choices)?;
+    let about =
+        About { full: !options.quick && options.names.is_empty(), quick: options.quick, ..About::default() };
     // Before the work: whether its results can be kept.
-    let dir = PendingDir::create(&options.out)?;
-    let progress = Runs::new(&plan);
-    let results = execute(&plan, options.jobs, &progress);
+    let mut dir = PendingDir::begin(&options.out, about, options.force)?;
+    let journal = Journal::open(&dir.journal())?;
+    let kept = plan.iter().filter(|run| journal.find(run).is_some()).count();
+    match (kept, options.resume) {
+        (0, false) => {}
+        (0, true) => note("There is no finished run to go on with: all are made."),
+        (kept, true) => note(&format!("{kept} of {} runs are finished.", plan.len())),
+        (kept, false) => note(&format!(
+            "{kept} of {} runs are kept from one that was interrupted: `--resume` goes on with them. All are made again.",
+            plan.len()
+        )),
+    }
+    let last = dir.before().filter(|before| before.quick == options.quick);
+    let last = last.map(|before| before.wall_ms.clone()).unwrap_or_default();
+    let progress = Runs::new(&plan, TimeLeft::new(&plan, &last, threads(options.jobs, plan.len())));
+    let results = execute_kept(&plan, options.jobs, &progress, &journal, options.resume);
     progress.finish();
-    let runs = results.into_iter().collect::<Result<Vec<RunResult>, LabError>>()?;
+    let runs = results?;
+    dir.about.wall_ms = plan.iter().zip(&runs).map(|(spec, run)| (spec.title(), run.host.wall_ms)).collect();
     let reproduction = Reproduction::new(&plan, runs, choices)?;
     reproduction.write(dir)?;
     print(&shown(&reproduction))?;

@@ -5,7 +5,8 @@ use crate::progress::note;
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, Cycles, Record, RunResult, RunSpec, Schedule};
+use pageferry_lab::report::output::PendingFile;
+use pageferry_lab::run::{Choices, Cycles, Record, RunResult, RunSpec, Schedule, Trace};
 use pageferry_lab::{LabError, text};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,14 +23,22 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let schedule = if options.seeded_schedule { Schedule::Seeded } else { Schedule::Timed };
     let choices = Choices { quick: options.quick, seed: options.seed, schedule };
     let spec = RunSpec::new(&experiment, machine, kernel, &settings, choices)?;
-    let result = match &options.trace {
-        None => pageferry_lab::run::run(&spec)?,
-        Some(file) => traced(&spec, file)?,
+    // Before the work: whether its results can be kept.
+    options.trace.as_deref().map_or(Ok(()), PendingFile::check)?;
+    let (result, trace) = match &options.trace {
+        None => (pageferry_lab::run::run(&spec)?, None),
+        Some(file) => {
+            let (result, trace) = pageferry_lab::run::run_traced(&spec)?;
+            (result, Some((trace, file)))
+        }
     };
     if options.json {
         print_json(&result)?;
     } else {
         print(&shown(&experiment, &result))?;
+    }
+    if let Some((trace, file)) = trace {
+        keep(&spec, &trace, file)?;
     }
     let broken = result.record.broken();
     if broken.is_empty() {
@@ -38,16 +47,15 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     Err(LabError::Law { run: spec.title(), broken })
 }
 
-fn traced(spec: &RunSpec, file: &Path) -> Result<RunResult, LabError> {
-    let (result, trace) = pageferry_lab::run::run_traced(spec)?;
+fn keep(spec: &RunSpec, trace: &Trace, file: &Path) -> Result<(), LabError> {
     let mhz = spec.machine.config.cpu.clock_mhz.value;
-    pageferry_lab::report::trace::write(&trace, &spec.machine.name, mhz, file)?;
+    pageferry_lab::report::trace::write(trace, &spec.machine.name, mhz, file)?;
     let kept = trace.slices.len() + trace.moves.len();
     note(&format!("{kept} events are in {}: open it in ui.perfetto.dev", file.display()));
     if trace.lost > 0 {
         note(&format!("{} later ones found no room: a shorter run (--quick) would fit", trace.lost));
     }
-    Ok(result)
+    Ok(())
 }
 
 fn shown(experiment: &Experiment, result: &RunResult) -> String {

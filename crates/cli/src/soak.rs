@@ -2,12 +2,12 @@
 
 use crate::args;
 use crate::progress;
-use crate::terminal::{self, print, table};
+use crate::terminal::{self, print, table, tell};
 use pageferry_lab::LabError;
 use pageferry_lab::report::output::PendingFile;
-use pageferry_soak::{Defect, Found, MACHINES, Program, Soak};
+use pageferry_soak::{Defect, Found, MACHINES, Program, Soak, SoakError};
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -30,6 +30,8 @@ pub(crate) fn soak(options: &args::Soak) -> Result<ExitCode, LabError> {
 }
 
 fn search(soak: Soak, options: &args::Soak) -> Result<ExitCode, LabError> {
+    // Before the work: whether what is found can be kept.
+    PendingFile::check(&options.keep)?;
     let start = Instant::now();
     let limit = options.minutes.map(|m| Duration::from_secs(60 * m));
     let bar = progress::steps(options.minutes.is_none().then_some(soak.steps));
@@ -49,23 +51,40 @@ fn search(soak: Soak, options: &args::Soak) -> Result<ExitCode, LabError> {
             ))?;
             Ok(ExitCode::SUCCESS)
         }
-        Err(found) => failed(&found, &options.keep),
+        Err(SoakError::Found(found)) => {
+            failed(&found);
+            keep(&found, &options.keep);
+            Ok(ExitCode::from(1))
+        }
+        Err(SoakError::Threads { started, error }) => Err(no_threads(started, &error)),
     }
 }
 
-fn failed(found: &Found, keep: &Path) -> Result<ExitCode, LabError> {
-    let mut file = PendingFile::create(keep)?;
-    let text = serde_json::to_string_pretty(&found.program).expect("a program is plain data");
-    file.write_all(text.as_bytes()).map_err(|e| LabError::io("write", keep, e))?;
-    file.commit()?;
+fn no_threads(started: usize, error: &io::Error) -> LabError {
+    LabError::Threads { threads: started + 1, problem: error.to_string() }
+}
+
+fn failed(found: &Found) {
     let style = terminal::stderr();
-    eprintln!("{}: step {}: {}", style.strong_red("pageferry"), found.step, found.failure.message);
-    eprintln!("{} steps are enough to see it, on {}:", found.program.steps.len(), found.program.machine);
+    tell(&format!("{}: step {}: {}", style.strong_red("pageferry"), found.step, found.failure.message));
+    tell(&format!("{} steps are enough to see it, on {}:", found.program.steps.len(), found.program.machine));
     for step in &found.program.steps {
-        eprintln!("  process {}, cpu {}: {:?}", step.process, step.cpu, step.op);
+        tell(&format!("  process {}, cpu {}: {:?}", step.process, step.cpu, step.op));
     }
-    eprintln!("Run them again: pageferry soak --replay {}", keep.display());
-    Ok(ExitCode::from(1))
+}
+
+/// Keeps the program. What was found has been told: that it cannot be kept any more does not hide it.
+fn keep(found: &Found, file: &Path) {
+    let text = serde_json::to_string_pretty(&found.program).expect("a program is plain data");
+    let write = || -> Result<(), LabError> {
+        let mut pending = PendingFile::create(file)?;
+        pending.write_all(text.as_bytes()).map_err(|e| LabError::io("write", file, e))?;
+        pending.commit()
+    };
+    match write() {
+        Ok(()) => tell(&format!("Run them again: pageferry soak --replay {}", file.display())),
+        Err(error) => tell(&format!("{}: {error}\n{text}", terminal::stderr().strong_red("pageferry"))),
+    }
 }
 
 fn replay(file: &Path) -> Result<ExitCode, LabError> {
@@ -80,7 +99,7 @@ fn replay(file: &Path) -> Result<ExitCode, LabError> {
         }
         Err(failure) => {
             let style = terminal::stderr();
-            eprintln!("{}: step {}: {}", style.strong_red("pageferry"), failure.step, failure.message);
+            tell(&format!("{}: step {}: {}", style.strong_red("pageferry"), failure.step, failure.message));
             Ok(ExitCode::from(1))
         }
     }
@@ -98,7 +117,8 @@ fn planted(soak: Soak) -> Result<ExitCode, LabError> {
                 missed += 1;
                 (format!("not in {steps}"), String::new(), String::new())
             }
-            Err(found) => {
+            Err(SoakError::Threads { started, error }) => return Err(no_threads(started, &error)),
+            Err(SoakError::Found(found)) => {
                 let how = found.failure.message.lines().next().unwrap_or_default().replace("panic: ", "");
                 let shortest = found.program.steps.len();
                 let shortest = if shortest == 0 { String::new() } else { shortest.to_string() };

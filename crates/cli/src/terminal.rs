@@ -46,11 +46,39 @@ impl Style {
 
 /// Prints to standard output. A reader that has gone away (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<(), LabError> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match put(text) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(LabError::io("write", "standard output", e)),
         _ => Ok(()),
     }
+}
+
+/// Prints to standard output what must be read by something.
+pub(crate) fn print_all(text: &str) -> Result<(), LabError> {
+    put(text).map_err(|e| LabError::io("write", "standard output", e))
+}
+
+fn put(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
+/// Prints a line to standard error. Where that cannot be written there is no place left to say so.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// True when the process was started without a standard output. The runtime has then opened `/dev/null` for reading and
+/// writing in its place, where a shell's `> /dev/null` opens it for writing.
+pub(crate) fn stdout_is_closed() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
+        let out = io::stdout();
+        let null = fstat(&out).is_ok_and(|s| (major(s.st_rdev), minor(s.st_rdev)) == (1, 3));
+        null && fcntl_getfl(&out).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDWR)
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 /// A table without lines but the one below its head. Columns whose head begins with `>` are aligned to the right.

@@ -156,6 +156,59 @@ fn rules_that_cannot_be_judged_are_told_with_file_line_and_key() {
 }
 
 #[test]
+fn numbers_that_no_machine_could_have_are_told_with_their_bounds() {
+    for (key, text) in [
+        ("cpu]\nload_root_cycles", "9223372036854775808"),
+        ("cpu]\nclock_mhz", "18446744073709551616"),
+        ("cpu]\nclock_mhz", "-1"),
+        ("memory]\nsize_mb", "0xffff_ffff_ffff_ffff"),
+    ] {
+        let file = format!(
+            "extends = \"xeon-up\"\n[{key} = {{ value = {text}, source = \"me\", kind = \"assumed\" }}\n"
+        );
+        let said = with_file("--machine", "m.toml", &file);
+        let key = key.replace("]\n", ".");
+        assert!(said.contains("m.toml:3:") && said.contains(&format!("`{key}`: ")), "{said}");
+        assert!(said.contains(", expected 0 to 100000000") || said.contains(", expected 1 to "), "{said}");
+    }
+    let file = "extends = \"sf_buf\"\n[paths.vm]\nfault = { value = 5_000_000_000, source = \"me\", kind = \"assumed\" }\n";
+    let said = with_file("--kernel", "k.toml", file);
+    assert!(said.contains("k.toml:3:9: `paths.vm.fault`: 5000000000, expected 0 to 1000000"), "{said}");
+    let long = "9".repeat(50);
+    for (setting, bound) in [
+        (format!("machine.cpu.load_root_cycles={long}"), "expected 0 to 100000000"),
+        ("machine.cache.L2.ways=17".into(), "17, expected 1 to 16"),
+        (format!("kernel.sched.hz={}", u64::MAX), "expected 1 to 100000"),
+        (format!("chunk_bytes={long}"), "at most 4294967296"),
+        ("total_bytes=1099511627777".into(), "at most 1099511627776"),
+    ] {
+        let said = with_setting(&setting);
+        assert!(said.contains(setting.split('=').next().expect("a key")) && said.contains(bound), "{said}");
+    }
+}
+
+#[test]
+fn an_experiment_has_what_its_workload_reads_and_no_more() {
+    let said = |old: &str, new: &str| {
+        let text = include_str!("../../lab/experiments/cost-growth.toml");
+        assert!(text.contains(old), "{old}");
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("mine.toml"), text.replacen(old, new, 1)).expect("written");
+        refused_in(dir.path(), &["run", "mine.toml", "--quick"])
+    };
+    let told = said("[parameters.times]", "[parameters.time]");
+    assert!(told.contains("`parameters`: `times` is missing, which the workload reads"), "{told}");
+    let told = said("[choices.of]", "[choices.fo]");
+    assert!(told.contains("`choices`: `of` is missing"), "{told}");
+    let told = said("\"lookup\"", "\"look\"");
+    assert!(told.contains("`choices.of.allowed`: `look`, expected some of: loan"), "{told}");
+    let told = said("min = 1", "min = 0");
+    assert!(told.contains("min`: 0, expected 1 to"), "{told}");
+    let told = said("order = ", "order = -");
+    assert!(told.contains("`order`: -") && told.contains("expected 0 to 1000000"), "{told}");
+}
+
+#[test]
 fn a_cache_of_zero_entries_is_refused() {
     let said = with_setting("kernel.ephemeral.entries=0");
     assert!(said.contains("kernel.ephemeral.entries: 0, expected at least 1"), "{said}");
@@ -193,13 +246,36 @@ fn outputs_that_cannot_be_written_are_told_before_the_work() {
     fs::write(dir.path().join("file"), "precious").expect("written");
     let said = refused_in(dir.path(), &["reproduce", "--quick", "--out", "file"]);
     assert!(said.contains("cannot write file: it is a file, expected a directory"), "{said}");
-    let said = refused_in(dir.path(), &["reproduce", "--quick", "--out", "no/such/place"]);
-    assert!(said.contains("cannot write no/such/place: No such file"), "{said}");
+    let said = refused_in(dir.path(), &["reproduce", "--quick", "--out", "file/below"]);
+    assert!(said.contains("cannot write file/below: Not a directory"), "{said}");
+    for out in [".", "/"] {
+        let said = refused_in(dir.path(), &["reproduce", "--quick", "--out", out]);
+        assert!(said.contains("it is not empty, and its files are not results of pageferry; name"), "{said}");
+    }
+    for missing in ["no/such/file", &format!("file/{}", "x".repeat(300))] {
+        let said = refused_in(dir.path(), &["run", "invalidate", "--quick", "--trace", missing]);
+        assert!(said.starts_with(&format!("pageferry: cannot write {missing}: ")), "{said}");
+        let said = refused_in(dir.path(), &["soak", "--keep", missing]);
+        assert!(said.starts_with(&format!("pageferry: cannot write {missing}: ")), "{said}");
+    }
     let said = refused_in(dir.path(), &["pipe", "file", "-o", "no/such/file"]);
     assert!(said.contains("cannot write no/such/file"), "{said}");
     let said = refused_in(dir.path(), &["pipe", "file", "-o", "."]);
     assert!(said.contains("cannot write .: it is a directory"), "{said}");
     assert_eq!(fs::read_to_string(dir.path().join("file")).expect("readable"), "precious");
+}
+
+#[test]
+fn more_threads_than_any_host_has_are_refused() {
+    for jobs in ["1025", "100000", "18446744073709551615", "-1"] {
+        let jobs = format!("--jobs={jobs}");
+        for command in [&["reproduce", "--quick", "invalidate"][..], &["soak", "--steps", "1"][..]] {
+            let said = refused(&[command, &[&jobs]].concat());
+            assert!(said.contains("expected 0 to 1024"), "{said}");
+        }
+    }
+    let said = refused(&["soak", "--minutes", "18446744073709551615"]);
+    assert!(said.contains("expected 1 to 527040"), "{said}");
 }
 
 #[test]

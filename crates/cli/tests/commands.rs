@@ -165,7 +165,15 @@ fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
     assert_eq!(entries(dir.path()), ["one", "two"]);
     assert_eq!(
         entries(&dir.path().join("one")),
-        ["crossovers.csv", "figures", "host.json", "report.html", "results.csv", "results.json"]
+        [
+            ".pageferry.json",
+            "crossovers.csv",
+            "figures",
+            "host.json",
+            "report.html",
+            "results.csv",
+            "results.json"
+        ]
     );
     for file in ["results.json", "results.csv", "figures/pipe-bandwidth.svg"] {
         let read = |out: &str| fs::read(dir.path().join(out).join(file)).expect("readable");

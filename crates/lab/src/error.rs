@@ -60,6 +60,14 @@ pub enum LabError {
         /// What the operating system says.
         error: std::io::Error,
     },
+    /// Host threads that cannot be had.
+    #[error("cannot run on {threads} threads: {problem}; try fewer with --jobs")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// What the host says, or how many are allowed.
+        problem: String,
+    },
     /// The machine and the kernel do not fit each other or the experiment.
     #[error("{machine} under {kernel}: {problem}")]
     Incompatible {

@@ -22,7 +22,7 @@ fn all_numbers_agree_and_the_kernel_chooses_well() {
     let experiments = Experiment::all().expect("embedded").into_iter().filter(|e| e.name != "cost-growth");
     let plan: Vec<RunSpec> =
         experiments.flat_map(|e| matrix(&Arc::new(e), choices).expect("a matrix")).collect();
-    let runs: Result<Vec<_>, _> = execute(&plan, 0, &Silent).into_iter().collect();
+    let runs = execute(&plan, 0, &Silent);
     let of =
         Reproduction::new(&plan, runs.expect("every run is made"), choices).expect("its papers are there");
     assert_eq!(of.broken(), []);

@@ -218,11 +218,8 @@ fn equal_runs_are_equal_at_one_and_at_two_threads() {
         .chain([spec("pipeline", "pentium-pro", "uvm", &[], quick())])
         .collect();
     let records = |jobs: usize| -> Vec<String> {
-        let results = execute(&plan, jobs, &Silent);
-        results
-            .into_iter()
-            .map(|r| serde_json::to_string(&r.unwrap_or_else(|e| panic!("{e}")).record).expect("JSON"))
-            .collect()
+        let results = execute(&plan, jobs, &Silent).unwrap_or_else(|e| panic!("{e}"));
+        results.into_iter().map(|r| serde_json::to_string(&r.record).expect("JSON")).collect()
     };
     let first = records(1);
     assert_eq!(first, records(1));

@@ -16,6 +16,7 @@ use pageferry_hal::{Attr, Block, BlockRegisters, Board, CpuSet, Layout, Mmu, PAG
 use serde::{Deserialize, Serialize};
 
 use crate::mmu::tlb::Replace;
+use crate::range::{Ranges, range};
 use crate::sourced::{self, ConfigError, Constant, Fault, SourceKind, Sourced};
 
 /// A whole number with its source.
@@ -364,7 +365,7 @@ impl MachineConfig {
         text: &str,
         base_lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<MachineConfig, ConfigError> {
-        sourced::load_extending(name, text, "machine", base_lookup, &|machine: &MachineConfig| {
+        sourced::load_extending(name, text, "machine", base_lookup, &RANGES, &|machine: &MachineConfig| {
             machine.validate()
         })
     }
@@ -471,29 +472,17 @@ impl MachineConfig {
         if self.name.is_empty() || self.name.contains(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
             return fault("name", "expected letters, digits and dashes");
         }
+        RANGES.config(self)?;
         self.validate_cpu()?;
         self.validate_tlb()?;
         self.validate_caches()?;
         self.validate_fetch()?;
         self.validate_memory()?;
         self.validate_mmu()?;
-        self.validate_disk()?;
-        if let Some(audio) = &self.audio {
-            within("audio.bytes_per_s", &audio.bytes_per_s, 1000, 100_000_000_000)?;
-            audio.card_pages.iter().try_for_each(|pages| within("audio.card_pages", pages, 1, 1024))?;
-        }
-        let constants = self.constants();
-        self.validate_costs(&constants)?;
-        self.validate_sources(&constants)
+        self.validate_sources(&self.constants())
     }
 
     fn validate_cpu(&self) -> Result<(), Fault> {
-        let cpu = &self.cpu;
-        within("cpu.clock_mhz", &cpu.clock_mhz, 1, 100_000)?;
-        within("cpu.packages", &cpu.packages, 1, CpuSet::MAX_CPUS as u64)?;
-        within("cpu.threads_per_package", &cpu.threads_per_package, 1, CpuSet::MAX_CPUS as u64)?;
-        within("cpu.cpi_milli", &cpu.cpi_milli, 1, 1_000_000)?;
-        within("cpu.smt_slowdown_milli", &cpu.smt_slowdown_milli, 1000, 100_000)?;
         if self.cpus() > CpuSet::MAX_CPUS {
             let cpus = self.cpus();
             let most = CpuSet::MAX_CPUS;
@@ -505,7 +494,6 @@ impl MachineConfig {
     fn validate_tlb(&self) -> Result<(), Fault> {
         let data = &self.tlb.data;
         tlb_geometry("tlb.data", &data.entries, &data.ways)?;
-        within("tlb.data.superpage_entries", &data.superpage_entries, 0, 1 << 16)?;
         match &self.tlb.second {
             Some(second) => tlb_geometry("tlb.second", &second.entries, &second.ways),
             None => Ok(()),
@@ -540,9 +528,6 @@ impl MachineConfig {
             (Some(_), true) => return fault("mmu.refill", "expected none: hardware walks page tables"),
             (None, false) => return fault("mmu", "expected a table [mmu.refill]: the kernel fills the TLB"),
             _ => {}
-        }
-        if let Some(bits) = &mmu.asid_bits {
-            within("mmu.asid_bits", bits, 1, 20)?;
         }
         if let (Some(bits), true) = (&mmu.asid_bits, walks) {
             let problem = "expected none: page tables are walked without tags here";
@@ -585,15 +570,17 @@ impl MachineConfig {
             return fault("tlb.second", "expected none: only page tables are walked behind two levels");
         }
         if let Some(blocks) = &mmu.blocks {
-            within("mmu.blocks.registers", &blocks.registers, 1, 16)?;
-            power_of_two("mmu.blocks.least_bytes", &blocks.least_bytes, PAGE_SIZE as u64, 1 << 32)?;
-            power_of_two("mmu.blocks.most_bytes", &blocks.most_bytes, blocks.least_bytes.value, 1 << 32)?;
+            power_of_two("mmu.blocks.least_bytes", &blocks.least_bytes)?;
+            power_of_two("mmu.blocks.most_bytes", &blocks.most_bytes)?;
+            let (least, most) = (blocks.least_bytes.value, blocks.most_bytes.value);
+            if most < least {
+                return fault("mmu.blocks.most_bytes", format!("{most}, expected {least} to {}", 1u64 << 32));
+            }
             let layout = self.layout();
             if layout.region != pageferry_hal::Region::Blocks {
                 return fault("mmu.blocks", format!("expected none: {:?} has no such registers", self.arch));
             }
             let room = layout.paged_base.map_or(u64::MAX, |paged| paged.0 - layout.kernel_base.0);
-            let least = blocks.least_bytes.value;
             if self.memory_bytes().next_multiple_of(least) > room {
                 return fault(
                     "mmu.blocks.least_bytes",
@@ -610,7 +597,7 @@ impl MachineConfig {
         let areas = &self.mmu.area;
         for (i, area) in areas.iter().enumerate() {
             let key = |field: &str| format!("mmu.area[{i}].{field}");
-            power_of_two(&key("len_bytes"), &area.len_bytes, PAGE_SIZE as u64, 1 << 32)?;
+            power_of_two(&key("len_bytes"), &area.len_bytes)?;
             for (field, address) in [("va", &area.va), ("pa", &area.pa)] {
                 if !address.value.is_multiple_of(area.len_bytes.value) {
                     let (value, len) = (address.value, area.len_bytes.value);
@@ -679,10 +666,7 @@ impl MachineConfig {
             if level.name.is_empty() || self.cache[..i].iter().any(|above| above.name == level.name) {
                 return fault(key("name"), "expected a name that no other level has");
             }
-            power_of_two(&key("line_bytes"), &level.line_bytes, 8, 4096)?;
-            // The model keeps the order of use of a set in one word.
-            within(&key("ways"), &level.ways, 1, 16)?;
-            within(&key("size_bytes"), &level.size_bytes, 1, 1 << 30)?;
+            power_of_two(&key("line_bytes"), &level.line_bytes)?;
             if level.line_bytes.value != self.cache[0].line_bytes.value {
                 let first = self.cache[0].line_bytes.value;
                 return fault(key("line_bytes"), format!("expected {first}, as in the first level"));
@@ -728,7 +712,7 @@ impl MachineConfig {
             ArchName::PowerPc | ArchName::Sh4 => 512,
         };
         let size_mb = self.memory.size_mb.value;
-        if size_mb == 0 || size_mb > most_mb {
+        if size_mb > most_mb {
             let arch = self.arch;
             return fault(
                 "memory.size_mb",
@@ -740,28 +724,8 @@ impl MachineConfig {
                 fault("memory.latency_ns", "expected only one of latency_cycles and latency_ns")
             }
             (None, None) => fault("memory", "expected latency_cycles or latency_ns"),
-            (Some(cycles), None) => within("memory.latency_cycles", cycles, 1, MAX_COST),
-            (None, Some(ns)) => within("memory.latency_ns", ns, 1, MAX_COST / 100),
+            _ => Ok(()),
         }
-    }
-
-    fn validate_disk(&self) -> Result<(), Fault> {
-        let Some(disk) = &self.disk else { return Ok(()) };
-        within("disk.size_mb", &disk.size_mb, 1, 1 << 22)?;
-        // Other CPUs may be a little behind the one that asks: the answer must lie in their future.
-        within("disk.access_us", &disk.access_us, 0, 10_000_000)?;
-        within("disk.bandwidth_mb_s", &disk.bandwidth_mb_s, 1, 100_000)
-    }
-
-    /// Costs must fit in 32 bits and leave room for sums.
-    fn validate_costs(&self, constants: &[Constant]) -> Result<(), Fault> {
-        for constant in constants {
-            if constant.key.ends_with("_cycles") && constant.value.parse::<u64>().is_ok_and(|v| v > MAX_COST)
-            {
-                return fault(&constant.key, format!("{}, expected at most {MAX_COST}", constant.value));
-            }
-        }
-        Ok(())
     }
 
     /// What is read somewhere names a document of the bibliography; what is reasoned need not.
@@ -787,22 +751,46 @@ impl MachineConfig {
 /// The tags of the model have 29 bits.
 const MOST_TAGS: u64 = 1 << 29;
 
-/// The largest cost of one action.
-const MAX_COST: u64 = 100_000_000;
+/// The largest cost of one action: costs fit in 32 bits and leave room for sums.
+const MAX_COST: i64 = 100_000_000;
+
+/// What the numbers of a machine file may be. What they mean is said at the fields of [`MachineConfig`].
+pub const RANGES: Ranges = Ranges(&[
+    range("cpu.clock_mhz", 1, 100_000),
+    range("cpu.packages", 1, CpuSet::MAX_CPUS as i64),
+    range("cpu.threads_per_package", 1, CpuSet::MAX_CPUS as i64),
+    range("cpu.cpi_milli", 1, 1_000_000),
+    range("cpu.smt_slowdown_milli", 1000, 100_000),
+    range("memory.latency_cycles", 1, MAX_COST),
+    range("*_cycles", 0, MAX_COST),
+    range("memory.latency_ns", 1, MAX_COST / 100),
+    range("memory.size_mb", 1, 1 << 20),
+    range("tlb.*.entries", 1, 1 << 16),
+    range("tlb.*.ways", 0, 1 << 16),
+    range("tlb.data.superpage_entries", 0, 1 << 16),
+    range("mmu.asid_bits", 1, 20),
+    range("mmu.soft.reserved_entries", 0, 1 << 16),
+    range("mmu.blocks.registers", 1, 16),
+    range("mmu.blocks.*_bytes", PAGE_SIZE as i64, 1 << 32),
+    range("mmu.area.len_bytes", PAGE_SIZE as i64, 1 << 32),
+    // Of 32 bits: no machine with wider addresses has areas.
+    range("mmu.area.*", 0, (1 << 32) - 1),
+    // The model keeps the order of use of a set in one word.
+    range("*cache.ways", 1, 16),
+    range("*cache.size_bytes", 1, 1 << 30),
+    range("*cache.line_bytes", 8, 4096),
+    range("disk.size_mb", 1, 1 << 22),
+    range("disk.access_us", 0, 10_000_000),
+    range("disk.bandwidth_mb_s", 1, 100_000),
+    range("audio.bytes_per_s", 1000, 100_000_000_000),
+    range("audio.card_pages", 1, 1024),
+]);
 
 fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { key: key.into(), problem: problem.into(), suggestion: None })
 }
 
-fn within(key: &str, number: &Number, least: u64, most: u64) -> Result<(), Fault> {
-    if (least..=most).contains(&number.value) {
-        return Ok(());
-    }
-    fault(key, format!("{}, expected {least} to {most}", number.value))
-}
-
-fn power_of_two(key: &str, number: &Number, least: u64, most: u64) -> Result<(), Fault> {
-    within(key, number, least, most)?;
+fn power_of_two(key: &str, number: &Number) -> Result<(), Fault> {
     if number.value.is_power_of_two() {
         return Ok(());
     }
@@ -810,11 +798,12 @@ fn power_of_two(key: &str, number: &Number, least: u64, most: u64) -> Result<(),
 }
 
 fn tlb_geometry(table: &str, entries: &Number, ways: &Number) -> Result<(), Fault> {
-    within(&format!("{table}.entries"), entries, 1, 1 << 16)?;
     let ways_key = format!("{table}.ways");
-    within(&ways_key, ways, 0, entries.value)?;
     if ways.value == 0 {
         return Ok(());
+    }
+    if ways.value > entries.value {
+        return fault(ways_key, format!("{}, expected 0 to {}", ways.value, entries.value));
     }
     if !entries.value.is_multiple_of(ways.value) || !(entries.value / ways.value).is_power_of_two() {
         let entries = entries.value;

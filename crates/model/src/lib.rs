@@ -76,7 +76,8 @@
 //!
 //! # Where things are
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
-//! * [`machines`], [`config`], [`sourced`]: machines by name, and described in TOML, each constant with its source.
+//! * [`machines`], [`config`], [`sourced`], [`range`]: machines by name, and described in TOML, each constant with its source
+//!   and its range.
 //! * [`testing`]: one test under many schedules.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
 //! * [`lock`]: spin locks with costs and a checked order.
@@ -95,6 +96,7 @@ pub mod machines;
 mod memory;
 pub mod mmu;
 mod params;
+pub mod range;
 pub mod sourced;
 pub mod testing;
 pub mod trace;
@@ -107,6 +109,7 @@ pub use machine::{
     Waits,
 };
 pub use mmu::oracle::{Site, StaleUse, Staleness};
+pub use range::{Range, Ranges, range};
 pub use sourced::{
     ConfigError, Constant, Fault, SourceKind, Sourced, constants_of, load_extending, load_toml, nearest,
 };

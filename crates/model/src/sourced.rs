@@ -10,6 +10,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::range::Ranges;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -250,15 +251,17 @@ pub struct Fault {
 
 /// Reads the file called `name`, whose contents are `text`, laid upon the files that it names in `extends`, which
 /// `lookup` gives; `word` is what such a file describes, for errors. Each is read and checked as it is laid on, the
-/// last first, so that a fault is always one of the file that is being laid.
+/// last first, so that a fault is always one of the file that is being laid. Their numbers have to be in `ranges`.
 ///
 /// # Errors
-/// When a file is not TOML, not a `T`, refused by `check`, not there, or extends itself; with the place of the fault.
+/// When a file is not TOML, not a `T`, out of range, refused by `check`, not there, or extends itself; with the place of the
+/// fault.
 pub fn load_extending<T: DeserializeOwned>(
     name: &str,
     text: &str,
     word: &str,
     lookup: &dyn Fn(&str) -> Option<String>,
+    ranges: &Ranges,
     check: &dyn Fn(&T) -> Result<(), Fault>,
 ) -> Result<T, ConfigError> {
     let mut chain = vec![(name.to_owned(), text.to_owned())];
@@ -280,6 +283,7 @@ pub fn load_extending<T: DeserializeOwned>(
         let span = parsed.span();
         let mut over = parsed.into_inner();
         over.remove("extends");
+        ranges.text(file, text, &over)?;
         merge(&mut merged, over);
         let config: T = from_table(file, text, Spanned::new(span, merged.clone()))?;
         check(&config).map_err(|Fault { key, problem, suggestion }| ConfigError {

@@ -167,7 +167,7 @@ fn run_alone(rig: &Rig, world: &Rc<World>, task: &Rc<Task>, step: &Step) {
 
 fn run_together(rig: &Rig, world: &Rc<World>, tasks: &[Rc<Task>], turn: usize) {
     let jobs = (0..tasks.len()).map(|i| {
-        let (world, task) = (world.clone(), tasks[(i + turn) % tasks.len()].clone());
+        let (world, task) = (world.clone(), tasks[(i + turn % tasks.len()) % tasks.len()].clone());
         let job: Job = Box::new(move |_| {
             let done = world.apply(&task, false);
             assert_eq!(done, Ok(()), "memory ran out by itself in {:?}", task.op);

@@ -25,4 +25,4 @@ pub use episode::{Failure, Program};
 pub use pageferry_vm::Defect;
 pub use program::{Access, Child, Down, FILE_PAGES, Mode, Op, PAGES, PROCESSES, Step, TOKENS};
 pub use rig::MACHINES;
-pub use soak::{EPISODE_STEPS, Found, Soak};
+pub use soak::{EPISODE_STEPS, Found, Soak, SoakError};

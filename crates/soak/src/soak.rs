@@ -12,9 +12,11 @@ use pageferry_vm::Defect;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::cell::Cell;
+use std::io;
 use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Builder;
 
 /// Steps of one episode.
 pub const EPISODE_STEPS: u64 = 4000;
@@ -50,6 +52,28 @@ pub struct Found {
     pub failure: Failure,
 }
 
+/// How a run ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum SoakError {
+    /// A program failed.
+    #[error("step {}: {}", .0.step, .0.failure.message)]
+    Found(Box<Found>),
+    /// The host gave fewer threads than were asked for.
+    #[error("{started} threads are running, and no more can be started: {error}")]
+    Threads {
+        /// How many it gave.
+        started: usize,
+        /// Why no more.
+        error: io::Error,
+    },
+}
+
+impl From<Found> for SoakError {
+    fn from(found: Found) -> SoakError {
+        SoakError::Found(Box::new(found))
+    }
+}
+
 impl Soak {
     /// The program of an episode.
     pub fn program(&self, episode: u64) -> Program {
@@ -78,8 +102,8 @@ impl Soak {
     /// run.
     ///
     /// # Errors
-    /// The first episode that failed, shrunk.
-    pub fn run(&self, done: &(dyn Fn(u64) -> bool + Sync)) -> Result<u64, Box<Found>> {
+    /// The first episode that failed, shrunk; or the host does not give the threads.
+    pub fn run(&self, done: &(dyn Fn(u64) -> bool + Sync)) -> Result<u64, SoakError> {
         let episodes = self.steps.div_ceil(EPISODE_STEPS);
         let (next, run, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let work = || {
@@ -105,10 +129,19 @@ impl Soak {
             failed
         };
         let first = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let mut threads = Vec::new();
+            for started in 0..self.threads.max(1) {
+                match Builder::new().spawn_scoped(scope, work) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => {
+                        stop.store(true, Ordering::Relaxed);
+                        return Err(SoakError::Threads { started, error });
+                    }
+                }
+            }
             let failed = threads.into_iter().filter_map(|t| t.join().expect("the thread catches panics"));
-            failed.min_by_key(|(episode, _)| *episode)
-        });
+            Ok(failed.min_by_key(|(episode, _)| *episode))
+        })?;
         match first {
             None => Ok(run.into_inner()),
             Some((episode, failure)) => {
@@ -116,10 +149,10 @@ impl Soak {
                 if failure.step as u64 == EPISODE_STEPS {
                     // It was a storm: no step of the program matters.
                     let program = Program { steps: Vec::new(), ..self.program(episode) };
-                    return Err(Box::new(Found { episode, step, program, failure }));
+                    return Err(Found { episode, step, program, failure }.into());
                 }
                 let (program, failure) = quietly(|| shrink(self.program(episode), failure, self.defect));
-                Err(Box::new(Found { episode, step, program, failure }))
+                Err(Found { episode, step, program, failure }.into())
             }
         }
     }

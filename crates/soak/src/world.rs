@@ -159,7 +159,8 @@ impl World {
 
     /// The process that a step is for.
     fn living(&self, process: usize) -> usize {
-        (process..process + PROCESSES)
+        let first = process % PROCESSES;
+        (first..first + PROCESSES)
             .map(|i| i % PROCESSES)
             .find(|&i| self.slots[i].borrow().is_some())
             .expect("one lives always")

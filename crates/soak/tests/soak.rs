@@ -1,6 +1,6 @@
 //! Programs that failed once, a run of new ones, and the proof that a run can fail.
 
-use pageferry_soak::{Defect, Program, Soak};
+use pageferry_soak::{Defect, Program, Soak, SoakError};
 use std::path::Path;
 
 const SOAK: Soak = Soak { seed: 1, steps: 80_000, machine: None, threads: 2, defect: None };
@@ -28,10 +28,30 @@ fn new_programs() {
 #[test]
 fn a_defect_is_found_and_cut_down_to_what_matters() {
     let soak = Soak { defect: Some(Defect::LoanWithoutProtect), ..SOAK };
-    let found = soak.run(&|_| true).expect_err("the defect is planted");
+    let found = || match soak.run(&|_| true) {
+        Err(SoakError::Found(found)) => found,
+        other => panic!("the defect is planted: {other:?}"),
+    };
+    let again = found();
+    let found = found();
     assert!(found.program.steps.len() <= 3, "{:?}", found.program.steps);
-    let again = soak.run(&|_| true).expect_err("the defect is planted");
     assert_eq!((found.step, found.program), (again.step, again.program), "the same is found again");
+}
+
+#[test]
+fn a_program_may_name_any_process_and_any_cpu() {
+    let most = usize::MAX;
+    let step = |beside: bool, process: usize, offset: usize| {
+        format!(
+            r#"{{ "process": {process}, "cpu": {most}, "beside": {beside}, "op": {{ "Write": {{ "offset": {offset}, "len": 9, "tag": 1 }} }} }}"#
+        )
+    };
+    let map = r#"{ "process": 0, "cpu": 0, "op": { "Map": { "page": 0, "pages": 9, "access": "ReadWrite", "child": "Copy" } } }"#;
+    let steps = [map.to_owned(), step(false, most, 1), step(true, most - 1, 9000)].join(", ");
+    let program: Program =
+        serde_json::from_str(&format!(r#"{{ "machine": "xeon-mp-htt", "steps": [ {steps} ] }}"#)).unwrap();
+    program.validate().unwrap();
+    assert_eq!(program.run(), Ok(()));
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! Running the command as a user does.
+// Each test program uses some of it.
+#![allow(dead_code)]
 
 use std::ffi::OsStr;
 use std::path::Path;

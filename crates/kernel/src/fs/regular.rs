@@ -44,7 +44,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         self.transfer(call, mode, at, len_bytes)
     }
 
-    /// Writes at the offset by copy, and moves it; the file grows as needed.
+    /// Writes at the offset by copy, and moves it; the file grows by what is written behind its end, and by no more.
     fn write(
         &self,
         call: &Syscall<'_, M>,
@@ -59,13 +59,11 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         let _c = call.machine().scope(Cause::Protocol);
         self.inode.locked(call, || {
             let at = *self.offset.lock();
-            let end = at.checked_add(len_bytes as u64).ok_or(Errno::Invalid)?;
-            if len_bytes > 0 {
-                self.inode.grow(call, end)?;
-            }
-            let wrote = self.each_page(call, at, len_bytes, true, |kva, done, piece| {
-                call.copy_in(kva, from + done, piece)
-            });
+            let wrote = self.inode.write_by(call, at, len_bytes, || {
+                self.each_page(call, at, len_bytes, true, |kva, done, piece| {
+                    call.copy_in(kva, from + done, piece)
+                })
+            })?;
             self.moved_on(at, wrote)
         })
     }

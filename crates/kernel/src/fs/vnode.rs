@@ -273,7 +273,7 @@ impl<M: Machine> Inode<M> {
     }
 
     /// Makes the file at least `size_bytes` long. The caller holds its sleep lock.
-    pub(super) fn grow(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
+    fn grow(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
         let old = self.size_bytes();
         if size_bytes <= old {
             return Ok(());
@@ -293,12 +293,43 @@ impl<M: Machine> Inode<M> {
             if size_bytes > self.size_bytes() {
                 return self.grow(call, size_bytes);
             }
-            let pages = size_bytes.div_ceil(PAGE_SIZE as u64);
-            self.state.lock().size_bytes = size_bytes;
-            let blocks = call.kernel.vm.truncate_file(call.thread, &self.object, pages);
-            call.kernel.files.give_blocks(blocks);
+            self.cut(call, size_bytes);
             self.clear_tail(call, size_bytes)
         })
+    }
+
+    /// Takes what lies behind `size_bytes` from the file, and gives its blocks back. The rest of the last page is cleared
+    /// when the file grows again, at the latest. The caller holds its sleep lock.
+    fn cut(&self, call: &Syscall<'_, M>, size_bytes: u64) {
+        let pages = size_bytes.div_ceil(PAGE_SIZE as u64);
+        self.state.lock().size_bytes = size_bytes;
+        let blocks = call.kernel.vm.truncate_file(call.thread, &self.object, pages);
+        call.kernel.files.give_blocks(blocks);
+    }
+
+    /// Makes room for `len_bytes` from byte `at` on and lets `write` fill it, which answers how much it wrote. A file that
+    /// grew ends where the writing ended; where nothing was written it is as long as before. The caller holds its sleep lock.
+    ///
+    /// # Errors
+    /// When there is no room, and nothing was tried; what `write` answers is passed on.
+    pub(super) fn write_by(
+        &self,
+        call: &Syscall<'_, M>,
+        at: u64,
+        len_bytes: usize,
+        write: impl FnOnce() -> (usize, Result<(), Errno>),
+    ) -> Result<(usize, Result<(), Errno>), Errno> {
+        let old = self.size_bytes();
+        let end = at.checked_add(len_bytes as u64).ok_or(Errno::Invalid)?;
+        if len_bytes > 0 {
+            self.grow(call, end)?;
+        }
+        let (done, result) = write();
+        let reached = if done > 0 { old.max(at + done as u64) } else { old };
+        if reached < self.size_bytes() {
+            self.cut(call, reached);
+        }
+        Ok((done, result))
     }
 }
 

@@ -243,6 +243,13 @@ impl<M: Machine> Kernel<M> {
         thread.is_some_and(|t| self.sched.is_asleep(t))
     }
 
+    /// What the process `pid` waits for, if only another process can end its wait; for programs that look for processes
+    /// that block each other.
+    pub fn waits_for(&self, pid: Pid) -> Option<&'static str> {
+        let thread = self.processes.lock().table.get(&pid).map(|r| r.thread);
+        thread.and_then(|t| self.sched.waits_for(t))
+    }
+
     /// Notes that an access of `process` could not be made.
     pub(crate) fn kill(&self, process: &Process<M>, trap: Trap) {
         if !process.killed.swap(true, Ordering::Relaxed) {

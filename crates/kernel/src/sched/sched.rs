@@ -509,6 +509,14 @@ impl<M: Machine> Sched<M> {
         self.queues.lock().threads.get(&id).is_some_and(|t| matches!(t.state, ThreadState::Asleep { .. }))
     }
 
+    /// What `id` waits for, if it sleeps until another thread does something: not for a device or for memory.
+    pub(crate) fn waits_for(&self, id: ThreadId) -> Option<&'static str> {
+        match self.queues.lock().threads.get(&id)?.state {
+            ThreadState::Asleep { reason, interruptible: true, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
     /// One line for each thread that sleeps.
     pub(crate) fn sleepers(&self) -> String {
         self.queues.lock().describe_sleepers()

@@ -84,6 +84,50 @@ fn what_is_written_is_read() {
     });
 }
 
+/// The last page of the buffer is not there: a write from it stops, or fails, and the file ends where it stopped.
+#[test]
+fn a_write_that_stops_leaves_the_file_as_long_as_what_was_written() {
+    each(|u| {
+        let blocks = u.kernel().free_file_blocks();
+        let len = PAGE + 100;
+        let fd = file(u, "a", 1, len);
+        let left = u.kernel().free_file_blocks();
+        let at = map(u, 3 * PAGE);
+        u.store(at, &bytes(7, 0, 2 * PAGE));
+        u.unmap(at + 2 * PAGE, PAGE).unwrap();
+        let gone = at + 2 * PAGE;
+        // Nothing is written: at the end, in the middle, and far behind the end.
+        for to in [len, 50, 5 * PAGE + 9] {
+            u.seek(fd, to as u64).unwrap();
+            assert_eq!(u.write(fd, gone, 3 * PAGE), Err(Errno::Fault));
+            assert_eq!(u.file_size(fd), Ok(len as u64), "from byte {to}");
+            assert_eq!(u.kernel().free_file_blocks(), left, "from byte {to}");
+        }
+        // Some of it is: within the file, which grows by nothing, and behind its end.
+        u.seek(fd, 0).unwrap();
+        assert_eq!(u.write(fd, at + (2 * PAGE - 60), 4 * PAGE), Ok(60));
+        assert_eq!(u.file_size(fd), Ok(len as u64));
+        u.seek(fd, len as u64).unwrap();
+        assert_eq!(u.write(fd, at, 7 * PAGE), Ok(2 * PAGE));
+        assert_eq!(u.file_size(fd), Ok((len + 2 * PAGE) as u64));
+        assert_eq!(u.kernel().free_file_blocks(), left - 2);
+        let mut expected = bytes(1, 0, len);
+        expected[..60].copy_from_slice(&bytes(7, 2 * PAGE - 60, 60));
+        expected.extend(bytes(7, 0, 2 * PAGE));
+        let to = map(u, 1 << 16);
+        u.seek(fd, 0).unwrap();
+        assert!(read_all(u, fd, to, 9000, 1 << 20) == expected);
+        // What is behind the end is clear when the file grows.
+        u.truncate(fd, 4 * PAGE as u64).unwrap();
+        expected.resize(4 * PAGE, 0);
+        u.seek(fd, 0).unwrap();
+        assert!(read_all(u, fd, to, 9000, 1 << 20) == expected);
+        u.close(fd).unwrap();
+        u.unlink("a").unwrap();
+        assert_eq!(u.kernel().free_file_blocks(), blocks);
+    });
+}
+
 #[test]
 fn bad_calls_are_refused() {
     each(|u| {

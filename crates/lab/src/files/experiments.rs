@@ -2,12 +2,17 @@
 
 use super::experiment_file::{ExperimentFile, Scale};
 use super::papers::Paper;
+use super::reads;
 use super::registry::{self, Kind};
 use super::rule_check;
 use super::setting::{Setting, parse_integer};
 use crate::error::LabError;
-use pageferry_model::{ConfigError, Fault, load_extending, nearest};
+use pageferry_model::{ConfigError, Fault, Ranges, load_extending, nearest, range};
 use std::collections::BTreeMap;
+
+/// What the numbers of an experiment file may be, wherever they stand; a parameter's are bounded further by what the
+/// workload can do.
+const RANGES: Ranges = Ranges(&[range("order", 0, 1_000_000), range("*", 0, 1 << 40)]);
 
 /// An experiment under its name.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,6 +40,7 @@ impl ExperimentFile {
                 return fault(&format!("choices.{name}"), "a parameter has the same name".into());
             }
         }
+        reads::check(self)?;
         let lines = self.curves.iter().flat_map(|curves| &curves.lines);
         for name in lines.clone().flat_map(|line| line.over.iter().chain(&line.best_of)) {
             if lines.clone().all(|line| line.name != *name) {
@@ -54,7 +60,8 @@ impl Experiment {
         let source = registry::find(Kind::Experiment, name)?;
         let alone = |_: &str| None;
         let check = &ExperimentFile::validate;
-        let file: ExperimentFile = load_extending(&source.file, &source.text, "experiment", &alone, check)?;
+        let file: ExperimentFile =
+            load_extending(&source.file, &source.text, "experiment", &alone, &RANGES, check)?;
         let refused = |Fault { key, problem, suggestion }| {
             let error = ConfigError::of_value(&source.file, &source.text, &key, problem);
             ConfigError { suggestion, ..error }
@@ -107,9 +114,12 @@ impl Experiment {
             };
         }
         let parameter = self.file.parameters.get(key).ok_or_else(|| self.unknown(key))?;
-        let number = parse_integer(text).filter(|value| *value >= parameter.min);
+        let ranges = self.file.workload.parameters();
+        let most = ranges.iter().find(|range| range.key == key).map_or(i64::MAX, |range| range.most);
         let (min, unit) = (parameter.min, &parameter.unit);
-        let expected = || format!("`{text}`, expected a whole number of {unit}, at least {min}");
+        let number = parse_integer(text).filter(|value| (min..=most).contains(value));
+        let expected =
+            || format!("`{text}`, expected a whole number of {unit}, at least {min} and at most {most}");
         number.map(Setting::Integer).ok_or_else(expected)
     }
 
@@ -156,7 +166,7 @@ mod tests {
 
     #[test]
     fn choices_are_checked() {
-        let mut experiment = Experiment::find("bw-pipe").expect("embedded");
+        let mut experiment = Experiment::find("null-write").expect("embedded");
         let allowed = vec!["copy".to_owned(), "loan".to_owned()];
         let choice = Choice { value: "copy".into(), allowed, source: String::new() };
         experiment.file.choices.insert("send".into(), choice);

@@ -11,7 +11,7 @@ use pageferry_kernel::{
     ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
 use pageferry_model::{
-    Constant, Fault, MachineConfig, SourceKind, Sourced, constants_of, load_extending, nearest,
+    Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{PagingConfig, PagingPaths, VmConfig, VmPaths};
@@ -271,7 +271,8 @@ impl KernelChoice {
     pub fn find(name: &str) -> Result<KernelChoice, LabError> {
         let source = registry::find(Kind::Kernel, name)?;
         let lookup = |base: &str| registry::base(Kind::Kernel, &source.file, base).map(|s| s.text);
-        let file = load_extending(&source.file, &source.text, "kernel", &lookup, &KernelFile::validate)?;
+        let file =
+            load_extending(&source.file, &source.text, "kernel", &lookup, &RANGES, &KernelFile::validate)?;
         Ok(KernelChoice { name: source.name, file })
     }
 
@@ -287,16 +288,16 @@ impl KernelFile {
     /// # Errors
     /// The first offending key, and what is expected there.
     pub fn validate(&self) -> Result<(), Fault> {
+        RANGES.config(self)?;
         let scheme = self.ephemeral.scheme.value;
         if self.ephemeral.entries.value == 0 && matches!(scheme, SchemeName::Native | SchemeName::Cache) {
             return fault("ephemeral.entries", "0, expected at least 1: a cache of mappings needs an entry");
         }
-        within("ephemeral.entries", &self.ephemeral.entries, 0, 1 << 32)?;
         let page = pageferry_hal::PAGE_SIZE as u64;
-        within("pipe.buffer_bytes", &self.pipe.buffer_bytes, page, 1 << 24)?;
-        let buffer = self.pipe.buffer_bytes.value;
-        within("pipe.big_buffer_bytes", &self.pipe.big_buffer_bytes, buffer, 1 << 24)?;
-        within("pipe.min_direct_bytes", &self.pipe.min_direct_bytes, 1, 1 << 24)?;
+        let (small, big) = (self.pipe.buffer_bytes.value, self.pipe.big_buffer_bytes.value);
+        if big < small {
+            return fault("pipe.big_buffer_bytes", format!("{big}, expected {small} to {MOST_BUFFER}"));
+        }
         for (key, size) in [
             ("pipe.buffer_bytes", &self.pipe.buffer_bytes),
             ("pipe.big_buffer_bytes", &self.pipe.big_buffer_bytes),
@@ -306,20 +307,11 @@ impl KernelFile {
                 return fault(key, format!("{}, expected whole pages of {page} bytes", size.value));
             }
         }
-        within("pipe.socket_buffer_bytes", &self.pipe.socket_buffer_bytes, page, 1 << 24)?;
-        within("socket.high_water_bytes", &self.socket.high_water_bytes, page, 1 << 24)?;
-        within("socket.loan_bytes", &self.socket.loan_bytes, page, 1 << 24)?;
-        within("socket.clusters", &self.socket.clusters, 0, 1 << 20)?;
-        within("sched.quantum_ms", &self.sched.quantum_ms, 1, 1_000_000)?;
-        within("sched.hz", &self.sched.hz, 1, 100_000)?;
-        if let Some(paging) = &self.paging {
-            within("paging.swap_mb", &paging.swap_mb, 1, 1 << 20)?;
-            if !paging.config().is_valid() {
-                return fault(
-                    "paging.free_min_pages",
-                    "expected daemon_reserve_pages <= kernel_reserve_pages < free_min_pages <= free_target_pages, and percentages up to 100",
-                );
-            }
+        if self.paging().is_some_and(|paging| !paging.is_valid()) {
+            return fault(
+                "paging.free_min_pages",
+                "expected daemon_reserve_pages <= kernel_reserve_pages < free_min_pages <= free_target_pages, and percentages up to 100",
+            );
         }
         let reader_maps = self.pipe.mapping.value == MappingName::ReaderPage;
         if !reader_maps && scheme != SchemeName::Original {
@@ -410,12 +402,30 @@ fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { key: key.to_owned(), problem: problem.into(), suggestion: None })
 }
 
-fn within(key: &str, number: &Sourced<u64>, least: u64, most: u64) -> Result<(), Fault> {
-    if (least..=most).contains(&number.value) {
-        return Ok(());
-    }
-    fault(key, format!("{}, expected {least} to {most}", number.value))
-}
+/// What a buffer of a pipe or a socket may hold: a page to 16 MB.
+const LEAST_BUFFER: i64 = pageferry_hal::PAGE_SIZE as i64;
+const MOST_BUFFER: i64 = 1 << 24;
+/// The longest path, and frames of the largest machine.
+const MOST_INSTRUCTIONS: i64 = 1_000_000;
+const MOST_PAGES: i64 = 1 << 28;
+
+/// What the numbers of a kernel file may be. What they mean is said at the fields of [`KernelFile`].
+pub(crate) const RANGES: Ranges = Ranges(&[
+    range("ephemeral.entries", 0, 1 << 24),
+    range("pipe.min_direct_bytes", 1, MOST_BUFFER),
+    range("pipe.*_bytes", LEAST_BUFFER, MOST_BUFFER),
+    range("socket.*_bytes", LEAST_BUFFER, MOST_BUFFER),
+    range("socket.clusters", 0, 1 << 20),
+    range("sched.quantum_ms", 1, 1_000_000),
+    range("sched.hz", 1, 100_000),
+    range("paging.swap_mb", 1, 1 << 20),
+    range("paging.cluster_pages", 1, 1024),
+    range("paging.read_ahead_pages", 0, 1024),
+    range("paging.*_pages", 0, MOST_PAGES),
+    range("paging.*_percent", 0, 100),
+    range("paging.*", 0, MOST_INSTRUCTIONS),
+    range("paths.*", 0, MOST_INSTRUCTIONS),
+]);
 
 #[cfg(test)]
 mod tests {
@@ -427,7 +437,7 @@ mod tests {
 
     fn load(text: &str) -> Result<KernelFile, pageferry_model::ConfigError> {
         let lookup = |base: &str| registry::embedded(Kind::Kernel, base).map(|s| s.text);
-        load_extending("test.toml", text, "kernel", &lookup, &KernelFile::validate)
+        load_extending("test.toml", text, "kernel", &lookup, &RANGES, &KernelFile::validate)
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod experiments;
 mod kernels;
 mod machines;
 mod papers;
+mod reads;
 pub mod registry;
 mod rule_check;
 mod rules;

@@ -4,11 +4,11 @@
 //! `kernel.ephemeral.entries=6144` are keys of the machine and kernel files (elements of a list go by their `name`:
 //! `machine.cache.L2.size_bytes=1048576`). A changed constant says in its source that it was changed.
 
-use super::kernels::{KernelChoice, KernelFile};
+use super::kernels::{KernelChoice, KernelFile, RANGES as KERNEL};
 use super::machines::MachineChoice;
-use super::setting::parse_integer;
 use crate::error::LabError;
-use pageferry_model::{Fault, MachineConfig, SourceKind, nearest};
+use pageferry_model::config::RANGES as MACHINE;
+use pageferry_model::{Fault, MachineConfig, Ranges, SourceKind, nearest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Value;
@@ -61,7 +61,7 @@ impl Settings {
     /// # Errors
     /// A key that no machine has (with the nearest), a value of the wrong type, or an impossible machine.
     pub fn machine(&self, machine: MachineChoice) -> Result<MachineChoice, LabError> {
-        let config = change("machine", machine.config, &self.machine, &MachineConfig::validate)?;
+        let config = change("machine", machine.config, &self.machine, &MACHINE, &MachineConfig::validate)?;
         Ok(MachineChoice { config, ..machine })
     }
 
@@ -70,7 +70,7 @@ impl Settings {
     /// # Errors
     /// A key that no kernel has (with the nearest), a value of the wrong type, or an impossible kernel.
     pub fn kernel(&self, kernel: KernelChoice) -> Result<KernelChoice, LabError> {
-        let file = change("kernel", kernel.file, &self.kernel, &KernelFile::validate)?;
+        let file = change("kernel", kernel.file, &self.kernel, &KERNEL, &KernelFile::validate)?;
         Ok(KernelChoice { file, ..kernel })
     }
 }
@@ -84,6 +84,7 @@ fn change<T: Serialize + DeserializeOwned>(
     prefix: &str,
     config: T,
     changes: &[(String, String)],
+    ranges: &Ranges,
     check: &dyn Fn(&T) -> Result<(), Fault>,
 ) -> Result<T, LabError> {
     if changes.is_empty() {
@@ -92,10 +93,11 @@ fn change<T: Serialize + DeserializeOwned>(
     let mut tree = toml::Table::try_from(&config).expect("what was read from TOML can be written as TOML");
     for (key, text) in changes {
         let full = format!("{prefix}.{key}");
-        let Some(leaf) = find(&mut tree, key) else {
+        let Some((plain, leaf)) = find(&mut tree, key) else {
             return Err(setting(&full, unknown(prefix, key, &tree)));
         };
-        replace(leaf, text).map_err(|problem| setting(&full, problem))?;
+        let number = |text: &str| ranges.setting(&plain, text);
+        replace(leaf, text, &number).map_err(|problem| setting(&full, problem))?;
     }
     // A check of the whole names the key that it refuses; a value that cannot be read is the last change's.
     let last = format!("{prefix}.{}", changes[changes.len() - 1].0);
@@ -104,35 +106,34 @@ fn change<T: Serialize + DeserializeOwned>(
     Ok(changed)
 }
 
-/// The value at the dotted `key`.
-fn find<'a>(tree: &'a mut toml::Table, key: &str) -> Option<&'a mut Value> {
+/// The value at the dotted `key`, and its key as in a file, without names of elements.
+fn find<'a>(tree: &'a mut toml::Table, key: &str) -> Option<(String, &'a mut Value)> {
     let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
     let value = tree.get_mut(first)?;
-    let Some(rest) = rest else { return Some(value) };
-    match value {
-        Value::Table(table) if !table.contains_key("value") => find(table, rest),
+    let Some(rest) = rest else { return Some((first.to_owned(), value)) };
+    let (below, value) = match value {
+        Value::Table(table) if !table.contains_key("value") => find(table, rest)?,
         Value::Array(items) => {
             let (name, rest) = rest.split_once('.')?;
             let item =
                 items.iter_mut().find(|item| item.get("name").and_then(Value::as_str) == Some(name))?;
-            find(item.as_table_mut()?, rest)
+            find(item.as_table_mut()?, rest)?
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some((format!("{first}.{below}"), value))
 }
 
-/// Puts `text`, read as what was there before, in place of `leaf`.
-fn replace(leaf: &mut Value, text: &str) -> Result<(), String> {
+/// Puts `text`, read as what was there before, in place of `leaf`; numbers are read by `number`.
+fn replace(leaf: &mut Value, text: &str, number: &dyn Fn(&str) -> Result<i64, String>) -> Result<(), String> {
     match leaf {
         Value::Table(table) if table.contains_key("value") => {
-            replace(table.get_mut("value").expect("just seen"), text)?;
+            replace(table.get_mut("value").expect("just seen"), text, number)?;
             table.insert("source".into(), Value::String("set on the command line".into()));
             table.insert("kind".into(), Value::String(SourceKind::Assumed.name().into()));
             table.remove("against");
         }
-        Value::Integer(number) => {
-            *number = parse_integer(text).ok_or_else(|| format!("`{text}`, expected a whole number"))?;
-        }
+        Value::Integer(old) => *old = number(text)?,
         Value::Boolean(flag) => {
             *flag = text.parse().map_err(|_| format!("`{text}`, expected true or false"))?;
         }

@@ -3,10 +3,15 @@
 //! Runs are independent and each is single-threaded; only whole runs are spread over host threads. Results come back in
 //! the order of the plan, so that nothing depends on which run finished first.
 
+use super::journal::Journal;
 use super::plan::RunSpec;
 use super::result::RunResult;
 use crate::error::LabError;
 use rayon::prelude::*;
+use std::time::{Duration, Instant};
+
+/// The most host threads.
+pub const MAX_JOBS: usize = 1024;
 
 /// Watches a plan being executed. Called from several threads.
 pub trait Progress: Sync {
@@ -14,9 +19,15 @@ pub trait Progress: Sync {
     fn started(&self, run: &RunSpec) {
         let _ = run;
     }
-    /// A run is over.
-    fn finished(&self, run: &RunSpec, result: &Result<RunResult, LabError>) {
-        let _ = (run, result);
+    /// Run `index` of the plan is over; it took `took`, or nothing where its result was kept.
+    fn finished(
+        &self,
+        index: usize,
+        run: &RunSpec,
+        result: &Result<RunResult, LabError>,
+        took: Option<Duration>,
+    ) {
+        let _ = (index, run, result, took);
     }
 }
 
@@ -25,33 +36,73 @@ pub struct Silent;
 
 impl Progress for Silent {}
 
-/// Runs all of `plan` on `jobs` host threads (0: one for each core).
-///
-/// # Panics
-/// When the host gives no threads.
-pub fn execute(plan: &[RunSpec], jobs: usize, progress: &dyn Progress) -> Vec<Result<RunResult, LabError>> {
-    execute_with(plan, jobs, progress, &super::one_run::run)
+/// How many host threads `jobs` means for `runs` runs; 0 means one for each core.
+pub fn threads(jobs: usize, runs: usize) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let wanted = if jobs == 0 { cores() } else { jobs };
+    wanted.min(runs).max(1)
 }
 
-/// As [`execute`], with another way to run one.
+/// Runs all of `plan` on `jobs` host threads (0: one for each core).
+///
+/// # Errors
+/// The first run of the plan that failed; or the host does not give so many threads.
+pub fn execute(plan: &[RunSpec], jobs: usize, progress: &dyn Progress) -> Result<Vec<RunResult>, LabError> {
+    execute_with(plan, jobs, progress, &|spec| Ok((super::one_run::run(spec)?, false)))
+}
+
+/// As [`execute`]. Every run is added to `journal`; those that it had are not made again if `resume` says so.
+///
+/// # Errors
+/// As [`execute`]; or the journal cannot be written.
+pub fn execute_kept(
+    plan: &[RunSpec],
+    jobs: usize,
+    progress: &dyn Progress,
+    journal: &Journal,
+    resume: bool,
+) -> Result<Vec<RunResult>, LabError> {
+    execute_with(plan, jobs, progress, &|spec| match journal.find(spec).filter(|_| resume) {
+        Some(kept) => Ok((kept.clone(), true)),
+        None => {
+            let run = super::one_run::run(spec)?;
+            journal.add(spec, &run)?;
+            Ok((run, false))
+        }
+    })
+}
+
+/// Makes a run, or says that its result was kept.
+type Make<'a> = dyn Fn(&RunSpec) -> Result<(RunResult, bool), LabError> + Sync + 'a;
+
+/// As [`execute`], with another way to make a run.
 fn execute_with(
     plan: &[RunSpec],
     jobs: usize,
     progress: &dyn Progress,
-    run: &(dyn Fn(&RunSpec) -> Result<RunResult, LabError> + Sync),
-) -> Vec<Result<RunResult, LabError>> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build().expect("the host has threads");
+    run: &Make<'_>,
+) -> Result<Vec<RunResult>, LabError> {
+    let threads = threads(jobs, plan.len());
+    if threads > MAX_JOBS {
+        return Err(LabError::Threads { threads, problem: format!("expected at most {MAX_JOBS}") });
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = pool.map_err(|e| LabError::Threads { threads, problem: e.to_string() })?;
     let results: Vec<_> = pool.install(|| {
         plan.par_iter()
+            .enumerate()
             .with_max_len(1)
-            .map(|spec| {
+            .map(|(index, spec)| {
                 progress.started(spec);
+                let began = Instant::now();
                 let result = run(spec);
-                progress.finished(spec, &result);
+                let kept = result.as_ref().is_ok_and(|(_, kept)| *kept);
+                let result = result.map(|(result, _)| result);
+                progress.finished(index, spec, &result, (!kept).then(|| began.elapsed()));
                 result
             })
             .collect()
     });
     assert_eq!(results.len(), plan.len(), "one result for each run");
-    results
+    results.into_iter().collect()
 }

@@ -6,15 +6,20 @@
 //! their files; the door leads to what runs workloads.
 
 mod execute;
+mod journal;
+mod left;
 pub(crate) mod measured;
 mod one_run;
 pub(crate) mod plan;
 pub(crate) mod result;
 pub(crate) mod testbed;
 
-pub use execute::{Progress, Silent, execute};
+pub use execute::{MAX_JOBS, Progress, Silent, execute, execute_kept, threads};
+pub use journal::Journal;
+pub use left::TimeLeft;
 pub(crate) use measured::{counters, cycles};
 pub use one_run::{run, run_traced};
+pub use pageferry_model::trace::Trace;
 pub use plan::{Choices, RunSpec, Schedule, matrix};
 pub use result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 pub(crate) use testbed::Testbed;

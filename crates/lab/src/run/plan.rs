@@ -112,17 +112,21 @@ impl RunSpec {
         let parameter = |key: &str| number(key).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
         let cpus = self.machine.config.cpus() as u64;
         let work = match self.experiment.file.workload {
-            Workload::BwPipe => parameter("total_bytes") / 4096 * (2 + cpus),
-            Workload::Invalidate => parameter("times") * (1 + 4 * (cpus - 1)) / 4,
+            Workload::BwPipe => (parameter("total_bytes") / 4096).saturating_mul(2 + cpus),
+            Workload::Invalidate => parameter("times").saturating_mul(1 + 4 * (cpus - 1)) / 4,
             Workload::EphemeralHit => parameter("times") / 10,
-            Workload::FileRead => parameter("file_bytes") / 4096 * (1 + parameter("passes")) * 3,
+            Workload::FileRead => {
+                (parameter("file_bytes") / 4096 * 3).saturating_mul(parameter("passes").saturating_add(1))
+            }
             Workload::NullWrite | Workload::NullRead | Workload::UvmPipe | Workload::Sound => {
                 parameter("total_bytes") / 4096 * 3
             }
-            Workload::CostGrowth => parameter("n").min(100_000) * parameter("times"),
-            Workload::Mixed => (parameter("rounds") + parameter("warmup_rounds")) * 1000,
+            Workload::CostGrowth => parameter("n").min(100_000).saturating_mul(parameter("times")),
+            Workload::Mixed => {
+                parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(1000)
+            }
             Workload::PingPong | Workload::Pipeline => {
-                parameter("size_bytes") * parameter("rounds") / 400 + 1000
+                parameter("size_bytes").saturating_mul(parameter("rounds")) / 400 + 1000
             }
         };
         work.max(1)

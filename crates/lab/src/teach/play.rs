@@ -1,17 +1,18 @@
 //! Playing a scenario on a modelled machine, by system calls alone.
 //!
 //! Every process is a process of the kernel. Steps that go on together form a group, and the groups take turns. A process
-//! does its own steps of the current group, and yields until a later group has more for it.
+//! does its own steps of the current group, and yields until a later group has more for it. Meanwhile it looks at those that
+//! have: where all of them sleep until another process does something, none will, and the scenario ends.
 
 use super::scenario::{Amount, Do, Scenario, Step, Value, Variant};
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::run::{Schedule, Testbed};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, User};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Pid, Program, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, MapAddr};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -24,16 +25,29 @@ pub struct Outcome {
     pub wrong: Option<String>,
 }
 
+/// So often in a row all processes of a group are seen asleep before that is believed: a wakeup may be under way.
+const LOOKS: u32 = 100;
+
 /// Plays all variants; `seed` lets every variant run under a schedule of its own.
 ///
 /// # Errors
-/// When the kernel does not fit the machine.
+/// When the kernel does not fit the machine, or has no page daemon where the scenario asks for one.
 pub fn play(
     scenario: &Scenario,
     machine: &MachineChoice,
     kernel: &KernelChoice,
     seed: Option<u64>,
 ) -> Result<Vec<Outcome>, LabError> {
+    let page_out = scenario.file.step.iter().position(|step| step.what == Do::PageOut);
+    if let Some(step) = page_out.filter(|_| kernel.file.paging.is_none()) {
+        let problem = format!(
+            "step {}: `page_out` needs a page daemon, and kernel `{}` has none; expected one with a table [paging], such as \
+             `uvm-paging`",
+            step + 1,
+            kernel.name
+        );
+        return Err(LabError::Input { file: scenario.name.clone(), problem });
+    }
     let one = |variant: Variant| {
         let schedule = if seed.is_some() { Schedule::Seeded } else { Schedule::Timed };
         let testbed = Testbed::new(machine, kernel, schedule, seed.unwrap_or(0))?;
@@ -44,9 +58,11 @@ pub fn play(
         let finish = testbed.execute(&scenario.name, program)?;
         let broken =
             finish.laws.iter().find(|law| !law.held).map(|law| format!("a law is broken: {}", law.name));
-        let wrong = script.wrong.take().or(broken);
-        let left = script.steps.len() - script.done.get();
-        let wrong = wrong.or_else(|| (left > 0).then(|| format!("{left} steps were never done")));
+        let never = script.next().map(|step| {
+            let why = broken.as_ref().map_or_else(String::new, |broken| format!(": {broken}"));
+            format!("{step} never ended{why}")
+        });
+        let wrong = script.wrong.take().or(never).or(broken);
         let variant: Vec<_> = variant.iter().map(|(k, v)| format!("{k}={v}")).collect();
         Ok(Outcome { variant: variant.join(" "), wrong })
     };
@@ -57,8 +73,10 @@ struct Script {
     variant: Variant,
     /// Group, number in the file, and step.
     steps: Vec<(usize, usize, Step)>,
-    /// Steps done, of all processes.
-    done: Cell<usize>,
+    /// Which of them are done.
+    done: RefCell<Vec<bool>>,
+    /// The processes, by name.
+    pids: RefCell<BTreeMap<String, Pid>>,
     wrong: RefCell<Option<String>>,
 }
 
@@ -71,12 +89,36 @@ impl Script {
             beside = step.beside;
             steps.push((group, number + 1, step.clone()));
         }
-        Script { variant: variant.clone(), steps, done: Cell::new(0), wrong: RefCell::default() }
+        let done = RefCell::new(vec![false; steps.len()]);
+        Script { variant: variant.clone(), steps, done, pids: RefCell::default(), wrong: RefCell::default() }
+    }
+
+    /// The steps that are not done, in order.
+    fn left(&self) -> impl Iterator<Item = &(usize, usize, Step)> {
+        let done = self.done.borrow().clone();
+        self.steps.iter().zip(done).filter(|(_, done)| !done).map(|(step, _)| step)
     }
 
     /// The current group.
     fn group(&self) -> usize {
-        self.steps.get(self.done.get()).map_or(usize::MAX, |(group, ..)| *group)
+        self.left().next().map_or(usize::MAX, |(group, ..)| *group)
+    }
+
+    /// The first step that is not done, for messages.
+    fn next(&self) -> Option<String> {
+        self.left().next().map(|(_, number, step)| named(*number, step))
+    }
+
+    /// Where all who have a step in the current group wait for others: the first such step, and what it waits for.
+    fn blocked(&self, user: &User<Model>) -> Option<String> {
+        let group = self.group();
+        let waits = |(_, number, step): &(usize, usize, Step)| {
+            let pid = *self.pids.borrow().get(&step.process)?;
+            Some((named(*number, step), user.kernel().waits_for(pid)?))
+        };
+        let all: Option<Vec<_>> = self.left().take_while(|step| step.0 == group).map(waits).collect();
+        let (step, what) = all?.into_iter().next()?;
+        Some(format!("{step} is blocked: it waits ({what}), and no other process has anything to do"))
     }
 
     fn word(&self, name: &str) -> Option<&str> {
@@ -85,6 +127,10 @@ impl Script {
             _ => None,
         }
     }
+}
+
+fn named(number: usize, step: &Step) -> String {
+    format!("step {number} ({:?} of {})", step.what, step.process)
 }
 
 /// A process: what it knows by name.
@@ -105,22 +151,29 @@ impl Actor {
 
     fn play(mut self, user: &User<Model>) {
         let script = self.script.clone();
+        script.pids.borrow_mut().insert(self.me.clone(), user.pid());
         while let Some(i) = (self.next..script.steps.len()).find(|&i| script.steps[i].2.process == self.me) {
             let (group, number, step) = &script.steps[i];
             // Other processes' steps of the same group may be done first: wait for the group, not for the count.
+            let mut looks = 0;
             while script.group() < *group {
                 if script.wrong.borrow().is_some() || user.yield_now().is_err() {
                     return;
+                }
+                let blocked = script.blocked(user);
+                looks = if blocked.is_some() { looks + 1 } else { 0 };
+                if looks == LOOKS {
+                    *script.wrong.borrow_mut() = blocked;
                 }
             }
             self.next = i + 1;
             let done = self.step(user, step);
             if let Err(problem) = done {
-                let message = format!("step {number} ({:?} of {}): {problem}", step.what, self.me);
+                let message = format!("{}: {problem}", named(*number, step));
                 script.wrong.borrow_mut().get_or_insert(message);
                 return;
             }
-            script.done.set(script.done.get() + 1);
+            script.done.borrow_mut()[i] = true;
             if step.what == Do::Exit {
                 break;
             }
@@ -182,11 +235,7 @@ impl Actor {
             }
             Do::Exit => Ok(()),
             Do::PageOut => {
-                let kernel = user.kernel();
-                if kernel.config().vm.paging.is_none() {
-                    return Err("this kernel has no page daemon".into());
-                }
-                kernel.vm().reclaim(user.thread());
+                user.kernel().vm().reclaim(user.thread());
                 Ok(())
             }
         }

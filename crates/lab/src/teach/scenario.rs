@@ -4,12 +4,22 @@
 //! expects is expected of any kernel. Its steps are done one after the other, whichever process they are of; those marked
 //! `beside` go on together with the next. With `vary` a scenario stands for all combinations of a few values, which steps
 //! refer to by `when` and by name; `send` and `receive` say by themselves how bytes are sent and received.
+//!
+//! A scenario is refused when its steps make no sense in one of its variants: a process that is not there or is there twice,
+//! a mapping or a socket that has no such name, a length that is too large to be compared byte by byte.
 
 use crate::error::LabError;
 use crate::files::registry::{self, Kind, Source};
-use pageferry_model::nearest;
+use pageferry_model::{load_toml, nearest};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most bytes of a range and the largest offset: each is kept and compared on the host as well.
+pub const MOST_BYTES: u64 = 64 << 20;
+/// The most steps, and the most combinations of what varies.
+pub const MOST_STEPS: usize = 1000;
+/// See [`MOST_STEPS`].
+pub const MOST_VARIANTS: usize = 1024;
 
 /// A value that varies.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -170,7 +180,7 @@ impl Scenario {
 
     fn parse(source: &Source) -> Result<Scenario, LabError> {
         let wrong = |problem: String| LabError::Input { file: source.file.clone(), problem };
-        let file: ScenarioFile = toml::from_str(&source.text).map_err(|e| wrong(e.to_string()))?;
+        let file: ScenarioFile = load_toml(&source.file, &source.text)?;
         let scenario = Scenario { name: source.name.clone(), file };
         scenario.validate().map_err(wrong)?;
         Ok(scenario)
@@ -195,22 +205,93 @@ impl Scenario {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if self.file.step.is_empty() || self.file.vary.values().any(Vec::is_empty) {
+        let ScenarioFile { vary, step: steps, .. } = &self.file;
+        if steps.is_empty() || vary.values().any(Vec::is_empty) {
             return Err("there is nothing to do".into());
         }
-        let mut known = vec![self.file.step[0].process.clone()];
-        for (i, step) in self.file.step.iter().enumerate() {
-            let message = |problem: String| format!("step {}: {problem}", i + 1);
-            if !known.contains(&step.process) {
-                let near = nearest(&step.process, known.iter().map(String::as_str));
-                let near = near.map_or_else(String::new, |n| format!(", did you mean `{n}`?"));
-                return Err(message(format!("no process `{}` has been forked{near}", step.process)));
+        if steps.len() > MOST_STEPS {
+            return Err(format!("{} steps, expected at most {MOST_STEPS}", steps.len()));
+        }
+        let variants = vary.values().try_fold(1usize, |all, values| all.checked_mul(values.len()));
+        if variants.is_none_or(|variants| variants > MOST_VARIANTS) {
+            return Err(format!("too many combinations of what varies, expected at most {MOST_VARIANTS}"));
+        }
+        for (i, step) in steps.iter().enumerate() {
+            step.validate(vary).map_err(|problem| format!("step {}: {problem}", i + 1))?;
+        }
+        self.variants().iter().try_for_each(|variant| self.names(variant))
+    }
+
+    /// That every step of `variant` names what is there then.
+    fn names(&self, variant: &Variant) -> Result<(), String> {
+        let first = self.file.step[0].process.clone();
+        let mut living = BTreeMap::from([(first.clone(), Named::default())]);
+        let mut ever = BTreeSet::from([first]);
+        for (i, step) in self.file.step.iter().enumerate().filter(|(_, step)| step.applies(variant)) {
+            let wrong = |problem: String| {
+                let with: Vec<_> = variant.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                let with =
+                    if with.is_empty() { String::new() } else { format!(" (with {})", with.join(" ")) };
+                format!("step {}: {problem}{with}", i + 1)
+            };
+            let Some(own) = living.get_mut(&step.process) else {
+                let name = &step.process;
+                let problem = if ever.contains(name) {
+                    format!("process `{name}` has ended")
+                } else {
+                    format!("no process `{name}` has been forked{}", near(name, ever.iter()))
+                };
+                return Err(wrong(problem));
+            };
+            own.take(step).map_err(wrong)?;
+            if let (Do::Fork, Some(child)) = (step.what, &step.child) {
+                if !ever.insert(child.clone()) {
+                    return Err(wrong(format!("a process is called `{child}` already")));
+                }
+                let inherited = own.clone();
+                living.insert(child.clone(), inherited);
             }
-            step.validate(&self.file.vary).map_err(message)?;
-            known.extend(step.child.clone());
+            if step.what == Do::Exit {
+                living.remove(&step.process);
+            }
         }
         Ok(())
     }
+}
+
+/// What a process knows by name.
+#[derive(Clone, Default)]
+struct Named {
+    maps: BTreeSet<String>,
+    sockets: BTreeSet<String>,
+}
+
+impl Named {
+    /// The names that `step` makes are known from now on, those that it uses have to be.
+    fn take(&mut self, step: &Step) -> Result<(), String> {
+        match step.what {
+            Do::Map | Do::MapFile => self.maps.extend(step.at.clone()),
+            Do::SocketPair => self.sockets.extend(step.sockets.iter().flatten().cloned()),
+            Do::Create | Do::Fork | Do::Exit | Do::PageOut => {}
+            _ => {
+                if let Some(at) = step.at.as_ref().filter(|at| !self.maps.contains(*at)) {
+                    return Err(format!("`{at}` is not mapped{}", near(at, self.maps.iter())));
+                }
+            }
+        }
+        let used = step.socket.as_ref().filter(|_| matches!(step.what, Do::Send | Do::Receive));
+        match used.filter(|socket| !self.sockets.contains(*socket)) {
+            Some(socket) => {
+                Err(format!("no socket is called `{socket}`{}", near(socket, self.sockets.iter())))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn near<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> String {
+    let near = nearest(name, known.map(String::as_str));
+    near.map_or_else(String::new, |n| format!(", did you mean `{n}`?"))
 }
 
 impl Step {
@@ -249,6 +330,22 @@ impl Step {
             && !vary.get(name).is_some_and(|v| v.iter().all(|v| matches!(v, Value::Number(_))))
         {
             return Err(format!("len = `{name}`, which is no number that varies"));
+        }
+        let lens: Vec<(&str, u64)> = match &self.len {
+            Some(Amount::Fixed(len)) => vec![("len", *len)],
+            Some(Amount::Named(name)) => (vary[name].iter())
+                .filter_map(|v| if let Value::Number(len) = v { Some((name.as_str(), *len)) } else { None })
+                .collect(),
+            None => Vec::new(),
+        };
+        let piece = self.piece.map(|piece| ("piece", piece));
+        if let Some((key, len)) =
+            lens.into_iter().chain(piece).find(|(_, len)| !(1..=MOST_BYTES).contains(len))
+        {
+            return Err(format!("{key} = {len}, expected 1 to {MOST_BYTES} bytes"));
+        }
+        if self.offset > MOST_BYTES {
+            return Err(format!("offset = {}, expected 0 to {MOST_BYTES} bytes", self.offset));
         }
         if let Some(when) = &self.when {
             let (name, _) = condition(when);
@@ -307,6 +404,40 @@ mod tests {
         assert!(
             parse(&format!("{HEAD}[[step]]\nprocess = 'a'\ndo = 'dance'\n")).unwrap_err().contains("dance")
         );
+    }
+
+    #[test]
+    fn what_no_kernel_could_do_is_refused_with_its_step() {
+        let of = |steps: &str| parse(&format!("{HEAD}{steps}")).map_or_else(|e| e, |_| "nothing".into());
+        let step = |text: &str| format!("[[step]]\nprocess = 'a'\n{text}\n");
+        let bound = "expected 1 to 67108864 bytes";
+        for len in ["9223372036854775808", "20_000_000_000", "0"] {
+            let said = of(&step(&format!("do = 'map'\nat = 'm'\nlen = {len}")));
+            assert_eq!(said, format!("x.toml: step 1: len = {}, {bound}", len.replace('_', "")));
+        }
+        let said =
+            of(&format!("[vary]\nsize = [1, 99999999999]\n{}", step("do = 'map'\nat = 'm'\nlen = 'size'")));
+        assert_eq!(said, format!("x.toml: step 1: size = 99999999999, {bound}"));
+        let said = of(&step("do = 'map'\nat = 'm'\nlen = 99999999999999999999"));
+        assert!(said.starts_with("x.toml:8:"), "{said}");
+        let fork = step("do = 'fork'\nchild = 'b'");
+        assert_eq!(of(&[&fork[..], &fork].concat()), "x.toml: step 2: a process is called `b` already");
+        assert!(of(&step("do = 'fork'\nchild = 'a'")).ends_with("a process is called `a` already"));
+        let one = "[vary]\nf = [true, false]\n";
+        let forks = format!("{one}{fork}when = 'f'\n{fork}when = '!f'\n");
+        assert_eq!(of(&forks), "nothing", "only one of them in each variant");
+        let late = format!("{one}{fork}when = 'f'\n{}", step("do = 'exit'").replace("'a'", "'b'"));
+        assert_eq!(of(&late), "x.toml: step 2: no process `b` has been forked (with f=false)");
+        let exit = step("do = 'exit'");
+        assert_eq!(of(&[&exit[..], &exit].concat()), "x.toml: step 2: process `a` has ended");
+        let fill = |at: &str| step(&format!("do = 'fill'\nat = '{at}'\nlen = 1\ntext = 'x'"));
+        let map = step("do = 'map'\nat = 'some'\nlen = 1");
+        let said = of(&[&map[..], &fill("smoe")].concat());
+        assert_eq!(said, "x.toml: step 2: `smoe` is not mapped, did you mean `some`?");
+        let send = step("do = 'send'\nat = 'some'\nlen = 1\nsocket = 'out'");
+        assert_eq!(of(&[&map[..], &send].concat()), "x.toml: step 2: no socket is called `out`");
+        let many = (0..11).map(|i| format!("v{i} = [true, false]\n")).collect::<String>();
+        assert!(of(&format!("[vary]\n{many}{exit}")).contains("expected at most 1024"));
     }
 
     #[test]

@@ -1,0 +1,425 @@
+//! Files and settings that end badly: shipped ones, changed in ways that users and disks change files.
+//!
+//! A case takes a machine, kernel, experiment or scenario file, a program of `soak --replay`, or `--set` values, changes it in
+//! up to three places (keys dropped, doubled, renamed; extreme numbers; other types; cut off; bytes that are no text), and gives
+//! it to the command with a run that is as small as there are. It has to end by itself within [`PATIENCE`], with an exit code
+//! of its own, without a panic anywhere, and with nothing left behind.
+//!
+//! `PAGEFERRY_FUZZ_SECONDS` says for how long, a minute if it is not set; `PAGEFERRY_FUZZ_SEED` where it begins.
+
+mod common;
+
+use common::{command, entries};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// A case that takes longer hangs, as far as a user can tell.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a case feeds to the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Machine,
+    Kernel,
+    Experiment,
+    Scenario,
+    Program,
+    Settings,
+}
+
+const KINDS: [Kind; 6] =
+    [Kind::Machine, Kind::Kernel, Kind::Experiment, Kind::Scenario, Kind::Program, Kind::Settings];
+
+/// What is done to a line of a file.
+#[derive(Clone, Debug)]
+enum Change {
+    Drop,
+    Double,
+    /// Its key loses a letter.
+    Rename,
+    /// Its number, the one of this turn, becomes another.
+    Number(usize, String),
+    /// The number is multiplied and divided.
+    Scale(usize, u64, u64),
+    /// Its value becomes one of another type.
+    Value(String),
+    /// The file ends within it.
+    Cut(usize),
+    /// A byte of it becomes another.
+    Byte(usize, u8),
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    kind: Kind,
+    /// Which of the files, and under what beside it.
+    which: usize,
+    beside: usize,
+    changes: Vec<(usize, Change)>,
+}
+
+fn number() -> impl Strategy<Value = String> {
+    let extremes = prop::sample::select(vec![
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "7",
+        "63",
+        "64",
+        "65",
+        "255",
+        "4095",
+        "4096",
+        "4097",
+        "65536",
+        "100000",
+        "1000000",
+        "16777216",
+        "2147483647",
+        "2147483648",
+        "4294967295",
+        "4294967296",
+        "100000000",
+        "1099511627776",
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-9223372036854775808",
+        "0xffff_ffff",
+        "1e308",
+        "nan",
+        "1.5",
+        "99999999999999999999999999999999999999999999",
+    ]);
+    prop_oneof![
+        3 => extremes.prop_map(str::to_owned),
+        1 => (0u32..64, -1i64..2).prop_map(|(shift, more)| ((1i128 << shift) + i128::from(more)).to_string()),
+        1 => any::<u32>().prop_map(|n| n.to_string()),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let values = prop::sample::select(vec![
+        "true",
+        "\"\"",
+        "\"word\"",
+        "[]",
+        "{}",
+        "1979-05-27",
+        "\"\\u0000\"",
+        "[1, 2]",
+    ]);
+    prop_oneof![
+        2 => Just(Change::Drop),
+        1 => Just(Change::Double),
+        1 => Just(Change::Rename),
+        8 => (any::<usize>(), number()).prop_map(|(n, to)| Change::Number(n, to)),
+        10 => (any::<usize>(), prop::sample::select(vec![(2, 1), (1, 2), (10, 1), (1, 10), (100, 1), (1, 100), (10_000, 1),
+            (1_000_000, 1), (3, 2)])).prop_map(|(n, (times, by))| Change::Scale(n, times, by)),
+        2 => values.prop_map(|value| Change::Value(value.to_owned())),
+        1 => any::<usize>().prop_map(Change::Cut),
+        1 => (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Change::Byte(at, byte)),
+    ]
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let changes = prop_oneof![
+        3 => prop::collection::vec((any::<usize>(), change()), 1),
+        1 => prop::collection::vec((any::<usize>(), change()), 2..4),
+    ];
+    (prop::sample::select(&KINDS[..]), any::<usize>(), any::<usize>(), changes)
+        .prop_map(|(kind, which, beside, changes)| Case { kind, which, beside, changes })
+}
+
+/// The places of the numbers in a line.
+fn numbers(line: &[u8]) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < line.len() {
+        let len = line[at..].iter().take_while(|b| b.is_ascii_digit() || **b == b'_').count();
+        let starts = line[at].is_ascii_digit() && (at == 0 || !line[at - 1].is_ascii_alphanumeric());
+        if starts {
+            found.push((at, at + len));
+        }
+        at += len.max(1);
+    }
+    found
+}
+
+fn changed(text: &str, changes: &[(usize, Change)]) -> Vec<u8> {
+    let mut lines: Vec<Vec<u8>> = text.lines().map(|line| line.as_bytes().to_vec()).collect();
+    for (which, change) in changes {
+        // Only lines that say something; of those with numbers, where a number is to be changed.
+        let says = |line: &Vec<u8>| line.iter().any(|b| !b.is_ascii_whitespace()) && line[0] != b'#';
+        let counts = |line: &Vec<u8>| {
+            !matches!(change, Change::Number(..) | Change::Scale(..)) || !numbers(line).is_empty()
+        };
+        let some: Vec<usize> = (0..lines.len()).filter(|i| says(&lines[*i]) && counts(&lines[*i])).collect();
+        let Some(&i) = some.get(which % some.len().max(1)) else { continue };
+        match change {
+            Change::Drop => drop(lines.remove(i)),
+            Change::Double => lines.insert(i, lines[i].clone()),
+            Change::Rename => {
+                let at = lines[i].iter().position(u8::is_ascii_alphabetic);
+                at.into_iter().for_each(|at| {
+                    lines[i].remove(at);
+                });
+            }
+            Change::Number(n, to) => {
+                let places = numbers(&lines[i]);
+                let (from, end) = places[n % places.len()];
+                lines[i].splice(from..end, to.bytes());
+            }
+            Change::Scale(n, times, by) => {
+                let places = numbers(&lines[i]);
+                let (from, end) = places[n % places.len()];
+                let old = String::from_utf8_lossy(&lines[i][from..end]).replace('_', "").parse::<u64>();
+                let Ok(old) = old else { continue };
+                lines[i].splice(from..end, (old.saturating_mul(*times) / by).to_string().bytes());
+            }
+            Change::Value(to) => {
+                let Some(at) = lines[i].iter().position(|b| *b == b'=' || *b == b':') else { continue };
+                lines[i].truncate(at + 1);
+                lines[i].extend(to.bytes());
+            }
+            Change::Cut(at) => {
+                lines.truncate(i + 1);
+                let len = at % (lines[i].len() + 1);
+                lines[i].truncate(len);
+            }
+            Change::Byte(at, byte) => {
+                let at = at % lines[i].len();
+                lines[i][at] = *byte;
+            }
+        }
+    }
+    lines.join(&b'\n')
+}
+
+/// The files of a folder of the repository, by name.
+fn files(folder: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
+    let mut all: Vec<(String, String)> = fs::read_dir(&folder)
+        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "toml" || e == "json"))
+        .map(|path| {
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            (name, fs::read_to_string(&path).expect("readable"))
+        })
+        .collect();
+    all.sort();
+    assert!(!all.is_empty(), "{} is empty", folder.display());
+    all
+}
+
+struct Shipped {
+    by_kind: BTreeMap<Kind, Vec<(String, String)>>,
+}
+
+/// Parameters for the smallest run of an experiment that is worth the name.
+const TINY: [&str; 18] = [
+    "total_bytes=65536",
+    "times=2",
+    "size_bytes=8192",
+    "chunk_bytes=8192",
+    "rounds=2",
+    "warmup_rounds=1",
+    "warmup_chunks=1",
+    "warmup_reads=1",
+    "warmup_writes=1",
+    "warmup_calls=1",
+    "warmup_passes=1",
+    "passes=1",
+    "file_bytes=65536",
+    "n=10",
+    "pages=4",
+    "buffers=4",
+    "loop_instructions=100",
+    "nothing=0",
+];
+
+/// The settings of `TINY` that an experiment file knows.
+fn tiny(experiment: &str) -> Vec<String> {
+    let known = |setting: &&&str| {
+        let key = setting.split('=').next().expect("a key");
+        experiment.contains(&format!("[parameters.{key}]"))
+    };
+    TINY.iter().filter(known).flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]).collect()
+}
+
+impl Shipped {
+    fn load() -> Shipped {
+        let kinds = [
+            (Kind::Machine, "crates/model/machines"),
+            (Kind::Kernel, "crates/lab/kernels"),
+            (Kind::Experiment, "crates/lab/experiments"),
+            (Kind::Scenario, "crates/lab/scenarios"),
+            (Kind::Program, "crates/soak/programs"),
+        ];
+        Shipped { by_kind: kinds.into_iter().map(|(kind, folder)| (kind, files(folder))).collect() }
+    }
+
+    fn pick(&self, kind: Kind, which: usize) -> &(String, String) {
+        let files = &self.by_kind[&kind];
+        &files[which % files.len()]
+    }
+
+    /// The command of a case, and the file that it reads.
+    fn command(&self, case: &Case) -> (Vec<String>, Option<(&'static str, Vec<u8>)>) {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let (_, experiment) = self.pick(Kind::Experiment, case.beside);
+        let (name, _) = self.pick(Kind::Experiment, case.beside);
+        let run = || [words(&format!("run {name} --quick")), tiny(experiment)].concat();
+        let file = |kind: Kind| changed(&self.pick(kind, case.which).1, &case.changes);
+        match case.kind {
+            Kind::Machine => {
+                ([run(), words("--machine x.toml")].concat(), Some(("x.toml", file(Kind::Machine))))
+            }
+            Kind::Kernel => {
+                ([run(), words("--kernel x.toml")].concat(), Some(("x.toml", file(Kind::Kernel))))
+            }
+            Kind::Experiment => {
+                let text = &self.pick(Kind::Experiment, case.which).1;
+                let arguments = [words("run x.toml --quick"), tiny(text)].concat();
+                (arguments, Some(("x.toml", file(Kind::Experiment))))
+            }
+            Kind::Scenario => (words("scenarios x.toml"), Some(("x.toml", file(Kind::Scenario)))),
+            Kind::Program => (words("soak --replay x.json"), Some(("x.json", file(Kind::Program)))),
+            Kind::Settings => {
+                let mut arguments = run();
+                for (which, change) in &case.changes {
+                    let (kind, prefix) =
+                        if which % 2 == 0 { (Kind::Machine, "machine.") } else { (Kind::Kernel, "kernel.") };
+                    let keys = keys(&self.pick(kind, case.which).1);
+                    let value = match change {
+                        Change::Number(_, to) | Change::Value(to) => to.clone(),
+                        Change::Scale(n, times, by) => ((*n as u64 % 4096) * times / by).to_string(),
+                        _ => "1".to_owned(),
+                    };
+                    arguments.extend([
+                        "--set".to_owned(),
+                        format!("{prefix}{}={value}", keys[(which / 2) % keys.len()]),
+                    ]);
+                }
+                (arguments, None)
+            }
+        }
+    }
+}
+
+/// The dotted keys of the constants of a file; elements of lists go by their names.
+fn keys(text: &str) -> Vec<String> {
+    let (mut table, mut found) = (String::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(head) = line.strip_prefix('[') {
+            table = head.trim_matches(['[', ']']).to_owned();
+        } else if let Some(name) = line.strip_prefix("name = \"").filter(|_| !table.is_empty()) {
+            table = format!("{table}.{}", name.trim_end_matches('"'));
+        } else if let Some((key, _)) = line.split_once(" = {") {
+            found.push(format!("{table}.{key}").trim_start_matches('.').to_owned());
+        }
+    }
+    found.push("cpu.clock_mhz".into());
+    found
+}
+
+/// Runs a case; says what is wrong.
+fn run(shipped: &Shipped, case: &Case) -> Result<i32, String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (arguments, file) = shipped.command(case);
+    if let Some((name, bytes)) = &file {
+        fs::write(dir.path().join(name), bytes).expect("written");
+    }
+    let before = entries(dir.path());
+    // Errors go to a file: a pipe that nothing reads would hold the command up.
+    let said: PathBuf =
+        tempfile::NamedTempFile::new().expect("a file").into_temp_path().keep().expect("kept");
+    let mut child = command(dir.path(), &arguments)
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&said).expect("a file"))
+        .spawn()
+        .expect("it starts");
+    let began = Instant::now();
+    let code = loop {
+        if let Some(status) = child.try_wait().expect("waited for") {
+            break Some(status.code());
+        }
+        if began.elapsed() > PATIENCE {
+            child.kill().and_then(|()| child.wait()).expect("killed");
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let text = String::from_utf8_lossy(&fs::read(&said).expect("readable")).into_owned();
+    let _ = fs::remove_file(&said);
+    let left = entries(dir.path());
+    let wrong = match code {
+        None => "it hangs".to_owned(),
+        Some(None) => "a signal ended it".to_owned(),
+        Some(Some(0..=2)) if text.contains("panic") => "a panic".to_owned(),
+        // What a scenario expects may be changed to what does not hold, what a run does may not.
+        Some(Some(1)) if case.kind != Kind::Scenario => "a law is broken".to_owned(),
+        Some(Some(_)) if left != before => format!("left behind: {left:?}"),
+        Some(Some(code @ 0..=2)) => return Ok(code),
+        Some(Some(code)) => format!("exit code {code}"),
+    };
+    let shown = file.map_or_else(String::new, |(name, bytes)| {
+        format!("\n--- {name}\n{}", String::from_utf8_lossy(&bytes))
+    });
+    Err(format!("{wrong}: pageferry {}\n{text}{shown}", arguments.join(" ")))
+}
+
+#[test]
+fn whatever_is_read_ends_in_words() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
+    };
+    let time = Duration::from_secs(number("PAGEFERRY_FUZZ_SECONDS", 60));
+    let first = number("PAGEFERRY_FUZZ_SEED", 1);
+    let shipped = Shipped::load();
+    let (began, next) = (Instant::now(), std::sync::atomic::AtomicU64::new(first));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = || {
+        let (mut codes, mut bad) = (BTreeMap::<(Kind, i32), u64>::new(), Vec::new());
+        while began.elapsed() < time {
+            let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&seed.to_le_bytes());
+            let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+            let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+            let case = case().new_tree(&mut runner).expect("there are cases").current();
+            match run(&shipped, &case) {
+                Ok(code) => *codes.entry((case.kind, code)).or_default() += 1,
+                Err(wrong) => bad.push(format!("seed {seed}, {case:?}: {wrong}")),
+            }
+        }
+        (codes, bad)
+    };
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let mut codes = BTreeMap::<(Kind, i32), u64>::new();
+    let mut bad = Vec::new();
+    for (of_thread, more) in all {
+        of_thread.into_iter().for_each(|(key, count)| *codes.entry(key).or_default() += count);
+        bad.extend(more);
+    }
+    let cases = next.into_inner() - first;
+    println!("{cases} cases, by kind and exit code: {codes:?}");
+    assert!(bad.is_empty(), "{} of {cases} cases end badly:\n{}", bad.len(), bad.join("\n\n"));
+    let well: u64 = codes.iter().filter(|((_, code), _)| *code == 0).map(|(_, count)| count).sum();
+    assert!(well * 20 > cases, "hardly a case is run at all: {codes:?}");
+}

@@ -1,0 +1,257 @@
+//! Where results go: what is replaced, what is kept, and what is left when the command is interrupted.
+
+mod common;
+
+use common::{command, entries, pageferry, text};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn here() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn code(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), text(&output.stderr))
+}
+
+fn done(dir: &Path, arguments: &[&str]) -> String {
+    let output = pageferry(dir, arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+fn refused(dir: &Path, arguments: &[&str]) -> String {
+    let output = pageferry(dir, arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+/// Every file below `dir`, with its contents.
+fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for name in entries(dir) {
+        let path = dir.join(&name);
+        if path.is_dir() {
+            all.extend(tree(&path).into_iter().map(|(below, bytes)| (Path::new(&name).join(below), bytes)));
+        } else {
+            all.insert(name.into(), fs::read(path).expect("readable"));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_piped_file_keeps_its_mode_links_are_followed_and_names_may_be_long() {
+    let dir = here();
+    let path = |name: &str| dir.path().join(name);
+    fs::write(path("in"), vec![3; 10_000]).expect("written");
+    fs::write(path("out"), "old").expect("written");
+    fs::set_permissions(path("out"), fs::Permissions::from_mode(0o604)).expect("mine");
+    std::os::unix::fs::symlink("out", path("link")).expect("made");
+    done(dir.path(), &["pipe", "in", "-o", "link"]);
+    assert!(fs::symlink_metadata(path("link")).expect("there").is_symlink());
+    let meta = fs::metadata(path("out")).expect("there");
+    assert_eq!((meta.len(), meta.mode() & 0o7777), (10_000, 0o604));
+    fs::set_permissions(path("out"), fs::Permissions::from_mode(0o444)).expect("mine");
+    assert!(refused(dir.path(), &["pipe", "in", "-o", "out"]).contains("cannot write out: it is read-only"));
+    std::os::unix::fs::symlink("nowhere", path("dangling")).expect("made");
+    let said = refused(dir.path(), &["pipe", "in", "-o", "dangling"]);
+    assert!(said.contains("a symbolic link that leads nowhere"), "{said}");
+    let long = "x".repeat(250);
+    done(dir.path(), &["pipe", "in", "-o", &long]);
+    assert_eq!(entries(dir.path()), ["dangling", "in", "link", "out", &long]);
+}
+
+#[test]
+fn a_standard_output_that_takes_nothing_is_told_and_no_panic() {
+    let dir = here();
+    fs::write(dir.path().join("in"), vec![3; 300_000]).expect("written");
+    let shell = |line: &str| {
+        let line = line.replace("pageferry", env!("CARGO_BIN_EXE_pageferry"));
+        Command::new("bash").args(["-c", &line]).current_dir(dir.path()).output().expect("it starts")
+    };
+    // Its reader is gone; it was never opened; it is full.
+    for (line, wrong) in [
+        ("pageferry pipe in -o - | true; exit ${PIPESTATUS[0]}", "Broken pipe"),
+        ("(sleep 0.5; pageferry pipe in -o out) | true; exit ${PIPESTATUS[0]}", "Broken pipe"),
+        ("pageferry pipe in -o - >&-", "it is closed"),
+        ("pageferry pipe in -o out > /dev/full", "No space left"),
+        ("pageferry machines > /dev/full", "No space left"),
+    ] {
+        let (code, said) = code(&shell(line));
+        assert_eq!(code, Some(2), "{line}: {said}");
+        assert!(said.contains("cannot write standard output: ") && said.contains(wrong), "{line}: {said}");
+    }
+    // Standard error may be gone as well.
+    for line in [
+        "(sleep 0.2; pageferry machines; echo $? > code) 2>&1 | true",
+        "(sleep 0.2; pageferry reproduce --quick invalidate --out results; echo $? > code) 2>&1 | true",
+    ] {
+        assert!(shell(line).status.success(), "{line}");
+        assert_eq!(fs::read_to_string(dir.path().join("code")).expect("written").trim(), "0", "{line}");
+    }
+}
+
+#[test]
+fn results_go_where_none_are_lost() {
+    let dir = here();
+    done(dir.path(), &["reproduce", "--quick", "invalidate", "--out", "a/b/c"]);
+    assert_eq!(entries(&dir.path().join("a/b")), ["c"]);
+    let out = dir.path().join("a/b/c");
+    let marker = fs::read_to_string(out.join(".pageferry.json")).expect("there");
+    fs::write(out.join(".pageferry.json"), marker.replace("\"full\": false", "\"full\": true"))
+        .expect("written");
+    for less in [&["--quick"][..], &["invalidate"], &["invalidate", "--quick"]] {
+        let said = refused(dir.path(), &[&["reproduce", "--out", "a/b/c"], less].concat());
+        assert!(said.contains("the results of a full run") && said.contains("--force"), "{said}");
+    }
+    done(dir.path(), &["reproduce", "--quick", "invalidate", "--out", "a/b/c", "--force"]);
+    done(dir.path(), &["reproduce", "--quick", "invalidate", "--out", "a/b/c"]);
+    // What a run that is no more had written goes with it; what is the user's stays.
+    assert!(out.join("figures/invlpg-history.svg").is_file());
+    fs::write(out.join("figures/mine.txt"), "mine").expect("written");
+    done(dir.path(), &["reproduce", "--quick", "bw-pipe", "--out", "a/b/c"]);
+    let figures = entries(&out.join("figures"));
+    assert!(
+        figures.contains(&"mine.txt".into()) && figures.contains(&"pipe-bandwidth.svg".into()),
+        "{figures:?}"
+    );
+    assert!(!figures.contains(&"invlpg-history.svg".into()), "{figures:?}");
+}
+
+/// Starts a reproduction and waits until `enough` of its journal.
+fn start(dir: &Path, arguments: &[&str], enough: impl Fn(&str) -> bool) -> std::process::Child {
+    let mut child =
+        command(dir, arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let began = Instant::now();
+    while !fs::read_to_string(dir.join("out.unfinished/runs.jsonl")).is_ok_and(|journal| enough(&journal)) {
+        assert!(child.try_wait().expect("waited for").is_none(), "it ended too soon");
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is kept");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+fn signal(child: &std::process::Child, name: &str) {
+    let id = child.id().to_string();
+    Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill is there");
+}
+
+#[test]
+fn finished_runs_are_kept_and_gone_on_with() {
+    let dir = here();
+    let run = ["reproduce", "--quick", "bw-pipe", "-j1"];
+    for (name, number) in [("INT", 130), ("TERM", 143), ("KILL", -1)] {
+        let lines = |journal: &str| journal.lines().count();
+        let before =
+            fs::read_to_string(dir.path().join("out.unfinished/runs.jsonl")).map_or(0, |j| lines(&j));
+        let child = start(dir.path(), &run, |journal| lines(journal) > before);
+        signal(&child, name);
+        let (code, said) = code(&child.wait_with_output().expect("it ends"));
+        assert_eq!(code.unwrap_or(-1), number, "{said}");
+        assert_eq!(said.contains("interrupted. Finished runs are kept beside "), number > 0, "{said}");
+        assert_eq!(entries(dir.path()), ["out.unfinished"]);
+        if number > 0 {
+            assert_eq!(entries(&dir.path().join("out.unfinished")), ["runs.jsonl"]);
+        }
+    }
+    // Without --resume it is said, and nothing of it is thrown away before there are results.
+    let child = start(dir.path(), &run, |journal| journal.lines().count() >= 7);
+    signal(&child, "TERM");
+    let (_, said) = code(&child.wait_with_output().expect("it ends"));
+    assert!(said.contains("of 17 runs are kept from one that was interrupted: `--resume` goes on"), "{said}");
+    let said = done(dir.path(), &[&run[..], &["--resume"]].concat());
+    assert!(said.lines().filter(|line| line.ends_with("  kept")).count() >= 3, "{said}");
+    assert_eq!(entries(dir.path()), ["out"]);
+    done(dir.path(), &[&run[..], &["--out", "whole"]].concat());
+    for file in ["results.json", "results.csv", "figures/pipe-bandwidth.svg"] {
+        let read = |out: &str| fs::read(dir.path().join(out).join(file)).expect("readable");
+        assert!(read("out") == read("whole"), "{file} differs");
+    }
+    let said = done(dir.path(), &[&run[..], &["--resume"]].concat());
+    assert!(said.contains("no finished run to go on with"), "{said}");
+}
+
+/// Sends a signal at many moments while the results are written: they are the old ones or the new ones.
+fn interrupt_writing(times: u32) {
+    let dir = here();
+    let (out, work) = (dir.path().join("out"), dir.path().join("out.unfinished"));
+    let plain = ["reproduce", "--quick", "invalidate", "-j1"];
+    let other = [&plain[..], &["--seed", "2"]].concat();
+    // A journal with every run in it: what resumes from it has only to write.
+    let child = start(dir.path(), &other, |journal| journal.ends_with('\n') && journal.lines().count() >= 5);
+    signal(&child, "KILL");
+    child.wait_with_output().expect("it ends");
+    let resumed = [&other[..], &["--resume"]].concat();
+    let mut journal = fs::read(work.join("runs.jsonl")).expect("there");
+    while journal.iter().filter(|byte| **byte == b'\n').count() < 20 {
+        let lines = journal.iter().filter(|byte| **byte == b'\n').count();
+        let child = start(dir.path(), &resumed, |journal| journal.lines().count() > lines);
+        signal(&child, "TERM");
+        child.wait_with_output().expect("it ends");
+        match fs::read(work.join("runs.jsonl")) {
+            Ok(more) => journal = more,
+            // It was through: start over from what was there.
+            Err(_) => {
+                fs::create_dir_all(&work).expect("made");
+                fs::write(work.join("runs.jsonl"), &journal).expect("written");
+            }
+        }
+    }
+    let refill = || {
+        fs::create_dir_all(&work).expect("made");
+        fs::write(work.join("runs.jsonl"), &journal).expect("written");
+    };
+    refill();
+    let began = Instant::now();
+    done(dir.path(), &resumed);
+    let takes = began.elapsed();
+    let new = tree(&out);
+    fs::remove_dir_all(&out).expect("removed");
+    done(dir.path(), &plain);
+    let old = tree(&out);
+    let kept = here();
+    fs::rename(&out, kept.path().join("old")).expect("moved");
+    let (mut news, mut olds) = (0, 0);
+    for time in 0..times {
+        refill();
+        let copied = Command::new("cp").args(["-r"]).arg(kept.path().join("old")).arg(&out).status();
+        assert!(copied.expect("cp is there").success());
+        let mut child = command(dir.path(), &resumed)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        // From a third of the time on: before, nothing is written yet.
+        std::thread::sleep(takes / 3 + takes * time / times);
+        let (name, number) = if time % 2 == 0 { ("TERM", 143) } else { ("INT", 130) };
+        signal(&child, name);
+        let ended = child.wait().expect("it ends").code();
+        let found = tree(&out);
+        assert!(found == old || found == new, "a mix of old and new after signal {time}");
+        if found == new {
+            news += 1
+        } else {
+            olds += 1
+        }
+        assert!(ended == Some(number) || (ended == Some(0) && found == new), "{ended:?}");
+        match entries(dir.path()).as_slice() {
+            [one] if one == "out" => assert!(found == new),
+            [_, two] if two == "out.unfinished" => assert_eq!(entries(&work), ["runs.jsonl"]),
+            others => panic!("left behind: {others:?}"),
+        }
+        fs::remove_dir_all(&out).expect("removed");
+    }
+    println!("{olds} old, {news} new");
+    assert!(olds > 0 && news > 0, "{olds} old, {news} new: the signals came at the wrong time");
+}
+
+#[test]
+fn signals_while_results_are_written_leave_the_old_or_the_new() {
+    let times = std::env::var("PAGEFERRY_SIGNALS").map_or(32, |times| times.parse().expect("a number"));
+    interrupt_writing(times);
+}

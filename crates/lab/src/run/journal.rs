@@ -1,0 +1,131 @@
+//! The journal of finished runs: what an interrupted reproduction goes on with.
+//!
+//! A line of JSON for each run, written as it is finished, with a key that stands for all that the run depends on: its whole
+//! configuration, and the program. So a run is found again only where it would give the same once more. A journal is only
+//! added to; the last line counts where a key has two, and a line that was cut off is left out.
+//!
+//! # Locks
+//! The file, for the time of one line. Two processes must not have one journal.
+
+use super::plan::{RunSpec, Schedule};
+use super::result::RunResult;
+use crate::error::LabError;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+/// A journal, open for more.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: Mutex<File>,
+    /// What was in it when it was opened, by key.
+    before: BTreeMap<String, RunResult>,
+    program: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line<R> {
+    key: String,
+    run: R,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, or begins it.
+    ///
+    /// # Errors
+    /// When it cannot be read and written.
+    pub fn open(path: &Path) -> Result<Journal, LabError> {
+        let refuse = |e| LabError::io("write", path, e);
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = open.map_err(refuse)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(refuse)?;
+        // A line that was cut off goes, so that the next one begins a line.
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
+        file.set_len(whole as u64).and_then(|()| file.seek(io::SeekFrom::End(0))).map_err(refuse)?;
+        let lines = bytes[..whole].split(|&byte| byte == b'\n');
+        let before = lines.filter_map(|line| serde_json::from_slice(line).ok());
+        let before = before.map(|line: Line<RunResult>| (line.key, line.run)).collect();
+        Ok(Journal { path: path.to_owned(), file: Mutex::new(file), before, program: program() })
+    }
+
+    /// What `spec` gave, if the journal had it when it was opened.
+    pub fn find(&self, spec: &RunSpec) -> Option<&RunResult> {
+        self.before.get(&self.key(spec))
+    }
+
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add(&self, spec: &RunSpec, run: &RunResult) -> Result<(), LabError> {
+        let line = Line { key: self.key(spec), run };
+        let mut text = serde_json::to_string(&line).expect("plain data can be written as JSON");
+        text.push('\n');
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(text.as_bytes()).map_err(|e| LabError::io("write", &self.path, e))
+    }
+
+    /// A hash of all that a run depends on.
+    fn key(&self, spec: &RunSpec) -> String {
+        let RunSpec { experiment, machine, kernel, parameters, changes, set, choices } = spec;
+        let seeded = choices.schedule == Schedule::Seeded;
+        let all = serde_json::to_vec(&(
+            (&self.program, &experiment.name, &experiment.file),
+            (&machine.name, &machine.config, &kernel.name, &kernel.file),
+            (parameters, changes, set, choices.quick, choices.seed, seeded),
+        ));
+        let hash = Sha256::digest(all.expect("plain data can be written as JSON"));
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The program's version; its file tells builds of one version apart.
+fn program() -> String {
+    let file = std::env::current_exe().and_then(std::fs::metadata);
+    let built = file.and_then(|meta| Ok((meta.len(), meta.modified()?))).ok();
+    let built = built.and_then(|(len, time)| Some((len, time.duration_since(UNIX_EPOCH).ok()?.as_nanos())));
+    format!("{} {built:?}", env!("CARGO_PKG_VERSION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Experiment;
+    use crate::run::{Choices, matrix, run};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_run_is_found_again_to_the_last_digit_and_only_where_it_would_be_the_same() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("runs.jsonl");
+        let experiment = Arc::new(Experiment::find("invalidate").expect("embedded"));
+        let quick = Choices { quick: true, ..Choices::default() };
+        let plan = matrix(&experiment, quick).expect("good");
+        let result = run(&plan[0]).expect("it runs");
+        Journal::open(&path).and_then(|journal| journal.add(&plan[0], &result)).expect("kept");
+        // A process was killed in the middle of a line.
+        let torn = std::fs::read(&path).expect("there");
+        std::fs::write(&path, [&torn[..], &torn[..torn.len() / 2]].concat()).expect("written");
+        let journal = Journal::open(&path).expect("open");
+        let same = |a: &RunResult, b: &RunResult| {
+            serde_json::to_string(a).expect("JSON") == serde_json::to_string(b).expect("JSON")
+        };
+        assert!(same(journal.find(&plan[0]).expect("kept"), &result));
+        assert!(journal.find(&plan[1]).is_none());
+        let other = matrix(&experiment, Choices { seed: 2, ..quick }).expect("good");
+        assert!(journal.find(&other[0]).is_none(), "another seed");
+        journal.add(&plan[1], &result).expect("kept");
+        let journal = Journal::open(&path).expect("open");
+        assert!(journal.find(&plan[0]).is_some() && journal.find(&plan[1]).is_some());
+        let mut changed = plan[0].clone();
+        Arc::make_mut(&mut changed.machine).config.cpu.clock_mhz.value += 1;
+        assert!(journal.find(&changed).is_none(), "another machine under the same name");
+    }
+}
