@@ -7,16 +7,13 @@
 //!
 //! `PAGEFERRY_FUZZ_SECONDS` says for how long, a minute if it is not set; `PAGEFERRY_FUZZ_SEED` where it begins.
 
-mod common;
-
-use common::{command, entries};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A case that takes longer hangs, as far as a user can tell.
@@ -170,9 +167,9 @@ fn changed(text: &str, changes: &[(usize, Change)]) -> Vec<u8> {
             Change::Double => lines.insert(i, lines[i].clone()),
             Change::Rename => {
                 let at = lines[i].iter().position(u8::is_ascii_alphabetic);
-                at.into_iter().for_each(|at| {
+                if let Some(at) = at {
                     lines[i].remove(at);
-                });
+                }
             }
             Change::Number(n, to) => {
                 let places = numbers(&lines[i]);
@@ -333,6 +330,14 @@ fn keys(text: &str) -> Vec<String> {
     found
 }
 
+/// The names in a directory, sorted.
+fn entries(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).expect("readable").map(|e| e.expect("an entry").file_name());
+    let mut names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
 /// Runs a case; says what is wrong.
 fn run(shipped: &Shipped, case: &Case) -> Result<i32, String> {
     let dir = tempfile::tempdir().expect("a directory");
@@ -344,7 +349,9 @@ fn run(shipped: &Shipped, case: &Case) -> Result<i32, String> {
     // Errors go to a file: a pipe that nothing reads would hold the command up.
     let said: PathBuf =
         tempfile::NamedTempFile::new().expect("a file").into_temp_path().keep().expect("kept");
-    let mut child = command(dir.path(), &arguments)
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pageferry"))
+        .args(&arguments)
+        .current_dir(dir.path())
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -272,11 +272,11 @@ impl<M: Machine> Inode<M> {
         })
     }
 
-    /// Makes the file at least `size_bytes` long. The caller holds its sleep lock.
-    fn grow(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
+    /// Makes the file at least `size_bytes` long, and answers how long it was. The caller holds its sleep lock.
+    fn grow(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<u64, Errno> {
         let old = self.size_bytes();
         if size_bytes <= old {
-            return Ok(());
+            return Ok(old);
         }
         let pages = size_bytes.div_ceil(PAGE_SIZE as u64);
         let more = pages.saturating_sub(self.object.len_pages());
@@ -284,14 +284,14 @@ impl<M: Machine> Inode<M> {
         self.clear_tail(call, old).inspect_err(|_| call.kernel.files.give_blocks(blocks.clone()))?;
         call.kernel.vm.extend_file(&self.object, blocks);
         self.state.lock().size_bytes = size_bytes;
-        Ok(())
+        Ok(old)
     }
 
     /// Makes the file `size_bytes` long (`ftruncate`).
     pub(crate) fn set_size(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
         self.locked(call, || {
             if size_bytes > self.size_bytes() {
-                return self.grow(call, size_bytes);
+                return self.grow(call, size_bytes).map(drop);
             }
             self.cut(call, size_bytes);
             self.clear_tail(call, size_bytes)
@@ -319,14 +319,14 @@ impl<M: Machine> Inode<M> {
         len_bytes: usize,
         write: impl FnOnce() -> (usize, Result<(), Errno>),
     ) -> Result<(usize, Result<(), Errno>), Errno> {
-        let old = self.size_bytes();
         let end = at.checked_add(len_bytes as u64).ok_or(Errno::Invalid)?;
-        if len_bytes > 0 {
-            self.grow(call, end)?;
+        if len_bytes == 0 {
+            return Ok(write());
         }
+        let old = self.grow(call, end)?;
         let (done, result) = write();
         let reached = if done > 0 { old.max(at + done as u64) } else { old };
-        if reached < self.size_bytes() {
+        if reached < end {
             self.cut(call, reached);
         }
         Ok((done, result))

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 /// Host milliseconds of one unit of [`RunSpec::weight`], for runs that were never made here. Only the share of a run in the whole
 /// depends on it, and that only beside runs that were.
-const MS_OF_WEIGHT: f64 = 0.01;
+const MS_OF_WEIGHT: f64 = 0.015;
 /// What every run costs at least: a machine is built and a kernel booted.
-const LEAST_MS: f64 = 5.0;
+const LEAST_MS: f64 = 40.0;
 /// The share of the whole that has to be finished before its speed says anything of the rest.
 const ENOUGH: f64 = 0.02;
 

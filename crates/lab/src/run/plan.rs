@@ -121,7 +121,7 @@ impl RunSpec {
             Workload::NullWrite | Workload::NullRead | Workload::UvmPipe | Workload::Sound => {
                 parameter("total_bytes") / 4096 * 3
             }
-            Workload::CostGrowth => parameter("n").min(100_000).saturating_mul(parameter("times")),
+            Workload::CostGrowth => parameter("n").min(100_000).saturating_mul(parameter("times")) / 100,
             Workload::Mixed => {
                 parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(1000)
             }
