@@ -93,7 +93,7 @@ impl Transfer {
             got += len as u64;
         }
         let (began, before, host) = start.expect("there is at least one byte to measure");
-        let elapsed = (user.machine().now() - began).0;
+        let elapsed = user.machine().now().saturating_sub(began).0;
         let outcome = &mut *self.cell.borrow_mut();
         outcome.measured_s = host.elapsed().saturating_sub(self.aside.get()).as_secs_f64();
         outcome.measured = Some(self.model.snapshot().since(&before));

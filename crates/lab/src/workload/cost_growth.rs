@@ -91,7 +91,7 @@ impl<'a> Meter<'a> {
         let before = self.since.get_or_insert_with(|| (self.model.snapshot(), Instant::now())).0.clone();
         let (began, host) = (self.user.machine().now(), Instant::now());
         let result = counted_call(call);
-        self.cycles += (self.user.machine().now() - began).0;
+        self.cycles += self.user.machine().now().saturating_sub(began).0;
         self.host_s += host.elapsed().as_secs_f64();
         self.sum = Some(self.model.snapshot().since(&before));
         result

@@ -128,7 +128,7 @@ impl PingPong {
     }
 
     fn results(&self, user: &User<Model>, (began, before, host): (u64, Snapshot, Instant)) {
-        let elapsed_cycles = user.machine().now().0 - began;
+        let elapsed_cycles = user.machine().now().0.saturating_sub(began);
         let elapsed_us = elapsed_cycles as f64 / self.clock_mhz;
         let outcome = &mut *self.cell.borrow_mut();
         outcome.measured_s = host.elapsed().as_secs_f64();

@@ -39,7 +39,8 @@ impl Stopwatch {
         total_bytes: u64,
         outcome: &mut Outcome,
     ) {
-        let elapsed_cycles = (user.machine().now() - self.began).0 as f64;
+        // Where the seed decides, the process may be on a CPU whose clock is behind: then times mean nothing.
+        let elapsed_cycles = user.machine().now().saturating_sub(self.began).0 as f64;
         outcome.measured_s = self.host.elapsed().saturating_sub(self.aside).as_secs_f64();
         outcome.measured = Some(model.snapshot().since(&self.before));
         let elapsed_us = elapsed_cycles / clock_mhz;
