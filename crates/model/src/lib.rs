@@ -76,7 +76,7 @@
 //!
 //! # Where things are
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
-//! * [`machines`], [`config`], [`sourced`], [`range`]: machines by name, and described in TOML, each constant with its source
+//! * [`machines`], [`config`], [`sourced`], [`mod@range`]: machines by name, and described in TOML, each constant with its source
 //!   and its range.
 //! * [`testing`]: one test under many schedules.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
