@@ -1,7 +1,7 @@
 //! Modelled machines: everything that `pageferry-hal` asks for, in software, deterministic, with every cycle accounted.
 //!
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
-//! * [`config`], [`sourced`], [`range`]: machines described in TOML, each constant with its source and its range.
+//! * [`config`], [`sourced`], [`mod@range`]: machines described in TOML, each constant with its source and its range.
 //! * `hw`: CPUs and the steps that they take; [`mmu`], [`cache`], `memory`: what the steps go through; `dev`: devices.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
 //! * [`account`]: the accounts and their laws.
