@@ -188,6 +188,13 @@ fn numbers_that_no_machine_could_have_are_told_with_their_bounds() {
 }
 
 #[test]
+fn a_clock_that_leaves_no_time_is_refused() {
+    let settings = ["--set", "machine.cpu.clock_mhz=1", "--set", "kernel.sched.hz=100000"];
+    let said = refused(&[&RUN[..], &settings].concat());
+    assert!(said.contains("100000 clock interrupts a second are one every 10 cycles"), "{said}");
+}
+
+#[test]
 fn an_experiment_has_what_its_workload_reads_and_no_more() {
     let said = |old: &str, new: &str| {
         let text = include_str!("../../lab/experiments/cost-growth.toml");

@@ -168,11 +168,14 @@ fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
         [
             ".pageferry.json",
             "crossovers.csv",
+            "dictionary.csv",
             "figures",
             "host.json",
+            "published.csv",
             "report.html",
             "results.csv",
-            "results.json"
+            "results.json",
+            "runs.csv"
         ]
     );
     for file in ["results.json", "results.csv", "figures/pipe-bandwidth.svg"] {

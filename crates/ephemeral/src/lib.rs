@@ -119,7 +119,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         let backing = match &self.imp {
             Imp::Cache(cache) => cache.alloc(threads, frame, flags)?,
             Imp::Direct(_) => {
-                self.machine.count(Counter::EphemeralHits, 1);
+                self.machine.count(Counter::EphemeralDirect, 1);
                 Backing::Direct
             }
             Imp::Original(original) => original.alloc(frame)?,

@@ -4,11 +4,11 @@
 //! asserted at the end of every run. On bare metal both enums cost nothing.
 
 macro_rules! named {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])* $variant:ident = $text:literal,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
-        pub enum $name { $($(#[$doc])* $variant,)* }
+        pub enum $name { $($(#[doc = $doc])* $variant,)* }
 
         impl $name {
             /// All of them, in order of declaration.
@@ -18,6 +18,10 @@ macro_rules! named {
             /// The name used in results and reports.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text),* }
+            }
+            /// What it means, in a sentence.
+            pub const fn about(self) -> &'static str {
+                match self { $($name::$variant => concat!($($doc),*).trim_ascii()),* }
             }
             /// The position in [`Self::ALL`].
             pub const fn index(self) -> usize {
@@ -93,6 +97,8 @@ named! {
         EphemeralHits = "ephemeral_hits",
         /// Allocations of ephemeral mappings that had to map the page.
         EphemeralMisses = "ephemeral_misses",
+        /// Ephemeral mappings that are addresses of the direct map, which has every page: there is no cache to hit.
+        EphemeralDirect = "ephemeral_direct",
         /// Ephemeral mappings given back.
         EphemeralFrees = "ephemeral_frees",
         /// Sleeps for want of an ephemeral mapping.
@@ -170,5 +176,6 @@ mod tests {
         for (i, c) in Counter::ALL.iter().enumerate() {
             assert_eq!(c.index(), i);
         }
+        assert_eq!(Cause::Zero.about(), "Clearing pages.");
     }
 }

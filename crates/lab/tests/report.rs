@@ -3,7 +3,7 @@
 use pageferry_lab::files::Experiment;
 use pageferry_lab::judge::Standing;
 use pageferry_lab::report::output::PendingDir;
-use pageferry_lab::report::{Reproduction, csv};
+use pageferry_lab::report::{Reproduction, dictionary, results_csv};
 use pageferry_lab::run::{Choices, CpuCycles, Cycles, Host, Law, Record, RunResult, RunSpec, matrix};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -225,21 +225,62 @@ fn a_part_of_the_runs_is_reported_too() {
 #[test]
 fn the_numbers_are_tidy_and_leave_the_host_out() {
     let of = reproduction(|_| ());
-    let text = csv(of.records());
-    let mut lines = text.lines();
-    let head: Vec<_> = lines.next().expect("a head").split(',').collect();
-    assert_eq!(head[..4], ["experiment", "machine", "kernel", "seed"]);
-    assert_eq!(head[head.len() - 3..], ["kind", "metric", "value"]);
-    assert!(head.contains(&"total_bytes") && head.contains(&"kernel.ephemeral.entries"));
-    assert!(lines.clone().all(|line| line.split(',').count() == head.len()));
-    assert!(
-        lines.any(|line| line.starts_with("bw-pipe,xeon-up,original,1,")
-            && line.ends_with("result,bandwidth_mb_s,400"))
-    );
+    let text = results_csv(of.records());
+    assert!(text.starts_with("run,metric,unit,value\n1,"), "{}", &text[..100]);
+    assert!(text.lines().any(|line| line == "1,bandwidth_mb_s,MB/s,400"));
     let slower = reproduction(|run| run.host.wall_ms *= 2.0);
     assert_eq!(of.json(), slower.json());
-    assert_eq!(text, csv(slower.records()));
+    assert_eq!(text, results_csv(slower.records()));
     assert_ne!(of.host_json(), slower.host_json());
+}
+
+/// A column of whole numbers has nothing else in it, one of numbers nothing but these, or nothing where there is none.
+#[test]
+fn every_column_of_a_table_has_one_type_and_the_tables_fit_together() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    reproduction(|_| ()).write(PendingDir::create(&out).expect("begun")).expect("written");
+    let read = |name: &str| {
+        let mut table = csv::Reader::from_path(out.join(name)).expect("it is there");
+        let head: Vec<String> = table.headers().expect("a head").iter().map(str::to_owned).collect();
+        let rows: Vec<csv::StringRecord> =
+            table.records().map(|row| row.expect("as long as the head")).collect();
+        assert!(!rows.is_empty(), "{name} is empty");
+        (head, rows)
+    };
+    let columns = [
+        ("results.csv", &["run"][..], &["value"][..]),
+        ("runs.csv", &["run", "seed"], &[]),
+        ("published.csv", &[], &["here", "published_value", "ratio"]),
+        ("crossovers.csv", &[], &["from_bytes", "gain_at_largest"]),
+        ("dictionary.csv", &[], &[]),
+    ];
+    for (name, integers, floats) in columns {
+        let (head, rows) = read(name);
+        for (i, column) in head.iter().enumerate() {
+            let cells = rows.iter().map(|row| &row[i]);
+            if integers.contains(&column.as_str()) {
+                cells.for_each(|cell| assert!(cell.parse::<u64>().is_ok(), "{name}, {column}: {cell}"));
+            } else if floats.contains(&column.as_str()) {
+                let fits = |cell: &str| cell.is_empty() || cell.parse::<f64>().is_ok_and(f64::is_finite);
+                cells.for_each(|cell| assert!(fits(cell), "{name}, {column}: {cell}"));
+            } else {
+                let words = cells.filter(|cell| !cell.is_empty() && cell.parse::<f64>().is_err()).count();
+                assert!(words > 0, "{name}, {column} has no words");
+            }
+        }
+    }
+    let (_, rows) = read("results.csv");
+    let mut seen = std::collections::BTreeSet::new();
+    assert!(rows.iter().all(|row| seen.insert((row[0].to_owned(), row[1].to_owned()))), "a metric twice");
+    let runs = read("runs.csv").1.len();
+    let numbers: std::collections::BTreeSet<&str> = rows.iter().map(|row| &row[0]).collect();
+    assert_eq!(numbers.len(), runs);
+    let mut names: Vec<String> = dictionary().into_iter().map(|entry| entry.metric).collect();
+    let all = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all, "the dictionary has a metric twice");
 }
 
 #[test]
@@ -248,7 +289,7 @@ fn all_files_are_written_and_the_figures_stand_alone() {
     let out = dir.path().join("out");
     let of = reproduction(|_| ());
     of.write(PendingDir::create(&out).expect("begun")).expect("written");
-    for file in ["report.html", "results.json", "results.csv", "host.json"] {
+    for file in ["report.html", "results.json", "results.csv", "runs.csv", "dictionary.csv", "host.json"] {
         assert!(out.join(file).is_file(), "{file}");
     }
     let mut figures = 0;

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// workload can do.
 const RANGES: Ranges = Ranges(&[range("order", 0, 1_000_000), range("*", 0, 1 << 40)]);
 
+/// The most runs of a block of the matrix.
+const MOST_RUNS: usize = 10_000;
+
 /// An experiment under its name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Experiment {
@@ -30,6 +33,14 @@ impl ExperimentFile {
         if self.matrix.is_empty() || self.matrix.iter().any(|b| b.machines.is_empty() || b.kernels.is_empty())
         {
             return fault("matrix", "no machine or no kernel, expected at least one of each".into());
+        }
+        for (i, block) in self.matrix.iter().enumerate() {
+            let counts = block.vary.iter().map(|vary| vary.values.len().max(vary.quick.len()));
+            let all = counts.chain([block.machines.len(), block.kernels.len()]);
+            let runs = all.fold(1usize, |runs, count| runs.saturating_mul(count));
+            if runs > MOST_RUNS {
+                return fault(&format!("matrix[{i}]"), format!("{runs} runs, expected at most {MOST_RUNS}"));
+            }
         }
         for (name, choice) in &self.choices {
             if !choice.allowed.contains(&choice.value) {
@@ -162,6 +173,21 @@ mod tests {
                     .for_each(|k| drop(KernelChoice::find(k).unwrap_or_else(|e| panic!("{e}"))));
             }
         }
+    }
+
+    #[test]
+    fn a_matrix_has_an_end() {
+        let mut file = Experiment::find("null-read").expect("embedded").file;
+        let block = file.matrix.first_mut().expect("there is one");
+        let vary = |key: &str| crate::files::Vary {
+            key: key.into(),
+            values: (1..1000).map(Setting::Integer).collect(),
+            quick: Vec::new(),
+        };
+        block.vary.extend(["a", "b", "c", "d", "e", "f", "g"].map(vary));
+        let refused = file.validate().expect_err("too many");
+        assert_eq!(refused.key, "matrix[0]");
+        assert!(refused.problem.ends_with("runs, expected at most 10000"), "{refused}");
     }
 
     #[test]

@@ -342,6 +342,27 @@ impl KernelFile {
         Ok(())
     }
 
+    /// Refuses a clock that leaves `machine` no time for anything else.
+    ///
+    /// # Errors
+    /// How often it would be interrupted, and what that costs.
+    pub(crate) fn fits(&self, machine: &MachineConfig) -> Result<(), String> {
+        let hz = self.sched.hz.value;
+        let tick = machine.cpu.clock_mhz.value * 1_000_000 / hz;
+        let handler = u64::from(self.paths.kernel.clock.value) * machine.cpu.cpi_milli.value / 1000;
+        let slowed = handler * machine.cpu.smt_slowdown_milli.value / 1000;
+        let cost = machine.ipi.entry_cycles.value + machine.ipi.exit_cycles.value + slowed;
+        // At least half of the time, and enough for a call of the kernel, is left for the rest.
+        if tick >= 2 * cost + 1000 {
+            return Ok(());
+        }
+        Err(format!(
+            "sched.hz: {hz} clock interrupts a second are one every {tick} cycles, and taking one costs {cost}; expected \
+             every {} cycles at the most",
+            2 * cost + 1000
+        ))
+    }
+
     /// The configuration that this file describes on `machine`, whose kernel structures take `arena_bytes`.
     pub fn config(&self, machine: &MachineConfig, arena_bytes: usize) -> KernelConfig {
         KernelConfig {

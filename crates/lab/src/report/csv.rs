@@ -1,69 +1,116 @@
-//! Tidy tables: a row for each run and metric.
+//! Tidy tables: every column has one type, every row is one fact, and numbers join them.
 
-use crate::judge::{Crossover, Pays};
+use super::dictionary::dictionary;
+use super::reproduction::Reproduction;
+use crate::judge::{Comparison, Crossover, Pays};
 use crate::run::Record;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-/// The records as CSV: experiment, machine, kernel, seed, a column for each setting, then the metric's kind (`result`,
-/// `counter`, `cycles`, `hardware`, `check`), name and value. A setting that a run does not have is empty.
-///
-/// # Panics
-/// Never: memory can be written.
-pub fn csv<'a>(records: impl Iterator<Item = &'a Record>) -> String {
-    let records: Vec<&Record> = records.collect();
-    let settings: BTreeSet<&str> =
-        records.iter().flat_map(|r| r.settings.keys().map(String::as_str)).collect();
+fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut out = ::csv::Writer::from_writer(Vec::new());
-    let head = ["experiment", "machine", "kernel", "seed"].into_iter();
-    let head = head.chain(settings.iter().copied()).chain(["kind", "metric", "value"]);
-    out.write_record(head).expect("memory");
-    for record in records {
-        for (kind, metric, value) in metrics(record) {
-            let mut row = vec![
-                record.experiment.clone(),
-                record.machine.clone(),
-                record.kernel.clone(),
-                record.seed.to_string(),
-            ];
-            let setting = |key: &&str| record.settings.get(*key).map(ToString::to_string).unwrap_or_default();
-            row.extend(settings.iter().map(setting));
-            row.extend([kind.to_owned(), metric.to_owned(), value]);
-            out.write_record(&row).expect("memory");
-        }
-    }
-    String::from_utf8(out.into_inner().expect("memory")).expect("text in, text out")
+    out.write_record(head).expect("memory can be written");
+    rows.for_each(|row| {
+        out.write_record(&row).expect("memory can be written, and rows are as long as the head")
+    });
+    String::from_utf8(out.into_inner().expect("memory can be written")).expect("text in, text out")
 }
 
-fn metrics(record: &Record) -> Vec<(&'static str, &str, String)> {
-    let mut rows = Vec::new();
-    rows.extend(record.results.iter().map(|(name, value)| ("result", name.as_str(), value.to_string())));
-    rows.extend(record.counters.iter().map(|(name, value)| ("counter", name.as_str(), value.to_string())));
-    rows.push(("cycles", "total", record.cycles.total.to_string()));
-    rows.extend(
-        record.cycles.by_cause.iter().map(|(name, value)| ("cycles", name.as_str(), value.to_string())),
-    );
-    rows.extend(record.hardware.iter().map(|(name, value)| ("hardware", name.as_str(), value.to_string())));
-    rows.push(("check", "payload_ok", u8::from(record.payload_ok).to_string()));
-    rows.push(("check", "stale_translations", record.stale_translations.to_string()));
-    rows
-}
-
-/// Crossovers as CSV: from which size on each mechanism pays, in bytes; `always` and `never` are words.
-///
-/// # Panics
-/// Never: memory can be written.
-pub(super) fn crossovers(all: &[Crossover]) -> String {
-    let mut out = ::csv::Writer::from_writer(Vec::new());
-    let head = ["experiment", "mechanism", "over", "machine", "pays_from_bytes", "gain_at_largest"];
-    out.write_record(head).expect("memory");
-    for c in all {
-        let from = match c.pays {
-            Pays::Always => "always".to_owned(),
-            Pays::From(bytes) => bytes.to_string(),
-            Pays::Never => "never".to_owned(),
+/// The measurements: number of the run, metric, unit, value. See [`dictionary`] for the metrics.
+pub fn results<'a>(records: impl Iterator<Item = &'a Record>) -> String {
+    let units: BTreeMap<String, &str> = dictionary().into_iter().map(|e| (e.metric, e.unit)).collect();
+    let rows = records.enumerate().flat_map(|(run, record)| {
+        let row = |(metric, value): (String, String)| {
+            let unit = units.get(&metric).unwrap_or_else(|| panic!("{metric} is not in the dictionary"));
+            vec![(run + 1).to_string(), metric.clone(), (*unit).to_owned(), value]
         };
+        metrics(record).into_iter().map(row).collect::<Vec<_>>()
+    });
+    table(&["run", "metric", "unit", "value"], rows)
+}
+
+/// Every metric of a record once.
+fn metrics(record: &Record) -> BTreeMap<String, String> {
+    let counts = record.counters.iter().chain(&record.hardware);
+    let mut all: BTreeMap<String, String> =
+        counts.map(|(name, value)| (name.clone(), value.to_string())).collect();
+    all.extend(record.results.iter().map(|(name, value)| (name.clone(), value.to_string())));
+    let causes = record.cycles.by_cause.iter();
+    all.extend(causes.map(|(name, value)| (format!("cycles.{name}"), value.to_string())));
+    all.insert("cycles.total".into(), record.cycles.total.to_string());
+    all.insert("payload_ok".into(), u8::from(record.payload_ok).to_string());
+    all
+}
+
+/// The runs: number, experiment, machine, kernel, seed, the settings as JSON, and a hash of all that the run depends on.
+pub(super) fn runs(of: &Reproduction) -> String {
+    let rows = of.records().zip(&of.configurations).enumerate().map(|(run, (record, configuration))| {
+        let settings = serde_json::to_string(&record.settings).expect("plain data can be written as JSON");
+        vec![
+            (run + 1).to_string(),
+            record.experiment.clone(),
+            record.machine.clone(),
+            record.kernel.clone(),
+            record.seed.to_string(),
+            settings,
+            configuration.clone(),
+        ]
+    });
+    table(&["run", "experiment", "machine", "kernel", "seed", "settings", "configuration"], rows)
+}
+
+/// Results beside published ones. What is published in words has no number, and no ratio.
+pub(super) fn published(all: &[Comparison]) -> String {
+    let head = [
+        "published",
+        "source",
+        "experiment",
+        "machine",
+        "kernel",
+        "what",
+        "reading",
+        "here",
+        "published_value",
+        "ratio",
+        "agrees",
+        "standing",
+    ];
+    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let rows = all.iter().map(|c| {
+        vec![
+            c.published.clone(),
+            c.source.clone(),
+            c.experiment.clone(),
+            c.machine.clone(),
+            c.kernel.clone(),
+            c.what.clone(),
+            c.reading.clone().unwrap_or_default(),
+            c.ours_value.to_string(),
+            number(c.theirs_value),
+            number(c.ratio),
+            c.agrees.to_string(),
+            format!("{:?}", c.standing).to_lowercase(),
+        ]
+    });
+    table(&head, rows)
+}
+
+/// Crossovers: whether each mechanism pays `always`, `never` or `from` a size on, and that size in bytes.
+pub(super) fn crossovers(all: &[Crossover]) -> String {
+    let rows = all.iter().map(|c| {
+        let (pays, from) = match c.pays {
+            Pays::Always => ("always", String::new()),
+            Pays::From(bytes) => ("from", bytes.to_string()),
+            Pays::Never => ("never", String::new()),
+        };
+        let (experiment, mechanism, over) = (c.experiment.clone(), c.mechanism.clone(), c.over.clone());
         let gain = c.gain_at_largest.to_string();
-        out.write_record([&c.experiment, &c.mechanism, &c.over, &c.machine, &from, &gain]).expect("memory");
-    }
-    String::from_utf8(out.into_inner().expect("memory")).expect("text in, text out")
+        vec![experiment, mechanism, over, c.machine.clone(), pays.to_owned(), from, gain]
+    });
+    table(&["experiment", "mechanism", "over", "machine", "pays", "from_bytes", "gain_at_largest"], rows)
+}
+
+/// The dictionary: metric, unit, meaning.
+pub(super) fn metrics_table() -> String {
+    let rows = dictionary().into_iter().map(|e| vec![e.metric, e.unit.to_owned(), e.about.to_owned()]);
+    table(&["metric", "unit", "about"], rows)
 }

@@ -5,13 +5,17 @@
 //! | `report.html` | everything in one page that needs nothing else |
 //! | `figures/*.svg` | its figures, each on its own |
 //! | `results.json` | records, comparisons and constants; deterministic |
-//! | `results.csv` | a row for each run and metric, parameters as columns; deterministic |
-//! | `crossovers.csv` | from which size each mechanism pays; deterministic |
+//! | `results.csv` | run, metric, unit, value; deterministic, as are the other tables |
+//! | `runs.csv` | the runs: what was run, with which settings |
+//! | `published.csv` | results beside published ones |
+//! | `crossovers.csv` | from which size each mechanism pays |
+//! | `dictionary.csv` | what each metric is |
 //! | `host.json` | how long it took here |
 
 mod charts;
 mod csv;
 mod curves;
+mod dictionary;
 mod figure;
 mod figures;
 pub mod output;
@@ -22,6 +26,7 @@ pub mod trace;
 mod view;
 mod write;
 
-pub use csv::csv;
+pub use csv::results as results_csv;
+pub use dictionary::{Entry, dictionary};
 pub use reproduction::{Calibrated, Reproduction};
 pub use then_now::{ChosenRow, PaysRow};

@@ -38,6 +38,8 @@ pub struct Reproduction {
     pub kernels: Vec<Arc<KernelChoice>>,
     /// The runs, in the order of the plan.
     pub runs: Vec<RunResult>,
+    /// For each of them, a hash of all that it depends on.
+    pub configurations: Vec<String>,
     /// Results beside published numbers.
     pub comparisons: Vec<Comparison>,
     /// From which size on each mechanism pays.
@@ -93,6 +95,7 @@ impl Reproduction {
             machines,
             kernels,
             runs,
+            configurations: plan.iter().map(RunSpec::configuration).collect(),
             comparisons,
             crossovers,
             chosen,

@@ -76,7 +76,10 @@ impl Reproduction {
             dir.write(&format!("figures/{}.svg", figure.id), view::standalone(&figure).as_bytes())?;
         }
         dir.write("results.json", self.json().as_bytes())?;
-        dir.write("results.csv", csv(self.runs.iter().map(|run| &run.record)).as_bytes())?;
+        dir.write("results.csv", csv::results(self.records()).as_bytes())?;
+        dir.write("runs.csv", csv::runs(self).as_bytes())?;
+        dir.write("published.csv", csv::published(&self.comparisons).as_bytes())?;
+        dir.write("dictionary.csv", csv::metrics_table().as_bytes())?;
         dir.write("crossovers.csv", csv::crossovers(&self.crossovers).as_bytes())?;
         dir.write("host.json", self.host_json().as_bytes())?;
         dir.commit()

@@ -5,6 +5,7 @@
 
 use crate::error::LabError;
 use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary, Workload};
+use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -104,6 +105,19 @@ impl RunSpec {
             title.push_str(&format!(", {key} {value}"));
         }
         title
+    }
+
+    /// A hash of all that the run depends on, apart from the program: SHA-256 in hexadecimal.
+    pub fn configuration(&self) -> String {
+        let RunSpec { experiment, machine, kernel, parameters, changes, set, choices } = self;
+        let seeded = choices.schedule == Schedule::Seeded;
+        let all = serde_json::to_vec(&(
+            (&experiment.name, &experiment.file),
+            (&machine.name, &machine.config, &kernel.name, &kernel.file),
+            (parameters, changes, set, choices.quick, choices.seed, seeded),
+        ));
+        let hash = Sha256::digest(all.expect("plain data can be written as JSON"));
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Roughly how much work the run is for the host, in arbitrary units: for progress bars.

@@ -8,7 +8,7 @@ use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use pageferry_hal::{ContextId, Machine as _};
 use pageferry_kernel::{BootError, Errno, Kernel, Program};
-use pageferry_model::{Fault, Model, Options, RunError};
+use pageferry_model::{Model, Options, RunError};
 use pageferry_vm::VmConfig;
 use std::cell::{Cell, RefCell};
 use std::panic;
@@ -41,14 +41,15 @@ impl Testbed {
             Schedule::Timed => pageferry_model::Schedule::Timed,
             Schedule::Seeded => pageferry_model::Schedule::Seeded(seed),
         };
-        let refuse = |fault: Fault| LabError::Incompatible {
+        let refuse = |problem: String| LabError::Incompatible {
             machine: machine.name.clone(),
             kernel: kernel.name.clone(),
-            problem: fault.to_string(),
+            problem,
         };
+        kernel.file.fits(&machine.config).map_err(refuse)?;
         // A use of a stale translation is the result of some experiments: it is a law of its own, and ends no run.
         let options = Options::new(schedule).tolerate_stale();
-        let model = Model::new(&machine.config, options).map_err(refuse)?;
+        let model = Model::new(&machine.config, options).map_err(|fault| refuse(fault.to_string()))?;
         Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone() })
     }
 

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most bytes of a range and the largest offset: each is kept and compared on the host as well.
 pub const MOST_BYTES: u64 = 64 << 20;
+/// The most calls of one step.
+pub const MOST_CALLS: u64 = 1 << 16;
 /// The most steps, and the most combinations of what varies.
 pub const MOST_STEPS: usize = 1000;
 /// See [`MOST_STEPS`].
@@ -338,11 +340,17 @@ impl Step {
                 .collect(),
             None => Vec::new(),
         };
+        let longest = lens.iter().map(|(_, len)| *len).max().unwrap_or(0);
         let piece = self.piece.map(|piece| ("piece", piece));
         if let Some((key, len)) =
             lens.into_iter().chain(piece).find(|(_, len)| !(1..=MOST_BYTES).contains(len))
         {
             return Err(format!("{key} = {len}, expected 1 to {MOST_BYTES} bytes"));
+        }
+        if let Some((piece, calls)) = self.piece.map(|piece| (piece, longest.div_ceil(piece)))
+            && calls > MOST_CALLS
+        {
+            return Err(format!("piece = {piece}, which is {calls} calls, expected at most {MOST_CALLS}"));
         }
         if self.offset > MOST_BYTES {
             return Err(format!("offset = {}, expected 0 to {MOST_BYTES} bytes", self.offset));
@@ -436,6 +444,8 @@ mod tests {
         assert_eq!(said, "x.toml: step 2: `smoe` is not mapped, did you mean `some`?");
         let send = step("do = 'send'\nat = 'some'\nlen = 1\nsocket = 'out'");
         assert_eq!(of(&[&map[..], &send].concat()), "x.toml: step 2: no socket is called `out`");
+        let receive = step("do = 'receive'\nsocket = 'in'\nat = 'm'\nlen = 5_000_000\npiece = 2");
+        assert_eq!(of(&receive), "x.toml: step 1: piece = 2, which is 2500000 calls, expected at most 65536");
         let many = (0..11).map(|i| format!("v{i} = [true, false]\n")).collect::<String>();
         assert!(of(&format!("[vary]\n{many}{exit}")).contains("expected at most 1024"));
     }

@@ -1,0 +1,102 @@
+//! The data dictionary: every metric that a run can have, its unit, and what it means.
+//!
+//! A metric has one name and one meaning in all tables. Counts of the kernel and causes of cycles say themselves what they are;
+//! what experiments and the machine measure is listed here.
+
+use pageferry_hal::{Cause, Counter};
+use serde::Serialize;
+
+/// What a metric is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Entry {
+    /// Its name in `results.csv`; those of cycles by cause begin with `cycles.`.
+    pub metric: String,
+    /// Its unit; `count` for events.
+    pub unit: &'static str,
+    /// What it means.
+    pub about: &'static str,
+}
+
+/// What experiments measure.
+const RESULTS: [(&str, &str, &str); 20] = [
+    ("bandwidth_mb_s", "MB/s", "Payload through the whole path in modelled time; an MB is 1,000,000 bytes."),
+    ("busy_bandwidth_mb_s", "MB/s", "Payload in the time in which a CPU was not idle."),
+    ("busy_cycles_per_page", "cycles", "Cycles in which a CPU was not idle, for each page of payload."),
+    ("cycles_per_call", "cycles", "Modelled time of one call of what grows."),
+    ("cycles_per_unit", "cycles", "Modelled time of one call, for each unit that it deals with."),
+    ("elapsed_cycles_per_page", "cycles", "Modelled time for each page of payload."),
+    ("elapsed_cycles_per_round", "cycles", "Modelled time of one round through all processes."),
+    ("elapsed_cycles_per_transfer", "cycles", "Modelled time of one transfer from a process to the other."),
+    ("elapsed_us", "us", "Modelled time of the measured part."),
+    (
+        "ephemeral_hit_rate_percent",
+        "%",
+        "Allocations from the cache of ephemeral mappings that found the page mapped.",
+    ),
+    ("load_percent", "%", "Time in which a CPU was not idle."),
+    ("local_cached_cycles", "cycles", "A local invalidation with the page-table entry in the cache."),
+    ("local_cached_ns", "ns", "The same in time."),
+    ("local_uncached_cycles", "cycles", "A local invalidation with the page-table entry in memory."),
+    ("local_uncached_ns", "ns", "The same in time."),
+    ("pair_cycles", "cycles", "An allocation and a release of an ephemeral mapping."),
+    ("pair_ns", "ns", "The same in time."),
+    ("remote_cycles", "cycles", "A shootdown, as its sender sees it."),
+    ("remote_ns", "ns", "The same in time."),
+    (
+        "tlb_invalidations",
+        "count",
+        "Pages invalidated in the own TLB, and pages whose invalidation was requested of others.",
+    ),
+];
+
+/// What the machine counts.
+const HARDWARE: [(&str, &str, &str); 18] = [
+    ("tlb_lookups", "count", "Look-ups in TLBs for data."),
+    ("tlb_hits", "count", "Look-ups that found an entry, in either level."),
+    ("tlb_second_level_hits", "count", "Those that found it in the second level."),
+    ("tlb_misses", "count", "Look-ups that found none."),
+    ("walks", "count", "Walks of page tables by hardware."),
+    ("accesses", "count", "Accesses to memory, each of a cache line."),
+    ("page_invalidations", "count", "Invalidations of one page that a CPU executed."),
+    ("ipis_sent", "count", "Interprocessor interrupts sent, one for each CPU."),
+    ("interrupts", "count", "Interrupts taken."),
+    ("bytes_copied_by_hardware", "bytes", "Bytes that copies by CPUs moved."),
+    ("context_switches", "count", "Switches of contexts, the idle ones among them."),
+    (
+        "stale_uses_in_window",
+        "count",
+        "Uses of translations that a flush under way was about to remove: no errors.",
+    ),
+    ("stale_uses", "count", "Uses of stale translations: errors."),
+    ("fetch_tlb_lookups", "count", "Look-ups in TLBs for instructions, where a machine describes them."),
+    ("fetch_tlb_hits", "count", "Those that found an entry."),
+    ("fetch_tlb_misses", "count", "Those that found none."),
+    ("icache_lookups", "count", "Look-ups in instruction caches, where a machine describes them."),
+    ("icache_hits", "count", "Those that found the line."),
+];
+
+/// Beside these.
+const MORE: [(&str, &str, &str); 3] = [
+    ("icache_misses", "count", "Look-ups in instruction caches that did not find the line."),
+    ("cycles.total", "cycles", "Cycles of all CPUs over the measured part: what all causes sum to."),
+    ("payload_ok", "0 or 1", "Every byte arrived as it was sent."),
+];
+
+/// All metrics.
+pub fn dictionary() -> Vec<Entry> {
+    let listed = RESULTS.into_iter().chain(HARDWARE).chain(MORE);
+    let mut all: Vec<Entry> =
+        listed.map(|(metric, unit, about)| Entry { metric: metric.to_owned(), unit, about }).collect();
+    let bytes = |c: &Counter| matches!(c, Counter::BytesCopied | Counter::TransferBytesCopied);
+    all.extend(Counter::ALL.iter().map(|c| Entry {
+        metric: c.name().to_owned(),
+        unit: if bytes(c) { "bytes" } else { "count" },
+        about: c.about(),
+    }));
+    all.extend(Cause::ALL.iter().map(|c| Entry {
+        metric: format!("cycles.{}", c.name()),
+        unit: "cycles",
+        about: c.about(),
+    }));
+    all
+}
