@@ -18,15 +18,22 @@
 //! - Writing back a victim costs time only in a stream, where it takes bandwidth from it; a single access does not wait for
 //!   the write buffer. Streams that take turns at memory pay `row_change_cycles` for each turn. A victim that moves from level to level costs nothing beyond the constants of the levels.
 
+mod check;
 mod fetch;
 mod level;
+mod memory;
+mod package;
+mod stats;
 
 pub use fetch::Fetched;
+pub use stats::{CacheStats, LevelStats, PackageStats};
 
+use crate::config::MachineConfig;
 use fetch::InstructionCache;
-use level::{DIRTY, Held, Level, UNIQUE};
-
-use crate::config::{CacheConfig, MachineConfig, WritePolicy};
+use level::{DIRTY, UNIQUE};
+use memory::{Elsewhere, Memory};
+use package::{Found, Package};
+use pageferry_hal::PAGE_SHIFT;
 
 /// How an access depends on those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,129 +45,27 @@ pub enum Kind {
     Stream,
 }
 
-/// What happened in one level of one package.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct LevelStats {
-    /// Look-ups that found the line.
-    pub hits: u64,
-    /// Look-ups that did not; each is an access of the next level, or of memory.
-    pub misses: u64,
-    /// Hits of stores that went on to the next level all the same; each is an access there, or of memory.
-    pub write_throughs: u64,
-    /// Lines that came in.
-    pub fills: u64,
-    /// Lines that had to leave for others.
-    pub evictions: u64,
-    /// Evictions of dirty lines.
-    pub writebacks: u64,
-    /// Lines taken away: by another package's store, by a flush, or by the level above from an exclusive one.
-    pub removals: u64,
-}
-
-impl LevelStats {
-    /// Look-ups on behalf of loads and stores.
-    pub fn accesses(&self) -> u64 {
-        self.hits + self.misses
-    }
-}
-
-/// What happened between one package and the rest of the machine.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PackageStats {
-    /// Loads and stores of the package's CPUs.
-    pub accesses: u64,
-    /// Lines read from memory.
-    pub memory_reads: u64,
-    /// Lines that came dirty from another package.
-    pub transfers: u64,
-    /// Stores that had to ask the other packages for their copies of a line that was here.
-    pub upgrades: u64,
-    /// Stores that no level takes in: they went to memory.
-    pub memory_stores: u64,
-    /// Dirty lines written to memory: evicted, flushed, or read by another package.
-    pub memory_writebacks: u64,
-}
-
-/// Every count, at one moment.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct CacheStats {
-    /// By package, then by level from the CPU outwards.
-    pub levels: Vec<Vec<LevelStats>>,
-    /// By package.
-    pub packages: Vec<PackageStats>,
-    /// The instruction caches, by package; empty where there are none.
-    pub instruction: Vec<LevelStats>,
-}
-
-impl CacheStats {
-    /// Lines read from memory by all packages.
-    pub fn memory_reads(&self) -> u64 {
-        self.packages.iter().map(|p| p.memory_reads).sum()
-    }
-
-    /// Lines or stores written to memory by all packages.
-    pub fn memory_writes(&self) -> u64 {
-        self.packages.iter().map(|p| p.memory_stores + p.memory_writebacks).sum()
-    }
-
-    /// Lines that moved dirty between packages.
-    pub fn transfers(&self) -> u64 {
-        self.packages.iter().map(|p| p.transfers).sum()
-    }
-}
-
-/// The costs and rules of a level, the same in all packages.
-#[derive(Clone, Copy, Debug)]
-struct Rules {
-    latency_cycles: u32,
-    stream_load_cycles: u32,
-    stream_store_cycles: u32,
-    exclusive: bool,
-}
-
-/// The costs of memory and of the other packages.
-#[derive(Clone, Copy, Debug)]
-struct MemoryCosts {
-    latency_cycles: u32,
-    stream_load_cycles: u32,
-    stream_store_cycles: u32,
-    writeback_cycles: u32,
-    row_change_cycles: u32,
-    transfer_cycles: u32,
-    stream_transfer_cycles: u32,
-    upgrade_cycles: u32,
-    stream_upgrade_cycles: u32,
-}
-
-/// What the other packages had of a line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Elsewhere {
-    Absent,
-    Clean,
-    Dirty,
-}
-
 /// The caches of a machine.
 #[derive(Clone, Debug)]
 pub struct Caches {
     line_shift: u32,
     /// The first line that some level cannot tag.
     line_limit: u64,
-    depth: usize,
-    packages: usize,
-    /// The first write-back level; `depth` where there is none.
-    first_back: usize,
-    rules: Vec<Rules>,
-    memory: MemoryCosts,
-    /// The line that memory served last.
-    last_memory_line: u64,
-    /// `package * depth + level`.
-    levels: Vec<Level>,
-    /// As `levels`.
-    counts: Vec<LevelStats>,
-    package_counts: Vec<PackageStats>,
+    packages: Vec<Package>,
+    /// For each page of memory, the packages that may hold lines of it, a bit each: the others need not be asked. A bit stays
+    /// when the last line has left.
+    holders: Vec<u64>,
+    memory: Memory,
     /// By package; empty where there are none.
     instruction: Vec<InstructionCache>,
+}
+
+/// A page that a package is about to access: see [`Caches::enter`].
+#[derive(Clone, Copy, Debug)]
+pub struct Entered {
+    package: usize,
+    /// The other packages that may hold lines of the page.
+    others: u64,
 }
 
 impl Caches {
@@ -176,39 +81,18 @@ impl Caches {
     /// As [`Caches::new`], for a machine that was found to be valid just now.
     pub(crate) fn of_valid(machine: &MachineConfig) -> Caches {
         let packages = machine.cpu.packages.value as usize;
-        let depth = machine.cache.len();
-        let array = |c: &CacheConfig| {
-            let sets = c.size_bytes.value / (c.ways.value * c.line_bytes.value);
-            Level::new(sets as usize, c.ways.value as usize)
-        };
-        let memory = &machine.memory;
-        let back = |c: &CacheConfig| c.write_policy.value == WritePolicy::Back;
-        let levels: Vec<Level> = (0..packages).flat_map(|_| machine.cache.iter().map(array)).collect();
+        assert!(packages <= u64::BITS as usize, "{packages} packages have no bit each");
+        let package = Package::new(machine);
         let instruction: Vec<_> =
             (0..packages).flat_map(|_| machine.icache.as_ref().map(InstructionCache::new)).collect();
-        let limits = levels.iter().chain(instruction.iter().map(|i| &i.level)).map(Level::line_limit);
+        let levels = package.banks.iter().map(|bank| &bank.level);
+        let limits = levels.chain(instruction.iter().map(|i| &i.level)).map(|level| level.line_limit());
         Caches {
             line_limit: limits.min().expect("a machine has caches"),
             line_shift: machine.cache[0].line_bytes.value.trailing_zeros(),
-            depth,
-            packages,
-            first_back: machine.cache.iter().position(back).unwrap_or(depth),
-            rules: machine.cache.iter().map(Rules::new).collect(),
-            memory: MemoryCosts {
-                latency_cycles: machine.memory_latency_cycles() as u32,
-                stream_load_cycles: memory.stream_load_cycles.value as u32,
-                stream_store_cycles: memory.stream_store_cycles.value as u32,
-                writeback_cycles: memory.writeback_cycles.value as u32,
-                row_change_cycles: memory.row_change_cycles.as_ref().map_or(0, |n| n.value as u32),
-                transfer_cycles: memory.transfer_cycles.value as u32,
-                stream_transfer_cycles: memory.stream_transfer_cycles.value as u32,
-                upgrade_cycles: memory.upgrade_cycles.value as u32,
-                stream_upgrade_cycles: memory.stream_upgrade_cycles.value as u32,
-            },
-            last_memory_line: 0,
-            levels,
-            counts: vec![LevelStats::default(); packages * depth],
-            package_counts: vec![PackageStats::default(); packages],
+            packages: vec![package; packages],
+            holders: vec![0; (machine.memory_bytes() >> PAGE_SHIFT) as usize],
+            memory: Memory::new(machine),
             instruction,
         }
     }
@@ -224,28 +108,45 @@ impl Caches {
     /// When there is no such package, or `pa` lies beyond what the caches can tag.
     #[inline]
     pub fn access(&mut self, package: usize, pa: u64, write: bool, kind: Kind) -> u32 {
-        assert!(package < self.packages, "no package {package} among {}", self.packages);
+        let page = self.enter(package, pa);
+        self.access_in(page, pa, write, kind)
+    }
+
+    /// A CPU of `package` is about to access lines of the page of `pa`, one by one and with nothing between them.
+    ///
+    /// # Panics
+    /// As [`Caches::access`].
+    #[inline]
+    pub fn enter(&mut self, package: usize, pa: u64) -> Entered {
+        let count = self.packages.len();
+        assert!(package < count, "no package {package} among {count}");
         let line = pa >> self.line_shift;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
-        self.package_counts[package].accesses += 1;
-        let base = package * self.depth;
-        let mut first_hit = None;
-        let from = if write { self.store_through(base, line, &mut first_hit) } else { 0 };
-        for at in from..self.depth {
-            let counts = &mut self.counts[base + at];
-            let Some(entry) = self.levels[base + at].touch(line) else {
-                counts.misses += 1;
-                continue;
-            };
-            counts.hits += 1;
-            let flags = *entry & (DIRTY | UNIQUE);
-            let cost = self.hit_cost(at, first_hit.unwrap_or(at), write, kind);
-            if at == from && (!write || flags == DIRTY | UNIQUE) {
-                return cost;
-            }
-            return cost + self.bring(package, line, from, at, flags, write, kind);
+        if count == 1 {
+            return Entered { package, others: 0 };
         }
-        self.fetch(package, line, from, write, kind)
+        let page = (pa >> PAGE_SHIFT) as usize;
+        if page >= self.holders.len() {
+            self.holders.resize(page + 1, 0);
+        }
+        let holders = &mut self.holders[page];
+        let mine = 1 << package;
+        let others = *holders & !mine;
+        *holders |= mine;
+        Entered { package, others }
+    }
+
+    /// As [`Caches::access`], to a line of a page that was entered.
+    #[inline(always)]
+    pub fn access_in(&mut self, page: Entered, pa: u64, write: bool, kind: Kind) -> u32 {
+        let line = pa >> self.line_shift;
+        let package = &mut self.packages[page.package];
+        package.counts.accesses += 1;
+        match package.find(line, write, kind) {
+            Found::Done { cycles } => cycles,
+            Found::At { at, flags, cycles } => cycles + self.bring(page, line, (at, flags), write, kind),
+            Found::Nowhere => self.fetch(page, line, write, kind),
+        }
     }
 
     /// Takes the line of `pa` out of every cache; dirty copies are written to memory. Costs nothing: the caller knows why.
@@ -256,319 +157,89 @@ impl Caches {
         let line = pa >> self.line_shift;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
         self.instruction.iter_mut().for_each(|cache| cache.drop_line(line));
-        for package in 0..self.packages {
-            if self.take_away(package, line) == Elsewhere::Dirty {
-                self.package_counts[package].memory_writebacks += 1;
+        for package in &mut self.packages {
+            if package.take_away(line) == Elsewhere::Dirty {
+                package.counts.memory_writebacks += 1;
             }
         }
     }
 
     /// All counts so far.
     pub fn stats(&self) -> CacheStats {
+        let levels = |p: &Package| p.banks.iter().map(|bank| bank.counts).collect();
         CacheStats {
-            levels: self.counts.chunks(self.depth).map(<[LevelStats]>::to_vec).collect(),
-            packages: self.package_counts.clone(),
+            levels: self.packages.iter().map(levels).collect(),
+            packages: self.packages.iter().map(|p| p.counts).collect(),
             instruction: self.instruction.iter().map(|i| i.counts).collect(),
         }
     }
 
-    /// Carries a store through the write-through levels; gives the level where it is to be taken in.
+    /// What is left of an access to a line that was found at a level with flags. Gives the cost beyond that of a hit there.
+    #[inline(never)]
+    fn bring(&mut self, page: Entered, line: u64, found: (usize, u32), write: bool, kind: Kind) -> u32 {
+        let must_ask = write && found.1 & UNIQUE == 0 && self.packages.len() > 1;
+        let asked = if must_ask { self.upgrade(page, line, kind) } else { 0 };
+        asked + self.packages[page.package].bring(&mut self.memory, line, found, write, kind)
+    }
+
+    /// Gets a line that no level of the package has.
     #[inline]
-    fn store_through(&mut self, base: usize, line: u64, first_hit: &mut Option<usize>) -> usize {
-        for at in 0..self.first_back {
-            let counts = &mut self.counts[base + at];
-            if self.levels[base + at].touch(line).is_some() {
-                counts.hits += 1;
-                counts.write_throughs += 1;
-                first_hit.get_or_insert(at);
-            } else {
-                counts.misses += 1;
-            }
-        }
-        self.first_back
-    }
-
-    /// The cost of an access that was first found at level `first_hit` and is served by level `at`.
-    #[inline]
-    fn hit_cost(&self, at: usize, first_hit: usize, write: bool, kind: Kind) -> u32 {
-        match (kind, write) {
-            (Kind::Latency, _) => self.rules[first_hit].latency_cycles,
-            (Kind::Stream, false) => self.rules[at].stream_load_cycles,
-            (Kind::Stream, true) => self.rules[at].stream_store_cycles,
-        }
-    }
-
-    /// What is left of an access to a line that was found at level `at` with `flags`: gets it into level `from`, with leave
-    /// to write it if that is wanted. Gives the cost beyond that of a hit at `at`.
-    #[allow(clippy::too_many_arguments)]
-    fn bring(
-        &mut self,
-        package: usize,
-        line: u64,
-        from: usize,
-        at: usize,
-        flags: u32,
-        write: bool,
-        kind: Kind,
-    ) -> u32 {
-        assert!(from <= at && at < self.depth, "a line is brought towards the CPU");
-        let base = package * self.depth;
-        let must_ask = write && flags & UNIQUE == 0 && self.packages > 1;
-        let cost = if must_ask { self.upgrade(package, line, kind) } else { 0 };
-        if from == at {
-            let entry = self.levels[base + at].touch(line).expect("the line was found at this level");
-            *entry |= DIRTY | UNIQUE;
-            return cost;
-        }
-        let flags = if self.rules[at].exclusive {
-            self.levels[base + at].remove(line);
-            self.counts[base + at].removals += 1;
-            flags
-        } else {
-            // This level goes on knowing what is newer than memory; the copies above are clean until written.
-            flags & UNIQUE
-        };
-        let flags = if write { DIRTY | UNIQUE } else { flags };
-        cost + self.fill(package, line, from, at, flags, kind)
-    }
-
-    /// Gets a line that no level of `package` has.
-    fn fetch(&mut self, package: usize, line: u64, from: usize, write: bool, kind: Kind) -> u32 {
-        let elsewhere = if self.packages == 1 { Elsewhere::Absent } else { self.snoop(package, line, write) };
-        if from == self.depth {
+    fn fetch(&mut self, page: Entered, line: u64, write: bool, kind: Kind) -> u32 {
+        let elsewhere = self.snoop(page, line, write);
+        let package = &mut self.packages[page.package];
+        let from = if write { package.first_back } else { 0 };
+        if from == package.banks.len() {
             assert!(elsewhere != Elsewhere::Dirty, "no level of this machine holds dirty lines");
-            self.package_counts[package].memory_stores += 1;
-            return match kind {
-                Kind::Latency => self.memory.latency_cycles,
-                Kind::Stream => self.memory.stream_store_cycles,
-            };
+            package.counts.memory_stores += 1;
+            return self.memory.store_cost(kind);
         }
         let row_change = if elsewhere == Elsewhere::Dirty {
-            self.package_counts[package].transfers += 1;
+            package.counts.transfers += 1;
             0
         } else {
-            self.package_counts[package].memory_reads += 1;
-            self.row_change(line, kind)
+            package.counts.memory_reads += 1;
+            self.memory.row_change(line, kind)
         };
         let flags = match (write, elsewhere) {
             (true, _) => DIRTY | UNIQUE,
             (false, Elsewhere::Absent) => UNIQUE,
             (false, _) => 0,
         };
+        let depth = package.banks.len();
         row_change
-            + self.fetch_cost(elsewhere, write, kind)
-            + self.fill(package, line, from, self.depth, flags, kind)
+            + self.memory.fetch_cost(elsewhere, write, kind)
+            + package.fill(&mut self.memory, line, (from, depth), flags, kind)
     }
 
-    /// Memory serves `line`: what a stream pays when it comes to another row. A dependent access waits for as long every time,
-    /// so its latency has it already.
-    #[inline]
-    fn row_change(&mut self, line: u64, kind: Kind) -> u32 {
-        let follows = line == self.last_memory_line.wrapping_add(1);
-        self.last_memory_line = line;
-        if follows || kind == Kind::Latency { 0 } else { self.memory.row_change_cycles }
-    }
-
-    fn fetch_cost(&self, elsewhere: Elsewhere, write: bool, kind: Kind) -> u32 {
-        let memory = &self.memory;
-        match (kind, elsewhere, write) {
-            (Kind::Latency, Elsewhere::Dirty, _) => memory.transfer_cycles,
-            (Kind::Latency, _, _) => memory.latency_cycles,
-            (Kind::Stream, Elsewhere::Dirty, _) => memory.stream_transfer_cycles,
-            (Kind::Stream, _, false) => memory.stream_load_cycles,
-            (Kind::Stream, _, true) => memory.stream_store_cycles,
-        }
-    }
-
-    /// Puts a line that came from level `at` into the levels before it, down to `from`, which gets `flags`.
-    fn fill(&mut self, package: usize, line: u64, from: usize, at: usize, flags: u32, kind: Kind) -> u32 {
-        let mut cost = 0;
-        for to in (from..at).rev() {
-            if to > from && self.rules[to].exclusive {
-                continue;
-            }
-            let flags = if to == from { flags } else { flags & UNIQUE };
-            cost += self.put(package, to, Held { line, flags }, kind);
-        }
-        cost
-    }
-
-    /// Puts a line into one level, and what it displaces where that belongs.
-    fn put(&mut self, package: usize, level: usize, incoming: Held, kind: Kind) -> u32 {
-        let base = package * self.depth;
-        let (mut level, mut incoming) = (level, incoming);
-        loop {
-            self.counts[base + level].fills += 1;
-            let left = self.levels[base + level].insert(incoming.line, incoming.flags);
-            if left == 0 {
-                return 0;
-            }
-            let victim = self.levels[base + level].held(left, incoming.line);
-            let dirty = victim.flags & DIRTY != 0;
-            self.counts[base + level].evictions += 1;
-            self.counts[base + level].writebacks += u64::from(dirty);
-            level += 1;
-            if level == self.depth {
-                if !dirty {
-                    return 0;
-                }
-                self.package_counts[package].memory_writebacks += 1;
-                let row_change = self.row_change(victim.line, kind);
-                return if kind == Kind::Stream { self.memory.writeback_cycles + row_change } else { 0 };
-            }
-            if !self.rules[level].exclusive {
-                if !dirty {
-                    return 0;
-                }
-                if let Some(entry) = self.levels[base + level].touch(victim.line) {
-                    *entry |= DIRTY | UNIQUE;
-                    return 0;
-                }
-            }
-            incoming = victim;
-        }
-    }
-
-    /// Takes the copies of a line that `package` wants to write away from the other packages.
-    fn upgrade(&mut self, package: usize, line: u64, kind: Kind) -> u32 {
-        let elsewhere = self.snoop(package, line, true);
+    /// Takes the copies of a line that a package wants to write away from the other packages.
+    fn upgrade(&mut self, page: Entered, line: u64, kind: Kind) -> u32 {
+        let elsewhere = self.snoop(page, line, true);
         assert!(
             elsewhere != Elsewhere::Dirty,
             "line {line:#x} is dirty in a package while another holds a copy"
         );
-        self.package_counts[package].upgrades += 1;
-        match kind {
-            Kind::Latency => self.memory.upgrade_cycles,
-            Kind::Stream => self.memory.stream_upgrade_cycles,
-        }
+        self.packages[page.package].counts.upgrades += 1;
+        self.memory.upgrade_cost(kind)
     }
 
     /// Asks all other packages for a line: for a store they lose it, for a load they keep clean copies.
-    fn snoop(&mut self, package: usize, line: u64, write: bool) -> Elsewhere {
+    #[inline(always)]
+    fn snoop(&mut self, page: Entered, line: u64, write: bool) -> Elsewhere {
+        if page.others == 0 { Elsewhere::Absent } else { self.ask(page.others, line, write) }
+    }
+
+    #[inline(never)]
+    fn ask(&mut self, others: u64, line: u64, write: bool) -> Elsewhere {
         let mut found = Elsewhere::Absent;
-        for other in (0..self.packages).filter(|&other| other != package) {
-            let state = if write { self.take_away(other, line) } else { self.share(other, line) };
+        let mut left = others;
+        while left != 0 {
+            let other = &mut self.packages[left.trailing_zeros() as usize];
+            left &= left - 1;
+            let state = if write { other.take_away(line) } else { other.share(line) };
             if state == Elsewhere::Dirty || found == Elsewhere::Absent {
                 found = state;
             }
         }
         found
-    }
-
-    /// Takes a line out of all levels of `package`.
-    fn take_away(&mut self, package: usize, line: u64) -> Elsewhere {
-        let mut found = Elsewhere::Absent;
-        for level in package * self.depth..(package + 1) * self.depth {
-            if let Some(flags) = self.levels[level].remove(line) {
-                self.counts[level].removals += 1;
-                if flags & DIRTY != 0 {
-                    found = Elsewhere::Dirty;
-                } else if found == Elsewhere::Absent {
-                    found = Elsewhere::Clean;
-                }
-            }
-        }
-        found
-    }
-
-    /// Makes all copies of a line in `package` clean and shared; memory gets what was dirty.
-    fn share(&mut self, package: usize, line: u64) -> Elsewhere {
-        let mut found = Elsewhere::Absent;
-        for level in package * self.depth..(package + 1) * self.depth {
-            if let Some(entry) = self.levels[level].peek(line) {
-                if *entry & DIRTY != 0 {
-                    found = Elsewhere::Dirty;
-                } else if found == Elsewhere::Absent {
-                    found = Elsewhere::Clean;
-                }
-                *entry &= !(DIRTY | UNIQUE);
-            }
-        }
-        if found == Elsewhere::Dirty {
-            self.package_counts[package].memory_writebacks += 1;
-        }
-        found
-    }
-
-    /// Asserts the conservation laws between the counts, and the rules of the protocol on the state.
-    ///
-    /// # Errors
-    /// The first law that does not hold.
-    pub fn check(&self) -> Result<(), String> {
-        for package in 0..self.packages {
-            self.check_counts(package)?;
-        }
-        self.instruction.iter().try_for_each(InstructionCache::check)?;
-        for level in 0..self.levels.len() {
-            let (package, at) = (level / self.depth, level % self.depth);
-            if !self.levels[level].is_sound() {
-                return Err(format!("package {package}, level {at}: a set is out of order"));
-            }
-            for held in self.levels[level].lines() {
-                self.check_line(package, at, held)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check_counts(&self, package: usize) -> Result<(), String> {
-        let base = package * self.depth;
-        let equal = |what: &str, at: usize, left: u64, right: u64| {
-            if left == right {
-                Ok(())
-            } else {
-                Err(format!("package {package}, level {at}: {what}: {left} is not {right}"))
-            }
-        };
-        let fetched = self.instruction.get(package).map_or(0, |cache| cache.counts.misses);
-        for at in 0..self.depth {
-            let c = &self.counts[base + at];
-            let asked = if at == 0 {
-                self.package_counts[package].accesses
-            } else {
-                let above = &self.counts[base + at - 1];
-                above.misses + above.write_throughs + if at == 1 { fetched } else { 0 }
-            };
-            equal("hits + misses = what came from above", at, c.accesses(), asked)?;
-            let held = self.levels[base + at].len() as u64;
-            equal("fills = evictions + removals + held", at, c.fills, c.evictions + c.removals + held)?;
-        }
-        let last = &self.counts[base + self.depth - 1];
-        let p = &self.package_counts[package];
-        let behind = p.memory_reads + p.transfers + p.memory_stores;
-        let missed = last.misses + last.write_throughs + if self.depth == 1 { fetched } else { 0 };
-        let what = "misses + write-throughs = reads, transfers and stores";
-        equal(what, self.depth - 1, missed, behind)?;
-        Ok(())
-    }
-
-    fn check_line(&self, package: usize, at: usize, Held { line, flags }: Held) -> Result<(), String> {
-        let says = |what: &str| Err(format!("package {package}, level {at}, line {line:#x}: {what}"));
-        if flags & DIRTY != 0 && (flags & UNIQUE == 0 || at < self.first_back) {
-            return says("dirty where it must not be");
-        }
-        let holds = |level: usize| self.levels[level].holds(line);
-        if self.rules[at].exclusive && holds(package * self.depth + at - 1) {
-            return says("held by an exclusive level and the one above it");
-        }
-        if flags & UNIQUE != 0 {
-            for other in (0..self.packages).filter(|&other| other != package) {
-                if (0..self.depth).any(|at| holds(other * self.depth + at)) {
-                    return says("called unique, but another package holds it");
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Rules {
-    fn new(config: &CacheConfig) -> Rules {
-        Rules {
-            latency_cycles: config.latency_cycles.value as u32,
-            stream_load_cycles: config.stream_load_cycles.value as u32,
-            stream_store_cycles: config.stream_store_cycles.value as u32,
-            exclusive: config.exclusive.value,
-        }
     }
 }

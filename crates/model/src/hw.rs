@@ -4,7 +4,7 @@
 //! Interleaving, interrupts and contexts are the business of [`crate::machine`].
 
 use crate::account::{Hardware as Counts, Snapshot};
-use crate::cache::{Caches, Kind};
+use crate::cache::{Caches, Entered, Kind};
 use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
 use crate::dev::{AUDIO, DISK};
@@ -54,6 +54,21 @@ pub(crate) struct Cpu {
     pub(crate) blocks: Vec<Option<Block>>,
     /// Thousandths of a cycle that the last instructions left over.
     milli: u64,
+}
+
+/// How long a stream may go on: to the line with which the CPU's clock passes a deadline.
+struct Room(Option<u64>);
+
+impl Room {
+    fn until(deadline: u64, clock: u64) -> Room {
+        Room(deadline.checked_sub(clock))
+    }
+
+    /// True before the first line, and as long as the deadline is not passed after `cycles`.
+    #[inline(always)]
+    fn is_left(&self, lines: u64, cycles: u64) -> bool {
+        lines == 0 || self.0.is_some_and(|room| cycles <= room)
+    }
 }
 
 pub(crate) struct Hw {
@@ -179,12 +194,28 @@ impl Hw {
         self.caches.as_ref().map_or(Ok(()), Caches::check)
     }
 
+    /// A dependent access to one line; its cost.
     #[inline(always)]
-    pub(crate) fn line(&mut self, cpu: usize, pa: Pa, write: bool, kind: Kind) -> u64 {
+    pub(crate) fn line(&mut self, cpu: usize, pa: Pa, write: bool) -> u64 {
         self.counts.accesses += 1;
         match &mut self.caches {
             None => 1,
-            Some(caches) => u64::from(caches.access(self.cpus[cpu].package, pa.0, write, kind)),
+            Some(caches) => u64::from(caches.access(self.cpus[cpu].package, pa.0, write, Kind::Latency)),
+        }
+    }
+
+    /// A CPU is about to stream through lines of the page of `pa`.
+    fn enter(&mut self, cpu: usize, pa: Pa) -> Option<Entered> {
+        let package = self.cpus[cpu].package;
+        self.caches.as_mut().map(|caches| caches.enter(package, pa.0))
+    }
+
+    /// A line of a page that was entered; its cost.
+    #[inline(always)]
+    fn stream_line(&mut self, page: Option<Entered>, pa: Pa, write: bool) -> u64 {
+        match (&mut self.caches, page) {
+            (Some(caches), Some(page)) => u64::from(caches.access_in(page, pa.0, write, Kind::Stream)),
+            _ => 1,
         }
     }
 
@@ -204,26 +235,31 @@ impl Hw {
         let Found { pa, by_tlb } = self.translate(cpu, va, mode, access)?;
         let len = len_bytes.min(pageferry_hal::PAGE_SIZE - va.offset());
         let line_bytes = self.params.line_bytes;
-        let mut done = 0;
-        while done < len {
+        let room = Room::until(deadline, self.cpus[cpu].clock);
+        let page = self.enter(cpu, pa);
+        let (mut done, mut lines, mut cycles) = (0, 0, 0);
+        while done < len && room.is_left(lines, cycles) {
             let at = pa + done;
-            let cost = self.line(cpu, at, access == Access::Write, Kind::Stream);
-            self.charge(cpu, cost);
-            if done > 0 {
-                self.hit_again(by_tlb);
-            }
+            cycles += self.stream_line(page, at, access == Access::Write);
+            lines += 1;
             done = (done + line_bytes - at.0 as usize % line_bytes).min(len);
-            if self.cpus[cpu].clock > deadline {
-                break;
-            }
         }
+        self.streamed(cpu, lines, cycles);
+        self.hit_again(by_tlb, lines);
         Ok((pa, done))
     }
 
-    /// A further line of a page whose translation was just used.
-    fn hit_again(&mut self, by_tlb: bool) {
-        self.counts.tlb_lookups += u64::from(by_tlb);
-        self.counts.tlb_hits += u64::from(by_tlb);
+    /// So many lines of a stream were accessed.
+    fn streamed(&mut self, cpu: usize, lines: u64, cycles: u64) {
+        self.counts.accesses += lines;
+        self.charge(cpu, cycles);
+    }
+
+    /// Of the lines of a page, all but the first found the translation that was just used.
+    fn hit_again(&mut self, by_tlb: bool, lines: u64) {
+        let again = if by_tlb { lines.saturating_sub(1) } else { 0 };
+        self.counts.tlb_lookups += again;
+        self.counts.tlb_hits += again;
     }
 
     /// Copies up to `len_bytes` without leaving either page or passing `deadline`; how many bytes it was.
@@ -243,29 +279,26 @@ impl Hw {
         let len = len_bytes.min(page - from.offset()).min(page - to.offset());
         let line_bytes = self.params.line_bytes;
         let left_in_line = |pa: Pa| line_bytes - pa.0 as usize % line_bytes;
+        let room = Room::until(deadline, self.cpus[cpu].clock);
+        let (source_page, target_page) = (self.enter(cpu, source), self.enter(cpu, target));
         let (mut done, mut next_load, mut next_store) = (0, 0, 0);
-        while done < len {
+        let (mut loads, mut stores, mut cycles) = (0, 0, 0);
+        while done < len && room.is_left(loads, cycles) {
             if done == next_load {
-                let cost = self.line(cpu, source + done, false, Kind::Stream);
-                self.charge(cpu, cost);
+                cycles += self.stream_line(source_page, source + done, false);
+                loads += 1;
                 next_load += left_in_line(source + done);
-                if done > 0 {
-                    self.hit_again(source_by_tlb);
-                }
             }
             if done == next_store {
-                let cost = self.line(cpu, target + done, true, Kind::Stream);
-                self.charge(cpu, cost);
+                cycles += self.stream_line(target_page, target + done, true);
+                stores += 1;
                 next_store += left_in_line(target + done);
-                if done > 0 {
-                    self.hit_again(target_by_tlb);
-                }
             }
             done = next_load.min(next_store).min(len);
-            if self.cpus[cpu].clock > deadline {
-                break;
-            }
         }
+        self.streamed(cpu, loads + stores, cycles);
+        self.hit_again(source_by_tlb, loads);
+        self.hit_again(target_by_tlb, stores);
         self.memory.copy(target, source, done);
         self.counts.bytes_copied += done as u64;
         Ok(done)
@@ -287,7 +320,7 @@ impl Hw {
         while first + *done <= last {
             let at = Va(((first + *done) * line_bytes).max(va.0));
             let found = self.translate(cpu, at, Mode::Kernel, access)?;
-            let cost = self.line(cpu, found.pa, access == Access::Write, Kind::Latency);
+            let cost = self.line(cpu, found.pa, access == Access::Write);
             self.charge(cpu, cost);
             *done += 1;
         }
@@ -297,22 +330,25 @@ impl Hw {
     // ------------------------------------------------------------------------------------------------- page tables
 
     pub(crate) fn pt_load(&mut self, cpu: usize, at: Pa, width: Width) -> u64 {
-        let cost = self.line(cpu, at, false, Kind::Latency);
+        let cost = self.line(cpu, at, false);
         self.charge(cpu, cost);
         self.memory.load_word(at, width)
     }
 
     pub(crate) fn pt_store(&mut self, cpu: usize, at: Pa, width: Width, value: u64) {
-        let cost = self.line(cpu, at, true, Kind::Latency);
+        let cost = self.line(cpu, at, true);
         self.charge(cpu, cost);
         self.memory.store_word(at, width, value);
     }
 
     pub(crate) fn clear_frame(&mut self, cpu: usize, at: Pa) {
+        let page = self.enter(cpu, at);
+        let (mut lines, mut cycles) = (0, 0);
         for offset in (0..pageferry_hal::PAGE_SIZE).step_by(self.params.line_bytes) {
-            let cost = self.line(cpu, at + offset, true, Kind::Stream);
-            self.charge(cpu, cost);
+            cycles += self.stream_line(page, at + offset, true);
+            lines += 1;
         }
+        self.streamed(cpu, lines, cycles);
         self.memory.clear_frame(at.pfn());
     }
 

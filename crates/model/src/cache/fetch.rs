@@ -6,7 +6,9 @@
 //! executes costs no more than what it was loaded with.
 
 use super::level::{Held, Level, UNIQUE};
-use super::{Caches, Elsewhere, Kind, LevelStats};
+use super::memory::{Elsewhere, Memory};
+use super::package::Package;
+use super::{Caches, Entered, Kind, LevelStats};
 use crate::config::InstructionCacheConfig;
 
 /// A line of instructions was fetched.
@@ -67,40 +69,45 @@ impl Caches {
         cache.counts.misses += 1;
         cache.counts.fills += 1;
         cache.counts.evictions += u64::from(cache.level.insert(line, 0) != 0);
-        Some(Fetched { hit: false, cycles: self.fetch_from_behind(package, line) })
+        let page = self.enter(package, pa);
+        Some(Fetched { hit: false, cycles: self.fetch_from_behind(page, line) })
     }
 
     /// Gets a line of instructions from the second level or behind it.
-    fn fetch_from_behind(&mut self, package: usize, line: u64) -> u32 {
-        let base = package * self.depth;
-        for at in 1..self.depth {
-            let Some(entry) = self.levels[base + at].touch(line) else {
-                self.counts[base + at].misses += 1;
+    fn fetch_from_behind(&mut self, page: Entered, line: u64) -> u32 {
+        let package = &mut self.packages[page.package];
+        for at in 1..package.banks.len() {
+            let bank = &mut package.banks[at];
+            let Some(entry) = bank.level.touch(line) else {
+                bank.counts.misses += 1;
                 continue;
             };
             let flags = *entry & UNIQUE;
-            self.counts[base + at].hits += 1;
-            self.take_in(package, at, Held { line, flags });
-            return self.rules[at].latency_cycles;
+            bank.counts.hits += 1;
+            let cycles = bank.hit_cost(false, Kind::Latency);
+            package.take_in(&mut self.memory, at, Held { line, flags });
+            return cycles;
         }
-        let elsewhere = if self.packages == 1 { Elsewhere::Absent } else { self.snoop(package, line, false) };
-        let counts = &mut self.package_counts[package];
+        let elsewhere = self.snoop(page, line, false);
+        let package = &mut self.packages[page.package];
         if elsewhere == Elsewhere::Dirty {
-            counts.transfers += 1;
+            package.counts.transfers += 1;
         } else {
-            counts.memory_reads += 1;
-            self.last_memory_line = line;
+            package.counts.memory_reads += 1;
+            self.memory.serves(line);
         }
         let flags = if elsewhere == Elsewhere::Absent { UNIQUE } else { 0 };
-        self.take_in(package, self.depth, Held { line, flags });
-        self.fetch_cost(elsewhere, false, Kind::Latency)
+        package.take_in(&mut self.memory, package.banks.len(), Held { line, flags });
+        self.memory.fetch_cost(elsewhere, false, Kind::Latency)
     }
+}
 
+impl Package {
     /// Puts a line of instructions into the levels between the first and `behind`.
-    fn take_in(&mut self, package: usize, behind: usize, held: Held) {
+    fn take_in(&mut self, memory: &mut Memory, behind: usize, held: Held) {
         for to in (1..behind).rev() {
-            if !self.rules[to].exclusive {
-                self.put(package, to, held, Kind::Latency);
+            if !self.banks[to].exclusive {
+                self.put(memory, to, held, Kind::Latency);
             }
         }
     }

@@ -4,6 +4,8 @@
 //! An access moves its entry to the front, the victim is the last: what is used again soon is found at once, and beside
 //! the rows nothing is kept. Nothing in here allocates, hashes or fails.
 
+use wide::u32x4;
+
 /// The entry holds a line.
 const VALID: u32 = 1;
 /// The line is newer than what lies behind this level.
@@ -11,7 +13,8 @@ pub(super) const DIRTY: u32 = 2;
 /// No other package holds the line: it may be written without asking.
 pub(super) const UNIQUE: u32 = 4;
 const FLAG_BITS: u32 = 3;
-const STATE: u32 = DIRTY | UNIQUE;
+/// Both.
+pub(super) const STATE: u32 = DIRTY | UNIQUE;
 
 /// Tags are what an entry has left beside its flags.
 const TAG_BITS: u32 = u32::BITS - FLAG_BITS;
@@ -26,10 +29,34 @@ pub(super) struct Held {
     pub(super) flags: u32,
 }
 
+/// The rows: as wide as the next power of two, so that the work on a row is a loop of known length, which becomes a few
+/// vector instructions. What a row has beyond the ways of its level stays empty.
+#[derive(Clone, Debug)]
+enum Rows {
+    One(Box<[[u32; 1]]>),
+    Two(Box<[[u32; 2]]>),
+    Four(Box<[[u32; 4]]>),
+    Eight(Box<[[u32; 8]]>),
+    Sixteen(Box<[[u32; 16]]>),
+}
+
+/// Does something with all rows, or with one, whatever their width.
+macro_rules! with_rows {
+    ($rows:expr, $all:ident => $body:expr) => {
+        match $rows {
+            Rows::One($all) => $body,
+            Rows::Two($all) => $body,
+            Rows::Four($all) => $body,
+            Rows::Eight($all) => $body,
+            Rows::Sixteen($all) => $body,
+        }
+    };
+}
+
 /// The array.
 #[derive(Clone, Debug)]
 pub(super) struct Level {
-    entries: Box<[u32]>,
+    rows: Rows,
     ways: usize,
     set_bits: u32,
 }
@@ -42,7 +69,14 @@ impl Level {
     pub(super) fn new(sets: usize, ways: usize) -> Level {
         assert!((1..=MAX_WAYS).contains(&ways), "a set of {ways} ways");
         assert!(sets.is_power_of_two(), "{sets} sets cannot be indexed by bits");
-        Level { entries: vec![0; sets * ways].into_boxed_slice(), ways, set_bits: sets.trailing_zeros() }
+        let rows = match ways.next_power_of_two() {
+            1 => Rows::One(vec![[0; 1]; sets].into()),
+            2 => Rows::Two(vec![[0; 2]; sets].into()),
+            4 => Rows::Four(vec![[0; 4]; sets].into()),
+            8 => Rows::Eight(vec![[0; 8]; sets].into()),
+            _ => Rows::Sixteen(vec![[0; 16]; sets].into()),
+        };
+        Level { rows, ways, set_bits: sets.trailing_zeros() }
     }
 
     /// Lines from this number on have no tag: a look-up of one would find another.
@@ -54,150 +88,144 @@ impl Level {
     #[inline(always)]
     pub(super) fn touch(&mut self, line: u64) -> Option<&mut u32> {
         let want = self.wanted(line);
-        let row = self.set(line);
-        if row[0] & !STATE != want {
-            let at = place_of(row, want)?;
-            to_front(row, at);
-        }
-        Some(&mut row[0])
+        with_rows!(&mut self.rows, rows => {
+            let row = &mut rows[line as usize & (rows.len() - 1)];
+            if row[0] & !STATE != want {
+                let at = place_of(row, want)?;
+                to_front(row, at);
+            }
+            Some(&mut row[0])
+        })
     }
 
     /// Puts `line`, which is not here, in the place of the least recently used one. Gives the entry that had to leave, which
     /// is 0 if there was none; [`Level::held`] tells what it was.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, line: u64, flags: u32) -> u32 {
         let entry = self.wanted(line) | flags;
-        let row = self.set(line);
-        debug_assert!(place_of(row, entry & !STATE).is_none(), "line {line:#x} is there already");
-        match row.len() {
-            2 => shift::<2>(row, entry),
-            4 => shift::<4>(row, entry),
-            8 => shift::<8>(row, entry),
-            16 => shift::<16>(row, entry),
-            _ => {
-                to_front(row, row.len() - 1);
-                std::mem::replace(&mut row[0], entry)
-            }
-        }
+        let ways = self.ways;
+        with_rows!(&mut self.rows, rows => {
+            let row = &mut rows[line as usize & (rows.len() - 1)];
+            debug_assert!(place_of(row, entry & !STATE).is_none(), "line {line:#x} is there already");
+            push(row, ways, entry)
+        })
     }
 
     /// Takes `line` out. Gives its flags if it was here.
     #[inline]
     pub(super) fn remove(&mut self, line: u64) -> Option<u32> {
         let want = self.wanted(line);
-        let row = self.set(line);
-        let at = place_of(row, want)?;
-        let entry = std::mem::replace(&mut row[at], 0);
-        row[at..].rotate_left(1);
-        Some(entry & STATE)
+        with_rows!(&mut self.rows, rows => {
+            let row = &mut rows[line as usize & (rows.len() - 1)];
+            let at = place_of(row, want)?;
+            let entry = std::mem::replace(&mut row[at], 0);
+            row[at..].rotate_left(1);
+            Some(entry & STATE)
+        })
     }
 
     /// The entry of `line`, without counting as a use.
     pub(super) fn peek(&mut self, line: u64) -> Option<&mut u32> {
         let want = self.wanted(line);
-        let row = self.set(line);
-        place_of(row, want).map(|at| &mut row[at])
+        with_rows!(&mut self.rows, rows => {
+            let row = &mut rows[line as usize & (rows.len() - 1)];
+            place_of(row, want).map(|at| &mut row[at])
+        })
     }
 
     /// True when `line` is here; no use is counted.
     pub(super) fn holds(&self, line: u64) -> bool {
-        let first = self.set_of(line) as usize * self.ways;
-        place_of(&self.entries[first..first + self.ways], self.wanted(line)).is_some()
+        let want = self.wanted(line);
+        with_rows!(&self.rows, rows => place_of(&rows[line as usize & (rows.len() - 1)], want).is_some())
     }
 
     /// How many lines are held.
     pub(super) fn len(&self) -> usize {
-        self.entries.iter().filter(|&&entry| entry != 0).count()
+        with_rows!(&self.rows, rows => rows.as_flattened().iter().filter(|&&entry| entry != 0).count())
     }
 
     /// All lines held.
     pub(super) fn lines(&self) -> impl Iterator<Item = Held> + '_ {
-        let rows = self.entries.chunks(self.ways).enumerate();
-        let used = rows
-            .flat_map(|(set, row)| row.iter().filter(|&&entry| entry != 0).map(move |&entry| (set, entry)));
-        used.map(|(set, entry)| self.held(entry, set as u64))
+        let (all, width) = self.entries();
+        let used = all.iter().enumerate().filter(|&(_, &entry)| entry != 0);
+        used.map(move |(i, &entry)| self.held(entry, (i / width) as u64))
     }
 
     /// True when the empty entries of every set are its last ones, and no set holds a line twice.
     pub(super) fn is_sound(&self) -> bool {
-        self.entries.chunks(self.ways).all(|row| {
-            let used = row.iter().position(|&entry| entry == 0).unwrap_or(row.len());
-            let tag = |i: usize| row[i] & !STATE;
-            row[used..].iter().all(|&entry| entry == 0)
-                && (0..used).all(|i| row[i] & VALID != 0 && (0..i).all(|other| tag(other) != tag(i)))
-        })
+        with_rows!(&self.rows, rows => rows.iter().all(|row| row[0] == 0 && is_empty(row) || is_in_order(row, self.ways)))
+    }
+
+    /// All entries, and how many make a row.
+    fn entries(&self) -> (&[u32], usize) {
+        with_rows!(&self.rows, rows => (rows.as_flattened(), rows[0].len()))
     }
 
     /// The line of an entry that is, or was, in the set that `line` belongs to.
-    #[inline]
+    #[inline(always)]
     pub(super) fn held(&self, entry: u32, line: u64) -> Held {
         debug_assert!(entry & VALID != 0);
-        let set = self.set_of(line);
+        let set = line & ((1 << self.set_bits) - 1);
         Held { line: (u64::from(entry >> FLAG_BITS) << self.set_bits) | set, flags: entry & STATE }
     }
 
-    #[inline]
-    fn set_of(&self, line: u64) -> u64 {
-        line & ((1 << self.set_bits) - 1)
-    }
-
     /// The entry of `line` without its state.
-    #[inline]
+    #[inline(always)]
     fn wanted(&self, line: u64) -> u32 {
         debug_assert!(line < self.line_limit(), "line {line:#x} lies beyond what this cache can tag");
         ((line >> self.set_bits) as u32) << FLAG_BITS | VALID
-    }
-
-    /// The set that `line` belongs to.
-    #[inline(always)]
-    fn set(&mut self, line: u64) -> &mut [u32] {
-        let first = self.set_of(line) as usize * self.ways;
-        &mut self.entries[first..first + self.ways]
     }
 }
 
 /// Moves the entry at `at` to the front, and those before it one back.
 #[inline(always)]
-fn to_front(row: &mut [u32], at: usize) {
-    let mut moved = row[at];
-    for entry in &mut row[..=at] {
-        std::mem::swap(entry, &mut moved);
+fn to_front<const WAYS: usize>(row: &mut [u32; WAYS], at: usize) {
+    let before = *row;
+    for way in 1..WAYS {
+        row[way] = if way <= at { before[way - 1] } else { before[way] };
     }
+    row[0] = before[at];
 }
 
-/// Puts `entry` at the front and moves all others one back; the last falls out.
+/// Puts `entry` at the front of a row of so many ways and moves all others one back; the last falls out.
 #[inline(always)]
-fn shift<const WAYS: usize>(row: &mut [u32], entry: u32) -> u32 {
-    let row: &mut [u32; WAYS] = row.try_into().expect("the length was matched");
+fn push<const WAYS: usize>(row: &mut [u32; WAYS], ways: usize, entry: u32) -> u32 {
     let before = *row;
     row[1..].copy_from_slice(&before[..WAYS - 1]);
     row[0] = entry;
-    before[WAYS - 1]
+    if ways == WAYS {
+        return before[WAYS - 1];
+    }
+    std::mem::take(&mut row[ways])
 }
 
 /// Where the entry for `want` is.
 #[inline(always)]
-fn place_of(row: &[u32], want: u32) -> Option<usize> {
-    // Rows of the usual lengths get loops of known length, which the compiler turns into vector instructions.
-    let matches = match row.len() {
-        2 => matches::<2>(row, want),
-        4 => matches::<4>(row, want),
-        8 => matches::<8>(row, want),
-        16 => matches::<16>(row, want),
-        _ => return row.iter().position(|entry| entry & !STATE == want),
-    };
-    if matches == 0 { None } else { Some(matches.trailing_zeros() as usize) }
+fn place_of<const WAYS: usize>(row: &[u32; WAYS], want: u32) -> Option<usize> {
+    let mut found = 0;
+    let (quads, rest) = row.as_chunks::<4>();
+    for (i, quad) in quads.iter().enumerate() {
+        let same = (u32x4::new(*quad) & u32x4::splat(!STATE)).simd_eq(u32x4::splat(want));
+        found |= same.to_bitmask() << (4 * i);
+    }
+    for (way, entry) in rest.iter().enumerate() {
+        found |= u32::from(entry & !STATE == want) << way;
+    }
+    if found == 0 { None } else { Some(found.trailing_zeros() as usize) }
 }
 
-/// A bit for each place that holds the entry for `want`.
-#[inline(always)]
-fn matches<const WAYS: usize>(row: &[u32], want: u32) -> u32 {
-    let row: &[u32; WAYS] = row.try_into().expect("the length was matched");
-    let mut bits = 0;
-    for (way, entry) in row.iter().enumerate() {
-        bits |= u32::from(entry & !STATE == want) << way;
-    }
-    bits
+fn is_empty<const WAYS: usize>(row: &[u32; WAYS]) -> bool {
+    row.iter().fold(0, |all, entry| all | entry) == 0
+}
+
+/// See [`Level::is_sound`].
+fn is_in_order<const WAYS: usize>(row: &[u32; WAYS], ways: usize) -> bool {
+    let used = row.iter().position(|&entry| entry == 0).unwrap_or(WAYS);
+    let is_once = |entry: &u32| {
+        let same = row.iter().map(|other| u32::from((other ^ entry) & !STATE == 0)).sum::<u32>();
+        entry & VALID != 0 && same == 1
+    };
+    used <= ways && row[used..].iter().all(|&entry| entry == 0) && row[..used].iter().all(is_once)
 }
 
 #[cfg(test)]
@@ -214,7 +242,8 @@ mod tests {
 
     /// The lines of one set from the most to the least recently used.
     fn order(level: &Level, set: u64) -> Vec<u64> {
-        let row = &level.entries[set as usize * level.ways..][..level.ways];
+        let (all, width) = level.entries();
+        let row = &all[set as usize * width..][..width];
         row.iter().filter(|&&entry| entry != 0).map(|&entry| level.held(entry, set).line).collect()
     }
 

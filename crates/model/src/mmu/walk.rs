@@ -1,6 +1,5 @@
 //! Hardware that looks for a translation in memory: through page tables, level by level, or in a hash table.
 
-use crate::cache::Kind;
 use crate::hw::Hw;
 use crate::mmu::access::Found;
 use crate::mmu::tlb::Entry;
@@ -30,7 +29,7 @@ impl Hw {
         let (mut writable, mut user) = (true, true);
         for level in (0..format.levels).rev() {
             let slot = format.slot(table, va, level);
-            let cost = self.line(cpu, slot, false, Kind::Latency);
+            let cost = self.line(cpu, slot, false);
             self.charge_to(cpu, Cause::TlbMiss, cost);
             let pte = self.memory.load_word(slot, format.width);
             if pte & PTE_P == 0 {
@@ -65,7 +64,7 @@ impl Hw {
     fn set_bits(&mut self, cpu: usize, slot: Pa, width: Width, word: u64, bits: u64) {
         if word & bits != bits {
             self.memory.store_word(slot, width, word | bits);
-            let cost = self.line(cpu, slot, true, Kind::Latency);
+            let cost = self.line(cpu, slot, true);
             self.charge_to(cpu, Cause::TlbMiss, cost);
         }
     }
@@ -87,7 +86,7 @@ impl Hw {
             let first = group(table, asid, va, secondary);
             let wanted = tag(asid, va, secondary);
             for slot in (0..GROUP_ENTRIES).map(|i| first + i * ENTRY_BYTES) {
-                let cost = self.line(cpu, slot, false, Kind::Latency);
+                let cost = self.line(cpu, slot, false);
                 self.charge_to(cpu, Cause::TlbMiss, cost);
                 let entry = self.memory.load_word(slot, Width::Eight);
                 if entry & TAG_MASK == wanted {

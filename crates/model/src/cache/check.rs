@@ -1,0 +1,82 @@
+//! The conservation laws between the counts, and the rules of the protocol on the state.
+
+use super::Caches;
+use super::fetch::InstructionCache;
+use super::level::{DIRTY, Held, UNIQUE};
+use super::package::Package;
+use pageferry_hal::PAGE_SHIFT;
+
+impl Caches {
+    /// Asserts the conservation laws between the counts, and the rules of the protocol on the state.
+    ///
+    /// # Errors
+    /// The first law that does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        for (number, package) in self.packages.iter().enumerate() {
+            let fetched = self.instruction.get(number).map_or(0, |cache| cache.counts.misses);
+            package.check_counts(fetched).map_err(|law| format!("package {number}, {law}"))?;
+        }
+        self.instruction.iter().try_for_each(InstructionCache::check)?;
+        for (number, package) in self.packages.iter().enumerate() {
+            for (at, bank) in package.banks.iter().enumerate() {
+                if !bank.level.is_sound() {
+                    return Err(format!("package {number}, level {at}: a set is out of order"));
+                }
+                for held in bank.level.lines() {
+                    self.check_line(number, at, held).map_err(|what| {
+                        format!("package {number}, level {at}, line {:#x}: {what}", held.line)
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_line(&self, package: usize, at: usize, Held { line, flags }: Held) -> Result<(), &'static str> {
+        let own = &self.packages[package];
+        if flags & DIRTY != 0 && (flags & UNIQUE == 0 || at < own.first_back) {
+            return Err("dirty where it must not be");
+        }
+        if own.banks[at].exclusive && own.banks[at - 1].level.holds(line) {
+            return Err("held by an exclusive level and the one above it");
+        }
+        if self.packages.len() == 1 {
+            return Ok(());
+        }
+        let holders = self.holders[(line << self.line_shift >> PAGE_SHIFT) as usize];
+        if holders & 1 << package == 0 {
+            return Err("its package is not among those that may hold the page");
+        }
+        // A package that is not among them holds no line of the page: each of its lines is looked at as this one is.
+        let is_other = |other: usize| other != package && holders & 1 << other != 0;
+        if flags & UNIQUE != 0
+            && (0..self.packages.len()).any(|other| is_other(other) && self.packages[other].holds(line))
+        {
+            return Err("called unique, but another package holds it");
+        }
+        Ok(())
+    }
+}
+
+impl Package {
+    /// `fetched` lines of instructions were asked of the second level, or of what is behind the first.
+    fn check_counts(&self, fetched: u64) -> Result<(), String> {
+        let equal = |what: &str, at: usize, left: u64, right: u64| {
+            if left == right { Ok(()) } else { Err(format!("level {at}: {what}: {left} is not {right}")) }
+        };
+        let mut asked = self.counts.accesses;
+        for (at, bank) in self.banks.iter().enumerate() {
+            let c = &bank.counts;
+            asked += if at == 1 { fetched } else { 0 };
+            equal("hits + misses = what came from above", at, c.accesses(), asked)?;
+            let held = bank.level.len() as u64;
+            equal("fills = evictions + removals + held", at, c.fills, c.evictions + c.removals + held)?;
+            asked = c.misses + c.write_throughs;
+        }
+        let depth = self.banks.len();
+        asked += if depth == 1 { fetched } else { 0 };
+        let p = &self.counts;
+        let behind = p.memory_reads + p.transfers + p.memory_stores;
+        equal("misses + write-throughs = reads, transfers and stores", depth - 1, asked, behind)
+    }
+}

@@ -1,0 +1,248 @@
+//! The levels of one package: where a line is found, and what makes room for it.
+
+use super::Kind;
+use super::level::{DIRTY, Held, Level, STATE, UNIQUE};
+use super::memory::{Elsewhere, Memory};
+use super::stats::{LevelStats, PackageStats};
+use crate::config::{CacheConfig, MachineConfig, WritePolicy};
+
+/// One level: its lines, its costs, and what happened in it.
+#[derive(Clone, Debug)]
+pub(super) struct Bank {
+    pub(super) level: Level,
+    pub(super) counts: LevelStats,
+    pub(super) exclusive: bool,
+    latency_cycles: u32,
+    stream_load_cycles: u32,
+    stream_store_cycles: u32,
+}
+
+/// The caches of one package, from the CPU outwards.
+#[derive(Clone, Debug)]
+pub(super) struct Package {
+    pub(super) banks: Box<[Bank]>,
+    /// The first write-back level; their number where there is none.
+    pub(super) first_back: usize,
+    pub(super) counts: PackageStats,
+}
+
+/// Where a look-up ended.
+pub(super) enum Found {
+    /// The first level that takes such an access had the line, as it is wanted.
+    Done { cycles: u32 },
+    /// Level `at` had it with `flags`; `cycles` is what a hit there costs.
+    At { at: usize, flags: u32, cycles: u32 },
+    /// No level had it.
+    Nowhere,
+}
+
+impl Bank {
+    fn new(config: &CacheConfig) -> Bank {
+        let sets = config.size_bytes.value / (config.ways.value * config.line_bytes.value);
+        Bank {
+            level: Level::new(sets as usize, config.ways.value as usize),
+            counts: LevelStats::default(),
+            exclusive: config.exclusive.value,
+            latency_cycles: config.latency_cycles.value as u32,
+            stream_load_cycles: config.stream_load_cycles.value as u32,
+            stream_store_cycles: config.stream_store_cycles.value as u32,
+        }
+    }
+
+    /// What a hit costs here.
+    #[inline(always)]
+    pub(super) fn hit_cost(&self, write: bool, kind: Kind) -> u32 {
+        match (kind, write) {
+            (Kind::Latency, _) => self.latency_cycles,
+            (Kind::Stream, false) => self.stream_load_cycles,
+            (Kind::Stream, true) => self.stream_store_cycles,
+        }
+    }
+}
+
+impl Package {
+    pub(super) fn new(machine: &MachineConfig) -> Package {
+        let back = |c: &CacheConfig| c.write_policy.value == WritePolicy::Back;
+        Package {
+            banks: machine.cache.iter().map(Bank::new).collect(),
+            first_back: machine.cache.iter().position(back).unwrap_or(machine.cache.len()),
+            counts: PackageStats::default(),
+        }
+    }
+
+    /// Looks for a line, level by level. A store goes through the write-through levels, which take nothing in.
+    #[inline(always)]
+    pub(super) fn find(&mut self, line: u64, write: bool, kind: Kind) -> Found {
+        let mut waits_for = None;
+        let from = if write { self.first_back } else { 0 };
+        if write {
+            for bank in &mut self.banks[..from] {
+                if bank.level.touch(line).is_some() {
+                    bank.counts.hits += 1;
+                    bank.counts.write_throughs += 1;
+                    waits_for.get_or_insert(bank.latency_cycles);
+                } else {
+                    bank.counts.misses += 1;
+                }
+            }
+        }
+        for (i, bank) in self.banks[from..].iter_mut().enumerate() {
+            let Some(entry) = bank.level.touch(line) else {
+                bank.counts.misses += 1;
+                continue;
+            };
+            let flags = *entry & STATE;
+            bank.counts.hits += 1;
+            let cycles = match waits_for {
+                Some(latency) if kind == Kind::Latency => latency,
+                _ => bank.hit_cost(write, kind),
+            };
+            if i == 0 && (!write || flags == DIRTY | UNIQUE) {
+                return Found::Done { cycles };
+            }
+            return Found::At { at: from + i, flags, cycles };
+        }
+        Found::Nowhere
+    }
+
+    /// Gets a line that level `at` has with `flags` into the first level that takes such an access, with leave to write it if
+    /// that is wanted. Gives the cost beyond that of the hit.
+    pub(super) fn bring(
+        &mut self,
+        memory: &mut Memory,
+        line: u64,
+        (at, flags): (usize, u32),
+        write: bool,
+        kind: Kind,
+    ) -> u32 {
+        let from = if write { self.first_back } else { 0 };
+        assert!(from <= at && at < self.banks.len(), "a line is brought towards the CPU");
+        if from == at {
+            let entry = self.banks[at].level.touch(line).expect("the line was found at this level");
+            *entry |= DIRTY | UNIQUE;
+            return 0;
+        }
+        let flags = if self.banks[at].exclusive {
+            self.banks[at].level.remove(line);
+            self.banks[at].counts.removals += 1;
+            flags
+        } else {
+            // This level goes on knowing what is newer than memory; the copies above are clean until written.
+            flags & UNIQUE
+        };
+        let flags = if write { DIRTY | UNIQUE } else { flags };
+        self.fill(memory, line, (from, at), flags, kind)
+    }
+
+    /// Puts a line that came from level `at` into the levels before it, down to `from`, which gets `flags`.
+    #[inline(always)]
+    pub(super) fn fill(
+        &mut self,
+        memory: &mut Memory,
+        line: u64,
+        (from, at): (usize, usize),
+        flags: u32,
+        kind: Kind,
+    ) -> u32 {
+        let mut cycles = 0;
+        for to in (from..at).rev() {
+            if to > from && self.banks[to].exclusive {
+                continue;
+            }
+            let flags = if to == from { flags } else { flags & UNIQUE };
+            cycles += self.put(memory, to, Held { line, flags }, kind);
+        }
+        cycles
+    }
+
+    /// Puts a line into one level, and what it displaces where that belongs.
+    #[inline(always)]
+    pub(super) fn put(&mut self, memory: &mut Memory, to: usize, incoming: Held, kind: Kind) -> u32 {
+        let bank = &mut self.banks[to];
+        bank.counts.fills += 1;
+        let left = bank.level.insert(incoming.line, incoming.flags);
+        if left == 0 {
+            return 0;
+        }
+        bank.counts.evictions += 1;
+        // Most victims are clean, and of no interest to a level that is not exclusive.
+        let next_takes_all = self.banks.get(to + 1).is_some_and(|next| next.exclusive);
+        if left & DIRTY == 0 && !next_takes_all {
+            return 0;
+        }
+        let victim = self.banks[to].level.held(left, incoming.line);
+        self.displace(memory, to, victim, kind)
+    }
+
+    /// A line had to leave level `from`.
+    fn displace(&mut self, memory: &mut Memory, from: usize, victim: Held, kind: Kind) -> u32 {
+        let (mut from, mut victim) = (from, victim);
+        loop {
+            let dirty = victim.flags & DIRTY != 0;
+            self.banks[from].counts.writebacks += u64::from(dirty);
+            from += 1;
+            let Some(bank) = self.banks.get_mut(from) else {
+                if !dirty {
+                    return 0;
+                }
+                self.counts.memory_writebacks += 1;
+                return memory.write_back(victim.line, kind);
+            };
+            if !bank.exclusive {
+                if !dirty {
+                    return 0;
+                }
+                if let Some(entry) = bank.level.touch(victim.line) {
+                    *entry |= DIRTY | UNIQUE;
+                    return 0;
+                }
+            }
+            bank.counts.fills += 1;
+            let left = bank.level.insert(victim.line, victim.flags);
+            if left == 0 {
+                return 0;
+            }
+            bank.counts.evictions += 1;
+            victim = bank.level.held(left, victim.line);
+        }
+    }
+
+    /// Takes a line out of all levels.
+    pub(super) fn take_away(&mut self, line: u64) -> Elsewhere {
+        let mut found = Elsewhere::Absent;
+        for bank in &mut self.banks {
+            if let Some(flags) = bank.level.remove(line) {
+                bank.counts.removals += 1;
+                found = worse(found, flags);
+            }
+        }
+        found
+    }
+
+    /// Makes all copies of a line clean and shared; memory gets what was dirty.
+    pub(super) fn share(&mut self, line: u64) -> Elsewhere {
+        let mut found = Elsewhere::Absent;
+        for bank in &mut self.banks {
+            if let Some(entry) = bank.level.peek(line) {
+                found = worse(found, *entry);
+                *entry &= !STATE;
+            }
+        }
+        self.counts.memory_writebacks += u64::from(found == Elsewhere::Dirty);
+        found
+    }
+
+    /// True when some level has the line.
+    pub(super) fn holds(&self, line: u64) -> bool {
+        self.banks.iter().any(|bank| bank.level.holds(line))
+    }
+}
+
+/// What a package has of a line, of which one more copy with `flags` was found.
+fn worse(so_far: Elsewhere, flags: u32) -> Elsewhere {
+    match so_far {
+        _ if flags & DIRTY != 0 => Elsewhere::Dirty,
+        Elsewhere::Absent => Elsewhere::Clean,
+        found => found,
+    }
+}
