@@ -118,9 +118,7 @@ impl Level {
         with_rows!(&mut self.rows, rows => {
             let row = &mut rows[line as usize & (rows.len() - 1)];
             let at = place_of(row, want)?;
-            let entry = std::mem::replace(&mut row[at], 0);
-            row[at..].rotate_left(1);
-            Some(entry & STATE)
+            Some(close(row, at) & STATE)
         })
     }
 
@@ -197,6 +195,17 @@ fn push<const WAYS: usize>(row: &mut [u32; WAYS], ways: usize, entry: u32) -> u3
         return before[WAYS - 1];
     }
     std::mem::take(&mut row[ways])
+}
+
+/// Takes the entry at `at` out, and moves those behind it up.
+#[inline(always)]
+fn close<const WAYS: usize>(row: &mut [u32; WAYS], at: usize) -> u32 {
+    let before = *row;
+    for way in 0..WAYS {
+        let next = if way + 1 < WAYS { before[way + 1] } else { 0 };
+        row[way] = if way < at { before[way] } else { next };
+    }
+    before[at]
 }
 
 /// Where the entry for `want` is.
