@@ -83,22 +83,27 @@ struct Layout {
     plot: (f64, f64),
     /// Where the values are written.
     values: f64,
-    row: f64,
 }
 
 impl Layout {
     fn of(width: Width) -> Layout {
         match width {
-            Width::Wide => Layout { width, names: 330.0, plot: (345.0, 540.0), values: 555.0, row: 38.0 },
-            Width::Narrow => Layout { width, names: 326.0, plot: (14.0, 190.0), values: 200.0, row: 76.0 },
+            Width::Wide => Layout { width, names: 315.0, plot: (325.0, 515.0), values: 530.0 },
+            Width::Narrow => Layout { width, names: 326.0, plot: (12.0, 150.0), values: 162.0 },
         }
     }
 
-    /// The middle of the marks of a row that begins at `top`.
-    fn middle(&self, top: f64) -> f64 {
+    /// The name of a number, in lines.
+    fn name(&self, c: &Comparison) -> Vec<String> {
+        wrapped(&c.what, self.names - 12.0)
+    }
+
+    /// The height of the row of a number: its name and where it was run, and on narrow pages the plot below.
+    fn row(&self, c: &Comparison) -> f64 {
+        let text = LINE_PIXELS * (self.name(c).len() + 1) as f64;
         match self.width {
-            Width::Wide => top + self.row / 2.0,
-            Width::Narrow => top + self.row - 22.0,
+            Width::Wide => text + 6.0,
+            Width::Narrow => text + 42.0,
         }
     }
 }
@@ -140,7 +145,7 @@ fn draw_numbers(svg: &mut Svg, layout: &Layout, numbers: &[&Statement]) -> f64 {
         let rows: Vec<_> = numbers.iter().copied().filter(|s| s.standing == standing).collect();
         (title, rows)
     });
-    let rows = |s: &&Statement| s.rows.len() as f64 * layout.row;
+    let rows = |s: &&Statement| s.rows.iter().map(|c| layout.row(c)).sum::<f64>();
     let heights = groups.iter().filter(|g| !g.1.is_empty()).map(|g| 30.0 + g.1.iter().map(rows).sum::<f64>());
     let bottom = AXIS_PIXELS + heights.sum::<f64>();
     draw_scale(svg, layout, &scale, bottom);
@@ -150,7 +155,7 @@ fn draw_numbers(svg: &mut Svg, layout: &Layout, numbers: &[&Statement]) -> f64 {
         y += 30.0;
         for (s, c) in statements.iter().flat_map(|s| s.rows.iter().map(move |c| (s, c))) {
             draw_number(svg, layout, &scale, s, c, y);
-            y += layout.row;
+            y += layout.row(c);
         }
     }
     bottom
@@ -179,15 +184,14 @@ fn draw_number(svg: &mut Svg, layout: &Layout, scale: &LogScale, s: &Statement, 
     let ratio = c.ratio.unwrap_or(1.0);
     let where_run = format!("{}, {}; {}", c.experiment, c.machine, c.source);
     let hint = format!("{} ({where_run}): {} here, {} published", c.what, c.ours, c.theirs);
-    let lines = wrapped(&c.what, layout.names);
-    let text_top = match layout.width {
-        Width::Wide => layout.middle(top) + 4.5 - LINE_PIXELS * lines.len() as f64 / 2.0,
-        Width::Narrow => top + 14.0,
-    };
-    named(svg, s, c.agrees, &lines, (0.0, text_top));
-    let below = text_top + LINE_PIXELS * lines.len() as f64;
+    let lines = layout.name(c);
+    let below = top + 14.0 + LINE_PIXELS * lines.len() as f64;
+    named(svg, s, c.agrees, &lines, (0.0, top + 14.0));
     svg.text(0.0, below, "tick", Anchor::Start, &where_run);
-    let middle = layout.middle(top);
+    let middle = match layout.width {
+        Width::Wide => top + layout.row(c) / 2.0,
+        Width::Narrow => below + 22.0,
+    };
     svg.line((layout.plot.0, middle), (layout.plot.1, middle), "rail");
     svg.trend(&[(scale.at(1.0), middle), (scale.at(within(ratio)), middle)], &look);
     svg.mark((scale.at(within(ratio)), middle), 5.5, &look, &hint);

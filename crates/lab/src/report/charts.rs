@@ -191,16 +191,17 @@ pub(super) fn dots(width: Width, rows: &[DotRow], axis: &Axis, label: &str) -> S
         dots.chain(row.published).chain(row.band.map(|b| b.1)).fold(0.0, f64::max)
     };
     let most = rows.iter().map(value).fold(0.0, f64::max);
+    let right = 14.0 + text_pixels(if rows.iter().any(|row| row.published.is_some()) { 23 } else { 7 });
     let height = AXIS_PIXELS + rows.len() as f64 * row_pixels + 4.0;
     let mut svg = Svg::new(width.pixels());
-    let scale = across(&mut svg, width, axis, most, (left + 8.0, 120.0), height - 4.0);
+    let scale = across(&mut svg, width, axis, most, (left + 8.0, right), height - 4.0);
     for (i, row) in rows.iter().enumerate() {
         let middle = AXIS_PIXELS + (i as f64 + 0.5) * row_pixels + above / 2.0;
         match width {
             Width::Wide => svg.text(0.0, middle + 4.5, "label", Anchor::Start, &row.label),
             Width::Narrow => svg.text(0.0, middle - 18.0, "label", Anchor::Start, &row.label),
         }
-        svg.line((scale.at(0.0), middle), (width.pixels() - 112.0, middle), "rail");
+        svg.line((scale.at(0.0), middle), (width.pixels() - right, middle), "rail");
         draw_dots(&mut svg, &scale, row, middle);
     }
     svg.finish(height, label)
@@ -218,17 +219,17 @@ fn draw_dots(svg: &mut Svg, scale: &Scale, row: &DotRow, middle: f64) {
         let hint = format!("published, {}, {}: {value:+.0} %", row.label, first.name);
         svg.published((x, middle), &first.look, &hint);
     }
-    for dot in row.dots.iter().rev() {
+    for (i, dot) in row.dots.iter().enumerate().rev() {
         let hint = format!("{}, {}: {:+.1} %", row.label, dot.name, dot.value);
-        svg.mark((scale.at(dot.value.max(0.0)), middle), 5.5, &dot.look, &hint);
+        // The first is small, so that it hides none that are where it is.
+        let radius = if i == 0 { 4.5 } else { 8.5 };
+        svg.mark((scale.at(dot.value.max(0.0)), middle), radius, &dot.look, &hint);
     }
     // Behind whichever is further, ours and then the published.
     let most = row.dots.iter().map(|dot| scale.at(dot.value.max(0.0))).fold(0.0, f64::max);
     let x = most.max(published.map_or(0.0, |(x, _)| x)) + 14.0;
-    svg.text(x, middle + 4.5, "value strong", Anchor::Start, &format!("{:+.0} %", first.value));
-    if let Some((_, value)) = published {
-        svg.text(x + 50.0, middle + 4.5, "theirs", Anchor::Start, &format!("{value:+.0} %"));
-    }
+    let theirs = published.map_or(String::new(), |(_, value)| format!(" (published {value:+.0} %)"));
+    svg.text(x, middle + 4.5, "value", Anchor::Start, &format!("{:+.0} %{theirs}", first.value));
 }
 
 /// One panel of a history: several lines over the same points.
@@ -294,7 +295,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, origin: (f64, f64), size: (f64, f64)
         svg.text(x(i), top + height - 28.0, "tick", Anchor::Middle, name);
     }
     svg.text(left + width, top + height - 8.0, "axis", Anchor::End, &panel.along.words());
-    for (n, line) in panel.lines.iter().enumerate() {
+    for line in &panel.lines {
         let points: Vec<_> = line.points.iter().map(|p| (x(p.0), y(p.1))).collect();
         svg.trend(&points, &line.look);
         // What is published goes beneath.
@@ -310,12 +311,14 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, origin: (f64, f64), size: (f64, f64)
         for (at, &(i, value, published)) in points.iter().zip(&line.points) {
             let hint = format!("{}, {}: {}", line.name, panel.names[i], text::number(value));
             svg.mark(*at, 4.5, &line.look, &hint);
+            // Where lines are near each other their values would be, too: the table has them.
+            if panel.lines.len() > 1 {
+                continue;
+            }
             let shown = text::number(value.round());
             // A range goes up from its point: the value goes beside it.
             match published.filter(|(low, high)| low < high) {
                 Some(_) => svg.text(at.0 - 12.0, at.1 - 8.0, "value", Anchor::End, &shown),
-                // Values of a second line go below it.
-                None if n == 1 => svg.text(at.0, at.1 + 20.0, "value", Anchor::Middle, &shown),
                 None => svg.text(at.0, at.1 - 12.0, "value", Anchor::Middle, &shown),
             }
         }

@@ -28,7 +28,7 @@ impl Width {
 
 /// About how wide a text of `chars` characters is.
 pub(super) fn text_pixels(chars: usize) -> f64 {
-    6.5 * chars as f64
+    7.0 * chars as f64
 }
 
 /// `text` in lines of at most `pixels`, broken between words.
