@@ -12,7 +12,6 @@ use super::reproduction::Reproduction;
 use super::scale::LogScale;
 use super::svg::{Anchor, Svg, Width, wrapped};
 use crate::judge::{Comparison, Standing, Statement, TOLERANCE, statements};
-use crate::text;
 
 const AGREES: Look = Look { colour: "agrees", mark: Mark::Circle, hollow: false, dash: "" };
 const DIFFERS: Look = Look { colour: "differs", mark: Mark::Cross, hollow: false, dash: "" };
@@ -218,7 +217,7 @@ fn named(svg: &mut Svg, s: &Statement, agrees: bool, lines: &[String], at: (f64,
 /// A mark for each statement in words, and the names of those that differ. Where they end is returned.
 fn draw_words(svg: &mut Svg, layout: &Layout, words: &[&Statement], top: f64) -> f64 {
     let agree = words.iter().filter(|s| s.agrees).count();
-    let title = format!("In words: {agree} of {} agree", text::number(words.len() as f64));
+    let title = format!("In words: {agree} of {} agree", words.len());
     svg.text(0.0, top + 26.0, "label", Anchor::Start, &title);
     let a_row = (layout.width.pixels() / STEP_PIXELS) as usize;
     let mut y = top + 46.0;
