@@ -147,7 +147,10 @@ fn draw_numbers(svg: &mut Svg, layout: &Layout, numbers: &[&Statement]) -> f64 {
     let rows = |s: &&Statement| s.rows.iter().map(|c| layout.row(c)).sum::<f64>();
     let heights = groups.iter().filter(|g| !g.1.is_empty()).map(|g| 30.0 + g.1.iter().map(rows).sum::<f64>());
     let bottom = AXIS_PIXELS + heights.sum::<f64>();
-    draw_scale(svg, layout, &scale, bottom);
+    draw_axis(svg, layout, &scale);
+    if layout.width == Width::Wide {
+        draw_grid(svg, layout, &scale, (AXIS_PIXELS - 4.0, bottom));
+    }
     let mut y = AXIS_PIXELS;
     for (title, statements) in groups.iter().filter(|g| !g.1.is_empty()) {
         svg.text(0.0, y + 22.0, "label", Anchor::Start, title);
@@ -160,21 +163,37 @@ fn draw_numbers(svg: &mut Svg, layout: &Layout, numbers: &[&Statement]) -> f64 {
     bottom
 }
 
-fn draw_scale(svg: &mut Svg, layout: &Layout, scale: &LogScale, bottom: f64) {
-    let (from, to) = (scale.at(1.0 - TOLERANCE), scale.at(1.0 + TOLERANCE));
-    let top = AXIS_PIXELS - 4.0;
-    svg.rect((from, top), (to - from, bottom - top), "band", "within 10 % of the published number");
-    let axis = Axis::log("here / published", "ratio");
-    svg.text((layout.plot.0 + layout.plot.1) / 2.0, 12.0, "axis", Anchor::Middle, &axis.words());
-    for tick in [0.125, 0.25, 0.5, 0.75, 1.0, 1.33, 2.0, 4.0, 8.0] {
-        let x = scale.at(tick);
-        let far = scale.at(2.0) - scale.at(1.0) < 60.0;
-        let between = tick == 0.75 || tick == 1.33;
-        if x < layout.plot.0 || x > layout.plot.1 || between && far {
-            continue;
+/// The ticks of a scale that have room.
+fn ticks(layout: &Layout, scale: &LogScale) -> Vec<(f64, f64)> {
+    let wide = scale.at(2.0) - scale.at(1.0) > 75.0;
+    let all = [0.125, 0.25, 0.5, 0.75, 1.0, 1.33, 2.0, 4.0, 8.0].into_iter();
+    let within = |x: f64| (layout.plot.0..=layout.plot.1).contains(&x);
+    let between = |tick: f64| tick == 0.75 || tick == 1.33;
+    all.filter(|tick| wide || !between(*tick))
+        .map(|tick| (tick, scale.at(tick)))
+        .filter(|t| within(t.1))
+        .collect()
+}
+
+fn draw_axis(svg: &mut Svg, layout: &Layout, scale: &LogScale) {
+    let words = Axis::log("here / published", "ratio").words();
+    match layout.width {
+        Width::Wide => {
+            svg.text((layout.plot.0 + layout.plot.1) / 2.0, 12.0, "axis", Anchor::Middle, &words);
         }
-        svg.line((x, top), (x, bottom), if tick == 1.0 { "base" } else { "grid" });
+        Width::Narrow => svg.text(0.0, 12.0, "axis", Anchor::Start, &words),
+    }
+    for (tick, x) in ticks(layout, scale) {
         svg.text(x, AXIS_PIXELS - 14.0, "tick", Anchor::Middle, &format!("{tick}"));
+    }
+}
+
+/// The band of agreement and the lines of the ticks, from and to a height.
+fn draw_grid(svg: &mut Svg, layout: &Layout, scale: &LogScale, (top, bottom): (f64, f64)) {
+    let (from, to) = (scale.at(1.0 - TOLERANCE), scale.at(1.0 + TOLERANCE));
+    svg.rect((from, top), (to - from, bottom - top), "band", "within 10 % of the published number");
+    for (tick, x) in ticks(layout, scale) {
+        svg.line((x, top), (x, bottom), if tick == 1.0 { "base" } else { "grid" });
     }
 }
 
@@ -191,6 +210,9 @@ fn draw_number(svg: &mut Svg, layout: &Layout, scale: &LogScale, s: &Statement, 
         Width::Wide => top + layout.row(c) / 2.0,
         Width::Narrow => below + 22.0,
     };
+    if layout.width == Width::Narrow {
+        draw_grid(svg, layout, scale, (middle - 14.0, middle + 14.0));
+    }
     svg.line((layout.plot.0, middle), (layout.plot.1, middle), "rail");
     svg.trend(&[(scale.at(1.0), middle), (scale.at(within(ratio)), middle)], &look);
     svg.mark((scale.at(within(ratio)), middle), 5.5, &look, &hint);
@@ -237,7 +259,9 @@ fn draw_words(svg: &mut Svg, layout: &Layout, words: &[&Statement], top: f64) ->
     }
     y += 6.0;
     for s in words.iter().filter(|s| !s.agrees) {
-        let lines = wrapped(&format!("{}, published: {}", s.what, s.theirs), layout.width.pixels() - 20.0);
+        // Its letters are bold, and so wider.
+        let room = 0.85 * layout.width.pixels();
+        let lines = wrapped(&format!("{}, published: {}", s.what, s.theirs), room);
         named(svg, s, false, &lines, (0.0, y + 8.0));
         y += LINE_PIXELS * lines.len() as f64 + 4.0;
     }

@@ -63,7 +63,7 @@ fn margins(width: Width) -> (f64, f64) {
 
 /// Room for the names of rows.
 fn names_pixels<'a>(names: impl Iterator<Item = &'a String>) -> f64 {
-    16.0 + text_pixels(names.map(|name| name.chars().count()).max().unwrap_or(0))
+    22.0 + text_pixels(names.map(|name| name.chars().count()).max().unwrap_or(0))
 }
 
 /// A scale across, with its name above it, that leaves `right` pixels at the end.
@@ -73,10 +73,16 @@ fn across(svg: &mut Svg, width: Width, axis: &Axis, most: f64, room: (f64, f64),
     let ticks = (pixels / 80.0).clamp(2.0, 6.0);
     let scale = Scale::new(most, from, pixels, ticks);
     svg.text(width.pixels(), 12.0, "axis", Anchor::End, &axis.words());
+    let mut free = f64::MIN;
     for tick in scale.ticks() {
-        let x = scale.at(tick);
+        let (x, shown) = (scale.at(tick), text::number(tick));
         svg.line((x, AXIS_PIXELS - 6.0), (x, bottom), if tick == 0.0 { "base" } else { "grid" });
-        svg.text(x, AXIS_PIXELS - 11.0, "tick", Anchor::Middle, &text::number(tick));
+        // A value that would touch the one before it is left out.
+        let half = text_pixels(shown.len()) / 2.0;
+        if x - half > free {
+            svg.text(x, AXIS_PIXELS - 11.0, "tick", Anchor::Middle, &shown);
+            free = x + half + 4.0;
+        }
     }
     scale
 }
@@ -103,7 +109,7 @@ pub(super) fn bars(width: Width, groups: &[Group], axis: &Axis, label: &str) -> 
         group_label(&mut svg, width, &group.label, y, rows(group) - GAP_PIXELS);
         for bar in &group.bars {
             let middle = y + BAR_PIXELS / 2.0;
-            svg.text(from - 9.0, middle + 4.0, "name", Anchor::End, &bar.name);
+            svg.text(from - 14.0, middle + 4.0, "name", Anchor::End, &bar.name);
             draw_bar(&mut svg, &scale, bar, middle, &group.label);
             y += BAR_PIXELS + GAP_PIXELS;
         }
@@ -141,7 +147,7 @@ pub(super) fn stacks(width: Width, groups: &[Stack], axis: &Axis, value_pixels: 
     for group in groups {
         group_label(&mut svg, width, &group.label, y, rows(group) - GAP_PIXELS);
         for row in &group.rows {
-            svg.text(from - 9.0, y + BAR_PIXELS / 2.0 + 4.0, "name", Anchor::End, &row.name);
+            svg.text(from - 14.0, y + BAR_PIXELS / 2.0 + 4.0, "name", Anchor::End, &row.name);
             draw_parts(&mut svg, &scale, row, y, &group.label);
             y += BAR_PIXELS + GAP_PIXELS;
         }
@@ -191,7 +197,9 @@ pub(super) fn dots(width: Width, rows: &[DotRow], axis: &Axis, label: &str) -> S
         dots.chain(row.published).chain(row.band.map(|b| b.1)).fold(0.0, f64::max)
     };
     let most = rows.iter().map(value).fold(0.0, f64::max);
-    let right = 14.0 + text_pixels(if rows.iter().any(|row| row.published.is_some()) { 23 } else { 7 });
+    let longest = rows.iter().map(|row| row.shown().chars().count()).max().unwrap_or(0);
+    // On narrow pages values stand above the dots.
+    let right = if width == Width::Wide { 14.0 + text_pixels(longest) } else { 14.0 };
     let height = AXIS_PIXELS + rows.len() as f64 * row_pixels + 4.0;
     let mut svg = Svg::new(width.pixels());
     let scale = across(&mut svg, width, axis, most, (left + 8.0, right), height - 4.0);
@@ -202,18 +210,23 @@ pub(super) fn dots(width: Width, rows: &[DotRow], axis: &Axis, label: &str) -> S
             Width::Narrow => svg.text(0.0, middle - 18.0, "label", Anchor::Start, &row.label),
         }
         svg.line((scale.at(0.0), middle), (width.pixels() - right, middle), "rail");
-        draw_dots(&mut svg, &scale, row, middle);
+        let end = draw_dots(&mut svg, &scale, row, middle);
+        match width {
+            Width::Wide => svg.text(end + 14.0, middle + 4.5, "value", Anchor::Start, &row.shown()),
+            Width::Narrow => svg.text(width.pixels(), middle - 18.0, "value", Anchor::End, &row.shown()),
+        }
     }
     svg.finish(height, label)
 }
 
-fn draw_dots(svg: &mut Svg, scale: &Scale, row: &DotRow, middle: f64) {
+/// Draws the dots of a row; where the last one is is returned.
+fn draw_dots(svg: &mut Svg, scale: &Scale, row: &DotRow, middle: f64) -> f64 {
     if let Some((low, high)) = row.band {
         let x = scale.at(low.max(0.0));
         let hint = "within 10 % of the published ratio";
         svg.rect((x, middle - 9.0), (scale.at(high) - x, 18.0), "band", hint);
     }
-    let Some(first) = row.dots.first() else { return };
+    let Some(first) = row.dots.first() else { return scale.at(0.0) };
     let published = row.published.map(|value| (scale.at(value), value));
     if let Some((x, value)) = published {
         let hint = format!("published, {}, {}: {value:+.0} %", row.label, first.name);
@@ -225,11 +238,16 @@ fn draw_dots(svg: &mut Svg, scale: &Scale, row: &DotRow, middle: f64) {
         let radius = if i == 0 { 4.5 } else { 8.5 };
         svg.mark((scale.at(dot.value.max(0.0)), middle), radius, &dot.look, &hint);
     }
-    // Behind whichever is further, ours and then the published.
-    let most = row.dots.iter().map(|dot| scale.at(dot.value.max(0.0))).fold(0.0, f64::max);
-    let x = most.max(published.map_or(0.0, |(x, _)| x)) + 14.0;
-    let theirs = published.map_or(String::new(), |(_, value)| format!(" (published {value:+.0} %)"));
-    svg.text(x, middle + 4.5, "value", Anchor::Start, &format!("{:+.0} %{theirs}", first.value));
+    let ours = row.dots.iter().map(|dot| scale.at(dot.value.max(0.0)));
+    ours.chain(published.map(|(x, _)| x)).fold(0.0, f64::max)
+}
+
+impl DotRow {
+    /// The values in words: that of the first dot, and the published one.
+    fn shown(&self) -> String {
+        let theirs = self.published.map_or(String::new(), |value| format!(" (published {value:+.0} %)"));
+        self.dots.first().map_or(String::new(), |first| format!("{:+.0} %{theirs}", first.value))
+    }
 }
 
 /// One panel of a history: several lines over the same points.

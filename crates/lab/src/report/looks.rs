@@ -113,7 +113,7 @@ const COLOURS: [(&str, &str, &str); 38] = [
     ("loan", "#2b8cc4", "#56b4e9"),
     ("transfer", "#00806a", "#2fc29a"),
     ("both", "#00418a", "#4a72fb"),
-    ("pass-loan", "#9a2f7c", "#e3a6d2"),
+    ("pass-loan", "#9a2f7c", "#c77fb0"),
     ("pass", "#c0609a", "#c24fae"),
     ("socket", "#c2410c", "#ff7f4d"),
     ("map", "#524400", "#e0d25a"),
