@@ -26,6 +26,11 @@ impl Axis {
         name.replace('_', " ")
     }
 
+    /// What it measures.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What stands beside it.
     pub(super) fn words(&self) -> String {
         let Axis { name, unit, log } = self;

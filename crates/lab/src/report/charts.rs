@@ -96,7 +96,9 @@ fn group_label(svg: &mut Svg, width: Width, label: &str, top: f64, rows_pixels: 
 
 /// Groups of horizontal bars from a common zero, each ending in the mark of its series.
 pub(super) fn bars(width: Width, groups: &[Group], axis: &Axis, label: &str) -> String {
-    let (left, above) = margins(width);
+    // A single group needs no name.
+    let unnamed = groups.iter().all(|group| group.label.is_empty());
+    let (left, above) = if unnamed { (0.0, 0.0) } else { margins(width) };
     let all = || groups.iter().flat_map(|g| &g.bars);
     let most = all().map(|b| b.value.max(b.published.unwrap_or(0.0))).fold(0.0, f64::max);
     let from = left + names_pixels(all().map(|b| &b.name));
@@ -119,12 +121,13 @@ pub(super) fn bars(width: Width, groups: &[Group], axis: &Axis, label: &str) -> 
 }
 
 fn draw_bar(svg: &mut Svg, scale: &Scale, bar: &Bar, middle: f64, group: &str) {
-    let hint = format!("{group}, {}: {}", bar.name, bar.shown);
+    let name = if group.is_empty() { bar.name.clone() } else { format!("{group}, {}", bar.name) };
+    let hint = format!("{name}: {}", bar.shown);
     let (zero, end) = (scale.at(0.0), scale.at(bar.value));
     let thick = BAR_PIXELS - 6.0;
     svg.rect((zero, middle - thick / 2.0), (end - zero, thick), &format!("f-{}", bar.look.colour), &hint);
     if let Some(published) = bar.published {
-        let hint = format!("published, {group}, {}: {}", bar.name, text::number(published));
+        let hint = format!("published, {name}: {}", text::number(published));
         svg.published((scale.at(published), middle), &bar.look, &hint);
     }
     svg.mark((end, middle), 5.0, &bar.look, &hint);

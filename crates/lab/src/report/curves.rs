@@ -29,10 +29,17 @@ struct Curve {
 /// The axes of a chart.
 struct Axes {
     across: Axis,
+    /// What is across is in bytes.
+    bytes: bool,
     up: Axis,
 }
 
 impl Axes {
+    /// A value of what is across: sizes are in powers of two, `4K`.
+    fn place(&self, x: f64) -> String {
+        if self.bytes { size(x) } else { text::number(x) }
+    }
+
     /// What stands below the ticks.
     fn words_below(&self, width: Width) -> Vec<String> {
         wrapped(&self.across.words(), width.pixels())
@@ -64,13 +71,16 @@ fn figure(
     xs.sort_by(f64::total_cmp);
     xs.dedup();
     let label = format!("{} on {}", curves.title, machine.config.title);
+    let unit = experiment.file.parameters.get(&curves.x).map_or("", |p| p.unit.as_str());
+    let axes = Axes {
+        across: Axis::log(&Axis::name_of(&curves.x), unit),
+        bytes: unit == "bytes",
+        up: up(curves, Axis::log),
+    };
     let (wide, narrow) = match xs.as_slice() {
         [] => return None,
         [_] => both(|width| at_one_place(width, &drawn, &up(curves, Axis::linear), &label)),
-        _ => {
-            let axes = Axes { across: across(experiment, curves), up: up(curves, Axis::log) };
-            both(|width| chart(width, &drawn, &axes, &label))
-        }
+        _ => both(|width| chart(width, &drawn, &axes, &label)),
     };
     let one = xs.len() == 1;
     let key = |c: &Curve| if one { Key::bar(&c.look, &c.name) } else { Key::line(&c.look, &c.name) };
@@ -85,14 +95,8 @@ fn figure(
         narrow,
         legend,
         note: curves.note.clone(),
-        table: table(&drawn, &xs),
+        table: table(&drawn, &xs, &axes),
     })
-}
-
-/// What varies, in the words of the experiment's file.
-fn across(experiment: &Experiment, curves: &Curves) -> Axis {
-    let unit = experiment.file.parameters.get(&curves.x).map_or("", |p| p.unit.as_str());
-    Axis::log(&Axis::name_of(&curves.x), unit)
 }
 
 /// What is measured, in the words of the dictionary.
@@ -124,9 +128,9 @@ fn published(
     experiment.file.compare.iter().filter_map(one).collect()
 }
 
-fn table(curves: &[Curve], xs: &[f64]) -> Table {
+fn table(curves: &[Curve], xs: &[f64], axes: &Axes) -> Table {
     let at = |points: &[(f64, f64)], x: f64| points.iter().find(|p| p.0 == x).map(|p| text::number(p.1));
-    let mut table = Table { head: vec!["size".into()], rows: Vec::new() };
+    let mut table = Table { head: vec![axes.across.name().to_owned()], rows: Vec::new() };
     for curve in curves {
         table.head.push(curve.name.clone());
         if !curve.published.is_empty() {
@@ -134,7 +138,7 @@ fn table(curves: &[Curve], xs: &[f64]) -> Table {
         }
     }
     for &x in xs {
-        let mut row = vec![size(x)];
+        let mut row = vec![axes.place(x)];
         for curve in curves {
             row.push(at(&curve.points, x).unwrap_or_default());
             if !curve.published.is_empty() {
@@ -193,11 +197,11 @@ fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) -> String {
     }
     for curve in curves {
         for &(x, value) in &curve.published {
-            let hint = format!("published, {}, {}: {}", curve.name, size(x), text::number(value));
+            let hint = format!("published, {}, {}: {}", curve.name, axes.place(x), text::number(value));
             svg.published((x_scale.at(x), y_scale.at(value)), &curve.look, &hint);
         }
         for &(x, value) in &curve.points {
-            let hint = format!("{}, {}: {}", curve.name, size(x), text::number(value));
+            let hint = format!("{}, {}: {}", curve.name, axes.place(x), text::number(value));
             svg.mark((x_scale.at(x), y_scale.at(value)), 3.8, &curve.look, &hint);
         }
     }
@@ -224,13 +228,16 @@ fn draw_axes(
     }
     let bottom = TOP_PIXELS + PLOT_PIXELS;
     svg.line((left, bottom), (end, bottom), "base");
-    let ticks: Vec<f64> = x_scale.binary_ticks().collect();
+    let ticks: Vec<f64> = match axes.bytes {
+        true => x_scale.binary_ticks().collect(),
+        false => x_scale.decimal_ticks().into_iter().map(|tick| tick.0).collect(),
+    };
     let room = ((end - left) / if width == Width::Wide { 44.0 } else { 52.0 }).max(1.0);
     let every = (ticks.len() as f64 / room).ceil().max(1.0) as usize;
     for &tick in ticks.iter().step_by(every) {
         let x = x_scale.at(tick);
         svg.line((x, bottom), (x, bottom + 4.0), "base");
-        svg.text(x, bottom + 19.0, "tick", Anchor::Middle, &size(tick));
+        svg.text(x, bottom + 19.0, "tick", Anchor::Middle, &axes.place(tick));
     }
     for (i, line) in axes.words_below(width).iter().enumerate() {
         svg.text(0.0, bottom + 42.0 + LINE_PIXELS * i as f64, "axis", Anchor::Start, line);

@@ -12,10 +12,7 @@ impl Scale {
     /// A scale that reaches at least `most` over `pixels`, starting at pixel `from`, with about `ticks` ticks.
     pub(super) fn new(most: f64, from: f64, pixels: f64, ticks: f64) -> Scale {
         let most = if most > 0.0 { most } else { 1.0 };
-        let rough = most / ticks;
-        let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough * 0.999);
-        let step = step.unwrap_or(rough);
+        let step = round_step(most / ticks);
         Scale { from, pixels, most: (most / step).ceil() * step, step }
     }
 
@@ -27,6 +24,13 @@ impl Scale {
         let (step, count) = (self.step, (self.most / self.step).round() as usize);
         (0..=count).map(move |i| i as f64 * step)
     }
+}
+
+/// The least round number that is not below `rough`.
+fn round_step(rough: f64) -> f64 {
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough * 0.999);
+    step.unwrap_or(rough)
 }
 
 /// A logarithmic scale from values to pixels.
@@ -52,17 +56,22 @@ impl LogScale {
         self.from + (value / self.least).ln() / (self.most / self.least).ln() * self.pixels
     }
 
-    /// The powers of ten within, and, where these are few, twice and five times them; true for a power of ten.
-    pub(super) fn decimal_ticks(&self) -> impl Iterator<Item = (f64, bool)> + use<> {
+    /// The powers of ten within, and, where these are few, twice and five times them, or round values at equal steps; true for a
+    /// power of ten.
+    pub(super) fn decimal_ticks(&self) -> Vec<(f64, bool)> {
         let (least, most) = (self.least, self.most);
+        if most / least < 5.0 {
+            let step = round_step((most - least) / 4.0);
+            let steps = (least / step).ceil() as i64..=(most / step).floor() as i64;
+            return steps.map(|i| (i as f64 * step, false)).collect();
+        }
         let wide = most / least > 3000.0;
-        let power = move |p: i32| {
+        let power = |p: i32| {
             let one = 10f64.powi(p);
             [(one, true), (2.0 * one, false), (5.0 * one, false)].into_iter().filter(move |t| t.1 || !wide)
         };
-        (least.log10().floor() as i32..=most.log10().ceil() as i32)
-            .flat_map(power)
-            .filter(move |(tick, _)| (least..=most).contains(tick))
+        let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
+        powers.flat_map(power).filter(|(tick, _)| (least..=most).contains(tick)).collect()
     }
 
     /// The powers of two within.
@@ -95,9 +104,12 @@ mod tests {
         let steps: Vec<f64> = scale.binary_ticks().map(|t| scale.at(t)).collect();
         assert_eq!(steps.len(), 11);
         assert!(steps.windows(3).all(|w| (w[2] - w[1] - (w[1] - w[0])).abs() < 1e-9), "equal ratios");
-        let ticks: Vec<f64> = LogScale::new((11.0, 450.0), 0.0, 100.0).decimal_ticks().map(|t| t.0).collect();
+        let ticks: Vec<f64> =
+            LogScale::new((11.0, 450.0), 0.0, 100.0).decimal_ticks().into_iter().map(|t| t.0).collect();
         assert_eq!(ticks, [10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
+        let near = LogScale::new((277.0, 382.0), 0.0, 100.0).decimal_ticks();
+        assert_eq!(near.iter().map(|t| t.0).collect::<Vec<_>>(), [300.0, 350.0], "never none");
         let wide = LogScale::new((11.0, 45_000.0), 0.0, 100.0);
-        assert!(wide.decimal_ticks().all(|(_, power_of_ten)| power_of_ten));
+        assert!(wide.decimal_ticks().iter().all(|t| t.1));
     }
 }
