@@ -18,8 +18,8 @@ const DIFFERS: Look = Look { colour: "differs", mark: Mark::Cross, hollow: false
 
 const STANDINGS: [(Standing, &str); 3] = [
     (Standing::Predicted, "Predicted"),
-    (Standing::Calibrated, "Calibrated: a constant was fitted to the number"),
-    (Standing::Given, "Given: the number is a constant of the model"),
+    (Standing::Calibrated, "Calibrated (a constant was fitted)"),
+    (Standing::Given, "Given (a constant of the model)"),
 ];
 
 /// One figure for each paper that something is compared with.
@@ -88,7 +88,7 @@ impl Layout {
     fn of(width: Width) -> Layout {
         match width {
             Width::Wide => Layout { width, names: 315.0, plot: (325.0, 515.0), values: 530.0 },
-            Width::Narrow => Layout { width, names: 326.0, plot: (12.0, 150.0), values: 162.0 },
+            Width::Narrow => Layout { width, names: 326.0, plot: (12.0, 126.0), values: 138.0 },
         }
     }
 

@@ -72,7 +72,7 @@ fn across(svg: &mut Svg, width: Width, axis: &Axis, most: f64, room: (f64, f64),
     let pixels = width.pixels() - from - right;
     let ticks = (pixels / 80.0).clamp(2.0, 6.0);
     let scale = Scale::new(most, from, pixels, ticks);
-    svg.text(width.pixels(), 12.0, "axis", Anchor::End, &axis.words());
+    svg.text(width.pixels() - 3.0, 12.0, "axis", Anchor::End, &axis.words());
     let mut free = f64::MIN;
     for tick in scale.ticks() {
         let (x, shown) = (scale.at(tick), text::number(tick));
@@ -315,7 +315,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, origin: (f64, f64), size: (f64, f64)
     for (i, name) in panel.names.iter().enumerate() {
         svg.text(x(i), top + height - 28.0, "tick", Anchor::Middle, name);
     }
-    svg.text(left + width, top + height - 8.0, "axis", Anchor::End, &panel.along.words());
+    svg.text(left + width - 3.0, top + height - 8.0, "axis", Anchor::End, &panel.along.words());
     for line in &panel.lines {
         let points: Vec<_> = line.points.iter().map(|p| (x(p.0), y(p.1))).collect();
         svg.trend(&points, &line.look);
