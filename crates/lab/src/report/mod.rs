@@ -33,5 +33,6 @@ mod write;
 
 pub use csv::results as results_csv;
 pub use dictionary::{Entry, dictionary};
+pub use differences::Difference;
 pub use reproduction::{Calibrated, Reproduction};
 pub use then_now::{ChosenRow, PaysRow};
