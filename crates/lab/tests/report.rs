@@ -67,24 +67,51 @@ fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {
 
 /// The drawings in a page.
 fn drawings(html: &str) -> Vec<&str> {
-    html.match_indices("<svg")
-        .map(|(at, _)| &html[at..at + html[at..].find("</svg>").expect("closed") + 6])
-        .collect()
+    let all = html
+        .match_indices("<svg")
+        .map(|(at, _)| &html[at..at + html[at..].find("</svg>").expect("closed") + 6]);
+    // Samples of legends are drawings, too, but not of anything.
+    all.filter(|drawing| !drawing.contains("aria-hidden")).collect()
 }
 
-/// How many figures are in a page.
-fn figures(html: &str) -> usize {
-    html.matches("<figure id=").count()
+/// The figures of a page: id and all that is in it.
+fn figures(html: &str) -> Vec<(&str, &str)> {
+    let figure = |(at, open): (usize, &str)| {
+        let rest = &html[at + open.len()..];
+        let end = rest.find("</figure>").expect("closed");
+        (rest.split('"').next().expect("an id"), &rest[..end])
+    };
+    html.match_indices("<figure id=\"").map(figure).collect()
+}
+
+/// What stands between each `from` and the next `to`.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+    text.split(from).skip(1).map(|rest| rest.split(to).next().expect("split gives one")).collect()
+}
+
+/// The legend of a figure: sample and label.
+fn legend(figure: &str) -> Vec<(&str, &str)> {
+    let keys =
+        between(between(figure, "<ul class=\"legend\">", "</ul>")[0], "aria-hidden=\"true\">", "</li>");
+    keys.into_iter().map(|key| key.split_once("</svg>").expect("a sample and a label")).collect()
+}
+
+/// Made-up runs of these experiments.
+fn runs_of(experiments: Vec<Experiment>) -> Reproduction {
+    let choices = Choices::default();
+    let plan: Vec<RunSpec> =
+        experiments.into_iter().flat_map(|e| matrix(&Arc::new(e), choices).expect("a matrix")).collect();
+    let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    Reproduction::new(&plan, runs, choices).expect("its papers are there")
 }
 
 #[test]
 fn curves_have_a_mark_for_each_published_value_and_none_for_what_is_held_out() {
     let html = reproduction(|_| ()).html();
-    let figure = |id: &str| {
-        let from = html.find(&format!("<figure id=\"{id}\">")).expect("a figure");
-        &html[from..from + html[from..].find("</figure>").expect("closed")]
+    let figure = |id: &str| figures(&html).into_iter().find(|f| f.0 == id).expect("a figure").1;
+    let marks = |id: &str| {
+        drawings(figure(id)).first().map_or(0, |drawing| drawing.matches("class=\"published\"").count())
     };
-    let marks = |id: &str| drawings(figure(id)).first().map_or(0, |d| d.matches("published, ").count());
     assert_eq!(marks("ping-pong-pentium-pro"), 4);
     assert_eq!(marks("pipeline-pentium-pro"), 2);
     assert!(figure("ping-pong-pentium-pro").contains("published, socket, touched, 4K: 35"));
@@ -113,13 +140,16 @@ fn the_page_shows_every_run_figure_and_constant() {
         "uvm-pipe-pentium-pro",
         "ping-pong-pentium-pro",
         "pipeline-pentium-pro",
+        "mixed-pentium-pro",
+        "answer-sf-buf",
+        "answer-uvm",
     ];
     for id in kinds {
         assert!(html.contains(&format!("<figure id=\"{id}\">")), "{id}");
     }
     assert_eq!(
         drawings(&html).len(),
-        2 * figures(&html),
+        2 * figures(&html).len(),
         "each figure is there for wide and for narrow pages"
     );
     for drawing in drawings(&html) {
@@ -127,10 +157,198 @@ fn the_page_shows_every_run_figure_and_constant() {
         assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
     }
     assert!(html.contains("the &lt;sum&gt; of causes"), "texts are escaped");
-    for outside in ["http-equiv", "<script", "<link", "src=\"http", "url("] {
+    for outside in ["http-equiv", "<script src", "<link", "src=\"http", "url("] {
         assert!(!html.contains(outside), "the page needs nothing from outside: {outside}");
     }
     assert!(!html.contains("are broken"));
+}
+
+/// The colour of a sample of a legend.
+fn colour(sample: &str) -> Option<&str> {
+    sample.split(['"', ' ', '>']).find_map(|word| word.strip_prefix("f-").or(word.strip_prefix("s-")))
+}
+
+/// A sample of a legend, as it is without its colour and its name.
+fn shape(sample: &str) -> String {
+    let named = sample.split("<title>").map(|part| part.split("</title>").last().expect("split gives one"));
+    let coloured = |word: &&str| ["f-", "s-", "on-"].iter().any(|class| word.starts_with(class));
+    named.flat_map(|part| part.split(['"', ' '])).filter(|word| !coloured(word)).collect()
+}
+
+#[test]
+fn every_series_has_a_mark_of_its_own_and_one_colour_in_all_figures() {
+    let html = reproduction(|_| ()).html();
+    let mut colours: BTreeMap<&str, &str> = BTreeMap::new();
+    for (id, figure) in figures(&html) {
+        let keys = legend(figure);
+        for (i, (sample, label)) in keys.iter().enumerate() {
+            for (other, name) in &keys[..i] {
+                assert_ne!(shape(sample), shape(other), "{id}: {label} and {name} by colour alone");
+            }
+            let theirs = label.starts_with("published");
+            if let Some(colour) = colour(sample).filter(|_| !theirs) {
+                assert_eq!(*colours.entry(label).or_insert(colour), colour, "{label} has two colours");
+            }
+        }
+    }
+    assert!(colours.len() > 20, "{colours:?}");
+}
+
+#[test]
+fn every_axis_has_a_name_and_says_when_it_is_logarithmic() {
+    let html = reproduction(|_| ()).html();
+    for (id, figure) in figures(&html) {
+        for drawing in drawings(figure) {
+            let axes = between(drawing, "class=\"axis\"", "</text>");
+            let words: Vec<&str> = axes.iter().map(|axis| axis.split('>').nth(1).expect("words")).collect();
+            assert!(words.iter().any(|axis| axis.contains(", ")), "{id}: no axis with a unit: {words:?}");
+        }
+    }
+    let axes = |id: &str| {
+        let figure = figures(&html).into_iter().find(|f| f.0 == id).expect("a figure").1;
+        between(drawings(figure)[0], "class=\"axis\" text-anchor=\"start\">", "</text>").join("; ")
+    };
+    assert_eq!(axes("uvm-pipe-pentium-pro"), "bandwidth, MB/s (log); size, bytes (log)");
+    assert_eq!(axes("mixed-pentium-pro"), "", "bars begin at zero");
+}
+
+#[test]
+fn every_published_point_names_its_series() {
+    let html = reproduction(|_| ()).html();
+    let mut points = 0;
+    for (id, figure) in figures(&html) {
+        let named: Vec<&str> =
+            legend(figure).iter().filter_map(|key| key.1.strip_prefix("published, ")).collect();
+        for point in between(figure, "class=\"published\"><title>", "</title>") {
+            let known = named.iter().any(|series| point.contains(series)) || point.starts_with("published, ");
+            assert!(known && !named.is_empty(), "{id}: {point}");
+            points += 1;
+        }
+    }
+    assert!(points > 40, "{points}");
+}
+
+#[test]
+fn no_two_figures_have_one_title_or_one_id() {
+    let pipe = Experiment::find("bw-pipe").expect("embedded");
+    let mine = Experiment { name: "my-pipe".into(), ..pipe.clone() };
+    let twice = runs_of(vec![pipe, mine]);
+    for html in [reproduction(|_| ()).html(), twice.html()] {
+        let all = figures(&html);
+        let titles: Vec<&str> = all.iter().map(|f| between(f.1, "<h3>", "</h3>")[0]).collect();
+        for (i, title) in titles.iter().enumerate() {
+            assert!(!titles[..i].contains(title), "{title} is there twice");
+            assert!(all[..i].iter().all(|other| other.0 != all[i].0), "{} is there twice", all[i].0);
+        }
+        assert!(all.len() > 8);
+    }
+}
+
+#[test]
+fn all_text_is_of_one_size_as_all_drawings_are_as_wide() {
+    let html = reproduction(|_| ()).html();
+    for (id, figure) in figures(&html) {
+        let widths: Vec<&str> =
+            drawings(figure).iter().map(|d| between(d, "viewBox=\"0 0 ", " ")[0]).collect();
+        assert_eq!(widths, ["720", "326"], "{id}");
+    }
+}
+
+#[test]
+fn every_link_leads_somewhere_and_every_difference_to_its_reason() {
+    // Nearly all of what is made up differs.
+    let of = reproduction(|_| ());
+    let html = of.html();
+    let ids: Vec<&str> = between(&html, " id=\"", "\"");
+    for target in between(&html, "href=\"#", "\"") {
+        assert!(ids.contains(&target), "nothing is called {target}");
+    }
+    for (i, id) in ids.iter().enumerate() {
+        assert!(!ids[..i].contains(id), "{id} is there twice");
+    }
+    let wrong = of.comparisons.iter().filter(|c| !c.agrees).count();
+    assert!(wrong > 20);
+    assert_eq!(html.matches("✗ differs").count(), wrong);
+    let links = html.matches("<a class=\"no\" href=\"#differs-").count();
+    assert_eq!(links, wrong, "each of them is a link");
+    for difference in of.differences() {
+        assert!(
+            !difference.why.is_empty() && difference.why.iter().all(|text| text.len() > 40),
+            "{difference:?}"
+        );
+        let place = html.find(&format!("<section id=\"{}\">", difference.anchor)).expect("a section");
+        let section = &html[place..place + html[place..].find("</section>").expect("closed")];
+        assert!(between(section, "<p>", "</p>").iter().all(|text| !text.is_empty()), "{section}");
+        assert!(section.contains("<p>"), "{section}");
+    }
+    let facts = between(&html, "<div class=\"facts\">", "</div>")[0];
+    assert_eq!(facts.matches("<b>").count(), facts.matches("<a href=\"#").count(), "a tile without a link");
+}
+
+#[test]
+fn what_is_known_to_differ_is_explained_as_in_the_caveats() {
+    let plain = |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
+    let caveats = plain(include_str!("../../../CAVEATS.md"));
+    let of = reproduction(|_| ());
+    let reasons: Vec<&String> =
+        of.papers.values().flat_map(|paper| &paper.numbers).filter_map(|n| n.otherwise.as_ref()).collect();
+    assert_eq!(reasons.len(), 5);
+    for reason in reasons {
+        assert!(caveats.contains(&plain(reason)), "not in CAVEATS.md: {reason}");
+    }
+}
+
+#[test]
+fn a_run_of_ones_own_is_not_called_a_reproduction() {
+    let built_in = reproduction(|_| ());
+    assert!(built_in.own().is_empty());
+    assert!(built_in.html().contains("<h1>Moving pages, not bytes: the reproduction</h1>"));
+    let mut changed = Experiment::find("null-read").expect("embedded");
+    changed.file.matrix[0].machines = vec!["today".into()];
+    assert_eq!(
+        runs_of(vec![changed.clone()]).own(),
+        ["null-read"],
+        "of a name that is built in, but not as it is"
+    );
+    let of = runs_of(vec![Experiment { name: "mine".into(), ..changed }]);
+    assert_eq!(of.own(), ["mine"]);
+    let html = of.html();
+    let head = &html[..html.find("<main>").expect("a page")];
+    assert!(head.contains("a run of one") && head.contains("mine"), "{head}");
+    let heading = between(head, "<h1>", "</h1>")[0].to_owned() + between(head, "<title>", "</title>")[0];
+    assert!(!heading.contains("reproduction"), "{heading}");
+}
+
+#[test]
+fn the_answer_comes_first_and_long_tables_are_folded_away() {
+    let of = reproduction(|_| ());
+    let html = of.html();
+    let body = &html[html.find("<main>").expect("a page")..];
+    let first: Vec<&str> = figures(body).iter().take(2).map(|f| f.0).collect();
+    assert_eq!(first, ["answer-sf-buf", "answer-uvm"]);
+    let place = |text: &str| body.find(text).unwrap_or_else(|| panic!("no {text}"));
+    assert!(
+        place("answer-uvm") < place("id=\"differs\"") && place("id=\"differs\"") < place("id=\"compared\"")
+    );
+    // Every number that is compared is a mark, and what differs is named and leads to its reason.
+    let numbers = of.comparisons.iter().filter(|c| c.ratio.is_some()).count();
+    let answers: String = figures(body).iter().take(2).map(|f| drawings(f.1)[0]).collect();
+    assert_eq!(answers.matches(" here, ").count(), numbers);
+    for c in of.comparisons.iter().filter(|c| !c.agrees) {
+        assert!(answers.contains(&format!("<a href=\"#differs-{}\">", c.published)), "{}", c.published);
+    }
+    let mut open = 0;
+    for piece in body.split("<details").skip(1) {
+        open += 1;
+        open -= piece.matches("</details>").count();
+        let after = piece.rsplit("</details>").next().unwrap_or("");
+        assert!(
+            open > 0 || !after.contains("<table"),
+            "a table in the open: {}",
+            &after[..200.min(after.len())]
+        );
+    }
+    assert!(body.contains("hashchange"), "what a link names is opened");
 }
 
 #[test]
@@ -219,7 +437,8 @@ fn a_part_of_the_runs_is_reported_too() {
     let of = Reproduction::new(&plan, runs, choices).expect("its papers are there");
     let html = of.html();
     assert!(html.contains("A quick run"));
-    assert!(drawings(&html).len() == 8);
+    // What comes out, and four of bandwidth.
+    assert_eq!(drawings(&html).len(), 10);
 }
 
 #[test]
@@ -299,7 +518,7 @@ fn all_files_are_written_and_the_figures_stand_alone() {
         assert!(document.descendants().any(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "style"))));
         figures += 1;
     }
-    assert_eq!(figures, self::figures(&of.html()));
+    assert_eq!(figures, self::figures(&of.html()).len());
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("results.json")).expect("readable")).expect("JSON");
     assert_eq!(json["runs"].as_array().map(Vec::len), Some(of.runs.len()));

@@ -1,19 +1,24 @@
 //! Curves over a parameter that varies: what an experiment's file says of them, drawn on logarithmic axes.
 //!
-//! One figure for each machine, one line for each data set. Published values are marked where a comparison names the same
-//! data set and one value of the parameter; a line without a mark has nothing published to be held against, or what was
-//! published is held out.
+//! One figure for each machine, one line for each data set; where the parameter has one value only, a bar for each. Published
+//! values are marked where a comparison names the same data set and one value of the parameter; a line without a mark has
+//! nothing published to be held against, or what was published is held out.
 
-use super::figure::{Figure, Key, Table, both, published_key};
+use super::axis::Axis;
+use super::charts::{Bar, Group, bars};
+use super::dictionary::dictionary;
+use super::figure::{Figure, Key, Table, both};
+use super::looks::{Look, Looks};
 use super::reproduction::Reproduction;
-use super::svg::{Anchor, LogScale, Svg, Width};
+use super::scale::LogScale;
+use super::svg::{Anchor, Svg, Width, text_pixels, wrapped};
 use crate::files::{Compare, CurveLine, Curves, Experiment, How, MachineChoice};
 use crate::judge::points;
 use crate::text::{self, size};
 
 /// A line of a chart.
 struct Curve {
-    class: String,
+    look: Look,
     name: String,
     /// By x: the value here.
     points: Vec<(f64, f64)>,
@@ -21,10 +26,31 @@ struct Curve {
     published: Vec<(f64, f64)>,
 }
 
+/// The axes of a chart.
+struct Axes {
+    across: Axis,
+    /// What is across is in bytes.
+    bytes: bool,
+    up: Axis,
+}
+
+impl Axes {
+    /// A value of what is across: sizes are in powers of two, `4K`.
+    fn place(&self, x: f64) -> String {
+        if self.bytes { size(x) } else { text::number(x) }
+    }
+
+    /// What stands below the ticks.
+    fn words_below(&self, width: Width) -> Vec<String> {
+        wrapped(&self.across.words(), width.pixels())
+    }
+}
+
 /// The figures of `experiment`, if it has curves and their runs were made.
-pub(super) fn figures(of: &Reproduction, experiment: &Experiment) -> Vec<Figure> {
+pub(super) fn figures(of: &Reproduction, experiment: &Experiment, looks: &Looks) -> Vec<Figure> {
     let Some(curves) = &experiment.file.curves else { return Vec::new() };
-    of.machines_of(&experiment.name).filter_map(|machine| figure(of, experiment, curves, machine)).collect()
+    let on = |machine| figure(of, experiment, curves, machine, looks);
+    of.machines_of(&experiment.name).filter_map(on).collect()
 }
 
 fn figure(
@@ -32,36 +58,52 @@ fn figure(
     experiment: &Experiment,
     curves: &Curves,
     machine: &MachineChoice,
+    looks: &Looks,
 ) -> Option<Figure> {
-    let line = |(n, line): (usize, &CurveLine)| Curve {
-        class: format!("s{}", n % 6),
+    let line = |line: &CurveLine| Curve {
+        look: looks.look(&line.name),
         name: line.name.clone(),
         points: points(of.records(), &experiment.name, curves, &machine.name, line),
         published: published(of, experiment, curves, machine, line),
     };
-    let drawn: Vec<Curve> =
-        curves.lines.iter().enumerate().map(line).filter(|c| !c.points.is_empty()).collect();
-    if drawn.iter().all(|c| c.points.len() < 2) {
-        return None;
-    }
+    let drawn: Vec<Curve> = curves.lines.iter().map(line).filter(|c| !c.points.is_empty()).collect();
+    let mut xs: Vec<f64> = drawn.iter().flat_map(|c| &c.points).map(|p| p.0).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
     let label = format!("{} on {}", curves.title, machine.config.title);
-    let (wide, narrow) = both(|width| chart(width, &drawn, &label));
-    let mut legend: Vec<Key> =
-        drawn.iter().map(|c| Key { class: c.class.clone(), label: c.name.clone() }).collect();
-    if drawn.iter().any(|c| !c.published.is_empty()) {
-        legend.push(published_key());
-    }
+    let unit = experiment.file.parameters.get(&curves.x).map_or("", |p| p.unit.as_str());
+    let axes = Axes {
+        across: Axis::log(&Axis::name_of(&curves.x), unit),
+        bytes: unit == "bytes",
+        up: up(curves, Axis::log),
+    };
+    let (wide, narrow) = match xs.as_slice() {
+        [] => return None,
+        [_] => both(|width| at_one_place(width, &drawn, &up(curves, Axis::linear), &label)),
+        _ => both(|width| chart(width, &drawn, &axes, &label)),
+    };
+    let one = xs.len() == 1;
+    let key = |c: &Curve| if one { Key::bar(&c.look, &c.name) } else { Key::line(&c.look, &c.name) };
+    let marked = drawn.iter().filter(|c| !c.published.is_empty());
+    let legend = drawn.iter().map(key).chain(marked.map(|c| Key::published(&c.look, &c.name))).collect();
     Some(Figure {
         id: format!("{}-{}", experiment.name, machine.name),
         experiment: experiment.name.clone(),
-        title: curves.title.clone(),
+        title: format!("{}: {}", curves.title, machine.name),
         subtitle: format!("{}; {}", curves.subtitle, machine.config.title),
         wide,
         narrow,
         legend,
         note: curves.note.clone(),
-        table: table(&drawn),
+        table: table(&drawn, &xs, &axes),
     })
+}
+
+/// What is measured, in the words of the dictionary.
+fn up(curves: &Curves, axis: fn(&str, &str) -> Axis) -> Axis {
+    let entry = dictionary().into_iter().find(|entry| entry.metric == curves.metric);
+    let unit = entry.map_or("", |entry| entry.unit);
+    axis(&Axis::name_of(&curves.metric), unit)
 }
 
 /// Published values of the data set of `line`, where they are stated for one x.
@@ -86,20 +128,17 @@ fn published(
     experiment.file.compare.iter().filter_map(one).collect()
 }
 
-fn table(curves: &[Curve]) -> Table {
-    let mut xs: Vec<f64> = curves.iter().flat_map(|c| &c.points).map(|p| p.0).collect();
-    xs.sort_by(f64::total_cmp);
-    xs.dedup();
+fn table(curves: &[Curve], xs: &[f64], axes: &Axes) -> Table {
     let at = |points: &[(f64, f64)], x: f64| points.iter().find(|p| p.0 == x).map(|p| text::number(p.1));
-    let mut table = Table { head: vec!["size".into()], rows: Vec::new() };
+    let mut table = Table { head: vec![axes.across.name().to_owned()], rows: Vec::new() };
     for curve in curves {
         table.head.push(curve.name.clone());
         if !curve.published.is_empty() {
-            table.head.push("published".into());
+            table.head.push(format!("published, {}", curve.name));
         }
     }
-    for x in xs {
-        let mut row = vec![size(x)];
+    for &x in xs {
+        let mut row = vec![axes.place(x)];
         for curve in curves {
             row.push(at(&curve.points, x).unwrap_or_default());
             if !curve.published.is_empty() {
@@ -111,13 +150,27 @@ fn table(curves: &[Curve]) -> Table {
     table
 }
 
-const PLOT_PIXELS: f64 = 300.0;
-const TOP_PIXELS: f64 = 12.0;
-const FOOT_PIXELS: f64 = 26.0;
-const LEFT_PIXELS: f64 = 56.0;
+/// A bar for each data set: for what was run at one place only.
+fn at_one_place(width: Width, curves: &[Curve], axis: &Axis, label: &str) -> String {
+    let bar = |c: &Curve| {
+        let (x, value) = c.points[0];
+        Bar {
+            look: c.look,
+            name: c.name.clone(),
+            value,
+            shown: text::number(value),
+            published: c.published.iter().find(|p| p.0 == x).map(|p| p.1),
+        }
+    };
+    let group = Group { label: String::new(), bars: curves.iter().map(bar).collect() };
+    bars(width, &[group], axis, label)
+}
 
-/// A character of a name, on average and a little more.
-const CHAR_PIXELS: f64 = 6.0;
+const PLOT_PIXELS: f64 = 300.0;
+const TOP_PIXELS: f64 = 34.0;
+const FOOT_PIXELS: f64 = 33.0;
+const LINE_PIXELS: f64 = 16.0;
+const LEFT_PIXELS: f64 = 56.0;
 
 /// What stands at the end of a line: its name and its last value.
 fn name_at_end(curve: &Curve) -> String {
@@ -125,21 +178,49 @@ fn name_at_end(curve: &Curve) -> String {
     format!("{} ({value})", curve.name)
 }
 
-fn chart(width: Width, curves: &[Curve], label: &str) -> String {
+fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) -> String {
     // Wide drawings name each line at its end.
     let longest = curves.iter().map(|c| name_at_end(c).chars().count()).max().unwrap_or(0);
-    let right = if width == Width::Wide { 26.0 + CHAR_PIXELS * longest as f64 } else { 10.0 };
-    let all = || curves.iter().flat_map(|c| c.points.iter().chain(&c.published));
+    let right = if width == Width::Wide { 26.0 + text_pixels(longest) } else { 10.0 };
+    let (left, end) = (LEFT_PIXELS, width.pixels() - right);
     let range = |pick: fn(&(f64, f64)) -> f64| {
-        let (least, most) =
-            all().map(pick).fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)));
-        (least, most)
+        let all = curves.iter().flat_map(|c| c.points.iter().chain(&c.published));
+        all.map(pick).fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)))
     };
-    let x_scale =
-        LogScale::new(range(|p| p.0), LEFT_PIXELS + 10.0, width.pixels() - LEFT_PIXELS - 20.0 - right);
+    let x_scale = LogScale::new(range(|p| p.0), left + 10.0, end - left - 20.0);
     let y_scale = LogScale::new(range(|p| p.1), TOP_PIXELS + PLOT_PIXELS, -PLOT_PIXELS);
     let mut svg = Svg::new(width.pixels());
-    let (left, end) = (LEFT_PIXELS, width.pixels() - right);
+    draw_axes(&mut svg, width, axes, (&x_scale, &y_scale), (left, end));
+    for curve in curves {
+        let points: Vec<_> = curve.points.iter().map(|p| (x_scale.at(p.0), y_scale.at(p.1))).collect();
+        svg.trend(&points, &curve.look);
+    }
+    for curve in curves {
+        for &(x, value) in &curve.published {
+            let hint = format!("published, {}, {}: {}", curve.name, axes.place(x), text::number(value));
+            svg.published((x_scale.at(x), y_scale.at(value)), &curve.look, &hint);
+        }
+        for &(x, value) in &curve.points {
+            let hint = format!("{}, {}: {}", curve.name, axes.place(x), text::number(value));
+            svg.mark((x_scale.at(x), y_scale.at(value)), 3.8, &curve.look, &hint);
+        }
+    }
+    if width == Width::Wide {
+        names(&mut svg, curves, end, &y_scale);
+    }
+    let below = LINE_PIXELS * axes.words_below(width).len() as f64;
+    svg.finish(TOP_PIXELS + PLOT_PIXELS + FOOT_PIXELS + below, label)
+}
+
+/// Both axes with their ticks, between `left` and `end`.
+fn draw_axes(
+    svg: &mut Svg,
+    width: Width,
+    axes: &Axes,
+    (x_scale, y_scale): (&LogScale, &LogScale),
+    (left, end): (f64, f64),
+) {
+    svg.text(0.0, 13.0, "axis", Anchor::Start, &axes.up.words());
     for (tick, strong) in y_scale.decimal_ticks() {
         let y = y_scale.at(tick);
         svg.line((left, y), (end, y), if strong { "base faint" } else { "grid" });
@@ -147,35 +228,25 @@ fn chart(width: Width, curves: &[Curve], label: &str) -> String {
     }
     let bottom = TOP_PIXELS + PLOT_PIXELS;
     svg.line((left, bottom), (end, bottom), "base");
-    let every = if width == Width::Wide { 1 } else { 2 };
-    for tick in x_scale.binary_ticks().step_by(every) {
+    let ticks: Vec<f64> = match axes.bytes {
+        true => x_scale.binary_ticks().collect(),
+        false => x_scale.decimal_ticks().into_iter().map(|tick| tick.0).collect(),
+    };
+    let room = ((end - left) / if width == Width::Wide { 44.0 } else { 52.0 }).max(1.0);
+    let every = (ticks.len() as f64 / room).ceil().max(1.0) as usize;
+    for &tick in ticks.iter().step_by(every) {
         let x = x_scale.at(tick);
         svg.line((x, bottom), (x, bottom + 4.0), "base");
-        svg.text(x, bottom + 19.0, "tick", Anchor::Middle, &size(tick));
+        svg.text(x, bottom + 19.0, "tick", Anchor::Middle, &axes.place(tick));
     }
-    for curve in curves {
-        let points: Vec<_> = curve.points.iter().map(|p| (x_scale.at(p.0), y_scale.at(p.1))).collect();
-        svg.polyline(&points, &format!("trend t-{}", curve.class));
+    for (i, line) in axes.words_below(width).iter().enumerate() {
+        svg.text(0.0, bottom + 42.0 + LINE_PIXELS * i as f64, "axis", Anchor::Start, line);
     }
-    for curve in curves {
-        for &(x, value) in &curve.published {
-            let hint = format!("published, {}, {}: {}", curve.name, size(x), text::number(value));
-            svg.diamond((x_scale.at(x), y_scale.at(value)), 7.0, &hint);
-        }
-        for &(x, value) in &curve.points {
-            let hint = format!("{}, {}: {}", curve.name, size(x), text::number(value));
-            svg.circle((x_scale.at(x), y_scale.at(value)), 3.2, &curve.class, &hint);
-        }
-    }
-    if width == Width::Wide {
-        names(&mut svg, curves, end, &y_scale);
-    }
-    svg.finish(TOP_PIXELS + PLOT_PIXELS + FOOT_PIXELS, label)
 }
 
 /// The name of each line behind its last point, moved apart where they meet.
 fn names(svg: &mut Svg, curves: &[Curve], left: f64, y_scale: &LogScale) {
-    const STEP: f64 = 16.0;
+    const STEP: f64 = 17.0;
     let last = |c: &Curve| c.points.last().map_or(0.0, |p| y_scale.at(p.1));
     let mut placed: Vec<(f64, &Curve)> = curves.iter().map(|c| (last(c), c)).collect();
     placed.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -188,7 +259,7 @@ fn names(svg: &mut Svg, curves: &[Curve], left: f64, y_scale: &LogScale) {
         floor = *y - STEP;
     }
     for (y, curve) in placed {
-        svg.circle((left + 10.0, y), 4.0, &curve.class, &curve.name);
+        svg.mark((left + 10.0, y), 4.2, &curve.look, &curve.name);
         svg.text(left + 19.0, y + 4.0, "name", Anchor::Start, &name_at_end(curve));
     }
 }

@@ -1,43 +1,35 @@
 //! The figures: which numbers go into which chart.
 
-use super::charts::{Bar, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars, dots, history, stacks};
+use super::answer;
+use super::axis::Axis;
+use super::charts::{
+    Bar, Dot, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars, dots, history, stacks,
+};
 use super::curves;
-use super::figure::{Figure, Key, Table, both, published_key};
+use super::figure::{Figure, Key, Table, both};
+use super::looks::{CAUSES, Look, Looks};
 use super::reproduction::Reproduction;
 use crate::files::{Compare, How, Workload};
 use crate::judge::TOLERANCE;
 use crate::run::Record;
 use crate::text;
 
-/// What the causes of cycles are drawn as: class, name, causes.
-const CAUSES: &[(&str, &str, &[&str])] = &[
-    ("c-copy", "copying", &["copy"]),
-    ("c-user", "user code", &["user"]),
-    ("c-tlb", "TLB misses", &["tlb_miss"]),
-    ("c-local", "local invalidation", &["invalidate_local"]),
-    ("c-shoot", "shootdowns", &["shootdown_sent", "shootdown_received"]),
-    ("c-pte", "page-table work", &["pte_work"]),
-    ("c-kva", "address allocation", &["address_allocation"]),
-    ("c-eph", "ephemeral mappings", &["ephemeral"]),
-    ("c-vm", "frames, faults, VM", &["frame", "vm", "fault", "zero"]),
-    ("c-lock", "locks", &["lock"]),
-    ("c-proto", "pipe code", &["protocol"]),
-    ("c-sys", "system calls, switches", &["syscall", "switch", "interrupt", "boot"]),
-    ("c-idle", "idle", &["idle"]),
-];
-
-/// All figures for which there are numbers, in order of the experiments.
+/// All figures for which there are numbers: what comes out of each paper, then those of the experiments, in order.
 pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
-    let mut found = Vec::new();
+    let looks = of.looks();
+    let mut found = answer::figures(of);
     for experiment in &of.experiments {
+        let name = &experiment.name;
         let figures = match experiment.file.workload {
             _ if experiment.file.curves.is_some() => Vec::new(),
-            Workload::BwPipe => {
-                let name = &experiment.name;
-                vec![bandwidth(of, name), gain(of, name), causes(of, name), invalidations(of, name)]
-            }
-            Workload::Invalidate => vec![costs(of, &experiment.name), invlpg(of, &experiment.name)],
-            Workload::EphemeralHit => vec![hits(of, &experiment.name)],
+            Workload::BwPipe => vec![
+                bandwidth(of, name, &looks),
+                gain(of, name, &looks),
+                causes(of, name),
+                invalidations(of, name),
+            ],
+            Workload::Invalidate => vec![costs(of, name, &looks), invlpg(of, name, &looks)],
+            Workload::EphemeralHit => vec![hits(of, name, &looks)],
             Workload::NullWrite
             | Workload::NullRead
             | Workload::UvmPipe
@@ -49,9 +41,24 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());
-        found.extend(curves::figures(of, experiment));
+        found.extend(curves::figures(of, experiment, &looks));
     }
-    found
+    distinct(found)
+}
+
+/// `figures` with titles and ids that are there once: experiments of one's own may be called and drawn like others.
+fn distinct(mut figures: Vec<Figure>) -> Vec<Figure> {
+    for i in 1..figures.len() {
+        let (before, rest) = figures.split_at_mut(i);
+        let figure = &mut rest[0];
+        if before.iter().any(|other| other.id == figure.id) {
+            figure.id = format!("{}-{}", figure.experiment, figure.id);
+        }
+        if before.iter().any(|other| other.title == figure.title) {
+            figure.title = format!("{} ({})", figure.title, figure.experiment);
+        }
+    }
+    figures
 }
 
 impl Reproduction {
@@ -68,24 +75,27 @@ impl Reproduction {
         self.published(&rule.published)?.value
     }
 
-    fn kernel_class(&self, name: &str) -> String {
-        match name {
-            "original" | "sf_buf" | "sf_buf-shared" => format!("k-{name}"),
-            _ => {
-                let at = self.kernels.iter().position(|k| k.name == name).unwrap_or(0);
-                format!("k-other{}", at % 3)
-            }
-        }
+    /// The looks of everything that figures draw: lines, kernels, and machines.
+    fn looks(&self) -> Looks {
+        let curves = self.experiments.iter().flat_map(|e| &e.file.curves);
+        let lines = curves.flat_map(|curves| &curves.lines).map(|line| line.name.as_str());
+        let kernels = self.kernels.iter().map(|kernel| kernel.name.as_str());
+        let hits = self.experiments.iter().filter(|e| e.file.workload == Workload::EphemeralHit);
+        let machines = hits.flat_map(|e| self.machines_of(&e.name)).map(|machine| machine.name.as_str());
+        Looks::of(lines.chain(kernels).chain([HERE]).chain(machines))
     }
 
-    fn kernel_keys(&self, experiment: &str) -> Vec<Key> {
+    fn kernel_keys(&self, experiment: &str, looks: &Looks, key: fn(&Look, &str) -> Key) -> Vec<Key> {
         let ran = |name: &str| self.records().any(|r| r.experiment == experiment && r.kernel == name);
         let kernels = self.kernels.iter().filter(|k| ran(&k.name));
-        kernels.map(|k| Key { class: self.kernel_class(&k.name), label: k.file.title.clone() }).collect()
+        kernels.map(|k| key(&looks.look(&k.name), &k.file.title)).collect()
     }
 }
 
-fn bandwidth(of: &Reproduction, experiment: &str) -> Option<Figure> {
+/// What was run here, where there is one series only.
+const HERE: &str = "here";
+
+fn bandwidth(of: &Reproduction, experiment: &str, looks: &Looks) -> Option<Figure> {
     let mut groups = Vec::new();
     let mut table = Table { head: vec!["machine".into()], rows: Vec::new() };
     table.head.extend(of.kernels.iter().map(|k| format!("{}, MB/s", k.file.title)));
@@ -100,7 +110,7 @@ fn bandwidth(of: &Reproduction, experiment: &str) -> Option<Figure> {
             };
             row.push(format!("{value:.1}"));
             bars.push(Bar {
-                class: of.kernel_class(&kernel.name),
+                look: looks.look(&kernel.name),
                 name: kernel.file.title.clone(),
                 value,
                 shown: text::grouped(value.round() as i64),
@@ -110,7 +120,10 @@ fn bandwidth(of: &Reproduction, experiment: &str) -> Option<Figure> {
         table.rows.push(row);
         groups.push(Group { label: machine.name.clone(), bars });
     }
-    let (wide, narrow) = both(|width| bars(width, &groups, "Pipe bandwidth for each machine and kernel"));
+    let (wide, narrow) = both(|width| {
+        let axis = Axis::linear("bandwidth", "MB/s");
+        bars(width, &groups, &axis, "Pipe bandwidth for each machine and kernel")
+    });
     (!groups.is_empty()).then(|| Figure {
         id: "pipe-bandwidth".into(),
         experiment: experiment.into(),
@@ -118,13 +131,13 @@ fn bandwidth(of: &Reproduction, experiment: &str) -> Option<Figure> {
         subtitle: "MB (10⁶ bytes) a second, from one process to another".into(),
         wide,
         narrow,
-        legend: of.kernel_keys(experiment),
+        legend: of.kernel_keys(experiment, looks, Key::bar),
         note: "The paper prints no absolute bandwidths; only the gains can be compared.".into(),
         table,
     })
 }
 
-fn gain(of: &Reproduction, experiment: &str) -> Option<Figure> {
+fn gain(of: &Reproduction, experiment: &str, looks: &Looks) -> Option<Figure> {
     let mut rows = Vec::new();
     let head = ["machine", "kernel", "gain, %", "published, %"].map(String::from).to_vec();
     let mut table = Table { head, rows: Vec::new() };
@@ -143,7 +156,7 @@ fn gain(of: &Reproduction, experiment: &str) -> Option<Figure> {
                 format!("{gain:.1}"),
                 theirs,
             ]);
-            dots.push((of.kernel_class(&kernel.name), kernel.file.title.clone(), gain));
+            dots.push(Dot { look: looks.look(&kernel.name), name: kernel.file.title.clone(), value: gain });
         }
         let band = published.map(|p| {
             let ratio = 1.0 + p / 100.0;
@@ -151,11 +164,16 @@ fn gain(of: &Reproduction, experiment: &str) -> Option<Figure> {
         });
         rows.push(DotRow { label: machine.name.clone(), dots, published, band });
     }
-    let (wide, narrow) = both(|width| dots(width, &rows, "Gain in pipe bandwidth over the original kernel"));
-    let mut legend: Vec<Key> =
-        of.kernel_keys(experiment).into_iter().filter(|k| k.class != "k-original").collect();
-    legend.push(published_key());
-    legend.push(Key { class: "band".into(), label: "within 10 % of the published ratio".into() });
+    let (wide, narrow) = both(|width| {
+        let axis = Axis::linear("gain in bandwidth", "%");
+        dots(width, &rows, &axis, "Gain in pipe bandwidth over the original kernel")
+    });
+    let mut legend = of.kernel_keys(experiment, looks, Key::mark);
+    legend.retain(|key| key.label != "original");
+    if rows.iter().any(|row| row.published.is_some()) {
+        legend.push(Key::published(&looks.look("sf_buf"), "sf_buf"));
+        legend.push(Key::band("within 10 % of the published ratio"));
+    }
     (rows.iter().any(|r| !r.dots.is_empty())).then(|| Figure {
         id: "pipe-gain".into(),
         experiment: experiment.into(),
@@ -171,9 +189,9 @@ fn gain(of: &Reproduction, experiment: &str) -> Option<Figure> {
 
 /// A stack of the causes in `cycles`, times `factor`.
 fn parts(record: &Record, factor: f64) -> Vec<Part> {
-    let part = |(class, name, causes): &(&str, &str, &[&str])| {
+    let part = |(colour, sign, name, causes): &(&'static str, &'static str, &str, &[&str])| {
         let cycles: u64 = causes.iter().map(|cause| record.cycles.of(cause)).sum();
-        Part { class: (*class).into(), name: (*name).into(), value: cycles as f64 * factor }
+        Part { colour, sign, name: (*name).into(), value: cycles as f64 * factor }
     };
     CAUSES.iter().map(part).collect()
 }
@@ -181,7 +199,7 @@ fn parts(record: &Record, factor: f64) -> Vec<Part> {
 fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
     let mut groups = Vec::new();
     let mut table = Table { head: vec!["machine".into(), "kernel".into()], rows: Vec::new() };
-    table.head.extend(CAUSES.iter().map(|(_, name, _)| (*name).to_owned()));
+    table.head.extend(CAUSES.iter().map(|(_, _, name, _)| (*name).to_owned()));
     for machine in of.machines_of(experiment) {
         let mut rows = Vec::new();
         for kernel in &of.kernels {
@@ -201,11 +219,12 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
     let used = |name: &str| {
         groups.iter().flat_map(|g| &g.rows).flat_map(|r| &r.parts).any(|p| p.name == name && p.value > 0.0)
     };
-    let legend = CAUSES.iter().filter(|(_, name, _)| used(name));
-    let legend =
-        legend.map(|(class, name, _)| Key { class: (*class).into(), label: (*name).into() }).collect();
-    let (wide, narrow) =
-        both(|width| stacks(width, &groups, 46.0, "CPU time by cause for each machine and kernel"));
+    let legend = CAUSES.iter().filter(|(_, _, name, _)| used(name));
+    let legend = legend.map(|(colour, sign, name, _)| Key::part(colour, sign, name)).collect();
+    let (wide, narrow) = both(|width| {
+        let axis = Axis::linear("CPU time for 64 KB", "µs");
+        stacks(width, &groups, &axis, 46.0, "CPU time by cause for each machine and kernel")
+    });
     (!groups.is_empty()).then(|| Figure {
         id: "pipe-cycles".into(),
         experiment: experiment.into(),
@@ -244,20 +263,21 @@ fn invalidations(of: &Reproduction, experiment: &str) -> Option<Figure> {
                 text::number(local),
                 text::number(remote),
             ]);
-            let part =
-                |class: &str, name: &str, value| Part { class: class.into(), name: name.into(), value };
+            let part = |colour, sign, name: &str, value| Part { colour, sign, name: name.to_owned(), value };
             let shown = match (local, remote) {
                 (0.0, 0.0) => "0".to_owned(),
                 (_, 0.0) => text::number(local),
                 _ => format!("{} + {}", text::number(local), text::number(remote)),
             };
-            let parts = vec![part("c-local", "local", local), part("c-shoot", "remote", remote)];
+            let parts = vec![part("local", "L", "local", local), part("shoot", "R", "remote", remote)];
             rows.push(StackRow { name: title, parts, shown });
         }
         groups.push(Stack { label: machine.name.clone(), rows });
     }
-    let (wide, narrow) =
-        both(|width| stacks(width, &groups, 106.0, "TLB invalidations issued for each machine and kernel"));
+    let (wide, narrow) = both(|width| {
+        let axis = Axis::linear("pages invalidated", "count");
+        stacks(width, &groups, &axis, 112.0, "TLB invalidations issued for each machine and kernel")
+    });
     (!groups.is_empty()).then(|| Figure {
         id: "pipe-invalidations".into(),
         experiment: experiment.into(),
@@ -265,10 +285,7 @@ fn invalidations(of: &Reproduction, experiment: &str) -> Option<Figure> {
         subtitle: "Pages invalidated, local and remote, in the measured part".into(),
         wide,
         narrow,
-        legend: vec![
-            Key { class: "c-local".into(), label: "local".into() },
-            Key { class: "c-shoot".into(), label: "remote, issued".into() },
-        ],
+        legend: vec![Key::part("local", "L", "local"), Key::part("shoot", "R", "remote, issued")],
         note:
             "A remote invalidation is counted once, by the CPU that asks for it, however many CPUs are asked \
                (sf_buf paper, 6.3)."
@@ -277,16 +294,16 @@ fn invalidations(of: &Reproduction, experiment: &str) -> Option<Figure> {
     })
 }
 
-fn costs(of: &Reproduction, experiment: &str) -> Option<Figure> {
+fn costs(of: &Reproduction, experiment: &str, looks: &Looks) -> Option<Figure> {
     let kinds = [
-        ("local_cached_cycles", "c-local light", "local, entry in cache"),
-        ("local_uncached_cycles", "c-local", "local, entry in memory"),
-        ("remote_cycles", "c-shoot", "remote"),
+        ("local_cached_cycles", "local, entry in cache"),
+        ("local_uncached_cycles", "local, entry in memory"),
+        ("remote_cycles", "remote"),
     ];
     let mut groups = Vec::new();
     let mut table = Table { head: vec!["machine".into()], rows: Vec::new() };
-    for (_, _, name) in kinds {
-        table.head.extend([format!("{name}, cycles"), "published".into()]);
+    for (_, name) in kinds {
+        table.head.extend([format!("{name}, cycles"), format!("published, {name}")]);
     }
     // Machines that run one kernel only are there for the history of the instruction.
     let kernels =
@@ -295,7 +312,7 @@ fn costs(of: &Reproduction, experiment: &str) -> Option<Figure> {
         let Some(record) = of.record(experiment, &machine.name, "original") else { continue };
         let mut row = vec![machine.name.clone()];
         let mut bars = Vec::new();
-        for (metric, class, name) in kinds {
+        for (metric, name) in kinds {
             let published = of.value_of(experiment, How::Value, &machine.name, metric);
             let value = record.metric(metric);
             row.extend([
@@ -304,15 +321,21 @@ fn costs(of: &Reproduction, experiment: &str) -> Option<Figure> {
             ]);
             let Some(value) = value else { continue };
             let shown = text::grouped(value.round() as i64);
-            bars.push(Bar { class: class.into(), name: name.into(), value, shown, published });
+            bars.push(Bar { look: looks.look(name), name: name.into(), value, shown, published });
         }
         table.rows.push(row);
         groups.push(Group { label: machine.name.clone(), bars });
     }
-    let (wide, narrow) = both(|width| bars(width, &groups, "Cost of a TLB invalidation for each machine"));
-    let mut legend: Vec<Key> =
-        kinds.iter().map(|(_, class, name)| Key { class: (*class).into(), label: (*name).into() }).collect();
-    legend.push(published_key());
+    let (wide, narrow) = both(|width| {
+        bars(width, &groups, &Axis::linear("cost", "cycles"), "Cost of a TLB invalidation for each machine")
+    });
+    let names = kinds.map(|(_, name)| name);
+    let marked = |name: &&str| {
+        groups.iter().flat_map(|g| &g.bars).any(|bar| bar.name == *name && bar.published.is_some())
+    };
+    let keys = names.iter().map(|name| Key::bar(&looks.look(name), name));
+    let theirs = names.iter().filter(|name| marked(name));
+    let legend = keys.chain(theirs.map(|name| Key::published(&looks.look(name), name))).collect();
     (!groups.is_empty()).then(|| Figure {
         id: "invalidation-cost".into(),
         experiment: experiment.into(),
@@ -326,7 +349,7 @@ fn costs(of: &Reproduction, experiment: &str) -> Option<Figure> {
     })
 }
 
-fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
+fn invlpg(of: &Reproduction, experiment: &str, looks: &Looks) -> Option<Figure> {
     let names = [
         ("486", "486"),
         ("pentium", "Pentium"),
@@ -358,12 +381,14 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
         times.push((short.len(), ns, None));
         short.push(title.replace("Pentium 4 Xeon", "P4 Xeon"));
     }
-    let panel = |title: &str, points| Panel {
-        title: title.into(),
+    let look = looks.look(HERE);
+    let panel = |unit: &str, points| Panel {
+        up: Axis::linear("local invalidation", unit),
+        along: Axis::linear("processor", ""),
         names: short.clone(),
-        lines: vec![Line { class: "dot".into(), name: "here".into(), points }],
+        lines: vec![Line { look, name: HERE.into(), points }],
     };
-    let panels = [panel("cycles", cycles), panel("nanoseconds", times)];
+    let panels = [panel("cycles", cycles), panel("ns", times)];
     let (wide, narrow) = both(|width| history(width, &panels, "Cost of invlpg over four processors"));
     (short.len() > 1).then(|| Figure {
         id: "invlpg-history".into(),
@@ -372,14 +397,14 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Figure> {
         subtitle: "One local invalidation, page-table entry in the data cache".into(),
         wide,
         narrow,
-        legend: vec![Key { class: "dot".into(), label: "here".into() }, published_key()],
+        legend: vec![Key::line(&look, HERE), Key::published(&look, "cost in cycles")],
         note: "In nanoseconds the clock rates of these particular machines count; the paper gives cycles."
             .into(),
         table,
     })
 }
 
-fn hits(of: &Reproduction, experiment: &str) -> Option<Figure> {
+fn hits(of: &Reproduction, experiment: &str, looks: &Looks) -> Option<Figure> {
     let head = ["machine", "entries", "modelled cycles", "modelled ns", "host ns"].map(String::from).to_vec();
     let mut table = Table { head, rows: Vec::new() };
     let entries = |r: &Record| setting(r, "kernel.ephemeral.entries").unwrap_or(0.0);
@@ -387,9 +412,9 @@ fn hits(of: &Reproduction, experiment: &str) -> Option<Figure> {
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
     let (mut cycles, mut host, mut legend) = (Vec::new(), Vec::new(), Vec::new());
-    for (n, machine) in of.machines_of(experiment).enumerate() {
-        let class = if n == 0 { "dot" } else { "dot2" };
-        let line = || Line { class: class.into(), name: machine.name.clone(), points: Vec::new() };
+    for machine in of.machines_of(experiment) {
+        let look = looks.look(&machine.name);
+        let line = || Line { look, name: machine.name.clone(), points: Vec::new() };
         let (mut modelled, mut real) = (line(), line());
         let runs = of.runs.iter().filter(|run| run.record.experiment == experiment);
         for run in runs.filter(|run| run.record.machine == machine.name) {
@@ -410,13 +435,19 @@ fn hits(of: &Reproduction, experiment: &str) -> Option<Figure> {
         }
         cycles.push(modelled);
         host.push(real);
-        legend.push(Key { class: class.into(), label: machine.name.clone() });
+        legend.push(Key::line(&look, &machine.name));
     }
     let names: Vec<_> = sizes.iter().map(|size| text::number(*size)).collect();
     let found = !table.rows.is_empty();
+    let panel = |name: &str, unit: &str, lines| Panel {
+        up: Axis::linear(name, unit),
+        along: Axis::linear("entries of the cache", "count"),
+        names: names.clone(),
+        lines,
+    };
     let panels = [
-        Panel { title: "modelled cycles".into(), names: names.clone(), lines: cycles },
-        Panel { title: "nanoseconds on this host, to model it".into(), names, lines: host },
+        panel("modelled time of a hit", "cycles", cycles),
+        panel("time on this host, to model it", "ns", host),
     ];
     let (wide, narrow) = both(|width| history(width, &panels, "Cost of a hit for caches of different sizes"));
     found.then(|| Figure {

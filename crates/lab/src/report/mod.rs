@@ -12,14 +12,19 @@
 //! | `dictionary.csv` | what each metric is |
 //! | `host.json` | how long it took here |
 
+mod answer;
+mod axis;
 mod charts;
 mod csv;
 mod curves;
 mod dictionary;
+mod differences;
 mod figure;
 mod figures;
+mod looks;
 pub mod output;
 mod reproduction;
+mod scale;
 mod svg;
 mod then_now;
 pub mod trace;
@@ -28,5 +33,6 @@ mod write;
 
 pub use csv::results as results_csv;
 pub use dictionary::{Entry, dictionary};
+pub use differences::Difference;
 pub use reproduction::{Calibrated, Reproduction};
 pub use then_now::{ChosenRow, PaysRow};

@@ -2,8 +2,10 @@
 //!
 //! Colours and type are classes, given meaning by the style sheet of the page (or, for files of their own, by
 //! [`standalone`]), so that one drawing serves light and dark pages. Coordinates are pixels of the drawing's own size;
-//! every figure is drawn twice, for wide and for narrow pages, so that its text is never scaled down.
+//! every figure is drawn twice, for wide and for narrow pages, so that its text is never scaled and of one size everywhere.
 
+use super::looks::{Look, Mark};
+use std::f64::consts::{PI, TAU};
 use std::fmt::Write as _;
 
 /// The width that a figure is drawn for.
@@ -19,9 +21,32 @@ impl Width {
     pub(super) fn pixels(self) -> f64 {
         match self {
             Width::Wide => 720.0,
-            Width::Narrow => 340.0,
+            Width::Narrow => 326.0,
         }
     }
+}
+
+/// About how wide a text of `chars` characters is.
+pub(super) fn text_pixels(chars: usize) -> f64 {
+    7.0 * chars as f64
+}
+
+/// `text` in lines of at most `pixels`, broken between words.
+pub(super) fn wrapped(text: &str, pixels: f64) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one");
+        let chars = line.chars().count() + 1 + word.chars().count();
+        if line.is_empty() {
+            line.push_str(word);
+        } else if text_pixels(chars) <= pixels {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// Where a text is held.
@@ -88,18 +113,54 @@ impl Svg {
         let _ = writeln!(self.body, "<title>{}</title></circle>", escape(hint));
     }
 
-    /// The mark of a published value: a diamond.
-    pub(super) fn diamond(&mut self, at: (f64, f64), radius: f64, hint: &str) {
-        let (x, y) = at;
-        let (left, right, up, down) = (x - radius, x + radius, y - radius, y + radius);
-        let path = format!("M{left:.1} {y:.1}L{x:.1} {up:.1}L{right:.1} {y:.1}L{x:.1} {down:.1}Z");
-        let _ = write!(self.body, r#"<path d="{path}" class="published">"#);
-        let _ = writeln!(self.body, "<title>{}</title></path>", escape(hint));
+    /// The mark of a series.
+    pub(super) fn mark(&mut self, at: (f64, f64), radius: f64, look: &Look, hint: &str) {
+        let Look { colour, mark, hollow, .. } = *look;
+        let class = if hollow { format!("mark hollow s-{colour}") } else { format!("mark f-{colour}") };
+        match outline(mark) {
+            None => self.circle(at, radius, &class, hint),
+            Some(points) => self.polygon(at, radius, &points, &class, hint),
+        }
     }
 
-    pub(super) fn polyline(&mut self, points: &[(f64, f64)], class: &str) {
+    /// The mark of a published value: a diamond, with the mark of its series in it.
+    pub(super) fn published(&mut self, at: (f64, f64), look: &Look, hint: &str) {
+        let diamond = [(-1.0, 0.0), (0.0, -1.0), (1.0, 0.0), (0.0, 1.0)];
+        self.polygon(at, 8.0, &diamond, "published", hint);
+        self.mark(at, 2.8, look, hint);
+    }
+
+    fn polygon(&mut self, at: (f64, f64), radius: f64, points: &[(f64, f64)], class: &str, hint: &str) {
+        let place = |(x, y): &(f64, f64)| format!("{:.1},{:.1}", at.0 + x * radius, at.1 + y * radius);
+        let points: Vec<String> = points.iter().map(place).collect();
+        let _ = write!(self.body, r#"<polygon points="{}" class="{class}">"#, points.join(" "));
+        let _ = writeln!(self.body, "<title>{}</title></polygon>", escape(hint));
+    }
+
+    /// A line through `points`, in the colour and the dashes of its series.
+    pub(super) fn trend(&mut self, points: &[(f64, f64)], look: &Look) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let _ = writeln!(self.body, r#"<polyline points="{}" class="{class}"/>"#, points.join(" "));
+        let dash = if look.dash.is_empty() {
+            String::new()
+        } else {
+            format!(r#" stroke-dasharray="{}""#, look.dash)
+        };
+        let (points, colour) = (points.join(" "), look.colour);
+        let _ = writeln!(self.body, r#"<polyline points="{points}" class="trend s-{colour}"{dash}/>"#);
+    }
+
+    /// What is drawn from here to [`Svg::end_link`] leads to `target`, an id of the page.
+    pub(super) fn begin_link(&mut self, target: &str) {
+        let _ = writeln!(self.body, r##"<a href="#{}">"##, escape(target));
+    }
+
+    pub(super) fn end_link(&mut self) {
+        self.body.push_str("</a>\n");
+    }
+
+    /// What was drawn, without a frame.
+    pub(super) fn into_body(self) -> String {
+        self.body
     }
 
     /// The finished drawing, `height` high; `label` is for screen readers.
@@ -113,16 +174,58 @@ impl Svg {
     }
 }
 
+/// The corners of a mark of radius 1; none for a circle. All look about equally large.
+fn outline(mark: Mark) -> Option<Vec<(f64, f64)>> {
+    let regular = |corners: usize, first: f64, radius: f64| {
+        let corner = move |i: usize| {
+            let angle = first + TAU * i as f64 / corners as f64;
+            (radius * angle.cos(), radius * angle.sin())
+        };
+        Some((0..corners).map(corner).collect())
+    };
+    let spokes = |corners: usize, first: f64, inner: f64| {
+        let corner = move |i: usize| {
+            let angle = first + PI * i as f64 / corners as f64;
+            let radius = if i.is_multiple_of(2) { 1.35 } else { inner };
+            (radius * angle.cos(), radius * angle.sin())
+        };
+        Some((0..2 * corners).map(corner).collect())
+    };
+    match mark {
+        Mark::Circle => None,
+        Mark::Square => regular(4, PI / 4.0, 1.25),
+        Mark::Up => regular(3, -PI / 2.0, 1.35),
+        Mark::Down => regular(3, PI / 2.0, 1.35),
+        Mark::Left => regular(3, PI, 1.35),
+        Mark::Right => regular(3, 0.0, 1.35),
+        Mark::Pentagon => regular(5, -PI / 2.0, 1.2),
+        Mark::Star => spokes(5, -PI / 2.0, 0.55),
+        Mark::Cross => Some(plus(PI / 4.0)),
+        Mark::Plus => Some(plus(0.0)),
+    }
+}
+
+/// A plus with thick arms, turned by `angle`.
+fn plus(angle: f64) -> Vec<(f64, f64)> {
+    let (a, b) = (0.42, 1.3);
+    let corners = [(-a, -b), (a, -b), (a, -a), (b, -a), (b, a), (a, a)];
+    let (sin, cos) = angle.sin_cos();
+    let half = corners.iter().copied();
+    // The other half is the first, turned around.
+    let all = half.clone().chain(half.map(|(x, y)| (-x, -y)));
+    all.map(|(x, y)| (x * cos - y * sin, x * sin + y * cos)).collect()
+}
+
 /// What stands around a drawing that is a file of its own.
 pub(super) struct Frame<'a> {
     pub(super) style: &'a str,
     pub(super) title: &'a str,
     pub(super) subtitle: &'a str,
-    /// Class and label of each kind of mark.
+    /// Sample and label of each kind of mark.
     pub(super) legend: Vec<(&'a str, &'a str)>,
 }
 
-/// A drawing as a file of its own: with style, title, legend and a plain background.
+/// A drawing as a file of its own: with style, title, legend and a plain background. Its links lead into the report.
 pub(super) fn standalone(svg: &str, frame: &Frame<'_>) -> String {
     let (open, body) = svg.split_once('\n').unwrap_or((svg, ""));
     let size = |name: &str| -> f64 {
@@ -133,20 +236,20 @@ pub(super) fn standalone(svg: &str, frame: &Frame<'_>) -> String {
     let mut head = Svg::new(width);
     head.rect((0.0, 0.0), (34.0, 6.0), "flag", "");
     head.text(0.0, 34.0, "title", Anchor::Start, frame.title);
-    head.text(0.0, 54.0, "subtitle", Anchor::Start, frame.subtitle);
-    let (mut x, mut y) = (0.0, 78.0);
-    for (class, label) in &frame.legend {
-        // The width of a text is not known here; this is about it.
-        let room = 38.0 + 7.0 * label.chars().count() as f64;
+    let mut y = 54.0;
+    for line in wrapped(frame.subtitle, width) {
+        head.text(0.0, y, "subtitle", Anchor::Start, &line);
+        y += 17.0;
+    }
+    let mut x = 0.0;
+    y += 8.0;
+    for (sample, label) in &frame.legend {
+        let room = KEY_PIXELS.0 + 22.0 + text_pixels(label.chars().count());
         if x > 0.0 && x + room > width {
             (x, y) = (0.0, y + 20.0);
         }
-        match *class {
-            "published" => head.diamond((x + 6.0, y - 4.5), 5.5, ""),
-            "dot" | "dot2" => head.circle((x + 6.0, y - 4.5), 5.0, class, ""),
-            _ => head.rect((x, y - 11.0), (13.0, 13.0), class, ""),
-        }
-        head.text(x + 19.0, y, "key", Anchor::Start, label);
+        let _ = writeln!(head.body, r#"<g transform="translate({x} {})">{sample}</g>"#, y - 12.0);
+        head.text(x + KEY_PIXELS.0 + 6.0, y, "key", Anchor::Start, label);
         x += room;
     }
     let top = y + 18.0;
@@ -157,115 +260,28 @@ pub(super) fn standalone(svg: &str, frame: &Frame<'_>) -> String {
          <g transform=\"translate(20 0)\">\n{}<g transform=\"translate(0 {top})\">\n{}\n</g>\n</g>\n</svg>\n",
         frame.style,
         head.body,
-        body.trim_end().trim_end_matches("</svg>")
+        body.trim_end().trim_end_matches("</svg>").replace("<a href=\"#", "<a href=\"../report.html#")
     )
 }
 
-/// A scale from values to pixels, starting at 0, with round ticks.
-pub(super) struct Scale {
-    from: f64,
-    pixels: f64,
-    most: f64,
-    step: f64,
-}
-
-impl Scale {
-    /// A scale that reaches at least `most` over `pixels`, starting at pixel `from`, with about `ticks` ticks.
-    pub(super) fn new(most: f64, from: f64, pixels: f64, ticks: f64) -> Scale {
-        let most = if most > 0.0 { most } else { 1.0 };
-        let rough = most / ticks;
-        let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough * 0.999);
-        let step = step.unwrap_or(rough);
-        Scale { from, pixels, most: (most / step).ceil() * step, step }
-    }
-
-    pub(super) fn at(&self, value: f64) -> f64 {
-        self.from + value / self.most * self.pixels
-    }
-
-    pub(super) fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
-        let (step, count) = (self.step, (self.most / self.step).round() as usize);
-        (0..=count).map(move |i| i as f64 * step)
-    }
-}
-
-/// A logarithmic scale from values to pixels.
-pub(super) struct LogScale {
-    from: f64,
-    pixels: f64,
-    least: f64,
-    most: f64,
-}
-
-impl LogScale {
-    /// A scale of the values from `range.0` to `range.1`, both positive, over `pixels` (which may be negative: upwards),
-    /// starting at pixel `from`.
-    pub(super) fn new(range: (f64, f64), from: f64, pixels: f64) -> LogScale {
-        let (least, most) = range;
-        assert!(least > 0.0 && most >= least, "a logarithmic scale from {least} to {most}");
-        // A little room at both ends; and some range, where there is one value only.
-        let room = (most / least).powf(0.04).max(1.02);
-        LogScale { from, pixels, least: least / room, most: most * room }
-    }
-
-    pub(super) fn at(&self, value: f64) -> f64 {
-        self.from + (value / self.least).ln() / (self.most / self.least).ln() * self.pixels
-    }
-
-    /// The powers of ten within, and, where these are few, twice and five times them; true for a power of ten.
-    pub(super) fn decimal_ticks(&self) -> impl Iterator<Item = (f64, bool)> + use<> {
-        let (least, most) = (self.least, self.most);
-        let wide = most / least > 3000.0;
-        let power = move |p: i32| {
-            let one = 10f64.powi(p);
-            [(one, true), (2.0 * one, false), (5.0 * one, false)].into_iter().filter(move |t| t.1 || !wide)
-        };
-        (least.log10().floor() as i32..=most.log10().ceil() as i32)
-            .flat_map(power)
-            .filter(move |(tick, _)| (least..=most).contains(tick))
-    }
-
-    /// The powers of two within.
-    pub(super) fn binary_ticks(&self) -> impl Iterator<Item = f64> + use<> {
-        let (least, most) = (self.least, self.most);
-        let powers = least.log2().ceil() as i32..=most.log2().floor() as i32;
-        powers.map(|p| 2f64.powi(p))
-    }
-}
+/// The size of a sample in a legend.
+pub(super) const KEY_PIXELS: (f64, f64) = (36.0, 16.0);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn scales_have_round_ticks_and_hold_the_most() {
-        for most in [0.3, 7.0, 99.0, 100.0, 1234.0, 51_200.0] {
-            let scale = Scale::new(most, 0.0, 100.0, 4.0);
-            let last = scale.ticks().last().expect("ticks");
-            assert!(last >= most && last < most * 1.6, "{most}: {last}");
-            assert!((3..=6).contains(&scale.ticks().count()), "{most}");
-            assert!((scale.at(last) - 100.0).abs() < 1e-9);
-        }
-    }
-
-    #[test]
-    fn logarithmic_scales_hold_their_values() {
-        let scale = LogScale::new((4096.0, 4194304.0), 50.0, 500.0);
-        assert!(scale.at(4096.0) > 50.0 && scale.at(4194304.0) < 550.0);
-        let steps: Vec<f64> = scale.binary_ticks().map(|t| scale.at(t)).collect();
-        assert_eq!(steps.len(), 11);
-        assert!(steps.windows(3).all(|w| (w[2] - w[1] - (w[1] - w[0])).abs() < 1e-9), "equal ratios");
-        let ticks: Vec<f64> = LogScale::new((11.0, 450.0), 0.0, 100.0).decimal_ticks().map(|t| t.0).collect();
-        assert_eq!(ticks, [10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
-        let wide = LogScale::new((11.0, 45_000.0), 0.0, 100.0);
-        assert!(wide.decimal_ticks().all(|(_, power_of_ten)| power_of_ten));
-    }
-
-    #[test]
     fn texts_are_escaped() {
         let mut svg = Svg::new(10.0);
         svg.text(0.0, 0.0, "x", Anchor::Start, "a<b & \"c\"");
         assert!(svg.finish(1.0, "").contains("a&lt;b &amp; &quot;c&quot;"));
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        let lines = wrapped("a few words and more of them", text_pixels(11));
+        assert_eq!(lines, ["a few words", "and more of", "them"]);
+        assert_eq!(wrapped("unbreakable", 1.0), ["unbreakable"]);
     }
 }

@@ -1,10 +1,11 @@
 //! The page: what the template is given.
 
+use super::differences::{Difference, anchor};
 use super::figure::Figure;
-use super::figures;
 use super::reproduction::{Calibrated, Reproduction};
 use super::svg;
 use super::then_now::{ChosenRow, PaysRow};
+use super::{figures, looks};
 use crate::files::{Choice, Experiment, Paper, Parameter};
 use crate::judge::{Standing, Statement, statements};
 use crate::run::RunResult;
@@ -17,11 +18,14 @@ use std::collections::BTreeMap;
 const PAGE: &str = include_str!("report.html");
 const STYLE: &str = include_str!("style.css");
 const FIGURE_STYLE: &str = include_str!("figure.css");
+const DARK_STYLE: &str = include_str!("dark.css");
+const SCRIPT: &str = include_str!("open.js");
 
 /// A figure as a file of its own.
 pub(super) fn standalone(figure: &Figure) -> String {
-    let legend = figure.legend.iter().map(|key| (key.class.as_str(), key.label.as_str())).collect();
-    let frame = svg::Frame { style: FIGURE_STYLE, title: &figure.title, subtitle: &figure.subtitle, legend };
+    let legend = figure.legend.iter().map(|key| (key.sample.as_str(), key.label.as_str())).collect();
+    let style = format!("{FIGURE_STYLE}{}", looks::css(false));
+    let frame = svg::Frame { style: &style, title: &figure.title, subtitle: &figure.subtitle, legend };
     svg::standalone(&figure.wide, &frame)
 }
 
@@ -30,7 +34,10 @@ pub(super) fn standalone(figure: &Figure) -> String {
 struct Page<'a> {
     version: &'a str,
     style: String,
+    script: &'a str,
     quick: bool,
+    /// Experiments of one's own: with any, this is no reproduction.
+    own: Vec<String>,
     seed: u64,
     runs: usize,
     broken: Vec<(String, Vec<String>)>,
@@ -42,6 +49,8 @@ struct Page<'a> {
     words: (usize, usize),
     constants: usize,
     calibrated_constants: Vec<CalibratedView>,
+    answers: Vec<&'a Figure>,
+    differences: Vec<Difference>,
     groups: Vec<StatementGroup>,
     not_compared: usize,
     pays: Vec<PaysRow>,
@@ -56,6 +65,7 @@ struct Page<'a> {
 /// Published statements of one standing.
 #[derive(Serialize)]
 struct StatementGroup {
+    id: &'static str,
     title: &'static str,
     agree: usize,
     statements: Vec<Statement>,
@@ -108,7 +118,9 @@ pub(super) fn html(of: &Reproduction) -> String {
     let figures = figures::all(of);
     let page = Page {
         version: env!("CARGO_PKG_VERSION"),
-        style: format!("{FIGURE_STYLE}\n{STYLE}"),
+        style: style(),
+        script: SCRIPT,
+        own: of.own(),
         quick: of.choices.quick,
         seed: of.choices.seed,
         runs: of.runs.len(),
@@ -120,6 +132,8 @@ pub(super) fn html(of: &Reproduction) -> String {
         constants: of.machines.iter().map(|m| m.constants().len()).max().unwrap_or(0)
             + of.kernels.first().map_or(0, |k| k.constants().len()),
         calibrated_constants: calibrated_view(of, of.calibrated()),
+        answers: figures.iter().filter(|f| of.papers.contains_key(&f.experiment)).collect(),
+        differences: of.differences(),
         groups: groups(of),
         not_compared: of.not_compared(),
         pays: of.pays_rows(),
@@ -131,23 +145,45 @@ pub(super) fn html(of: &Reproduction) -> String {
         hosts: hosts(of),
     };
     let mut environment = Environment::new();
+    environment.add_filter("code", code);
+    environment.add_filter("differs", |published: &str| anchor(published));
     environment.add_template("report.html", PAGE).expect("the template is part of the program");
     let template = environment.get_template("report.html").expect("just added");
     template.render(Value::from(Serde(&page))).expect("the template names only what it is given")
 }
 
+/// The page's style: colours for light pages, and for dark ones where these are preferred.
+fn style() -> String {
+    let (light, dark) = (looks::css(false), looks::css(true));
+    format!("{FIGURE_STYLE}{light}{STYLE}@media(prefers-color-scheme:dark){{\n{DARK_STYLE}{dark}}}\n")
+}
+
+/// Text in which what is between backticks is code.
+fn code(text: &str) -> Value {
+    let parts = text.split('`').enumerate().map(|(i, part)| match i % 2 {
+        0 => svg::escape(part),
+        _ => format!("<code>{}</code>", svg::escape(part)),
+    });
+    Value::from_safe_string(parts.collect())
+}
+
 fn groups(of: &Reproduction) -> Vec<StatementGroup> {
     let all = statements(&of.comparisons);
-    let group = |title, standing, in_numbers| {
+    let group = |id, title, standing, in_numbers| {
         let meant = |s: &&Statement| s.standing == standing && s.in_numbers == in_numbers;
         let statements: Vec<_> = all.iter().filter(meant).cloned().collect();
-        StatementGroup { title, agree: statements.iter().filter(|s| s.agrees).count(), statements }
+        StatementGroup { id, title, agree: statements.iter().filter(|s| s.agrees).count(), statements }
     };
     let groups = vec![
-        group("Predicted numbers", Standing::Predicted, true),
-        group("Predicted tendencies", Standing::Predicted, false),
-        group("Calibrated", Standing::Calibrated, true),
-        group("Given", Standing::Given, true),
+        group("predicted-numbers", "Predicted numbers", Standing::Predicted, true),
+        group("predicted-tendencies", "Predicted tendencies", Standing::Predicted, false),
+        group(
+            "calibrated-numbers",
+            "Calibrated: a constant was fitted to the number",
+            Standing::Calibrated,
+            true,
+        ),
+        group("given-numbers", "Given: the number is a constant of the model", Standing::Given, true),
     ];
     groups.into_iter().filter(|g| !g.statements.is_empty()).collect()
 }
