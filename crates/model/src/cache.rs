@@ -26,7 +26,7 @@ pub use fetch::Fetched;
 use fetch::InstructionCache;
 use level::{DIRTY, Held, Level, UNIQUE};
 
-use crate::config::{CacheConfig, MachineConfig, WritePolicy};
+use crate::config::{CacheConfig, MachineConfig, Number, WritePolicy};
 
 /// How an access depends on those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,6 +182,7 @@ impl Caches {
             Level::new(sets as usize, c.ways.value as usize)
         };
         let memory = &machine.memory;
+        let outside = |cycles: &Number| machine.outside_cycles(cycles) as u32;
         let back = |c: &CacheConfig| c.write_policy.value == WritePolicy::Back;
         let levels: Vec<Level> = (0..packages).flat_map(|_| machine.cache.iter().map(array)).collect();
         let instruction: Vec<_> =
@@ -196,14 +197,14 @@ impl Caches {
             rules: machine.cache.iter().map(Rules::new).collect(),
             memory: MemoryCosts {
                 latency_cycles: machine.memory_latency_cycles() as u32,
-                stream_load_cycles: memory.stream_load_cycles.value as u32,
-                stream_store_cycles: memory.stream_store_cycles.value as u32,
-                writeback_cycles: memory.writeback_cycles.value as u32,
-                row_change_cycles: memory.row_change_cycles.as_ref().map_or(0, |n| n.value as u32),
-                transfer_cycles: memory.transfer_cycles.value as u32,
-                stream_transfer_cycles: memory.stream_transfer_cycles.value as u32,
-                upgrade_cycles: memory.upgrade_cycles.value as u32,
-                stream_upgrade_cycles: memory.stream_upgrade_cycles.value as u32,
+                stream_load_cycles: outside(&memory.stream_load_cycles),
+                stream_store_cycles: outside(&memory.stream_store_cycles),
+                writeback_cycles: outside(&memory.writeback_cycles),
+                row_change_cycles: memory.row_change_cycles.as_ref().map_or(0, outside),
+                transfer_cycles: outside(&memory.transfer_cycles),
+                stream_transfer_cycles: outside(&memory.stream_transfer_cycles),
+                upgrade_cycles: outside(&memory.upgrade_cycles),
+                stream_upgrade_cycles: outside(&memory.stream_upgrade_cycles),
             },
             last_memory_line: 0,
             levels,
