@@ -166,7 +166,7 @@ pub(crate) struct Show {
 pub(crate) enum SendWord {
     /// Copied into the kernel
     Copy,
-    /// Whole pages are lent
+    /// Whole pages are lent. The next write fills the same buffer: what is still lent of it is copied then, page by page
     Loan,
     /// Whichever is cheaper, by call
     Auto,

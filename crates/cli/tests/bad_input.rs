@@ -242,7 +242,7 @@ fn more_cpus_than_a_set_can_hold_are_refused() {
 #[test]
 fn more_memory_than_there_is_is_refused() {
     let said = with_setting("machine.memory.size_mb=8192");
-    assert!(said.contains("8192 MB, expected 1 to 4096"), "{said}");
+    assert!(said.contains("8192 MiB, expected 1 to 4096"), "{said}");
     let said = with_setting("machine.memory.size_mb=2");
     assert!(said.contains("xeon-up under sf_buf: the machine has 512 frames, the kernel needs"), "{said}");
     let said = with_setting("chunk_bytes=4000000000");
@@ -291,7 +291,8 @@ fn times_of_a_trace_are_refused_before_the_run() {
     assert!(said.contains("expected more than no time"), "{said}");
     let said = refused_in(dir.path(), &["run", "invalidate", "--trace", "t.json", "--trace-from", "9e9s"]);
     assert!(said.contains("expected a time"), "{said}");
-    let said = refused_in(dir.path(), &["run", "invalidate", "--trace", "t.json", "--trace-from", "9999999s"]);
+    let said =
+        refused_in(dir.path(), &["run", "invalidate", "--trace", "t.json", "--trace-from", "9999999s"]);
     assert!(said.contains("expected at most 1000000s"), "{said}");
     let said = refused_in(dir.path(), &["run", "invalidate", "--trace-from", "2ms"]);
     assert!(said.contains("--trace <FILE>"), "{said}");

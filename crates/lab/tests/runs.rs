@@ -1,7 +1,7 @@
 //! Whole runs on the model: what they give, that they give it again, and that a broken law is reported.
 
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, RunResult, RunSpec, Schedule, Silent, execute};
+use pageferry_lab::run::{Choices, Record, RunResult, RunSpec, Schedule, Silent, execute};
 use pageferry_lab::{Blame, LabError};
 use std::sync::Arc;
 
@@ -149,6 +149,22 @@ fn a_faster_clock_makes_the_cpu_faster_and_not_its_memory() {
     assert_eq!(slow.cycles.by_cause["lock"], fast.cycles.by_cause["lock"]);
     assert!(slow.cycles.by_cause["copy"] < fast.cycles.by_cause["copy"]);
     assert!(bandwidth(&slow) < bandwidth(&fast) && bandwidth(&fast) < 1.9 * bandwidth(&slow));
+}
+
+/// A buffer that is filled again while it is lent is copied page by page, and then a loan costs more than a copy; a lent buffer
+/// that is left alone is not, and costs less.
+#[test]
+fn a_loan_pays_a_sender_that_leaves_its_buffer_alone() {
+    let bandwidth = |send: &str, refill: bool| {
+        let refill = format!("refill={refill}");
+        let record = sound("uvm-pipe", "today", "uvm", &[send, &refill, "total_bytes=1048576"]).record;
+        let copied = record.counters["cow_copies"];
+        (record.metric("bandwidth_mb_s").expect("measured"), copied)
+    };
+    let (left, again) = (bandwidth("send=loan", false), bandwidth("send=loan", true));
+    assert_eq!((left.1, again.1), (0, 256), "each page of each write is copied for its owner");
+    assert!(left.0 > bandwidth("send=copy", false).0);
+    assert!(again.0 < bandwidth("send=copy", true).0);
 }
 
 /// A transfer in the ping-pong costs what is copied, or what is mapped: by pass nothing is copied, and no page is touched

@@ -732,7 +732,7 @@ impl MachineConfig {
             let arch = self.arch;
             return fault(
                 "memory.size_mb",
-                format!("{size_mb} MB, expected 1 to {most_mb}: {arch:?} addresses no more"),
+                format!("{size_mb} MiB, expected 1 to {most_mb}: {arch:?} addresses no more"),
             );
         }
         match (&self.memory.latency_cycles, &self.memory.latency_ns) {
