@@ -166,7 +166,7 @@ pub(crate) struct Show {
 pub(crate) enum SendWord {
     /// Copied into the kernel
     Copy,
-    /// Whole pages are lent. The next write fills the same buffer: what is still lent of it is copied then, page by page
+    /// Whole pages are lent. The next write fills the same buffer: each page faults then, and is copied if it is still lent
     Loan,
     /// Whichever is cheaper, by call
     Auto,

@@ -138,7 +138,8 @@ fn a_hit_costs_the_same_in_any_cache() {
 fn a_faster_clock_makes_the_cpu_faster_and_not_its_memory() {
     let at = |cpu: u32, memory: u32| {
         let clocks = [format!("machine.cpu.clock_mhz={cpu}"), format!("machine.memory.clock_mhz={memory}")];
-        let settings = ["total_bytes=262144", &clocks[0], &clocks[1]];
+        // More than its caches hold.
+        let settings = ["total_bytes=4194304", "chunk_bytes=1048576", &clocks[0], &clocks[1]];
         sound("bw-pipe", "xeon-up", "sf_buf", &settings).record
     };
     let bandwidth = |record: &Record| record.metric("bandwidth_mb_s").expect("measured");
@@ -151,8 +152,8 @@ fn a_faster_clock_makes_the_cpu_faster_and_not_its_memory() {
     assert!(bandwidth(&slow) < bandwidth(&fast) && bandwidth(&fast) < 1.9 * bandwidth(&slow));
 }
 
-/// A buffer that is filled again while it is lent is copied page by page, and then a loan costs more than a copy; a lent buffer
-/// that is left alone is not, and costs less.
+/// Where sender and receiver have a CPU each, a buffer that is filled again faults page by page, and is copied as far as it is
+/// still lent: a loan costs more than a copy then, and less where the buffer is left alone.
 #[test]
 fn a_loan_pays_a_sender_that_leaves_its_buffer_alone() {
     let bandwidth = |send: &str, refill: bool| {
@@ -162,7 +163,7 @@ fn a_loan_pays_a_sender_that_leaves_its_buffer_alone() {
         (record.metric("bandwidth_mb_s").expect("measured"), copied)
     };
     let (left, again) = (bandwidth("send=loan", false), bandwidth("send=loan", true));
-    assert_eq!((left.1, again.1), (0, 256), "each page of each write is copied for its owner");
+    assert!(left.1 == 0 && again.1 > 0, "what is still lent is copied for its owner: {left:?} {again:?}");
     assert!(left.0 > bandwidth("send=copy", false).0);
     assert!(again.0 < bandwidth("send=copy", true).0);
 }

@@ -224,7 +224,7 @@ fn a_faster_cpu_has_no_faster_memory() {
 #[test]
 fn a_file_without_a_clock_of_memory_means_that_of_its_cpu() {
     let text = files()["xeon-up"].clone();
-    let line = text.lines().find(|l| l.starts_with("clock_mhz") && l.contains("cycles below")).expect("one");
+    let line = text.lines().find(|l| l.starts_with("clock_mhz") && l.contains("beside which")).expect("one");
     let mut own = MachineConfig::parse("own", &text.replace(line, ""), &|_| None).expect("good");
     assert_eq!(own.memory_latency_cycles(), 502);
     own.cpu.clock_mhz = Sourced::assumed(4800, "set afterwards");

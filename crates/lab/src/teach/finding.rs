@@ -51,9 +51,11 @@ fn last(steps: &[Step]) -> String {
 }
 
 fn cost(told: &Explanation, printed: &[Step], holds: &[Step]) -> String {
+    // What the other CPU does meanwhile is the same in both.
     let of = |steps: &[Step]| {
         let step = steps.last().expect("a lesson has steps");
-        (step.count("tlb_invalidations_local"), step.busy_cycles)
+        let spent = ["ephemeral", "invalidate_local", "tlb_miss"].map(|cause| step.by_cause.get(cause));
+        (step.count("tlb_invalidations_local"), spent.into_iter().flatten().sum::<u64>())
     };
     let ((printed_local, printed_cycles), (local, cycles)) = (of(printed), of(holds));
     format!(

@@ -4,7 +4,7 @@
 //! `anflush`. Each read and write is of `size_bytes`; a read returns with what is there.
 //!
 //! With `refill` the child fills the buffer again before each write, by stores of its own: what a program does that has new data
-//! to send each time and one buffer. Each page that is still lent is then copied for it at the first store.
+//! to send each time and one buffer. Each page that was lent faults at the first store, and is copied if it still is.
 //!
 //! Every byte is checked at each read, from outside the machine. Where bytes are copied into the pipe, the buffer gets other
 //! contents for each write, from outside too. A page that is lent must not be changed behind the kernel's back: there the
