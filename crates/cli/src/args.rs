@@ -4,6 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pageferry_lab::run::MAX_JOBS;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Move pages, not bytes, on modelled machines: rerun published experiments, or send your own data through.
 #[derive(Debug, Parser)]
@@ -26,6 +27,28 @@ fn minutes(text: &str) -> Result<u64, String> {
 fn whole_number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("expected {least} to {most}"))
+}
+
+/// A modelled time: a number and a unit.
+fn modelled_time(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let expected = || "expected a time such as 2ms, 500us, 1.5s or 100ns".to_owned();
+    let (unit, nanos) = UNITS.iter().find(|(unit, _)| text.ends_with(unit)).ok_or_else(expected)?;
+    let number = &text[..text.len() - unit.len()];
+    let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let value: f64 = number.parse().ok().filter(|_| plain).ok_or_else(expected)?;
+    // A modelled machine's clock would not run over in as long.
+    const MOST_SECONDS: f64 = 1e6;
+    if value * nanos > MOST_SECONDS * 1e9 {
+        return Err("expected at most 1000000s".to_owned());
+    }
+    Ok(Duration::from_nanos((value * nanos).round() as u64))
+}
+
+/// A modelled time that is not zero.
+fn modelled_length(text: &str) -> Result<Duration, String> {
+    let length = modelled_time(text)?;
+    if length.is_zero() { Err("expected more than no time".to_owned()) } else { Ok(length) }
 }
 
 const EXIT_CODES: &str = "Exit codes:
@@ -114,9 +137,16 @@ pub(crate) struct Run {
     /// The experiment's short form
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, pages that move as arrows
+    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, what moves as arrows, and curves of free
+    /// frames, loans, ephemeral mappings and invalidations
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+    /// Begin the trace so long after the machine was switched on, in modelled time: 2ms, 500us, 1.5s
+    #[arg(long, value_name = "TIME", requires = "trace", value_parser = modelled_time)]
+    pub(crate) trace_from: Option<Duration>,
+    /// Trace for so long, in modelled time; to the end of the run if absent
+    #[arg(long, value_name = "TIME", requires = "trace", value_parser = modelled_length)]
+    pub(crate) trace_for: Option<Duration>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -136,7 +166,7 @@ pub(crate) struct Show {
 pub(crate) enum SendWord {
     /// Copied into the kernel
     Copy,
-    /// Whole pages are lent
+    /// Whole pages are lent. The next write fills the same buffer: each page faults then, and is copied if it is still lent
     Loan,
     /// Whichever is cheaper, by call
     Auto,

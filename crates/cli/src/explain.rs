@@ -3,7 +3,7 @@
 use crate::args::Explain;
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
-use pageferry_lab::teach::explain::{self, Explanation, Step};
+use pageferry_lab::teach::explain::{self, Explanation, Mechanism, Step};
 use pageferry_lab::{LabError, text};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -16,8 +16,7 @@ pub(crate) fn explain(options: &Explain) -> Result<ExitCode, LabError> {
     if options.json {
         print_json(&told)?;
     } else {
-        let usual = told.kernel == mechanism.kernel;
-        print(&shown(&told, if usual { None } else { Some(mechanism.kernel) }))?;
+        print(&shown(&told, mechanism, options.kernel.is_none()))?;
     }
     let broken = told.broken();
     if broken.is_empty() {
@@ -61,15 +60,19 @@ const TEXT: usize = 100;
 const WHAT: usize = 52;
 const COUNTED: usize = 32;
 
-fn shown(told: &Explanation, words_of: Option<&str>) -> String {
+/// `usual` is false where a kernel was asked for: then there is no counterexample.
+fn shown(told: &Explanation, mechanism: &Mechanism, usual: bool) -> String {
     let style = terminal::stdout();
     let mut out = format!("{}  {}\n\n", style.strong(told.name), told.title);
     out += &format!("{}\n{}\n\n", wrapped(told.text, TEXT), style.faint(told.source));
     let rows: Vec<_> = told.steps.iter().enumerate().map(|(index, step)| row(index, step)).collect();
-    out += &format!("A run on {} under {}\n\n", told.machine, told.kernel);
+    let before = mechanism.counterexample.as_ref().filter(|_| usual);
+    let before = before.map_or(String::new(), |c| format!("{}, and one under ", c.kernel));
+    out += &format!("A run on {} under {before}{}\n\n", told.machine, told.kernel);
     out += &table(&["", "what happens", "counted", ">cycles"], &rows);
-    if let Some(kernel) = words_of {
-        out += &format!("\nThe words are those of {kernel}; the numbers are those of {}.\n", told.kernel);
+    if told.kernel != mechanism.kernel {
+        let (kernel, own) = (mechanism.kernel, &told.kernel);
+        out += &format!("\nThe words are those of {kernel}; the numbers are those of {own}.\n");
     }
     let laws = format!(
         "\nAll {} laws hold. Cycles are those of all CPUs, without idle ones; --json has their causes.\n",

@@ -6,7 +6,7 @@ use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
 use pageferry_lab::report::output::PendingFile;
-use pageferry_lab::run::{Choices, Cycles, Record, RunResult, RunSpec, Schedule, Trace};
+use pageferry_lab::run::{Choices, Cycles, Record, RunResult, RunSpec, Schedule, Trace, TraceWindow};
 use pageferry_lab::{LabError, text};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +28,9 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let (result, trace) = match &options.trace {
         None => (pageferry_lab::run::run(&spec)?, None),
         Some(file) => {
-            let (result, trace) = pageferry_lab::run::run_traced(&spec)?;
+            let window =
+                TraceWindow { from: options.trace_from.unwrap_or_default(), length: options.trace_for };
+            let (result, trace) = pageferry_lab::run::run_traced(&spec, window)?;
             (result, Some((trace, file)))
         }
     };
@@ -50,10 +52,15 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
 fn keep(spec: &RunSpec, trace: &Trace, file: &Path) -> Result<(), LabError> {
     let mhz = spec.machine.config.cpu.clock_mhz.value;
     pageferry_lab::report::trace::write(trace, &spec.machine.name, mhz, file)?;
-    let kept = trace.slices.len() + trace.moves.len();
+    let kept = trace.slices.len() + trace.arrows.len() + trace.samples.len();
     note(&format!("{kept} events are in {}: open it in ui.perfetto.dev", file.display()));
+    if kept == 0 {
+        let ended = text::seconds(trace.ended_cycles as f64 / mhz as f64 / 1e6);
+        note(&format!("the run was over after {ended} of modelled time, before the trace began"));
+    }
     if trace.lost > 0 {
-        note(&format!("{} later ones found no room: a shorter run (--quick) would fit", trace.lost));
+        let less = "a shorter run (--quick) or a part of it (--trace-from, --trace-for) would fit";
+        note(&format!("{} later ones found no room: {less}", trace.lost));
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ fn machine_row(machine: &MachineChoice) -> Vec<String> {
 
 /// A power of two in its largest unit.
 fn size(bytes: u64) -> String {
-    let units = [(30, "GB"), (20, "MB"), (10, "KB")];
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let fits = units.iter().find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift));
     fits.map_or_else(|| text::bytes(bytes), |(shift, unit)| format!("{} {unit}", bytes >> shift))
 }

@@ -103,11 +103,15 @@ fn bad_values_say_what_was_expected() {
 fn broken_files_are_told_with_file_line_and_what_was_expected() {
     let said = with_file("--machine", "m.toml", "extends = \"xeon-up\"\n[cpu]\nclock_mhz = {\n");
     assert!(said.contains("m.toml:3"), "{said}");
-    let said = with_file("--machine", "m.toml", "extends = \"xeon-up\"\n[cpu]\nclock_mhz = 3000\n");
+    let said = with_file("--machine", "m.toml", "extends = \"xeon-up\"\n[cpu]\nclock_mhz = \"fast\"\n");
     assert!(
-        said.contains("m.toml:3:13: `cpu.clock_mhz`:") && said.contains("expected { value = ..."),
+        said.contains("m.toml:3:13: `cpu.clock_mhz`:") && said.contains("or { value = ..., source ="),
         "{said}"
     );
+    let said = with_file("--machine", "m.toml", "extend = \"xeon-up\"\n");
+    assert!(said.contains("sources, extends") && said.contains("did you mean `extends`?"), "{said}");
+    let said = with_file("--kernel", "k.toml", "extends = \"sf_buf\"\ntitel = \"mine\"\n");
+    assert!(said.contains(", extends;"), "{said}");
     let said = with_file("--machine", "m.toml", "extends = \"xeno\"\n");
     assert!(said.contains("m.toml:1:11: `extends`: there is no machine `xeno` to extend"), "{said}");
     let said = with_file("--kernel", "k.toml", "title = \"mine\"\n");
@@ -238,7 +242,7 @@ fn more_cpus_than_a_set_can_hold_are_refused() {
 #[test]
 fn more_memory_than_there_is_is_refused() {
     let said = with_setting("machine.memory.size_mb=8192");
-    assert!(said.contains("8192 MB, expected 1 to 4096"), "{said}");
+    assert!(said.contains("8192 MiB, expected 1 to 4096"), "{said}");
     let said = with_setting("machine.memory.size_mb=2");
     assert!(said.contains("xeon-up under sf_buf: the machine has 512 frames, the kernel needs"), "{said}");
     let said = with_setting("chunk_bytes=4000000000");
@@ -270,6 +274,29 @@ fn outputs_that_cannot_be_written_are_told_before_the_work() {
     let said = refused_in(dir.path(), &["pipe", "file", "-o", "."]);
     assert!(said.contains("cannot write .: it is a directory"), "{said}");
     assert_eq!(fs::read_to_string(dir.path().join("file")).expect("readable"), "precious");
+}
+
+#[test]
+fn times_of_a_trace_are_refused_before_the_run() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for time in ["2", "ms", "-1ms", "2 minutes", "1e3ms", "0x2s", "infs", "1.2.3us", ""] {
+        for option in ["--trace-from", "--trace-for"] {
+            let option = format!("{option}={time}");
+            let said = refused_in(dir.path(), &["run", "invalidate", "--trace", "t.json", &option]);
+            let expected = "expected a time such as 2ms, 500us, 1.5s or 100ns";
+            assert!(said.contains(expected) && said.contains(&option[..11]), "{said}");
+        }
+    }
+    let said = refused_in(dir.path(), &["run", "invalidate", "--trace", "t.json", "--trace-for", "0ms"]);
+    assert!(said.contains("expected more than no time"), "{said}");
+    let said = refused_in(dir.path(), &["run", "invalidate", "--trace", "t.json", "--trace-from", "9e9s"]);
+    assert!(said.contains("expected a time"), "{said}");
+    let said =
+        refused_in(dir.path(), &["run", "invalidate", "--trace", "t.json", "--trace-from", "9999999s"]);
+    assert!(said.contains("expected at most 1000000s"), "{said}");
+    let said = refused_in(dir.path(), &["run", "invalidate", "--trace-from", "2ms"]);
+    assert!(said.contains("--trace <FILE>"), "{said}");
+    assert!(!dir.path().join("t.json").exists(), "nothing was run");
 }
 
 #[test]

@@ -296,3 +296,50 @@ fn pipe_copies_and_moves_the_same_bytes() {
         }
     }
 }
+
+#[test]
+fn amounts_and_bandwidths_have_their_own_units() {
+    let dir = here();
+    fs::write(dir.path().join("in"), vec![7; 2 << 20]).expect("written");
+    let said = done(dir.path(), &["pipe", "in", "-o", "out"]);
+    assert!(said.contains("identical  2.0 MiB through a pipe") && said.contains(" MB/s\n"), "{said}");
+    let json: Value =
+        serde_json::from_str(&done(dir.path(), &["pipe", "in", "-o", "out", "--json"])).expect("JSON");
+    let per_second = (2 << 20) as f64 / json["elapsed_us"].as_f64().expect("a time");
+    assert!((json["bandwidth_mb_s"].as_f64().expect("a number") / per_second - 1.0).abs() < 1e-9);
+    let machines = done(dir.path(), &["machines"]);
+    assert!(machines.contains("2 GiB") && machines.contains("512 KiB"), "{machines}");
+}
+
+#[test]
+fn a_trace_may_begin_late_and_says_when_it_is_too_late() {
+    let dir = here();
+    let run = ["run", "ping-pong", "--quick", "--set", "size_bytes=16384", "--trace", "t.json"];
+    let traced = |more: &[&str]| {
+        let output = pageferry(dir.path(), &[&run[..], more].concat());
+        assert_eq!(output.status.code(), Some(0));
+        let trace = fs::read_to_string(dir.path().join("t.json")).expect("written");
+        let trace: Value = serde_json::from_str(&trace).expect("JSON");
+        let times: Vec<_> = trace["traceEvents"]
+            .as_array()
+            .expect("events")
+            .iter()
+            .filter_map(|e| e["ts"].as_f64())
+            .collect();
+        (times, text(&output.stderr))
+    };
+    let (all, _) = traced(&[]);
+    let (part, _) = traced(&["--trace-from", "12.5ms", "--trace-for", "500us"]);
+    assert!(part.len() < all.len() && !part.is_empty());
+    assert!(part.iter().all(|ts| (12_500.0..=13_000.001).contains(ts)));
+    let (none, said) = traced(&["--trace-from", "900s"]);
+    assert!(none.is_empty() && said.contains("before the trace began"), "{said}");
+}
+
+#[test]
+fn the_accessed_bit_is_explained_under_both_rules() {
+    let said = done(here().path(), &["explain", "accessed-bit"]);
+    assert!(said.contains("under sf_buf-as-printed, and one under sf_buf\n"), "{said}");
+    assert!(said.contains("what it read is page A") && said.contains("used a stale translation"), "{said}");
+    assert!(said.contains("what it read is page C"), "{said}");
+}

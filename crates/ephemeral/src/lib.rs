@@ -53,7 +53,7 @@ use direct::Direct;
 use kva_run::KvaRuns;
 use mapping::Backing;
 use original::Original;
-use pageferry_hal::{Counter, Machine, Pfn, StructArena, Threads, Va};
+use pageferry_hal::{Counter, Level, Machine, Pfn, StructArena, Threads, Va};
 use pageferry_pmap::Pmaps;
 
 /// The ephemeral mappings of a kernel. See the [crate](self) for the model.
@@ -124,6 +124,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             }
             Imp::Original(original) => original.alloc(frame)?,
         };
+        self.machine.trace_level(Level::EphemeralMappings, 1);
         Ok(Mapping { frame, backing })
     }
 
@@ -145,6 +146,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
         self.machine.count(Counter::EphemeralFrees, 1);
+        self.machine.trace_level(Level::EphemeralMappings, -1);
     }
 
     /// The kernel address of a mapping (`sf_buf_kva`).

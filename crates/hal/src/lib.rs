@@ -51,7 +51,7 @@ pub use dev::Devices;
 pub use dev::audio::{Audio, AudioDone, AudioRequest};
 pub use dev::block::{BlockDevice, DiskDone, DiskError, DiskRequest};
 pub use dev::device::{DeviceId, Transfer};
-pub use flow::{Flow, FlowStep};
+pub use flow::{Flow, FlowStep, Level, Means, Parcel, Place};
 pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{ContextId, Crossing, Interrupt, Machine, Refill};

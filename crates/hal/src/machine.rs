@@ -20,7 +20,7 @@ use crate::board::Board;
 use crate::cause::{Cause, Counter};
 use crate::cpu::{CpuId, CpuSet};
 use crate::dev::device::DeviceId;
-use crate::flow::{Flow, FlowStep};
+use crate::flow::{Flow, FlowStep, Level};
 use crate::lock::{LockClass, SpinLock};
 use crate::mmu::{Asid, Block, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
 use crate::path::Path;
@@ -111,6 +111,14 @@ pub trait Machine: Clone + 'static {
     /// Says that something is on its way between protection domains. For drawings: costs nothing and changes nothing.
     fn trace_flow(&self, flow: Flow, step: FlowStep) {
         let _ = (flow, step);
+    }
+    /// Says that there is so much more, or less, of something. For drawings, as [`Machine::trace_flow`].
+    fn trace_level(&self, level: Level, change: i64) {
+        let _ = (level, change);
+    }
+    /// True when what is traced is recorded; lets callers skip work that only feeds it.
+    fn is_traced(&self) -> bool {
+        false
     }
     /// Accounts for the hardware's part of entering or leaving the kernel.
     fn cross(&self, crossing: Crossing);

@@ -42,12 +42,13 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// An amount of data: `100 bytes`, `64.0 KB`, `50.0 MB` (powers of 1024).
+/// An amount of data: `100 bytes`, `64.0 KiB`, `50.0 MiB`. KiB and MiB are powers of 1024; an MB is 10^6 bytes, and is said of
+/// bandwidths only.
 pub fn bytes(value: u64) -> String {
     match value {
-        v if v >= 1 << 30 => format!("{:.2} GB", v as f64 / f64::from(1 << 30)),
-        v if v >= 1 << 20 => format!("{:.1} MB", v as f64 / f64::from(1 << 20)),
-        v if v >= 1 << 10 => format!("{:.1} KB", v as f64 / 1024.0),
+        v if v >= 1 << 30 => format!("{:.2} GiB", v as f64 / f64::from(1 << 30)),
+        v if v >= 1 << 20 => format!("{:.1} MiB", v as f64 / f64::from(1 << 20)),
+        v if v >= 1 << 10 => format!("{:.1} KiB", v as f64 / 1024.0),
         v => format!("{v} bytes"),
     }
 }
@@ -76,7 +77,10 @@ mod tests {
         assert_eq!(number(99.956), "99.96");
         assert_eq!(grouped(-1_234_567), "-1,234,567");
         assert_eq!(seconds(0.00025), "250.00 µs");
-        assert_eq!(bytes(52_428_800), "50.0 MB");
+        assert_eq!(
+            [100, 65_536, 52_428_800, 1 << 30].map(bytes),
+            ["100 bytes", "64.0 KiB", "50.0 MiB", "1.00 GiB"]
+        );
         assert_eq!([4096.0, 2_097_152.0, 100.0].map(size), ["4K", "2M", "100"]);
     }
 }

@@ -154,14 +154,54 @@ fn hits_invalidate_nothing_and_ranges_need_one_shootdown() {
 #[test]
 fn a_large_write_is_copied_once() {
     let pipe = explanation("direct-pipe");
-    counts(&pipe, "writer writes 4 KB", &[("bytes_copied", 4096), ("pipe_buffered_writes", 1)]);
-    counts(&pipe, "reads the 4 KB", &[("bytes_copied", 4096)]);
+    counts(&pipe, "writer writes 4 KiB", &[("bytes_copied", 4096), ("pipe_buffered_writes", 1)]);
+    counts(&pipe, "reads the 4 KiB", &[("bytes_copied", 4096)]);
     counts(
         &pipe,
-        "writer writes 64 KB",
+        "writer writes 64 KiB",
         &[("bytes_copied", 0), ("pipe_direct_writes", 1), ("frames_wired", 16)],
     );
     let hits =
         [("bytes_copied", 65536), ("ephemeral_hits", 16), ("ephemeral_misses", 0), ("frames_unwired", 16)];
     counts(&pipe, "copies once", &hits);
+}
+
+/// The printed rule reads page A where C was asked for, and the oracle says so; the other invalidates once and reads C.
+#[test]
+fn the_accessed_bit_proves_less_than_is_printed() {
+    let told = explanation("accessed-bit");
+    assert_eq!(told.steps.len(), 6);
+    let last = |rule: &str| {
+        let steps: Vec<_> = told.steps.iter().filter(|step| step.what.starts_with(rule)).collect();
+        assert_eq!(steps.len(), 3);
+        steps[2]
+    };
+    let (printed, holds) = (last("As printed: "), last("As it holds: "));
+    assert_eq!(printed.notes[0], "what it read is page A");
+    assert!(printed.notes[1].starts_with("the oracle: Read of "), "{printed:?}");
+    assert!(printed.notes[1].contains("used a stale translation"), "{printed:?}");
+    assert_eq!(printed.count("tlb_invalidations_local"), 0);
+    assert_eq!(holds.notes, ["what it read is page C"]);
+    assert_eq!(holds.count("tlb_invalidations_local"), 1);
+    for step in &told.steps {
+        assert_eq!(step.count("shootdowns"), 0, "all mappings are private: {step:?}");
+    }
+    assert!(told.laws.iter().any(|law| law.name == "a stale translation is used under sf_buf-as-printed"));
+
+    // Asked for by name, the unsafe kernel is held to the laws like any other.
+    let mechanism = explain::find("accessed-bit").expect("there");
+    let alone = explain::explain(mechanism, None, Some("sf_buf-as-printed")).expect("it runs");
+    assert_eq!(alone.broken().len(), 1, "{:?}", alone.broken());
+    assert_eq!(alone.steps.len(), 3);
+}
+
+#[test]
+fn what_the_lesson_finds_has_the_numbers_of_its_run() {
+    let finding = pageferry_lab::teach::finding::accessed_bit().expect("it runs");
+    assert!(finding.title.contains("as printed"));
+    let text = finding.paragraphs.join("\n");
+    assert!(text.contains("The oracle: Read of ") && text.contains("What it read is page A."), "{text}");
+    assert!(text.contains("What it read is page C."), "{text}");
+    assert!(text.contains("It costs 1 local invalidation where the printed rule has 0"), "{text}");
+    assert!(!text.contains("As printed: "), "{text}");
 }

@@ -1,7 +1,7 @@
 //! Whole runs on the model: what they give, that they give it again, and that a broken law is reported.
 
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, RunResult, RunSpec, Schedule, Silent, execute};
+use pageferry_lab::run::{Choices, Record, RunResult, RunSpec, Schedule, Silent, execute};
 use pageferry_lab::{Blame, LabError};
 use std::sync::Arc;
 
@@ -135,13 +135,37 @@ fn a_hit_costs_the_same_in_any_cache() {
 }
 
 #[test]
-fn a_faster_clock_gives_more_bandwidth_and_no_other_cycles() {
-    let at = |mhz: &str| sound("bw-pipe", "xeon-up", "sf_buf", &["total_bytes=262144", mhz]).record;
-    let (slow, fast) = (at("machine.cpu.clock_mhz=1200"), at("machine.cpu.clock_mhz=2400"));
-    assert_eq!(slow.cycles.busy(), fast.cycles.busy());
-    let ratio =
-        fast.metric("bandwidth_mb_s").expect("measured") / slow.metric("bandwidth_mb_s").expect("measured");
-    assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
+fn a_faster_clock_makes_the_cpu_faster_and_not_its_memory() {
+    let at = |cpu: u32, memory: u32| {
+        let clocks = [format!("machine.cpu.clock_mhz={cpu}"), format!("machine.memory.clock_mhz={memory}")];
+        // More than its caches hold.
+        let settings = ["total_bytes=4194304", "chunk_bytes=1048576", &clocks[0], &clocks[1]];
+        sound("bw-pipe", "xeon-up", "sf_buf", &settings).record
+    };
+    let bandwidth = |record: &Record| record.metric("bandwidth_mb_s").expect("measured");
+    let (slow, fast, both) = (at(1200, 1200), at(2400, 1200), at(2400, 2400));
+    assert_eq!(slow.cycles.busy(), both.cycles.busy());
+    assert!((bandwidth(&both) / bandwidth(&slow) - 2.0).abs() < 1e-9);
+    // The same memory beside a CPU of twice the clock costs it up to twice the cycles, and what it computes as many as before.
+    assert_eq!(slow.cycles.by_cause["lock"], fast.cycles.by_cause["lock"]);
+    assert!(slow.cycles.by_cause["copy"] < fast.cycles.by_cause["copy"]);
+    assert!(bandwidth(&slow) < bandwidth(&fast) && bandwidth(&fast) < 1.9 * bandwidth(&slow));
+}
+
+/// Where sender and receiver have a CPU each, a buffer that is filled again faults page by page, and is copied as far as it is
+/// still lent: a loan costs more than a copy then, and less where the buffer is left alone.
+#[test]
+fn a_loan_pays_a_sender_that_leaves_its_buffer_alone() {
+    let bandwidth = |send: &str, refill: bool| {
+        let refill = format!("refill={refill}");
+        let record = sound("uvm-pipe", "today", "uvm", &[send, &refill, "total_bytes=1048576"]).record;
+        let copied = record.counters["cow_copies"];
+        (record.metric("bandwidth_mb_s").expect("measured"), copied)
+    };
+    let (left, again) = (bandwidth("send=loan", false), bandwidth("send=loan", true));
+    assert!(left.1 == 0 && again.1 > 0, "what is still lent is copied for its owner: {left:?} {again:?}");
+    assert!(left.0 > bandwidth("send=copy", false).0);
+    assert!(again.0 < bandwidth("send=copy", true).0);
 }
 
 /// A transfer in the ping-pong costs what is copied, or what is mapped: by pass nothing is copied, and no page is touched

@@ -1,38 +1,210 @@
-//! A trace is sound JSON whose slices fill each CPU's time without overlap and whose arrows have both ends.
+//! A trace is sound JSON whose slices fill each CPU's time without overlap, whose arrows lead from who gave to who got, and
+//! whose curves follow what the run counted; and recording it changes nothing.
 
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, RunSpec, Schedule};
+use pageferry_lab::run::{Choices, Record, RunSpec, Schedule, TraceWindow};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+struct Drawn {
+    record: Record,
+    events: Vec<Value>,
+}
+
+impl Drawn {
+    fn phase<'a>(&'a self, phase: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.events.iter().filter(move |e| e["ph"] == phase)
+    }
+
+    /// The arguments of arrows, in pairs of their ends, which must agree; and none leads back in time.
+    fn arrows(&self) -> Vec<&Value> {
+        let starts: BTreeMap<u64, &Value> =
+            self.phase("s").map(|e| (e["id"].as_u64().expect("an id"), e)).collect();
+        let ends: Vec<_> = self.phase("f").collect();
+        assert_eq!(starts.len(), ends.len(), "each arrow has two ends");
+        let pair = |end: &&'_ Value| {
+            let start = starts[&end["id"].as_u64().expect("an id")];
+            assert_eq!(start["args"], end["args"]);
+            assert_eq!(end["bp"], "e");
+        };
+        ends.iter().for_each(pair);
+        ends.into_iter().map(|end| &end["args"]).collect()
+    }
+
+    /// What is different of the arrows, and how many there are of each.
+    fn kinds(&self) -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for args in self.arrows() {
+            let word = |key: &str| args[key].as_str().expect("a word").to_owned();
+            let kind =
+                format!("{} to {}: {}, {}", word("from"), word("to"), word("given_by"), word("taken_by"));
+            *kinds.entry(kind).or_default() += 1;
+        }
+        kinds
+    }
+}
+
+fn drawn(experiment: &str, machine: &str, kernel: &str, settings: &[&str], window: TraceWindow) -> Drawn {
+    let experiment = Arc::new(Experiment::find(experiment).expect("it is built in"));
+    let machine = MachineChoice::find(machine).expect("it is built in");
+    let kernel = KernelChoice::find(kernel).expect("it is built in");
+    let settings: Vec<String> = settings.iter().map(|&s| s.to_owned()).collect();
+    let settings = Settings::parse(&settings).expect("valid");
+    let choices = Choices { quick: true, seed: 1, schedule: Schedule::Timed };
+    let mhz = machine.config.cpu.clock_mhz.value;
+    let spec = RunSpec::new(&experiment, machine, kernel, &settings, choices).expect("valid");
+    let (result, trace) = pageferry_lab::run::run_traced(&spec, window).expect("it runs");
+    let plain = pageferry_lab::run::run(&spec).expect("it runs");
+    assert_eq!(result.record, plain.record, "recording changes nothing");
+    assert!(result.record.broken().is_empty());
+    assert_eq!(trace.lost, 0);
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("trace.json");
+    pageferry_lab::report::trace::write(&trace, "it", mhz, &file).expect("written");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("read")).expect("JSON");
+    Drawn { record: result.record, events: json["traceEvents"].as_array().expect("events").clone() }
+}
+
+fn whole() -> TraceWindow {
+    TraceWindow::default()
+}
 
 #[test]
 fn a_pipe_drawn() {
-    let experiment = Arc::new(Experiment::find("bw-pipe").unwrap());
-    let machine = MachineChoice::find("xeon-mp").unwrap();
-    let kernel = KernelChoice::find("sf_buf").unwrap();
-    let settings = Settings::parse(&["total_bytes=262144".to_owned()]).unwrap();
-    let choices = Choices { quick: true, seed: 1, schedule: Schedule::Timed };
-    let spec = RunSpec::new(&experiment, machine, kernel, &settings, choices).unwrap();
-    let (result, trace) = pageferry_lab::run::run_traced(&spec).unwrap();
-    let plain = pageferry_lab::run::run(&spec).unwrap();
-    assert_eq!(result.record, plain.record, "recording changes nothing");
-    assert_eq!(trace.lost, 0);
-
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("trace.json");
-    pageferry_lab::report::trace::write(&trace, "xeon-mp", 2400, &file).unwrap();
-    let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    let events = json["traceEvents"].as_array().unwrap();
+    let drawn = drawn("bw-pipe", "xeon-mp", "sf_buf", &["total_bytes=262144"], whole());
     let mut ends: BTreeMap<u64, f64> = BTreeMap::new();
-    for slice in events.iter().filter(|e| e["ph"] == "X" && e["tid"].as_u64().unwrap() % 2 == 0) {
-        let (ts, dur) = (slice["ts"].as_f64().unwrap(), slice["dur"].as_f64().unwrap());
-        let end = ends.entry(slice["tid"].as_u64().unwrap()).or_insert(ts);
+    let tid = |slice: &Value| slice["tid"].as_u64().expect("a track");
+    for slice in drawn.phase("X").filter(|e| tid(e) % 2 == 0) {
+        let (ts, dur) = (slice["ts"].as_f64().expect("a time"), slice["dur"].as_f64().expect("a time"));
+        let end = ends.entry(tid(slice)).or_insert(ts);
         assert!((ts - *end).abs() < 1e-6, "a gap or an overlap at {ts}: {slice}");
         *end = ts + dur;
+        assert!(slice["args"]["cycles"].as_u64().expect("cycles") > 0);
+        assert!(slice["args"]["context"].is_string());
     }
     assert_eq!(ends.len(), 2, "two CPUs");
-    let phase = |p: &str| events.iter().filter(|e| e["ph"] == p).count();
-    // 64 pages of data and 256 KB of warm-up, each sent, received once, and done with.
-    assert_eq!([phase("s"), phase("t"), phase("f")], [128, 128, 128]);
+    // 64 pages of data and 256 KB of warm-up, each wired by the writer and copied by the reader.
+    let pages = drawn.arrows().iter().filter(|args| args["given_by"] == "wire").count();
+    assert_eq!(pages, 128, "{:?}", drawn.kinds());
+    for args in drawn.arrows() {
+        assert_ne!(args["from"], args["to"], "a pipe leads to another process: {args}");
+        assert_eq!(args["pages"], 1);
+        assert!(args["from_at"].as_str().expect("an address").starts_with("0x"));
+        assert!(args["to_at"].as_str().expect("an address").starts_with("0x"));
+    }
+}
+
+#[test]
+fn each_way_through_a_socket_is_drawn() {
+    for (send, receive, given, taken) in [
+        ("copy", "copy", "copy", "copy"),
+        ("copy", "transfer", "copy", "transfer"),
+        ("loan", "copy", "loan", "copy"),
+        ("loan", "transfer", "loan", "transfer"),
+    ] {
+        let (send, receive) = (format!("send={send}"), format!("receive={receive}"));
+        let settings = [&*send, &*receive, "size_bytes=16384", "total_bytes=131072"];
+        let drawn = drawn("uvm-pipe", "pentium-pro", "uvm", &settings, whole());
+        let arrows = drawn.arrows();
+        let pages = arrows.iter().filter(|a| a["given_by"] == given && a["taken_by"] == taken);
+        let pages = pages.filter(|a| a["from"] != a["to"] && a["bytes"] == 4096).count();
+        assert!(pages >= 32, "{send} {receive}: {:?}", drawn.kinds());
+    }
+}
+
+#[test]
+fn a_range_that_is_passed_is_an_arrow_each_time() {
+    let settings = ["by=pass", "size_bytes=65536", "rounds=4"];
+    let drawn = drawn("ping-pong", "pentium-pro", "uvm", &settings, whole());
+    let arrows = drawn.arrows();
+    let passed: Vec<_> = arrows.iter().filter(|args| args["given_by"] == "pass").collect();
+    // To and fro four times, and the warm-up.
+    assert!(passed.len() >= 8, "{:?}", drawn.kinds());
+    for args in &passed {
+        assert_eq!((&args["pages"], &args["taken_by"]), (&16.into(), &"pass".into()));
+        assert_ne!(args["from"], args["to"]);
+        assert!(args["from_at"].as_str().expect("an address").starts_with("0x"));
+    }
+    let givers: BTreeSet<_> = passed.iter().map(|args| args["from"].to_string()).collect();
+    assert_eq!(givers.len(), 2, "each gives to the other: {givers:?}");
+}
+
+#[test]
+fn pages_of_a_file_go_to_their_reader() {
+    for (receive, given, taken) in [("transfer", "loan", "transfer"), ("copy", "copy", "copy")] {
+        let receive = format!("receive={receive}");
+        let settings = [&*receive, "size_bytes=16384", "file_bytes=65536", "passes=2"];
+        let drawn = drawn("file-read", "pentium-pro", "uvm", &settings, whole());
+        let arrows = drawn.arrows();
+        let read = arrows.iter().filter(|args| args["from"] == "file");
+        let read: Vec<_> = read.filter(|a| a["given_by"] == given && a["taken_by"] == taken).collect();
+        assert!(read.len() >= 32, "{receive}: {:?}", drawn.kinds());
+        let bytes: BTreeSet<_> = read.iter().map(|args| args["from_at"].to_string()).collect();
+        assert_eq!(bytes.len(), 16, "each page of the file: {bytes:?}");
+    }
+}
+
+/// The values of a curve, in order of time.
+fn curve<'a>(drawn: &'a Drawn, name: &'a str, series: &'a str) -> Vec<(f64, i64)> {
+    let of = |e: &&Value| e["name"] == name;
+    let mut last = 0.0;
+    let value = |e: &Value| {
+        let ts = e["ts"].as_f64().expect("a time");
+        assert!(ts >= last, "{name} goes back in time");
+        last = ts;
+        (ts, e["args"][series].as_i64().expect("a number"))
+    };
+    drawn.phase("C").filter(of).map(value).collect()
+}
+
+#[test]
+fn curves_follow_what_is_counted() {
+    let drawn = drawn("bw-pipe", "xeon-mp", "original", &["total_bytes=262144"], whole());
+    let last = |name, series| curve(&drawn, name, series).last().expect("a value").1;
+    for (name, counter) in [
+        ("invalidations, local", "tlb_invalidations_local"),
+        ("invalidations, remote", "tlb_invalidations_remote_issued"),
+    ] {
+        // The record has the measured part, the curve all from the start.
+        let counted = drawn.record.counters[counter] as i64;
+        assert!(counted > 0 && last(name, "pages") >= counted, "{name}");
+    }
+    let free = curve(&drawn, "free frames", "frames");
+    assert!(free.iter().skip(1).all(|(_, frames)| *frames > 0) && free.len() > 10);
+
+    let ephemeral = self::drawn("bw-pipe", "xeon-mp", "sf_buf", &["total_bytes=262144"], whole());
+    let mappings = curve(&ephemeral, "ephemeral mappings", "mappings");
+    assert_eq!(mappings.last().expect("a value").1, 0, "all are given back");
+    assert!(mappings.iter().any(|(_, live)| *live > 0) && mappings.iter().all(|(_, live)| *live >= 0));
+
+    let settings = ["send=loan", "receive=transfer", "size_bytes=16384", "total_bytes=131072"];
+    let lent = self::drawn("uvm-pipe", "pentium-pro", "uvm", &settings, whole());
+    let loans = curve(&lent, "loans", "loans");
+    assert_eq!(loans.last().expect("a value").1, 0, "all loans end");
+    assert!(loans.iter().any(|(_, loans)| *loans >= 4) && loans.iter().all(|(_, loans)| *loans >= 0));
+}
+
+#[test]
+fn a_window_is_a_part_of_the_whole() {
+    let settings = ["total_bytes=262144"];
+    let all = drawn("bw-pipe", "xeon-mp", "sf_buf", &settings, whole());
+    let end =
+        all.phase("X").map(|e| e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap()).fold(0.0, f64::max);
+    let (from, length) = ((end / 2.0) as u64, (end / 4.0) as u64);
+    let window =
+        TraceWindow { from: Duration::from_micros(from), length: Some(Duration::from_micros(length)) };
+    let part = drawn("bw-pipe", "xeon-mp", "sf_buf", &settings, window);
+    let inside = |ts: f64| ts >= from as f64 - 1e-6 && ts <= (from + length) as f64 + 1e-6;
+    let timed = part.events.iter().filter_map(|e| e["ts"].as_f64());
+    assert!(timed.clone().count() > 100 && timed.clone().all(inside));
+    assert!(part.phase("X").all(|e| inside(e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap())));
+    assert!((1..all.arrows().len()).contains(&part.arrows().len()));
+    let free = curve(&part, "free frames", "frames");
+    assert!(
+        (free[0].0 - from as f64).abs() < 1e-6 && free[0].1 > 0,
+        "a curve begins where it stands: {free:?}"
+    );
 }

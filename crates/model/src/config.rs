@@ -1,6 +1,8 @@
 //! A machine as its file describes it: `machines/*.toml`, of this crate ([`crate::machines`]) or of yours.
 //!
-//! Every number is [`Sourced`]. All times are in cycles of the CPU's clock unless the key says otherwise. A file may name
+//! Every number is [`Sourced`]; in a file of your own it may also be plain, without a source. Times have their unit in the key:
+//! `_us` and `_ns` are time, `_cycles` are cycles of the CPU's clock. What happens outside of the CPU takes its time whatever that
+//! clock is: the cycles of `[memory]`, and of the delivery of interrupts, are counted by `memory.clock_mhz`. A file may name
 //! another in `extends`: its tables are then laid upon those of the other key by key, so that the members of a family
 //! share their constants. [`MachineConfig::validate`] refuses what no machine could be; the rest of the model relies on
 //! it and does not ask again.
@@ -222,9 +224,9 @@ pub struct AreaConfig {
 pub struct IpiConfig {
     /// What the sender spends on one request, whatever the number of targets.
     pub send_cycles: Number,
-    /// From the request to its arrival at a sibling in the sender's package.
+    /// From the request to its arrival at a sibling in the sender's package, in cycles of `memory.clock_mhz`.
     pub deliver_same_package_cycles: Number,
-    /// From the request to its arrival at a CPU of another package.
+    /// From the request to its arrival at a CPU of another package, likewise.
     pub deliver_other_package_cycles: Number,
     /// At the target: from the arrival to the handler's first instruction.
     pub entry_cycles: Number,
@@ -298,12 +300,16 @@ pub struct CacheConfig {
     pub exclusive: Sourced<bool>,
 }
 
-/// Memory, and what packages do to each other's caches.
+/// Memory, and what packages do to each other's caches. Its cycles are those of `clock_mhz`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryConfig {
-    /// Capacity.
+    /// Capacity, in 2^20 bytes.
     pub size_mb: Number,
+    /// The clock that the cycles of this table are counted by: that of the CPU beside which they were found, so that memory is
+    /// as fast beside a faster one. A file that does not say it, nor extends one that does, means the clock of its own CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_mhz: Option<Number>,
     /// Load to use, in cycles; this or `latency_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_cycles: Option<Number>,
@@ -334,7 +340,7 @@ pub struct MemoryConfig {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
-    /// Capacity.
+    /// Capacity, in 2^20 bytes.
     pub size_mb: Number,
     /// From the start of a request to its first byte: seek and rotation. A request that goes on where the last one ended
     /// pays nothing.
@@ -365,9 +371,12 @@ impl MachineConfig {
         text: &str,
         base_lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<MachineConfig, ConfigError> {
-        sourced::load_extending(name, text, "machine", base_lookup, &RANGES, &|machine: &MachineConfig| {
-            machine.validate()
-        })
+        let check = |machine: &MachineConfig| machine.validate();
+        let mut machine: MachineConfig =
+            sourced::load_extending(name, text, "machine", base_lookup, &RANGES, &check)?;
+        let own = || Sourced { source: "that of the CPU".into(), ..machine.cpu.clock_mhz.clone() };
+        machine.memory.clock_mhz = machine.memory.clock_mhz.take().or_else(|| Some(own()));
+        Ok(machine)
     }
 
     /// Logical CPUs.
@@ -389,11 +398,18 @@ impl MachineConfig {
         self.memory.size_mb.value << 20
     }
 
+    /// Cycles of the CPU's clock that something takes which is counted by the clock of memory: the nearest number.
+    pub fn outside_cycles(&self, cycles: &Number) -> u64 {
+        let cpu_mhz = self.cpu.clock_mhz.value;
+        let counted_mhz = self.memory.clock_mhz.as_ref().map_or(cpu_mhz, |clock| clock.value);
+        (cycles.value * cpu_mhz + counted_mhz / 2) / counted_mhz
+    }
+
     /// The latency of memory, in whichever unit it is given.
     pub fn memory_latency_cycles(&self) -> u64 {
         match (&self.memory.latency_cycles, &self.memory.latency_ns) {
-            (Some(cycles), _) => cycles.value,
-            (None, Some(ns)) => (ns.value * self.cpu.clock_mhz.value + 500) / 1000,
+            (Some(cycles), _) => self.outside_cycles(cycles).max(1),
+            (None, Some(ns)) => ((ns.value * self.cpu.clock_mhz.value + 500) / 1000).max(1),
             (None, None) => unreachable!("validate() refuses a machine without memory latency"),
         }
     }
@@ -716,22 +732,44 @@ impl MachineConfig {
             let arch = self.arch;
             return fault(
                 "memory.size_mb",
-                format!("{size_mb} MB, expected 1 to {most_mb}: {arch:?} addresses no more"),
+                format!("{size_mb} MiB, expected 1 to {most_mb}: {arch:?} addresses no more"),
             );
         }
         match (&self.memory.latency_cycles, &self.memory.latency_ns) {
             (Some(_), Some(_)) => {
-                fault("memory.latency_ns", "expected only one of latency_cycles and latency_ns")
+                return fault("memory.latency_ns", "expected only one of latency_cycles and latency_ns");
             }
-            (None, None) => fault("memory", "expected latency_cycles or latency_ns"),
-            _ => Ok(()),
+            (None, None) => return fault("memory", "expected latency_cycles or latency_ns"),
+            _ => {}
         }
+        self.validate_clocks()
+    }
+
+    /// What is counted by the clock of memory is not too much in cycles of the CPU's.
+    fn validate_clocks(&self) -> Result<(), Fault> {
+        let Some(clock) = &self.memory.clock_mhz else { return Ok(()) };
+        let (m, ipi) = (&self.memory, &self.ipi);
+        let counted =
+            [&m.stream_load_cycles, &m.stream_store_cycles, &m.writeback_cycles, &m.transfer_cycles]
+                .into_iter()
+                .chain([&m.stream_transfer_cycles, &m.upgrade_cycles, &m.stream_upgrade_cycles])
+                .chain([&ipi.deliver_same_package_cycles, &ipi.deliver_other_package_cycles])
+                .chain(m.latency_cycles.iter().chain(&m.row_change_cycles));
+        let most = counted.map(|cycles| self.outside_cycles(cycles)).max().unwrap_or(0);
+        if most > MAX_COST as u64 {
+            let (counted, cpu) = (clock.value, self.cpu.clock_mhz.value);
+            let problem = format!(
+                "{counted}, expected more: what is counted by it takes up to {most} cycles of a CPU of {cpu} MHz, and may take {MAX_COST}"
+            );
+            return fault("memory.clock_mhz", problem);
+        }
+        Ok(())
     }
 
     /// What is read somewhere names a document of the bibliography; what is reasoned need not.
     fn validate_sources(&self, constants: &[Constant]) -> Result<(), Fault> {
         for Constant { key, source, kind, .. } in constants {
-            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed) {
+            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed | SourceKind::Yours) {
                 continue;
             }
             let cited = source.split([',', ':']).next().unwrap_or("").trim();
@@ -761,6 +799,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("cpu.threads_per_package", 1, CpuSet::MAX_CPUS as i64),
     range("cpu.cpi_milli", 1, 1_000_000),
     range("cpu.smt_slowdown_milli", 1000, 100_000),
+    range("memory.clock_mhz", 1, 100_000),
     range("memory.latency_cycles", 1, MAX_COST),
     range("*_cycles", 0, MAX_COST),
     range("memory.latency_ns", 1, MAX_COST / 100),

@@ -49,12 +49,12 @@ use crate::machine::inner::{Inner, Routine, Thread};
 use crate::mmu::oracle::StaleUse;
 use crate::params::Params;
 use crate::sourced::Fault;
-use crate::trace::{Recorder, Trace};
+use crate::trace::{Recorder, Recording, Trace};
 use corosensei::stack::DefaultStack;
 use pageferry_hal::{
     Access, Asid, Audio, Block, BlockDevice, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId,
-    CpuSet, Crossing, Cycles, Devices, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, LockClass,
-    Machine, Mode, Pa, Path, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
+    CpuSet, Crossing, Cycles, Devices, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, Level,
+    LockClass, Machine, Mode, Pa, Path, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -153,10 +153,10 @@ impl Model {
         result
     }
 
-    /// Begins to record where the time goes and what moves, with room for so many slices and moves.
-    pub fn record(&self, room: usize) {
+    /// Begins to record where the time goes, what moves, and how much there is of what.
+    pub fn record(&self, recording: Recording) {
         let mut hw = self.0.hw.borrow_mut();
-        hw.recorder = Some(Box::new(Recorder::new(hw.cpus.len(), room)));
+        hw.recorder = Some(Box::new(Recorder::new(hw.cpus.len(), recording)));
     }
 
     /// What was recorded since [`Model::record`], which ends.
@@ -363,16 +363,34 @@ impl Machine for Model {
     }
 
     fn count(&self, counter: Counter, n: u64) {
-        self.0.step(|hw, _| hw.counters[counter.index()] += n);
+        self.0.step(|hw, cpu| {
+            hw.counters[counter.index()] += n;
+            let at = hw.cpus[cpu].clock;
+            if let Some(recorder) = &mut hw.recorder {
+                recorder.count(at, counter, n);
+            }
+        });
     }
 
     fn trace_flow(&self, flow: Flow, step: FlowStep) {
         let mut hw = self.0.hw.borrow_mut();
-        let cpu = self.0.cpu.get();
+        let (cpu, context) = (self.0.cpu.get(), self.0.context.get());
         let at = hw.cpus[cpu].clock;
         if let Some(recorder) = &mut hw.recorder {
-            recorder.step(cpu, at, flow, step);
+            recorder.step(cpu, at, context, flow, step);
         }
+    }
+
+    fn trace_level(&self, level: Level, change: i64) {
+        let mut hw = self.0.hw.borrow_mut();
+        let at = hw.cpus[self.0.cpu.get()].clock;
+        if let Some(recorder) = &mut hw.recorder {
+            recorder.level(at, level, change);
+        }
+    }
+
+    fn is_traced(&self) -> bool {
+        self.0.hw.borrow().recorder.is_some()
     }
 
     #[track_caller]

@@ -2,17 +2,20 @@
 //!
 //! Every constant of a machine or kernel file is a [`Sourced`] value: the number, the text that names its source, and
 //! how far that source can be trusted ([`SourceKind`]). A calibrated number names the published one that it was fitted
-//! to, so that the report can set the calibrated apart from the predicted.
+//! to, so that the report can set the calibrated apart from the predicted. Who writes a file of their own need not give a
+//! source: a plain value is theirs ([`SourceKind::Yours`]), and is shown as that.
 //!
 //! [`load_toml`] reads a file of them. Everything that can be wrong with such a file is one [`ConfigError`]: the file is
 //! always to blame, and the error says where in it, which key, and what was expected there.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::range::Ranges;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, DeserializeOwned, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -32,6 +35,8 @@ pub enum SourceKind {
     Calibrated,
     /// Taken to be so; the source says why it is plausible.
     Assumed,
+    /// Set by who wrote the file, who does not say why.
+    Yours,
 }
 
 impl SourceKind {
@@ -44,6 +49,7 @@ impl SourceKind {
             SourceKind::Measured => "measured",
             SourceKind::Calibrated => "calibrated",
             SourceKind::Assumed => "assumed",
+            SourceKind::Yours => "yours",
         }
     }
 }
@@ -55,12 +61,12 @@ impl fmt::Display for SourceKind {
 }
 
 /// A constant with its source.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(try_from = "RawSourced<T>")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Sourced<T> {
     /// The constant. Its unit is in the name of its key.
     pub value: T,
-    /// Where it is from: a key of the file's `[sources]`, a comma, and the place in it; or the reasoning.
+    /// Where it is from: a key of the file's `[sources]`, a comma, and the place in it; or the reasoning. Empty for a value that
+    /// is [`SourceKind::Yours`].
     pub source: String,
     /// How it came by its value.
     pub kind: SourceKind,
@@ -76,14 +82,58 @@ impl<T> Sourced<T> {
     }
 }
 
+/// How a sourced value is written.
+const FORM: &str = "{ value = ..., source = \"...\", kind = \"...\" }";
+
 /// What is written in a file for a [`Sourced`] value.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "{ value = ..., source = \"...\", kind = \"...\" }")]
+#[serde(deny_unknown_fields)]
 struct RawSourced<T> {
     value: T,
-    source: String,
-    kind: SourceKind,
+    source: Option<String>,
+    kind: Option<SourceKind>,
     against: Option<String>,
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Sourced<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Written(PhantomData))
+    }
+}
+
+/// Reads a sourced value from a table, or a plain one that has no source.
+struct Written<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Written<T> {
+    fn plain<E: de::Error>(value: impl IntoDeserializer<'de, E>) -> Result<Sourced<T>, E> {
+        let value = T::deserialize(value.into_deserializer())
+            .map_err(|error: E| E::custom(format!("{error}; expected such a value, or {FORM}")))?;
+        Ok(Sourced { value, source: String::new(), kind: SourceKind::Yours, against: None })
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Written<T> {
+    type Value = Sourced<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a value, or {FORM}")
+    }
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Sourced<T>, E> {
+        Written::plain(value)
+    }
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Sourced<T>, E> {
+        Written::plain(value)
+    }
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Sourced<T>, E> {
+        Written::plain(value)
+    }
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Sourced<T>, E> {
+        Written::plain(value.to_owned())
+    }
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Sourced<T>, A::Error> {
+        let raw = RawSourced::deserialize(MapAccessDeserializer::new(table))?;
+        Sourced::try_from(raw).map_err(de::Error::custom)
+    }
 }
 
 impl<T> TryFrom<RawSourced<T>> for Sourced<T> {
@@ -91,6 +141,13 @@ impl<T> TryFrom<RawSourced<T>> for Sourced<T> {
 
     fn try_from(raw: RawSourced<T>) -> Result<Self, String> {
         let RawSourced { value, source, kind, against } = raw;
+        let missing = |key: &str| format!("missing field `{key}`");
+        if kind == Some(SourceKind::Yours) && against.is_none() {
+            let source = source.unwrap_or_default();
+            return Ok(Sourced { value, source, kind: SourceKind::Yours, against });
+        }
+        let source = source.ok_or_else(|| missing("source"))?;
+        let kind = kind.ok_or_else(|| missing("kind"))?;
         if source.trim().is_empty() {
             return Err("empty `source`, expected where the value is from, or why it is plausible".to_owned());
         }
@@ -234,7 +291,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 /// # Errors
 /// When `text` is not TOML, or not what `T` wants: file, line, column, key, and what was expected.
 pub fn load_toml<T: DeserializeOwned>(path_name: &str, text: &str) -> Result<T, ConfigError> {
-    from_table(path_name, text, parse_table(path_name, text)?)
+    from_table(path_name, text, parse_table(path_name, text)?, &[])
 }
 
 /// A value that nothing real could have: what a check of a whole configuration finds, before it has a place in a file.
@@ -285,7 +342,7 @@ pub fn load_extending<T: DeserializeOwned>(
         over.remove("extends");
         ranges.text(file, text, &over)?;
         merge(&mut merged, over);
-        let config: T = from_table(file, text, Spanned::new(span, merged.clone()))?;
+        let config: T = from_table(file, text, Spanned::new(span, merged.clone()), &["extends"])?;
         check(&config).map_err(|Fault { key, problem, suggestion }| ConfigError {
             suggestion,
             ..ConfigError::of_value(file, text, &key, problem)
@@ -310,10 +367,11 @@ fn extends((file, text): &(String, String)) -> Result<Option<String>, ConfigErro
 /// # Errors
 /// When `text` is not TOML.
 fn parse_table<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTable<'a>>, ConfigError> {
-    DeTable::parse(text).map_err(|error| translate(file, text, error))
+    DeTable::parse(text).map_err(|error| translate(file, text, error, &[]))
 }
 
-/// Reads a parsed `table`, whose places are in `text`, as a `T`.
+/// Reads a parsed `table`, whose places are in `text`, as a `T`; `also` are keys that a file may have beside those of a `T`, for
+/// errors.
 ///
 /// # Errors
 /// When it is not what `T` wants.
@@ -321,8 +379,9 @@ fn from_table<T: DeserializeOwned>(
     file: &str,
     text: &str,
     table: Spanned<DeTable<'_>>,
+    also: &[&str],
 ) -> Result<T, ConfigError> {
-    T::deserialize(toml::de::Deserializer::from(table)).map_err(|error| translate(file, text, error))
+    T::deserialize(toml::de::Deserializer::from(table)).map_err(|error| translate(file, text, error, also))
 }
 
 /// `over` laid upon `base`, table by table and key by key. A sourced constant is replaced as a whole, so that a value
@@ -343,7 +402,7 @@ fn merge<'a>(base: &mut DeTable<'a>, over: DeTable<'a>) {
 }
 
 /// The parser's error in our words.
-fn translate(file: &str, text: &str, mut error: toml::de::Error) -> ConfigError {
+fn translate(file: &str, text: &str, mut error: toml::de::Error, also: &[&str]) -> ConfigError {
     let at = error.span();
     let message = error.message().replace('\n', ", ");
     // Without its input the error shows the path of the key, which it does not offer otherwise.
@@ -354,7 +413,10 @@ fn translate(file: &str, text: &str, mut error: toml::de::Error) -> ConfigError 
     let (line, column) = at.as_ref().map_or((0, 0), |at| position(text, at.start));
     let mut problem = message.clone();
     let mut suggestion = None;
-    if let Some((what, name, valid)) = unknown_name(&message) {
+    if let Some((what, name, mut valid)) = unknown_name(&message) {
+        if what == "key" && (key.is_empty() || key == name) {
+            valid.extend(also);
+        }
         suggestion = nearest(name, valid.iter().copied()).map(str::to_owned);
         problem = format!("unknown {what} `{name}`, expected one of: {}", valid.join(", "));
         if what == "key" && key.rsplit('.').next() != Some(name) {
@@ -467,10 +529,46 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_number_is_told_what_was_expected() {
-        let e = fault("[cpu]\nclock_mhz = 2400\n");
-        assert_eq!((e.line, e.column, e.key.as_str()), (2, 13, "cpu.clock_mhz"));
-        assert!(e.problem.contains("expected { value = ..., source = \"...\", kind = \"...\" }"), "{e}");
+    fn a_plain_number_is_yours_and_goes_through_toml() {
+        let sample: Sample = load_toml("m.toml", "[cpu]\nclock_mhz = 3000\n").expect("good");
+        let clock = &sample.cpu.clock_mhz;
+        assert_eq!((clock.value, clock.source.as_str(), clock.kind), (3000, "", SourceKind::Yours));
+        let written = toml::to_string(&sample).expect("TOML");
+        assert_eq!(load_toml::<Sample>("m.toml", &written).expect("good").cpu.clock_mhz, *clock);
+        assert_eq!(constants_of(&sample)[0].kind, SourceKind::Yours);
+    }
+
+    #[test]
+    fn anything_else_is_told_what_was_expected() {
+        for (wrong, told) in
+            [("\"fast\"", "expected u64"), ("[1]", "expected a value"), ("-1", "expected u64")]
+        {
+            let e = fault(&format!("[cpu]\nclock_mhz = {wrong}\n"));
+            assert_eq!((e.line, e.column, e.key.as_str()), (2, 13, "cpu.clock_mhz"), "{e}");
+            assert!(e.problem.contains(told), "{e}");
+            assert!(e.problem.contains("or { value = ..., source = \"...\", kind = \"...\" }"), "{e}");
+        }
+        let e = fault("[cpu]\nclock_mhz = { value = 3000 }\n");
+        assert_eq!(
+            (e.line, e.problem.as_str(), e.key.as_str()),
+            (2, "missing key `source`", "cpu.clock_mhz")
+        );
+        let e = fault("[cpu]\nclock_mhz = { value = 3000, source = \"s\" }\n");
+        assert_eq!((e.line, e.problem.as_str(), e.key.as_str()), (2, "missing key `kind`", "cpu.clock_mhz"));
+    }
+
+    #[test]
+    fn a_file_that_may_extend_others_is_told_so() {
+        let load = |text: &str| {
+            let none = Ranges(&[]);
+            load_extending::<Sample>("m.toml", text, "machine", &|_| None, &none, &|_| Ok(()))
+                .expect_err("the file is faulty")
+        };
+        let e = load(&format!("extend = \"xeon-up\"\n{GOOD}"));
+        assert_eq!((e.suggestion.as_deref(), e.line), (Some("extends"), 1), "{e}");
+        assert!(e.problem.ends_with("expected one of: cpu, cache, extends"), "{e}");
+        // Not in a table, where it means nothing.
+        assert!(!load("[cpu]\nextends = 1\n").problem.contains("clock_mhz, extends"));
     }
 
     #[test]
@@ -521,7 +619,7 @@ mod tests {
         let over = "[cpu]\na = { value = 2, source = \"t\", kind = \"paper\" }\n[new]\nc = 3\n";
         let mut table = parse_table("b", base).expect("base").into_inner();
         merge(&mut table, parse_table("o", over).expect("over").into_inner());
-        let merged: toml::Table = from_table("o", over, Spanned::new(0..0, table)).expect("merged");
+        let merged: toml::Table = from_table("o", over, Spanned::new(0..0, table), &[]).expect("merged");
         assert!(merged["cpu"]["a"].get("against").is_none());
         assert_eq!(merged["cpu"]["b"].as_integer(), Some(1));
         assert_eq!(merged["new"]["c"].as_integer(), Some(3));

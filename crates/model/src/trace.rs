@@ -1,9 +1,25 @@
-//! What each CPU did and when, and what moved between protection domains, for a program that draws it.
+//! What each CPU did and when, what moved between owners, and how much there was of what: for a program that draws it.
 //!
-//! Off unless asked for. A slice is a stretch of one CPU's time in one cause and one context; stretches that touch are one.
-//! There is room for a number of slices and moves that the caller chooses: what comes later is counted and not kept.
+//! Off unless asked for, and nothing that is recorded has a cost or an effect. A *slice* is a stretch of one CPU's time in
+//! one cause and one context; stretches that touch are one. An *arrow* leads from where an owner gave a page, a range or
+//! some bytes to where another got it. A *sample* is a level from some moment on.
+//!
+//! A recording keeps what lies in its window of time; slices are cut at its ends. It listens from the start all the same:
+//! levels are sums of changes, and what was sent before the window may be received in it. There is room for a number of
+//! slices, arrows and samples each: what comes later is counted and not kept.
 
-use pageferry_hal::{Cause, Flow, FlowStep};
+use pageferry_hal::{Cause, Counter, Flow, FlowStep, Level, Parcel};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+/// What is to be recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recording {
+    /// Slices, arrows, and samples that are kept.
+    pub room: usize,
+    /// From when until when, in cycles of a CPU's clock.
+    pub window_cycles: Range<u64>,
+}
 
 /// A stretch of a CPU's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,17 +36,69 @@ pub struct Slice {
     pub context: usize,
 }
 
-/// A moment in the journey of a page or of a range of map entries.
+/// One end of an arrow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Move {
+pub struct End {
     /// Where it happened.
     pub cpu: usize,
     /// When, in cycles of the CPU's clock.
     pub at_cycles: u64,
-    /// What moves.
+    /// Who did it: an index of [`Trace::contexts`].
+    pub context: usize,
+    /// What the owner gave or got.
+    pub parcel: Parcel,
+}
+
+/// Something goes from one owner to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrow {
+    /// What.
     pub flow: Flow,
-    /// How far it is.
-    pub step: FlowStep,
+    /// Where its owner gave it.
+    pub from: End,
+    /// Where another got it.
+    pub to: End,
+}
+
+/// What is drawn as a curve.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Curve {
+    /// What a kernel says there is.
+    Level(Level),
+    /// [`Counter::TlbInvalidationsLocal`], since the machine was switched on.
+    InvalidationsLocal,
+    /// [`Counter::TlbInvalidationsRemoteIssued`], likewise.
+    InvalidationsRemote,
+}
+
+impl Curve {
+    /// All of them.
+    pub const ALL: [Curve; 5] = [
+        Curve::Level(Level::FreeFrames),
+        Curve::Level(Level::Loans),
+        Curve::Level(Level::EphemeralMappings),
+        Curve::InvalidationsLocal,
+        Curve::InvalidationsRemote,
+    ];
+
+    fn of(counter: Counter) -> Option<Curve> {
+        match counter {
+            Counter::TlbInvalidationsLocal => Some(Curve::InvalidationsLocal),
+            Counter::TlbInvalidationsRemoteIssued => Some(Curve::InvalidationsRemote),
+            _ => None,
+        }
+    }
+}
+
+/// The value of a curve from a moment on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Which.
+    pub curve: Curve,
+    /// When, in cycles.
+    pub at_cycles: u64,
+    /// How much.
+    pub value: i64,
 }
 
 /// What was recorded.
@@ -38,26 +106,53 @@ pub struct Move {
 pub struct Trace {
     /// In the order of their ends on each CPU.
     pub slices: Vec<Slice>,
-    /// In the order in which they came.
-    pub moves: Vec<Move>,
+    /// In the order in which they arrived.
+    pub arrows: Vec<Arrow>,
+    /// In order on each curve; each has one at the beginning of the window.
+    pub samples: Vec<Sample>,
     /// The names of all contexts.
     pub contexts: Vec<String>,
-    /// Slices and moves for which there was no room.
+    /// Slices, arrows and samples of the window for which there was no room.
     pub lost: u64,
+    /// When the last of what happened was over, in the window or behind it.
+    pub ended_cycles: u64,
+}
+
+/// A curve as it is drawn.
+#[derive(Clone, Copy, Default)]
+struct Drawn {
+    value: i64,
+    /// CPUs' clocks differ by a little: a curve never goes back in time.
+    at_cycles: u64,
+    begun: bool,
 }
 
 /// Records.
 pub(crate) struct Recorder {
     trace: Trace,
-    room: usize,
+    recording: Recording,
     /// The last slice of each CPU, not yet in the trace.
     open: Vec<Option<Slice>>,
+    /// What its senders have given and nobody is done with, the first first.
+    under_way: BTreeMap<Flow, VecDeque<End>>,
+    /// What a context has taken and not received yet.
+    taken: BTreeMap<Flow, End>,
+    curves: BTreeMap<Curve, Drawn>,
 }
 
 impl Recorder {
-    pub(crate) fn new(cpus: usize, room: usize) -> Recorder {
-        Recorder { trace: Trace::default(), room, open: vec![None; cpus] }
+    pub(crate) fn new(cpus: usize, recording: Recording) -> Recorder {
+        Recorder {
+            trace: Trace::default(),
+            recording,
+            open: vec![None; cpus],
+            under_way: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            curves: Curve::ALL.iter().map(|&curve| (curve, Drawn::default())).collect(),
+        }
     }
+
+    // ------------------------------------------------------------------------------------------------- slices
 
     /// `cycles` from `start_cycles` on.
     pub(crate) fn spend(&mut self, cpu: usize, start_cycles: u64, cycles: u64, cause: Cause, context: usize) {
@@ -73,30 +168,186 @@ impl Recorder {
         }
         let slice = Slice { cpu, start_cycles, end_cycles, cause, context };
         if let Some(before) = self.open[cpu].replace(slice) {
-            self.keep(before);
+            self.keep_slice(before);
         }
     }
 
-    pub(crate) fn step(&mut self, cpu: usize, at_cycles: u64, flow: Flow, step: FlowStep) {
-        if self.trace.moves.len() < self.room {
-            self.trace.moves.push(Move { cpu, at_cycles, flow, step });
-        } else {
-            self.trace.lost += 1;
+    /// Keeps what of a slice lies in the window.
+    fn keep_slice(&mut self, slice: Slice) {
+        self.trace.ended_cycles = self.trace.ended_cycles.max(slice.end_cycles);
+        let window = &self.recording.window_cycles;
+        let (start_cycles, end_cycles) =
+            (slice.start_cycles.max(window.start), slice.end_cycles.min(window.end));
+        if start_cycles < end_cycles {
+            let kept = Slice { start_cycles, end_cycles, ..slice };
+            keep(&mut self.trace.slices, kept, self.recording.room, &mut self.trace.lost);
         }
     }
 
-    fn keep(&mut self, slice: Slice) {
-        if self.trace.slices.len() < self.room {
-            self.trace.slices.push(slice);
-        } else {
-            self.trace.lost += 1;
+    // ------------------------------------------------------------------------------------------------- arrows
+
+    pub(crate) fn step(&mut self, cpu: usize, at_cycles: u64, context: usize, flow: Flow, step: FlowStep) {
+        let end = |parcel| End { cpu, at_cycles, context, parcel };
+        match step {
+            FlowStep::Sent(parcel) => {
+                let senders = self.under_way.entry(flow).or_default();
+                if matches!(flow, Flow::Buffer(_)) {
+                    senders.clear();
+                }
+                senders.push_back(end(parcel));
+            }
+            FlowStep::Taken(parcel) => {
+                self.taken.insert(flow, end(parcel));
+            }
+            FlowStep::Received(parcel) => self.received(flow, end(parcel)),
+            FlowStep::Done => {
+                if let Some(senders) = self.under_way.get_mut(&flow) {
+                    senders.pop_front();
+                    if senders.is_empty() {
+                        self.under_way.remove(&flow);
+                    }
+                }
+            }
         }
+    }
+
+    /// From the receiver's own hands, or else from who sent it first.
+    fn received(&mut self, flow: Flow, to: End) {
+        let own = self.taken.get(&flow).is_some_and(|taken| taken.context == to.context);
+        let from = if own {
+            self.taken.remove(&flow)
+        } else {
+            self.under_way.get(&flow).and_then(|senders| senders.front().copied())
+        };
+        let window = &self.recording.window_cycles;
+        let inside = |end: &End| window.contains(&end.at_cycles);
+        if let Some(from) = from.filter(|from| inside(from) && inside(&to)) {
+            keep(&mut self.trace.arrows, Arrow { flow, from, to }, self.recording.room, &mut self.trace.lost);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------- curves
+
+    pub(crate) fn count(&mut self, at_cycles: u64, counter: Counter, n: u64) {
+        if let Some(curve) = Curve::of(counter) {
+            self.change(at_cycles, curve, n as i64);
+        }
+    }
+
+    pub(crate) fn level(&mut self, at_cycles: u64, level: Level, change: i64) {
+        self.change(at_cycles, Curve::Level(level), change);
+    }
+
+    fn change(&mut self, at_cycles: u64, curve: Curve, change: i64) {
+        if change == 0 {
+            return;
+        }
+        let drawn = self.curves.get_mut(&curve).expect("all are there from the start");
+        let at_cycles = at_cycles.max(drawn.at_cycles);
+        let before = *drawn;
+        let begins = at_cycles >= self.recording.window_cycles.start;
+        *drawn = Drawn { value: drawn.value + change, at_cycles, begun: drawn.begun || begins };
+        let value = drawn.value;
+        if begins && !before.begun {
+            self.sample(curve, self.recording.window_cycles.start, before.value);
+        }
+        if self.recording.window_cycles.contains(&at_cycles) {
+            self.sample(curve, at_cycles, value);
+        }
+    }
+
+    fn sample(&mut self, curve: Curve, at_cycles: u64, value: i64) {
+        let sample = Sample { curve, at_cycles, value };
+        keep(&mut self.trace.samples, sample, self.recording.room, &mut self.trace.lost);
     }
 
     pub(crate) fn finish(mut self, contexts: Vec<String>) -> Trace {
         for slice in std::mem::take(&mut self.open).into_iter().flatten() {
-            self.keep(slice);
+            self.keep_slice(slice);
+        }
+        let start = self.recording.window_cycles.start;
+        if self.trace.ended_cycles > start {
+            for (curve, drawn) in std::mem::take(&mut self.curves) {
+                if !drawn.begun {
+                    self.sample(curve, start, drawn.value);
+                }
+            }
         }
         Trace { contexts, ..self.trace }
+    }
+}
+
+/// Keeps `one` more if there is room.
+fn keep<T>(kept: &mut Vec<T>, one: T, room: usize, lost: &mut u64) {
+    if kept.len() < room {
+        kept.push(one);
+    } else {
+        *lost += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pageferry_hal::{Means, Pfn, Place, Va};
+
+    const PAGE: Flow = Flow::Page(Pfn(7));
+
+    fn recorder(window_cycles: Range<u64>) -> Recorder {
+        Recorder::new(1, Recording { room: 100, window_cycles })
+    }
+
+    fn parcel(at: u64) -> Parcel {
+        Parcel { by: Means::Loan, at: Place::User(Va(at)), len_bytes: 4096 }
+    }
+
+    /// Where arrows come from and when they arrive.
+    fn arrows(recorder: Recorder) -> Vec<(u64, u64)> {
+        recorder.finish(Vec::new()).arrows.iter().map(|a| (a.from.at_cycles, a.to.at_cycles)).collect()
+    }
+
+    #[test]
+    fn what_is_sent_twice_is_received_in_that_order() {
+        let mut r = recorder(0..u64::MAX);
+        for at in [1, 2] {
+            r.step(0, at, 0, PAGE, FlowStep::Sent(parcel(0)));
+        }
+        for at in [3, 5] {
+            r.step(0, at, 1, PAGE, FlowStep::Received(parcel(0)));
+            r.step(0, at + 1, 1, PAGE, FlowStep::Done);
+        }
+        r.step(0, 7, 1, PAGE, FlowStep::Received(parcel(0)));
+        assert_eq!(arrows(r), [(1, 3), (2, 5)]);
+    }
+
+    #[test]
+    fn what_a_context_takes_it_receives_itself() {
+        let mut r = recorder(0..u64::MAX);
+        r.step(0, 1, 0, PAGE, FlowStep::Sent(parcel(0)));
+        r.step(0, 2, 2, PAGE, FlowStep::Taken(parcel(0)));
+        r.step(0, 3, 1, PAGE, FlowStep::Received(parcel(0)));
+        r.step(0, 4, 2, PAGE, FlowStep::Received(parcel(0)));
+        r.step(0, 5, 2, PAGE, FlowStep::Received(parcel(0)));
+        assert_eq!(arrows(r), [(1, 3), (2, 4), (1, 5)]);
+    }
+
+    #[test]
+    fn a_window_cuts_slices_and_keeps_whole_arrows() {
+        let mut r = recorder(100..200);
+        r.spend(0, 0, 150, Cause::User, 0);
+        r.spend(0, 150, 100, Cause::Copy, 0);
+        r.step(0, 50, 0, PAGE, FlowStep::Sent(parcel(0)));
+        r.step(0, 120, 1, PAGE, FlowStep::Received(parcel(0)));
+        r.level(10, Level::Loans, 3);
+        r.level(110, Level::Loans, -1);
+        r.level(210, Level::Loans, -1);
+        let trace = r.finish(Vec::new());
+        let slices: Vec<_> = trace.slices.iter().map(|s| (s.start_cycles, s.end_cycles)).collect();
+        assert_eq!(slices, [(100, 150), (150, 200)]);
+        assert_eq!((trace.arrows.len(), trace.ended_cycles, trace.lost), (0, 250, 0));
+        let loans = trace.samples.iter().filter(|s| s.curve == Curve::Level(Level::Loans));
+        let loans: Vec<_> = loans.map(|s| (s.at_cycles, s.value)).collect();
+        assert_eq!(loans, [(100, 3), (110, 2)]);
+        assert_eq!(trace.samples.iter().filter(|s| s.at_cycles == 100).count(), Curve::ALL.len());
     }
 }

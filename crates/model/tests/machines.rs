@@ -64,6 +64,8 @@ fn every_machine_file_is_a_machine() {
         let machine = machine.unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(machine.name, *name);
         assert!(machine.constants().len() > 30);
+        let without = machine.constants().into_iter().find(|c| c.source.is_empty());
+        assert_eq!(without, None, "a constant of {name} has no source");
     }
 }
 
@@ -191,6 +193,51 @@ fn latency_in_nanoseconds_is_converted() {
     assert_eq!(machine.memory_latency_cycles(), 240);
     machine.memory.latency_ns = None;
     assert_eq!(machine.validate().expect_err("no latency").key, "memory");
+}
+
+#[test]
+fn a_faster_cpu_has_no_faster_memory() {
+    let built_in = parse("extends = \"xeon-up\"\n").expect("good");
+    let faster = parse("extends = \"xeon-up\"\n[cpu]\nclock_mhz = 4800\n").expect("good");
+    let outside = |m: &MachineConfig| {
+        let (memory, ipi) = (&m.memory, &m.ipi);
+        let costs = [&memory.stream_load_cycles, &memory.transfer_cycles, &ipi.deliver_other_package_cycles];
+        let mut costs: Vec<u64> = costs.map(|cycles| m.outside_cycles(cycles)).to_vec();
+        costs.push(m.memory_latency_cycles());
+        costs
+    };
+    assert_eq!(
+        outside(&built_in),
+        [85, 520, 9307, 502],
+        "at the clock that it is counted by, what is written"
+    );
+    assert_eq!(outside(&faster), [170, 1040, 18614, 1004], "as long in time, twice as many cycles");
+    let slow = parse("extends = \"xeon-up\"\n[cpu]\nclock_mhz = 1\n").expect("good");
+    assert_eq!(slow.memory_latency_cycles(), 1, "no access is free");
+    let e = with("memory", "clock_mhz", "0").expect_err("no clock");
+    assert_eq!(e.key, "memory.clock_mhz", "{e}");
+    let e = parse("extends = \"xeon-up\"\n[cpu]\nclock_mhz = 100000\n[memory]\nclock_mhz = 1\n");
+    let e = e.expect_err("too slow");
+    assert!(e.key == "memory.clock_mhz" && e.to_string().contains("and may take 100000000"), "{e}");
+}
+
+#[test]
+fn a_file_without_a_clock_of_memory_means_that_of_its_cpu() {
+    let text = files()["xeon-up"].clone();
+    let line = text.lines().find(|l| l.starts_with("clock_mhz") && l.contains("beside which")).expect("one");
+    let mut own = MachineConfig::parse("own", &text.replace(line, ""), &|_| None).expect("good");
+    assert_eq!(own.memory_latency_cycles(), 502);
+    own.cpu.clock_mhz = Sourced::assumed(4800, "set afterwards");
+    assert_eq!(own.memory_latency_cycles(), 1004);
+}
+
+#[test]
+fn a_plain_number_in_a_file_of_your_own_has_no_source() {
+    let mine = parse("extends = \"xeon-up\"\n[cpu]\nclock_mhz = 3000\n").expect("good");
+    let clock = mine.constants().into_iter().find(|c| c.key == "cpu.clock_mhz").expect("it is there");
+    assert_eq!((clock.value.as_str(), clock.source.as_str(), clock.kind.name()), ("3000", "", "yours"));
+    let e = parse("extends = \"xeon-up\"\n[cpu]\nclock_mhz = 0\n").expect_err("out of range");
+    assert!(e.line == 3 && e.to_string().contains("0, expected 1 to 100000"), "{e}");
 }
 
 /// A machine file with one line replaced: the error that it gets.

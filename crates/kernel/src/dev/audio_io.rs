@@ -10,7 +10,7 @@ use crate::net::{ReceiveMode, Received, Receiver, SendMode, Sender};
 use crate::proc::Syscall;
 use crate::sched::{Held, Which};
 use alloc::boxed::Box;
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Threads, Transfer, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Threads, Transfer, Va};
 
 /// The sound device as an open file.
 pub(crate) struct AudioFile;
@@ -75,6 +75,7 @@ impl<M: Machine> Syscall<'_, M> {
                 held = audio.lock();
                 if let Some(mbuf) = mbuf {
                     m.execute(self.kernel.config.paths.protocol);
+                    self.kernel.mbufs.trace(&mbuf, mbuf.len(), Place::Device, FlowStep::Received);
                     held.hand_over(self.kernel.audio.device(), Transfer::Write, mbuf);
                 }
             } else if nonblocking {
@@ -113,6 +114,9 @@ impl<M: Machine> Syscall<'_, M> {
             let recorded = held.recorded(receiver.left());
             if !recorded.is_empty() {
                 drop(held);
+                for mbuf in &recorded {
+                    self.kernel.mbufs.trace(mbuf, mbuf.len(), Place::Device, FlowStep::Taken);
+                }
                 let (rest, delivered) = receiver.deliver_all(recorded);
                 result = delivered;
                 held = audio.lock();

@@ -9,13 +9,13 @@
 //! Rights that the file was not opened with; space on the disk, memory, the disk itself; the caller's addresses; signals.
 
 use super::file::FileOps;
-use super::vnode::Regular;
+use super::vnode::{Regular, trace_copy};
 use crate::Kernel;
 use crate::error::Errno;
 use crate::net::{ReceiveMode, Received, SendMode};
 use crate::proc::Syscall;
 use alloc::boxed::Box;
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, SpinLock, Threads, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Prot, SpinLock, Threads, Va};
 use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
 
 impl<M: Machine> FileOps<M> for Regular<M> {
@@ -61,7 +61,10 @@ impl<M: Machine> FileOps<M> for Regular<M> {
             let at = *self.offset.lock();
             let wrote = self.inode.write_by(call, at, len_bytes, || {
                 self.each_page(call, at, len_bytes, true, |kva, done, piece| {
-                    call.copy_in(kva, from + done, piece)
+                    trace_copy(call, kva, piece, Place::User(from + done), FlowStep::Taken);
+                    let copied = call.copy_in(kva, from + done, piece);
+                    trace_copy(call, kva, piece, Place::File(at + done as u64), FlowStep::Received);
+                    copied
                 })
             })?;
             self.moved_on(at, wrote)

@@ -27,7 +27,10 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, SpinLock, StructArena, Threads, Va, Zone};
+use pageferry_hal::{
+    Cause, Flow, FlowStep, LockClass, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, StructArena,
+    Threads, Va, Zone,
+};
 use pageferry_vm::{Object, Vm};
 
 /// Files at a time, and bytes of an inode in memory.
@@ -358,7 +361,12 @@ impl<M: Machine> Regular<M> {
         to: Va,
         len: usize,
     ) -> (usize, Result<(), Errno>) {
-        self.each_page(call, from, len, false, |kva, done, piece| call.copy_out(to + done, kva, piece))
+        self.each_page(call, from, len, false, |kva, done, piece| {
+            trace_copy(call, kva, piece, Place::File(from + done as u64), FlowStep::Taken);
+            let copied = call.copy_out(to + done, kva, piece);
+            trace_copy(call, kva, piece, Place::User(to + done), FlowStep::Received);
+            copied
+        })
     }
 
     /// Moves the offset from `at` by what was done; a call that did anything does not fail.
@@ -398,4 +406,16 @@ impl<M: Machine> Regular<M> {
         }
         (done, result)
     }
+}
+
+/// A piece of a page of a file, which the kernel has at `kva`, is copied from `at` or to it.
+pub(super) fn trace_copy<M: Machine>(
+    call: &Syscall<'_, M>,
+    kva: Va,
+    len_bytes: usize,
+    at: Place,
+    step: fn(Parcel) -> FlowStep,
+) {
+    let parcel = Parcel { by: Means::Copy, at, len_bytes };
+    call.machine().trace_flow(Flow::Buffer(kva), step(parcel));
 }

@@ -28,7 +28,10 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Access, Machine, PAGE_SIZE, SpinLock, StructArena, StructVa, Va, Zone};
+use pageferry_hal::{
+    Access, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, StructArena, StructVa, Va,
+    Zone,
+};
 use pageferry_vm::{PassMode, Space, pass, passable};
 
 /// Offers that can stand at a time.
@@ -150,6 +153,8 @@ impl<M: Machine> Kernel<M> {
         let space = space.clone();
         let export = Export { structure, maker, space, at, len_bytes, carry, to, claimed: false };
         exports.offers.insert(id, export);
+        let parcel = parcel(carry, at, len_bytes);
+        self.machine.trace_flow(Flow::Range(id.0), FlowStep::Sent(parcel));
         Ok(id)
     }
 
@@ -184,6 +189,8 @@ impl<M: Machine> Kernel<M> {
         let mut exports = self.exports.lock();
         let done = match passed {
             Ok(at) => {
+                let parcel = parcel(carry, at, len_bytes);
+                self.machine.trace_flow(Flow::Range(id.0), FlowStep::Received(parcel));
                 let taken = if donation { exports.remove(id) } else { None };
                 drop(exports);
                 drop(taken);
@@ -230,4 +237,13 @@ impl<M: Machine> Kernel<M> {
         drop(exports);
         drop(withdrawn);
     }
+}
+
+/// What goes from one address space to another, as its owner there has it.
+fn parcel(carry: Carry, at: Va, len_bytes: usize) -> Parcel {
+    let by = match carry {
+        Carry::Pass(_) => Means::Pass,
+        Carry::Loan => Means::Loan,
+    };
+    Parcel { by, at: Place::User(at), len_bytes: len_bytes.next_multiple_of(PAGE_SIZE) }
 }

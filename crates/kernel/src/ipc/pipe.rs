@@ -19,7 +19,10 @@ use crate::proc::{Syscall, moved};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_ephemeral::KvaRun;
-use pageferry_hal::{Access, Cause, Counter, Machine, PAGE_SIZE, SpinLock, Threads, Va};
+use pageferry_hal::{
+    Access, Cause, Counter, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, Threads, Va,
+    page_trunc,
+};
 use pageferry_vm::{KernelMemory, Vm};
 
 /// Writes up to this size are not mixed with those of others (`PIPE_BUF`).
@@ -116,6 +119,7 @@ impl<M: Machine> Pipe<M> {
         let mut held = self.lock();
         assert!(held.io.is_taken() && held.out == out, "another thread has read under the sleep lock");
         let (len, result) = moved(len, result);
+        trace_buffer(call, from, len, |at| (to + at, FlowStep::Received));
         held.count -= len;
         // An empty buffer begins at its start again, where it is still warm.
         held.out = if held.count == 0 { 0 } else { (out + len) % size };
@@ -239,6 +243,9 @@ impl<M: Machine> Pipe<M> {
             let (more, r) = moved(len - first, call.copy_in(base, from + first, len - first));
             (done, result) = (done + more, r);
         }
+        let whole = first.min(done);
+        trace_buffer(call, base + start, whole, |at| (from + at, FlowStep::Sent));
+        trace_buffer(call, base, done - whole, |at| (from + whole + at, FlowStep::Sent));
         let mut held = self.lock();
         assert_eq!((held.out + held.count) % size, start, "another thread has written under the sleep lock");
         held.count += done;
@@ -295,6 +302,25 @@ impl<M: Machine> Pipe<M> {
         if let Some(kva) = kva {
             kernel.ephemeral.release_run(kva);
         }
+    }
+}
+
+/// Bytes went into the buffer at `at`, or out of it: page by page, with the user's address of each piece.
+fn trace_buffer<M: Machine>(
+    call: &Syscall<'_, M>,
+    at: Va,
+    len: usize,
+    user: impl Fn(usize) -> (Va, fn(Parcel) -> FlowStep),
+) {
+    let mut done = 0;
+    while done < len && call.machine().is_traced() {
+        let piece = at + done;
+        let len_bytes = (PAGE_SIZE - piece.offset()).min(len - done);
+        let (va, step) = user(done);
+        let parcel = Parcel { by: Means::Copy, at: Place::User(va), len_bytes };
+        let page = Va(page_trunc(piece.0));
+        call.machine().trace_flow(Flow::Buffer(page), step(parcel));
+        done += len_bytes;
     }
 }
 

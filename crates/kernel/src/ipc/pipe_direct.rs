@@ -23,8 +23,11 @@ use crate::config::{Defect, PipeMapping};
 use crate::error::Errno;
 use crate::proc::{Syscall, moved};
 use alloc::sync::Arc;
+use core::ops::Range;
 use pageferry_ephemeral::Flags;
-use pageferry_hal::{Counter, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va};
+use pageferry_hal::{
+    Counter, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va,
+};
 use pageferry_vm::VmError;
 
 impl<M: Machine> Pipe<M> {
@@ -277,10 +280,7 @@ impl<M: Machine> Pipe<M> {
         };
         let (run, done, len) = (run.clone(), *done, most.min(*left));
         drop(held);
-        let at = run.offset + done;
-        for &frame in &run.frames[at / PAGE_SIZE..(at + len).div_ceil(PAGE_SIZE)] {
-            call.machine().trace_flow(Flow::Page(frame), FlowStep::Received);
-        }
+        trace_direct(call, &run, done..done + len, to);
         let mut at = 0;
         let (len, result) = self.each_piece(call, &run, done, len, &mut |from, len| {
             let piece = moved(len, call.copy_out(to + at, from, len));
@@ -341,5 +341,21 @@ impl<M: Machine> Pipe<M> {
         }
         thread.unpin();
         (moved_bytes, result)
+    }
+}
+
+/// The reader gets these bytes of a run, which go to `to`.
+fn trace_direct<M: Machine>(call: &Syscall<'_, M>, run: &Run, bytes: Range<usize>, to: Va) {
+    if !call.machine().is_traced() {
+        return;
+    }
+    let mut done = bytes.start;
+    while done < bytes.end {
+        let at = run.offset + done;
+        let len_bytes = (PAGE_SIZE - at % PAGE_SIZE).min(bytes.end - done);
+        let place = Place::User(to + (done - bytes.start));
+        let parcel = Parcel { by: Means::Copy, at: place, len_bytes };
+        call.machine().trace_flow(Flow::Page(run.frames[at / PAGE_SIZE]), FlowStep::Received(parcel));
+        done += len_bytes;
     }
 }

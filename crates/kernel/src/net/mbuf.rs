@@ -29,8 +29,8 @@ use core::ops::Range;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Counter, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena, StructVa, Threads, Va,
-    VaRange, Zone,
+    Access, Counter, Flow, FlowStep, LockClass, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot,
+    SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
 };
 use pageferry_pmap::TlbFlush;
 use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
@@ -390,6 +390,8 @@ impl<M: Machine> Pool<M> {
             Storage::Cluster(shared) => {
                 self.machine.execute(self.paths.cluster);
                 if let Some(cluster) = Arc::into_inner(shared) {
+                    let done = |&frame| self.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
+                    cluster.pages.frames().iter().for_each(done);
                     self.state.lock().free.push(cluster);
                 }
             }
@@ -461,6 +463,29 @@ impl<M: Machine> Pool<M> {
     pub(crate) fn end(&self, mbuf: &Mbuf) -> Va {
         assert!(mbuf.trailing_space() > 0, "bytes are appended to small mbufs with space only");
         self.va(mbuf, mbuf.len)
+    }
+
+    // ------------------------------------------------------------------------------------------- tracing
+
+    /// The first `len` bytes of an mbuf take a step, by copy, to or from `at`: each page of its storage for itself.
+    pub(crate) fn trace(&self, mbuf: &Mbuf, len: usize, at: Place, step: fn(Parcel) -> FlowStep) {
+        if !self.machine.is_traced() {
+            return;
+        }
+        let pieces = mbuf.fragments().unwrap_or_default();
+        let mut done = 0;
+        for (frame, _, piece) in pieces {
+            let len_bytes = piece.min(len.saturating_sub(done));
+            if len_bytes > 0 {
+                let parcel = Parcel { by: Means::Copy, at: behind(at, done), len_bytes };
+                self.machine.trace_flow(Flow::Page(frame), step(parcel));
+            }
+            done += len_bytes;
+        }
+        if matches!(mbuf.storage, Storage::Small) && len > 0 {
+            let parcel = Parcel { by: Means::Copy, at, len_bytes: len };
+            self.machine.trace_flow(Flow::Buffer(mbuf.at.0), step(parcel));
+        }
     }
 
     // ------------------------------------------------------------------------------------------- giving pages away
@@ -586,5 +611,14 @@ impl<M: Machine> Pool<M> {
             self.vm.free_kernel_pages(pages);
         }
         count
+    }
+}
+
+/// The place `len` bytes on.
+fn behind(at: Place, len: usize) -> Place {
+    match at {
+        Place::User(va) => Place::User(va + len),
+        Place::File(from) => Place::File(from + len as u64),
+        Place::Device => Place::Device,
     }
 }

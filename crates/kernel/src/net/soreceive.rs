@@ -27,7 +27,7 @@ use crate::error::Errno;
 use crate::proc::{Syscall, moved};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
+use pageferry_hal::{Cause, Counter, FlowStep, Machine, PAGE_SIZE, Place, Va};
 use pageferry_vm::{AnonLoan, VmError};
 
 /// Where received bytes go.
@@ -154,6 +154,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let mbuf = self.mbufs.front().expect("the caller has seen one");
         let (from, len) = pool.piece(mbuf, 0..mbuf.len().min(self.left()));
         let (len, result) = moved(len, self.call.copy_out(self.next_at(), from, len));
+        pool.trace(mbuf, len, Place::User(self.next_at()), FlowStep::Received);
         self.consume(len);
         result
     }
@@ -315,7 +316,13 @@ impl<'a, M: Machine> Receiver<'a, M> {
             }
             Ok(filled)
         })?;
-        used.into_iter().for_each(|len| self.consume(len));
+        let mut filled = 0;
+        for len in used {
+            let mbuf = self.mbufs.front().expect("its bytes were gathered");
+            pool.trace(mbuf, len, Place::User(va + filled), FlowStep::Received);
+            filled += len;
+            self.consume(len);
+        }
         self.got.at = va;
         self.got.donated_pages += 1;
         Ok(())

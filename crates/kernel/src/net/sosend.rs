@@ -19,7 +19,7 @@ use super::sockbuf::{Held, SockBuf};
 use crate::choose::{Peer, Plan, Sending};
 use crate::error::Errno;
 use crate::proc::{Syscall, moved};
-use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, Va};
+use pageferry_hal::{Cause, Counter, FlowStep, Machine, PAGE_SIZE, Place, Va};
 
 /// A sender on its way through its buffer.
 pub(crate) struct Sender<'a, M: Machine> {
@@ -114,6 +114,7 @@ impl<'a, M: Machine> Sender<'a, M> {
             // The copy may have slept, and this be another CPU now, whose clock may be behind.
             self.call.watched_copy(expected, m.now().saturating_sub(began).0);
         }
+        pool.trace(&mbuf, len, Place::User(self.from + self.done), FlowStep::Sent);
         self.done += len;
         mbuf.truncate(len);
         if len == 0 {

@@ -71,6 +71,9 @@ pub struct CurveLine {
     /// The line that it should be above, where it is a mechanism that replaces another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
+    /// What has to be so for that, where it is not so in general: for tables, behind the names of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds_if: Option<String>,
     /// The lines of which it should be as high as the highest, where it is a choice that the kernel makes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_of: Vec<String>,

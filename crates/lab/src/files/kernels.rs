@@ -326,7 +326,7 @@ impl KernelFile {
     /// What was read somewhere names a document of the bibliography; what is reasoned need not.
     fn validate_sources(&self) -> Result<(), Fault> {
         for Constant { key, source, kind, .. } in constants_of(self) {
-            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed) {
+            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed | SourceKind::Yours) {
                 continue;
             }
             let cited = source.split([',', ':']).next().unwrap_or("").trim();

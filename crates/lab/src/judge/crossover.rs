@@ -34,6 +34,9 @@ pub struct Crossover {
     pub mechanism: String,
     /// What it is held against: another line.
     pub over: String,
+    /// What has to be so for it, where it is not so in general.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holds_if: Option<String>,
     /// The machine.
     pub machine: String,
     /// From which size on it is faster.
@@ -130,6 +133,7 @@ pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Reco
                 experiment: experiment.name.clone(),
                 mechanism: line.name.clone(),
                 over: other.name.clone(),
+                holds_if: line.holds_if.clone(),
                 machine: machine.to_owned(),
                 pays,
                 gain_at_largest: ratios[ratios.len() - 1].1,

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct PaysRow {
     /// The experiment's title.
     pub experiment: String,
-    /// The mechanism, and what it replaces.
+    /// The mechanism, what it replaces, and under which condition.
     pub mechanism: String,
     /// The machine of the time.
     pub machine: String,
@@ -63,7 +63,10 @@ impl Reproduction {
         let then = self.crossovers.iter().filter(|c| c.machine != NOW);
         let row = |c: &Crossover| PaysRow {
             experiment: self.title_of(&c.experiment),
-            mechanism: format!("{} over {}", c.mechanism, c.over),
+            mechanism: match &c.holds_if {
+                Some(holds_if) => format!("{} over {}, if {holds_if}", c.mechanism, c.over),
+                None => format!("{} over {}", c.mechanism, c.over),
+            },
             machine: c.machine.clone(),
             then: words(c.pays),
             now: now(&c.experiment, &c.mechanism),

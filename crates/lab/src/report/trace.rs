@@ -1,13 +1,14 @@
 //! Traces for Perfetto (ui.perfetto.dev), in the Chrome trace event format.
 //!
-//! Each CPU has two tracks: which context runs, and what the time is spent on. A page that is lent, put into a buffer or received,
-//! and a range of map entries that is passed, is an arrow from the slice where it leaves its sender to the slices where
-//! it is received. Times are modelled microseconds.
+//! Each CPU has two tracks: which context runs, and what the time is spent on. Whatever goes from one owner to another, by
+//! copy, loan, transfer or pass, is an arrow from the slice where its owner gives it to the slice where another gets it.
+//! Beside the CPUs run curves: free frames, loans, ephemeral mappings, invalidations. Times are modelled microseconds since
+//! the machine was switched on.
 
 use super::output::PendingFile;
 use crate::LabError;
-use pageferry_hal::{Flow, FlowStep};
-use pageferry_model::trace::{Move, Slice, Trace};
+use pageferry_hal::{Flow, Level, PAGE_SIZE, Place};
+use pageferry_model::trace::{Arrow, Curve, End, Sample, Slice, Trace};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -57,20 +58,28 @@ impl Events<'_> {
             }
         }
         for slice in &self.trace.slices {
-            let name = slice.cause.name();
-            put(self.slice(slice, cause_track(slice.cpu), name))?;
+            let args = json!({ "context": self.context(slice.context), "cycles": cycles(slice) });
+            put(self.slice(slice, cause_track(slice.cpu), slice.cause.name(), args))?;
         }
         self.contexts(put)?;
-        self.flows(put)
+        for (arrow, id) in self.trace.arrows.iter().zip(1..) {
+            put(self.arrow_end("s", arrow, &arrow.from, id))?;
+            put(self.arrow_end("f", arrow, &arrow.to, id))?;
+        }
+        self.trace.samples.iter().try_for_each(|sample| put(self.sample(sample)))
     }
 
     fn micros(&self, cycles: u64) -> f64 {
         cycles as f64 / self.mhz
     }
 
-    fn slice(&self, slice: &Slice, tid: usize, name: &str) -> Value {
+    fn context(&self, index: usize) -> &str {
+        &self.trace.contexts[index]
+    }
+
+    fn slice(&self, slice: &Slice, tid: usize, name: &str, args: Value) -> Value {
         let (start, end) = (self.micros(slice.start_cycles), self.micros(slice.end_cycles));
-        json!({ "ph": "X", "name": name, "pid": 1, "tid": tid, "ts": start, "dur": end - start })
+        json!({ "ph": "X", "name": name, "pid": 1, "tid": tid, "ts": start, "dur": end - start, "args": args })
     }
 
     /// Which contexts ran: stretches of the same context, whatever it did.
@@ -83,48 +92,91 @@ impl Events<'_> {
                 }
                 _ => {
                     if let Some(last) = open.insert(slice.cpu, *slice) {
-                        put(self.slice(&last, context_track(last.cpu), &self.trace.contexts[last.context]))?;
+                        put(self.context_slice(&last))?;
                     }
                 }
             }
         }
-        for last in open.values() {
-            put(self.slice(last, context_track(last.cpu), &self.trace.contexts[last.context]))?;
-        }
-        Ok(())
+        open.values().try_for_each(|last| put(self.context_slice(last)))
     }
 
-    /// A journey is a start, any number of steps, and an end. A start before the last journey has ended is a step of that one.
-    fn flows(&self, put: &mut Put<'_>) -> Result<(), LabError> {
-        let mut journeys: BTreeMap<Flow, u64> = BTreeMap::new();
-        let mut next = 1;
-        for moved in &self.trace.moves {
-            let known = journeys.get(&moved.flow).copied();
-            match (moved.step, known) {
-                (FlowStep::Sent, None) => {
-                    journeys.insert(moved.flow, next);
-                    put(self.flow("s", moved, next))?;
-                    next += 1;
-                }
-                (FlowStep::Sent | FlowStep::Received, Some(id)) => put(self.flow("t", moved, id))?,
-                (FlowStep::Done, Some(id)) => {
-                    journeys.remove(&moved.flow);
-                    put(self.flow("f", moved, id))?;
-                }
-                (FlowStep::Received | FlowStep::Done, None) => {}
-            }
-        }
-        Ok(())
+    fn context_slice(&self, slice: &Slice) -> Value {
+        let args = json!({ "cycles": cycles(slice) });
+        self.slice(slice, context_track(slice.cpu), self.context(slice.context), args)
     }
 
-    fn flow(&self, phase: &str, moved: &Move, id: u64) -> Value {
-        let name = match moved.flow {
-            Flow::Page(_) => "page",
-            Flow::Range(_) => "range",
+    /// Both ends say the same, so that either can be looked at.
+    fn arrow_end(&self, phase: &str, arrow: &Arrow, end: &End, id: u64) -> Value {
+        let (tid, ts) = (cause_track(end.cpu), self.micros(end.at_cycles));
+        let (name, args) = (name(&arrow.flow), self.arrow_args(arrow));
+        json!({ "ph": phase, "cat": "move", "name": name, "id": id, "pid": 1, "tid": tid, "ts": ts, "bp": "e", "args": args })
+    }
+
+    fn arrow_args(&self, Arrow { flow, from, to }: &Arrow) -> Value {
+        let len_bytes = from.parcel.len_bytes.min(to.parcel.len_bytes);
+        let mut args = json!({
+            "pages": len_bytes.div_ceil(PAGE_SIZE),
+            "bytes": len_bytes,
+            "given_by": from.parcel.by.name(),
+            "taken_by": to.parcel.by.name(),
+            "from": self.owner(from),
+            "from_at": place(&from.parcel.at),
+            "to": self.owner(to),
+            "to_at": place(&to.parcel.at),
+        });
+        match flow {
+            Flow::Page(frame) => args["frame"] = json!(frame.0),
+            Flow::Range(offer) => args["offer"] = json!(offer),
+            Flow::Buffer(at) => args["buffer"] = json!(hex(at.0)),
+        }
+        args
+    }
+
+    /// Whose it is: a process's by the context that acts for it, a file's, or a device's.
+    fn owner(&self, end: &End) -> &str {
+        match end.parcel.at {
+            Place::User(_) => self.context(end.context),
+            Place::File(_) => "file",
+            Place::Device => "device",
+        }
+    }
+
+    /// A track for each curve, with one series.
+    fn sample(&self, sample: &Sample) -> Value {
+        let (track, series) = match sample.curve {
+            Curve::Level(Level::FreeFrames) => ("free frames", "frames"),
+            Curve::Level(Level::Loans) => ("loans", "loans"),
+            Curve::Level(Level::EphemeralMappings) => ("ephemeral mappings", "mappings"),
+            Curve::InvalidationsLocal => ("invalidations, local", "pages"),
+            Curve::InvalidationsRemote => ("invalidations, remote", "pages"),
         };
-        let (tid, ts) = (cause_track(moved.cpu), self.micros(moved.at_cycles));
-        json!({ "ph": phase, "cat": "move", "name": name, "id": id, "pid": 1, "tid": tid, "ts": ts, "bp": "e" })
+        let ts = self.micros(sample.at_cycles);
+        json!({ "ph": "C", "name": track, "pid": 1, "ts": ts, "args": { series: sample.value } })
     }
+}
+
+fn cycles(slice: &Slice) -> u64 {
+    slice.end_cycles - slice.start_cycles
+}
+
+fn name(flow: &Flow) -> &'static str {
+    match flow {
+        Flow::Page(_) => "page",
+        Flow::Range(_) => "range",
+        Flow::Buffer(_) => "bytes",
+    }
+}
+
+fn place(place: &Place) -> Value {
+    match place {
+        Place::User(at) => json!(hex(at.0)),
+        Place::File(from) => json!(format!("byte {from}")),
+        Place::Device => Value::Null,
+    }
+}
+
+fn hex(at: u64) -> String {
+    format!("{at:#x}")
 }
 
 /// The track of which context runs.

@@ -18,7 +18,7 @@ pub use execute::{MAX_JOBS, Progress, Silent, execute, execute_kept, threads};
 pub use journal::Journal;
 pub use left::TimeLeft;
 pub(crate) use measured::{counters, cycles};
-pub use one_run::{run, run_traced};
+pub use one_run::{TraceWindow, run, run_traced};
 pub use pageferry_model::trace::Trace;
 pub use plan::{Choices, RunSpec, Schedule, matrix};
 pub use result::{CpuCycles, Cycles, Host, Law, Record, RunResult};

@@ -13,11 +13,30 @@ use crate::files::Workload;
 use crate::workload::{self, Outcome, OutcomeCell};
 use pageferry_kernel::Program;
 use pageferry_model::Model;
-use pageferry_model::trace::Trace;
-use std::time::Instant;
+use pageferry_model::trace::{Recording, Trace};
+use std::time::{Duration, Instant};
 
-/// Slices and moves that a trace has room for: more make a viewer slow.
+/// Slices, arrows and samples that a trace has room for: more make a viewer slow.
 const TRACE_ROOM: usize = 400_000;
+
+/// What of a run is traced, in modelled time since the machine was switched on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TraceWindow {
+    /// From when on.
+    pub from: Duration,
+    /// For how long; to the end if absent.
+    pub length: Option<Duration>,
+}
+
+impl TraceWindow {
+    fn cycles(self, clock_mhz: u64) -> std::ops::Range<u64> {
+        let at = |time: Duration| {
+            let cycles = time.as_nanos().saturating_mul(u128::from(clock_mhz)) / 1000;
+            u64::try_from(cycles).unwrap_or(u64::MAX)
+        };
+        at(self.from)..self.length.map_or(u64::MAX, |length| at(self.from.saturating_add(length)))
+    }
+}
 
 /// Runs `spec`.
 ///
@@ -27,12 +46,13 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
     Ok(run_on(spec, |_| ())?.0)
 }
 
-/// Runs `spec`, and records where the time goes and what moves.
+/// Runs `spec`, and records where the time goes, what moves, and how much there is of what, as long as the window is open.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_traced(spec: &RunSpec) -> Result<(RunResult, Trace), LabError> {
-    let (result, model) = run_on(spec, |model| model.record(TRACE_ROOM))?;
+pub fn run_traced(spec: &RunSpec, window: TraceWindow) -> Result<(RunResult, Trace), LabError> {
+    let window_cycles = window.cycles(spec.machine.config.cpu.clock_mhz.value);
+    let (result, model) = run_on(spec, |model| model.record(Recording { room: TRACE_ROOM, window_cycles }))?;
     Ok((result, model.take_trace().expect("it was recorded")))
 }
 

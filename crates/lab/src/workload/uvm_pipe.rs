@@ -3,6 +3,9 @@
 //! A child writes the same buffer again and again; its parent reads, and after each read by transfer frees the pages with
 //! `anflush`. Each read and write is of `size_bytes`; a read returns with what is there.
 //!
+//! With `refill` the child fills the buffer again before each write, by stores of its own: what a program does that has new data
+//! to send each time and one buffer. Each page that was lent faults at the first store, and is copied if it still is.
+//!
 //! Every byte is checked at each read, from outside the machine. Where bytes are copied into the pipe, the buffer gets other
 //! contents for each write, from outside too. A page that is lent must not be changed behind the kernel's back: there the
 //! buffer gets other contents by stores of the child during the warm-up, each of which breaks a loan, and keeps the last of
@@ -31,6 +34,7 @@ struct Transfer {
     cell: OutcomeCell,
     send: SendMode,
     receive: ReceiveMode,
+    refill: bool,
     size_bytes: usize,
     warmup_writes: u64,
     total_bytes: u64,
@@ -46,6 +50,7 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
         cell,
         send: send_mode(spec),
         receive: receive_mode(spec),
+        refill: spec.choice("refill") == "true",
         size_bytes,
         warmup_writes: spec.parameter("warmup_writes") as u64,
         total_bytes: spec.parameter("total_bytes") as u64,
@@ -64,10 +69,12 @@ impl Transfer {
         self.warmup_writes * self.size_bytes as u64 + self.total_bytes
     }
 
-    /// Writes at the beginning for which the writer fills a buffer that it lends: all of the warm-up. Where the kernel chooses
-    /// by what became of earlier loans, only the first two, so that it sees in the rest that the writer has stopped.
+    /// Writes at the beginning for which the writer fills its buffer by stores. One that refills it does so for all of them. One
+    /// that lends it stops behind the warm-up; and where the kernel chooses by what became of earlier loans, behind the first
+    /// two, so that it sees in the rest of the warm-up that the writer has stopped.
     fn rewrites(&self) -> u64 {
         match self.send {
+            _ if self.refill => u64::MAX,
             SendMode::Auto => self.warmup_writes.min(2),
             _ => self.warmup_writes,
         }
@@ -90,6 +97,7 @@ impl Transfer {
                 break;
             }
             match self.send {
+                _ if self.refill => user.store(buffer, self.contents(index)),
                 // Through the page tables: another CPU may be changing what the kernel keeps of the page.
                 SendMode::Copy => {
                     let filled = self.model.poke(buffer, self.contents(index));

@@ -1,7 +1,7 @@
 //! What lies behind the caches: the costs of memory and of asking other packages, and the row that memory has open.
 
 use super::Kind;
-use crate::config::MachineConfig;
+use crate::config::{MachineConfig, Number};
 
 /// What the other packages had of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,16 +30,17 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn new(machine: &MachineConfig) -> Memory {
         let memory = &machine.memory;
+        let outside = |cycles: &Number| machine.outside_cycles(cycles) as u32;
         Memory {
             latency_cycles: machine.memory_latency_cycles() as u32,
-            stream_load_cycles: memory.stream_load_cycles.value as u32,
-            stream_store_cycles: memory.stream_store_cycles.value as u32,
-            writeback_cycles: memory.writeback_cycles.value as u32,
-            row_change_cycles: memory.row_change_cycles.as_ref().map_or(0, |n| n.value as u32),
-            transfer_cycles: memory.transfer_cycles.value as u32,
-            stream_transfer_cycles: memory.stream_transfer_cycles.value as u32,
-            upgrade_cycles: memory.upgrade_cycles.value as u32,
-            stream_upgrade_cycles: memory.stream_upgrade_cycles.value as u32,
+            stream_load_cycles: outside(&memory.stream_load_cycles),
+            stream_store_cycles: outside(&memory.stream_store_cycles),
+            writeback_cycles: outside(&memory.writeback_cycles),
+            row_change_cycles: memory.row_change_cycles.as_ref().map_or(0, outside),
+            transfer_cycles: outside(&memory.transfer_cycles),
+            stream_transfer_cycles: outside(&memory.stream_transfer_cycles),
+            upgrade_cycles: outside(&memory.upgrade_cycles),
+            stream_upgrade_cycles: outside(&memory.stream_upgrade_cycles),
             last_line: 0,
         }
     }

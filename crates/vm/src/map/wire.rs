@@ -17,8 +17,8 @@ use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{
-    Access, Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange, page_round,
-    page_trunc,
+    Access, Cause, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va, VaRange,
+    page_round, page_trunc,
 };
 
 impl<M: Machine> Space<M> {
@@ -47,8 +47,10 @@ impl<M: Machine> Space<M> {
         loop {
             self.wire_resident(t, pages, access, &mut wired.frames);
             let Some(missing) = pages.pages().nth(wired.frames.len()) else {
-                let sent = |&frame: &Pfn| vm.machine().trace_flow(Flow::Page(frame), FlowStep::Sent);
-                wired.frames.iter().filter(|_| access == Access::Read).for_each(sent);
+                if access == Access::Read {
+                    wired.sent = true;
+                    self.trace_wired(pages, &wired.frames);
+                }
                 return Ok(wired);
             };
             let missing = missing.max(at);
@@ -57,6 +59,14 @@ impl<M: Machine> Space<M> {
                 vm.unwire(wired);
                 return Err(if e == VmError::Access { VmError::Fault(missing) } else { e });
             }
+        }
+    }
+
+    /// Frames that are wired to be read are on their way to whoever reads them.
+    fn trace_wired(&self, pages: VaRange, frames: &[Pfn]) {
+        for (page, &frame) in pages.pages().zip(frames) {
+            let parcel = Parcel { by: Means::Wire, at: Place::User(page), len_bytes: PAGE_SIZE };
+            self.vm().machine().trace_flow(Flow::Page(frame), FlowStep::Sent(parcel));
         }
     }
 
@@ -98,7 +108,9 @@ impl<M: Machine> Vm<M> {
         let mut table = self.frames().lock();
         for frame in wired.frames {
             table.unwire(frame);
-            self.machine().trace_flow(Flow::Page(frame), FlowStep::Done);
+            if wired.sent {
+                self.machine().trace_flow(Flow::Page(frame), FlowStep::Done);
+            }
         }
     }
 }

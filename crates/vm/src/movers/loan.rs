@@ -37,7 +37,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 use pageferry_hal::{
-    Access, Cause, Counter, Machine, Pfn, Prot, Threads, Va, VaRange, page_round, page_trunc,
+    Access, Cause, Counter, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va,
+    VaRange, page_round, page_trunc,
 };
 use pageferry_pmap::TlbFlush;
 
@@ -194,6 +195,16 @@ impl<M: Machine> LoanTarget<M> {
             LoanTarget::Anons(anons) => anons.push(loan_anon(vm, frame, pending)?),
         }
         Ok(())
+    }
+
+    /// What the kernel has on loan is on its way until the loan ends; anons go to whoever asked for them.
+    fn trace(&self, vm: &Vm<M>, frame: Pfn, page: Va) {
+        let parcel = Parcel { by: Means::Loan, at: Place::User(page), len_bytes: PAGE_SIZE };
+        let step = match self {
+            LoanTarget::Kernel(_) => FlowStep::Sent(parcel),
+            LoanTarget::Anons(_) => FlowStep::Taken(parcel),
+        };
+        vm.machine().trace_flow(Flow::Page(frame), step);
     }
 
     /// Gives everything back.
@@ -474,10 +485,10 @@ impl<M: Machine> Space<M> {
             if let Some(anon) = anon {
                 let mut state = anon.lock();
                 anon.touch(vm, Access::Write);
-                if state.usable().is_none() {
-                    return Ok(Step::Missing(page));
-                }
-                return target.take_anon(vm, &anon, &mut state, pending).map(|()| Step::Done);
+                let Some(frame) = state.usable() else { return Ok(Step::Missing(page)) };
+                target.take_anon(vm, &anon, &mut state, pending)?;
+                target.trace(vm, frame, page);
+                return Ok(Step::Done);
             }
         }
         let Some(oref) = &entry.object else { return Ok(Step::Missing(page)) };
@@ -495,6 +506,7 @@ impl<M: Machine> Space<M> {
             Err(ObjectPageError::BehindEnd) => return Err(VmError::Bus(page.max(first))),
         };
         target.take_object(vm, frame, pending)?;
+        target.trace(vm, frame, page);
         Ok(Step::Done)
     }
 }

@@ -13,7 +13,7 @@ use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_hal::{Cause, Machine, Threads};
+use pageferry_hal::{Cause, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, Threads};
 
 impl<M: Machine> Vm<M> {
     /// Lends pages of an object as anons.
@@ -85,6 +85,9 @@ impl<M: Machine> Vm<M> {
                     Err(ObjectPageError::BehindEnd) => return Err(VmError::Invalid),
                 };
                 loan.push(loan_anon(self, frame, pending)?);
+                let at = Place::File(page * PAGE_SIZE as u64);
+                let parcel = Parcel { by: Means::Loan, at, len_bytes: PAGE_SIZE };
+                self.machine().trace_flow(Flow::Page(frame), FlowStep::Taken(parcel));
             }
             Ok(None)
         })

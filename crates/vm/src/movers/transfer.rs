@@ -24,7 +24,9 @@ use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_hal::{Cause, Flow, FlowStep, Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_hal::{
+    Cause, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va, VaRange,
+};
 use pageferry_pmap::TlbFlush;
 
 /// Amaps of a transfer area.
@@ -168,7 +170,9 @@ impl<M: Machine> Space<M> {
         };
         match moved {
             Ok(va) => {
-                let _theirs_now = pages.into_frames();
+                let theirs_now = pages.into_frames();
+                let done = |frame| vm.machine().trace_flow(Flow::Page(frame), FlowStep::Done);
+                theirs_now.into_iter().for_each(done);
                 Ok(va)
             }
             Err(error) => {
@@ -264,7 +268,8 @@ impl<M: Machine> Space<M> {
             prot.remove(Prot::WRITE);
         }
         vm.journal().frame(frame);
-        vm.machine().trace_flow(Flow::Page(frame), FlowStep::Received);
+        let parcel = Parcel { by: Means::Transfer, at: Place::User(page), len_bytes: PAGE_SIZE };
+        vm.machine().trace_flow(Flow::Page(frame), FlowStep::Received(parcel));
         if let Ok(change) = vm.pmaps().enter(vm.frames(), self.pmap(), page, frame, prot, false) {
             assert!(change.is_empty(), "something was mapped at {page:?}, which was revoked");
         }

@@ -20,8 +20,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::{
-    Access, Board, Cause, Counter, Flow, FlowStep, IndexList, Links, LockClass, Machine, Pfn, SpinLock,
-    StructArena, StructVa,
+    Access, Board, Cause, Counter, Flow, FlowStep, IndexList, Level, Links, LockClass, Machine, Pfn,
+    SpinLock, StructArena, StructVa,
 };
 use pageferry_pmap::FrameSource;
 
@@ -238,6 +238,7 @@ impl<M: Machine> Frames<M> {
             held_wires: 0,
         };
         let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
+        machine.trace_level(Level::FreeFrames, table.free_count() as i64);
         let table = machine.new_lock(LockClass::PAGE_QUEUES, table);
         let VmConfig { paths, paging } = *config;
         Ok(Frames { machine, paths, array, page_bytes, probes, paging, free_now, refusals, table })
@@ -396,6 +397,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.dirty = true;
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(Counter::FramesAllocated, 1);
+        self.frames.machine.trace_level(Level::FreeFrames, -1);
         Ok(frame)
     }
 
@@ -413,6 +415,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         free.push_front(links, frame.0);
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(Counter::FramesFreed, 1);
+        self.frames.machine.trace_level(Level::FreeFrames, 1);
     }
 
     pub(crate) fn disown(&mut self, frame: Pfn) {
@@ -433,6 +436,7 @@ impl<M: Machine> FramesGuard<'_, M> {
             assert!(matches!(f.owner, Owner::Object(..)), "{frame:?} is on loan from an object");
             f.owner = Owner::Anon(borrower);
             f.loan_count -= 1;
+            self.frames.machine.trace_level(Level::Loans, -1);
             self.touch(frame);
             self.place(frame);
         } else if f.is_held() {
@@ -467,6 +471,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         assert!(matches!(f.owner, Owner::Object(..)), "a borrower adopts what has no owner");
         f.borrower = None;
         f.loan_count -= 1;
+        self.frames.machine.trace_level(Level::Loans, -1);
         self.touch_counts(frame, Access::Write);
     }
 
@@ -475,7 +480,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Kernel(_)), "the kernel's own {frame:?} is not lent to it");
         f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
-        self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Sent);
+        self.frames.machine.trace_level(Level::Loans, 1);
         self.wire(frame);
     }
 
@@ -484,6 +489,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         let f = self.get_mut(frame);
         assert!(f.kernel_loans() > 0, "{frame:?} is given back but not on loan to the kernel");
         f.loan_count -= 1;
+        self.frames.machine.trace_level(Level::Loans, -1);
         self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
         let early = self.frames.probes.planted.is(Defect::OrphanFreedEarly);
         let f = self.get_mut(frame);
@@ -512,6 +518,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         assert!(matches!(f.owner, Owner::Object(..)) && f.borrower.is_none(), "{frame:?} has its borrower");
         f.borrower = Some(Arc::downgrade(anon));
         f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
+        self.frames.machine.trace_level(Level::Loans, 1);
         self.touch(frame);
     }
 

@@ -13,12 +13,14 @@ pub struct Wired {
     pub(crate) frames: Vec<Pfn>,
     offset: usize,
     len_bytes: usize,
+    /// A recorder was told that the frames are on their way to someone.
+    pub(crate) sent: bool,
 }
 
 impl Wired {
     /// Frames that the caller has wired.
     pub(crate) fn of(frames: Vec<Pfn>, offset: usize, len_bytes: usize) -> Wired {
-        Wired { frames, offset, len_bytes }
+        Wired { frames, offset, len_bytes, sent: false }
     }
 
     /// The frames.

@@ -19,6 +19,7 @@ const PROMOTION: Mechanism = Mechanism {
     machine: "pentium-iii",
     kernel: "uvm",
     set: &[],
+    counterexample: None,
     program: promotion,
 };
 
@@ -32,6 +33,7 @@ const FILE_TRANSFER: Mechanism = Mechanism {
     machine: "pentium-pro",
     kernel: "uvm",
     set: &[],
+    counterexample: None,
     program: file_transfer,
 };
 

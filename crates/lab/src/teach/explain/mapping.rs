@@ -19,6 +19,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "xeon-mp",
         kernel: "sf_buf",
         set: &["kernel.ephemeral.entries=4"],
+        counterexample: None,
         program: sf_buf,
     },
     Mechanism {
@@ -31,6 +32,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "xeon-mp",
         kernel: "sf_buf",
         set: &[],
+        counterexample: None,
         program: shootdown,
     },
 ];

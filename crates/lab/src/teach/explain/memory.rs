@@ -18,6 +18,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "pentium-pro",
         kernel: "uvm",
         set: &[],
+        counterexample: None,
         program: cow,
     },
     Mechanism {
@@ -30,6 +31,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "pentium-iii",
         kernel: "sf_buf-paging",
         set: &["machine.memory.size_mb=16", "kernel.ephemeral.entries=64"],
+        counterexample: None,
         program: pageout,
     },
 ];

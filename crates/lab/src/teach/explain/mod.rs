@@ -4,7 +4,11 @@
 //! after each what has happened; the `Stage` notes what the machine counted meanwhile. So the words are written here, and
 //! every number beside them is measured. A run is held to the same laws as an experiment, and what a program itself
 //! promises (bytes that must be there, pages that must be free) it checks from outside of the machine.
+//!
+//! A mechanism may have a counterexample: a kernel with a rule that looks right and is not. Then its program runs under that one
+//! first, where it must use a stale translation, and after that under its own.
 
+mod accessed_bit;
 mod explanation;
 mod files;
 mod mapping;
@@ -15,4 +19,4 @@ mod sockets;
 mod stage;
 
 pub use explanation::{Explanation, all, explain, find};
-pub use stage::{Mechanism, Step};
+pub use stage::{Counterexample, Mechanism, Step};

@@ -21,6 +21,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "pentium-pro",
         kernel: "uvm",
         set: &[],
+        counterexample: None,
         program: pass,
     },
     Mechanism {
@@ -32,6 +33,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "pentium-pro",
         kernel: "uvm",
         set: &[],
+        counterexample: None,
         program: quick_ref,
     },
 ];

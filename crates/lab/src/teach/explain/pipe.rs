@@ -16,6 +16,7 @@ pub(super) const ALL: &[Mechanism] = &[Mechanism {
     machine: "xeon-up",
     kernel: "sf_buf",
     set: &[],
+    counterexample: None,
     program: direct_pipe,
 }];
 
@@ -26,16 +27,16 @@ fn direct_pipe(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     let (read, write) = user.pipe().map_err(named("pipe"))?;
     let at = stage.buffer(user, PAGES)?;
     stage.step(
-        "The writer writes 4 KB: they are copied into the pipe's buffer, and the call returns.",
+        "The writer writes 4 KiB: they are copied into the pipe's buffer, and the call returns.",
         || user.write(write, at, PAGE_SIZE),
     )?;
     stage.other(user, "reader", move |stage, user| {
         let to = map(user, PAGES).map_err(named("map"))?;
         look_at(user, to, PAGES);
-        let len = stage.step("The reader reads the 4 KB: they are copied a second time.", || {
+        let len = stage.step("The reader reads the 4 KiB: they are copied a second time.", || {
             user.read(read, to, BYTES)
         })?;
-        stage.promise("4 KB were read", len == PAGE_SIZE);
+        stage.promise("4 KiB were read", len == PAGE_SIZE);
         Ok(())
     })?;
     stage.fork(user, "reader", move |stage, user| reader(stage, user, (read, write)))?;
@@ -70,7 +71,7 @@ fn reader(stage: &Stage, user: &User<Model>, (read, write): (Fd, Fd)) -> Result<
         receive()?;
     }
     user.yield_now().map_err(named("yield"))?;
-    stage.end("The writer writes 64 KB: sixteen pages are wired and handed over, and it sleeps.");
+    stage.end("The writer writes 64 KiB: sixteen pages are wired and handed over, and it sleeps.");
     receive()?;
     stage.promise("what was read is what was written", stage.holds(user, to, &contents(PAGES)));
     Ok(())

@@ -22,6 +22,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "pentium-pro",
         kernel: "uvm",
         set: ROOM,
+        counterexample: None,
         program: copy,
     },
     Mechanism {
@@ -34,6 +35,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "pentium-pro",
         kernel: "uvm",
         set: ROOM,
+        counterexample: None,
         program: loan,
     },
     Mechanism {
@@ -45,6 +47,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "pentium-pro",
         kernel: "uvm",
         set: ROOM,
+        counterexample: None,
         program: transfer,
     },
     Mechanism {
@@ -56,6 +59,7 @@ pub(super) const ALL: &[Mechanism] = &[
         machine: "pentium-pro",
         kernel: "uvm",
         set: ROOM,
+        counterexample: None,
         program: anflush,
     },
 ];

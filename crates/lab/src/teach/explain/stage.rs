@@ -31,7 +31,18 @@ pub struct Mechanism {
     pub kernel: &'static str,
     /// Changes to them, as for `--set`, that keep the run small.
     pub set: &'static [&'static str],
+    /// What is told first, to show what goes wrong.
+    pub counterexample: Option<Counterexample>,
     pub(super) program: fn(&Stage, &User<Model>) -> Result<(), Failed>,
+}
+
+/// A kernel under which the program uses a stale translation.
+#[derive(Debug)]
+pub struct Counterexample {
+    /// The kernel.
+    pub kernel: &'static str,
+    /// What stands before the steps under this kernel, and before those under the mechanism's own.
+    pub words: [&'static str; 2],
 }
 
 /// A step, and what was counted in it.
