@@ -104,9 +104,12 @@ pub(super) fn crossovers(all: &[Crossover]) -> String {
         };
         let (experiment, mechanism, over) = (c.experiment.clone(), c.mechanism.clone(), c.over.clone());
         let gain = c.gain_at_largest.to_string();
-        vec![experiment, mechanism, over, c.machine.clone(), pays.to_owned(), from, gain]
+        let holds_if = c.holds_if.clone().unwrap_or_default();
+        vec![experiment, mechanism, over, holds_if, c.machine.clone(), pays.to_owned(), from, gain]
     });
-    table(&["experiment", "mechanism", "over", "machine", "pays", "from_bytes", "gain_at_largest"], rows)
+    let head =
+        ["experiment", "mechanism", "over", "holds_if", "machine", "pays", "from_bytes", "gain_at_largest"];
+    table(&head, rows)
 }
 
 /// The dictionary: metric, unit, meaning.

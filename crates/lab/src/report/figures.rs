@@ -222,14 +222,14 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
     let legend = CAUSES.iter().filter(|(_, _, name, _)| used(name));
     let legend = legend.map(|(colour, sign, name, _)| Key::part(colour, sign, name)).collect();
     let (wide, narrow) = both(|width| {
-        let axis = Axis::linear("CPU time for 64 KB", "µs");
+        let axis = Axis::linear("CPU time for 64 KiB", "µs");
         stacks(width, &groups, &axis, 46.0, "CPU time by cause for each machine and kernel")
     });
     (!groups.is_empty()).then(|| Figure {
         id: "pipe-cycles".into(),
         experiment: experiment.into(),
         title: "Where the time goes".into(),
-        subtitle: "Microseconds of CPU time spent on 64 KB, all CPUs together".into(),
+        subtitle: "Microseconds of CPU time spent on 64 KiB, all CPUs together".into(),
         wide,
         narrow,
         legend,

@@ -4,6 +4,7 @@ use crate::error::LabError;
 use crate::files::{Experiment, KernelChoice, MachineChoice, Paper, Published};
 use crate::judge::{Chosen, Comparison, Crossover, Standing, chosen, compare, crossovers, statements};
 use crate::run::{Choices, Record, RunResult, RunSpec};
+use crate::teach::finding::{Finding, accessed_bit};
 use pageferry_model::{Constant, SourceKind};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,13 +47,15 @@ pub struct Reproduction {
     pub crossovers: Vec<Crossover>,
     /// What the kernel chose, beside the best fixed choice.
     pub chosen: Vec<Chosen>,
+    /// What lessons have found about a paper that is reproduced here.
+    pub findings: Vec<Finding>,
 }
 
 impl Reproduction {
     /// Puts together what `plan` gave.
     ///
     /// # Errors
-    /// A paper that an experiment names and that is not there.
+    /// A paper that an experiment names and that is not there; a law that is broken in a lesson.
     ///
     /// # Panics
     /// When there is not one result for each run of the plan.
@@ -88,6 +91,7 @@ impl Reproduction {
         let all: Vec<&Record> = records.iter().collect();
         let crossovers = experiments.iter().flat_map(|e| crossovers(e, &names, &all)).collect();
         let chosen = experiments.iter().flat_map(|e| chosen(e, &names, &all)).collect();
+        let findings = if papers.contains_key("sf-buf") { vec![accessed_bit()?] } else { Vec::new() };
         Ok(Reproduction {
             choices,
             experiments,
@@ -99,6 +103,7 @@ impl Reproduction {
             comparisons,
             crossovers,
             chosen,
+            findings,
         })
     }
 

@@ -9,6 +9,7 @@ use super::{figures, looks};
 use crate::files::{Choice, Experiment, Paper, Parameter};
 use crate::judge::{Standing, Statement, statements};
 use crate::run::RunResult;
+use crate::teach::finding::Finding;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use pageferry_model::Constant;
@@ -51,6 +52,7 @@ struct Page<'a> {
     calibrated_constants: Vec<CalibratedView>,
     answers: Vec<&'a Figure>,
     differences: Vec<Difference>,
+    findings: &'a [Finding],
     groups: Vec<StatementGroup>,
     not_compared: usize,
     pays: Vec<PaysRow>,
@@ -134,6 +136,7 @@ pub(super) fn html(of: &Reproduction) -> String {
         calibrated_constants: calibrated_view(of, of.calibrated()),
         answers: figures.iter().filter(|f| of.papers.contains_key(&f.experiment)).collect(),
         differences: of.differences(),
+        findings: &of.findings,
         groups: groups(of),
         not_compared: of.not_compared(),
         pays: of.pays_rows(),
