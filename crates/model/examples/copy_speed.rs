@@ -1,7 +1,7 @@
 //! How many modelled memory accesses a host core carries out in a second: copies of 64 KB from and to cached buffers,
 //! on one CPU alone and on two at once.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 use common::{ByHand, RW};
 use pageferry_hal::{CpuId, Machine, PAGE_SIZE, Va};

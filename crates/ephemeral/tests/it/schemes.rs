@@ -1,7 +1,6 @@
 //! The direct map, the original scheme, and runs of addresses: exact counts.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};

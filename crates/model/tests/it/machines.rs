@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pageferry_model::config::MachineConfig;
 use pageferry_model::sourced::{ConfigError, Sourced};
 
-const BASE: &str = include_str!("../machines/xeon-up.toml");
+const BASE: &str = include_str!("../../machines/xeon-up.toml");
 
 fn parse(text: &str) -> Result<MachineConfig, ConfigError> {
     MachineConfig::parse("test", text, &|name| (name == "xeon-up").then(|| BASE.to_owned()))

@@ -3,8 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::{Machine, Mode, PAGE_SIZE, Va};
 use pageferry_model::{MachineConfig, Model, Options};
 

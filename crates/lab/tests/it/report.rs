@@ -288,7 +288,7 @@ fn every_link_leads_somewhere_and_every_difference_to_its_reason() {
 #[test]
 fn what_is_known_to_differ_is_explained_as_in_the_caveats() {
     let plain = |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
-    let caveats = plain(include_str!("../../../CAVEATS.md"));
+    let caveats = plain(include_str!("../../../../CAVEATS.md"));
     let of = reproduction(|_| ());
     let reasons: Vec<&String> =
         of.papers.values().flat_map(|paper| &paper.numbers).filter_map(|n| n.otherwise.as_ref()).collect();

@@ -1,8 +1,6 @@
 //! Whatever is asked for wrongly: a message that helps, exit code 2, and nothing left behind.
 
-mod common;
-
-use common::{entries, pageferry, text};
+use crate::common::{entries, pageferry, text};
 use std::fs;
 use std::path::Path;
 
@@ -130,14 +128,14 @@ fn broken_files_are_told_with_file_line_and_what_was_expected() {
 #[test]
 fn rules_that_cannot_be_judged_are_told_with_file_line_and_key() {
     let said = |old: &str, new: &str| {
-        let text = include_str!("../../lab/experiments/null-read.toml");
+        let text = include_str!("../../../lab/experiments/null-read.toml");
         assert!(text.contains(old), "{old}");
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("mine.toml"), text.replacen(old, new, 1)).expect("written");
         refused_in(dir.path(), &["reproduce", "--quick", "mine.toml"])
     };
     let line = |key: &str| {
-        let text = include_str!("../../lab/experiments/null-read.toml");
+        let text = include_str!("../../../lab/experiments/null-read.toml");
         1 + text.lines().position(|line| line.starts_with(key)).expect("there")
     };
     let along = "along = { key = \"size_bytes\", values = [8192, 16384, 32768, 65536] }";
@@ -201,7 +199,7 @@ fn a_clock_that_leaves_no_time_is_refused() {
 #[test]
 fn an_experiment_has_what_its_workload_reads_and_no_more() {
     let said = |old: &str, new: &str| {
-        let text = include_str!("../../lab/experiments/cost-growth.toml");
+        let text = include_str!("../../../lab/experiments/cost-growth.toml");
         assert!(text.contains(old), "{old}");
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("mine.toml"), text.replacen(old, new, 1)).expect("written");

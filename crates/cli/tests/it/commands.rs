@@ -1,8 +1,6 @@
 //! What each command does when all is well, and its exit codes.
 
-mod common;
-
-use common::{command, entries, pageferry, text};
+use crate::common::{command, entries, pageferry, text};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,7 +1,6 @@
 //! Kernel mappings: bootstrap, exact counts of invalidations, races, and forgotten flushes.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
 use pageferry_pmap::{PmapConfig, PmapError, Pmaps};

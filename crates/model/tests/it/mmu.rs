@@ -1,8 +1,7 @@
 //! What fills a TLB besides hardware that walks page tables: the kernel's refill handler, a hash table, reserved entries,
 //! blocks; and what the oracle sees of each.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::isa::hash::{self, HPTE_C, HPTE_R};
 use pageferry_hal::*;
 use pageferry_model::{Model, Options, RunError, Staleness};

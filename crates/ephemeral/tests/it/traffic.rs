@@ -1,8 +1,7 @@
 //! Random traffic on 1 to 4 CPUs under seeded schedules: what is read is what the frame holds, no stale translation is
 //! used, the invariants hold. And the counter-proof: the printed rule is found out by the machine's oracle.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::*;
 use pageferry_hal::*;
 use pageferry_model::Schedule;

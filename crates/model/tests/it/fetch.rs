@@ -1,7 +1,6 @@
 //! Instructions: what they are fetched through, what that costs, and when a fetch is refused or stale.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::config::{InstructionCacheConfig, InstructionTlbConfig};
 use pageferry_model::{Hardware, MachineConfig, Model, Options, Sourced};

@@ -1,7 +1,6 @@
 //! The mapping cache alone: exact counts of invalidations, victims, sharing, and what sleeps.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_ephemeral::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};

@@ -1,7 +1,7 @@
 //! The build script, which embeds the data files: without them there is no build.
 
 #[allow(dead_code, unreachable_pub, reason = "its main is for the build")]
-#[path = "../build.rs"]
+#[path = "../../build.rs"]
 mod build;
 
 use std::fs;

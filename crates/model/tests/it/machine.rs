@@ -1,7 +1,6 @@
 //! The machine by itself: contexts, time, interrupts, locks, translation, and what the oracle sees.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::{LockCircle, Model, Options, RunError, Schedule, Waits};
 use std::cell::{Cell, RefCell};

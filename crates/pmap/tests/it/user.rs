@@ -1,7 +1,6 @@
 //! User mappings: what is entered is found, what is removed is gone, and the counts are right.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::Model;
 use pageferry_model::{RunError, Schedule};

@@ -1,7 +1,6 @@
 //! What is owed between a change and its flush, where another thread, CPU or address space comes between.
 
-mod common;
-use common::*;
+use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule, Staleness};
 use std::rc::Rc;

@@ -1,8 +1,6 @@
 //! Where results go: what is replaced, what is kept, and what is left when the command is interrupted.
 
-mod common;
-
-use common::{command, entries, pageferry, text};
+use crate::common::{command, entries, pageferry, text};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

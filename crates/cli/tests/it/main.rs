@@ -1,0 +1,7 @@
+//! All tests of this crate that stand outside of it, as one program: what they share is compiled and linked once.
+
+mod bad_input;
+mod commands;
+mod common;
+mod fuzz;
+mod outputs;

@@ -1,0 +1,13 @@
+//! All tests of this crate that stand outside of it, as one program: what they share is compiled and linked once.
+
+mod embedding;
+mod explain;
+mod knees;
+mod published;
+mod ranges;
+mod report;
+mod runs;
+mod scenarios;
+mod sockets;
+mod stream;
+mod trace;

@@ -1,0 +1,11 @@
+//! All tests of this crate that stand outside of it, as one program: what they share is compiled and linked once.
+
+mod cache;
+mod common;
+mod disk;
+mod fetch;
+mod machine;
+mod machines;
+mod memory_speed;
+mod mmu;
+mod testing;

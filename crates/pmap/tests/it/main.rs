@@ -1,0 +1,6 @@
+//! All tests of this crate that stand outside of it, as one program: what they share is compiled and linked once.
+
+mod common;
+mod kernel;
+mod obligations;
+mod user;
