@@ -803,7 +803,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("memory.latency_cycles", 1, MAX_COST),
     range("*_cycles", 0, MAX_COST),
     range("memory.latency_ns", 1, MAX_COST / 100),
-    range("memory.size_mb", 1, 1 << 20),
+    range("memory.size_mb", 1, 1 << 16),
     range("tlb.*.entries", 1, 1 << 16),
     range("tlb.*.ways", 0, 1 << 16),
     range("tlb.data.superpage_entries", 0, 1 << 16),

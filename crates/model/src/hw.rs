@@ -8,6 +8,7 @@ use crate::cache::{Caches, Entered, Kind};
 use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
 use crate::dev::{AUDIO, DISK};
+use crate::machine::turns::{NEVER, Turns};
 use crate::memory::Memory;
 use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::Oracle;
@@ -84,6 +85,8 @@ pub(crate) struct Hw {
     /// Where the hash table of translations lies, if hardware looks into one.
     pub(crate) hash_table: Option<HashTable>,
     pub(crate) cpus: Vec<Cpu>,
+    /// When those that do not run just now can go on.
+    pub(crate) turns: Turns,
     pub(crate) oracle: Oracle,
     pub(crate) counters: [u64; Counter::COUNT],
     pub(crate) counts: Counts,
@@ -126,6 +129,7 @@ impl Hw {
             has_blocks: !params.fixed.is_empty(),
             hash_table: None,
             cpus: (0..params.cpus).map(cpu).collect(),
+            turns: Turns::new(params.cpus),
             oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), tolerates_stale),
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
@@ -374,11 +378,25 @@ impl Hw {
         at
     }
 
+    /// Gives a CPU its place among those that can go on: after it has run, and when something changes for one that does not run.
+    pub(crate) fn take_turn(&mut self, cpu: usize) {
+        let c = &self.cpus[cpu];
+        let ready_at = match c.state {
+            CpuState::Off => NEVER,
+            CpuState::Running => c.clock,
+            CpuState::Halted => c.pending.front().map_or(NEVER, |&(at, _)| at.max(c.clock)),
+        };
+        self.turns.set(cpu, ready_at);
+    }
+
     /// An interrupt will arrive at `cpu` at `at`.
     pub(crate) fn interrupt_at(&mut self, cpu: usize, at: u64, interrupt: Interrupt) {
         let pending = &mut self.cpus[cpu].pending;
         let position = pending.partition_point(|&(other, _)| other <= at);
         pending.insert(position, (at, interrupt));
+        if self.cpus[cpu].state == CpuState::Halted {
+            self.take_turn(cpu);
+        }
     }
 
     /// Sets or stops a CPU's timer.

@@ -22,7 +22,8 @@ const LOCK_PATH: Instructions = Instructions(4);
 pub struct ModelLock<T> {
     machine: Rc<Inner>,
     class: LockClass,
-    held: Cell<bool>,
+    /// Shared with the driver while a CPU spins for it.
+    held: Rc<Cell<bool>>,
     /// When it was released last, on the clock of the CPU that did.
     free_at: Cell<u64>,
     last_package: Cell<usize>,
@@ -43,7 +44,7 @@ impl<T> ModelLock<T> {
         ModelLock {
             machine,
             class,
-            held: Cell::new(false),
+            held: Rc::default(),
             free_at: Cell::new(0),
             last_package: package,
             value: RefCell::new(value),
@@ -114,7 +115,7 @@ impl<T: 'static> SpinLock<T> for ModelLock<T> {
                 let before = self.machine.begin_wait(Awaited::Lock(self.class), at);
                 let wanted_before = self.machine.wants_lock(self.reference(at));
                 while self.held.get() {
-                    self.machine.wait();
+                    self.machine.wait(Some(&self.held));
                 }
                 self.machine.stops_wanting(wanted_before);
                 self.machine.end_wait(before);

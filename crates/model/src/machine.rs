@@ -28,6 +28,7 @@ pub(crate) mod held;
 pub(crate) mod inner;
 mod options;
 mod run_error;
+pub(crate) mod turns;
 mod waits;
 
 pub use driver::Scope;
@@ -116,6 +117,7 @@ impl Model {
             options,
             failure: RefCell::default(),
             waits: RefCell::new(vec![None; cpus]),
+            spins_for: RefCell::new(vec![None; cpus]),
             in_vain: Cell::new(0),
             events: RefCell::new(Events::with_room(options.keep_events)),
             rng: RefCell::new(rng),
@@ -229,7 +231,7 @@ impl Model {
             let at = from + done;
             let Some(pa) = hw.peek(self.0.cpu.get(), at) else { return false };
             let len = (buf.len() - done).min(pageferry_hal::PAGE_SIZE - at.offset());
-            buf[done..done + len].copy_from_slice(hw.memory.bytes(pa, len));
+            hw.memory.read(pa, &mut buf[done..done + len]);
             done += len;
         }
         true
@@ -267,7 +269,9 @@ impl Model {
 
     /// The bytes of a frame, without cost.
     pub fn frame_bytes(&self, frame: pageferry_hal::Pfn) -> Vec<u8> {
-        self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE).to_vec()
+        let mut bytes = vec![0; pageferry_hal::PAGE_SIZE];
+        self.0.hw.borrow().memory.read(frame.pa(), &mut bytes);
+        bytes
     }
 
     /// For tests: from now on requests to the disk that touch `blocks` fail; with `broken` false, no more.
@@ -297,7 +301,7 @@ impl Model {
 
     /// True when a frame holds exactly these bytes.
     pub fn frame_is(&self, frame: pageferry_hal::Pfn, bytes: &[u8]) -> bool {
-        self.0.hw.borrow().memory.bytes(frame.pa(), pageferry_hal::PAGE_SIZE) == bytes
+        bytes.len() == pageferry_hal::PAGE_SIZE && self.0.hw.borrow().memory.holds(frame.pa(), bytes)
     }
 
     /// What is on this board beside processors and memory. A disk that is asked for can be had once or many times: all are
@@ -423,7 +427,7 @@ impl Machine for Model {
         let len = buf.len();
         self.0.by_parts(Location::caller(), EventKind::Load(from, len), len, |hw, cpu, done, deadline| {
             let (pa, n) = hw.stream(cpu, from + done, len - done, Access::Read, mode, deadline)?;
-            buf[done..done + n].copy_from_slice(hw.memory.bytes(pa, n));
+            hw.memory.read(pa, &mut buf[done..done + n]);
             Ok(n)
         })
     }
@@ -489,7 +493,7 @@ impl Machine for Model {
             |hw, cpu, done, deadline| {
                 let (pa, n) =
                     hw.stream(cpu, to + done, len_bytes - done, Access::Write, Mode::Kernel, deadline)?;
-                hw.memory.bytes_mut(pa, n).fill(0);
+                hw.memory.clear(pa, n);
                 Ok(n)
             },
         )
@@ -641,7 +645,7 @@ impl Machine for Model {
         }
         let before = self.0.begin_wait(Awaited::Condition, Location::caller());
         loop {
-            self.0.wait();
+            self.0.wait(None);
             if done() {
                 break;
             }
@@ -716,7 +720,7 @@ impl Machine for Model {
         if self.0.contexts.borrow()[to].on_cpu.is_some() {
             let before = self.0.begin_wait(Awaited::Context, Location::caller());
             while self.0.contexts.borrow()[to].on_cpu.is_some() {
-                self.0.wait();
+                self.0.wait(None);
             }
             self.0.end_wait(before);
         }
@@ -735,6 +739,7 @@ impl Machine for Model {
         assert!(hw.cpus[cpu.index()].state == CpuState::Off, "{cpu:?} runs already");
         hw.idle_to(cpu.index(), now);
         hw.cpus[cpu.index()].state = CpuState::Running;
+        hw.take_turn(cpu.index());
         let mut contexts = self.0.contexts.borrow_mut();
         let context = &mut contexts[first.0 as usize];
         assert!(context.on_cpu.is_none() && !context.over, "context {} cannot be started", context.name);

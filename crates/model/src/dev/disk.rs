@@ -65,7 +65,9 @@ impl Disk {
                     }
                 }
                 Transfer::Write => {
-                    self.blocks.insert(block, memory.bytes(frame.pa(), PAGE_SIZE).into());
+                    let mut bytes = vec![0; PAGE_SIZE];
+                    memory.read(frame.pa(), &mut bytes);
+                    self.blocks.insert(block, bytes.into());
                 }
             }
         }

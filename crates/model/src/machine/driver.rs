@@ -7,6 +7,7 @@ use crate::hw::{CpuState, Hw};
 use crate::machine::events::EventKind;
 use crate::machine::inner::{Inner, SLACK_CYCLES};
 use crate::machine::run_error::RunError;
+use crate::machine::turns::NEVER;
 use crate::mmu::access::Refused;
 use crate::mmu::oracle::Site;
 use corosensei::CoroutineResult;
@@ -14,6 +15,7 @@ use pageferry_hal::{
     Access, Cause, ContextId, CopyFault, Instructions, Interrupt, Miss, Mode, Trap, TrapKind, Va,
 };
 use rand_chacha::rand_core::Rng;
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// Keeps a cause in force.
@@ -55,6 +57,10 @@ impl Inner {
     /// Runs CPUs until all have stopped.
     pub(super) fn drive(&self) -> Result<(), RunError> {
         while let Some(cpu) = self.pick()? {
+            if self.spin(cpu) {
+                self.hw.borrow_mut().take_turn(cpu);
+                continue;
+            }
             let index = self.current.borrow()[cpu];
             self.cpu.set(cpu);
             self.context.set(index);
@@ -78,6 +84,7 @@ impl Inner {
                 }
                 CoroutineResult::Return(next) => self.finish(cpu, index, next),
             }
+            self.hw.borrow_mut().take_turn(cpu);
         }
         Ok(())
     }
@@ -108,29 +115,7 @@ impl Inner {
     /// Chooses the CPU to run; ends its halt if it is in one. `None` when all have stopped.
     pub(super) fn pick(&self) -> Result<Option<usize>, RunError> {
         let mut hw = self.hw.borrow_mut();
-        let ready_at = |hw: &Hw, cpu: usize| {
-            let c = &hw.cpus[cpu];
-            match c.state {
-                CpuState::Off => None,
-                CpuState::Running => Some(c.clock),
-                CpuState::Halted => c.pending.front().map(|&(at, _)| at.max(c.clock)),
-            }
-        };
-        let mut first: Option<(u64, usize)> = None;
-        let mut second = u64::MAX;
-        let mut ready = 0;
-        for cpu in 0..hw.cpus.len() {
-            let Some(at) = ready_at(&hw, cpu) else { continue };
-            ready += 1;
-            match first {
-                Some((best, _)) if best <= at => second = second.min(at),
-                _ => {
-                    second = second.min(first.map_or(u64::MAX, |(best, _)| best));
-                    first = Some((at, cpu));
-                }
-            }
-        }
-        let Some((mut at, mut cpu)) = first else {
+        let Some((mut cpu, mut at, second)) = hw.turns.first() else {
             if hw.cpus.iter().all(|c| c.state == CpuState::Off) {
                 return Ok(None);
             }
@@ -144,16 +129,8 @@ impl Inner {
             return Err(RunError::OutOfTime { limit, waits, left, schedule: self.options.schedule });
         }
         if let Some(rng) = self.rng.borrow_mut().as_mut() {
-            let mut nth = rng.next_u32() as usize % ready;
-            for c in 0..hw.cpus.len() {
-                if let Some(t) = ready_at(&hw, c) {
-                    if nth == 0 {
-                        (at, cpu) = (t, c);
-                        break;
-                    }
-                    nth -= 1;
-                }
-            }
+            let nth = rng.next_u32() as usize % hw.turns.ready().count();
+            (cpu, at) = hw.turns.ready().nth(nth).expect("fewer than are ready");
         }
         self.others_at.set(second);
         if hw.cpus[cpu].state == CpuState::Halted {
@@ -210,7 +187,7 @@ impl Inner {
             return;
         }
         // Where the seed decides, every call is a turn; but a CPU that runs alone need not ask.
-        let turn = self.seeded() && self.others_at.get() != u64::MAX;
+        let turn = self.seeded() && self.others_at.get() != NEVER;
         if turn || self.clock() > self.deadline() {
             self.suspend();
         }
@@ -227,29 +204,47 @@ impl Inner {
     }
 
     /// Passes a little time in the cause in force, so that another CPU can do what this one waits for (since
-    /// [`Inner::begin_wait`]).
+    /// [`Inner::begin_wait`]). Where that is a lock, `held` says whether it still is: until then the driver takes the turns of this
+    /// CPU by itself ([`Inner::spin`]).
     ///
     /// # Panics
     /// When no other CPU can run, or none does anything else: the wait would never end.
-    pub(crate) fn wait(&self) {
+    pub(crate) fn wait(&self, held: Option<&Rc<Cell<bool>>>) {
         self.tested_in_vain();
-        {
-            let mut hw = self.hw.borrow_mut();
-            let cpu = self.cpu.get();
-            let mine = hw.cpus[cpu].pending.front().map_or(u64::MAX, |&(at, _)| at);
-            let next = self.others_at.get().min(mine);
-            if next == u64::MAX {
-                drop(hw);
-                self.fail_spinning();
-            }
-            let clock = hw.cpus[cpu].clock;
-            let until = if self.seeded() { clock + 1 } else { next.max(clock) + 1 };
-            hw.charge(cpu, until - clock);
-            hw.cpus[cpu].spinning = true;
+        let cpu = self.cpu.get();
+        if !self.pass_time(cpu) {
+            self.fail_spinning();
         }
+        self.spins_for.borrow_mut()[cpu] = held.cloned();
         self.suspend();
-        self.hw.borrow_mut().cpus[self.cpu.get()].spinning = false;
+        self.spins_for.borrow_mut()[cpu] = None;
+        self.hw.borrow_mut().cpus[cpu].spinning = false;
         self.take_interrupts();
+    }
+
+    /// Lets a CPU that waits spin until another one has had a turn, or an interrupt comes; false when neither will be.
+    fn pass_time(&self, cpu: usize) -> bool {
+        let mut hw = self.hw.borrow_mut();
+        let mine = hw.cpus[cpu].pending.front().map_or(NEVER, |&(at, _)| at);
+        let next = self.others_at.get().min(mine);
+        if next == NEVER {
+            return false;
+        }
+        let clock = hw.cpus[cpu].clock;
+        let until = if self.seeded() { clock + 1 } else { next.max(clock) + 1 };
+        hw.charge(cpu, until - clock);
+        hw.cpus[cpu].spinning = true;
+        true
+    }
+
+    /// Takes the turn of a CPU that spins for a lock that is still held, as [`Inner::wait`] would: without going to its context and
+    /// back. False when there is more to do than to spin: then the context does it.
+    fn spin(&self, cpu: usize) -> bool {
+        let is_held = self.spins_for.borrow()[cpu].as_ref().is_some_and(|held| held.get());
+        is_held
+            && self.hw.borrow().cpus[cpu].pending.is_empty()
+            && self.may_test_again()
+            && self.pass_time(cpu)
     }
 
     /// Runs the handler for every interrupt that has arrived.
@@ -444,7 +439,7 @@ impl Inner {
     pub(super) fn deadline(&self) -> u64 {
         let last = self.options.cycle_limit.map_or(u64::MAX, |limit| limit.0);
         match self.others_at.get() {
-            u64::MAX => last,
+            NEVER => last,
             _ if self.seeded() => 0,
             at => at.saturating_add(SLACK_CYCLES).min(last),
         }

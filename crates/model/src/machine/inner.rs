@@ -56,6 +56,8 @@ pub(crate) struct Inner {
     pub(super) options: Options,
     /// For each CPU, what it waits for.
     pub(super) waits: RefCell<Vec<Option<Waiting>>>,
+    /// For each CPU that spins for a lock, whether that is held.
+    pub(super) spins_for: RefCell<Vec<Option<Rc<Cell<bool>>>>>,
     /// Tests of what CPUs wait for, since one has executed anything else.
     pub(super) in_vain: Cell<u64>,
     pub(super) events: RefCell<Events>,

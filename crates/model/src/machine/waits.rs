@@ -127,6 +127,16 @@ impl Inner {
         }
     }
 
+    /// Counts a test that answers no, unless that might be one too many.
+    pub(super) fn may_test_again(&self) -> bool {
+        let tests = self.in_vain.get() + 1;
+        let may = tests < self.options.spin_limit / 100;
+        if may {
+            self.in_vain.set(tests);
+        }
+        may
+    }
+
     /// Ends the run because no CPU gets on.
     pub(super) fn fail_spinning(&self) -> ! {
         let (waits, tests) = (self.waits(), self.in_vain.get());

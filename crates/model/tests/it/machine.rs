@@ -92,7 +92,7 @@ fn a_stale_translation_is_reported_once_its_window_is_closed() {
         m.load(Mode::Kernel, va, &mut buf).unwrap();
         assert_eq!(m.stale_uses().len(), 1);
         let text = m.stale_uses()[0].to_string();
-        assert!(text.contains("tests/machine.rs") && text.contains("cpu0"), "{text}");
+        assert!(text.contains("tests/it/machine.rs") && text.contains("cpu0"), "{text}");
     });
 }
 
@@ -285,7 +285,7 @@ fn the_order_of_own_classes_is_checked() {
     const BUFFER: LockClass = LockClass::new("buffer", 2);
     let error = abba([INODE, BUFFER], Schedule::Seeded(4)).expect_err("the order is broken");
     let said = error.to_string();
-    let expected = "lock order: context second takes inode at crates/model/tests/machine.rs:";
+    let expected = "lock order: context second takes inode at crates/model/tests/it/machine.rs:";
     assert!(said.starts_with(expected) && said.contains("while it holds buffer, taken at"), "{said}");
     assert!(said.contains("seed 4"), "{said}");
 }
@@ -397,7 +397,7 @@ fn two_cpus_that_spin_for_ever_end_the_run() {
         assert!(waits[0].at.column() < waits[1].at.column(), "each has its place");
         assert_eq!(waits.iter().map(|w| &w.context[..]).collect::<Vec<_>>(), ["boot", "second"]);
         let said = error.to_string();
-        assert!(said.contains("cpu1, context second, spins at crates/model/tests/machine.rs:"), "{said}");
+        assert!(said.contains("cpu1, context second, spins at crates/model/tests/it/machine.rs:"), "{said}");
         assert!(said.contains(&schedule.to_string()), "{said}");
     }
 }
