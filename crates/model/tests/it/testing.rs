@@ -80,7 +80,9 @@ fn one_seed_is_replayed_by_the_environment() {
     let wrong = find(&machine(), Options::default(), 0..50, |m| count(m, false)).expect("one is wrong");
     let run = |seed: &str| {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
-        command.args(["--ignored", "--exact", "testing::goes_wrong", "--nocapture"]).env("PAGEFERRY_SEED", seed);
+        command
+            .args(["--ignored", "--exact", "testing::goes_wrong", "--nocapture"])
+            .env("PAGEFERRY_SEED", seed);
         let output = command.output().expect("it runs");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
