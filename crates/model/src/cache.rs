@@ -23,6 +23,7 @@ mod fetch;
 mod level;
 mod memory;
 mod package;
+pub(crate) mod power_on;
 mod stats;
 
 pub use fetch::Fetched;
@@ -46,7 +47,7 @@ pub enum Kind {
 }
 
 /// The caches of a machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Caches {
     line_shift: u32,
     /// The first line that some level cannot tag.

@@ -4,7 +4,8 @@
 //! Interleaving, interrupts and contexts are the business of [`crate::machine`].
 
 use crate::account::{Hardware as Counts, Snapshot};
-use crate::cache::{Caches, Entered, Kind};
+use crate::cache::power_on::PoweredOn;
+use crate::cache::{Entered, Kind};
 use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
 use crate::dev::{AUDIO, DISK};
@@ -76,7 +77,7 @@ pub(crate) struct Hw {
     pub(crate) params: Params,
     pub(crate) memory: Memory,
     /// Without, every access to memory takes one cycle.
-    pub(crate) caches: Option<Caches>,
+    pub(crate) caches: Option<PoweredOn>,
     pub(crate) tlbs: Vec<Tlb>,
     /// Empty where fetches look into none.
     pub(crate) instruction_tlbs: Vec<Tlb>,
@@ -99,7 +100,7 @@ pub(crate) struct Hw {
 }
 
 impl Hw {
-    pub(crate) fn new(params: Params, caches: Option<Caches>, tolerates_stale: bool) -> Hw {
+    pub(crate) fn new(params: Params, caches: Option<PoweredOn>, tolerates_stale: bool) -> Hw {
         let cores = if params.tlb_shared { params.packages } else { params.cpus };
         let registers = params.blocks.map_or(0, |b| b.count);
         let cpu = |i: usize| Cpu {
@@ -195,7 +196,7 @@ impl Hw {
     /// The laws inside the machine that a snapshot cannot show.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.snapshot().check()?;
-        self.caches.as_ref().map_or(Ok(()), Caches::check)
+        self.caches.as_ref().map_or(Ok(()), PoweredOn::check)
     }
 
     /// A dependent access to one line; its cost.
@@ -204,21 +205,21 @@ impl Hw {
         self.counts.accesses += 1;
         match &mut self.caches {
             None => 1,
-            Some(caches) => u64::from(caches.access(self.cpus[cpu].package, pa.0, write, Kind::Latency)),
+            Some(caches) => caches.access(self.cpus[cpu].package, pa.0, write),
         }
     }
 
     /// A CPU is about to stream through lines of the page of `pa`.
     fn enter(&mut self, cpu: usize, pa: Pa) -> Option<Entered> {
         let package = self.cpus[cpu].package;
-        self.caches.as_mut().map(|caches| caches.enter(package, pa.0))
+        self.caches.as_mut().map(|caches| caches.live().enter(package, pa.0))
     }
 
     /// A line of a page that was entered; its cost.
     #[inline(always)]
     fn stream_line(&mut self, page: Option<Entered>, pa: Pa, write: bool) -> u64 {
         match (&mut self.caches, page) {
-            (Some(caches), Some(page)) => u64::from(caches.access_in(page, pa.0, write, Kind::Stream)),
+            (Some(caches), Some(page)) => u64::from(caches.live().access_in(page, pa.0, write, Kind::Stream)),
             _ => 1,
         }
     }
@@ -346,19 +347,16 @@ impl Hw {
     }
 
     pub(crate) fn clear_frame(&mut self, cpu: usize, at: Pa) {
-        let page = self.enter(cpu, at);
-        let (mut lines, mut cycles) = (0, 0);
-        for offset in (0..pageferry_hal::PAGE_SIZE).step_by(self.params.line_bytes) {
-            cycles += self.stream_line(page, at + offset, true);
-            lines += 1;
-        }
+        let lines = (pageferry_hal::PAGE_SIZE / self.params.line_bytes) as u64;
+        let package = self.cpus[cpu].package;
+        let cycles = self.caches.as_mut().map_or(lines, |caches| caches.clear_page(package, at.0));
         self.streamed(cpu, lines, cycles);
         self.memory.clear_frame(at.pfn());
     }
 
     pub(crate) fn flush_line(&mut self, at: Pa) {
         if let Some(caches) = &mut self.caches {
-            caches.flush_line(at.0);
+            caches.live().flush_line(at.0);
         }
     }
 

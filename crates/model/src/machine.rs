@@ -40,7 +40,7 @@ pub use run_error::RunError;
 pub use waits::{Awaited, Wait, Waits};
 
 use crate::account::Snapshot;
-use crate::cache::Caches;
+use crate::cache::power_on::PoweredOn;
 use crate::config::MachineConfig;
 use crate::dev::handle::{ModelAudio, ModelDisk};
 use crate::hw::{CpuState, Hw};
@@ -82,7 +82,7 @@ impl Model {
     /// [`Fault`] when the configuration contradicts itself.
     pub fn new(config: &MachineConfig, options: Options) -> Result<Model, Fault> {
         config.validate()?;
-        Ok(Model::of(config, Some(Caches::of_valid(config)), options))
+        Ok(Model::of(config, Some(PoweredOn::new(config)), options))
     }
 
     /// As [`Model::new`], but every access to memory takes one cycle and no cache is looked at: for tests that ask what
@@ -95,7 +95,7 @@ impl Model {
         Ok(Model::of(config, None, options))
     }
 
-    fn of(config: &MachineConfig, caches: Option<Caches>, options: Options) -> Model {
+    fn of(config: &MachineConfig, caches: Option<PoweredOn>, options: Options) -> Model {
         let (params, board) = (Params::from_config(config), config.board());
         let rng = match options.schedule {
             Schedule::Timed => None,

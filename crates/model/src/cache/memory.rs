@@ -12,7 +12,7 @@ pub(super) enum Elsewhere {
 }
 
 /// Memory as the caches see it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Memory {
     latency_cycles: u32,
     stream_load_cycles: u32,

@@ -26,7 +26,8 @@ impl Hw {
         while done < len {
             let at = pa + done;
             let package = self.cpus[cpu].package;
-            let Some(fetched) = self.caches.as_mut().and_then(|caches| caches.fetch_line(package, at.0))
+            let Some(fetched) =
+                self.caches.as_mut().and_then(|caches| caches.live().fetch_line(package, at.0))
             else {
                 return Ok(len);
             };
