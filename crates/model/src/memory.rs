@@ -10,20 +10,24 @@ const LEAST_BYTES: usize = 64;
 
 /// Physical memory of one machine.
 pub(crate) struct Memory {
-    /// By number: the beginning of the frame; as long as a power of two, or empty.
-    frames: Vec<Box<[u8]>>,
+    /// By frame, where in `kept` its beginning is; 0, which is empty, for those that hold zeros.
+    places: Vec<u32>,
+    /// Beginnings of frames: as long as a power of two, or empty.
+    kept: Vec<Box<[u8]>>,
+    /// Places in `kept` that no frame has.
+    free: Vec<u32>,
 }
 
 impl Memory {
     pub(crate) fn new(frames: usize) -> Memory {
-        Memory { frames: vec![Box::default(); frames] }
+        Memory { places: vec![0; frames], kept: vec![Box::default()], free: Vec::new() }
     }
 
     /// The frame and the offset of `len_bytes` at `at`.
     fn place(&self, at: Pa, len_bytes: usize) -> (usize, usize) {
         let (frame, offset) = ((at.0 >> PAGE_SHIFT) as usize, at.0 as usize % PAGE_SIZE);
         assert!(
-            frame < self.frames.len(),
+            frame < self.places.len(),
             "{len_bytes} bytes at {at:?} lie outside physical memory: a translation leads nowhere"
         );
         assert!(offset + len_bytes <= PAGE_SIZE, "{len_bytes} bytes at {at:?} lie in more than one frame");
@@ -33,7 +37,7 @@ impl Memory {
     /// What is kept of `len_bytes` at `at`; zeros follow up to that length.
     fn kept(&self, at: Pa, len_bytes: usize) -> &[u8] {
         let (frame, offset) = self.place(at, len_bytes);
-        let kept = &self.frames[frame];
+        let kept = &self.kept[self.places[frame] as usize];
         &kept[offset.min(kept.len())..(offset + len_bytes).min(kept.len())]
     }
 
@@ -56,21 +60,37 @@ impl Memory {
     pub(crate) fn bytes_mut(&mut self, at: Pa, len_bytes: usize) -> &mut [u8] {
         let (frame, offset) = self.place(at, len_bytes);
         let end = offset + len_bytes;
-        if self.frames[frame].len() < end {
-            grow(&mut self.frames[frame], end);
+        if self.places[frame] == 0 {
+            self.places[frame] = self.new_place();
         }
-        &mut self.frames[frame][offset..end]
+        let kept = &mut self.kept[self.places[frame] as usize];
+        if kept.len() < end {
+            grow(kept, end);
+        }
+        &mut kept[offset..end]
+    }
+
+    /// A place in `kept` that no frame has.
+    fn new_place(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.kept.push(Box::default());
+            u32::try_from(self.kept.len() - 1).expect("frames have numbers of 32 bits")
+        })
     }
 
     /// Fills a frame with zeros.
     pub(crate) fn clear_frame(&mut self, frame: Pfn) {
-        self.frames[frame.index()] = Box::default();
+        let place = std::mem::take(&mut self.places[frame.index()]);
+        if place != 0 {
+            self.kept[place as usize] = Box::default();
+            self.free.push(place);
+        }
     }
 
     /// Fills a part of one frame with zeros.
     pub(crate) fn clear(&mut self, at: Pa, len_bytes: usize) {
         let (frame, offset) = self.place(at, len_bytes);
-        let kept = &mut self.frames[frame];
+        let kept = &mut self.kept[self.places[frame] as usize];
         let (from, to) = (offset.min(kept.len()), (offset + len_bytes).min(kept.len()));
         kept[from..to].fill(0);
     }
@@ -86,10 +106,11 @@ impl Memory {
         let kept = self.kept(from, len_bytes).len();
         if kept > 0 {
             self.bytes_mut(to, kept);
+            let places = [source.0, target.0].map(|frame| self.places[frame] as usize);
             if source.0 == target.0 {
-                self.frames[source.0].copy_within(source.1..source.1 + kept, target.1);
+                self.kept[places[0]].copy_within(source.1..source.1 + kept, target.1);
             } else {
-                let [from, to] = self.frames.get_disjoint_mut([source.0, target.0]).expect("two frames");
+                let [from, to] = self.kept.get_disjoint_mut(places).expect("two frames");
                 to[target.1..target.1 + kept].copy_from_slice(&from[source.1..source.1 + kept]);
             }
         }
@@ -205,9 +226,11 @@ mod tests {
         let mut memory = Memory::new(2);
         memory.bytes_mut(Pa(5), 1)[0] = 1;
         memory.copy(Pa(PAGE_SIZE as u64), Pa(0), PAGE_SIZE);
-        let kept = |memory: &Memory| memory.frames.iter().map(|f| f.len()).collect::<Vec<_>>();
-        assert_eq!(kept(&memory), [64, 64]);
+        let kept = |memory: &Memory| memory.kept.iter().map(|f| f.len()).collect::<Vec<_>>();
+        assert_eq!(kept(&memory), [0, 64, 64]);
         memory.clear_frame(Pfn(0));
-        assert_eq!(kept(&memory), [0, 64]);
+        assert_eq!(kept(&memory), [0, 0, 64]);
+        memory.bytes_mut(Pa(100), 1)[0] = 1;
+        assert_eq!(kept(&memory), [0, 128, 64], "the place is used again");
     }
 }

@@ -12,22 +12,18 @@ impl Caches {
     /// # Errors
     /// The first law that does not hold.
     pub fn check(&self) -> Result<(), String> {
-        for (number, package) in self.packages.iter().enumerate() {
-            let fetched = self.instruction.get(number).map_or(0, |cache| cache.counts.misses);
-            package.check_counts(fetched).map_err(|law| format!("package {number}, {law}"))?;
-        }
         self.instruction.iter().try_for_each(InstructionCache::check)?;
         for (number, package) in self.packages.iter().enumerate() {
+            let says = |at: usize, what: String| format!("package {number}, level {at}: {what}");
+            let mut held = Vec::new();
             for (at, bank) in package.banks.iter().enumerate() {
-                if !bank.level.is_sound() {
-                    return Err(format!("package {number}, level {at}: a set is out of order"));
-                }
-                for held in bank.level.lines() {
-                    self.check_line(number, at, held).map_err(|what| {
-                        format!("package {number}, level {at}, line {:#x}: {what}", held.line)
-                    })?;
-                }
+                let check_line = |held: Held| {
+                    self.check_line(number, at, held).map_err(|what| format!("line {:#x}: {what}", held.line))
+                };
+                held.push(bank.level.check(check_line).map_err(|what| says(at, what))?);
             }
+            let fetched = self.instruction.get(number).map_or(0, |cache| cache.counts.misses);
+            package.check_counts(fetched, &held).map_err(|(at, law)| says(at, law))?;
         }
         Ok(())
     }
@@ -59,18 +55,19 @@ impl Caches {
 }
 
 impl Package {
-    /// `fetched` lines of instructions were asked of the second level, or of what is behind the first.
-    fn check_counts(&self, fetched: u64) -> Result<(), String> {
+    /// `fetched` lines of instructions were asked of the second level, or of what is behind the first; so many lines are `held` by each
+    /// level.
+    fn check_counts(&self, fetched: u64, held: &[u64]) -> Result<(), (usize, String)> {
         let equal = |what: &str, at: usize, left: u64, right: u64| {
-            if left == right { Ok(()) } else { Err(format!("level {at}: {what}: {left} is not {right}")) }
+            if left == right { Ok(()) } else { Err((at, format!("{what}: {left} is not {right}"))) }
         };
         let mut asked = self.counts.accesses;
         for (at, bank) in self.banks.iter().enumerate() {
             let c = &bank.counts;
             asked += if at == 1 { fetched } else { 0 };
             equal("hits + misses = what came from above", at, c.accesses(), asked)?;
-            let held = bank.level.len() as u64;
-            equal("fills = evictions + removals + held", at, c.fills, c.evictions + c.removals + held)?;
+            let gone = c.evictions + c.removals;
+            equal("fills = evictions + removals + held", at, c.fills, gone + held[at])?;
             asked = c.misses + c.write_throughs;
         }
         let depth = self.banks.len();

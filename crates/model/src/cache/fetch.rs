@@ -42,11 +42,12 @@ impl InstructionCache {
     /// The laws of its counts and its state.
     pub(super) fn check(&self) -> Result<(), String> {
         let c = &self.counts;
-        if c.misses != c.fills || c.fills != c.evictions + c.removals + self.level.len() as u64 {
-            return Err(format!("instruction cache: {c:?} with {} lines held", self.level.len()));
-        }
-        if !self.level.is_sound() {
-            return Err("instruction cache: a set is out of order".into());
+        let held = self
+            .level
+            .check(|_| Ok::<(), String>(()))
+            .map_err(|what| format!("instruction cache: {what}"))?;
+        if c.misses != c.fills || c.fills != c.evictions + c.removals + held {
+            return Err(format!("instruction cache: {c:?} with {held} lines held"));
         }
         Ok(())
     }

@@ -137,24 +137,29 @@ impl Level {
         with_rows!(&self.rows, rows => place_of(&rows[line as usize & (rows.len() - 1)], want).is_some())
     }
 
-    /// How many lines are held.
-    pub(super) fn len(&self) -> usize {
-        with_rows!(&self.rows, rows => rows.as_flattened().iter().filter(|&&entry| entry != 0).count())
-    }
-
-    /// All lines held.
-    pub(super) fn lines(&self) -> impl Iterator<Item = Held> + '_ {
-        let (all, width) = self.entries();
-        let used = all.iter().enumerate().filter(|&(_, &entry)| entry != 0);
-        used.map(move |(i, &entry)| self.held(entry, (i / width) as u64))
-    }
-
-    /// True when the empty entries of every set are its last ones, and no set holds a line twice.
-    pub(super) fn is_sound(&self) -> bool {
-        with_rows!(&self.rows, rows => rows.iter().all(|row| row[0] == 0 && is_empty(row) || is_in_order(row, self.ways)))
+    /// Shows every line held to `visit`; gives how many there are.
+    ///
+    /// # Errors
+    /// What is wrong with a set: its empty entries are not its last ones, or it holds a line twice. What `visit` says.
+    pub(super) fn check<E: From<&'static str>>(
+        &self,
+        mut visit: impl FnMut(Held) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut held = 0;
+        with_rows!(&self.rows, rows => {
+            for (set, row) in rows.iter().enumerate() {
+                let Some(used) = in_order(row, self.ways) else {
+                    return Err("a set is out of order".into());
+                };
+                row[..used].iter().try_for_each(|&entry| visit(self.held(entry, set as u64)))?;
+                held += used as u64;
+            }
+        });
+        Ok(held)
     }
 
     /// All entries, and how many make a row.
+    #[cfg(test)]
     fn entries(&self) -> (&[u32], usize) {
         with_rows!(&self.rows, rows => (rows.as_flattened(), rows[0].len()))
     }
@@ -223,18 +228,15 @@ fn place_of<const WAYS: usize>(row: &[u32; WAYS], want: u32) -> Option<usize> {
     if found == 0 { None } else { Some(found.trailing_zeros() as usize) }
 }
 
-fn is_empty<const WAYS: usize>(row: &[u32; WAYS]) -> bool {
-    row.iter().fold(0, |all, entry| all | entry) == 0
-}
-
-/// See [`Level::is_sound`].
-fn is_in_order<const WAYS: usize>(row: &[u32; WAYS], ways: usize) -> bool {
+/// How many entries of a row are in use, if they are as they should be: see [`Level::check`].
+fn in_order<const WAYS: usize>(row: &[u32; WAYS], ways: usize) -> Option<usize> {
+    if row.iter().fold(0, |all, entry| all | entry) == 0 {
+        return Some(0);
+    }
     let used = row.iter().position(|&entry| entry == 0).unwrap_or(WAYS);
-    let is_once = |entry: &u32| {
-        let same = row.iter().map(|other| u32::from((other ^ entry) & !STATE == 0)).sum::<u32>();
-        entry & VALID != 0 && same == 1
-    };
-    used <= ways && row[used..].iter().all(|&entry| entry == 0) && row[..used].iter().all(is_once)
+    let is_once = |at: usize| row[at] & VALID != 0 && place_of(row, row[at] & !STATE) == Some(at);
+    let sound = used <= ways && row[used..].iter().all(|&entry| entry == 0) && (0..used).all(is_once);
+    sound.then_some(used)
 }
 
 #[cfg(test)]
@@ -247,6 +249,10 @@ mod tests {
             0 => None,
             entry => Some(level.held(entry, line)),
         }
+    }
+
+    fn is_sound(level: &Level) -> bool {
+        level.check(|_| Ok::<(), &str>(())).is_ok()
     }
 
     /// The lines of one set from the most to the least recently used.
@@ -274,7 +280,7 @@ mod tests {
             );
             assert!(level.touch(oldest).is_none());
             assert_eq!(order(&level, 1)[0], line(ways));
-            assert!(level.is_sound());
+            assert!(is_sound(&level));
         }
     }
 
@@ -307,7 +313,7 @@ mod tests {
         }
         assert_eq!(level.remove(4), Some(DIRTY | UNIQUE));
         assert_eq!(level.remove(4), None);
-        assert!(level.is_sound());
+        assert!(is_sound(&level));
         assert_eq!(order(&level, 0), [6, 2, 0]);
         assert_eq!(displaced(&mut level, 8, 0), None);
         assert_eq!(displaced(&mut level, 10, 0).map(|held| held.line), Some(0));
