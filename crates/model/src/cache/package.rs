@@ -12,6 +12,8 @@ pub(super) struct Bank {
     pub(super) level: Level,
     pub(super) counts: LevelStats,
     pub(super) exclusive: bool,
+    /// The next level is exclusive: it takes all that has to leave here, not only what is dirty.
+    gives_all: bool,
     latency_cycles: u32,
     stream_load_cycles: u32,
     stream_store_cycles: u32,
@@ -37,12 +39,13 @@ pub(super) enum Found {
 }
 
 impl Bank {
-    fn new(config: &CacheConfig) -> Bank {
+    fn new(config: &CacheConfig, next: Option<&CacheConfig>) -> Bank {
         let sets = config.size_bytes.value / (config.ways.value * config.line_bytes.value);
         Bank {
             level: Level::new(sets as usize, config.ways.value as usize),
             counts: LevelStats::default(),
             exclusive: config.exclusive.value,
+            gives_all: next.is_some_and(|next| next.exclusive.value),
             latency_cycles: config.latency_cycles.value as u32,
             stream_load_cycles: config.stream_load_cycles.value as u32,
             stream_store_cycles: config.stream_store_cycles.value as u32,
@@ -63,8 +66,9 @@ impl Bank {
 impl Package {
     pub(super) fn new(machine: &MachineConfig) -> Package {
         let back = |c: &CacheConfig| c.write_policy.value == WritePolicy::Back;
+        let levels = machine.cache.iter().enumerate();
         Package {
-            banks: machine.cache.iter().map(Bank::new).collect(),
+            banks: levels.map(|(i, level)| Bank::new(level, machine.cache.get(i + 1))).collect(),
             first_back: machine.cache.iter().position(back).unwrap_or(machine.cache.len()),
             counts: PackageStats::default(),
         }
@@ -145,14 +149,12 @@ impl Package {
         kind: Kind,
     ) -> u32 {
         let mut cycles = 0;
-        for to in (from..at).rev() {
-            if to > from && self.banks[to].exclusive {
-                continue;
+        for to in (from + 1..at).rev() {
+            if !self.banks[to].exclusive {
+                cycles += self.put(memory, to, Held { line, flags: flags & UNIQUE }, kind);
             }
-            let flags = if to == from { flags } else { flags & UNIQUE };
-            cycles += self.put(memory, to, Held { line, flags }, kind);
         }
-        cycles
+        cycles + self.put(memory, from, Held { line, flags }, kind)
     }
 
     /// Puts a line into one level, and what it displaces where that belongs.
@@ -166,11 +168,10 @@ impl Package {
         }
         bank.counts.evictions += 1;
         // Most victims are clean, and of no interest to a level that is not exclusive.
-        let next_takes_all = self.banks.get(to + 1).is_some_and(|next| next.exclusive);
-        if left & DIRTY == 0 && !next_takes_all {
+        if left & DIRTY == 0 && !bank.gives_all {
             return 0;
         }
-        let victim = self.banks[to].level.held(left, incoming.line);
+        let victim = bank.level.held(left, incoming.line);
         self.displace(memory, to, victim, kind)
     }
 
