@@ -120,6 +120,14 @@ fn curves_have_a_mark_for_each_published_value_and_none_for_what_is_held_out() {
 }
 
 #[test]
+fn what_lessons_have_found_is_on_the_page() {
+    let html = reproduction(|_| ()).html();
+    let found = &html[html.find("<h2 id=\"found\">").expect("a heading")
+        ..html.find("<h2 id=\"compared\">").expect("the next")];
+    assert!(found.contains("as printed") && found.contains("used a stale translation"), "{found}");
+}
+
+#[test]
 fn the_page_shows_every_run_figure_and_constant() {
     let of = reproduction(|_| ());
     let html = of.html();
