@@ -86,9 +86,12 @@ fn shown(experiment: &Experiment, result: &RunResult) -> String {
     }
     out += &format!("\n{}\n", checks(record));
     out += &style.faint(&format!(
-        "{:.2} s on this host, {:.1} million modelled accesses a second\n",
+        "{:.2} s on this host; a second, {:.1} million lines streamed, {:.1} million dependent accesses, {:.1} million \
+         instructions charged\n",
         result.host.wall_ms / 1e3,
-        result.host.accesses_per_s / 1e6
+        result.host.lines_streamed_per_s / 1e6,
+        result.host.dependent_accesses_per_s / 1e6,
+        result.host.instructions_charged_per_s / 1e6
     ));
     out
 }

@@ -30,6 +30,10 @@ pub struct Hardware {
     pub walks: u64,
     /// Memory accesses, counted in cache lines: data, page tables and kernel structures.
     pub accesses: u64,
+    /// Of these, lines that copies and clears streamed through; the others are accesses that the next step waits for.
+    pub lines_streamed: u64,
+    /// Instructions charged.
+    pub instructions: u64,
     /// Entries invalidated by instruction, one page at a time.
     pub page_invalidations: u64,
     /// Interprocessor interrupts sent.
@@ -61,6 +65,8 @@ impl Hardware {
             icache_misses: self.icache_misses - e.icache_misses,
             walks: self.walks - e.walks,
             accesses: self.accesses - e.accesses,
+            lines_streamed: self.lines_streamed - e.lines_streamed,
+            instructions: self.instructions - e.instructions,
             page_invalidations: self.page_invalidations - e.page_invalidations,
             ipis_sent: self.ipis_sent - e.ipis_sent,
             interrupts: self.interrupts - e.interrupts,

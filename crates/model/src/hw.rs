@@ -5,7 +5,7 @@
 
 use crate::account::{Hardware as Counts, Snapshot};
 use crate::cache::power_on::PoweredOn;
-use crate::cache::{Entered, Kind};
+use crate::cache::{Caches, Entered, Kind};
 use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
 use crate::dev::{AUDIO, DISK};
@@ -56,6 +56,28 @@ pub(crate) struct Cpu {
     pub(crate) blocks: Vec<Option<Block>>,
     /// Thousandths of a cycle that the last instructions left over.
     milli: u64,
+}
+
+/// What a stream goes through: the caches, or nothing, where every line takes one cycle.
+struct Lines<'a> {
+    caches: Option<&'a mut Caches>,
+    package: usize,
+}
+
+impl Lines<'_> {
+    /// The lines of the page of `pa` come next.
+    fn enter(&mut self, pa: Pa) -> Option<Entered> {
+        self.caches.as_mut().map(|caches| caches.enter(self.package, pa.0))
+    }
+
+    /// The cost of a line of a page that was entered.
+    #[inline(always)]
+    fn access(&mut self, page: Option<Entered>, pa: Pa, write: bool) -> u64 {
+        match (&mut self.caches, page) {
+            (Some(caches), Some(page)) => u64::from(caches.access_in(page, pa.0, write, Kind::Stream)),
+            _ => 1,
+        }
+    }
 }
 
 /// How long a stream may go on: to the line with which the CPU's clock passes a deadline.
@@ -159,6 +181,7 @@ impl Hw {
 
     /// Instructions take longer while a sibling competes for the execution units.
     pub(crate) fn execute(&mut self, cpu: usize, path: Instructions) {
+        self.counts.instructions += u64::from(path.0);
         let p = &self.params;
         let mut milli = u64::from(path.0) * p.cpi_milli;
         if p.threads_per_package > 1 {
@@ -209,21 +232,6 @@ impl Hw {
         }
     }
 
-    /// A CPU is about to stream through lines of the page of `pa`.
-    fn enter(&mut self, cpu: usize, pa: Pa) -> Option<Entered> {
-        let package = self.cpus[cpu].package;
-        self.caches.as_mut().map(|caches| caches.live().enter(package, pa.0))
-    }
-
-    /// A line of a page that was entered; its cost.
-    #[inline(always)]
-    fn stream_line(&mut self, page: Option<Entered>, pa: Pa, write: bool) -> u64 {
-        match (&mut self.caches, page) {
-            (Some(caches), Some(page)) => u64::from(caches.live().access_in(page, pa.0, write, Kind::Stream)),
-            _ => 1,
-        }
-    }
-
     // ------------------------------------------------------------------------------------------------- data
 
     /// Accesses up to `len_bytes` at `va` without leaving the page or passing `deadline`, line by line; the physical
@@ -241,11 +249,12 @@ impl Hw {
         let len = len_bytes.min(pageferry_hal::PAGE_SIZE - va.offset());
         let line_bytes = self.params.line_bytes;
         let room = Room::until(deadline, self.cpus[cpu].clock);
-        let page = self.enter(cpu, pa);
+        let mut through = self.lines(cpu);
+        let page = through.enter(pa);
         let (mut done, mut lines, mut cycles) = (0, 0, 0);
         while done < len && room.is_left(lines, cycles) {
             let at = pa + done;
-            cycles += self.stream_line(page, at, access == Access::Write);
+            cycles += through.access(page, at, access == Access::Write);
             lines += 1;
             done = (done + line_bytes - at.0 as usize % line_bytes).min(len);
         }
@@ -254,9 +263,15 @@ impl Hw {
         Ok((pa, done))
     }
 
+    /// What a stream of this CPU goes through.
+    fn lines(&mut self, cpu: usize) -> Lines<'_> {
+        Lines { caches: self.caches.as_mut().map(PoweredOn::live), package: self.cpus[cpu].package }
+    }
+
     /// So many lines of a stream were accessed.
     fn streamed(&mut self, cpu: usize, lines: u64, cycles: u64) {
         self.counts.accesses += lines;
+        self.counts.lines_streamed += lines;
         self.charge(cpu, cycles);
     }
 
@@ -285,17 +300,18 @@ impl Hw {
         let line_bytes = self.params.line_bytes;
         let left_in_line = |pa: Pa| line_bytes - pa.0 as usize % line_bytes;
         let room = Room::until(deadline, self.cpus[cpu].clock);
-        let (source_page, target_page) = (self.enter(cpu, source), self.enter(cpu, target));
+        let mut through = self.lines(cpu);
+        let (source_page, target_page) = (through.enter(source), through.enter(target));
         let (mut done, mut next_load, mut next_store) = (0, 0, 0);
         let (mut loads, mut stores, mut cycles) = (0, 0, 0);
         while done < len && room.is_left(loads, cycles) {
             if done == next_load {
-                cycles += self.stream_line(source_page, source + done, false);
+                cycles += through.access(source_page, source + done, false);
                 loads += 1;
                 next_load += left_in_line(source + done);
             }
             if done == next_store {
-                cycles += self.stream_line(target_page, target + done, true);
+                cycles += through.access(target_page, target + done, true);
                 stores += 1;
                 next_store += left_in_line(target + done);
             }

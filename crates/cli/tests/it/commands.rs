@@ -62,6 +62,10 @@ fn run_prints_one_object_with_what_was_promised() {
     let sum: u64 = causes.values().filter_map(Value::as_u64).sum();
     assert_eq!(run["cycles"]["total"], sum);
     assert!(run["host"]["wall_ms"].is_number());
+    let rate = |key: &str| run["host"][key].as_f64().unwrap_or_else(|| panic!("{key} in {}", run["host"]));
+    let parts = rate("lines_streamed_per_s") + rate("dependent_accesses_per_s");
+    assert!((parts - rate("accesses_per_s")).abs() <= 2.0, "{}", run["host"]);
+    assert!(rate("instructions_charged_per_s") > 0.0);
 }
 
 #[test]

@@ -113,7 +113,8 @@ struct CalibratedView {
 struct HostView {
     run: String,
     wall: String,
-    rate: String,
+    /// Of lines streamed, dependent accesses, and instructions charged.
+    rates: [String; 3],
 }
 
 pub(super) fn html(of: &Reproduction) -> String {
@@ -295,7 +296,12 @@ fn hosts(of: &Reproduction) -> Vec<HostView> {
     let host = |run: &RunResult| HostView {
         run: run.record.title(),
         wall: format!("{:.2}", run.host.wall_ms / 1e3),
-        rate: rate(run.host.accesses_per_s),
+        rates: [
+            run.host.lines_streamed_per_s,
+            run.host.dependent_accesses_per_s,
+            run.host.instructions_charged_per_s,
+        ]
+        .map(rate),
     };
     of.runs.iter().map(host).collect()
 }

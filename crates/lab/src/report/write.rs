@@ -51,12 +51,18 @@ impl Reproduction {
             wall_ms: f64,
             measured_ms: f64,
             accesses_per_s: f64,
+            lines_streamed_per_s: f64,
+            dependent_accesses_per_s: f64,
+            instructions_charged_per_s: f64,
         }
         let row = |run: &RunResult| Row {
             run: run.record.title(),
             wall_ms: run.host.wall_ms,
             measured_ms: run.host.measured_ms,
             accesses_per_s: run.host.accesses_per_s,
+            lines_streamed_per_s: run.host.lines_streamed_per_s,
+            dependent_accesses_per_s: run.host.dependent_accesses_per_s,
+            instructions_charged_per_s: run.host.instructions_charged_per_s,
         };
         pretty(&self.runs.iter().map(row).collect::<Vec<_>>())
     }

@@ -12,8 +12,8 @@ use crate::error::LabError;
 use crate::files::Workload;
 use crate::workload::{self, Outcome, OutcomeCell};
 use pageferry_kernel::Program;
-use pageferry_model::Model;
 use pageferry_model::trace::{Recording, Trace};
+use pageferry_model::{Hardware, Model};
 use std::time::{Duration, Instant};
 
 /// Slices, arrows and samples that a trace has room for: more make a viewer slow.
@@ -82,11 +82,19 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         return Err(testbed.incompatible(problem));
     }
     let record = record(spec, &outcome, &finish);
-    let accesses = record.hardware.get("accesses").copied().unwrap_or(0) as f64;
+    let rate = |count: fn(&Hardware) -> u64| match &outcome.measured {
+        Some(measured) if outcome.measured_s > 0.0 => {
+            (count(&measured.hardware) as f64 / outcome.measured_s).round()
+        }
+        _ => 0.0,
+    };
     let host = Host {
         wall_ms: began.elapsed().as_secs_f64() * 1e3,
         measured_ms: outcome.measured_s * 1e3,
-        accesses_per_s: if outcome.measured_s > 0.0 { (accesses / outcome.measured_s).round() } else { 0.0 },
+        accesses_per_s: rate(|h| h.accesses),
+        lines_streamed_per_s: rate(|h| h.lines_streamed),
+        dependent_accesses_per_s: rate(|h| h.accesses - h.lines_streamed),
+        instructions_charged_per_s: rate(|h| h.instructions),
     };
     Ok((RunResult { record, host }, testbed.model))
 }

@@ -90,6 +90,12 @@ pub struct Host {
     pub measured_ms: f64,
     /// Modelled memory accesses (of a cache line each) in the measured part, a second.
     pub accesses_per_s: f64,
+    /// Of these, lines that were streamed through, a second.
+    pub lines_streamed_per_s: f64,
+    /// The others, which the next step waits for, a second.
+    pub dependent_accesses_per_s: f64,
+    /// Instructions that were charged, a second. The host does not execute them.
+    pub instructions_charged_per_s: f64,
 }
 
 impl Law {

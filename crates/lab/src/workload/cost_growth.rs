@@ -85,14 +85,15 @@ struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Measures `call`. The accounts of the run are those from the first measured call to the last; the cycles are the
-    /// calls' own.
+    /// Measures `call`. The accounts of the run, and the host's time, are those from the first measured call to the last; the
+    /// cycles are the calls' own.
     fn measure<R>(&mut self, call: impl FnOnce() -> R) -> R {
-        let before = self.since.get_or_insert_with(|| (self.model.snapshot(), Instant::now())).0.clone();
-        let (began, host) = (self.user.machine().now(), Instant::now());
+        let (before, since) =
+            self.since.get_or_insert_with(|| (self.model.snapshot(), Instant::now())).clone();
+        let began = self.user.machine().now();
         let result = counted_call(call);
         self.cycles += self.user.machine().now().saturating_sub(began).0;
-        self.host_s += host.elapsed().as_secs_f64();
+        self.host_s = since.elapsed().as_secs_f64();
         self.sum = Some(self.model.snapshot().since(&before));
         result
     }

@@ -52,7 +52,10 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         stale_translations: 0,
         laws: vec![Law { name: "the <sum> of causes".into(), held: true, fault: None }],
     };
-    RunResult { record, host: Host { wall_ms: 12.5, measured_ms: 10.0, accesses_per_s: 2e7 } }
+    RunResult {
+        record,
+        host: Host { wall_ms: 12.5, measured_ms: 10.0, accesses_per_s: 2e7, ..Host::default() },
+    }
 }
 
 fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {

@@ -130,7 +130,10 @@ impl Array {
     }
 
     fn set(&self, page: u64) -> usize {
-        (page % self.sets as u64) as usize * self.ways
+        let sets = self.sets as u64;
+        // A division on every look-up would be felt.
+        let set = if sets.is_power_of_two() { page & (sets - 1) } else { page % sets };
+        set as usize * self.ways
     }
 
     fn find(&self, page: u64, cpu: CpuId, superpage: bool, asid: Asid) -> Option<usize> {
