@@ -1,21 +1,21 @@
 //! Modelled machines: everything that `pageferry-hal` asks for, in software, deterministic, with every cycle accounted.
 //!
 //! A kit for those who write kernels. Code that is written against [`pageferry_hal::Machine`] runs here on one to sixty-four
-//! CPUs, as a test among others, and what is wrong with it is an error that says where:
+//! CPUs, as an ordinary test, and a mistake in it ends the run with an error that names the place:
 //!
-//! | what goes wrong | what is said |
+//! | what goes wrong | what the error says |
 //! |---|---|
-//! | a translation is used that was to be invalidated | [`RunError::Stale`]: what used it, what mapped, what changed, which CPUs held it |
+//! | a CPU uses a translation that should have been invalidated | [`RunError::Stale`]: what used it, what mapped, what changed, which CPUs held it |
 //! | locks are taken against their order | [`RunError::LockOrder`]: both acquisitions |
 //! | contexts wait for each other's locks | [`RunError::LockDeadlock`]: what each holds and wants, and since where |
-//! | all sleep, and nothing will wake them | [`RunError::Deadlock`]: where each CPU is halted |
-//! | CPUs spin for what will not come | [`RunError::Spinning`]: where, and since when |
+//! | all CPUs sleep, and nothing will wake them | [`RunError::Deadlock`]: where each CPU is halted |
+//! | CPUs spin for something that will not happen | [`RunError::Spinning`]: where, and since when |
 //! | the kernel panics | [`RunError::Panicked`] |
-//! | at the end, a window of changes is open, or a lock held | [`Model::check`] |
+//! | at the end, a window of changes is open, or a lock is held | [`Model::check`], called after the run |
 //!
 //! # A first run
-//! A machine is one that is [built in](machines) or a file of your own ([`config`]). [`Model::run`] switches it on: CPU 0 runs
-//! your boot code, which starts the others, and the run ends when all CPUs have stopped.
+//! A machine is either [built in](machines) or described in a file of your own ([`config`]). [`Model::run`] switches it on:
+//! CPU 0 runs your boot code, which starts the others, and the run ends when all CPUs have stopped.
 //!
 //! ```
 //! use pageferry_hal::{Instructions, Machine};
@@ -32,18 +32,18 @@
 //! ```
 //!
 //! # What to know
-//! * **Calls are what interleaves.** CPUs take turns at calls on the machine ([`Machine`]'s, and locks); what code does between
-//!   two calls is one piece. Where another CPU could come between two accesses to what is shared, account for what is
-//!   executed there ([`execute`]), and a seed will put another CPU there.
-//! * **Seeds are schedules.** In time ([`Schedule::Timed`]) CPUs go on as their clocks say, which is what to measure. Under a
-//!   seed ([`Schedule::Seeded`]) a random CPU goes on at every call, which is what to test. The same seed is the same run, on
-//!   every host. [`testing`] runs a body under many, and the one again that went wrong.
-//! * **Mappings are declared.** Tables and TLBs hold copies; what is true is what was declared last, by
-//!   [`mapping_changed`], and a change is over when its [window] is closed. The [oracle](mmu::oracle) judges every translation
-//!   that is used by that.
+//! * **CPUs interleave at calls.** CPUs take turns at calls on the machine ([`Machine`]'s, and locks); code between two calls is
+//!   atomic. Where another CPU could come between two accesses to shared data, account for the instructions executed there
+//!   ([`execute`]), and a seed will put another CPU there.
+//! * **Seeds are schedules.** Under [`Schedule::Timed`] CPUs go on as their clocks say; use it to measure. Under
+//!   [`Schedule::Seeded`] a random CPU goes on at every call; use it to test. The same seed gives the same run, on every host.
+//!   [`testing`] runs a body under many seeds, and can run a seed that failed again.
+//! * **The kernel declares mappings.** Tables and TLBs hold copies. A mapping is what the kernel declared last, by
+//!   [`mapping_changed`], and a change is over when its [window] is closed. By these declarations the
+//!   [oracle](mmu::oracle) judges every translation that is used.
 //! * **Locks have classes.** A [`LockClass`] is a name and a rank, or a name alone; yours are constants of your kernel.
-//! * **Errors end the run**, by a panic on the stack of the CPU that erred, so that `RUST_BACKTRACE=1` shows the way to it.
-//!   [`Options`] says what is tolerated, and how long CPUs may wait.
+//! * **Errors end the run**, by a panic on the stack of the CPU that erred, so that `RUST_BACKTRACE=1` shows the calls
+//!   that led to the error. [`Options`] says what is tolerated, and how long CPUs may wait.
 //!
 //! [`Machine`]: pageferry_hal::Machine
 //! [`execute`]: pageferry_hal::Machine::execute
@@ -52,23 +52,24 @@
 //! [`LockClass`]: pageferry_hal::LockClass
 //!
 //! # A stale read
-//! One CPU changes a mapping and forgets that another holds a translation of it. `cargo run -p pageferry-model --example
-//! stale_read` prints what happened, call by call, and what the oracle says.
+//! One CPU changes a mapping and does not invalidate the translation of it that another CPU holds. `cargo run -p
+//! pageferry-model --example stale_read` prints what happened, call by call, and what the oracle says.
 //!
 //! ```
 #![doc = include_str!("../examples/stale_read.rs")]
 //! ```
 //!
 //! # A deadlock of two locks
-//! Two CPUs take two locks in different orders. Of classes that have an order, the first wrong acquisition is an error in any
-//! schedule; without one, two CPUs have to meet, and a seed makes them.
+//! Two CPUs take two locks in different orders. When the locks' classes have ranks, the first wrong acquisition is an error in
+//! any schedule. Without ranks, the two CPUs have to meet for a deadlock, and a seed makes them.
 //!
 //! ```
 #![doc = include_str!("../examples/abba_deadlock.rs")]
 //! ```
 //!
 //! # A lost wakeup
-//! A consumer looks, finds nothing, and goes to sleep. In between comes the producer, which finds no sleeper.
+//! A consumer looks, finds nothing, and goes to sleep. The producer comes between the look and the sleep, and finds no sleeper
+//! to wake.
 //!
 //! ```
 #![doc = include_str!("../examples/lost_wakeup.rs")]
