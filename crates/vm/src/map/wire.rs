@@ -62,7 +62,7 @@ impl<M: Machine> Space<M> {
         }
     }
 
-    /// Frames that are wired to be read are on their way to whoever reads them.
+    /// Frames that are wired to be read are on their way to their reader.
     fn trace_wired(&self, pages: VaRange, frames: &[Pfn]) {
         for (page, &frame) in pages.pages().zip(frames) {
             let parcel = Parcel { by: Means::Wire, at: Place::User(page), len_bytes: PAGE_SIZE };

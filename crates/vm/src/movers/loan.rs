@@ -197,7 +197,7 @@ impl<M: Machine> LoanTarget<M> {
         Ok(())
     }
 
-    /// What the kernel has on loan is on its way until the loan ends; anons go to whoever asked for them.
+    /// What the kernel has on loan is on its way until the loan ends; anons go to the caller that asked for them.
     fn trace(&self, vm: &Vm<M>, frame: Pfn, page: Va) {
         let parcel = Parcel { by: Means::Loan, at: Place::User(page), len_bytes: PAGE_SIZE };
         let step = match self {

@@ -19,7 +19,7 @@ pub(super) const ALL: &[Mechanism] = &[Mechanism {
            clear is in no TLB, and sf_buf may change it without an invalidation. The paper goes on: then the address is valid on \
            all CPUs. That does not follow. The bit speaks of the last mapping of the address; a CPU may still hold the one \
            before, if that was replaced by a private mapping, of which only one CPU was told. The rule that holds leaves the set \
-           of CPUs that are up to date as it was, and whoever is not in it invalidates.",
+           of CPUs that are up to date as it was, and a CPU that is not in it invalidates.",
     source: "sf_buf paper, 4.2; FreeBSD, sf_buf_alloc of later versions",
     machine: "xeon-mp",
     kernel: "sf_buf",
