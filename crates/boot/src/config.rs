@@ -20,7 +20,7 @@ pub(crate) fn arena_bytes(board: Board) -> usize {
 /// The configuration.
 pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
     KernelConfig {
-        pmap: PmapConfig { arena_bytes, paths: PmapPaths::all(NONE), ranged_shootdown: true },
+        pmap: PmapConfig::new(arena_bytes, PmapPaths::all(NONE)),
         vm: VmConfig { paths: VmPaths::all(NONE), paging: None },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Direct,

@@ -35,6 +35,7 @@ pub(crate) fn board(cpus: usize, frames: usize) -> Board {
         mmu: Mmu::Radix(AMD64),
         asids: 0,
         blocks: None,
+        broadcasts_flushes: false,
         colours: 1,
         // Some 3.5 bytes, in whole ones.
         instruction_bytes: 4,

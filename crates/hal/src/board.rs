@@ -14,6 +14,9 @@ pub enum Mmu {
     Soft {
         /// Entries of the TLB.
         entries: usize,
+        /// At a miss hardware names the groups of [`crate::isa::hash`] that the page belongs to: a kernel may keep a
+        /// [`crate::HashTable`] of its own.
+        hashes: bool,
     },
 }
 
@@ -35,6 +38,8 @@ pub struct Board {
     pub asids: u32,
     /// Registers for blocks.
     pub blocks: Option<BlockRegisters>,
+    /// [`crate::Flush::Page`] reaches the TLBs of all CPUs: no interrupt has to ask them.
+    pub broadcasts_flushes: bool,
     /// Colours of pages: addresses of equal colour share a frame in a virtually indexed cache. 1 where caches need none.
     pub colours: u32,
     /// Bytes of an instruction, on average.

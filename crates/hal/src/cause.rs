@@ -161,6 +161,14 @@ named! {
         PagesLentOn = "pages_lent_on",
         /// Bytes that a receiver by transfer got by copy all the same.
         TransferBytesCopied = "transfer_bytes_copied",
+        /// Translations that were looked for in the hash table and were not there.
+        HashMisses = "hash_misses",
+        /// Entries that went from the hash table because both groups of a page were full.
+        HashEvictions = "hash_evictions",
+        /// Entries of tags that no address space has any more, taken out of the hash table by a CPU with nothing to do.
+        HashReclaimed = "hash_reclaimed",
+        /// Address spaces that were given another tag instead of being invalidated page by page.
+        ContextsRenewed = "contexts_renewed",
     }
 }
 

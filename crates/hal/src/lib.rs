@@ -56,8 +56,8 @@ pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{ContextId, Crossing, Interrupt, Machine, Refill};
 pub use mmu::{
-    Asid, Attr, Block, BlockRegisters, Context, Flush, HashTable, Layout, Miss, MissKind, Region, Slot,
-    SpaceId, Tte, Width,
+    Asid, Attr, Block, BlockRegister, BlockRegisters, Context, Flush, HashTable, Layout, Miss, MissKind,
+    Region, Slot, SpaceId, Tte, Width,
 };
 pub use path::{Path, Text};
 pub use threads::{Channel, Interrupted, Threads};

@@ -22,7 +22,7 @@ use crate::cpu::{CpuId, CpuSet};
 use crate::dev::device::DeviceId;
 use crate::flow::{Flow, FlowStep, Level};
 use crate::lock::{LockClass, SpinLock};
-use crate::mmu::{Asid, Block, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
+use crate::mmu::{Asid, Block, BlockRegister, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
 use crate::path::Path;
 use crate::time::{Cycles, Instructions};
 use crate::trap::{Access, CopyFault, Mode, TrapKind};
@@ -245,8 +245,8 @@ pub trait Machine: Clone + 'static {
     ///
     /// # Panics
     /// When there is no such register, it cannot hold such a block, or the block overlaps another.
-    fn block_set(&self, register: usize, block: Option<Block>) {
-        panic!("there are no block registers for {register}: {block:?}");
+    fn block_set(&self, register: BlockRegister, block: Option<Block>) {
+        panic!("there is no {register:?} for {block:?}");
     }
     /// Says where the hash table lies that hardware looks into. Called once, at boot, for all CPUs.
     ///
@@ -261,6 +261,16 @@ pub trait Machine: Clone + 'static {
     /// [`LockClass::HASH_TABLE`], and does not sleep. Called once, at boot; never on machines that walk page tables.
     fn set_refill(&self, refill: Refill) {
         let _ = refill;
+    }
+    /// In the refill handler: has the handler's own fetches and touches translated like all others from here on, or no more.
+    /// It begins untranslated, with physical addresses. A translated one may miss; then the handler is called again, within
+    /// itself.
+    fn translate_refill(&self, on: bool) {
+        let _ = on;
+    }
+    /// How deep the refill handlers of this CPU are nested: 1 in one that interrupted no other.
+    fn refill_depth(&self) -> u32 {
+        1
     }
     /// Writes back and drops what a virtually indexed cache holds of the frame at `at`, under any colour; before a frame is
     /// used at an address of another colour. Nothing where [`Board::colours`] is 1.

@@ -109,7 +109,8 @@ pub struct Context {
 /// What is to be invalidated in the own TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flush {
-    /// The page at this address: of the address space with this tag, or global.
+    /// The page at this address: of the address space with this tag, or global. Hardware may drop more, and drop it on all CPUs
+    /// ([`crate::Board::broadcasts_flushes`]).
     Page(Asid, Va),
     /// Everything of the address space with this tag that is not global, reserved or not. On machines without tags, everything that is not
     /// global.
@@ -187,15 +188,38 @@ impl Block {
     }
 }
 
+/// One of the registers that map blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockRegister {
+    /// Looked into by loads and stores; by fetches too where there are none for instructions.
+    Data(usize),
+    /// Looked into by fetches alone.
+    Instruction(usize),
+}
+
 /// Registers that map blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockRegisters {
-    /// How many there are.
+    /// How many there are for data.
     pub count: usize,
+    /// How many there are for instructions; 0 where those for data serve both.
+    pub instruction_count: usize,
     /// log2 of the smallest block.
     pub least_shift: u8,
     /// log2 of the largest block.
     pub most_shift: u8,
+}
+
+impl BlockRegisters {
+    /// These, as far as a block can be had for data and for instructions.
+    pub const fn for_both(self) -> BlockRegisters {
+        let count = match self.instruction_count {
+            0 => self.count,
+            apart if apart < self.count => apart,
+            _ => self.count,
+        };
+        BlockRegisters { count, ..self }
+    }
 }
 
 /// How what is mapped for ever is mapped: the arena of kernel structures, and the direct map where there is one.

@@ -127,6 +127,7 @@ mod tests {
             mmu: Mmu::Hash,
             asids: 0,
             blocks: None,
+            broadcasts_flushes: false,
             colours: 1,
             instruction_bytes: 4,
             fetches: true,

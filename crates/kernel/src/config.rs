@@ -182,6 +182,7 @@ impl KernelConfig {
         }
         self.ephemeral.paths.each_mut(place);
         self.pmap.paths.each_mut(place);
+        self.pmap.refill.paths.each_mut(place);
         text
     }
 }

@@ -2,6 +2,9 @@
 
 use pageferry_hal::{Cause, Counter};
 
+/// How often TLBs are sampled: cycles of each CPU's clock.
+pub const SAMPLE_CYCLES: u64 = 10_000;
+
 /// Events that the modelled hardware counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -20,6 +23,13 @@ pub struct Hardware {
     pub fetch_hits: u64,
     /// Look-ups that had to be filled.
     pub fetch_misses: u64,
+    /// Misses at kernel addresses, of the TLBs for data and for instructions.
+    pub kernel_misses: u64,
+    /// Entries of both TLBs that were in use when they were sampled, all samples together: on machines whose hardware walks no
+    /// page tables, every [`SAMPLE_CYCLES`].
+    pub sampled_entries: u64,
+    /// Those of them that the kernel's addresses had.
+    pub sampled_kernel_entries: u64,
     /// Look-ups in instruction caches, one for each line of a run of instructions.
     pub icache_lookups: u64,
     /// Look-ups that found the line.
@@ -60,6 +70,9 @@ impl Hardware {
             fetch_lookups: self.fetch_lookups - e.fetch_lookups,
             fetch_hits: self.fetch_hits - e.fetch_hits,
             fetch_misses: self.fetch_misses - e.fetch_misses,
+            kernel_misses: self.kernel_misses - e.kernel_misses,
+            sampled_entries: self.sampled_entries - e.sampled_entries,
+            sampled_kernel_entries: self.sampled_kernel_entries - e.sampled_kernel_entries,
             icache_lookups: self.icache_lookups - e.icache_lookups,
             icache_hits: self.icache_hits - e.icache_hits,
             icache_misses: self.icache_misses - e.icache_misses,

@@ -8,18 +8,23 @@
 //! it and does not ask again.
 
 mod fetch;
+mod mmu;
+mod validate;
 
 pub use fetch::{InstructionCacheConfig, InstructionTlbConfig};
+pub use mmu::{
+    AreaConfig, BlocksConfig, InvalidatesName, MmuConfig, RefillConfig, ReplaceName, SoftConfig, WalkerName,
+};
+pub use validate::RANGES;
 
 use std::collections::BTreeMap;
 
 use pageferry_hal::isa::{powerpc, sh4, x86};
-use pageferry_hal::{Attr, Block, BlockRegisters, Board, CpuSet, Layout, Mmu, PAGE_SIZE, Pa, Va, Width};
+use pageferry_hal::{Attr, Block, BlockRegisters, Board, Layout, Mmu, PAGE_SIZE, Pa, Va, Width};
 use serde::{Deserialize, Serialize};
 
 use crate::mmu::tlb::Replace;
-use crate::range::{Ranges, range};
-use crate::sourced::{self, ConfigError, Constant, Fault, SourceKind, Sourced};
+use crate::sourced::{self, ConfigError, Constant, Sourced};
 
 /// A whole number with its source.
 pub type Number = Sourced<u64>;
@@ -122,100 +127,6 @@ pub struct CpuConfig {
     pub context_switch_cycles: Number,
     /// From the arrival of an interrupt at a halted CPU to its leaving the halt.
     pub halt_wake_cycles: Number,
-}
-
-/// What translates addresses: exactly one of `walker` and `soft`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MmuConfig {
-    /// Hardware that looks for what is not in the TLB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub walker: Option<WalkerName>,
-    /// A TLB that the kernel loads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub soft: Option<SoftConfig>,
-    /// What the kernel's refill handler costs besides its own instructions and accesses; for every machine but those whose
-    /// hardware walks page tables.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refill: Option<RefillConfig>,
-    /// Bits of the tag that tells address spaces apart in the TLB; absent where entries carry none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asid_bits: Option<Number>,
-    /// Registers that map blocks before any page is looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocks: Option<BlocksConfig>,
-    /// Areas that are mapped by the machine itself, before any block register.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub area: Vec<AreaConfig>,
-}
-
-/// Hardware that looks for translations in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WalkerName {
-    /// It walks page tables in levels (i386, amd64).
-    Radix,
-    /// It looks into a hash table (PowerPC).
-    Hash,
-}
-
-/// A TLB that the kernel loads.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SoftConfig {
-    /// Which entry a load takes.
-    pub replace: Sourced<ReplaceName>,
-    /// Entries that are set aside from the start, for the kernel to load one by one.
-    pub reserved_entries: Number,
-}
-
-/// Which entry of the TLB a load by software takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ReplaceName {
-    /// The way that hardware proposes: a free one, or the one used longest ago.
-    Lru,
-    /// The one that a counter of look-ups names.
-    Counter,
-}
-
-/// The exception that calls the kernel's refill handler.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RefillConfig {
-    /// From the access to the handler's first instruction.
-    pub enter_cycles: Number,
-    /// From the handler's last instruction back to the access.
-    pub exit_cycles: Number,
-    /// One load of the TLB by software; 0 where hardware does that.
-    pub tlb_load_cycles: Number,
-}
-
-/// Registers that map blocks.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BlocksConfig {
-    /// How many.
-    pub registers: Number,
-    /// The smallest block: a power of two.
-    pub least_bytes: Number,
-    /// The largest block: a power of two.
-    pub most_bytes: Number,
-    /// Setting one.
-    pub set_cycles: Number,
-}
-
-/// An area that is mapped by the machine itself, for the kernel alone. Its size is a power of two, to which both ends are
-/// aligned.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AreaConfig {
-    /// First address.
-    pub va: Number,
-    /// Where it leads.
-    pub pa: Number,
-    /// Its size.
-    pub len_bytes: Number,
 }
 
 /// Interprocessor interrupts, between the writing of the sender's interrupt controller and the handler's instructions.
@@ -420,10 +331,14 @@ impl MachineConfig {
             (_, Some(WalkerName::Hash)) => Mmu::Hash,
             (ArchName::Amd64, Some(WalkerName::Radix)) => Mmu::Radix(x86::AMD64),
             (_, Some(WalkerName::Radix)) => Mmu::Radix(x86::I386),
-            (_, None) => Mmu::Soft { entries: self.tlb.data.entries.value as usize },
+            (_, None) => Mmu::Soft {
+                entries: self.tlb.data.entries.value as usize,
+                hashes: self.mmu.soft.as_ref().and_then(|s| s.hashes.as_ref()).is_some_and(|h| h.value),
+            },
         };
         let blocks = self.mmu.blocks.as_ref().map(|b| BlockRegisters {
             count: b.registers.value as usize,
+            instruction_count: b.instruction_registers.as_ref().map_or(0, |r| r.value as usize),
             least_shift: b.least_bytes.value.ilog2() as u8,
             most_shift: b.most_bytes.value.ilog2() as u8,
         });
@@ -435,6 +350,7 @@ impl MachineConfig {
             mmu,
             asids: self.mmu.asid_bits.as_ref().map_or(0, |bits| 1 << bits.value),
             blocks,
+            broadcasts_flushes: self.mmu.broadcasts.as_ref().is_some_and(|b| b.value),
             colours: 1,
             instruction_bytes: match self.arch {
                 ArchName::PowerPc => 4,
@@ -479,377 +395,4 @@ impl MachineConfig {
     pub fn constants(&self) -> Vec<Constant> {
         sourced::constants_of(self)
     }
-
-    /// Refuses what no machine could be.
-    ///
-    /// # Errors
-    /// The first offending key, and what is expected there.
-    pub fn validate(&self) -> Result<(), Fault> {
-        if self.name.is_empty() || self.name.contains(|c: char| !(c.is_ascii_alphanumeric() || c == '-')) {
-            return fault("name", "expected letters, digits and dashes");
-        }
-        RANGES.config(self)?;
-        self.validate_cpu()?;
-        self.validate_tlb()?;
-        self.validate_caches()?;
-        self.validate_fetch()?;
-        self.validate_memory()?;
-        self.validate_mmu()?;
-        self.validate_sources(&self.constants())
-    }
-
-    fn validate_cpu(&self) -> Result<(), Fault> {
-        if self.cpus() > CpuSet::MAX_CPUS {
-            let cpus = self.cpus();
-            let most = CpuSet::MAX_CPUS;
-            return fault("cpu.threads_per_package", format!("{cpus} CPUs in all, expected at most {most}"));
-        }
-        Ok(())
-    }
-
-    fn validate_tlb(&self) -> Result<(), Fault> {
-        let data = &self.tlb.data;
-        tlb_geometry("tlb.data", &data.entries, &data.ways)?;
-        match &self.tlb.second {
-            Some(second) => tlb_geometry("tlb.second", &second.entries, &second.ways),
-            None => Ok(()),
-        }
-    }
-
-    fn validate_mmu(&self) -> Result<(), Fault> {
-        let mmu = &self.mmu;
-        match (mmu.walker, &mmu.soft) {
-            (None, None) => {
-                return fault("mmu", "nothing fills the TLB, expected `walker` or a table [mmu.soft]");
-            }
-            (Some(_), Some(_)) => {
-                return fault(
-                    "mmu.soft",
-                    "the TLB is filled twice, expected only one of `walker` and [mmu.soft]",
-                );
-            }
-            _ => {}
-        }
-        let walks = mmu.walker == Some(WalkerName::Radix);
-        let fits = match self.arch {
-            ArchName::I386 | ArchName::Amd64 => walks,
-            ArchName::PowerPc => !walks,
-            ArchName::Sh4 => mmu.soft.is_some(),
-        };
-        if !fits {
-            let (key, arch) = (if mmu.soft.is_some() { "mmu.soft" } else { "mmu.walker" }, self.arch);
-            return fault(key, format!("expected something else: no {arch:?} fills its TLB so"));
-        }
-        match (&mmu.refill, walks) {
-            (Some(_), true) => return fault("mmu.refill", "expected none: hardware walks page tables"),
-            (None, false) => return fault("mmu", "expected a table [mmu.refill]: the kernel fills the TLB"),
-            _ => {}
-        }
-        if let (Some(bits), true) = (&mmu.asid_bits, walks) {
-            let problem = "expected none: page tables are walked without tags here";
-            return fault("mmu.asid_bits", format!("{}, {problem}", bits.value));
-        }
-        if mmu.walker == Some(WalkerName::Hash) && mmu.asid_bits.is_none() {
-            return fault("mmu", "expected asid_bits: a hash table holds all address spaces");
-        }
-        if let Some(soft) = &mmu.soft {
-            let (entries, reserved) = (&self.tlb.data.entries, &soft.reserved_entries);
-            if reserved.value >= entries.value {
-                let (entries, reserved) = (entries.value, reserved.value);
-                return fault(
-                    "mmu.soft.reserved_entries",
-                    format!("{reserved}, expected fewer than the {entries} entries that there are"),
-                );
-            }
-            // A copy needs both of its translations at once.
-            let room = match self.tlb.data.ways.value {
-                0 => entries.value - reserved.value,
-                ways => ways,
-            };
-            if room < 2 {
-                return fault(
-                    "tlb.data.entries",
-                    "expected room for two translations of any two pages: a copy needs both at once",
-                );
-            }
-            if reserved.value > 0 && self.tlb.data.ways.value != 0 {
-                return fault("mmu.soft.reserved_entries", "expected 0: the TLB is not fully associative");
-            }
-            if soft.replace.value == ReplaceName::Counter && self.tlb.data.ways.value != 0 {
-                return fault(
-                    "mmu.soft.replace",
-                    "expected \"lru\": a counter names an entry of the whole TLB",
-                );
-            }
-        }
-        if self.tlb.second.is_some() && !walks {
-            return fault("tlb.second", "expected none: only page tables are walked behind two levels");
-        }
-        if let Some(blocks) = &mmu.blocks {
-            power_of_two("mmu.blocks.least_bytes", &blocks.least_bytes)?;
-            power_of_two("mmu.blocks.most_bytes", &blocks.most_bytes)?;
-            let (least, most) = (blocks.least_bytes.value, blocks.most_bytes.value);
-            if most < least {
-                return fault("mmu.blocks.most_bytes", format!("{most}, expected {least} to {}", 1u64 << 32));
-            }
-            let layout = self.layout();
-            if layout.region != pageferry_hal::Region::Blocks {
-                return fault("mmu.blocks", format!("expected none: {:?} has no such registers", self.arch));
-            }
-            let room = layout.paged_base.map_or(u64::MAX, |paged| paged.0 - layout.kernel_base.0);
-            if self.memory_bytes().next_multiple_of(least) > room {
-                return fault(
-                    "mmu.blocks.least_bytes",
-                    format!(
-                        "blocks of {least:#x} bytes over all of memory, expected no more than {room:#x} bytes: pages begin there"
-                    ),
-                );
-            }
-        }
-        self.validate_areas()
-    }
-
-    fn validate_areas(&self) -> Result<(), Fault> {
-        let areas = &self.mmu.area;
-        for (i, area) in areas.iter().enumerate() {
-            let key = |field: &str| format!("mmu.area[{i}].{field}");
-            power_of_two(&key("len_bytes"), &area.len_bytes)?;
-            for (field, address) in [("va", &area.va), ("pa", &area.pa)] {
-                if !address.value.is_multiple_of(area.len_bytes.value) {
-                    let (value, len) = (address.value, area.len_bytes.value);
-                    return fault(
-                        key(field),
-                        format!("{value:#x}, expected a multiple of its size, {len:#x}"),
-                    );
-                }
-            }
-        }
-        let blocks = self.fixed_blocks();
-        for (i, block) in blocks.iter().enumerate() {
-            if let Some(other) = blocks[..i].iter().position(|b| b.overlaps(block)) {
-                return fault(format!("mmu.area[{i}].va"), format!("it overlaps mmu.area[{other}]"));
-            }
-        }
-        let layout = self.layout();
-        if layout.region != pageferry_hal::Region::Unmapped {
-            return match areas.len() {
-                0 => Ok(()),
-                _ => fault(
-                    "mmu.area",
-                    format!("expected none: on {:?} all addresses are translated", self.arch),
-                ),
-            };
-        }
-        let paged = layout.paged_base.map_or(0..0, |base| base.0..layout.kernel_end.0);
-        for (i, area) in areas.iter().enumerate() {
-            let (start, end) = (area.va.value, area.va.value.saturating_add(area.len_bytes.value));
-            if start < layout.user_end.0 || (start < paged.end && end > paged.start) {
-                let (user, kernel) = (layout.user_end.0, paged.start);
-                return fault(
-                    format!("mmu.area[{i}].va"),
-                    format!(
-                        "{start:#x}, expected addresses of no pages: they end below {user:#x}, and begin again at {kernel:#x}"
-                    ),
-                );
-            }
-        }
-        // From the base on, area by area: each has to go on where the one before it ends.
-        let (mut at, end) = (layout.kernel_base, layout.kernel_base + self.memory_bytes() as usize);
-        while at < end {
-            let here =
-                blocks.iter().find(|b| b.contains(at) && b.translate(at).0 == at.0 - layout.kernel_base.0);
-            let Some(block) = here else {
-                let base = layout.kernel_base.0;
-                return fault(
-                    "mmu.area",
-                    format!(
-                        "nothing maps {:#x}, expected areas that map all of memory from {base:#x} on",
-                        at.0
-                    ),
-                );
-            };
-            at = block.va + block.len_bytes() as usize;
-        }
-        Ok(())
-    }
-
-    fn validate_caches(&self) -> Result<(), Fault> {
-        if self.cache.is_empty() || self.cache.len() > 4 {
-            return fault("cache", format!("{} levels, expected 1 to 4", self.cache.len()));
-        }
-        for (i, level) in self.cache.iter().enumerate() {
-            let key = |field: &str| format!("cache[{i}].{field}");
-            if level.name.is_empty() || self.cache[..i].iter().any(|above| above.name == level.name) {
-                return fault(key("name"), "expected a name that no other level has");
-            }
-            power_of_two(&key("line_bytes"), &level.line_bytes)?;
-            if level.line_bytes.value != self.cache[0].line_bytes.value {
-                let first = self.cache[0].line_bytes.value;
-                return fault(key("line_bytes"), format!("expected {first}, as in the first level"));
-            }
-            let way_set_bytes = level.ways.value * level.line_bytes.value;
-            let sets = level.size_bytes.value / way_set_bytes;
-            if sets * way_set_bytes != level.size_bytes.value || !sets.is_power_of_two() {
-                return fault(
-                    key("size_bytes"),
-                    format!("expected ways x line_bytes ({way_set_bytes}) times a power of two"),
-                );
-            }
-            if level.exclusive.value && (i != 1 || self.cache[0].write_policy.value == WritePolicy::Through) {
-                return fault(
-                    key("exclusive"),
-                    "expected false: only the second level, behind a write-back first one, can be exclusive",
-                );
-            }
-            if i > 0
-                && level.write_policy.value == WritePolicy::Through
-                && self.cache[i - 1].write_policy.value == WritePolicy::Back
-            {
-                return fault(key("write_policy"), "expected \"back\", as the level above writes back");
-            }
-            if self.lines_behind(sets, level.line_bytes.value) > MOST_TAGS {
-                return fault(key("size_bytes"), "too few sets for this much memory");
-            }
-        }
-        Ok(())
-    }
-
-    /// Lines of memory that share one set.
-    fn lines_behind(&self, sets: u64, line_bytes: u64) -> u64 {
-        self.memory.size_mb.value.saturating_mul(1 << 20) / line_bytes / sets
-    }
-
-    fn validate_memory(&self) -> Result<(), Fault> {
-        // Without PAE i386 has 32-bit physical addresses; the Opteron has 40 bits.
-        let most_mb = match self.arch {
-            ArchName::I386 => 4096,
-            ArchName::Amd64 => 1 << 20,
-            // What the blocks or the area map that lead to memory.
-            ArchName::PowerPc | ArchName::Sh4 => 512,
-        };
-        let size_mb = self.memory.size_mb.value;
-        if size_mb > most_mb {
-            let arch = self.arch;
-            return fault(
-                "memory.size_mb",
-                format!("{size_mb} MiB, expected 1 to {most_mb}: {arch:?} addresses no more"),
-            );
-        }
-        match (&self.memory.latency_cycles, &self.memory.latency_ns) {
-            (Some(_), Some(_)) => {
-                return fault("memory.latency_ns", "expected only one of latency_cycles and latency_ns");
-            }
-            (None, None) => return fault("memory", "expected latency_cycles or latency_ns"),
-            _ => {}
-        }
-        self.validate_clocks()
-    }
-
-    /// What is counted by the clock of memory is not too much in cycles of the CPU's.
-    fn validate_clocks(&self) -> Result<(), Fault> {
-        let Some(clock) = &self.memory.clock_mhz else { return Ok(()) };
-        let (m, ipi) = (&self.memory, &self.ipi);
-        let counted =
-            [&m.stream_load_cycles, &m.stream_store_cycles, &m.writeback_cycles, &m.transfer_cycles]
-                .into_iter()
-                .chain([&m.stream_transfer_cycles, &m.upgrade_cycles, &m.stream_upgrade_cycles])
-                .chain([&ipi.deliver_same_package_cycles, &ipi.deliver_other_package_cycles])
-                .chain(m.latency_cycles.iter().chain(&m.row_change_cycles));
-        let most = counted.map(|cycles| self.outside_cycles(cycles)).max().unwrap_or(0);
-        if most > MAX_COST as u64 {
-            let (counted, cpu) = (clock.value, self.cpu.clock_mhz.value);
-            let problem = format!(
-                "{counted}, expected more: what is counted by it takes up to {most} cycles of a CPU of {cpu} MHz, and may take {MAX_COST}"
-            );
-            return fault("memory.clock_mhz", problem);
-        }
-        Ok(())
-    }
-
-    /// What is read somewhere names a document of the bibliography; what is reasoned need not.
-    fn validate_sources(&self, constants: &[Constant]) -> Result<(), Fault> {
-        for Constant { key, source, kind, .. } in constants {
-            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed | SourceKind::Yours) {
-                continue;
-            }
-            let cited = source.split([',', ':']).next().unwrap_or("").trim();
-            if !self.sources.contains_key(cited) {
-                return Err(Fault {
-                    suggestion: sourced::nearest(cited, self.sources.keys().map(String::as_str))
-                        .map(str::to_owned),
-                    problem: format!("source `{cited}` is not in [sources]"),
-                    key: key.clone(),
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The tags of the model have 29 bits.
-const MOST_TAGS: u64 = 1 << 29;
-
-/// The largest cost of one action: costs fit in 32 bits and leave room for sums.
-const MAX_COST: i64 = 100_000_000;
-
-/// What the numbers of a machine file may be. What they mean is said at the fields of [`MachineConfig`].
-pub const RANGES: Ranges = Ranges(&[
-    range("cpu.clock_mhz", 1, 100_000),
-    range("cpu.packages", 1, CpuSet::MAX_CPUS as i64),
-    range("cpu.threads_per_package", 1, CpuSet::MAX_CPUS as i64),
-    range("cpu.cpi_milli", 1, 1_000_000),
-    range("cpu.smt_slowdown_milli", 1000, 100_000),
-    range("memory.clock_mhz", 1, 100_000),
-    range("memory.latency_cycles", 1, MAX_COST),
-    range("*_cycles", 0, MAX_COST),
-    range("memory.latency_ns", 1, MAX_COST / 100),
-    range("memory.size_mb", 1, 1 << 16),
-    range("tlb.*.entries", 1, 1 << 16),
-    range("tlb.*.ways", 0, 1 << 16),
-    range("tlb.data.superpage_entries", 0, 1 << 16),
-    range("mmu.asid_bits", 1, 20),
-    range("mmu.soft.reserved_entries", 0, 1 << 16),
-    range("mmu.blocks.registers", 1, 16),
-    range("mmu.blocks.*_bytes", PAGE_SIZE as i64, 1 << 32),
-    range("mmu.area.len_bytes", PAGE_SIZE as i64, 1 << 32),
-    // Of 32 bits: no machine with wider addresses has areas.
-    range("mmu.area.*", 0, (1 << 32) - 1),
-    // The model keeps the order of use of a set in one word.
-    range("*cache.ways", 1, 16),
-    range("*cache.size_bytes", 1, 1 << 30),
-    range("*cache.line_bytes", 8, 4096),
-    range("disk.size_mb", 1, 1 << 22),
-    range("disk.access_us", 0, 10_000_000),
-    range("disk.bandwidth_mb_s", 1, 100_000),
-    range("audio.bytes_per_s", 1000, 100_000_000_000),
-    range("audio.card_pages", 1, 1024),
-]);
-
-fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault { key: key.into(), problem: problem.into(), suggestion: None })
-}
-
-fn power_of_two(key: &str, number: &Number) -> Result<(), Fault> {
-    if number.value.is_power_of_two() {
-        return Ok(());
-    }
-    fault(key, format!("{}, expected a power of two", number.value))
-}
-
-fn tlb_geometry(table: &str, entries: &Number, ways: &Number) -> Result<(), Fault> {
-    let ways_key = format!("{table}.ways");
-    if ways.value == 0 {
-        return Ok(());
-    }
-    if ways.value > entries.value {
-        return fault(ways_key, format!("{}, expected 0 to {}", ways.value, entries.value));
-    }
-    if !entries.value.is_multiple_of(ways.value) || !(entries.value / ways.value).is_power_of_two() {
-        let entries = entries.value;
-        return fault(
-            ways_key,
-            format!("{}, expected {entries} entries / ways to be a power of two", ways.value),
-        );
-    }
-    Ok(())
 }

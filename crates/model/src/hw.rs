@@ -46,14 +46,20 @@ pub(crate) struct Cpu {
     pub(crate) in_handler: bool,
     /// Nested reasons to take no interrupts: locks that handlers take, and refills.
     pub(crate) masked: u32,
-    /// The kernel's refill handler is at work.
-    pub(crate) refilling: bool,
+    /// How many of the kernel's refill handlers are at work, each within the other.
+    pub(crate) refills: u32,
+    /// The kernel's refill handler is at work, with physical addresses: nothing of its own goes through a TLB.
+    pub(crate) untranslated: bool,
     /// Interrupts on their way or waiting, by time of arrival.
     pub(crate) pending: VecDeque<(u64, Interrupt)>,
     /// What it translates by.
     pub(crate) translates_by: Option<Context>,
-    /// Block registers.
+    /// Block registers: for data, and for instructions too where these have none of their own.
     pub(crate) blocks: Vec<Option<Block>>,
+    /// Block registers for instructions.
+    pub(crate) instruction_blocks: Vec<Option<Block>>,
+    /// When its TLBs are sampled next.
+    pub(crate) sample_at: u64,
     /// Thousandths of a cycle that the last instructions left over.
     milli: u64,
 }
@@ -68,6 +74,12 @@ impl Lines<'_> {
     /// The lines of the page of `pa` come next.
     fn enter(&mut self, pa: Pa) -> Option<Entered> {
         self.caches.as_mut().map(|caches| caches.enter(self.package, pa.0))
+    }
+
+    /// The cost of one line.
+    fn one(&mut self, pa: Pa, write: bool) -> u64 {
+        let page = self.enter(pa);
+        self.access(page, pa, write)
     }
 
     /// The cost of a line of a page that was entered.
@@ -103,8 +115,8 @@ pub(crate) struct Hw {
     pub(crate) tlbs: Vec<Tlb>,
     /// Empty where fetches look into none.
     pub(crate) instruction_tlbs: Vec<Tlb>,
-    /// Something maps addresses before pages do.
-    pub(crate) has_blocks: bool,
+    /// Something may map addresses before pages do: blocks, or a refill handler that works with physical addresses.
+    pub(crate) before_pages: bool,
     /// Where the hash table of translations lies, if hardware looks into one.
     pub(crate) hash_table: Option<HashTable>,
     pub(crate) cpus: Vec<Cpu>,
@@ -113,6 +125,8 @@ pub(crate) struct Hw {
     pub(crate) oracle: Oracle,
     pub(crate) counters: [u64; Counter::COUNT],
     pub(crate) counts: Counts,
+    /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a sample since this was last set to 0.
+    pub(crate) most_kernel_entries: usize,
     /// When the last interrupt handler finished: what it wrote cannot be seen earlier by a CPU that spins.
     pub(crate) handled_at: u64,
     /// Records where the time goes, if that is asked for.
@@ -125,6 +139,7 @@ impl Hw {
     pub(crate) fn new(params: Params, caches: Option<PoweredOn>, tolerates_stale: bool) -> Hw {
         let cores = if params.tlb_shared { params.packages } else { params.cpus };
         let registers = params.blocks.map_or(0, |b| b.count);
+        let instruction_registers = params.blocks.map_or(0, |b| b.instruction_count);
         let cpu = |i: usize| Cpu {
             clock: 0,
             cause: Cause::Boot,
@@ -135,10 +150,13 @@ impl Hw {
             spinning: false,
             in_handler: false,
             masked: 0,
-            refilling: false,
+            refills: 0,
+            untranslated: false,
             pending: VecDeque::new(),
             translates_by: None,
             blocks: vec![None; registers],
+            instruction_blocks: vec![None; instruction_registers],
+            sample_at: 0,
             milli: 0,
         };
         Hw {
@@ -149,13 +167,14 @@ impl Hw {
                 .flat_map(|shape| (0..cores).map(move |_| shape))
                 .map(|shape| Tlb::new(shape, params.cpus))
                 .collect(),
-            has_blocks: !params.fixed.is_empty(),
+            before_pages: !matches!(params.mmu, Mmu::Radix(_)),
             hash_table: None,
             cpus: (0..params.cpus).map(cpu).collect(),
             turns: Turns::new(params.cpus),
             oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), tolerates_stale),
             counters: [0; Counter::COUNT],
             counts: Counts::default(),
+            most_kernel_entries: 0,
             handled_at: 0,
             recorder: None,
             disk: Disk::default(),
@@ -282,19 +301,38 @@ impl Hw {
         self.counts.tlb_hits += again;
     }
 
-    /// Copies up to `len_bytes` without leaving either page or passing `deadline`; how many bytes it was.
+    /// Copies up to `len_bytes` without leaving either page or passing `deadline`; how many bytes it was. A miss at `to` leaves what
+    /// was loaded before in `registers`: to store that, `from` need not be translated once more, and so a copy comes on
+    /// even if each refill drops the translation of the other side.
     pub(crate) fn copy(
         &mut self,
         cpu: usize,
-        to: Va,
-        from: Va,
+        (to, from): (Va, Va),
         len_bytes: usize,
         deadline: u64,
+        registers: &mut Vec<u8>,
     ) -> Result<usize, Refused> {
+        if !registers.is_empty() {
+            let target = self.translate(cpu, to, Mode::Kernel, Access::Write)?.pa;
+            let bytes = std::mem::take(registers);
+            let cycles = self.lines(cpu).one(target, true);
+            self.streamed(cpu, 1, cycles);
+            self.memory.bytes_mut(target, bytes.len()).copy_from_slice(&bytes);
+            self.counts.bytes_copied += bytes.len() as u64;
+            return Ok(bytes.len());
+        }
         let Found { pa: source, by_tlb: source_by_tlb } =
             self.translate(cpu, from, Mode::Kernel, Access::Read)?;
-        let Found { pa: target, by_tlb: target_by_tlb } =
-            self.translate(cpu, to, Mode::Kernel, Access::Write)?;
+        let target = self.translate(cpu, to, Mode::Kernel, Access::Write);
+        if let Err(Refused::Miss(_)) = target {
+            let line_bytes = self.params.line_bytes;
+            let left_in_line = |at: u64| line_bytes - at as usize % line_bytes;
+            registers.resize(len_bytes.min(left_in_line(source.0)).min(left_in_line(to.0)), 0);
+            let cycles = self.lines(cpu).one(source, false);
+            self.streamed(cpu, 1, cycles);
+            self.memory.read(source, registers);
+        }
+        let Found { pa: target, by_tlb: target_by_tlb } = target?;
         let page = pageferry_hal::PAGE_SIZE;
         let len = len_bytes.min(page - from.offset()).min(page - to.offset());
         let line_bytes = self.params.line_bytes;

@@ -53,9 +53,9 @@ use crate::sourced::Fault;
 use crate::trace::{Recorder, Recording, Trace};
 use corosensei::stack::DefaultStack;
 use pageferry_hal::{
-    Access, Asid, Audio, Block, BlockDevice, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId,
-    CpuSet, Crossing, Cycles, Devices, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, Level,
-    LockClass, Machine, Mode, Pa, Path, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
+    Access, Asid, Audio, Block, BlockDevice, BlockRegister, Board, Cause, Context, ContextId, CopyFault,
+    Counter, CpuId, CpuSet, Crossing, Cycles, Devices, Flow, FlowStep, Flush, HashTable, Instructions,
+    Interrupt, Level, LockClass, Machine, Mode, Pa, Path, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -314,6 +314,12 @@ impl Model {
         Devices { disk, audio }
     }
 
+    /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a [sample](crate::account::SAMPLE_CYCLES)
+    /// since this was asked last.
+    pub fn take_most_kernel_entries(&self) -> usize {
+        std::mem::take(&mut self.0.hw.borrow_mut().most_kernel_entries)
+    }
+
     /// Entries in the TLB of a CPU's core.
     pub fn tlb_entries(&self, cpu: CpuId) -> usize {
         self.0.hw.borrow().tlb_live(cpu.index())
@@ -399,6 +405,10 @@ impl Machine for Model {
 
     #[track_caller]
     fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {
+        if !self.0.running.get() {
+            // Looked at from outside: nothing is accounted, and nothing missed.
+            return;
+        }
         let mut lines = 0;
         let by = Location::caller();
         let touched = self.0.access(by, |hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
@@ -479,8 +489,9 @@ impl Machine for Model {
     #[track_caller]
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
         let what = EventKind::Copy { to, from, len_bytes };
+        let mut registers = Vec::new();
         self.0.by_parts(Location::caller(), what, len_bytes, |hw, cpu, done, deadline| {
-            hw.copy(cpu, to + done, from + done, len_bytes - done, deadline)
+            hw.copy(cpu, (to + done, from + done), len_bytes - done, deadline, &mut registers)
         })
     }
 
@@ -585,9 +596,21 @@ impl Machine for Model {
         self.0.step(|hw, cpu| hw.tlb_reserve(cpu, entries));
     }
 
-    fn block_set(&self, register: usize, block: Option<Block>) {
+    fn block_set(&self, register: BlockRegister, block: Option<Block>) {
         self.0.poll();
         self.0.step(|hw, cpu| hw.block_set(cpu, register, block));
+    }
+
+    fn translate_refill(&self, on: bool) {
+        self.0.step(|hw, cpu| {
+            let c = &mut hw.cpus[cpu];
+            assert!(c.refills > 0, "only a refill handler works with physical addresses");
+            c.untranslated = !on;
+        });
+    }
+
+    fn refill_depth(&self) -> u32 {
+        self.0.step(|hw, cpu| hw.cpus[cpu].refills)
     }
 
     fn set_hash_table(&self, table: HashTable) {

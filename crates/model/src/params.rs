@@ -1,6 +1,6 @@
 //! The plain numbers of a machine, taken from its configuration once, for the hot paths.
 
-use crate::config::{MachineConfig, Number, RefillConfig};
+use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
 use pageferry_hal::{Block, BlockRegisters, Layout, Mmu, PAGE_SIZE};
 
@@ -46,6 +46,12 @@ pub(crate) struct Params {
     pub(crate) tlb_second_cycles: u64,
     pub(crate) tlb_shared: bool,
     pub(crate) walk_overhead: u64,
+    /// One further entry of a line of the hash table; `None` when each costs a load.
+    pub(crate) hash_probe: Option<u64>,
+    /// An invalidation of a page drops all of its set.
+    pub(crate) invalidates_class: bool,
+    /// An invalidation of a page reaches all CPUs.
+    pub(crate) broadcasts: bool,
     /// Around the kernel's refill handler.
     pub(crate) refill_enter: u64,
     pub(crate) refill_exit: u64,
@@ -150,6 +156,9 @@ impl Params {
             tlb_second_cycles: c.tlb.second.as_ref().map_or(0, |s| s.hit_cycles.value),
             tlb_shared: c.tlb.shared_by_siblings.value,
             walk_overhead: c.tlb.walk_overhead_cycles.value,
+            hash_probe: c.mmu.hash_probe_cycles.as_ref().map(|cycles| cycles.value),
+            invalidates_class: c.mmu.invalidates.as_ref().is_some_and(|i| i.value == InvalidatesName::Class),
+            broadcasts: board.broadcasts_flushes,
             refill_enter: refill(|r| &r.enter_cycles),
             refill_exit: refill(|r| &r.exit_cycles),
             tlb_load: refill(|r| &r.tlb_load_cycles),

@@ -20,7 +20,7 @@ use crate::cpu::Active;
 use crate::pmap::{Pmap, Pmaps};
 use crate::space::Shared;
 use core::sync::atomic::Ordering::SeqCst;
-use pageferry_hal::{Asid, Context, CpuId, CpuSet, Flush, Machine, SpaceId};
+use pageferry_hal::{Asid, BlockRegister, Context, CpuId, CpuSet, Flush, Machine, SpaceId};
 
 impl<M: Machine> Pmaps<M> {
     /// Called on each CPU once, before anything else runs there; loads the kernel's root. From here on the CPU must
@@ -30,7 +30,10 @@ impl<M: Machine> Pmaps<M> {
         assert!(!me.started.load(SeqCst), "{:?} was initialised before", self.machine.cpu());
         self.load(me, None);
         for (register, block) in self.kernel.blocks.iter().enumerate() {
-            self.machine.block_set(register, Some(*block));
+            self.machine.block_set(BlockRegister::Data(register), Some(*block));
+            if self.machine.board().blocks.is_some_and(|blocks| blocks.instruction_count > 0) {
+                self.machine.block_set(BlockRegister::Instruction(register), Some(*block));
+            }
         }
         // Only now: a handler touches kernel memory. Before, there was nothing in the TLB to invalidate.
         me.started.store(true, SeqCst);
@@ -126,6 +129,14 @@ impl<M: Machine> Pmaps<M> {
     pub(crate) fn tag_here(&self, me: CpuId, space: SpaceId) -> Option<Asid> {
         let active = &self.active[me.index()];
         active.is_on(space).then(|| active.context().2)
+    }
+
+    /// The space has another tag: makes the executing CPU translate by it, if it runs on the space. On a uniprocessor.
+    pub(crate) fn reload_tag(&self, shared: &Shared<M>) {
+        let me = self.active_here();
+        if me.is_on(shared.id) {
+            self.load(me, Some(shared));
+        }
     }
 
     /// Leaves `space` if this CPU runs on it lazily. May interrupt a switch to another one.

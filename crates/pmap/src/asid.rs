@@ -5,14 +5,19 @@
 //! * **For each CPU**, where the kernel loads the TLB: a CPU gives out numbers as spaces come to run there, in *generations*
 //!   (as NetBSD's pmap_tlb does). When all are given out, it drops everything and begins anew; what was given before does not
 //!   count any more. A space that does not run on a CPU is flushed there by taking its number away.
-//! * **Shared**, where hardware looks into a hash table of all spaces: a number is given when a space is made and comes to rest
+//! * **Shared**, where there is a hash table of all spaces: a number is given when a space is made and comes to rest
 //!   when it is gone. Any CPU that the space has run on may hold entries of it, even then: a flush of its pages may still be
-//!   owed. When all have been given, the TLBs of all CPUs are emptied, and those that rested are given again.
+//!   owed. When all have been given, the TLBs of all CPUs are emptied, the hash table is cleared of them, and those that rested
+//!   are given again.
+//!
+//! A uniprocessor may give a space another number instead of invalidating many of its pages one by one
+//! ([`crate::PmapConfig::renew_pages`]; Linux/PPC). What the old number leads to stays behind, in TLB and hash table, out of
+//! reach; a CPU with nothing to do takes it out of the hash table ([`crate::Pmaps::reclaim`]).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use pageferry_hal::{Asid, Board, CpuId, CpuSet, Flush, Machine, Mmu};
+use pageferry_hal::{Asid, Board, CpuId, CpuSet, Flush, Machine};
 
 /// How this board tells address spaces apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,11 +28,11 @@ pub(crate) enum Tagging {
 }
 
 impl Tagging {
-    pub(crate) fn of(board: &Board) -> Tagging {
-        match (board.asids, board.mmu) {
+    pub(crate) fn of(board: &Board, hash: bool) -> Tagging {
+        match (board.asids, hash) {
             (0, _) => Tagging::None,
-            (_, Mmu::Hash) => Tagging::Shared,
-            _ => Tagging::PerCpu,
+            (_, true) => Tagging::Shared,
+            (_, false) => Tagging::PerCpu,
         }
     }
 }
@@ -46,7 +51,7 @@ pub(crate) enum Tags {
     /// By CPU: generation and number, or 0.
     PerCpu(Box<[AtomicU64]>),
     /// The same everywhere, and the CPUs that the space has run on.
-    Shared { asid: Asid, ran_on: AtomicU64 },
+    Shared { asid: AtomicU32, ran_on: AtomicU64 },
 }
 
 fn pack(generation: u32, asid: Asid) -> u64 {
@@ -63,7 +68,7 @@ impl Tags {
         match self {
             Tags::Shared { asid, ran_on } => {
                 ran_on.fetch_or(CpuSet::only(cpu).bits(), SeqCst);
-                *asid
+                Asid(asid.load(SeqCst))
             }
             Tags::PerCpu(tags) => {
                 let tag = tags[cpu.index()].load(SeqCst);
@@ -93,7 +98,16 @@ impl Tags {
     /// The number that is the same on all CPUs, if it is.
     pub(crate) fn shared(&self) -> Option<Asid> {
         match self {
-            Tags::Shared { asid, .. } => Some(*asid),
+            Tags::Shared { asid, .. } => Some(Asid(asid.load(SeqCst))),
+            Tags::PerCpu(_) => None,
+        }
+    }
+
+    /// Gives the space another number, where it is the same on all CPUs; answers the old one. The caller sees to it that no other CPU
+    /// runs the space.
+    pub(crate) fn renew(&self, new: Asid) -> Option<Asid> {
+        match self {
+            Tags::Shared { asid, .. } => Some(Asid(asid.swap(new.0, SeqCst))),
             Tags::PerCpu(_) => None,
         }
     }
@@ -113,15 +127,17 @@ pub(crate) struct FreeNumbers {
     end: u32,
     /// No TLB has entries of them.
     free: Vec<Asid>,
-    /// Given back, and perhaps still in TLBs.
+    /// Given back, and perhaps still in TLBs and in the hash table; in order.
     resting: Vec<Asid>,
     /// How many are about to be freed: their TLBs are being emptied.
     rested: usize,
+    /// Rounds of reclaiming through the hash table, this one among them, until nothing is left there of those that rest.
+    rounds_due: u8,
 }
 
 impl FreeNumbers {
     pub(crate) fn new(asids: u32) -> FreeNumbers {
-        FreeNumbers { next: 1, end: asids, free: Vec::new(), resting: Vec::new(), rested: 0 }
+        FreeNumbers { next: 1, end: asids, free: Vec::new(), resting: Vec::new(), rested: 0, rounds_due: 0 }
     }
     pub(crate) fn take(&mut self) -> Option<Asid> {
         if self.next < self.end {
@@ -131,7 +147,18 @@ impl FreeNumbers {
         self.free.pop()
     }
     pub(crate) fn give(&mut self, asid: Asid) {
-        self.resting.push(asid);
+        let place = self.resting.partition_point(|other| *other < asid);
+        self.resting.insert(place, asid);
+        // The round that is under way may have passed entries of this one.
+        self.rounds_due = 2;
+    }
+    /// True when the hash table may have entries of those that rest.
+    pub(crate) fn some_to_reclaim(&self) -> bool {
+        self.rounds_due > 0
+    }
+    /// Reclaiming has come to the end of the hash table.
+    pub(crate) fn round_over(&mut self) {
+        self.rounds_due -= 1;
     }
     /// Those that rest now. When all TLBs have been emptied since, they are [freed](Self::free).
     pub(crate) fn rested(&mut self) -> Vec<Asid> {
@@ -141,6 +168,10 @@ impl FreeNumbers {
     pub(crate) fn free(&mut self, rested: Vec<Asid>) {
         self.rested -= rested.len();
         self.free.extend(rested);
+    }
+    /// True when `asid` is not in use, but not free yet.
+    pub(crate) fn rests(&self, asid: Asid) -> bool {
+        self.resting.binary_search(&asid).is_ok()
     }
     /// True when some are not in use, but not free yet.
     pub(crate) fn some_rest(&self) -> bool {

@@ -77,12 +77,17 @@ struct Plan {
     frames: usize,
 }
 
-fn plan(board: &Board, format: &RadixFormat, config: &PmapConfig) -> Result<Plan, PmapError> {
-    let layout = &board.layout;
+fn plan(
+    board: &Board,
+    layout: &Layout,
+    format: &RadixFormat,
+    config: &PmapConfig,
+) -> Result<Plan, PmapError> {
     let super_bytes = format.superpage_bytes();
     let granule = match layout.region {
-        Region::Superpages | Region::Pages => super_bytes,
-        Region::Unmapped | Region::Blocks => PAGE_SIZE,
+        Region::Superpages => super_bytes,
+        Region::Pages if layout.direct_map.is_none() => super_bytes,
+        Region::Pages | Region::Unmapped | Region::Blocks => PAGE_SIZE,
     };
     let arena_end = layout.paged_base.unwrap_or(layout.kernel_end);
     let room_bytes = arena_end - layout.kernel_base;
@@ -94,6 +99,7 @@ fn plan(board: &Board, format: &RadixFormat, config: &PmapConfig) -> Result<Plan
     let paged =
         VaRange::new(layout.paged_base.unwrap_or(layout.kernel_base + arena_bytes), layout.kernel_end);
     let tabled = match layout.region {
+        // Also what lies between arena and pages, if anything does: all of memory.
         Region::Pages => VaRange::new(layout.kernel_base, layout.kernel_end),
         _ => paged,
     };
@@ -103,7 +109,7 @@ fn plan(board: &Board, format: &RadixFormat, config: &PmapConfig) -> Result<Plan
     let tables = count_tables(format, layout, &tabled, direct.as_ref());
     let mut frames = (arena_bytes >> PAGE_SHIFT) + tables;
     let mut hash = None;
-    if board.mmu == Mmu::Hash {
+    if uses_hash_table(board, config) {
         // Two entries for each frame, as Linux takes it (64 KB for 16 MB), and 64 KB at least; aligned to its size.
         let groups = (board.frames / 4).next_power_of_two().max(1024);
         let len_frames = groups * GROUP_BYTES / PAGE_SIZE;
@@ -114,8 +120,17 @@ fn plan(board: &Board, format: &RadixFormat, config: &PmapConfig) -> Result<Plan
     if frames >= board.frames {
         return Err(PmapError::MemoryTooSmall { frames: board.frames, wanted: frames + 1 });
     }
-    let blocks = fixed::blocks(board)?;
+    let blocks = fixed::blocks(board, layout, config.defect)?;
     Ok(Plan { arena_bytes, paged, tabled, direct, tables, hash, blocks, frames })
+}
+
+/// True when there is a hash table: hardware looks into one, or the kernel chooses to.
+fn uses_hash_table(board: &Board, config: &PmapConfig) -> bool {
+    match board.mmu {
+        Mmu::Hash => true,
+        Mmu::Soft { hashes, .. } => hashes && config.refill.hash,
+        Mmu::Radix(_) => false,
+    }
 }
 
 /// Builds the kernel's page tables in the lowest frames.
@@ -124,8 +139,8 @@ fn plan(board: &Board, format: &RadixFormat, config: &PmapConfig) -> Result<Plan
 /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::TooFewBlocks`].
 pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Built, PmapError> {
     let board = machine.board();
-    let (format, layout) = (format_of(board.mmu), board.layout);
-    let plan = plan(&board, &format, config)?;
+    let (format, layout) = (format_of(board.mmu), fixed::layout(&board, config.mapping)?);
+    let plan = plan(&board, &layout, &format, config)?;
     let arena_frames = plan.arena_bytes >> PAGE_SHIFT;
     let mut b = Builder { machine, format, root: Pfn(arena_frames as u32).pa(), next: arena_frames };
     assert_eq!(b.table(), b.root, "the root is the first table");
@@ -134,7 +149,8 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
     }
     let leaves = b.leaf_tables(plan.tabled);
     if layout.region == Region::Pages {
-        b.pages(VaRange::pages_from(layout.kernel_base, arena_frames), leaves);
+        let frames = if layout.direct_map.is_some() { board.frames } else { arena_frames };
+        b.pages(VaRange::pages_from(layout.kernel_base, frames), leaves);
     }
     if let Some(direct) = plan.direct {
         b.superpages(direct);
@@ -143,7 +159,9 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
     if let Some(hash) = plan.hash {
         let frames = hash.groups * GROUP_BYTES / PAGE_SIZE;
         (0..frames).for_each(|frame| machine.pt_clear(hash.at + frame * PAGE_SIZE));
-        machine.set_hash_table(hash);
+        if board.mmu == Mmu::Hash {
+            machine.set_hash_table(hash);
+        }
     }
     let root_entries = b.valid_root_entries();
     let Plan { arena_bytes, paged, tabled, hash, blocks, frames, .. } = plan;

@@ -1,7 +1,7 @@
 //! What a pmap is built from, what it asks for, and what can go wrong.
 
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Pfn, paths};
+use pageferry_hal::{Path, Pfn, paths};
 
 paths! {
     /// Path lengths of this floor. Accesses to page tables and reverse mappings are accounted by themselves.
@@ -17,9 +17,107 @@ paths! {
         pub shootdown_send: Path,
         /// The handler's instructions around its invalidations.
         pub shootdown_handle: Path,
-        /// The refill handler, from its first instruction to its last, on machines that have one.
-        pub refill: Path,
     }
+
+    /// Path lengths of the refill handler, on machines that have one; its accesses to tables are accounted by themselves.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RefillPaths {
+        /// In registers, from the page tables into the TLB: the whole handler.
+        pub direct: Path,
+        /// In registers, from the hash table into the TLB, but for the entries that are looked at.
+        pub search: Path,
+        /// Going on to the secondary group.
+        pub secondary: Path,
+        /// Each entry of the hash table that is looked at.
+        pub probe: Path,
+        /// In registers, from the page tables into the hash table: an exception of its own, but for the entries that are looked at.
+        pub insert: Path,
+        /// Saving registers and going to C: untranslated.
+        pub save: Path,
+        /// In C, translated: finding what is missing in the page tables.
+        pub walk: Path,
+        /// In C, translated: looking for what is missing in the hash table.
+        pub search_c: Path,
+        /// In C, translated: looking for a place in the hash table, and putting what was missing into it.
+        pub insert_c: Path,
+        /// Back from C: untranslated.
+        pub restore: Path,
+    }
+}
+
+/// How the refill handler works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reload {
+    /// In a few registers, with physical addresses, in assembler (Linux/PPC from 2.1 on).
+    #[default]
+    Fast,
+    /// It saves all registers and calls C, which is translated like the rest of the kernel and goes through the caches as that
+    /// does (Linux/PPC before). A miss of its own is handled the other way: that one cannot miss, so that there is an end.
+    Slow,
+}
+
+/// The refill handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefillConfig {
+    /// How it works.
+    pub reload: Reload,
+    /// It keeps a hash table where hardware does not demand one but helps ([`pageferry_hal::Mmu::Soft`]).
+    pub hash: bool,
+    /// Path lengths.
+    pub paths: RefillPaths,
+}
+
+impl RefillConfig {
+    /// Fast, without a hash table, and in no time.
+    pub const NONE: RefillConfig =
+        RefillConfig { reload: Reload::Fast, hash: false, paths: RefillPaths::all(Path::of(0)) };
+}
+
+/// How the kernel maps its own memory, where the board leaves it the choice: one with block registers (PPC paper, section on the
+/// OS TLB footprint).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum KernelMapping {
+    /// As the board's layout says.
+    #[default]
+    Board,
+    /// All of memory by pages.
+    Pages,
+    /// All of memory by blocks.
+    Blocks,
+}
+
+/// A defect to plant. They exist to prove that the checks can fail: a pmap with one of these must be caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PmapDefect {
+    /// A sound pmap.
+    #[default]
+    None,
+    /// Tags are given again while TLBs still hold entries of those that had them.
+    TagReusedEarly,
+    /// As that, but the hash table is not cleared of them.
+    TagReusedInHashTable,
+    /// A space whose tag was given anew goes on with the old one until it is switched to.
+    OldTagStays,
+    /// Pages are not invalidated in the own TLB.
+    MissingFlush,
+    /// The entry of a page that has changed stays in the hash table.
+    StaleHashEntry,
+    /// Clean pages can be stored to through the hash table or the TLB, and nothing notes it.
+    ModifiedLost,
+    /// What is loaded permits stores, whatever the page table says.
+    WriteAlways,
+    /// An entry of the hash table goes to its secondary group without the mark of one.
+    SecondaryUnmarked,
+    /// The last block maps more than there is, over the addresses of pages.
+    BlockOverPages,
+    /// The block of a process stays when another comes to run.
+    BlockStays,
+    /// A handler that misses within itself does all over again what missed.
+    EndlessRefill,
+    /// The referenced bit is not noted.
+    ReferencedLost,
+    /// The handler takes the entry of another page of the group.
+    TagHalfCompared,
 }
 
 /// How this kernel's pmap is built.
@@ -31,6 +129,44 @@ pub struct PmapConfig {
     pub paths: PmapPaths,
     /// True: one shootdown for a whole range (FreeBSD 5, `IPI_INVLRNG`). False: one for each page.
     pub ranged_shootdown: bool,
+    /// The refill handler, on machines that have one.
+    pub refill: RefillConfig,
+    /// How the kernel's own memory is mapped.
+    pub mapping: KernelMapping,
+    /// Changing more pages of a space at once than this gives the space another tag, instead of invalidating them one by one; only
+    /// where entries carry tags, on a uniprocessor. `None`: never.
+    pub renew_pages: Option<usize>,
+    /// A defect to plant; [`PmapDefect::None`] but in tests.
+    pub defect: PmapDefect,
+}
+
+impl PmapConfig {
+    /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, or `renew` (already from four pages on).
+    /// False when there is no such word.
+    pub fn choose(&mut self, word: &str) -> bool {
+        match word {
+            "slow" => self.refill.reload = Reload::Slow,
+            "hash" => self.refill.hash = true,
+            "pte" => self.mapping = KernelMapping::Pages,
+            "bat" => self.mapping = KernelMapping::Blocks,
+            "renew" => self.renew_pages = Some(4),
+            _ => return false,
+        }
+        true
+    }
+
+    /// A plain one: ranged shootdowns, a refill handler that takes no time, the board's mapping.
+    pub const fn new(arena_bytes: usize, paths: PmapPaths) -> PmapConfig {
+        PmapConfig {
+            arena_bytes,
+            paths,
+            ranged_shootdown: true,
+            refill: RefillConfig::NONE,
+            mapping: KernelMapping::Board,
+            renew_pages: None,
+            defect: PmapDefect::None,
+        }
+    }
 }
 
 /// Where frames for page tables come from: the owner of free frames. Called with no lock of this floor held.
@@ -77,6 +213,12 @@ pub enum PmapError {
         /// Bytes of memory.
         bytes: u64,
     },
+    /// The kernel's memory cannot be mapped so on this board.
+    #[error("a kernel mapped by {0:?} needs a board with block registers")]
+    NoBlocks(KernelMapping),
+    /// Nothing maps all of memory, which a handler in C goes through.
+    #[error("a refill handler in C needs all of memory mapped")]
+    NoDirectMap,
     /// As many address spaces exist as there are tags for their TLB entries.
     #[error("no tag is left for another address space")]
     NoTag,

@@ -3,9 +3,10 @@
 //! How is the layout's business ([`Region`]): not at all, by block registers, by superpages, or by pages like any other. Here
 //! is the plan of blocks: few, large, each aligned to its size, as the registers want them.
 
-use crate::config::PmapError;
+use crate::config::{KernelMapping, PmapDefect, PmapError};
 use alloc::vec::Vec;
-use pageferry_hal::{Attr, Block, BlockRegisters, Board, Pa, Pfn, Region, Va};
+use pageferry_hal::isa::RadixFormat;
+use pageferry_hal::{Attr, Block, BlockRegisters, Board, Layout, PAGE_SHIFT, Pa, Pfn, Region, Va, VaRange};
 
 /// What permanent mappings are: global, and used and modified beforehand, so that nothing need be noted.
 pub(crate) const PERMANENT: Attr =
@@ -35,24 +36,54 @@ pub(crate) fn plan(registers: BlockRegisters, base: Va, len_bytes: u64) -> Resul
     Ok(blocks)
 }
 
-/// The blocks that this board needs: none unless its layout says so.
+/// Where things are in an address space, with the kernel's memory mapped as `mapping` says.
+///
+/// By pages it is mapped at the same addresses as by blocks, and what the kernel maps page by page begins behind it, as
+/// Linux/PPC does it.
+///
+/// # Errors
+/// [`PmapError::NoBlocks`].
+pub(crate) fn layout(board: &Board, mapping: KernelMapping) -> Result<Layout, PmapError> {
+    let layout = board.layout;
+    match (mapping, layout.region, layout.paged_base) {
+        (KernelMapping::Board, ..) | (KernelMapping::Blocks, Region::Blocks, _) => Ok(layout),
+        (KernelMapping::Pages, Region::Blocks, Some(paged_base)) => {
+            let table_frames = RadixFormat::SOFT.superpage_bytes() >> PAGE_SHIFT;
+            let memory = VaRange::pages_from(layout.kernel_base, board.frames.next_multiple_of(table_frames));
+            Ok(Layout {
+                region: Region::Pages,
+                paged_base: Some(memory.end()),
+                kernel_end: memory.end() + (layout.kernel_end - paged_base),
+                ..layout
+            })
+        }
+        _ => Err(PmapError::NoBlocks(mapping)),
+    }
+}
+
+/// The blocks that this layout needs: none unless it says so.
 ///
 /// # Errors
 /// [`PmapError::TooFewBlocks`].
-pub(crate) fn blocks(board: &Board) -> Result<Vec<Block>, PmapError> {
-    if board.layout.region != Region::Blocks {
+pub(crate) fn blocks(board: &Board, layout: &Layout, defect: PmapDefect) -> Result<Vec<Block>, PmapError> {
+    if layout.region != Region::Blocks {
         return Ok(Vec::new());
     }
     let bytes = Pfn(board.frames as u32).pa().0;
     let registers = board.blocks.ok_or(PmapError::TooFewBlocks { blocks: 0, bytes })?;
-    plan(registers, board.layout.kernel_base, bytes)
+    let mut blocks = plan(registers.for_both(), layout.kernel_base, bytes)?;
+    if let (PmapDefect::BlockOverPages, Some(paged)) = (defect, layout.paged_base) {
+        blocks.push(Block { va: paged, pa: Pa(0), shift: registers.least_shift, attr: PERMANENT });
+    }
+    Ok(blocks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const REGISTERS: BlockRegisters = BlockRegisters { count: 4, least_shift: 17, most_shift: 28 };
+    const REGISTERS: BlockRegisters =
+        BlockRegisters { count: 4, instruction_count: 0, least_shift: 17, most_shift: 28 };
 
     #[test]
     fn blocks_cover_memory_from_large_to_small() {

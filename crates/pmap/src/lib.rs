@@ -48,7 +48,11 @@ mod sysmap;
 mod user;
 
 pub use bootstrap::Bootstrap;
-pub use config::{FrameSource, PmapConfig, PmapError, PmapPaths};
+pub use config::{
+    FrameSource, KernelMapping, PmapConfig, PmapDefect, PmapError, PmapPaths, RefillConfig, RefillPaths,
+    Reload,
+};
 pub use flush::TlbFlush;
 pub use pmap::{Pmap, Pmaps};
+pub use second::HashCensus;
 pub use shootdown::FULL_FLUSH_PAGES;

@@ -11,7 +11,7 @@ use crate::pmap::Pmaps;
 use crate::pv::PvTable;
 use crate::radix::{self, Walk, walk};
 use crate::space::Shared;
-use crate::user::Leaf;
+use crate::user::{Hashed, Leaf};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Attr, Cause, Machine, Pfn, Prot, SpaceId, SpinLock, Va};
@@ -147,7 +147,7 @@ impl<M: Machine> Pmaps<M> {
         let Walk::Leaf(slot) = walk(&self.machine, &self.kernel.format, shared.root, va) else {
             panic!("{frame:?} is listed at {va:?} of {:?}, where no page table is", shared.id);
         };
-        Leaf { shared, va, slot }
+        Leaf { shared, va, slot, hashed: Hashed::Reachable }
     }
 }
 

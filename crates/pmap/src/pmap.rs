@@ -6,17 +6,21 @@
 
 use crate::asid::{FreeNumbers, Tagging, Tags};
 use crate::bootstrap::{self, Bootstrap, Built, KernelTables};
-use crate::config::{FrameSource, PmapConfig, PmapError};
+use crate::config::{FrameSource, PmapConfig, PmapDefect, PmapError, Reload};
 use crate::cpu::Active;
 use crate::ipi::{REQUEST_BYTES, Shootdown};
 use crate::pv::PvTable;
 use crate::radix::Tables;
+use crate::refill::{FRAME_BYTES, FRAMES as REFILL_FRAMES};
 use crate::second::Second;
 use crate::space::Shared;
 use crate::sysmap::Sysmap;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_hal::{Asid, Cause, LockClass, Machine, PAGE_SIZE, SpaceId, SpinLock, Va, VaRange, Width};
+use core::sync::atomic::AtomicU32;
+use pageferry_hal::{
+    Asid, Cause, LockClass, Machine, PAGE_SIZE, SpaceId, SpinLock, StructVa, Va, VaRange, Width,
+};
 
 /// One user address space's page tables. Given back with [`Pmaps::destroy`]; dropping one leaks its frames.
 #[must_use = "page tables must be destroyed"]
@@ -55,6 +59,8 @@ pub struct Pmaps<M: Machine> {
     pub(crate) tagging: Tagging,
     /// The hash table that hardware looks into, if it does.
     pub(crate) second: Option<Second<M>>,
+    /// Where the slow refill handler saves registers.
+    pub(crate) frames: StructVa,
     /// One for each CPU.
     pub(crate) active: Box<[Active]>,
     /// One for each CPU where there is no direct map; else empty.
@@ -82,6 +88,13 @@ impl<M: Machine> Pmaps<M> {
         let capacity = (arena_bytes / 4 / entry_bytes).min(2 * board.frames);
         let entries = arena.array("reverse mappings", capacity, entry_bytes)?;
         let request = arena.array("shootdown request", 1, REQUEST_BYTES)?;
+        if config.refill.reload == Reload::Slow && tables.layout.direct_map.is_none() {
+            return Err(PmapError::NoDirectMap);
+        }
+        let frames = match config.refill.reload {
+            Reload::Fast => StructVa(tables.layout.kernel_base),
+            Reload::Slow => arena.array("exception frames", board.cpus * REFILL_FRAMES, FRAME_BYTES)?,
+        };
         let pv = PvTable::new(board.frames, entries, entry_bytes, capacity, FreeNumbers::new(board.asids));
 
         let mut kva = paged;
@@ -98,8 +111,9 @@ impl<M: Machine> Pmaps<M> {
             config,
             pv: machine.new_lock(LockClass::REVERSE_MAP, pv),
             shootdown: Shootdown::new(&machine, request),
-            tagging: Tagging::of(&board),
-            second: tables.hash.map(|table| Second::new(&machine, table)),
+            tagging: Tagging::of(&board, tables.hash.is_some()),
+            second: tables.hash.map(|table| Second::new(&machine, table, config.defect)),
+            frames,
             active: (0..board.cpus).map(|_| Active::new(tables.root)).collect(),
             sysmaps: sysmaps.into(),
             kernel: tables,
@@ -139,7 +153,7 @@ impl<M: Machine> Pmaps<M> {
                     frames.give(frame);
                     return Err(PmapError::NoTag);
                 };
-                Some(Tags::Shared { asid, ran_on: Default::default() })
+                Some(Tags::Shared { asid: AtomicU32::new(asid.0), ran_on: Default::default() })
             }
         };
         let mut pv = self.pv.lock();
@@ -162,9 +176,19 @@ impl<M: Machine> Pmaps<M> {
                 pv.numbers.rested()
             };
             // Also for those that another CPU is about to free: then it is waited for.
-            self.empty_everywhere();
+            if self.config.defect != PmapDefect::TagReusedEarly {
+                self.empty_everywhere();
+            }
+            if let Some(second) = self.second.as_ref().filter(|_| self.purges()) {
+                second.purge(&self.machine, &rested);
+            }
             self.pv.lock().numbers.free(rested);
         }
+    }
+
+    /// The hash table may hold entries of numbers that no address space has.
+    fn purges(&self) -> bool {
+        self.config.renew_pages.is_some() && self.config.defect != PmapDefect::TagReusedInHashTable
     }
 
     /// Gives back the page tables of an address space that maps nothing any more.

@@ -1,19 +1,49 @@
 //! The refill handler: what the kernel does when its machine cannot translate an access by itself.
 //!
-//! It walks the page tables of the space that runs, or the kernel's; notes that the page is used, and modified if it is a
-//! store; and loads the TLB, or puts an entry into the hash table and lets hardware look again. It runs on whatever it
-//! interrupts, with interrupts off: it reads and writes page tables by physical addresses only, so that it cannot miss
-//! itself, and takes no lock but that of the hash table.
+//! It finds the mapping in the page tables of the space that runs, or in the kernel's; notes that the page is used, and modified
+//! if it is a store; and loads the TLB, or puts an entry into the hash table and lets hardware look again. Where the kernel keeps
+//! a hash table of its own accord, it looks there first. It runs on whatever it interrupts, with interrupts off.
+//!
+//! # Fast and slow
+//! The **fast** handler works in a few registers, with physical addresses, so that it cannot miss itself. The **slow** one saves
+//! all registers, goes back to virtual addresses and calls C, which fetches its text, uses its stack and reads the tables like
+//! the rest of the kernel; only what changes tables is done with physical addresses again. Where the kernel's memory is mapped by
+//! pages it can miss in any of that. Then it is called within itself, and *that* call is fast whatever the kernel's choice: it
+//! cannot miss, so each miss of the outer one is over when it returns, and the outer one makes as many accesses as its code has.
+//! Under blocks nothing of it misses. (PPC paper; what each takes is counted in Linux/PPC's head.S, see [`RefillPaths`].)
+//!
+//! # Locks
+//! None but that of the hash table, which the slow handler takes only while it works with physical addresses: a call within
+//! itself may take it too.
 //!
 //! Page tables are changed under locks that it does not take. So it notes by compare-and-swap, and what it has loaded and
 //! another CPU is changing, that CPU's shootdown drops: interrupts wait until the handler is through. A leaf table that it
 //! has found stays, because a space's tables go only when nothing runs in it.
+//!
+//! [`RefillPaths`]: crate::RefillPaths
 
+use crate::config::{PmapDefect, Reload};
 use crate::pmap::Pmaps;
 use crate::radix::{self, Walk, walk};
+use crate::second::{Searched, Second, decode};
+use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_ENTRIES, group};
 use pageferry_hal::{
-    Access, Asid, Attr, Flush, Machine, Miss, MissKind, Mmu, Mode, Pa, Slot, SpaceId, SpinLock, TrapKind, Tte,
+    Access, Asid, Attr, Counter, Flush, Instructions, Machine, Miss, MissKind, Mmu, Mode, Pa, Path, Slot,
+    SpaceId, SpinLock, StructVa, TrapKind, Tte,
 };
+
+/// What the slow handler saves: 29 registers by one instruction, and those that tell of the exception.
+pub(crate) const FRAME_BYTES: usize = 192;
+/// How deep handlers can be nested: a slow one, and a fast one within.
+pub(crate) const FRAMES: usize = 2;
+
+/// Whose translation is missing.
+#[derive(Clone, Copy)]
+struct Whose {
+    space: SpaceId,
+    root: Pa,
+    asid: Asid,
+}
 
 impl<M: Machine> Pmaps<M> {
     /// To be set as the machine's refill handler, by [`Machine::set_refill`].
@@ -22,42 +52,186 @@ impl<M: Machine> Pmaps<M> {
     /// Why the access cannot be made.
     pub fn handle_miss(&self, miss: Miss) -> Result<(), TrapKind> {
         let m = &self.machine;
-        m.execute(self.config.paths.refill);
-        let va = miss.va;
-        let (space, root, asid) = match va >= self.kernel.layout.user_end {
-            true => (SpaceId::KERNEL, self.kernel.root, Asid::KERNEL),
-            false => self.active[m.cpu().index()].context(),
-        };
-        match &self.second {
-            Some(second) => {
-                let mut victim = second.victim.lock();
-                let tte = self.note(space, root, miss)?;
-                second.insert(m, &mut victim, asid, va, tte);
-                drop(victim);
-                if miss.kind != MissKind::Absent {
-                    m.tlb_flush(Flush::Page(asid, va));
-                }
+        let whose = match miss.va >= self.kernel.layout.user_end {
+            true => Whose { space: SpaceId::KERNEL, root: self.kernel.root, asid: Asid::KERNEL },
+            false => {
+                let (space, root, asid) = self.active[m.cpu().index()].context();
+                Whose { space, root, asid }
             }
-            None => {
-                let tte = self.note(space, root, miss)?;
-                if miss.kind != MissKind::Absent {
-                    m.tlb_flush(Flush::Page(asid, va));
-                }
-                let slot = if miss.access == Access::Fetch { Slot::Instruction } else { Slot::Replace };
-                m.tlb_load(slot, asid, va.page(), tte);
+        };
+        let endless = self.config.defect == PmapDefect::EndlessRefill;
+        if self.config.refill.reload == Reload::Slow && (m.refill_depth() == 1 || endless) {
+            return self.refill_slowly(whose, miss);
+        }
+        let paths = &self.config.refill.paths;
+        let Some(second) = &self.second else {
+            m.execute(paths.direct);
+            let tte = self.note(whose, miss)?;
+            self.load_tlb(whose, miss, tte);
+            return Ok(());
+        };
+        if self.loads_tlb() {
+            m.execute(paths.search);
+            let searched = second.search(m, whose.asid, miss.va);
+            self.probed(searched);
+            if let Some(tte) = self.usable(searched, miss) {
+                self.load_tlb(whose, miss, tte);
+                return Ok(());
             }
         }
+        self.count_hash_miss(miss);
+        m.execute(paths.insert);
+        let probes = self.insert(second, whose, miss)?;
+        self.probed(probes);
         Ok(())
     }
 
+    /// The kernel loads the TLB; hardware does so elsewhere, from the hash table.
+    fn loads_tlb(&self) -> bool {
+        matches!(self.machine.board().mmu, Mmu::Soft { .. })
+    }
+
+    fn count_hash_miss(&self, miss: Miss) {
+        if miss.kind == MissKind::Absent {
+            self.machine.count(Counter::HashMisses, 1);
+        }
+    }
+
+    /// Takes the time of such a look through the hash table, besides its loads.
+    fn probed(&self, searched: Searched) {
+        let (m, paths) = (&self.machine, &self.config.refill.paths);
+        m.execute(Instructions(paths.probe.instructions.0 * searched.probes));
+        if searched.secondary {
+            m.execute(paths.secondary);
+        }
+    }
+
+    /// What was found in the hash table, if it permits the access. What it refuses is asked of the page tables.
+    fn usable(&self, searched: Searched, miss: Miss) -> Option<Tte> {
+        let (_, entry) = searched.found.filter(|_| miss.kind == MissKind::Absent)?;
+        let tte = decode(entry, miss.va < self.kernel.layout.user_end);
+        let write = miss.access == Access::Write;
+        let closed = miss.mode == Mode::User && !tte.attr.contains(Attr::USER);
+        (!closed && (!write || tte.attr.contains(Attr::WRITE))).then_some(tte)
+    }
+
+    /// Puts the page's entry into the hash table as the page tables have it, and into the TLB where the kernel loads it; answers
+    /// where it looked for a place.
+    fn insert(&self, second: &Second<M>, whose: Whose, miss: Miss) -> Result<Searched, TrapKind> {
+        let m = &self.machine;
+        let mut cursors = second.cursors.lock();
+        let tte = self.note(whose, miss)?;
+        let searched = second.search(m, whose.asid, miss.va);
+        second.insert(m, &mut cursors, searched, (whose.asid, miss.va), tte);
+        drop(cursors);
+        if self.loads_tlb() {
+            self.load_tlb(whose, miss, tte);
+        } else if miss.kind != MissKind::Absent {
+            m.tlb_flush(Flush::Page(whose.asid, miss.va));
+        }
+        Ok(searched)
+    }
+
+    fn load_tlb(&self, whose: Whose, miss: Miss, mut tte: Tte) {
+        let m = &self.machine;
+        if miss.kind != MissKind::Absent {
+            m.tlb_flush(Flush::Page(whose.asid, miss.va));
+        }
+        let slot = if miss.access == Access::Fetch { Slot::Instruction } else { Slot::Replace };
+        match self.config.defect {
+            PmapDefect::ModifiedLost => tte.attr |= Attr::MODIFIED,
+            PmapDefect::WriteAlways => tte.attr |= Attr::WRITE | Attr::MODIFIED,
+            _ => {}
+        }
+        m.tlb_load(slot, whose.asid, miss.va.page(), tte);
+    }
+
+    // ------------------------------------------------------------------------------------------- slow
+
+    /// Saves registers, calls C, restores them.
+    fn refill_slowly(&self, whose: Whose, miss: Miss) -> Result<(), TrapKind> {
+        let (m, paths) = (&self.machine, &self.config.refill.paths);
+        let depth = (m.refill_depth() as usize).min(FRAMES) - 1;
+        let frame = self.frames.element(m.cpu().index() * FRAMES + depth, FRAME_BYTES);
+        m.execute(paths.save);
+        m.touch(frame, FRAME_BYTES, Access::Write);
+        let filled = match &self.second {
+            None => {
+                self.in_c(paths.walk, || self.read_tables(whose, miss));
+                self.note(whose, miss).map(|tte| self.load_tlb(whose, miss, tte))
+            }
+            Some(second) => {
+                let usable = match self.loads_tlb() {
+                    true => {
+                        self.in_c(paths.search_c, || self.read_groups(second, whose, miss));
+                        self.usable(second.search(m, whose.asid, miss.va), miss)
+                    }
+                    // Hardware has looked.
+                    false => None,
+                };
+                match usable {
+                    Some(tte) => {
+                        self.load_tlb(whose, miss, tte);
+                        Ok(())
+                    }
+                    None => {
+                        self.count_hash_miss(miss);
+                        self.in_c(paths.walk, || self.read_tables(whose, miss));
+                        self.in_c(paths.insert_c, || self.read_groups(second, whose, miss));
+                        // The time of looking for a place is in the path of the C code.
+                        self.insert(second, whose, miss).map(|_| ())
+                    }
+                }
+            }
+        };
+        m.execute(paths.restore);
+        m.touch(frame, FRAME_BYTES, Access::Read);
+        filled
+    }
+
+    /// Runs a path of C code, and what it reads, with virtual addresses.
+    fn in_c(&self, path: Path, reads: impl FnOnce()) {
+        let m = &self.machine;
+        m.translate_refill(true);
+        m.execute(path);
+        reads();
+        m.translate_refill(false);
+    }
+
+    /// Reads what lies at a physical address by its address in the direct map.
+    fn read(&self, at: Pa, len_bytes: usize) {
+        let base = self.kernel.layout.direct_map.expect("a handler in C goes through all of memory");
+        self.machine.touch(StructVa(base + at.0 as usize), len_bytes, Access::Read);
+    }
+
+    /// Reads the entries of the page tables on the way to a page.
+    fn read_tables(&self, whose: Whose, miss: Miss) {
+        let format = &self.kernel.format;
+        let top = format.slot(whose.root, miss.va, format.levels - 1);
+        self.read(top, format.width.bytes());
+        if let Walk::Leaf(slot) = walk(&self.machine, format, whose.root, miss.va) {
+            self.read(slot, format.width.bytes());
+        }
+    }
+
+    /// Reads the two groups of a page.
+    fn read_groups(&self, second: &Second<M>, whose: Whose, miss: Miss) {
+        for secondary in [false, true] {
+            let at = group(second.table, whose.asid, miss.va, secondary);
+            self.read(at, GROUP_ENTRIES * ENTRY_BYTES);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- page tables
+
     /// The mapping that the access needs, with its use noted in the page table.
-    fn note(&self, space: SpaceId, root: Pa, miss: Miss) -> Result<Tte, TrapKind> {
+    fn note(&self, whose: Whose, miss: Miss) -> Result<Tte, TrapKind> {
         let (m, format) = (&self.machine, &self.kernel.format);
         debug_assert!(!matches!(m.board().mmu, Mmu::Radix(_)));
         if !format.is_canonical(miss.va) {
             return Err(TrapKind::NotPresent);
         }
-        let Walk::Leaf(slot) = walk(m, format, root, miss.va) else { return Err(TrapKind::NotPresent) };
+        let Walk::Leaf(slot) = walk(m, format, whose.root, miss.va) else { return Err(TrapKind::NotPresent) };
         loop {
             let old = radix::load(m, format, slot).ok_or(TrapKind::NotPresent)?;
             let write = miss.access == Access::Write;
@@ -66,13 +240,13 @@ impl<M: Machine> Pmaps<M> {
                 return Err(TrapKind::Protection);
             }
             let mut new = old;
-            new.attr |= Attr::REFERENCED;
+            new.attr.set(Attr::REFERENCED, self.config.defect != PmapDefect::ReferencedLost);
             new.attr.set(Attr::MODIFIED, write || old.attr.contains(Attr::MODIFIED));
             if new == old {
                 return Ok(new);
             }
             if radix::replace(m, format, slot, old, new) {
-                m.mapping_changed(space, miss.va.page(), Some(old), Some(new), None);
+                m.mapping_changed(whose.space, miss.va.page(), Some(old), Some(new), None);
                 return Ok(new);
             }
         }

@@ -1,26 +1,56 @@
-//! The hash table that some hardware looks into, as a cache of the page tables.
+//! A hash table of translations, as a cache of the page tables: hardware looks into it, or the refill handler does.
 //!
 //! # What it holds
 //! Copies of entries of the page tables, of all address spaces, each put there by the refill handler when it was missed. An
 //! entry goes when its page's mapping changes, or when its place is needed. What the table says is never more than the page
 //! tables say: an entry is made used and, if it can be stored through, modified, and both are noted in the page tables
-//! first. So nothing need be read back from here when an entry goes.
+//! first (as Linux/PPC does it: a clean page is closed to stores). So nothing need be read back from here when an entry goes:
+//! there is no moment in which a referenced or changed bit is known to the table alone.
+//!
+//! Entries of numbers that address spaces do not have any more stay until their place is needed, until a CPU with nothing to do
+//! looks for them ([`Pmaps::reclaim`]), or until the number is to be given again.
 //!
 //! # Locks
 //! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. A caller
 //! that changes a mapping changes the page table first and takes the entry out then; the refill handler reads the page table
 //! with the lock held. So no entry is put there that is out of date, and stays.
 
+use crate::config::PmapDefect;
+use crate::pmap::Pmaps;
+use alloc::vec::Vec;
 use pageferry_hal::isa::hash::{
-    ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, HPTE_V, TAG_MASK, group, tag,
+    ENTRY_BYTES, GROUP_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, HPTE_V, TAG_MASK, asid_of, frame,
+    group, tag, vsid_of,
 };
-use pageferry_hal::{Asid, Attr, HashTable, LockClass, Machine, Pa, SpinLock, Tte, Va, Width};
+use pageferry_hal::{Asid, Attr, Counter, HashTable, LockClass, Machine, Pa, SpinLock, Tte, Va, Width};
+
+/// Of the entries that the table has no room for: the place that the next one takes; and how far reclaiming has come.
+#[derive(Debug, Default)]
+pub(crate) struct Cursors {
+    /// The entry of its group that goes next when both groups of a page are full.
+    victim: usize,
+    /// The group to be looked through next.
+    reclaim: usize,
+}
 
 /// The table. See the [module](self).
 pub(crate) struct Second<M: Machine> {
     pub(crate) table: HashTable,
-    /// The entry of its group that goes next when both groups of a page are full.
-    pub(crate) victim: M::Lock<usize>,
+    pub(crate) cursors: M::Lock<Cursors>,
+    defect: PmapDefect,
+}
+
+/// What a look through the groups of a page found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Searched {
+    /// The page's entry: where it is, and what it says.
+    pub(crate) found: Option<(Pa, u64)>,
+    /// The first free place, and whether that is in the secondary group.
+    free: Option<(Pa, bool)>,
+    /// Entries that were looked at.
+    pub(crate) probes: u32,
+    /// The secondary group was looked at.
+    pub(crate) secondary: bool,
 }
 
 /// The entries of a group.
@@ -29,45 +59,67 @@ fn slots(group: Pa) -> impl Iterator<Item = Pa> {
 }
 
 impl<M: Machine> Second<M> {
-    pub(crate) fn new(machine: &M, table: HashTable) -> Second<M> {
-        Second { table, victim: machine.new_lock(LockClass::HASH_TABLE, 0) }
+    pub(crate) fn new(machine: &M, table: HashTable, defect: PmapDefect) -> Second<M> {
+        Second { table, cursors: machine.new_lock(LockClass::HASH_TABLE, Cursors::default()), defect }
     }
 
-    /// The entry of the page at `va`, and in which of its groups it is.
-    fn find(&self, m: &M, asid: Asid, va: Va) -> Option<(Pa, bool)> {
-        [false, true].into_iter().find_map(|secondary| {
+    /// Looks for the entry of the page at `va`.
+    pub(crate) fn search(&self, m: &M, asid: Asid, va: Va) -> Searched {
+        let mut searched = Searched { found: None, free: None, probes: 0, secondary: false };
+        let mask = if self.defect == PmapDefect::TagHalfCompared { HPTE_V | 0x3f << 32 } else { TAG_MASK };
+        for secondary in [false, true] {
+            searched.secondary = secondary;
             let wanted = tag(asid, va, secondary);
-            slots(group(self.table, asid, va, secondary))
-                .find(|&slot| m.pt_load(slot, Width::Eight) & TAG_MASK == wanted)
-                .map(|slot| (slot, secondary))
-        })
+            for slot in slots(group(self.table, asid, va, secondary)) {
+                let entry = m.pt_load(slot, Width::Eight);
+                searched.probes += 1;
+                if entry & mask == wanted & mask {
+                    searched.found = Some((slot, entry));
+                    return searched;
+                }
+                if entry & HPTE_V == 0 && searched.free.is_none() {
+                    searched.free = Some((slot, secondary));
+                }
+            }
+        }
+        searched
     }
 
-    /// Puts a copy of `tte` there. The caller holds the lock, whose value is `victim`.
-    pub(crate) fn insert(&self, m: &M, victim: &mut usize, asid: Asid, va: Va, tte: Tte) {
-        let free = |secondary| {
-            let is_free = |slot: &Pa| m.pt_load(*slot, Width::Eight) & HPTE_V == 0;
-            slots(group(self.table, asid, va, secondary)).find(is_free).map(|slot| (slot, secondary))
-        };
-        let place = self.find(m, asid, va).or_else(|| free(false)).or_else(|| free(true));
-        let (slot, secondary) = place.unwrap_or_else(|| {
-            *victim = (*victim + 1) % GROUP_ENTRIES;
-            (group(self.table, asid, va, false) + *victim * ENTRY_BYTES, false)
+    /// Puts a copy of `tte` where `searched` found its page, or a place for it; answers true when another entry had to go. The
+    /// caller holds the lock.
+    pub(crate) fn insert(
+        &self,
+        m: &M,
+        cursors: &mut Cursors,
+        searched: Searched,
+        (asid, va): (Asid, Va),
+        tte: Tte,
+    ) -> bool {
+        // Which of its groups an entry is in, it says itself.
+        let found = searched.found.map(|(slot, entry)| (slot, entry & TAG_MASK == tag(asid, va, true)));
+        let (slot, secondary) = found.or(searched.free).unwrap_or_else(|| {
+            m.count(Counter::HashEvictions, 1);
+            cursors.victim = (cursors.victim + 1) % GROUP_ENTRIES;
+            (group(self.table, asid, va, false) + cursors.victim * ENTRY_BYTES, false)
         });
         // What was not stored through yet may not be: the first store is to be noted in the page table.
-        let writable = tte.attr.contains(Attr::WRITE | Attr::MODIFIED);
+        let modified = tte.attr.contains(Attr::MODIFIED) || self.defect == PmapDefect::ModifiedLost;
+        let writable = tte.attr.contains(Attr::WRITE) && modified || self.defect == PmapDefect::WriteAlways;
         let permits = match (tte.attr.contains(Attr::USER), writable) {
             (true, true) => 2,
             (false, true) => 0,
             (_, false) => HPTE_PP,
         };
         let changed = if writable { HPTE_C } else { 0 };
-        let entry = tag(asid, va, secondary) | tte.frame.pa().0 | HPTE_R | changed | permits;
-        if m.pt_load(slot, Width::Eight) & HPTE_V != 0 {
+        let mark = secondary && self.defect != PmapDefect::SecondaryUnmarked;
+        let entry = tag(asid, va, mark) | tte.frame.pa().0 | HPTE_R | changed | permits;
+        let taken = found.is_some() || searched.free.is_none();
+        if taken {
             // First it is free: a walker must not find the tag of one page with the frame of another.
             m.pt_swap(slot, Width::Eight, 0);
         }
         m.pt_store(slot, Width::Eight, entry);
+        found.is_none() && taken
     }
 
     /// Takes the entry of a page whose mapping has changed out, if there is one.
@@ -75,9 +127,107 @@ impl<M: Machine> Second<M> {
     /// # Locks
     /// Takes `HashTable`.
     pub(crate) fn forget(&self, m: &M, asid: Asid, va: Va) {
-        let _victim = self.victim.lock();
-        if let Some((slot, _)) = self.find(m, asid, va) {
+        if self.defect == PmapDefect::StaleHashEntry {
+            return;
+        }
+        let _cursors = self.cursors.lock();
+        if let Some((slot, _)) = self.search(m, asid, va).found {
             m.pt_swap(slot, Width::Eight, 0);
         }
     }
+
+    /// Clears a group of entries whose number `goes`; how many those were.
+    fn clear_group(&self, m: &M, group: usize, goes: impl Fn(Asid) -> bool) -> usize {
+        let mut cleared = 0;
+        for slot in slots(self.table.at + group * GROUP_BYTES) {
+            let entry = m.pt_load(slot, Width::Eight);
+            let asid = asid_of(vsid_of(entry));
+            if entry & HPTE_V != 0 && asid != Asid::KERNEL && goes(asid) {
+                m.pt_swap(slot, Width::Eight, 0);
+                cleared += 1;
+            }
+        }
+        cleared
+    }
+
+    /// Clears the whole table of entries of these numbers, which are in order.
+    ///
+    /// # Locks
+    /// Takes `HashTable`, group by group.
+    pub(crate) fn purge(&self, m: &M, numbers: &[Asid]) {
+        for group in 0..self.table.groups {
+            let _cursors = self.cursors.lock();
+            self.clear_group(m, group, |asid| numbers.binary_search(&asid).is_ok());
+        }
+    }
+}
+
+/// What an entry of the table permits: the mapping that it was made from, as far as it shows.
+pub(crate) fn decode(entry: u64, user: bool) -> Tte {
+    let mut attr = Attr::REFERENCED;
+    attr.set(Attr::USER, user);
+    attr.set(Attr::GLOBAL, !user);
+    // Open to stores only when the page is known to be modified.
+    attr.set(Attr::WRITE | Attr::MODIFIED, entry & HPTE_C != 0);
+    Tte::page(frame(entry), attr)
+}
+
+impl<M: Machine> Pmaps<M> {
+    /// For a CPU that has nothing to do: looks through up to `groups` groups of the hash table for entries of numbers that no
+    /// address space has any more, and clears them (Linux/PPC does so in its idle loop). Answers how many groups it has looked
+    /// through: none when there is nothing to find.
+    ///
+    /// # Locks
+    /// Takes that of reverse mappings, and inside it `HashTable`, group by group.
+    pub fn reclaim(&self, groups: usize) -> usize {
+        let Some(second) = &self.second else { return 0 };
+        let m = &self.machine;
+        for done in 0..groups {
+            let pv = self.pv.lock();
+            if !pv.numbers.some_to_reclaim() {
+                return done;
+            }
+            let mut cursors = second.cursors.lock();
+            let group = cursors.reclaim;
+            cursors.reclaim = (group + 1) % second.table.groups;
+            let cleared = second.clear_group(m, group, |asid| pv.numbers.rests(asid));
+            let round = cursors.reclaim == 0;
+            drop(cursors);
+            m.count(Counter::HashReclaimed, cleared as u64);
+            let mut pv = pv;
+            if round {
+                pv.numbers.round_over();
+            }
+        }
+        groups
+    }
+
+    /// What is in the hash table: entries in use, those of the kernel, and those of numbers that no address space has. For
+    /// measurements; reads the table without cost or lock, by `word`.
+    pub fn hash_census(&self, word: &dyn Fn(Pa) -> u64) -> Option<HashCensus> {
+        let second = self.second.as_ref()?;
+        let pv = self.pv.lock();
+        let mut census = HashCensus { slots: second.table.groups * GROUP_ENTRIES, ..HashCensus::default() };
+        let entries: Vec<u64> = (0..census.slots)
+            .map(|i| word(second.table.at + i * ENTRY_BYTES))
+            .filter(|e| e & HPTE_V != 0)
+            .collect();
+        census.valid = entries.len();
+        census.kernels = entries.iter().filter(|e| asid_of(vsid_of(**e)) == Asid::KERNEL).count();
+        census.left_behind = entries.iter().filter(|e| pv.numbers.rests(asid_of(vsid_of(**e)))).count();
+        Some(census)
+    }
+}
+
+/// See [`Pmaps::hash_census`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashCensus {
+    /// Places of the table.
+    pub slots: usize,
+    /// Those that are taken.
+    pub valid: usize,
+    /// Of these, by the kernel's pages.
+    pub kernels: usize,
+    /// Of these, by pages of numbers that no address space has any more.
+    pub left_behind: usize,
 }

@@ -8,6 +8,7 @@
 //! On a uniprocessor there is no lock, and no CPU to ask.
 
 use crate::asid::{Tagging, Tags};
+use crate::config::PmapDefect;
 use crate::ipi::{IpiOp, MAX_RANGES, REQUEST_BYTES};
 use crate::pmap::Pmaps;
 use crate::space::Shared;
@@ -107,6 +108,9 @@ impl<M: Machine> Pmaps<M> {
     /// Invalidates pages of `space` in the own TLB, one by one. `asid` is the space's tag where that is the same on all CPUs.
     fn flush_pages(&self, me: CpuId, space: SpaceId, asid: Option<Asid>, range: VaRange) {
         let m = &self.machine;
+        if self.config.defect == PmapDefect::MissingFlush {
+            return;
+        }
         let tag = match self.tagging {
             _ if space == SpaceId::KERNEL => Some(Asid::KERNEL),
             Tagging::None => Some(Asid::KERNEL),
@@ -141,6 +145,12 @@ impl<M: Machine> Pmaps<M> {
         if others(self.machine.cpu()).is_empty() {
             return;
         }
+        if self.broadcasts() {
+            let _c = self.machine.scope(Cause::ShootdownSent);
+            self.machine.tlb_flush(Flush::Page(Asid::KERNEL, va.page()));
+            self.machine.count(Counter::TlbInvalidationsRemoteIssued, 1);
+            return;
+        }
         let _ipi = self.ipi_lock();
         let mut batch = Batch::new();
         batch.add(VaRange::page(va), others(self.machine.cpu()));
@@ -157,7 +167,7 @@ impl<M: Machine> Pmaps<M> {
         let _ipi = self.ipi_lock();
         let me = self.machine.cpu();
         self.invalidate_here(me, &parts);
-        if self.active.len() > 1 {
+        if self.active.len() > 1 && !self.broadcasts() {
             self.invalidate_others(me, parts);
         }
     }
@@ -174,12 +184,13 @@ impl<M: Machine> Pmaps<M> {
         let mut whole: Option<(SpaceId, Option<Asid>)> = None;
         for part in parts() {
             let tags = part.tags.as_deref();
-            if !self.active_cpus(part.space, tags).contains(me) {
+            let holders = self.active_cpus(part.space, tags);
+            if !holders.contains(me) && (holders.is_empty() || !self.broadcasts()) {
                 continue;
             }
             m.count(Counter::TlbInvalidationsLocal, part.range.len_pages() as u64);
             let asid = tags.and_then(Tags::shared);
-            if !full || part.space == SpaceId::KERNEL {
+            if !full || part.space == SpaceId::KERNEL || self.broadcasts() {
                 self.flush_pages(me, part.space, asid, part.range);
                 continue;
             }
@@ -191,6 +202,11 @@ impl<M: Machine> Pmaps<M> {
         if let Some((space, asid)) = whole {
             self.flush_space(me, space, asid);
         }
+    }
+
+    /// What one CPU invalidates page by page, all do: nothing has to be asked of them.
+    fn broadcasts(&self) -> bool {
+        self.machine.board().broadcasts_flushes
     }
 
     fn invalidate_others<'a, I>(&self, me: CpuId, parts: impl Fn() -> I)

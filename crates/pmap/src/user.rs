@@ -4,20 +4,28 @@
 //! mappings and, inside it, the lock of the address space. Only growing the tables and looking up do with the latter.
 //! Growing needs frames, which must be asked for with no lock held: then `enter` starts over.
 
-use crate::config::{FrameSource, PmapError};
+use crate::config::{FrameSource, PmapDefect, PmapError};
 use crate::flush::TlbFlush;
 use crate::pmap::{Pmap, Pmaps};
 use crate::pv::PvTable;
 use crate::radix::{self, Leaves, Tables, Walk, entries, walk, walk_or_grow};
 use crate::space::Shared;
 use alloc::vec::Vec;
-use pageferry_hal::{Attr, Cause, Machine, Pa, Pfn, Prot, SpinLock, Tte, Va, VaRange};
+use pageferry_hal::{Attr, Cause, Counter, Machine, Pa, Pfn, Prot, SpinLock, Tte, Va, VaRange};
 
 /// One leaf entry, and whose it is.
 pub(crate) struct Leaf<'a, M: Machine> {
     pub(crate) shared: &'a Shared<M>,
     pub(crate) va: Va,
     pub(crate) slot: Pa,
+    pub(crate) hashed: Hashed,
+}
+
+/// Whether the hash table may have an entry of a page under a tag that the space still has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hashed {
+    Reachable,
+    OutOfReach,
 }
 
 impl<M: Machine> Pmaps<M> {
@@ -55,7 +63,7 @@ impl<M: Machine> Pmaps<M> {
                 let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
                 match walk_or_grow(&self.machine, &self.kernel.format, &mut tables, va, &mut spare) {
                     Ok(slot) => {
-                        let leaf = Leaf { shared: &pmap.shared, va, slot };
+                        let leaf = Leaf { shared: &pmap.shared, va, slot, hashed: Hashed::Reachable };
                         break self.enter_at(&mut pv, &mut tables, leaf, frame, prot, wired);
                     }
                     Err(missing) => missing,
@@ -138,16 +146,50 @@ impl<M: Machine> Pmaps<M> {
         let (m, format) = (&self.machine, self.kernel.format);
         let mut flush = TlbFlush::new();
         let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
+        let renewed = self.renew(&mut pv, &tables, &pmap.shared, range);
+        let hashed = if renewed { Hashed::OutOfReach } else { Hashed::Reachable };
         for (first, pages) in Leaves::new(m, format, pmap.shared.root, range) {
             for (slot, va) in entries(format, first, pages) {
-                let leaf = Leaf { shared: &pmap.shared, va, slot };
+                let leaf = Leaf { shared: &pmap.shared, va, slot, hashed };
                 self.remove_at(&mut pv, &mut tables, leaf, &mut flush);
             }
             if tables.resident == 0 {
                 break;
             }
         }
-        flush
+        drop((pv, tables));
+        self.discharged_if(renewed, flush)
+    }
+
+    /// Gives the space another tag if so much of it is about to change that this costs less than invalidating page by page. What
+    /// the old tag leads to is out of reach from then on, in TLB and hash table.
+    fn renew(&self, pv: &mut PvTable<M>, tables: &Tables, shared: &Shared<M>, range: VaRange) -> bool {
+        let m = &self.machine;
+        let many = |pages: usize| self.config.renew_pages.is_some_and(|most| pages > most);
+        if self.active.len() > 1 || !many(range.len_pages()) || !many(tables.resident) {
+            return false;
+        }
+        let Some(tags) = shared.tags.as_ref() else { return false };
+        if tags.shared().is_some() {
+            let Some(new) = pv.numbers.take() else { return false };
+            pv.numbers.give(tags.renew(new).expect("a shared tag"));
+        } else {
+            tags.revoke(m.cpu());
+        }
+        m.count(Counter::ContextsRenewed, 1);
+        if self.config.defect != PmapDefect::OldTagStays {
+            self.reload_tag(shared);
+        }
+        true
+    }
+
+    /// Ends the obligation of a change whose old translations are out of reach.
+    fn discharged_if(&self, out_of_reach: bool, flush: TlbFlush<M>) -> TlbFlush<M> {
+        if !out_of_reach {
+            return flush;
+        }
+        flush.not_cached(self);
+        TlbFlush::new()
     }
 
     /// Removes the mapping of one entry, if it is valid.
@@ -187,14 +229,17 @@ impl<M: Machine> Pmaps<M> {
         }
         let _c = self.machine.scope(Cause::PteWork);
         let (m, format) = (&self.machine, self.kernel.format);
-        let (mut pv, _tables) = (self.pv.lock(), pmap.shared.tables.lock());
+        let (mut pv, tables) = (self.pv.lock(), pmap.shared.tables.lock());
+        let renewed = self.renew(&mut pv, &tables, &pmap.shared, range);
+        let hashed = if renewed { Hashed::OutOfReach } else { Hashed::Reachable };
         for (first, pages) in Leaves::new(m, format, pmap.shared.root, range) {
             for (slot, va) in entries(format, first, pages) {
-                let leaf = Leaf { shared: &pmap.shared, va, slot };
+                let leaf = Leaf { shared: &pmap.shared, va, slot, hashed };
                 self.write_protect_at(&mut pv, leaf, &mut flush);
             }
         }
-        flush
+        drop((pv, tables));
+        self.discharged_if(renewed, flush)
     }
 
     /// Makes one entry read-only, if it is valid and writable.
@@ -270,12 +315,14 @@ impl<M: Machine> Pmaps<M> {
         flush: &mut TlbFlush<M>,
     ) -> Tte {
         let m = &self.machine;
-        let Leaf { shared, va, slot } = leaf;
+        let Leaf { shared, va, slot, hashed } = leaf;
         let old = radix::swap(m, &self.kernel.format, slot, new);
         m.mapping_changed(shared.id, va, old, new, Some(flush.window(m)));
         let old = old.filter(|old| old.attr.contains(Attr::MANAGED));
         let old = old.unwrap_or_else(|| panic!("what is mapped at {va:?} is no user mapping"));
-        self.forget_hashed(shared.hash_tag(), va);
+        if hashed == Hashed::Reachable {
+            self.forget_hashed(shared.hash_tag(), va);
+        }
         flush.list(shared.id, shared.tags.as_ref(), va, Some(old));
         let kept = new.filter(|new| new.frame == old.frame).map_or(Attr::empty(), |new| new.attr);
         pv.save(old.frame, old.attr.difference(kept).difference(forget));

@@ -3,7 +3,7 @@
 
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};
-use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
+use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps, RefillPaths};
 use pageferry_vm::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use std::sync::{Arc, Weak};
 pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the machine
-/// `mini-soft` with four CPUs.
-pub const MACHINES: [&str; 10] = [
+/// `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
+pub const MACHINES: [&str; 16] = [
     "xeon-up",
     "xeon-mp",
     "xeon-mp-htt",
@@ -27,6 +27,12 @@ pub const MACHINES: [&str; 10] = [
     "mini-hash:2",
     "mini-blocks",
     "mini-blocks:2",
+    "ppc603+renew",
+    "ppc603+slow+hash+pte+renew",
+    "ppc604+renew",
+    "ppc604+slow+pte+renew",
+    "ppc604-smp",
+    "ppc604-smp+slow+pte",
 ];
 
 thread_local! {
@@ -45,14 +51,15 @@ fn config(name: &str, memory_mb: u64) -> MachineConfig {
 }
 
 fn read_config(name: &str) -> MachineConfig {
-    let (file, cpus) = match name.split_once(':') {
-        Some((file, cpus)) => (file, Some(cpus.parse().expect("a number of CPUs"))),
+    let (name, cpus) = match name.split_once(':') {
+        Some((name, cpus)) => (name, Some(cpus.parse().expect("a number of CPUs"))),
         None => (name, None),
     };
+    let (file, choices) = name.split_once('+').unwrap_or((name, ""));
     let mut config = MachineConfig::named(file).unwrap_or_else(|e| panic!("{e}"));
     if let Some(bits) = config.mmu.asid_bits.as_mut() {
         // Few tags, so that they are used again and again; where all CPUs share them, enough for all address spaces.
-        bits.value = if config.mmu.walker.is_some() { 7 } else { 3 };
+        bits.value = if config.mmu.walker.is_some() || choices.contains("hash") { 7 } else { 3 };
     }
     if let Some(cpus) = cpus {
         config.cpu.packages = Sourced::assumed(cpus, "as many as its name says");
@@ -124,8 +131,9 @@ pub fn run(site: Site<'_>, body: impl FnOnce(&Rig) + 'static) -> Result<(), Stri
     let (config, options) = (config(site.machine, site.memory_mb), Options::new(site.schedule));
     let m = if site.flat { Model::flat(&config, options) } else { Model::new(&config, options) };
     let (m, paging) = (m.expect("a valid machine"), site.paging);
+    let name = site.machine.split(':').next().unwrap_or_default().to_owned();
     m.run(Box::new(move |m| {
-        let rig = boot(m, paging);
+        let rig = boot(m, &name, paging);
         // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
         let keep = ManuallyDrop::new(rig.clone());
         for cpu in 1..m.board().cpus {
@@ -154,14 +162,20 @@ fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
     vm.paths.each_mut(place);
     vm.paging.iter_mut().for_each(|paging| paging.paths.each_mut(place));
     pmap.paths.each_mut(place);
+    pmap.refill.paths.each_mut(place);
     text
 }
 
-fn boot(m: &Model, paging: Option<PagingConfig>) -> Rig {
+/// Boots the kernel that the machine's `name` chooses.
+fn boot(m: &Model, name: &str, paging: Option<PagingConfig>) -> Rig {
     let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref());
     let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
     let paths = PmapPaths::all(PATH);
-    let mut config = PmapConfig { arena_bytes, paths, ranged_shootdown: true };
+    let mut config = PmapConfig::new(arena_bytes, paths);
+    config.refill.paths = RefillPaths::all(PATH);
+    for word in name.split('+').skip(1) {
+        assert!(config.choose(word), "{name}: no kernel has a choice called {word}");
+    }
     let mut vm_config = VmConfig { paths: PATHS, paging };
     let text = m.board().fetches.then(|| lay_out(&m.board(), &mut config, &mut vm_config));
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");

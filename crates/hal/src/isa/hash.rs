@@ -29,9 +29,25 @@ pub const HPTE_PP: u64 = 3;
 /// log2 of the bytes of a segment, of which an address space has 16.
 const SEGMENT_SHIFT: u32 = 28;
 
+/// What numbers of address spaces are multiplied by, so that those given one after the other fall into groups far apart
+/// (Linux 2.2, mmu_context.h). It is odd: no two numbers of 20 bits become one.
+const SCATTER: u64 = 897;
+
 /// The segment of `va` in the address space tagged `asid`: 16 consecutive VSIDs for each.
 pub fn vsid(asid: Asid, va: Va) -> u64 {
-    u64::from(asid.0) << 4 | (va.0 >> SEGMENT_SHIFT & 0xf)
+    ((u64::from(asid.0) * SCATTER) & 0xf_ffff) << 4 | (va.0 >> SEGMENT_SHIFT & 0xf)
+}
+
+/// The VSID that the upper half of an entry holds.
+pub const fn vsid_of(entry: u64) -> u64 {
+    entry >> 39 & 0xff_ffff
+}
+
+/// The number of the address space whose segment this is: the inverse of [`vsid`].
+pub const fn asid_of(vsid: u64) -> Asid {
+    // 897 * 801,921 = 1 modulo 2^20.
+    const INVERSE: u64 = 801_921;
+    Asid((((vsid >> 4) * INVERSE) & 0xf_ffff) as u32)
 }
 
 /// The index of the page at `va` in its segment.
@@ -75,6 +91,9 @@ mod tests {
         assert_eq!(tag(Asid(3), a, true) & !TAG_MASK, 0);
         let (primary, secondary) = (group(table, Asid(5), a, false), group(table, Asid(5), a, true));
         assert_eq!((primary.0 - table.at.0) ^ (secondary.0 - table.at.0), 1023 * GROUP_BYTES as u64);
+        for asid in (0..1 << 20).step_by(997).map(Asid) {
+            assert_eq!(asid_of(vsid_of(tag(asid, a, false))), asid);
+        }
         assert_eq!(frame(tag(Asid(1), a, false) | 0x1234_5000 | HPTE_R), Pfn(0x12345));
     }
 }

@@ -71,7 +71,7 @@ fn a_busy_cpu_is_interrupted_by_the_clock_and_an_idle_one_is_not() {
     let seen = counted.clone();
     run("xeon-mp", Schedule::Timed, sf_buf(8), move |u| {
         let (before, began) = (u.machine().snapshot(), u.machine().now());
-        (0..120).for_each(|_| u.compute(Instructions(1_000_000)));
+        (0..240).for_each(|_| u.compute(Instructions(1_000_000)));
         let s = u.machine().snapshot().since(&before);
         let ticks = (u.machine().now() - began).0 / sf_buf(8).sched.tick_cycles.0;
         assert!(ticks > 5, "{ticks} ticks of one CPU");

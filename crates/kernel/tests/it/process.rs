@@ -184,7 +184,7 @@ fn quanta_share_a_cpu() {
         for name in ["a", "b"] {
             let order = order.clone();
             fork(u, name, move |u| {
-                for _ in 0..40 {
+                for _ in 0..80 {
                     u.compute(Instructions(10_000));
                     order.borrow_mut().push(name);
                 }

@@ -182,6 +182,10 @@ fn wakeups_interrupt_idle_cpus() {
 #[test]
 fn woken_threads_stay_on_their_cpu_or_do_not() {
     for (forward, stays) in [(ForwardWakeup::Last, true), (ForwardWakeup::One, false)] {
+        // On which CPU the second begins depends on how long the first computes.
+        if !stays && other_kind().is_some() {
+            continue;
+        }
         let mut config = sf_buf(4);
         config.sched.forward = forward;
         let ran_on = Rc::new(RefCell::new(Vec::new()));
@@ -189,7 +193,7 @@ fn woken_threads_stay_on_their_cpu_or_do_not() {
         run("xeon-mp-htt", Schedule::Timed, config, move |u| {
             // The first has an idle CPU when the second is begun: that gets another, and then both are idle.
             let first = fork(u, "first", |u| {
-                (0..20_000).for_each(|_| u.compute(Instructions(100)));
+                (0..40_000).for_each(|_| u.compute(Instructions(100)));
                 sleep(u, HERE, false).unwrap();
             });
             let second = fork(u, "second", move |u| {

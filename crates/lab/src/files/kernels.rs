@@ -13,7 +13,7 @@ use pageferry_kernel::{
 use pageferry_model::{
     Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
 };
-use pageferry_pmap::{PmapConfig, PmapPaths};
+use pageferry_pmap::{KernelMapping, PmapConfig, PmapDefect, PmapPaths, RefillConfig, RefillPaths, Reload};
 use pageferry_vm::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +34,9 @@ pub struct KernelFile {
     pub planted_fault: DefectName,
     /// The page-table layer.
     pub pmap: PmapFile,
+    /// The refill handler, where it is more than a way from the page tables into the TLB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refill: Option<RefillFile>,
     /// Ephemeral mappings.
     pub ephemeral: EphemeralFile,
     /// Pipes.
@@ -79,6 +82,8 @@ words! {
     MappingName for PipeMapping { WriterRun, ReaderPage }
     /// What a pipe is. See [`PipeKind`].
     PipeKindName for PipeKind { Fifo, Socket }
+    /// How the refill handler works. See [`Reload`].
+    ReloadName for Reload { Fast, Slow }
     /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
     ForwardName for ForwardWakeup { One, All, Last }
 }
@@ -89,6 +94,60 @@ words! {
 pub struct PmapFile {
     /// One shootdown for a run of pages, or one for each page.
     pub ranged_shootdown: Sourced<bool>,
+    /// How the kernel's own memory is mapped on a machine with block registers; by blocks if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<Sourced<KernelMappingName>>,
+    /// Changing more pages of a space at once gives it another tag, on a uniprocessor whose TLB entries have tags; never if this
+    /// is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_pages: Option<Sourced<u64>>,
+}
+
+/// How the kernel's own memory is mapped. See [`KernelMapping`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelMappingName {
+    /// All of it by pages.
+    Pte,
+    /// Memory by blocks.
+    Bat,
+}
+
+impl From<KernelMappingName> for KernelMapping {
+    fn from(name: KernelMappingName) -> KernelMapping {
+        match name {
+            KernelMappingName::Pte => KernelMapping::Pages,
+            KernelMappingName::Bat => KernelMapping::Blocks,
+        }
+    }
+}
+
+/// The refill handler. See [`RefillConfig`]; the path of a handler that knows of nothing but page tables is `paths.pmap.refill`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RefillFile {
+    /// In a few registers, or in C.
+    pub reload: Sourced<ReloadName>,
+    /// There is a hash table even where hardware does not demand one.
+    pub hash: Sourced<bool>,
+    /// Instructions: see [`RefillPaths`].
+    pub search: Sourced<u32>,
+    /// As the others.
+    pub secondary: Sourced<u32>,
+    /// As the others.
+    pub probe: Sourced<u32>,
+    /// As the others.
+    pub insert: Sourced<u32>,
+    /// As the others.
+    pub save: Sourced<u32>,
+    /// As the others.
+    pub walk: Sourced<u32>,
+    /// As the others.
+    pub search_c: Sourced<u32>,
+    /// As the others.
+    pub insert_c: Sourced<u32>,
+    /// As the others.
+    pub restore: Sourced<u32>,
 }
 
 /// How ephemeral mappings are made.
@@ -211,12 +270,12 @@ impl PagingFile {
 }
 
 macro_rules! paths {
-    ($($(#[$doc:meta])* $name:ident for $target:ident { $($field:ident),* $(,)? })*) => { $(
+    ($($(#[$doc:meta])* $name:ident for $target:ident { $($field:ident),* $(,)? $(; $($more:ident),*)? })*) => { $(
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         #[allow(missing_docs, reason = "the fields are those of the target")]
-        pub struct $name { $(pub $field: Sourced<u32>),* }
+        pub struct $name { $(pub $field: Sourced<u32>,)* $($(pub $more: Sourced<u32>,)*)? }
 
         impl $name {
             fn lengths(&self) -> $target {
@@ -235,7 +294,7 @@ paths! {
     /// See [`VmPaths`].
     VmPathsFile for VmPaths { fault, map_entry, map_node, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
     /// See [`PmapPaths`].
-    PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle, refill }
+    PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle; refill }
     /// See [`EphemeralPaths`].
     EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free }
 }
@@ -370,6 +429,10 @@ impl KernelFile {
                 arena_bytes,
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
+                refill: self.refill_config(),
+                mapping: self.pmap.mapping.as_ref().map_or(KernelMapping::Board, |m| m.value.into()),
+                renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
+                defect: PmapDefect::None,
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging() },
             ephemeral: EphemeralConfig {
@@ -399,6 +462,30 @@ impl KernelFile {
             },
             paths: self.paths.kernel.lengths(),
             defect: self.planted_fault.into(),
+        }
+    }
+
+    fn refill_config(&self) -> RefillConfig {
+        let direct = Path::of(self.paths.pmap.refill.value);
+        let none =
+            RefillConfig { paths: RefillPaths { direct, ..RefillConfig::NONE.paths }, ..RefillConfig::NONE };
+        let Some(file) = &self.refill else { return none };
+        let path = |of: &Sourced<u32>| Path::of(of.value);
+        RefillConfig {
+            reload: file.reload.value.into(),
+            hash: file.hash.value,
+            paths: RefillPaths {
+                direct,
+                search: path(&file.search),
+                secondary: path(&file.secondary),
+                probe: path(&file.probe),
+                insert: path(&file.insert),
+                save: path(&file.save),
+                walk: path(&file.walk),
+                search_c: path(&file.search_c),
+                insert_c: path(&file.insert_c),
+                restore: path(&file.restore),
+            },
         }
     }
 

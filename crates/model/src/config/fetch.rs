@@ -1,6 +1,7 @@
 //! What instructions are fetched through: an instruction TLB, an instruction cache, either or none.
 
-use super::{MachineConfig, Number, fault, power_of_two, tlb_geometry};
+use super::validate::{MOST_TAGS, fault, power_of_two, tlb_geometry};
+use super::{MachineConfig, Number};
 use crate::sourced::Fault;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +67,7 @@ impl MachineConfig {
             let problem = format!("expected ways x line_bytes ({}) times a power of two", ways * line_bytes);
             return fault("icache.size_bytes", problem);
         }
-        if self.lines_behind(sets, line_bytes) > super::MOST_TAGS {
+        if self.lines_behind(sets, line_bytes) > MOST_TAGS {
             return fault("icache.size_bytes", "too few sets for this much memory");
         }
         Ok(())

@@ -31,6 +31,9 @@ impl Drop for Scope {
     }
 }
 
+/// How deep refill handlers may miss within one another.
+const MOST_NESTED: u32 = 16;
+
 impl Inner {
     pub(crate) fn cpu(&self) -> usize {
         self.cpu.get()
@@ -299,23 +302,33 @@ impl Inner {
     /// Asks the kernel to make an access possible, with interrupts off.
     ///
     /// # Panics
-    /// When the handler itself makes an access that misses: there would be no end to it.
+    /// When the handler misses while it works with physical addresses, or again and again when it does not: there would be no
+    /// end to it.
     pub(super) fn refill(&self, miss: Miss) -> Result<(), Trap> {
         let Miss { va, access, mode, .. } = miss;
         let handler = self.refill.borrow().clone();
         let handler = handler.unwrap_or_else(|| panic!("no refill handler was set for the miss at {va:?}"));
         self.push_cause(Cause::Refill);
         self.step(|hw, cpu| {
-            assert!(!hw.cpus[cpu].refilling, "the refill handler itself missed: {miss:?}");
-            hw.cpus[cpu].refilling = true;
-            hw.cpus[cpu].masked += 1;
+            let c = &mut hw.cpus[cpu];
+            assert!(!c.untranslated, "the refill handler itself missed: {miss:?}");
+            c.untranslated = true;
+            c.refills += 1;
+            c.masked += 1;
+            assert!(
+                c.refills <= MOST_NESTED,
+                "{MOST_NESTED} refill handlers miss within one another: {miss:?}"
+            );
             hw.charge(cpu, hw.params.refill_enter);
         });
         let filled = handler(miss);
         self.step(|hw, cpu| {
             hw.charge(cpu, hw.params.refill_exit);
-            hw.cpus[cpu].masked -= 1;
-            hw.cpus[cpu].refilling = false;
+            let c = &mut hw.cpus[cpu];
+            c.masked -= 1;
+            c.refills -= 1;
+            // What it interrupted was translated: else it could not have missed.
+            c.untranslated = false;
         });
         self.pop_cause();
         filled.map_err(|kind| Trap { va, access, mode, kind })

@@ -47,17 +47,12 @@ impl Hw {
         let access = Access::Fetch;
         let refuse = |kind| Hw::trap(va, access, mode, kind);
         let closed = |attr: Attr| mode == Mode::User && !attr.contains(Attr::USER);
-        if self.has_blocks
-            && let Some(block) = self.block_at(cpu, va)
+        if self.before_pages
+            && let Some((pa, attr)) = self.found_before_pages(cpu, va, access)
         {
-            return if closed(block.attr) {
-                Err(refuse(TrapKind::Protection))
-            } else {
-                Ok(block.translate(va))
-            };
+            return if closed(attr) { Err(refuse(TrapKind::Protection)) } else { Ok(pa) };
         }
-        // Handlers of misses run untranslated on the machines that have them: they could not miss themselves.
-        if self.instruction_tlbs.is_empty() || self.cpus[cpu].refilling {
+        if self.instruction_tlbs.is_empty() {
             let (pa, attr) = self.declared(cpu, va).ok_or(refuse(TrapKind::NotPresent))?;
             return if closed(attr) { Err(refuse(TrapKind::Protection)) } else { Ok(pa) };
         }
@@ -73,6 +68,7 @@ impl Hw {
         }
         let Some(entry) = found else {
             self.counts.fetch_misses += 1;
+            self.counts.kernel_misses += u64::from(va >= self.params.layout.user_end);
             return self.fill(cpu, va, mode, access).map(|found| found.pa);
         };
         self.counts.fetch_hits += 1;

@@ -366,6 +366,22 @@ impl Tlb {
         live
     }
 
+    /// Drops the CPU's entries of the set that the page at `va` belongs to, whatever they map; true when there was one.
+    pub(crate) fn invalidate_class(&mut self, cpu: CpuId, va: Va) -> bool {
+        let page = page_number(va, false, self.superpage_shift);
+        let mut live = false;
+        for array in self.arrays() {
+            let start = array.set(page);
+            for slot in start..start + array.ways {
+                if array.tags[slot] != FREE && array.entries[slot].cpu == cpu {
+                    array.clear(slot);
+                    live = true;
+                }
+            }
+        }
+        live
+    }
+
     /// Drops the CPU's entries, but not reserved ones.
     pub(crate) fn invalidate_all(&mut self, cpu: CpuId) {
         self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(a.reserved, cpu, |_| true));
@@ -407,6 +423,15 @@ impl Tlb {
                 }
             }
         }
+    }
+
+    /// Entries in use, and those of them that are the kernel's.
+    pub(crate) fn live_and_kernels(&self) -> (usize, usize) {
+        let arrays = [Some(&self.small), self.large.as_ref(), self.second.as_ref()];
+        let used = arrays.into_iter().flatten().flat_map(|a| a.tags.iter().zip(&a.entries));
+        used.filter(|(tag, _)| **tag != FREE).fold((0, 0), |(live, kernels), (_, entry)| {
+            (live + 1, kernels + usize::from(entry.space == SpaceId::KERNEL))
+        })
     }
 
     /// Entries in use.

@@ -3,13 +3,14 @@
 //! A step on the hardware: nothing here calls kernel code. Where the kernel has to fill the TLB, the access is refused with a
 //! [`Miss`]; the machine asks the refill handler, outside of any borrow, and makes the access again.
 
+use crate::account::SAMPLE_CYCLES;
 use crate::hw::Hw;
 use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::{Site, StaleUse, Staleness};
 use crate::mmu::tlb::{Entry, Level, Tlb};
 use pageferry_hal::{
-    Access, Asid, Attr, Block, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu, Mode, PAGE_SHIFT,
-    Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
+    Access, Asid, Attr, Block, BlockRegister, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu,
+    Mode, PAGE_SHIFT, Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
 };
 
 impl Hw {
@@ -48,15 +49,15 @@ impl Hw {
         mode: Mode,
         access: Access,
     ) -> Result<Found, Refused> {
-        if self.has_blocks
-            && let Some(block) = self.block_at(cpu, va)
+        if self.before_pages
+            && let Some((pa, attr)) = self.found_before_pages(cpu, va, access)
         {
             let write = access == Access::Write;
             let user = mode == Mode::User;
-            if (user && !block.attr.contains(Attr::USER)) || (write && !block.attr.contains(Attr::WRITE)) {
+            if (user && !attr.contains(Attr::USER)) || (write && !attr.contains(Attr::WRITE)) {
                 return Err(Hw::trap(va, access, mode, TrapKind::Protection));
             }
-            return Ok(Found { pa: block.translate(va), by_tlb: false });
+            return Ok(Found { pa, by_tlb: false });
         }
         self.counts.tlb_lookups += 1;
         let id = CpuId(cpu as u8);
@@ -66,6 +67,7 @@ impl Hw {
         let found = self.tlbs[core].lookup(id, asid, va);
         let Some((level, entry)) = found else {
             self.counts.tlb_misses += 1;
+            self.counts.kernel_misses += u64::from(va >= self.params.layout.user_end);
             return self.fill(cpu, va, mode, access);
         };
         let entry = *entry;
@@ -98,10 +100,21 @@ impl Hw {
         }
     }
 
-    /// What maps `va` before any page: a fixed area of the machine, or a block register of the CPU.
-    pub(super) fn block_at(&self, cpu: usize, va: Va) -> Option<&Block> {
-        let registers = self.cpus[cpu].blocks.iter().flatten();
-        self.params.fixed.iter().chain(registers).find(|block| block.contains(va))
+    /// Where `va` leads before any page is looked at, and what that permits: through a block, or as a refill handler reaches
+    /// the kernel's memory that works with physical addresses.
+    pub(super) fn found_before_pages(&self, cpu: usize, va: Va, access: Access) -> Option<(Pa, Attr)> {
+        if let Some(block) = self.block_at(cpu, va, access) {
+            return Some((block.translate(va), block.attr));
+        }
+        if self.cpus[cpu].untranslated { self.declared(cpu, va) } else { None }
+    }
+
+    /// The block that maps `va`: a fixed area of the machine, or a block register of the CPU.
+    pub(super) fn block_at(&self, cpu: usize, va: Va, access: Access) -> Option<&Block> {
+        let c = &self.cpus[cpu];
+        let apart = access == Access::Fetch && !c.instruction_blocks.is_empty();
+        let registers = if apart { &c.instruction_blocks } else { &c.blocks };
+        self.params.fixed.iter().chain(registers.iter().flatten()).find(|block| block.contains(va))
     }
 
     /// An entry of the TLB does not permit the access.
@@ -165,15 +178,34 @@ impl Hw {
         if entry.stale != 0 {
             self.oracle.used(entry.stale, entry.cpu, Cycles(self.cpus[cpu].clock), va, access);
         }
+        self.sample_tlbs(cpu);
         let core = self.core(cpu);
         self.tlb_of(core, access).fill(entry);
         Found { pa: self.physical(&entry, va), by_tlb: true }
     }
 
+    /// Takes the samples that are due, before the CPU's TLBs change: between two changes they are what they were.
+    fn sample_tlbs(&mut self, cpu: usize) {
+        let now = self.cpus[cpu].clock;
+        if now < self.cpus[cpu].sample_at || matches!(self.params.mmu, Mmu::Radix(_)) {
+            return;
+        }
+        let (mut live, mut kernels) = (0, 0);
+        for tlb in self.own_tlbs(cpu) {
+            let (entries, kernel_entries) = tlb.live_and_kernels();
+            (live, kernels) = (live + entries, kernels + kernel_entries);
+        }
+        let samples = (now - self.cpus[cpu].sample_at) / SAMPLE_CYCLES + 1;
+        self.cpus[cpu].sample_at += samples * SAMPLE_CYCLES;
+        self.counts.sampled_entries += samples * live as u64;
+        self.counts.sampled_kernel_entries += samples * kernels as u64;
+        self.most_kernel_entries = self.most_kernel_entries.max(kernels);
+    }
+
     /// Where `va` leads in the CPU's address space, without any effect: by what was declared.
     pub(crate) fn peek(&self, cpu: usize, va: Va) -> Option<Pa> {
         self.cpus[cpu].translates_by?;
-        if let Some(block) = self.block_at(cpu, va) {
+        if let Some(block) = self.block_at(cpu, va, Access::Read) {
             return Some(block.translate(va));
         }
         self.declared(cpu, va).map(|(pa, _)| pa)
@@ -267,8 +299,15 @@ impl Hw {
                 self.counts.page_invalidations += 1;
                 let global = self.params.asids == 0 || va >= self.params.layout.user_end;
                 let asid = if global { Asid::KERNEL } else { asid };
-                let live =
-                    self.own_tlbs(cpu).fold(false, |live, tlb| tlb.invalidate_page(id, asid, va) | live);
+                let class = self.params.invalidates_class;
+                let cpus = if self.params.broadcasts { 0..self.cpus.len() } else { cpu..cpu + 1 };
+                let live = cpus.fold(false, |live, holder| {
+                    let id = CpuId(holder as u8);
+                    self.own_tlbs(holder).fold(live, |live, tlb| match class {
+                        true => tlb.invalidate_class(id, va) | live,
+                        false => tlb.invalidate_page(id, asid, va) | live,
+                    })
+                });
                 let more = if live { self.params.invalidate_live } else { 0 };
                 self.charge(cpu, self.params.invalidate_page + more);
             }
@@ -314,6 +353,7 @@ impl Hw {
         entry.asid = self.asid_for(cpu, va);
         entry.space = self.space_for(cpu, va);
         entry.stale = self.oracle.judge(&entry, va, self.params.superpage_shift);
+        self.sample_tlbs(cpu);
         let core = self.core(cpu);
         match slot {
             Slot::Reserved(slot) => self.tlbs[core].load(entry, Some(slot)),
@@ -336,11 +376,16 @@ impl Hw {
 
     /// # Panics
     /// See [`pageferry_hal::Machine::block_set`].
-    pub(crate) fn block_set(&mut self, cpu: usize, register: usize, block: Option<Block>) {
+    pub(crate) fn block_set(&mut self, cpu: usize, register: BlockRegister, block: Option<Block>) {
         let limits = self.params.blocks.expect("this machine has no block registers");
-        assert!(register < limits.count, "block register {register} of {}", limits.count);
         self.charge(cpu, self.params.block_set);
-        self.cpus[cpu].blocks[register] = None;
+        let c = &mut self.cpus[cpu];
+        let (registers, number) = match register {
+            BlockRegister::Data(number) => (&mut c.blocks, number),
+            BlockRegister::Instruction(number) => (&mut c.instruction_blocks, number),
+        };
+        assert!(number < registers.len(), "block register {number} of {}", registers.len());
+        registers[number] = None;
         if let Some(block) = block {
             let mask = block.len_bytes() - 1;
             assert!(
@@ -348,16 +393,11 @@ impl Hw {
                     && (block.va.0 | block.pa.0) & mask == 0,
                 "no register holds {block:?}"
             );
-            let other = self
-                .params
-                .fixed
-                .iter()
-                .chain(self.cpus[cpu].blocks.iter().flatten())
-                .find(|b| b.overlaps(&block));
+            let other =
+                self.params.fixed.iter().chain(registers.iter().flatten()).find(|b| b.overlaps(&block));
             assert!(other.is_none(), "{block:?} overlaps {other:?}");
-            self.cpus[cpu].blocks[register] = Some(block);
+            registers[number] = Some(block);
         }
-        self.has_blocks = true;
     }
 
     /// Entries that the CPU's core has in its TLB.

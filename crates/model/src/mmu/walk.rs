@@ -86,7 +86,11 @@ impl Hw {
             let first = group(table, asid, va, secondary);
             let wanted = tag(asid, va, secondary);
             for slot in (0..GROUP_ENTRIES).map(|i| first + i * ENTRY_BYTES) {
-                let cost = self.line(cpu, slot, false);
+                let begins_line = (slot.0 as usize).is_multiple_of(self.params.line_bytes);
+                let cost = match self.params.hash_probe {
+                    Some(cycles) if !begins_line => cycles,
+                    _ => self.line(cpu, slot, false),
+                };
                 self.charge_to(cpu, Cause::TlbMiss, cost);
                 let entry = self.memory.load_word(slot, Width::Eight);
                 if entry & TAG_MASK == wanted {

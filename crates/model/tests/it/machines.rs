@@ -56,6 +56,9 @@ fn every_machine_file_is_a_machine() {
         "mini-soft",
         "mini-hash",
         "mini-blocks",
+        "ppc603",
+        "ppc604",
+        "ppc604-smp",
     ] {
         assert!(files.contains_key(name), "no file for {name}");
     }

@@ -127,7 +127,7 @@ fn the_refill_handler_fills_the_tlb_and_says_why_not() {
             assert_eq!(load(m, USER + 9 * PAGE_SIZE), Err(TrapKind::NotPresent));
             // A copy that may miss on both sides.
             let kernel = Block { va: m.board().layout.kernel_base, pa: Pa(0), shift: 20, attr: Attr::WRITE };
-            m.board().blocks.into_iter().for_each(|_| m.block_set(0, Some(kernel)));
+            m.board().blocks.into_iter().for_each(|_| m.block_set(BlockRegister::Data(0), Some(kernel)));
             m.copy_in(m.board().layout.kernel_base + 0x5000, USER + PAGE_SIZE, PAGE_SIZE)
                 .expect("both are mapped");
             assert_eq!(m.frame_bytes(Pfn(5))[0], 8);
@@ -239,15 +239,24 @@ fn what_no_hardware_would_do_is_refused() {
         ByHand::new().activate(m);
         m.tlb_load(Slot::Replace, Asid(0), BASE, Tte::page(Pfn(1), Attr::empty()));
     });
-    panics("xeon-up", "no block registers", |m| m.block_set(0, None));
+    panics("xeon-up", "no block registers", |m| m.block_set(BlockRegister::Data(0), None));
     panics("mini-blocks", "overlaps", |m| {
-        m.block_set(0, Some(Block { va: Va(0xc000_0000), pa: Pa(0), shift: 24, attr: Attr::WRITE }));
-        m.block_set(1, Some(Block { va: Va(0xc080_0000), pa: Pa(0), shift: 17, attr: Attr::WRITE }));
+        m.block_set(
+            BlockRegister::Data(0),
+            Some(Block { va: Va(0xc000_0000), pa: Pa(0), shift: 24, attr: Attr::WRITE }),
+        );
+        m.block_set(
+            BlockRegister::Data(1),
+            Some(Block { va: Va(0xc080_0000), pa: Pa(0), shift: 17, attr: Attr::WRITE }),
+        );
     });
     panics("mini-blocks", "no register holds", |m| {
-        m.block_set(0, Some(Block { va: Va(0xc001_0000), pa: Pa(0), shift: 17, attr: Attr::WRITE }));
+        m.block_set(
+            BlockRegister::Data(0),
+            Some(Block { va: Va(0xc001_0000), pa: Pa(0), shift: 17, attr: Attr::WRITE }),
+        );
     });
-    panics("mini-blocks", "block register 4 of 4", |m| m.block_set(4, None));
+    panics("mini-blocks", "block register 4 of 4", |m| m.block_set(BlockRegister::Data(4), None));
 }
 
 #[test]
@@ -255,12 +264,18 @@ fn blocks_come_before_pages_and_take_no_entry() {
     let m = run("mini-blocks", |m| {
         enter(m, 0, 0);
         let at = Va(0xc000_0000);
-        m.block_set(0, Some(Block { va: at, pa: Pa(0x10_0000), shift: 17, attr: Attr::WRITE }));
+        m.block_set(
+            BlockRegister::Data(0),
+            Some(Block { va: at, pa: Pa(0x10_0000), shift: 17, attr: Attr::WRITE }),
+        );
         m.store(Mode::Kernel, at + 0x1_2345, b"block").unwrap();
         assert_eq!(&m.frame_bytes(Pfn(0x112))[0x345..0x34a], b"block");
         assert_eq!(load(m, at), Err(TrapKind::Protection), "the kernel's alone");
         assert_eq!(m.tlb_entries(CpuId(0)), 0);
-        m.block_set(0, Some(Block { va: at, pa: Pa(0x10_0000), shift: 17, attr: Attr::USER }));
+        m.block_set(
+            BlockRegister::Data(0),
+            Some(Block { va: at, pa: Pa(0x10_0000), shift: 17, attr: Attr::USER }),
+        );
         assert_eq!(load(m, at + 0x1_2345), Ok(b'b'));
         assert_eq!(m.store(Mode::Kernel, at, &[1]).unwrap_err().trap.kind, TrapKind::Protection);
     });

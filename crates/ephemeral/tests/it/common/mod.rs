@@ -271,7 +271,7 @@ pub fn try_run(
 }
 
 fn boot(m: &Model, config: EphemeralConfig) -> Result<Rig, ConfigError> {
-    let pmap = PmapConfig { arena_bytes: 4 << 20, paths: PmapPaths::all(PATH), ranged_shootdown: true };
+    let pmap = PmapConfig::new(4 << 20, PmapPaths::all(PATH));
     let (pmaps, boot) = Pmaps::bootstrap(m.clone(), pmap).expect("enough memory");
     let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
     pmaps.init_cpu();

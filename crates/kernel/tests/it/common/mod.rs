@@ -6,7 +6,7 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::config::CpuConfig;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
-use pageferry_pmap::{PmapConfig, PmapPaths};
+use pageferry_pmap::{PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmPaths};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub fn machine(name: &str, schedule: Schedule) -> Model {
     let named = |name: &str| MachineConfig::named(name).unwrap_or_else(|e| panic!("{e}"));
     let mut config = named(name);
     if let Some(kind) = other_kind() {
-        let other = named(&kind);
+        let other = named(kind.split('+').next().expect("a name"));
         let mut packages = other.cpu.packages.clone();
         packages.value = config.cpus() as u64;
         let cpu = CpuConfig { packages, ..other.cpu };
@@ -30,7 +30,8 @@ pub fn machine(name: &str, schedule: Schedule) -> Model {
     Model::new(&config, Options::new(schedule).tolerate_stale()).expect("a valid machine")
 }
 
-/// The machine to run the tests on instead of those that they name, with as many CPUs: `PAGEFERRY_MACHINE=mini-soft`.
+/// The machine to run the tests on instead of those that they name, with as many CPUs: `PAGEFERRY_MACHINE=mini-soft`; what
+/// follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
 pub fn other_kind() -> Option<String> {
     std::env::var("PAGEFERRY_MACHINE").ok()
 }
@@ -43,16 +44,20 @@ const fn n(instructions: u32) -> Path {
 pub fn sf_buf(entries: usize) -> KernelConfig {
     KernelConfig {
         pmap: PmapConfig {
-            arena_bytes: 16 << 20,
-            paths: PmapPaths {
-                enter: n(160),
-                remove: n(120),
-                kenter: n(8),
-                shootdown_send: n(60),
-                shootdown_handle: n(16),
-                refill: n(40),
+            refill: RefillConfig {
+                paths: RefillPaths { direct: n(40), ..RefillPaths::all(n(20)) },
+                ..RefillConfig::NONE
             },
-            ranged_shootdown: true,
+            ..PmapConfig::new(
+                16 << 20,
+                PmapPaths {
+                    enter: n(160),
+                    remove: n(120),
+                    kenter: n(8),
+                    shootdown_send: n(60),
+                    shootdown_handle: n(16),
+                },
+            )
         },
         vm: VmConfig {
             paths: VmPaths {
@@ -205,6 +210,9 @@ pub fn try_run(
     init: impl FnOnce(&U) + 'static,
 ) -> Ended {
     let m = machine(name, schedule);
+    for word in other_kind().iter().flat_map(|kind| kind.split('+').skip(1)) {
+        assert!(config.pmap.choose(word), "{word}: no such choice");
+    }
     if config.ephemeral.scheme == Scheme::Direct && m.board().layout.direct_map.is_none() {
         config.ephemeral.scheme = Scheme::Cache { entries: 64, rule: AccessedRule::Safe };
     }

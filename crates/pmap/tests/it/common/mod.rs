@@ -6,7 +6,7 @@
 
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
-use pageferry_pmap::{FrameSource, PmapConfig, PmapPaths, Pmaps};
+use pageferry_pmap::{FrameSource, PmapConfig, PmapPaths, Pmaps, RefillConfig, RefillPaths};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -17,10 +17,15 @@ pub const PATHS: PmapPaths = PmapPaths {
     kenter: Path::of(10),
     shootdown_send: Path::of(50),
     shootdown_handle: Path::of(30),
-    refill: Path::of(40),
 };
 
-pub const CONFIG: PmapConfig = PmapConfig { arena_bytes: 1 << 20, paths: PATHS, ranged_shootdown: true };
+pub const CONFIG: PmapConfig = PmapConfig {
+    refill: RefillConfig {
+        paths: RefillPaths { direct: Path::of(40), ..RefillPaths::all(Path::of(20)) },
+        ..RefillConfig::NONE
+    },
+    ..PmapConfig::new(1 << 20, PATHS)
+};
 
 /// What a test runs on.
 #[derive(Clone, Copy, Debug)]
