@@ -80,7 +80,7 @@ impl Architecture {
 
     /// The name of a system call of Linux, where it is known: on PowerPC those that concern files, memory and the end.
     pub fn call_name(&self, number: u32) -> Option<&'static str> {
-        const POWER: [(u32, &str); 32] = [
+        const POWER: [(u32, &str); 38] = [
             (1, "exit"),
             (3, "read"),
             (4, "write"),
@@ -92,6 +92,7 @@ impl Architecture {
             (33, "access"),
             (45, "brk"),
             (54, "ioctl"),
+            (77, "getrusage"),
             (85, "readlink"),
             (90, "mmap"),
             (91, "munmap"),
@@ -109,10 +110,15 @@ impl Architecture {
             (195, "stat64"),
             (196, "lstat64"),
             (197, "fstat64"),
+            (204, "fcntl64"),
             (232, "set_tid_address"),
             (234, "exit_group"),
             (286, "openat"),
+            (300, "set_robust_list"),
+            (325, "prlimit64"),
+            (359, "getrandom"),
             (383, "statx"),
+            (387, "rseq"),
         ];
         let known = if self.is_power() { &POWER[..] } else { &[] };
         known.iter().find(|(n, _)| *n == number).map(|(_, name)| *name)

@@ -15,8 +15,11 @@ const TABLE_BITS: u32 = 18;
 
 const KINDS: [Kind; 4] = [Kind::Fetch, Kind::Load, Kind::Store, Kind::Call];
 
+/// Bits of a guessed value; its trust is above them.
+const GUESS_BITS: u32 = 61;
+
 /// What is left out of guesses.
-const NO_GUESS: u64 = u64::MAX;
+const NO_GUESS: u64 = (1 << GUESS_BITS) - 1;
 
 /// A record as the model sees it.
 #[derive(Clone, Copy)]
@@ -30,7 +33,7 @@ struct Step {
 impl Step {
     /// In one word, or [`NO_GUESS`] if it takes more.
     fn packed(self) -> u64 {
-        let fits = self.instructions < 1 << 14 && self.line < 1 << 48;
+        let fits = self.instructions < 1 << 14 && self.line < 1 << 44;
         let packed = u64::from(self.kind) | u64::from(self.instructions) << 2 | self.line << 16;
         if fits { packed } else { NO_GUESS }
     }
@@ -40,31 +43,40 @@ impl Step {
     }
 }
 
-/// What followed last in some place, what followed before that, and how often the first was right lately: 0 to 7.
+/// What followed last in some place, and what followed before that. Above the first: how often it was right lately, 0 to 7.
 #[derive(Clone, Copy, Default)]
 struct Guess {
-    value: u64,
+    first: u64,
     other: u64,
-    trust: u8,
 }
 
 impl Guess {
-    /// A value that proved right often is not given up at once.
-    fn learn(&mut self, value: u64) {
-        if self.value == value {
-            self.trust = (self.trust + 1).min(7);
-        } else if self.trust > 1 {
-            self.trust /= 2;
-            self.other = value;
-        } else {
-            *self = Guess { value, other: self.value, trust: 0 };
-        }
+    fn new(value: u64, other: u64, trust: u64) -> Guess {
+        Guess { first: value | trust << GUESS_BITS, other }
     }
 
-    /// The value is always that which came last, `other` the one before.
+    fn value(self) -> u64 {
+        self.first & NO_GUESS
+    }
+
+    fn trust(self) -> u8 {
+        (self.first >> GUESS_BITS) as u8
+    }
+
+    /// A value that proved right often is not given up at once.
+    fn learn(&mut self, value: u64) {
+        let trust = self.first >> GUESS_BITS;
+        *self = match self.value() {
+            first if first == value => Guess::new(first, self.other, (trust + 1).min(7)),
+            first if trust > 1 => Guess::new(first, value, trust / 2),
+            first => Guess::new(value, first, 0),
+        };
+    }
+
+    /// The first is always that which came last, `other` the one before.
     fn follow(&mut self, value: u64) {
-        let trust = if self.value == value { (self.trust + 1).min(7) } else { self.trust / 2 };
-        *self = Guess { value, other: self.value, trust };
+        let (first, trust) = (self.value(), self.first >> GUESS_BITS);
+        *self = Guess::new(value, first, if first == value { (trust + 1).min(7) } else { trust / 2 });
     }
 }
 
@@ -114,7 +126,7 @@ impl<const N: usize> Asked<N> {
             if guesses[..at].iter().any(|&(earlier, _)| earlier == guess) {
                 continue;
             }
-            let chance = &mut self.chances[at][usize::from(trust & 7) << 3 | self.luck & 7];
+            let chance = &mut self.chances[at][usize::from(trust) << 3 | self.luck & 7];
             let right = coder.bit(chance, guess == wanted && guess != NO_GUESS);
             self.luck = self.luck << 1 | usize::from(right);
             if right {
@@ -250,6 +262,7 @@ impl Model {
         }
     }
 
+    /// The bits that a line's number may have.
     fn lines(&self) -> u64 {
         u64::MAX >> self.line_shift
     }
@@ -259,7 +272,8 @@ impl Model {
         let [_, h1, h2, h3] = self.history;
         let (long, short) = (At::of(mix(mix(mix(h1, h2), h3), place)), At::of(place));
         let (l, s) = (self.by_history.get(long), self.by_place.get(short));
-        let guesses = [(l.value, l.trust), (l.other, l.trust), (s.value, s.trust), (s.other, s.trust)];
+        let guesses =
+            [(l.value(), l.trust()), (l.other, l.trust()), (s.value(), s.trust()), (s.other, s.trust())];
         let step = match self.step_guesses.first(coder, guesses, wanted.packed()) {
             Some(packed) => Step::unpacked(packed),
             None => self.step_in_full(coder, wanted),
@@ -289,7 +303,7 @@ impl Model {
         let mut line = 0;
         if kind == 0 {
             let exit = self.exits.get(self.exit(instructions));
-            line = match self.exit_guess.first(coder, [(exit.value, exit.trust)], wanted.line) {
+            line = match self.exit_guess.first(coder, [(exit.value(), exit.trust())], wanted.line) {
                 Some(line) => line,
                 None => {
                     let before = self.fetched[0];
@@ -313,21 +327,21 @@ impl Model {
         let c = self.data_by_path.get(path);
         let d = self.data_by_place.get(place);
         let e = self.data_by_last.get(last);
-        let stride = d.value.wrapping_mul(2).wrapping_sub(d.other) & self.lines();
+        let stride = d.value().wrapping_mul(2).wrapping_sub(d.other) & self.lines();
         let guesses = [
-            (a.value, a.trust),
-            (b.value, b.trust),
-            (c.value, c.trust),
-            (d.value, d.trust),
-            (e.value, e.trust),
-            (stride, d.trust),
+            (a.value(), a.trust()),
+            (b.value(), b.trust()),
+            (c.value(), c.trust()),
+            (d.value(), d.trust()),
+            (e.value(), e.trust()),
+            (stride, d.trust()),
         ];
         let line = match self.data_guesses.first(coder, guesses, wanted) {
             Some(line) => line,
             None => {
                 let differences = &mut self.data_differences[usize::from(kind - 1)];
-                let difference = differences.signed(coder, wanted.wrapping_sub(d.value));
-                d.value.wrapping_add(difference) & self.lines()
+                let difference = differences.signed(coder, wanted.wrapping_sub(d.value()));
+                d.value().wrapping_add(difference) & self.lines()
             }
         };
         self.data_by_last_and_place.entry(last_and_place).learn(line);

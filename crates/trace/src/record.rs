@@ -61,14 +61,14 @@ impl Rules {
     /// What is wrong with them, if anything is.
     pub fn problem(&self) -> Option<String> {
         let sizes = [
-            ("bytes of a line", self.line_bytes, 1 << 16),
-            ("sets of lines", self.line_sets, 1 << 16),
-            ("bytes of a page", self.page_bytes, 1 << 30),
-            ("sets of pages", self.page_sets, 1 << 16),
+            ("bytes of a line", self.line_bytes, 8, 1 << 16),
+            ("sets of lines", self.line_sets, 1, 1 << 16),
+            ("bytes of a page", self.page_bytes, 8, 1 << 30),
+            ("sets of pages", self.page_sets, 1, 1 << 16),
         ];
-        for (what, value, most) in sizes {
-            if !value.is_power_of_two() || value > most {
-                return Some(format!("{value} {what}, expected a power of two up to {most}"));
+        for (what, value, least, most) in sizes {
+            if !value.is_power_of_two() || !(least..=most).contains(&value) {
+                return Some(format!("{value} {what}, expected a power of two from {least} to {most}"));
             }
         }
         if self.page_bytes < self.line_bytes {
