@@ -19,6 +19,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 use thiserror::Error;
 
 /// What to record.
@@ -185,8 +186,15 @@ impl Watched {
     /// The program does not report as it should; it is ended.
     fn fail(mut self, problem: String, references: u64) -> CaptureError {
         drop(self.references);
-        // It may have ended by itself.
-        let ended = self.child.try_wait().ok().flatten();
+        // It may be about to end by itself.
+        let mut ended = None;
+        for _ in 0..100 {
+            ended = self.child.try_wait().ok().flatten();
+            if ended.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.child.kill();
         let status = ended.or_else(|| self.child.wait().ok());
         let status = status.map_or_else(|| "was ended".to_owned(), |status| format!("ended with {status}"));

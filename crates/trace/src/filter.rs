@@ -23,7 +23,7 @@ use rustc_hash::FxHashMap;
 
 const NOTHING: u64 = u64::MAX;
 
-/// See the [module](self).
+/// Says of each reference whether it is kept; see the [module](self).
 pub struct Filter {
     rules: Rules,
     fetches: Tables,

@@ -2,22 +2,26 @@
 //!
 //! | part | bytes |
 //! |---|---|
-//! | beginning | `MAGIC` (8), version (2) |
+//! | beginning | [`MAGIC`] (8), version (2) |
 //! | header | its length (4), architecture, the five numbers of [`Rules`] (4 each), recorder, number of words of the command (4), the words |
 //! | checksum | of all before (4) |
-//! | block, any number of times | `B` (1), records (4), length of what follows (4), packed records, checksum of the block (4) |
+//! | block, any number of times | `B` (1), records (4; up to [`BLOCK_RECORDS`]), length of what follows (4), packed records, checksum of the block (4) |
 //! | end | `E` (1), instructions, loads, stores, records, calls (8 each), checksum of the end (4) |
 //!
-//! A text is its length (4) and UTF-8. Checksums are CRC-32. Packed records are the bits of one model ([`crate::model`]), which
-//! goes on from block to block, so blocks are read in order. Nothing follows the end.
+//! A text is its length (4) and UTF-8. Checksums are CRC-32. Packed records are the bits of one model (`src/model.rs`), which goes
+//! on from block to block, so blocks are read in order. Nothing follows the end.
+//!
+//! The writer and the reader own what is read and written here; a part that is not as it should be is a [`TraceError`].
 
 use crate::error::TraceError;
 use crate::record::{Header, Rules, Totals};
 
-pub(crate) const MAGIC: [u8; 8] = *b"\x89PFTRC\r\n";
-pub(crate) const VERSION: u16 = 1;
+/// How a trace begins.
+pub const MAGIC: [u8; 8] = *b"\x89PFTRC\r\n";
+/// The version that is written and read.
+pub const VERSION: u16 = 1;
 /// No block has more records.
-pub(crate) const BLOCK_RECORDS: usize = 1 << 16;
+pub const BLOCK_RECORDS: usize = 1 << 16;
 pub(crate) const BLOCK: u8 = b'B';
 pub(crate) const END: u8 = b'E';
 

@@ -2,7 +2,7 @@
 //!
 //! A trace is recorded once and replayed often, on machines whose caches and TLBs are modelled. It leaves out what no such model
 //! could tell from a repetition ([`filter`]), so that it is short and its misses are still those of the program. What is left is
-//! packed to about 4 bits a record (the file's layout is in `src/format.rs`).
+//! packed to about 4 bits a record ([`mod@format`] is the file's layout).
 //!
 //! ```
 //! use pageferry_trace::{Kind, Reader, bundled};
@@ -37,7 +37,7 @@ pub mod capture;
 mod coder;
 mod error;
 pub mod filter;
-mod format;
+pub mod format;
 mod measure;
 mod model;
 mod reader;

@@ -7,7 +7,7 @@ use crate::record::{Header, Kind, Record, SystemCall, Totals};
 use crate::writer::Writer;
 use std::io::{self, Write};
 
-/// See the [module](self).
+/// Takes all references of a program and writes those that its filter keeps.
 pub struct Recorder<W> {
     filter: Filter,
     writer: Writer<W>,

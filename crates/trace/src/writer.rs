@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::record::{Header, Kind, Record, SystemCall, Totals};
 use std::io::{self, Write};
 
-/// See the [module](self).
+/// A trace being written. It has no end before [`finish`](Writer::finish), and no reader takes it until then.
 pub struct Writer<W> {
     out: W,
     model: Model,

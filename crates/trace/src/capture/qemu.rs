@@ -4,7 +4,7 @@
 use super::{Capture, CaptureError, Captured, Told, Watched, header};
 use crate::architecture::Architecture;
 use crate::recorder::Recorder;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, Read, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -43,6 +43,9 @@ pub(super) fn record(
         command.arg("-plugin").arg(format!("{},fd={descriptor}", plugin.display()));
         command.arg("-0").arg(&capture.command[0]).arg(program).args(&capture.command[1..]);
     })?;
+    // With the first words the plugin is loaded, and its file need not wait for the end. An error shows again below.
+    let _ = watched.references.fill_buf();
+    drop(folder);
     let mut told = Told::new(progress);
     let mut call = 0;
     loop {
