@@ -3,6 +3,8 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pageferry_lab::run::MAX_JOBS;
+use pageferry_trace::{ARCHITECTURES, Rules};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,6 +85,8 @@ pub(crate) enum Command {
     Scenarios(Scenarios),
     /// Run random programs of many processes beside a copying model, with every law checked at every step
     Soak(Soak),
+    /// Record what a real program fetches, loads and stores, or show such a trace
+    Trace(Trace),
 }
 
 #[derive(Debug, Args)]
@@ -273,4 +277,48 @@ pub(crate) struct Scenarios {
     /// Play each also under so many seeded schedules
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seeds: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Trace {
+    #[command(subcommand)]
+    pub(crate) command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Run a program under QEMU or valgrind and record it
+    Record(TraceRecord),
+    /// Show what a trace holds and asks of a TLB; a line for each that is built in, if none is named
+    Show(TraceShow),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceRecord {
+    /// Where the trace goes
+    #[arg(long, short, value_name = "FILE", default_value = "trace.pft")]
+    pub(crate) out: PathBuf,
+    /// The program's architecture; what its file says, if absent. The host's is recorded by valgrind, without system calls;
+    /// others by QEMU
+    #[arg(long, value_name = "A", value_parser = PossibleValuesParser::new(ARCHITECTURES.map(|a| a.name)))]
+    pub(crate) arch: Option<String>,
+    /// A variable of the program's environment, which has no others
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub(crate) environment: Vec<String>,
+    /// Instructions after which all lines and pages are recorded anew, so that a kernel may come between there
+    #[arg(long, value_name = "N", default_value_t = Rules::STANDARD.reset_every, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) reset_every: u32,
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceShow {
+    /// A file that ends in .pft, or the name of a trace that is built in
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -16,6 +16,7 @@ mod scenarios;
 mod show;
 mod soak;
 mod terminal;
+mod trace;
 
 use args::{Arguments, Command};
 use clap::Parser as _;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Explain(options) => explain::explain(&options),
         Command::Scenarios(options) => scenarios::scenarios(&options),
         Command::Soak(options) => soak::soak(&options),
+        Command::Trace(options) => trace::trace(&options),
     };
     // A run that ended badly may still hold an output.
     output::remove_pending();

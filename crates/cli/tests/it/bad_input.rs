@@ -331,3 +331,23 @@ fn inputs_that_cannot_be_read_leave_the_old_output() {
     assert!(said.contains("cannot read /proc/self/mem: "), "{said}");
     assert_eq!(fs::read_to_string(dir.path().join("out")).expect("readable"), "old");
 }
+
+#[test]
+fn traces_that_cannot_be_shown_or_recorded() {
+    let said = refused(&["trace", "show", "names-cc"]);
+    assert!(said.contains("there is no trace `names-cc`; did you mean `names-cc1`?"), "{said}");
+    let said = refused(&["trace", "show", "none.pft"]);
+    assert!(said.contains("cannot read none.pft"), "{said}");
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("text.pft"), "not one\n").expect("written");
+    let said = refused_in(dir.path(), &["trace", "show", "text.pft"]);
+    assert!(said.contains("text.pft: byte 0: not a trace"), "{said}");
+    let said = refused(&["trace", "record", "--arch", "pcc", "--", "true"]);
+    assert!(said.contains("'ppc'"), "{said}");
+    let said = refused(&["trace", "record", "--env", "HOME", "--", "true"]);
+    assert!(said.contains("expected NAME=VALUE"), "{said}");
+    let said = refused(&["trace", "record", "--", "no-such-program"]);
+    assert!(said.contains("there is no program `no-such-program` in the folders of PATH"), "{said}");
+    let said = refused(&["trace", "record", "--out", "no-such-folder/x.pft", "--", "true"]);
+    assert!(said.contains("no-such-folder/x.pft"), "{said}");
+}

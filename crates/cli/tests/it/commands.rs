@@ -345,3 +345,16 @@ fn the_accessed_bit_is_explained_under_both_rules() {
     assert!(said.contains("what it read is page A") && said.contains("used a stale translation"), "{said}");
     assert!(said.contains("what it read is page C"), "{said}");
 }
+
+#[test]
+fn built_in_traces_are_shown() {
+    let dir = here();
+    let listed = done(dir.path(), &["trace", "show"]);
+    assert!(listed.contains("names-cc1") && listed.contains("text-as"), "{listed}");
+    let shown = done(dir.path(), &["trace", "show", "names-as"]);
+    assert!(shown.contains("exit_group 1"), "{shown}");
+    let shown: Value =
+        serde_json::from_str(&done(dir.path(), &["trace", "show", "names-as", "--json"])).expect("JSON");
+    assert_eq!(shown["architecture"], "ppc");
+    assert!(shown["tlb_misses"]["603"][1].as_u64() > shown["tlb_misses"]["604"][1].as_u64());
+}

@@ -1,0 +1,222 @@
+//! `pageferry trace`.
+
+use crate::args::{Trace, TraceCommand, TraceRecord, TraceShow};
+use crate::progress;
+use crate::show::print_json;
+use crate::terminal::{print, table, tell};
+use pageferry_lab::report::output::PendingFile;
+use pageferry_lab::{LabError, nearest, text};
+use pageferry_trace::{Architecture, Kind, Reader, Rules, Summary, Totals, bundled};
+use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::ExitCode;
+
+/// Records a trace or shows one.
+pub(crate) fn trace(options: &Trace) -> Result<ExitCode, LabError> {
+    match &options.command {
+        TraceCommand::Record(options) => record(options),
+        TraceCommand::Show(options) => show(options),
+    }
+}
+
+#[cfg(unix)]
+fn record(options: &TraceRecord) -> Result<ExitCode, LabError> {
+    use pageferry_trace::capture::{self, Capture};
+    let environment = options.environment.iter().map(|setting| match setting.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => {
+            let problem = format!("`{setting}`, expected NAME=VALUE");
+            Err(LabError::Input { file: "--env".to_owned(), problem })
+        }
+    });
+    let capture = Capture {
+        command: options.command.clone(),
+        architecture: options.arch.as_deref().and_then(Architecture::named),
+        environment: environment.collect::<Result<_, _>>()?,
+        rules: Rules { reset_every: options.reset_every, ..Rules::STANDARD },
+    };
+    let mut file = PendingFile::create(&options.out)?;
+    let bar = progress::steps(None);
+    let recorded = capture::record(&capture, &mut file, |references| bar.set_position(references));
+    bar.finish_and_clear();
+    let recorded = recorded.map_err(|error| LabError::Input {
+        file: format!("{:?}", options.command[0]),
+        problem: error.to_string(),
+    })?;
+    file.commit()?;
+    // Standard output is the command's.
+    let Totals { instructions, records, calls, .. } = recorded.totals;
+    let references = recorded.totals.references();
+    let grouped = |number: u64| text::grouped(number as i64);
+    tell(&format!(
+        "{}: {} references, {} of them instructions, as {} records; {} system calls",
+        options.out.display(),
+        grouped(references),
+        grouped(instructions),
+        grouped(records),
+        grouped(calls),
+    ));
+    if !recorded.status.success() {
+        tell(&format!("the command itself ended with {}", recorded.status));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(not(unix))]
+fn record(_: &TraceRecord) -> Result<ExitCode, LabError> {
+    let problem = "programs are recorded on Unix hosts only".to_owned();
+    Err(LabError::Input { file: "trace record".to_owned(), problem })
+}
+
+/// What is shown of a trace.
+#[derive(Serialize)]
+struct Shown {
+    architecture: String,
+    command: String,
+    recorder: String,
+    references: u64,
+    instructions: u64,
+    loads: u64,
+    stores: u64,
+    records: u64,
+    references_per_record: f64,
+    bytes: usize,
+    bits_per_record: f64,
+    code_pages: usize,
+    data_pages: usize,
+    /// Misses of fetches and of data, by processor.
+    tlb_misses: BTreeMap<&'static str, [u64; 2]>,
+    system_calls: BTreeMap<String, u64>,
+    reset_every: u32,
+}
+
+impl Shown {
+    fn of(name: &str, bytes: &[u8]) -> Result<Shown, LabError> {
+        let wrong = |error: pageferry_trace::TraceError| LabError::Input {
+            file: name.to_owned(),
+            problem: error.to_string(),
+        };
+        let mut reader = Reader::new(bytes, u64::MAX).map_err(wrong)?;
+        let header = reader.header().clone();
+        let totals = *reader.totals();
+        let summary = Summary::of(&mut reader).map_err(wrong)?;
+        let mut system_calls = BTreeMap::new();
+        let architecture = Architecture::named(&header.architecture);
+        if totals.calls > 0 {
+            let mut reader = Reader::new(bytes, u64::MAX).map_err(wrong)?;
+            while let Some(record) = reader.next().transpose().map_err(wrong)? {
+                if record.kind == Kind::Call {
+                    let number = reader.call().number;
+                    let name = architecture.and_then(|a| a.call_name(number));
+                    let name = name.map_or_else(|| format!("number {number}"), str::to_owned);
+                    *system_calls.entry(name).or_insert(0) += 1;
+                }
+            }
+        }
+        let records = totals.records.max(1) as f64;
+        Ok(Shown {
+            architecture: header.architecture,
+            command: header.command.join(" "),
+            recorder: header.recorder,
+            references: totals.references(),
+            instructions: totals.instructions,
+            loads: totals.loads,
+            stores: totals.stores,
+            records: totals.records,
+            references_per_record: totals.references() as f64 / records,
+            bytes: bytes.len(),
+            bits_per_record: 8.0 * bytes.len() as f64 / records,
+            code_pages: summary.code_pages,
+            data_pages: summary.data_pages,
+            tlb_misses: summary.tlbs.iter().map(|tlb| (tlb.name, [tlb.instruction, tlb.data])).collect(),
+            system_calls,
+            reset_every: header.rules.reset_every,
+        })
+    }
+}
+
+fn show(options: &TraceShow) -> Result<ExitCode, LabError> {
+    let Some(name) = &options.trace else { return list(options.json) };
+    let bytes = find(name)?;
+    let shown = Shown::of(name, &bytes)?;
+    if options.json {
+        return print_json(&shown);
+    }
+    let grouped = |number: u64| text::grouped(number as i64);
+    let mut rows = vec![
+        ("architecture", shown.architecture),
+        ("command", shown.command),
+        ("recorded by", shown.recorder),
+        ("references", grouped(shown.references)),
+        ("  instructions", grouped(shown.instructions)),
+        ("  loads", grouped(shown.loads)),
+        ("  stores", grouped(shown.stores)),
+        ("records", grouped(shown.records)),
+        ("references a record", format!("{:.1}", shown.references_per_record)),
+        ("packed", text::bytes(shown.bytes as u64)),
+        ("bits a record", format!("{:.2}", shown.bits_per_record)),
+        ("recorded anew every", format!("{} instructions", grouped(u64::from(shown.reset_every)))),
+        ("pages of code", grouped(shown.code_pages as u64)),
+        ("pages of data", grouped(shown.data_pages as u64)),
+    ];
+    let about = [("603", "misses, TLBs of a 603"), ("604", "misses, TLBs of a 604")];
+    for (processor, what) in about {
+        let [code, data] = shown.tlb_misses[processor];
+        rows.push((what, format!("{} code, {} data", grouped(code), grouped(data))));
+    }
+    let calls: Vec<_> = shown.system_calls.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    rows.push(("system calls", if calls.is_empty() { "none recorded".to_owned() } else { calls.join(", ") }));
+    let rows: Vec<_> = rows.into_iter().map(|(what, value)| vec![what.to_owned(), value]).collect();
+    print(&table(&["", name], &rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All traces that are built in.
+fn list(json: bool) -> Result<ExitCode, LabError> {
+    let shown = bundled().iter().map(|trace| Ok((trace.name, Shown::of(trace.name, trace.bytes)?)));
+    let shown = shown.collect::<Result<Vec<_>, LabError>>()?;
+    if json {
+        return print_json(&shown.into_iter().collect::<BTreeMap<_, _>>());
+    }
+    let grouped = |number: u64| text::grouped(number as i64);
+    let row = |(name, s): &(&str, Shown)| {
+        let [code, data] = s.tlb_misses["603"];
+        let mut row = vec![(*name).to_owned(), s.architecture.clone()];
+        row.extend([s.references, s.records].map(grouped));
+        row.push(text::bytes(s.bytes as u64));
+        row.extend([s.code_pages as u64, s.data_pages as u64, code, data].map(grouped));
+        row
+    };
+    let head = [
+        "trace",
+        "of",
+        ">references",
+        ">records",
+        ">packed",
+        ">code pages",
+        ">data pages",
+        ">code misses, 603",
+        ">data misses, 603",
+    ];
+    print(&table(&head, &shown.iter().map(row).collect::<Vec<_>>()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The bytes of a file, or of a trace that is built in.
+fn find(name: &str) -> Result<Cow<'static, [u8]>, LabError> {
+    if name.ends_with(".pft") || name.contains(std::path::MAIN_SEPARATOR) {
+        return fs::read(name).map(Cow::Owned).map_err(|error| LabError::io("read", name, error));
+    }
+    if let Some(trace) = bundled().iter().find(|trace| trace.name == name) {
+        return Ok(Cow::Borrowed(trace.bytes));
+    }
+    let known = || bundled().iter().map(|trace| trace.name);
+    Err(LabError::Unknown {
+        kind: "trace",
+        name: name.to_owned(),
+        nearest: nearest(name, known()).map(str::to_owned),
+        known: known().map(str::to_owned).collect(),
+    })
+}

@@ -1,0 +1,8 @@
+//! All tests of this crate that stand outside of it, as one program: what they share is compiled and linked once.
+
+mod bytes;
+mod common;
+mod filtering;
+#[cfg(unix)]
+mod programs;
+mod shipped;
