@@ -62,4 +62,4 @@ pub use mmu::{
 pub use path::{Path, Text};
 pub use threads::{Channel, Interrupted, Threads};
 pub use time::{Cycles, Instructions};
-pub use trap::{Access, CopyFault, Mode, Prot, Trap, TrapKind};
+pub use trap::{Access, CopyFault, Mode, Prot, Reference, Trap, TrapKind};

@@ -25,7 +25,7 @@ use crate::lock::{LockClass, SpinLock};
 use crate::mmu::{Asid, Block, BlockRegister, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
 use crate::path::Path;
 use crate::time::{Cycles, Instructions};
-use crate::trap::{Access, CopyFault, Mode, TrapKind};
+use crate::trap::{Access, CopyFault, Mode, Reference, TrapKind};
 use alloc::boxed::Box;
 
 /// A thread of control: a stack and saved registers. What it means is the scheduler's business.
@@ -149,6 +149,26 @@ pub trait Machine: Clone + 'static {
     /// [`CopyFault`] when the MMU refuses; what lies before that was executed, in whole instructions.
     #[track_caller]
     fn fetch(&self, mode: Mode, at: Va, path: Instructions) -> Result<(), CopyFault>;
+    /// Makes a program's references in user mode, in order, with the instructions between them. A reference to the first-level cache
+    /// takes no time besides its instruction's.
+    ///
+    /// # Errors
+    /// [`CopyFault`] when the MMU refuses one; as many as it says were made before.
+    #[track_caller]
+    fn refer(&self, references: &mut [Reference]) -> Result<(), CopyFault> {
+        for (done_bytes, r) in references.iter_mut().enumerate() {
+            self.execute(Instructions(core::mem::take(&mut r.instructions)));
+            let mut word = r.word.to_be_bytes();
+            let made = match r.access {
+                Access::Fetch => self.fetch(Mode::User, r.at, Instructions(0)),
+                Access::Read => self.load(Mode::User, r.at, &mut word),
+                Access::Write => self.store(Mode::User, r.at, &word),
+            };
+            made.map_err(|fault| CopyFault { done_bytes, ..fault })?;
+            r.word = u32::from_be_bytes(word);
+        }
+        Ok(())
+    }
     /// Copies `len_bytes` upwards from user memory at `from` to kernel memory at `to` (`copyin`). The ranges do not overlap.
     ///
     /// # Errors

@@ -40,6 +40,19 @@ pub enum Access {
     Fetch,
 }
 
+/// A reference of a program whose references are known beforehand: what it refers to, and what it executes until then.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Reference {
+    /// Instructions since the reference before this one; 0 when they were executed and the reference is made again.
+    pub instructions: u32,
+    /// Load, store or fetch.
+    pub access: Access,
+    /// A word of user memory. Of a fetch, what lies in its cache line is fetched.
+    pub at: Va,
+    /// What a store stores there; what a load has found.
+    pub word: u32,
+}
+
 /// The privilege under which an access is made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {

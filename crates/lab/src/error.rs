@@ -42,6 +42,14 @@ pub enum LabError {
         /// What is wrong, and where.
         problem: String,
     },
+    /// A trace that cannot be replayed.
+    #[error("{file}: {problem}")]
+    Trace {
+        /// Its file, or its name if it comes with the program.
+        file: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A `key=value` that cannot be used.
     #[error("--set {key}: {problem}")]
     Setting {

@@ -18,7 +18,7 @@ use crate::params::Params;
 use crate::trace::Recorder;
 use pageferry_hal::{
     Access, AudioRequest, Block, Cause, Context, Counter, DeviceId, DiskRequest, HashTable, Instructions,
-    Interrupt, Mmu, Mode, Pa, Transfer, Va, Width,
+    Interrupt, Mmu, Mode, Pa, Reference, Transfer, Va, Width,
 };
 use std::collections::VecDeque;
 
@@ -382,6 +382,49 @@ impl Hw {
             let cost = self.line(cpu, found.pa, access == Access::Write);
             self.charge(cpu, cost);
             *done += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes references of a program, without passing `deadline` by more than one; how many. A refused one that is the first has
+    /// executed its instructions.
+    pub(crate) fn refer(
+        &mut self,
+        cpu: usize,
+        references: &mut [Reference],
+        deadline: u64,
+    ) -> Result<usize, Refused> {
+        let len = references.len();
+        for (done, r) in references.iter_mut().enumerate() {
+            if r.instructions > 0 {
+                if done > 0 && self.cpus[cpu].clock > deadline {
+                    return Ok(done);
+                }
+                self.execute(cpu, Instructions(std::mem::take(&mut r.instructions)));
+            }
+            let made = if r.access == Access::Fetch {
+                self.fetch(cpu, r.at, 1, Mode::User, u64::MAX).map(|_| ())
+            } else {
+                self.refer_to_data(cpu, r)
+            };
+            match made {
+                Err(refused) if done == 0 => return Err(refused),
+                Err(_) => return Ok(done),
+                Ok(()) => {}
+            }
+        }
+        Ok(len)
+    }
+
+    fn refer_to_data(&mut self, cpu: usize, r: &mut Reference) -> Result<(), Refused> {
+        let pa = self.translate(cpu, r.at, Mode::User, r.access)?.pa;
+        let write = r.access == Access::Write;
+        let cost = self.line(cpu, pa, write).saturating_sub(self.params.first_level);
+        self.charge(cpu, cost);
+        if write {
+            self.memory.store_word(pa, Width::Four, u64::from(r.word));
+        } else {
+            r.word = self.memory.load_word(pa, Width::Four) as u32;
         }
         Ok(())
     }

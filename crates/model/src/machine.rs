@@ -55,7 +55,8 @@ use corosensei::stack::DefaultStack;
 use pageferry_hal::{
     Access, Asid, Audio, Block, BlockDevice, BlockRegister, Board, Cause, Context, ContextId, CopyFault,
     Counter, CpuId, CpuSet, Crossing, Cycles, Devices, Flow, FlowStep, Flush, HashTable, Instructions,
-    Interrupt, Level, LockClass, Machine, Mode, Pa, Path, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
+    Interrupt, Level, LockClass, Machine, Mode, Pa, Path, Reference, Refill, Slot, SpaceId, StructVa, Tte,
+    Va, Width,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -472,6 +473,14 @@ impl Machine for Model {
             });
         // An instruction that crosses into a page that is refused begins anew.
         executed.map_err(|fault| CopyFault { done_bytes: fault.done_bytes / bytes * bytes, ..fault })
+    }
+
+    #[track_caller]
+    fn refer(&self, references: &mut [Reference]) -> Result<(), CopyFault> {
+        let what = EventKind::Refers(references.len());
+        self.0.by_parts(Location::caller(), what, references.len(), |hw, cpu, done, deadline| {
+            hw.refer(cpu, &mut references[done..], deadline)
+        })
     }
 
     #[track_caller]

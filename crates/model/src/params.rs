@@ -60,6 +60,8 @@ pub(crate) struct Params {
     /// Writing one block register.
     pub(crate) block_set: u64,
     pub(crate) line_bytes: usize,
+    /// A load that hits the first level.
+    pub(crate) first_level: u64,
     pub(crate) disk: Option<DiskParams>,
     pub(crate) audio: Option<AudioParams>,
 }
@@ -163,6 +165,7 @@ impl Params {
             refill_exit: refill(|r| &r.exit_cycles),
             tlb_load: refill(|r| &r.tlb_load_cycles),
             block_set: c.mmu.blocks.as_ref().map_or(0, |b| b.set_cycles.value),
+            first_level: c.cache[0].latency_cycles.value,
             line_bytes: c.cache[0].line_bytes.value as usize,
             disk: c.disk.as_ref().map(|d| DiskParams {
                 blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,

@@ -23,7 +23,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use pageferry_hal::{
-    Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, SpinLock, Va,
+    Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, Reference, SpinLock,
+    Va,
 };
 use pageferry_vm::{Inherit, VmError};
 
@@ -140,6 +141,12 @@ impl<M: Machine> User<M> {
         });
     }
 
+    /// Makes references in user mode ([`Machine::refer`]), faulting as needed; a bad address kills the process there. Interrupts are
+    /// looked for before the first: many are better made by several calls.
+    pub fn refer(&self, references: &mut [Reference]) {
+        self.access(references.len(), |done| self.machine().refer(&mut references[done..]));
+    }
+
     /// User-mode computation, nowhere in particular: its instructions are at hand.
     pub fn compute(&self, path: Instructions) {
         if !self.is_killed() {
@@ -181,6 +188,14 @@ impl<M: Machine> User<M> {
         self.return_to_user();
         m.cross(Crossing::SyscallExit);
         result
+    }
+
+    /// A system call that does nothing: what entering and leaving the kernel takes (`getppid`, in the way of lmbench).
+    ///
+    /// # Errors
+    /// [`Errno::Killed`].
+    pub fn null_call(&self) -> Result<(), Errno> {
+        self.system_call(|_| Ok(()))
     }
 
     /// The open file behind a descriptor.

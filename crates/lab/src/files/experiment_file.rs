@@ -29,6 +29,9 @@ pub struct ExperimentFile {
     /// Words that may be changed with `--set`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub choices: BTreeMap<String, Choice>,
+    /// Short names for keys of the machine or the kernel that this experiment is about: as good as parameters in `--set`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub short: BTreeMap<String, String>,
     /// What is run by default.
     pub matrix: Vec<Matrix>,
     /// What the results stand beside.
@@ -107,6 +110,10 @@ pub enum Workload {
     Pipeline,
     /// [`crate::workload::mixed`].
     Mixed,
+    /// `crate::workload::replay::compile`.
+    KernelCompile,
+    /// `crate::workload::replay::copies`.
+    Replay,
 }
 
 /// A number that an experiment depends on.
@@ -137,6 +144,9 @@ pub struct Choice {
     pub value: String,
     /// All there are.
     pub allowed: Vec<String>,
+    /// Besides these, the name of any file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub or_file: bool,
     /// What they mean, and where they are from.
     pub source: String,
 }

@@ -118,6 +118,9 @@ impl Experiment {
     fn value(&self, key: &str, text: &str) -> Result<Setting, String> {
         if let Some(choice) = self.file.choices.get(key) {
             let allowed = choice.allowed.iter().map(String::as_str);
+            if choice.or_file && std::path::Path::new(text).is_file() {
+                return Ok(Setting::Text(text.to_owned()));
+            }
             return match nearest(text, allowed.clone()) {
                 _ if allowed.clone().any(|a| a == text) => Ok(Setting::Text(text.to_owned())),
                 Some(near) => Err(format!("`{text}`, did you mean `{near}`?")),
@@ -135,8 +138,14 @@ impl Experiment {
     }
 
     fn unknown(&self, key: &str) -> String {
-        let known: Vec<_> =
-            self.file.parameters.keys().chain(self.file.choices.keys()).map(String::as_str).collect();
+        let known: Vec<_> = self
+            .file
+            .parameters
+            .keys()
+            .chain(self.file.choices.keys())
+            .chain(self.file.short.keys())
+            .map(String::as_str)
+            .collect();
         let prefixed = [format!("machine.{key}"), format!("kernel.{key}")];
         match nearest(key, known.iter().copied()) {
             Some(name) => format!("experiment `{}` has no such parameter; did you mean `{name}`?", self.name),

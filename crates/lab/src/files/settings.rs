@@ -11,6 +11,7 @@ use pageferry_model::config::RANGES as MACHINE;
 use pageferry_model::{Fault, MachineConfig, Ranges, SourceKind, nearest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use toml::Value;
 
 /// What was given with `--set`, in order.
@@ -54,6 +55,15 @@ impl Settings {
             (&mut self.parameters, key)
         };
         list.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// These, with the short names of an experiment written out.
+    pub fn written_out(&self, short: &BTreeMap<String, String>) -> Settings {
+        let mut all = Settings { parameters: Vec::new(), ..self.clone() };
+        for (key, value) in &self.parameters {
+            all.add(short.get(key).unwrap_or(key), value);
+        }
+        all
     }
 
     /// `machine` with its changes.

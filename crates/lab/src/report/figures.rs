@@ -38,6 +38,8 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::PingPong
             | Workload::CostGrowth
             | Workload::Pipeline
+            | Workload::KernelCompile
+            | Workload::Replay
             | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());

@@ -61,7 +61,8 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     let testbed = Testbed::new(&spec.machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
     prepare(&testbed.model);
     let cell = OutcomeCell::default();
-    let program: fn(&Testbed, &RunSpec, OutcomeCell) -> Program<Model> = match spec.experiment.file.workload {
+    type Made = fn(&Testbed, &RunSpec, OutcomeCell) -> Program<Model>;
+    let made: Made = match spec.experiment.file.workload {
         Workload::Invalidate => workload::invalidate::program,
         Workload::BwPipe => workload::bw_pipe::program,
         Workload::EphemeralHit => workload::ephemeral_hit::program,
@@ -74,8 +75,15 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         Workload::PingPong => workload::ping_pong::program,
         Workload::Mixed => workload::mixed::program,
         Workload::Pipeline => workload::pipeline::program,
+        // What these read may be no trace.
+        Workload::KernelCompile | Workload::Replay => |_, _, _| unreachable!("made below"),
     };
-    let finish = testbed.execute(&spec.experiment.name, program(&testbed, spec, cell.clone()))?;
+    let program = match spec.experiment.file.workload {
+        Workload::KernelCompile => workload::replay::compile::program(&testbed, spec, cell.clone())?,
+        Workload::Replay => workload::replay::copies::program(&testbed, spec, cell.clone())?,
+        _ => made(&testbed, spec, cell.clone()),
+    };
+    let finish = testbed.execute(&spec.experiment.name, program)?;
     let outcome = cell.take();
     // Where all laws hold, a call failed because too much was asked of the machine; where one is broken, as a consequence.
     if let Some(problem) = outcome.failed.as_ref().filter(|_| finish.laws.iter().all(|law| law.held)) {

@@ -79,6 +79,7 @@ impl RunSpec {
         choices: Choices,
         scale: Scale,
     ) -> Result<RunSpec, LabError> {
+        let settings = &settings.written_out(&experiment.file.short);
         let changed = |prefix: &str, list: &[(String, String)]| -> Vec<(String, Setting)> {
             list.iter().map(|(key, text)| (format!("{prefix}.{key}"), Setting::parse(text))).collect()
         };
@@ -136,6 +137,8 @@ impl RunSpec {
                 parameter("total_bytes") / 4096 * 3
             }
             Workload::CostGrowth => parameter("n").min(100_000).saturating_mul(parameter("times")) / 100,
+            Workload::KernelCompile => parameter("sources").saturating_mul(1_000_000),
+            Workload::Replay => parameter("processes").saturating_mul(1_000_000),
             Workload::Mixed => {
                 parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(1000)
             }

@@ -19,6 +19,7 @@ mod payload;
 pub mod ping_pong;
 pub mod pipeline;
 mod process;
+pub(crate) mod replay;
 pub mod sound;
 mod stopwatch;
 pub mod stream;

@@ -36,6 +36,8 @@ pub enum EventKind {
     Store(Va, usize),
     /// Executes so many bytes of instructions.
     Fetch(Va, usize),
+    /// Makes so many references of a program.
+    Refers(usize),
     /// Copies so many bytes.
     Copy {
         /// To here,
@@ -97,6 +99,7 @@ impl fmt::Display for EventKind {
             EventKind::Load(va, len) => write!(f, "loads {len} bytes at {va:?}"),
             EventKind::Store(va, len) => write!(f, "stores {len} bytes at {va:?}"),
             EventKind::Fetch(va, len) => write!(f, "executes {len} bytes at {va:?}"),
+            EventKind::Refers(references) => write!(f, "makes {references} references of a program"),
             EventKind::Copy { to, from, len_bytes } => {
                 write!(f, "copies {len_bytes} bytes from {from:?} to {to:?}")
             }

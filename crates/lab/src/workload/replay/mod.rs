@@ -1,0 +1,19 @@
+//! Recorded programs, run again as processes of a modelled machine: their references, and their system calls.
+//!
+//! * [`recorded`]: a trace, read once, and what its process has to have mapped.
+//! * [`calls`]: what of its system calls is made again.
+//! * [`shadow`]: what its memory must hold.
+//! * [`process`]: one recorded program as a process.
+//! * [`compile`]: the compile of a kernel (PPC paper): preprocessor, compiler and assembler, again and again.
+//! * [`copies`]: one program, by itself or several times at once.
+//!
+//! What the programs compute is not recorded: a store stores a number of its own, and each load must find what was stored last,
+//! what the file has, or nothing. What they refer to, in which order, how many instructions they execute between, and what they
+//! ask of the kernel, is theirs.
+
+mod calls;
+pub(crate) mod compile;
+pub(crate) mod copies;
+pub(crate) mod process;
+pub(crate) mod recorded;
+mod shadow;

@@ -1,0 +1,260 @@
+//! A trace in memory: its records packed, its system calls, and the pages that its process has to have mapped before.
+//!
+//! Traces are read once for all runs that replay them ([`recorded`]): reading one takes as long as replaying it.
+
+use super::calls::{Asked, meaning};
+use crate::error::LabError;
+use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Va};
+use pageferry_trace::{Kind, Reader, bundled};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A record in a word: the address's line, the instructions before it, and what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Packed(u64);
+
+/// log2 of the bytes of a line.
+const LINE_SHIFT: u32 = 5;
+const KIND_BITS: u32 = 2;
+const INSTRUCTION_BITS: u32 = 20;
+
+/// What a record is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// A reference.
+    To(Access, Va),
+    /// The next system call.
+    Call,
+}
+
+impl Packed {
+    fn new(kind: Kind, instructions: u32, address: u64) -> Packed {
+        let line = address >> LINE_SHIFT;
+        Packed(line << (KIND_BITS + INSTRUCTION_BITS) | u64::from(instructions) << KIND_BITS | kind as u64)
+    }
+
+    /// Instructions since the record before.
+    pub(crate) fn instructions(self) -> u32 {
+        (self.0 >> KIND_BITS) as u32 & ((1 << INSTRUCTION_BITS) - 1)
+    }
+
+    /// What it is of.
+    pub(crate) fn step(self) -> Step {
+        let at = Va((self.0 >> (KIND_BITS + INSTRUCTION_BITS)) << LINE_SHIFT);
+        match self.0 & 3 {
+            0 => Step::To(Access::Fetch, at),
+            1 => Step::To(Access::Read, at),
+            2 => Step::To(Access::Write, at),
+            _ => Step::Call,
+        }
+    }
+}
+
+/// A part of the address space that exists before the first instruction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    pub(crate) at: Va,
+    pub(crate) len_bytes: usize,
+    pub(crate) kind: SegmentKind,
+}
+
+/// What is behind a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SegmentKind {
+    /// The program's file, to be read and executed.
+    Text,
+    /// The program's file, privately.
+    Data,
+    /// Nothing yet: stack, and what else is not known to come from a file.
+    Anonymous,
+}
+
+/// A program that was recorded.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    /// The name of the trace.
+    pub(crate) name: String,
+    /// The program that it is of: traces of one program share its file.
+    pub(crate) program: String,
+    pub(crate) records: Vec<Packed>,
+    /// Its system calls, in order, as far as they mean something.
+    pub(crate) calls: Vec<Asked>,
+    pub(crate) segments: Vec<Segment>,
+    /// The pages of the segments that the program refers to.
+    pub(crate) pages: BTreeSet<u64>,
+    /// References of all kinds, of which the records are those that a cache or a TLB could tell.
+    pub(crate) references: u64,
+    /// Bytes that it reads in all.
+    pub(crate) reads_bytes: u64,
+}
+
+impl Recorded {
+    /// Bytes of the program's file.
+    pub(crate) fn file_bytes(&self) -> usize {
+        let of_file = self.segments.iter().filter(|s| s.kind != SegmentKind::Anonymous);
+        of_file.map(|s| s.at + s.len_bytes - self.base()).max().unwrap_or(0)
+    }
+
+    /// Where the program's file is mapped.
+    pub(crate) fn base(&self) -> Va {
+        let of_file = self.segments.iter().filter(|s| s.kind != SegmentKind::Anonymous);
+        of_file.map(|s| s.at).min().unwrap_or_default()
+    }
+
+    fn read(name: &str, program: String, bytes: &[u8]) -> Result<Recorded, String> {
+        let mut reader = Reader::new(bytes, 1 << 47).map_err(|e| e.to_string())?;
+        let (header, totals) = (reader.header().clone(), *reader.totals());
+        if header.rules.line_bytes != 1 << LINE_SHIFT || header.rules.reset_every >= 1 << INSTRUCTION_BITS {
+            let (line, reset) = (header.rules.line_bytes, header.rules.reset_every);
+            return Err(format!(
+                "it has lines of {line} bytes and is reset every {reset} instructions, expected {} and fewer than {}",
+                1 << LINE_SHIFT,
+                1 << INSTRUCTION_BITS
+            ));
+        }
+        let mut recorded = Recorded {
+            name: name.to_owned(),
+            program,
+            records: Vec::with_capacity(totals.records.min(1 << 26) as usize),
+            calls: Vec::new(),
+            segments: Vec::new(),
+            pages: BTreeSet::new(),
+            references: totals.references(),
+            reads_bytes: 0,
+        };
+        let mut layout = LayoutFinder::default();
+        while let Some(record) = reader.next().transpose().map_err(|e| e.to_string())? {
+            if record.kind == Kind::Call {
+                let asked = meaning(&header.architecture, reader.call());
+                layout.asked(asked);
+                if let Asked::Read { len_bytes, .. } = asked {
+                    recorded.reads_bytes += len_bytes as u64;
+                }
+                recorded.calls.push(asked);
+            } else {
+                layout.refers(record.kind, record.address);
+            }
+            recorded.records.push(Packed::new(record.kind, record.instructions, record.address));
+        }
+        layout.finish(&mut recorded);
+        Ok(recorded)
+    }
+}
+
+/// Finds what was mapped before the program began: what it refers to and has not asked for.
+#[derive(Default)]
+struct LayoutFinder {
+    /// What it asked for and still has: pages.
+    own: BTreeSet<u64>,
+    /// What was there: pages, and whether they are executed or stored to.
+    initial: BTreeMap<u64, Used>,
+    first_break: Option<u64>,
+    at_break: u64,
+    last_page: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Used {
+    fetched: bool,
+    stored: bool,
+}
+
+fn pages(at: u64, len_bytes: u64) -> std::ops::Range<u64> {
+    at >> PAGE_SHIFT..(at + len_bytes).div_ceil(PAGE_SIZE as u64)
+}
+
+impl LayoutFinder {
+    fn asked(&mut self, asked: Asked) {
+        match asked {
+            Asked::Break(at) => {
+                if self.first_break.is_none() {
+                    (self.first_break, self.at_break) = (Some(at.0), at.0);
+                }
+                self.own.extend(pages(self.at_break, at.0.saturating_sub(self.at_break)));
+                self.at_break = at.0;
+            }
+            Asked::Map { at, len_bytes } => self.own.extend(pages(at.0, len_bytes as u64)),
+            _ => {}
+        }
+        self.last_page = u64::MAX;
+    }
+
+    fn refers(&mut self, kind: Kind, address: u64) {
+        let page = address >> PAGE_SHIFT;
+        if page == self.last_page && kind == Kind::Load {
+            return;
+        }
+        self.last_page = page;
+        if self.own.contains(&page) && !self.initial.contains_key(&page) {
+            return;
+        }
+        let used = self.initial.entry(page).or_default();
+        used.fetched |= kind == Kind::Fetch;
+        used.stored |= kind == Kind::Store;
+    }
+
+    /// The image of the program goes from its lowest page to where its heap begins: text up to the first page that is stored to,
+    /// data from there.
+    fn finish(self, recorded: &mut Recorded) {
+        let Some((&lowest, _)) = self.initial.first_key_value() else { return };
+        let heap = self.first_break.map_or(0, |at| at.div_ceil(PAGE_SIZE as u64));
+        let image: Vec<(u64, Used)> =
+            self.initial.range(lowest..heap.max(lowest)).map(|(p, u)| (*p, *u)).collect();
+        if let Some(&(last, _)) = image.last() {
+            let data = image.iter().find(|(_, used)| used.stored).map_or(last + 1, |(page, _)| *page);
+            let segment = |range: std::ops::Range<u64>, kind| Segment {
+                at: Va(range.start << PAGE_SHIFT),
+                len_bytes: ((range.end - range.start) << PAGE_SHIFT) as usize,
+                kind,
+            };
+            let both = [(lowest..data, SegmentKind::Text), (data..last + 1, SegmentKind::Data)];
+            recorded
+                .segments
+                .extend(both.into_iter().filter(|(r, _)| !r.is_empty()).map(|(r, k)| segment(r, k)));
+        }
+        let others = self.initial.keys().filter(|page| !(lowest..heap).contains(page));
+        for &page in others {
+            let at = Va(page << PAGE_SHIFT);
+            match recorded.segments.last_mut() {
+                Some(s) if s.kind == SegmentKind::Anonymous && s.at + s.len_bytes == at => {
+                    s.len_bytes += PAGE_SIZE
+                }
+                _ => {
+                    recorded.segments.push(Segment { at, len_bytes: PAGE_SIZE, kind: SegmentKind::Anonymous })
+                }
+            }
+        }
+        recorded.pages = self.initial.keys().copied().collect();
+    }
+}
+
+type Known = Mutex<HashMap<String, Arc<OnceLock<Result<Arc<Recorded>, String>>>>>;
+
+/// The trace that comes with the program under this name, or the one in the file `name`.
+///
+/// # Errors
+/// A file that cannot be read, or is no trace.
+pub(crate) fn recorded(name: &str) -> Result<Arc<Recorded>, LabError> {
+    static KNOWN: OnceLock<Known> = OnceLock::new();
+    let cell = KNOWN
+        .get_or_init(Known::default)
+        .lock()
+        .expect("no panic under it")
+        .entry(name.into())
+        .or_default()
+        .clone();
+    let read = || {
+        let of_its_own = bundled().iter().find(|trace| trace.name == name);
+        match of_its_own {
+            Some(trace) => {
+                let program = name.rsplit('-').next().unwrap_or(name).to_owned();
+                Recorded::read(name, program, trace.bytes).map(Arc::new)
+            }
+            None => {
+                let bytes = std::fs::read(name).map_err(|e| e.to_string())?;
+                Recorded::read(name, "program".into(), &bytes).map(Arc::new)
+            }
+        }
+    };
+    cell.get_or_init(read).clone().map_err(|problem| LabError::Trace { file: name.into(), problem })
+}
