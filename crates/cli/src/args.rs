@@ -298,8 +298,8 @@ pub(crate) struct TraceRecord {
     /// Where the trace goes
     #[arg(long, short, value_name = "FILE", default_value = "trace.pft")]
     pub(crate) out: PathBuf,
-    /// The program's architecture; what its file says, if absent. The host's is recorded by valgrind, without system calls;
-    /// others by QEMU
+    /// What the program's architecture must be. Programs of the host's are recorded by valgrind, without system calls; others by
+    /// QEMU
     #[arg(long, value_name = "A", value_parser = PossibleValuesParser::new(ARCHITECTURES.map(|a| a.name)))]
     pub(crate) arch: Option<String>,
     /// A variable of the program's environment, which has no others

@@ -27,7 +27,7 @@ use thiserror::Error;
 pub struct Capture {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// The program's architecture; what its file says, if absent. One that is not the host's is emulated.
+    /// What the program's architecture must be, if that is known. A program of another one than the host's is emulated.
     pub architecture: Option<&'static Architecture>,
     /// The environment that the program gets.
     pub environment: Vec<(OsString, OsString)>,
@@ -56,6 +56,16 @@ pub enum CaptureError {
     /// The program is no ELF file of a known architecture.
     #[error("{}: not an ELF program of a known architecture; record the program that runs it", .0.display())]
     NotAProgram(PathBuf),
+    /// The program is of another architecture than was said.
+    #[error("{}: a program of {found}, expected one of {expected}", .path.display())]
+    Architecture {
+        /// The program's file.
+        path: PathBuf,
+        /// Its architecture.
+        found: &'static str,
+        /// What was said.
+        expected: &'static str,
+    },
     /// A tool that is needed is not installed.
     #[error("cannot run `{tool}`: {error}; expected {package} to be installed")]
     Tool {
@@ -114,12 +124,13 @@ pub fn record(
     let mut begin = Vec::new();
     let open = File::open(&path).and_then(|file| file.take(64).read_to_end(&mut begin));
     open.map_err(CaptureError::io(format!("read {}", path.display())))?;
-    let own = Architecture::of_elf(&begin);
-    let Some(architecture) = capture.architecture.or(own) else {
+    let Some(architecture) = Architecture::of_elf(&begin) else {
         return Err(CaptureError::NotAProgram(path));
     };
-    let native = Architecture::host().is_some_and(|host| host.name == architecture.name);
-    if native && own.is_some_and(|own| own.name == architecture.name) {
+    if let Some(expected) = capture.architecture.filter(|expected| expected.name != architecture.name) {
+        return Err(CaptureError::Architecture { path, found: architecture.name, expected: expected.name });
+    }
+    if Architecture::host().is_some_and(|host| host.name == architecture.name) {
         lackey::record(capture, architecture, &path, out, progress)
     } else {
         qemu::record(capture, architecture, &path, out, progress)

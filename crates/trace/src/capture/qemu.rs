@@ -84,6 +84,9 @@ pub(super) fn record(
                 let problem = "reports a second thread, expected a program of one".to_owned();
                 return Err(watched.fail(problem, recorder.references()));
             }
+            END if recorder.references() == 0 => {
+                return Err(watched.fail("reports nothing, expected references".into(), 0));
+            }
             END => return watched.end(recorder),
             other => {
                 let problem = format!("reports a word of kind {other}, expected 0 to {END}");
