@@ -203,7 +203,7 @@ mod tests {
     fn choices_are_checked() {
         let mut experiment = Experiment::find("null-write").expect("embedded");
         let allowed = vec!["copy".to_owned(), "loan".to_owned()];
-        let choice = Choice { value: "copy".into(), allowed, source: String::new() };
+        let choice = Choice { value: "copy".into(), allowed, or_file: false, source: String::new() };
         experiment.file.choices.insert("send".into(), choice);
         let change = |value: &str| experiment.parameters(Scale::Full, &[("send".into(), value.into())]);
         assert_eq!(change("loan").expect("good")["send"], Setting::Text("loan".into()));
