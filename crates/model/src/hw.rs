@@ -78,6 +78,37 @@ impl Lines<'_> {
             _ => 1,
         }
     }
+
+    /// The most that so many lines of a page can cost, if that can be said.
+    fn at_most(&self, page: Option<Entered>, lines: usize) -> Option<u64> {
+        match (&self.caches, page) {
+            (Some(caches), Some(page)) => caches.at_most(page, lines),
+            _ => Some(lines as u64),
+        }
+    }
+
+    /// The cost of so many lines.
+    fn stream(&mut self, page: Option<Entered>, pa: Pa, lines: usize, write: bool) -> u64 {
+        match (&mut self.caches, page) {
+            (Some(caches), Some(page)) => caches.stream_in(page, pa.0, lines, write),
+            _ => lines as u64,
+        }
+    }
+
+    /// The cost of so many lines that are copied.
+    fn copy(
+        &mut self,
+        (source, from): (Option<Entered>, Pa),
+        (target, to): (Option<Entered>, Pa),
+        lines: usize,
+    ) -> u64 {
+        match (&mut self.caches, source, target) {
+            (Some(caches), Some(source), Some(target)) => {
+                caches.copy_in((source, from.0), (target, to.0), lines)
+            }
+            _ => 2 * lines as u64,
+        }
+    }
 }
 
 /// How long a stream may go on: to the line with which the CPU's clock passes a deadline.
@@ -92,6 +123,11 @@ impl Room {
     #[inline(always)]
     fn is_left(&self, lines: u64, cycles: u64) -> bool {
         lines == 0 || self.0.is_some_and(|room| cycles <= room)
+    }
+
+    /// True when lines that cost no more than this do not pass the deadline: then they need not be looked at one by one.
+    fn is_left_for(&self, most_cycles: Option<u64>) -> bool {
+        self.0.zip(most_cycles).is_some_and(|(room, most)| most <= room)
     }
 }
 
@@ -251,7 +287,12 @@ impl Hw {
         let room = Room::until(deadline, self.cpus[cpu].clock);
         let mut through = self.lines(cpu);
         let page = through.enter(pa);
+        let all_lines = (pa.0 as usize % line_bytes + len).div_ceil(line_bytes);
         let (mut done, mut lines, mut cycles) = (0, 0, 0);
+        if room.is_left_for(through.at_most(page, all_lines)) {
+            cycles = through.stream(page, pa, all_lines, access == Access::Write);
+            (done, lines) = (len, all_lines as u64);
+        }
         while done < len && room.is_left(lines, cycles) {
             let at = pa + done;
             cycles += through.access(page, at, access == Access::Write);
@@ -304,6 +345,15 @@ impl Hw {
         let (source_page, target_page) = (through.enter(source), through.enter(target));
         let (mut done, mut next_load, mut next_store) = (0, 0, 0);
         let (mut loads, mut stores, mut cycles) = (0, 0, 0);
+        let all_lines = (source.0 as usize % line_bytes + len).div_ceil(line_bytes);
+        let most = through.at_most(source_page, all_lines).zip(through.at_most(target_page, all_lines));
+        // Where lines begin at the same bytes, one is loaded and one stored, by turns.
+        if left_in_line(source) == left_in_line(target)
+            && room.is_left_for(most.map(|(loads, stores)| loads + stores))
+        {
+            cycles = through.copy((source_page, source), (target_page, target), all_lines);
+            (done, loads, stores) = (len, all_lines as u64, all_lines as u64);
+        }
         while done < len && room.is_left(loads, cycles) {
             if done == next_load {
                 cycles += through.access(source_page, source + done, false);

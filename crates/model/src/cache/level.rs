@@ -29,6 +29,17 @@ pub(super) struct Held {
     pub(super) flags: u32,
 }
 
+/// What a level had of the lines of a run, a bit for each.
+pub(super) struct Touched {
+    /// Lines that it had.
+    pub(super) hits: u64,
+    /// Lines for which another one left, and for which a dirty one did.
+    pub(super) left: u64,
+    pub(super) left_dirty: u64,
+    /// The flags that all had which it had.
+    pub(super) flags: u32,
+}
+
 /// The rows: as wide as the next power of two, so that the work on a row is a loop of known length, which becomes a few
 /// vector instructions. What a row has beyond the ways of its level stays empty.
 #[derive(Clone, Debug)]
@@ -109,6 +120,49 @@ impl Level {
             debug_assert!(place_of(row, entry & !STATE).is_none(), "line {line:#x} is there already");
             push(row, ways, entry)
         })
+    }
+
+    /// For each of `lines`, by its distance from `line`: makes it the most recently used of its set and gives it the flags
+    /// `stored`, or puts it in with `flags` and notes what left for it. All are in one aligned block of no more lines than there
+    /// are sets.
+    #[inline(always)]
+    pub(super) fn touch_or_insert(
+        &mut self,
+        line: u64,
+        lines: u64,
+        (flags, stored): (u32, u32),
+        left: &mut [u32; 64],
+    ) -> Touched {
+        let (want, ways) = (self.wanted(line), self.ways);
+        let mut done = Touched { hits: 0, left: 0, left_dirty: 0, flags: STATE };
+        with_rows!(&mut self.rows, rows => {
+            let first = line as usize & (rows.len() - 1);
+            let rows = &mut rows[first..];
+            let mut wanted = lines;
+            while wanted != 0 {
+                let at = wanted.trailing_zeros() as usize;
+                let bit = wanted & wanted.wrapping_neg();
+                wanted ^= bit;
+                let row = &mut rows[at];
+                if let Some(way) = place_of(row, want) {
+                    to_front(row, way);
+                    done.flags &= row[0];
+                    row[0] |= stored;
+                    done.hits |= bit;
+                } else {
+                    let out = push(row, ways, want | flags);
+                    left[at] = out;
+                    done.left |= if out != 0 { bit } else { 0 };
+                    done.left_dirty |= if out & DIRTY != 0 { bit } else { 0 };
+                }
+            }
+        });
+        done
+    }
+
+    /// How many sets there are.
+    pub(super) fn sets(&self) -> usize {
+        1 << self.set_bits
     }
 
     /// Takes `line` out. Gives its flags if it was here.
@@ -216,11 +270,15 @@ fn close<const WAYS: usize>(row: &mut [u32; WAYS], at: usize) -> u32 {
 /// Where the entry for `want` is.
 #[inline(always)]
 fn place_of<const WAYS: usize>(row: &[u32; WAYS], want: u32) -> Option<usize> {
-    let mut found = 0;
     let (quads, rest) = row.as_chunks::<4>();
+    let same = |quad: &[u32; 4]| (u32x4::new(*quad) & u32x4::splat(!STATE)).simd_eq(u32x4::splat(want));
+    // Most look-ups in a wide row find nothing: that takes one test.
+    if quads.len() > 1 && quads.iter().fold(u32x4::ZERO, |any, quad| any | same(quad)).to_bitmask() == 0 {
+        return None;
+    }
+    let mut found = 0;
     for (i, quad) in quads.iter().enumerate() {
-        let same = (u32x4::new(*quad) & u32x4::splat(!STATE)).simd_eq(u32x4::splat(want));
-        found |= same.to_bitmask() << (4 * i);
+        found |= same(quad).to_bitmask() << (4 * i);
     }
     for (way, entry) in rest.iter().enumerate() {
         found |= u32::from(entry & !STATE == want) << way;
