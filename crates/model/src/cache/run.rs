@@ -115,7 +115,7 @@ impl Package {
         // A store owns the line, a load finds that no other package has it; further down it is not newer than memory.
         let first_flags = if write { DIRTY | UNIQUE } else { UNIQUE };
         let (mut wanted, mut cycles, mut leaving) = (lines, 0, [0; MOST_LEVELS]);
-        for at in from..self.banks.len() {
+        for (at, leaving) in leaving.iter_mut().enumerate().take(self.banks.len()).skip(from) {
             if wanted == 0 {
                 break;
             }
@@ -129,7 +129,7 @@ impl Package {
                 assert!(done.flags & UNIQUE != 0, "a line is shared, of a page that no other package holds");
                 bank.counts.fills += u64::from((wanted & !done.hits).count_ones());
                 bank.counts.evictions += u64::from(done.left.count_ones());
-                leaving[at] = if bank.gives_all { done.left } else { done.left_dirty };
+                *leaving = if bank.gives_all { done.left } else { done.left_dirty };
                 done.hits
             };
             let bank = &mut self.banks[at];
@@ -177,8 +177,8 @@ impl Package {
     fn run_settles(&mut self, run: &mut Run, line: u64, count: usize, leaving: &[u64; MOST_LEVELS]) -> u64 {
         run.backs[..count].iter_mut().for_each(|backs| backs.0 = 0);
         let mut written = 0;
-        for at in (0..self.banks.len()).rev() {
-            for i in in_bits(leaving[at]) {
+        for (at, &leaving) in leaving.iter().enumerate().take(self.banks.len()).rev() {
+            for i in in_bits(leaving) {
                 let victim = self.banks[at].level.held(run.left[at][i], line + i as u64);
                 if let Some(back) = self.displace(at, victim) {
                     let (noted, backs) = &mut run.backs[i];
