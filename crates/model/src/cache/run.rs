@@ -20,8 +20,8 @@ pub(super) const MOST_LINES: usize = u64::BITS as usize;
 /// What is noted down in a run. It is kept to be used again: that saves making it.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// By level and line, what left for it.
-    left: [[u32; MOST_LINES]; MOST_LEVELS],
+    /// By level and line, the entry that left for it, and a line of the set that it was in.
+    left: [[(u32, u64); MOST_LINES]; MOST_LEVELS],
     /// The lines that memory was read for, a bit each.
     read: u64,
     /// By line, what was written back to memory for it: so many lines, in this order.
@@ -30,7 +30,7 @@ pub(super) struct Run {
 
 impl Default for Run {
     fn default() -> Run {
-        Run { left: [[0; MOST_LINES]; MOST_LEVELS], read: 0, backs: [(0, [0; MOST_LEVELS]); MOST_LINES] }
+        Run { left: [[(0, 0); MOST_LINES]; MOST_LEVELS], read: 0, backs: [(0, [0; MOST_LEVELS]); MOST_LINES] }
     }
 }
 
@@ -114,7 +114,7 @@ impl Package {
         }
         // A store owns the line, a load finds that no other package has it; further down it is not newer than memory.
         let first_flags = if write { DIRTY | UNIQUE } else { UNIQUE };
-        let (mut wanted, mut cycles, mut leaving) = (lines, 0, [0; MOST_LEVELS]);
+        let (mut wanted, mut cycles, mut leaving) = (lines, 0, [(0, 0); MOST_LEVELS]);
         for (at, leaving) in leaving.iter_mut().enumerate().take(self.banks.len()).skip(from) {
             if wanted == 0 {
                 break;
@@ -129,7 +129,7 @@ impl Package {
                 assert!(done.flags & UNIQUE != 0, "a line is shared, of a page that no other package holds");
                 bank.counts.fills += u64::from((wanted & !done.hits).count_ones());
                 bank.counts.evictions += u64::from(done.left.count_ones());
-                *leaving = if bank.gives_all { done.left } else { done.left_dirty };
+                *leaving = (if bank.gives_all { done.left } else { done.left_dirty }, done.left_dirty);
                 done.hits
             };
             let bank = &mut self.banks[at];
@@ -143,7 +143,7 @@ impl Package {
         run.read = wanted;
         self.counts.memory_reads += read;
         cycles += read * u64::from(memory.fetch_cost(Elsewhere::Absent, write, Kind::Stream));
-        cycles + self.run_settles(run, line, count, &leaving) * memory.write_back_cost()
+        cycles + self.run_settles(run, count, &leaving) * memory.write_back_cost()
     }
 
     /// Stores go through the levels before `from`, which take nothing in.
@@ -173,21 +173,39 @@ impl Package {
         hits
     }
 
-    /// What left the levels goes on, the deepest level's first. Gives how many lines were written back to memory.
-    fn run_settles(&mut self, run: &mut Run, line: u64, count: usize, leaving: &[u64; MOST_LEVELS]) -> u64 {
+    /// What left the levels goes on, the deepest level's first. `leaving` says for each what has somewhere to go, and what of it is
+    /// dirty. Gives how many lines were written back to memory.
+    fn run_settles(&mut self, run: &mut Run, count: usize, leaving: &[(u64, u64); MOST_LEVELS]) -> u64 {
         run.backs[..count].iter_mut().for_each(|backs| backs.0 = 0);
         let mut written = 0;
-        for (at, &leaving) in leaving.iter().enumerate().take(self.banks.len()).rev() {
-            for i in in_bits(leaving) {
-                let victim = self.banks[at].level.held(run.left[at][i], line + i as u64);
-                if let Some(back) = self.displace(at, victim) {
-                    let (noted, backs) = &mut run.backs[i];
-                    backs[*noted] = back;
-                    *noted += 1;
-                    written += 1;
+        for (from, &(mut victims, mut dirty)) in leaving.iter().enumerate().rev() {
+            let left = &mut run.left[from];
+            let mut at = from;
+            while victims != 0 {
+                let above = &mut self.banks[at];
+                above.counts.writebacks += u64::from(dirty.count_ones());
+                let set_bits = above.level.set_bits();
+                at += 1;
+                let Some(bank) = self.banks.get_mut(at) else {
+                    let above = &self.banks[at - 1];
+                    for i in in_bits(dirty) {
+                        let (noted, backs) = &mut run.backs[i];
+                        backs[*noted] = above.level.held(left[i].0, left[i].1).line;
+                        *noted += 1;
+                    }
+                    written += u64::from(dirty.count_ones());
+                    break;
+                };
+                if !bank.exclusive {
+                    victims = dirty;
                 }
+                let done = bank.level.take_back(set_bits, victims, left, bank.exclusive);
+                bank.counts.fills += u64::from((victims & !done.hits).count_ones());
+                bank.counts.evictions += u64::from(done.left.count_ones());
+                (victims, dirty) = (done.left, done.left_dirty);
             }
         }
+        self.counts.memory_writebacks += written;
         written
     }
 }
