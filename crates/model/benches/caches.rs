@@ -49,26 +49,16 @@ fn main() {
 }
 
 fn stream(caches: &mut Caches, page: u64, write: bool) -> (u64, u64) {
-    let line = caches.line_bytes();
-    let page_at = page * PAGE;
-    let entered = caches.enter(0, page_at);
-    let mut cycles = 0;
-    for offset in (0..PAGE).step_by(line) {
-        cycles += u64::from(caches.access_in(entered, page_at + offset, write, Kind::Stream));
-    }
-    (PAGE / line as u64, cycles)
+    let lines = PAGE_SIZE / caches.line_bytes();
+    let entered = caches.enter(0, page * PAGE);
+    (lines as u64, caches.stream_in(entered, page * PAGE, lines, write))
 }
 
 fn copy(caches: &mut Caches, from: u64, to: u64) -> (u64, u64) {
-    let line = caches.line_bytes();
-    let (from_at, to_at) = (from * PAGE, to * PAGE);
-    let (source, target) = (caches.enter(0, from_at), caches.enter(0, to_at));
-    let mut cycles = 0;
-    for offset in (0..PAGE).step_by(line) {
-        cycles += u64::from(caches.access_in(source, from_at + offset, false, Kind::Stream));
-        cycles += u64::from(caches.access_in(target, to_at + offset, true, Kind::Stream));
-    }
-    (2 * PAGE / line as u64, cycles)
+    let lines = PAGE_SIZE / caches.line_bytes();
+    let (from, to) = (from * PAGE, to * PAGE);
+    let (source, target) = (caches.enter(0, from), caches.enter(0, to));
+    (2 * lines as u64, caches.copy_in((source, from), (target, to), lines))
 }
 
 fn chase(caches: &mut Caches, page: u64) -> (u64, u64) {

@@ -24,6 +24,7 @@ mod level;
 mod memory;
 mod package;
 pub(crate) mod power_on;
+mod run;
 mod stats;
 
 pub use fetch::Fetched;
@@ -35,6 +36,7 @@ use level::{DIRTY, UNIQUE};
 use memory::{Elsewhere, Memory};
 use package::{Found, Package};
 use pageferry_hal::PAGE_SHIFT;
+use run::{MOST_LINES, Run};
 
 /// How an access depends on those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +59,12 @@ pub struct Caches {
     /// when the last line has left.
     holders: Vec<u64>,
     memory: Memory,
+    /// A run has no more lines than this, a power of two, and lies in a block of so many.
+    run_lines: usize,
+    /// The most that a line of a run can cost.
+    most_cycles: u64,
+    /// For the loads and the stores of a copy; other streams use the first.
+    runs: Box<[Run; 2]>,
     /// By package; empty where there are none.
     instruction: Vec<InstructionCache>,
 }
@@ -84,16 +92,21 @@ impl Caches {
         let packages = machine.cpu.packages.value as usize;
         assert!(packages <= u64::BITS as usize, "{packages} packages have no bit each");
         let package = Package::new(machine);
+        let memory = Memory::new(machine);
         let instruction: Vec<_> =
             (0..packages).flat_map(|_| machine.icache.as_ref().map(InstructionCache::new)).collect();
         let levels = package.banks.iter().map(|bank| &bank.level);
         let limits = levels.chain(instruction.iter().map(|i| &i.level)).map(|level| level.line_limit());
+        let fewest_sets = package.banks.iter().map(|bank| bank.level.sets()).min();
         Caches {
+            run_lines: fewest_sets.expect("a machine has caches").min(MOST_LINES),
+            most_cycles: package.most_cycles(&memory),
+            runs: Box::default(),
             line_limit: limits.min().expect("a machine has caches"),
             line_shift: machine.cache[0].line_bytes.value.trailing_zeros(),
             packages: vec![package; packages],
             holders: vec![0; (machine.memory_bytes() >> PAGE_SHIFT) as usize],
-            memory: Memory::new(machine),
+            memory,
             instruction,
         }
     }

@@ -90,6 +90,49 @@ impl Lines<'_> {
             _ => 1,
         }
     }
+
+    /// The most that so many lines of a page can cost, if that can be said.
+    fn at_most(&self, page: Option<Entered>, lines: usize) -> Option<u64> {
+        match (&self.caches, page) {
+            (Some(caches), Some(page)) => caches.at_most(page, lines),
+            _ => Some(lines as u64),
+        }
+    }
+
+    /// The cost of so many lines.
+    fn stream(&mut self, page: Option<Entered>, pa: Pa, lines: usize, write: bool) -> u64 {
+        match (&mut self.caches, page) {
+            (Some(caches), Some(page)) => caches.stream_in(page, pa.0, lines, write),
+            _ => lines as u64,
+        }
+    }
+
+    /// The cost of so many lines that are copied.
+    fn copy(
+        &mut self,
+        (source, from): (Option<Entered>, Pa),
+        (target, to): (Option<Entered>, Pa),
+        lines: usize,
+    ) -> u64 {
+        match (&mut self.caches, source, target) {
+            (Some(caches), Some(source), Some(target)) => {
+                caches.copy_in((source, from.0), (target, to.0), lines)
+            }
+            _ => 2 * lines as u64,
+        }
+    }
+}
+
+/// Bytes from `pa` to the end of its line. Lines are powers of two, which the compiler does not know: divisions would be felt.
+#[inline(always)]
+fn left_in_line(pa: Pa, line_bytes: usize) -> usize {
+    line_bytes - (pa.0 as usize & (line_bytes - 1))
+}
+
+/// Lines that `len_bytes` from `pa` on are in.
+#[inline(always)]
+fn lines_of(pa: Pa, len_bytes: usize, line_bytes: usize) -> usize {
+    ((pa.0 as usize & (line_bytes - 1)) + len_bytes + line_bytes - 1) >> line_bytes.trailing_zeros()
 }
 
 /// How long a stream may go on: to the line with which the CPU's clock passes a deadline.
@@ -104,6 +147,11 @@ impl Room {
     #[inline(always)]
     fn is_left(&self, lines: u64, cycles: u64) -> bool {
         lines == 0 || self.0.is_some_and(|room| cycles <= room)
+    }
+
+    /// True when lines that cost no more than this do not pass the deadline: then they need not be looked at one by one.
+    fn is_left_for(&self, most_cycles: Option<u64>) -> bool {
+        self.0.zip(most_cycles).is_some_and(|(room, most)| most <= room)
     }
 }
 
@@ -162,10 +210,10 @@ impl Hw {
         Hw {
             memory: Memory::new(params.frames),
             caches,
-            tlbs: (0..cores).map(|_| Tlb::new(params.tlb, params.cpus)).collect(),
+            tlbs: (0..cores).map(|_| Tlb::new(params.tlb)).collect(),
             instruction_tlbs: (params.instruction_tlb.into_iter())
                 .flat_map(|shape| (0..cores).map(move |_| shape))
-                .map(|shape| Tlb::new(shape, params.cpus))
+                .map(Tlb::new)
                 .collect(),
             before_pages: !matches!(params.mmu, Mmu::Radix(_)),
             hash_table: None,
@@ -185,15 +233,25 @@ impl Hw {
 
     // ------------------------------------------------------------------------------------------------- accounts
 
+    #[inline]
     pub(crate) fn charge_to(&mut self, cpu: usize, cause: Cause, cycles: u64) {
-        let c = &mut self.cpus[cpu];
-        if let Some(recorder) = &mut self.recorder {
-            recorder.spend(cpu, c.clock, cycles, cause, c.context);
+        if self.recorder.is_some() {
+            self.record_spent(cpu, cause, cycles);
         }
+        let c = &mut self.cpus[cpu];
         c.clock += cycles;
         c.causes[cause.index()] += cycles;
     }
 
+    #[cold]
+    fn record_spent(&mut self, cpu: usize, cause: Cause, cycles: u64) {
+        let c = &self.cpus[cpu];
+        if let Some(recorder) = &mut self.recorder {
+            recorder.spend(cpu, c.clock, cycles, cause, c.context);
+        }
+    }
+
+    #[inline]
     pub(crate) fn charge(&mut self, cpu: usize, cycles: u64) {
         self.charge_to(cpu, self.cpus[cpu].cause, cycles);
     }
@@ -270,12 +328,17 @@ impl Hw {
         let room = Room::until(deadline, self.cpus[cpu].clock);
         let mut through = self.lines(cpu);
         let page = through.enter(pa);
+        let all_lines = lines_of(pa, len, line_bytes);
         let (mut done, mut lines, mut cycles) = (0, 0, 0);
+        if room.is_left_for(through.at_most(page, all_lines)) {
+            cycles = through.stream(page, pa, all_lines, access == Access::Write);
+            (done, lines) = (len, all_lines as u64);
+        }
         while done < len && room.is_left(lines, cycles) {
             let at = pa + done;
             cycles += through.access(page, at, access == Access::Write);
             lines += 1;
-            done = (done + line_bytes - at.0 as usize % line_bytes).min(len);
+            done = (done + left_in_line(at, line_bytes)).min(len);
         }
         self.streamed(cpu, lines, cycles);
         self.hit_again(by_tlb, lines);
@@ -336,12 +399,21 @@ impl Hw {
         let page = pageferry_hal::PAGE_SIZE;
         let len = len_bytes.min(page - from.offset()).min(page - to.offset());
         let line_bytes = self.params.line_bytes;
-        let left_in_line = |pa: Pa| line_bytes - pa.0 as usize % line_bytes;
+        let left_in_line = |pa: Pa| left_in_line(pa, line_bytes);
         let room = Room::until(deadline, self.cpus[cpu].clock);
         let mut through = self.lines(cpu);
         let (source_page, target_page) = (through.enter(source), through.enter(target));
         let (mut done, mut next_load, mut next_store) = (0, 0, 0);
         let (mut loads, mut stores, mut cycles) = (0, 0, 0);
+        let all_lines = lines_of(source, len, line_bytes);
+        let most = through.at_most(source_page, all_lines).zip(through.at_most(target_page, all_lines));
+        // Where lines begin at the same bytes, one is loaded and one stored, by turns.
+        if left_in_line(source) == left_in_line(target)
+            && room.is_left_for(most.map(|(loads, stores)| loads + stores))
+        {
+            cycles = through.copy((source_page, source), (target_page, target), all_lines);
+            (done, loads, stores) = (len, all_lines as u64, all_lines as u64);
+        }
         while done < len && room.is_left(loads, cycles) {
             if done == next_load {
                 cycles += through.access(source_page, source + done, false);
@@ -374,10 +446,11 @@ impl Hw {
         done: &mut u64,
     ) -> Result<(), Refused> {
         assert!(len_bytes > 0, "an access of no bytes");
-        let line_bytes = self.params.line_bytes as u64;
-        let (first, last) = (va.0 / line_bytes, (va.0 + len_bytes as u64 - 1) / line_bytes);
+        // Lines are powers of two, which the compiler does not know: a division would be felt.
+        let shift = self.params.line_bytes.trailing_zeros();
+        let (first, last) = (va.0 >> shift, (va.0 + len_bytes as u64 - 1) >> shift);
         while first + *done <= last {
-            let at = Va(((first + *done) * line_bytes).max(va.0));
+            let at = Va(((first + *done) << shift).max(va.0));
             let found = self.translate(cpu, at, Mode::Kernel, access)?;
             let cost = self.line(cpu, found.pa, access == Access::Write);
             self.charge(cpu, cost);

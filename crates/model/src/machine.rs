@@ -238,6 +238,22 @@ impl Model {
         true
     }
 
+    /// True when the executing CPU would see these bytes, looked at as by [`Model::peek`].
+    pub fn shows(&self, at: Va, bytes: &[u8]) -> bool {
+        let hw = self.0.hw.borrow();
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = at + done;
+            let len = (bytes.len() - done).min(pageferry_hal::PAGE_SIZE - at.offset());
+            let seen = hw.peek(self.0.cpu.get(), at);
+            if !seen.is_some_and(|pa| hw.memory.holds(pa, &bytes[done..done + len])) {
+                return false;
+            }
+            done += len;
+        }
+        true
+    }
+
     /// Writes bytes where the executing CPU would, without cost, TLB, fault or dirty bit; false, with the bytes up to
     /// there written, where nothing is mapped. For payloads that must differ without the writer's spending time on it.
     pub fn poke(&self, to: Va, bytes: &[u8]) -> bool {

@@ -29,6 +29,17 @@ pub(super) struct Held {
     pub(super) flags: u32,
 }
 
+/// What a level had of the lines of a run, a bit for each.
+pub(super) struct Touched {
+    /// Lines that it had.
+    pub(super) hits: u64,
+    /// Lines for which another one left, and for which a dirty one did.
+    pub(super) left: u64,
+    pub(super) left_dirty: u64,
+    /// The flags that all had which it had.
+    pub(super) flags: u32,
+}
+
 /// The rows: as wide as the next power of two, so that the work on a row is a loop of known length, which becomes a few
 /// vector instructions. What a row has beyond the ways of its level stays empty.
 #[derive(Clone, Debug)]
@@ -111,6 +122,92 @@ impl Level {
         })
     }
 
+    /// For each of `lines`, by its distance from `line`: makes it the most recently used of its set and gives it the flags
+    /// `stored`, or puts it in with `flags` and notes what left for it. All are in one aligned block of no more lines than there
+    /// are sets.
+    #[inline(always)]
+    pub(super) fn touch_or_insert(
+        &mut self,
+        line: u64,
+        lines: u64,
+        (flags, stored): (u32, u32),
+        left: &mut [(u32, u64); 64],
+    ) -> Touched {
+        let (want, ways) = (self.wanted(line), self.ways);
+        let mut done = Touched { hits: 0, left: 0, left_dirty: 0, flags: STATE };
+        with_rows!(&mut self.rows, rows => {
+            let first = line as usize & (rows.len() - 1);
+            let rows = &mut rows[first..];
+            let mut wanted = lines;
+            while wanted != 0 {
+                let at = wanted.trailing_zeros() as usize;
+                let bit = wanted & wanted.wrapping_neg();
+                wanted ^= bit;
+                let row = &mut rows[at];
+                if let Some(way) = place_of(row, want) {
+                    to_front(row, way);
+                    done.flags &= row[0];
+                    row[0] |= stored;
+                    done.hits |= bit;
+                } else {
+                    let out = push(row, ways, want | flags);
+                    left[at] = (out, line + at as u64);
+                    done.left |= if out != 0 { bit } else { 0 };
+                    done.left_dirty |= if out & DIRTY != 0 { bit } else { 0 };
+                }
+            }
+        });
+        done
+    }
+
+    /// Takes back what left the level `above` for `lines` of a run: entries, as noted in `left`, each beside a line of the set that it
+    /// was in. What is here becomes the most recently used of its set and is newer than what lies behind, the rest is put in, and
+    /// `left` notes what left for that. An exclusive level has nothing of what the level above had.
+    #[inline(always)]
+    pub(super) fn take_back(
+        &mut self,
+        above: u32,
+        lines: u64,
+        left: &mut [(u32, u64); 64],
+        exclusive: bool,
+    ) -> Touched {
+        let (set_bits, ways) = (self.set_bits, self.ways);
+        let mut done = Touched { hits: 0, left: 0, left_dirty: 0, flags: STATE };
+        with_rows!(&mut self.rows, rows => {
+            let mut wanted = lines;
+            while wanted != 0 {
+                let at = wanted.trailing_zeros() as usize;
+                let bit = wanted & wanted.wrapping_neg();
+                wanted ^= bit;
+                let victim = held(left[at].0, left[at].1, above);
+                let want = tag(victim.line, set_bits);
+                let row = &mut rows[victim.line as usize & (rows.len() - 1)];
+                let way = if exclusive { None } else { place_of(row, want) };
+                if let Some(way) = way {
+                    to_front(row, way);
+                    row[0] |= STATE;
+                    done.hits |= bit;
+                } else {
+                    let out = push(row, ways, want | victim.flags);
+                    left[at] = (out, victim.line);
+                    done.left |= if out != 0 { bit } else { 0 };
+                    done.left_dirty |= if out & DIRTY != 0 { bit } else { 0 };
+                }
+            }
+        });
+        done
+    }
+
+    /// The bits of a line's number that say which set it belongs to.
+    pub(super) fn set_bits(&self) -> u32 {
+        self.set_bits
+    }
+
+    /// How many sets there are.
+    pub(super) fn sets(&self) -> usize {
+        1 << self.set_bits
+    }
+
     /// Takes `line` out. Gives its flags if it was here.
     #[inline]
     pub(super) fn remove(&mut self, line: u64) -> Option<u32> {
@@ -167,17 +264,29 @@ impl Level {
     /// The line of an entry that is, or was, in the set that `line` belongs to.
     #[inline(always)]
     pub(super) fn held(&self, entry: u32, line: u64) -> Held {
-        debug_assert!(entry & VALID != 0);
-        let set = line & ((1 << self.set_bits) - 1);
-        Held { line: (u64::from(entry >> FLAG_BITS) << self.set_bits) | set, flags: entry & STATE }
+        held(entry, line, self.set_bits)
     }
 
     /// The entry of `line` without its state.
     #[inline(always)]
     fn wanted(&self, line: u64) -> u32 {
         debug_assert!(line < self.line_limit(), "line {line:#x} lies beyond what this cache can tag");
-        ((line >> self.set_bits) as u32) << FLAG_BITS | VALID
+        tag(line, self.set_bits)
     }
+}
+
+/// The line of an entry in the set that `line` belongs to, where so many bits say which that is.
+#[inline(always)]
+fn held(entry: u32, line: u64, set_bits: u32) -> Held {
+    debug_assert!(entry & VALID != 0);
+    let set = line & ((1 << set_bits) - 1);
+    Held { line: (u64::from(entry >> FLAG_BITS) << set_bits) | set, flags: entry & STATE }
+}
+
+/// The entry of `line` without its state, where so many bits say which set it belongs to.
+#[inline(always)]
+fn tag(line: u64, set_bits: u32) -> u32 {
+    ((line >> set_bits) as u32) << FLAG_BITS | VALID
 }
 
 /// Moves the entry at `at` to the front, and those before it one back.
@@ -216,11 +325,15 @@ fn close<const WAYS: usize>(row: &mut [u32; WAYS], at: usize) -> u32 {
 /// Where the entry for `want` is.
 #[inline(always)]
 fn place_of<const WAYS: usize>(row: &[u32; WAYS], want: u32) -> Option<usize> {
-    let mut found = 0;
     let (quads, rest) = row.as_chunks::<4>();
+    let same = |quad: &[u32; 4]| (u32x4::new(*quad) & u32x4::splat(!STATE)).simd_eq(u32x4::splat(want));
+    // Most look-ups in a wide row find nothing: that takes one test.
+    if quads.len() > 1 && quads.iter().fold(u32x4::ZERO, |any, quad| any | same(quad)).to_bitmask() == 0 {
+        return None;
+    }
+    let mut found = 0;
     for (i, quad) in quads.iter().enumerate() {
-        let same = (u32x4::new(*quad) & u32x4::splat(!STATE)).simd_eq(u32x4::splat(want));
-        found |= same.to_bitmask() << (4 * i);
+        found |= same(quad).to_bitmask() << (4 * i);
     }
     for (way, entry) in rest.iter().enumerate() {
         found |= u32::from(entry & !STATE == want) << way;

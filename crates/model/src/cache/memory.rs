@@ -66,6 +66,24 @@ impl Memory {
         if kind == Kind::Stream { self.writeback_cycles + row_change } else { 0 }
     }
 
+    /// What a stream pays for a dirty victim, beside what it costs that memory changes rows for it.
+    pub(super) fn write_back_cost(&self) -> u64 {
+        u64::from(self.writeback_cycles)
+    }
+
+    /// A change of rows costs something. Where it does not, which line was served last does not matter.
+    #[inline(always)]
+    pub(super) fn has_rows(&self) -> bool {
+        self.row_change_cycles > 0
+    }
+
+    /// The most that one line of a stream costs which no other package is asked for, if so many victims are written back.
+    pub(super) fn most_cycles(&self, victims: u64) -> u64 {
+        let line = u64::from(self.stream_load_cycles.max(self.stream_store_cycles));
+        let row = u64::from(self.row_change_cycles);
+        line + row + victims * (self.write_back_cost() + row)
+    }
+
     /// A line comes from memory, or from the package that had it dirty.
     #[inline(always)]
     pub(super) fn fetch_cost(&self, elsewhere: Elsewhere, write: bool, kind: Kind) -> u32 {

@@ -6,6 +6,9 @@ use super::memory::{Elsewhere, Memory};
 use super::stats::{LevelStats, PackageStats};
 use crate::config::{CacheConfig, MachineConfig, WritePolicy};
 
+/// The highest number of levels.
+pub(super) const MOST_LEVELS: usize = 4;
+
 /// One level: its lines, its costs, and what happened in it.
 #[derive(Clone, Debug)]
 pub(super) struct Bank {
@@ -13,7 +16,7 @@ pub(super) struct Bank {
     pub(super) counts: LevelStats,
     pub(super) exclusive: bool,
     /// The next level is exclusive: it takes all that has to leave here, not only what is dirty.
-    gives_all: bool,
+    pub(super) gives_all: bool,
     latency_cycles: u32,
     stream_load_cycles: u32,
     stream_store_cycles: u32,
@@ -172,36 +175,33 @@ impl Package {
             return 0;
         }
         let victim = bank.level.held(left, incoming.line);
-        self.displace(memory, to, victim, kind)
+        self.displace(to, victim).map_or(0, |line| memory.write_back(line, kind))
     }
 
-    /// A line had to leave level `from`.
-    fn displace(&mut self, memory: &mut Memory, from: usize, victim: Held, kind: Kind) -> u32 {
+    /// A line had to leave level `from`. Gives the line that is written back to memory in consequence.
+    pub(super) fn displace(&mut self, from: usize, victim: Held) -> Option<u64> {
         let (mut from, mut victim) = (from, victim);
         loop {
             let dirty = victim.flags & DIRTY != 0;
             self.banks[from].counts.writebacks += u64::from(dirty);
             from += 1;
             let Some(bank) = self.banks.get_mut(from) else {
-                if !dirty {
-                    return 0;
-                }
-                self.counts.memory_writebacks += 1;
-                return memory.write_back(victim.line, kind);
+                self.counts.memory_writebacks += u64::from(dirty);
+                return dirty.then_some(victim.line);
             };
             if !bank.exclusive {
                 if !dirty {
-                    return 0;
+                    return None;
                 }
                 if let Some(entry) = bank.level.touch(victim.line) {
                     *entry |= DIRTY | UNIQUE;
-                    return 0;
+                    return None;
                 }
             }
             bank.counts.fills += 1;
             let left = bank.level.insert(victim.line, victim.flags);
             if left == 0 {
-                return 0;
+                return None;
             }
             bank.counts.evictions += 1;
             victim = bank.level.held(left, victim.line);

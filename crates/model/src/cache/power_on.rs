@@ -67,8 +67,7 @@ impl Step {
             }
             Step::ClearPage { package, pa } => {
                 let page = caches.enter(package as usize, pa);
-                let lines = (0..PAGE_SIZE as u64).step_by(caches.line_bytes());
-                lines.map(|at| u64::from(caches.access_in(page, pa + at, true, Kind::Stream))).sum()
+                caches.stream_in(page, pa, PAGE_SIZE / caches.line_bytes(), true)
             }
         }
     }

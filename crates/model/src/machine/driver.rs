@@ -185,6 +185,7 @@ impl Inner {
     // ------------------------------------------------------------------------------------------------- time
 
     /// What every call does first: let CPUs that are behind catch up, and take interrupts.
+    #[inline]
     pub(crate) fn poll(&self) {
         if !self.running.get() {
             return;
@@ -195,6 +196,16 @@ impl Inner {
             self.suspend();
         }
         self.take_interrupts();
+    }
+
+    /// True when an interrupt has arrived that the executing CPU can take.
+    #[inline]
+    fn is_interrupted(&self) -> bool {
+        let hw = self.hw.borrow();
+        let c = &hw.cpus[self.cpu.get()];
+        // In the order in which they arrive; where the seed decides, they may come early.
+        let first = c.pending.front();
+        first.is_some_and(|&(at, _)| at <= c.clock || self.seeded) && !c.in_handler && c.masked == 0
     }
 
     /// As [`Inner::poll`], and no other CPU is behind afterwards.
@@ -251,7 +262,15 @@ impl Inner {
     }
 
     /// Runs the handler for every interrupt that has arrived.
+    #[inline]
     pub(super) fn take_interrupts(&self) {
+        if self.is_interrupted() {
+            self.run_handlers();
+        }
+    }
+
+    #[inline(never)]
+    fn run_handlers(&self) {
         loop {
             let cpu = self.cpu.get();
             let interrupt = {

@@ -98,6 +98,28 @@ fn position_of(tags: &[u64], tag: u64) -> Option<usize> {
     tags.iter().position(|&t| t == tag).map(|i| start + i)
 }
 
+/// Pages that are remembered beside a TLB: see [`Aside`].
+const ASIDES: usize = 64;
+
+/// Where a page was found last, so that the host need not look for it again: in `small` by its own entry, or in the array of
+/// superpages while `small` has none for the page. The entry is looked at before it is believed, and what a load or a fill puts
+/// into `small` for the page takes this place: so the answer is always the one that a search would give.
+#[derive(Clone, Copy, Debug)]
+struct Aside {
+    /// Of the page, not the superpage.
+    tag: u64,
+    slot: usize,
+    superpage: bool,
+}
+
+const NO_ASIDE: Aside = Aside { tag: FREE, slot: 0, superpage: false };
+
+/// The only place where the page with this tag is remembered.
+fn aside_of(tag: u64) -> usize {
+    // Neighbours have places of their own, and so have the CPUs of a core.
+    ((tag >> 8 ^ tag << 4) as usize) % ASIDES
+}
+
 /// Where the ASID is in a tag: above all bits of a page number of 36 bits, which is one of a 48-bit address.
 const ASID_SHIFT: u32 = 44;
 
@@ -202,8 +224,7 @@ pub(crate) struct Tlb {
     superpage_shift: u32,
     /// Counts look-ups and fills.
     clock: u64,
-    /// The slot that each CPU used last in `small`: consecutive accesses to one page skip the scan.
-    last: Vec<usize>,
+    asides: [Aside; ASIDES],
 }
 
 /// What a TLB looks like.
@@ -220,7 +241,7 @@ pub(crate) struct TlbShape {
 }
 
 impl Tlb {
-    pub(crate) fn new(shape: TlbShape, cpus: usize) -> Tlb {
+    pub(crate) fn new(shape: TlbShape) -> Tlb {
         let large = TlbGeometry { entries: shape.superpages, ways: 0 };
         let mut tlb = Tlb {
             small: Array::new(shape.first, shape.replace),
@@ -228,7 +249,7 @@ impl Tlb {
             second: shape.second.map(|g| Array::new(g, Replace::Lru)),
             superpage_shift: shape.superpage_shift,
             clock: 0,
-            last: vec![0; cpus],
+            asides: [NO_ASIDE; ASIDES],
         };
         if shape.reserved > 0 {
             tlb.reserve(shape.reserved);
@@ -240,23 +261,35 @@ impl Tlb {
     pub(crate) fn lookup(&mut self, cpu: CpuId, asid: Asid, va: Va) -> Option<(Level, &mut Entry)> {
         self.clock += 1;
         let page = page_number(va, false, self.superpage_shift);
-        let hint = self.last[cpu.index()];
-        let found = if self.small.tags[hint] == tag_of(page, cpu, false, asid) {
-            Some(hint)
-        } else {
-            self.small.find(page, cpu, false, asid)
-        };
-        if let Some(slot) = found {
-            self.last[cpu.index()] = slot;
+        let large_page = page_number(va, true, self.superpage_shift);
+        let tag = tag_of(page, cpu, false, asid);
+        let aside = self.asides[aside_of(tag)];
+        if aside.tag == tag {
+            let (array, tag) = match (&mut self.large, aside.superpage) {
+                (Some(large), true) => (large, tag_of(large_page, cpu, true, asid)),
+                (None, true) => (&mut self.small, tag_of(large_page, cpu, true, asid)),
+                (_, false) => (&mut self.small, tag),
+            };
+            if array.tags[aside.slot] == tag {
+                array.used_at[aside.slot] = self.clock;
+                // Borrowed again: the compiler cannot see that this return excludes what follows.
+                let array = match &mut self.large {
+                    Some(large) if aside.superpage => large,
+                    _ => &mut self.small,
+                };
+                return Some((Level::First, &mut array.entries[aside.slot]));
+            }
+        }
+        if let Some(slot) = self.small.find(page, cpu, false, asid) {
+            self.asides[aside_of(tag)] = Aside { tag, slot, superpage: false };
             self.small.used_at[slot] = self.clock;
             return Some((Level::First, &mut self.small.entries[slot]));
         }
-        let large_page = page_number(va, true, self.superpage_shift);
         let clock = self.clock;
         let large = self.large.as_mut().unwrap_or(&mut self.small);
         if let Some(slot) = large.find(large_page, cpu, true, asid) {
+            self.asides[aside_of(tag)] = Aside { tag, slot, superpage: true };
             large.used_at[slot] = clock;
-            // Borrowed again: the compiler cannot see that the two returns exclude one another.
             let large = self.large.as_mut().unwrap_or(&mut self.small);
             return Some((Level::First, &mut large.entries[slot]));
         }
@@ -264,7 +297,6 @@ impl Tlb {
         let slot = second.find(page, cpu, false, asid)?;
         let entry = second.clear(slot);
         let slot = self.insert(entry);
-        self.last[cpu.index()] = slot;
         Some((Level::Second, &mut self.small.entries[slot]))
     }
 
@@ -275,18 +307,26 @@ impl Tlb {
             large.insert(entry, self.clock);
             return;
         }
-        let slot = self.insert(entry);
-        self.last[entry.cpu.index()] = slot;
+        self.insert(entry);
     }
 
     fn insert(&mut self, entry: Entry) -> usize {
         let (slot, old) = self.small.insert(entry, self.clock);
+        self.remember(&entry, slot);
         if let (Some((old, used_at)), Some(second)) = (old, self.second.as_mut())
             && !old.superpage
         {
             second.insert(old, used_at);
         }
         slot
+    }
+
+    /// An entry came into this slot of the first level.
+    fn remember(&mut self, entry: &Entry, slot: usize) {
+        if !entry.superpage {
+            let tag = tag_of(entry.page, entry.cpu, false, entry.asid);
+            self.asides[aside_of(tag)] = Aside { tag, slot, superpage: false };
+        }
     }
 
     // ------------------------------------------------------------------------------------------- loads by software
@@ -316,14 +356,14 @@ impl Tlb {
             "a multiple hit: {:?} of the TLB maps the page of {entry:?} already",
             same
         );
-        match slot {
+        let slot = match slot {
             Some(slot) => {
                 array.put(slot, entry, self.clock);
+                slot
             }
-            None => {
-                array.insert(entry, self.clock);
-            }
-        }
+            None => array.insert(entry, self.clock).0,
+        };
+        self.remember(&entry, slot);
     }
 
     /// Keeps the first `entries` entries for [`Tlb::load`] alone. What was in them is dropped.
@@ -445,6 +485,7 @@ impl Tlb {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const CPU: CpuId = CpuId(0);
     const NONE: Asid = Asid::KERNEL;
@@ -453,8 +494,8 @@ mod tests {
         Entry::new(Va(vpn << 12), 21, false, cpu)
     }
 
-    fn tlb(entries: usize, cpus: usize) -> Tlb {
-        Tlb::new(shape(entries, Replace::Lru), cpus)
+    fn tlb(entries: usize) -> Tlb {
+        Tlb::new(shape(entries, Replace::Lru))
     }
 
     fn shape(entries: usize, replace: Replace) -> TlbShape {
@@ -468,7 +509,7 @@ mod tests {
 
     #[test]
     fn least_recently_used_goes_first() {
-        let mut tlb = tlb(2, 1);
+        let mut tlb = tlb(2);
         tlb.fill(entry(1, CPU));
         tlb.fill(entry(2, CPU));
         assert_eq!(hit(&mut tlb, 1, CPU), Some(Level::First));
@@ -480,7 +521,7 @@ mod tests {
 
     #[test]
     fn siblings_share_room_but_not_entries() {
-        let mut tlb = tlb(2, 2);
+        let mut tlb = tlb(2);
         tlb.fill(entry(7, CPU));
         assert_eq!(hit(&mut tlb, 7, CpuId(1)), None);
         tlb.fill(entry(7, CpuId(1)));
@@ -492,7 +533,7 @@ mod tests {
     #[test]
     fn the_second_level_catches_what_the_first_drops() {
         let second = Some(TlbGeometry { entries: 4, ways: 4 });
-        let mut tlb = Tlb::new(TlbShape { second, superpages: 1, ..shape(1, Replace::Lru) }, 1);
+        let mut tlb = Tlb::new(TlbShape { second, superpages: 1, ..shape(1, Replace::Lru) });
         tlb.fill(entry(1, CPU));
         tlb.fill(entry(2, CPU));
         assert_eq!(tlb.live(), 2, "nothing is dropped yet");
@@ -505,7 +546,7 @@ mod tests {
 
     #[test]
     fn superpages_and_global_entries() {
-        let mut tlb = tlb(4, 1);
+        let mut tlb = tlb(4);
         let mut e = Entry::new(Va(0x40_0000), 21, true, CPU);
         e.global = true;
         tlb.fill(e);
@@ -519,7 +560,7 @@ mod tests {
 
     #[test]
     fn address_spaces_share_room_but_not_entries() {
-        let mut tlb = tlb(4, 1);
+        let mut tlb = tlb(4);
         let va = Va(0xffff_8000_0000_7000);
         for asid in [1, 2] {
             tlb.fill(Entry { asid: Asid(asid), ..Entry::new(va, 21, false, CPU) });
@@ -534,7 +575,7 @@ mod tests {
 
     #[test]
     fn the_counter_never_names_what_is_reserved() {
-        let mut tlb = Tlb::new(shape(8, Replace::Counter), 1);
+        let mut tlb = Tlb::new(shape(8, Replace::Counter));
         tlb.reserve(3);
         tlb.load(entry(1000, CPU), Some(2));
         for vpn in 0..100 {
@@ -553,17 +594,80 @@ mod tests {
     #[test]
     #[should_panic(expected = "a multiple hit")]
     fn two_entries_for_one_page_are_refused() {
-        let mut tlb = Tlb::new(shape(8, Replace::Counter), 1);
+        let mut tlb = Tlb::new(shape(8, Replace::Counter));
         tlb.load(entry(1, CPU), None);
         tlb.load(entry(1, CPU), None);
     }
 
     #[test]
     fn where_hardware_names_the_way_a_load_replaces_the_same_page() {
-        let mut tlb = tlb(8, 1);
+        let mut tlb = tlb(8);
         tlb.load(entry(1, CPU), None);
         tlb.load(Entry { dirty: true, ..entry(1, CPU) }, None);
         assert_eq!(tlb.live(), 1);
         assert!(tlb.lookup(CPU, NONE, Va(1 << 12)).is_some_and(|(_, e)| e.dirty));
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Look { cpu: u8, asid: u32, vpn: u64 },
+        Invalidate { cpu: u8, asid: u32, vpn: u64 },
+        InvalidateAll { cpu: u8 },
+        InvalidateContext { cpu: u8, asid: u32 },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        // Pages of few superpages, and pages that are remembered in the same place.
+        let vpn = (0..4u64, 0..3u64).prop_map(|(large, small)| large << 9 | small << 6);
+        let step = (0..12u8, 0..2u8, 0..2u32, vpn).prop_map(|(what, cpu, asid, vpn)| match what {
+            0 => Step::Invalidate { cpu, asid, vpn },
+            1 if vpn == 0 => Step::InvalidateAll { cpu },
+            1 => Step::InvalidateContext { cpu, asid },
+            _ => Step::Look { cpu, asid, vpn },
+        });
+        proptest::collection::vec(step, 1..300)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_remembered_is_what_a_search_finds(
+            steps in steps(),
+            superpages in 0..3usize,
+            second in any::<bool>(),
+            large in any::<[bool; 4]>(),
+        ) {
+            let second = second.then_some(TlbGeometry { entries: 8, ways: 4 });
+            let shape = TlbShape { superpages, second, ..shape(4, Replace::Lru) };
+            let (mut tlb, mut plain) = (Tlb::new(shape), Tlb::new(shape));
+            for step in steps {
+                match step {
+                    Step::Look { cpu, asid, vpn } => {
+                        let (cpu, asid, va) = (CpuId(cpu), Asid(asid), Va(vpn << 12));
+                        plain.asides = [NO_ASIDE; ASIDES];
+                        let found = tlb.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.superpage));
+                        let expected = plain.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.superpage));
+                        prop_assert_eq!(found, expected);
+                        if found.is_none() {
+                            let superpage = large[(vpn >> 9) as usize] && vpn & 64 == 0;
+                            let entry = Entry { asid, ..Entry::new(va, 21, superpage, cpu) };
+                            tlb.fill(entry);
+                            plain.fill(entry);
+                        }
+                    }
+                    Step::Invalidate { cpu, asid, vpn } => {
+                        let gone = [&mut tlb, &mut plain].map(|t| t.invalidate_page(CpuId(cpu), Asid(asid), Va(vpn << 12)));
+                        prop_assert_eq!(gone[0], gone[1]);
+                    }
+                    Step::InvalidateAll { cpu } => {
+                        [&mut tlb, &mut plain].into_iter().for_each(|t| t.invalidate_all(CpuId(cpu)));
+                    }
+                    Step::InvalidateContext { cpu, asid } => {
+                        [&mut tlb, &mut plain].into_iter().for_each(|t| t.invalidate_context(CpuId(cpu), Asid(asid)));
+                    }
+                }
+                let state = |t: &mut Tlb| t.arrays().map(|a| (a.tags.clone(), a.used_at.clone())).collect::<Vec<_>>();
+                prop_assert_eq!(state(&mut tlb), state(&mut plain));
+            }
+        }
     }
 }

@@ -1,0 +1,359 @@
+//! Streams: consecutive lines of a page, taken level by level and not line by line.
+//!
+//! The lines of a run lie in one aligned block of as many lines as the smallest level has sets. So no two of them share a set of
+//! any level, nor does one share a set with what another displaces, at any depth: a victim has the place in its block that the
+//! line has for which it left. What happens to one line of a run therefore does not depend on the others, and a level can look
+//! for all of them before the next one does. For the same reason a level can take a line in as soon as it is known not to be
+//! there: what happens further down does not depend on it.
+//!
+//! Only memory sees lines come one after the other. Where that matters, what it serves is noted down by line and gone through
+//! in the order of a stream. A run is in pages that no other package may hold lines of: so there is nobody to ask.
+
+use super::level::{DIRTY, UNIQUE};
+use super::memory::{Elsewhere, Memory};
+use super::package::{MOST_LEVELS, Package};
+use super::{Caches, Entered, Kind};
+
+/// The highest number of lines in a run: a bit each.
+pub(super) const MOST_LINES: usize = u64::BITS as usize;
+
+/// What is noted down in a run. It is kept to be used again: that saves making it.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    /// By level and line, the entry that left for it, and a line of the set that it was in.
+    left: [[(u32, u64); MOST_LINES]; MOST_LEVELS],
+    /// The lines that memory was read for, a bit each.
+    read: u64,
+    /// By line, what was written back to memory for it: so many lines, in this order.
+    backs: [(usize, [u64; MOST_LEVELS]); MOST_LINES],
+}
+
+impl Default for Run {
+    fn default() -> Run {
+        Run { left: [[(0, 0); MOST_LINES]; MOST_LEVELS], read: 0, backs: [(0, [0; MOST_LEVELS]); MOST_LINES] }
+    }
+}
+
+impl Caches {
+    /// As [`Caches::access_in`], to so many lines from that of `pa` on, one after the other. Gives the cost of all.
+    pub fn stream_in(&mut self, page: Entered, pa: u64, lines: usize, write: bool) -> u64 {
+        let line_bytes = self.line_bytes() as u64;
+        if page.others != 0 {
+            let access = |i| u64::from(self.access_in(page, pa + i * line_bytes, write, Kind::Stream));
+            return (0..lines as u64).map(access).sum();
+        }
+        let (mut line, mut left, mut cycles) = (pa >> self.line_shift, lines, 0);
+        while left > 0 {
+            let count = left.min(self.run_lines - (line as usize & (self.run_lines - 1)));
+            let package = &mut self.packages[page.package];
+            cycles += package.run(&self.memory, &mut self.runs[0], line, count, write);
+            cycles += self.memory.serve(&[(&self.runs[0], line)], count);
+            (line, left) = (line + count as u64, left - count);
+        }
+        cycles
+    }
+
+    /// A copy of so many lines, from that of `from` on to that of `to` on, each loaded and then stored. Gives the cost of all.
+    pub fn copy_in(
+        &mut self,
+        (source, from): (Entered, u64),
+        (target, to): (Entered, u64),
+        lines: usize,
+    ) -> u64 {
+        let line_bytes = self.line_bytes() as u64;
+        let (mut load, mut store) = (from >> self.line_shift, to >> self.line_shift);
+        let apart = (load ^ store) as usize & (self.run_lines - 1) != 0;
+        if source.others | target.others != 0 || apart || source.package != target.package {
+            let access = |i| {
+                let load = self.access_in(source, from + i * line_bytes, false, Kind::Stream);
+                u64::from(load) + u64::from(self.access_in(target, to + i * line_bytes, true, Kind::Stream))
+            };
+            return (0..lines as u64).map(access).sum();
+        }
+        let (mut left, mut cycles) = (lines, 0);
+        while left > 0 {
+            let count = left.min(self.run_lines - (load as usize & (self.run_lines - 1)));
+            let package = &mut self.packages[source.package];
+            let [loads, stores] = &mut *self.runs;
+            cycles += package.run(&self.memory, loads, load, count, false);
+            cycles += package.run(&self.memory, stores, store, count, true);
+            cycles += self.memory.serve(&[(loads, load), (stores, store)], count);
+            (load, store, left) = (load + count as u64, store + count as u64, left - count);
+        }
+        cycles
+    }
+
+    /// So many lines of a stream cost no more than this, if that can be said: where no other package has to be asked.
+    #[inline]
+    pub fn at_most(&self, page: Entered, lines: usize) -> Option<u64> {
+        (page.others == 0).then_some(self.most_cycles * lines as u64)
+    }
+}
+
+impl Package {
+    /// The most that a line of a run can cost.
+    pub(super) fn most_cycles(&self, memory: &Memory) -> u64 {
+        let hit = |write| self.banks.iter().map(move |bank| bank.hit_cost(write, Kind::Stream)).max();
+        let hits = hit(true).max(hit(false)).unwrap_or(0);
+        u64::from(hits) + memory.most_cycles(self.banks.len() as u64)
+    }
+
+    /// Accesses `count` lines from `line` on. Gives what that costs, but for changes of memory's row: see [`Memory::serve`].
+    fn run(&mut self, memory: &Memory, run: &mut Run, line: u64, count: usize, write: bool) -> u64 {
+        let lines = u64::MAX >> (MOST_LINES - count);
+        self.counts.accesses += count as u64;
+        run.read = 0;
+        let from = if write { self.first_back } else { 0 };
+        if from > 0 {
+            self.run_through(line, lines, from);
+            if from == self.banks.len() {
+                run.backs[..count].iter_mut().for_each(|backs| backs.0 = 0);
+                self.counts.memory_stores += count as u64;
+                return u64::from(memory.store_cost(Kind::Stream)) * count as u64;
+            }
+        }
+        // A store owns the line, a load finds that no other package has it; further down it is not newer than memory.
+        let first_flags = if write { DIRTY | UNIQUE } else { UNIQUE };
+        let (mut wanted, mut cycles, mut leaving) = (lines, 0, [(0, 0); MOST_LEVELS]);
+        for (at, leaving) in leaving.iter_mut().enumerate().take(self.banks.len()).skip(from) {
+            if wanted == 0 {
+                break;
+            }
+            let hits = if at > from && self.banks[at].exclusive {
+                self.run_out_of(at, from, line, wanted)
+            } else {
+                let flags = if at == from { first_flags } else { UNIQUE };
+                let stored = if at == from && write { DIRTY } else { 0 };
+                let bank = &mut self.banks[at];
+                let done = bank.level.touch_or_insert(line, wanted, (flags, stored), &mut run.left[at]);
+                assert!(done.flags & UNIQUE != 0, "a line is shared, of a page that no other package holds");
+                bank.counts.fills += u64::from((wanted & !done.hits).count_ones());
+                bank.counts.evictions += u64::from(done.left.count_ones());
+                *leaving = (if bank.gives_all { done.left } else { done.left_dirty }, done.left_dirty);
+                done.hits
+            };
+            let bank = &mut self.banks[at];
+            let found = u64::from(hits.count_ones());
+            bank.counts.hits += found;
+            wanted &= !hits;
+            bank.counts.misses += u64::from(wanted.count_ones());
+            cycles += found * u64::from(bank.hit_cost(write, Kind::Stream));
+        }
+        let read = u64::from(wanted.count_ones());
+        run.read = wanted;
+        self.counts.memory_reads += read;
+        cycles += read * u64::from(memory.fetch_cost(Elsewhere::Absent, write, Kind::Stream));
+        cycles + self.run_settles(run, count, &leaving) * memory.write_back_cost()
+    }
+
+    /// Stores go through the levels before `from`, which take nothing in.
+    fn run_through(&mut self, line: u64, lines: u64, from: usize) {
+        for bank in &mut self.banks[..from] {
+            let hits = in_bits(lines).filter(|&i| bank.level.touch(line + i as u64).is_some()).count() as u64;
+            bank.counts.hits += hits;
+            bank.counts.write_throughs += hits;
+            bank.counts.misses += u64::from(lines.count_ones()) - hits;
+        }
+    }
+
+    /// Takes those of the `wanted` lines that it has out of an exclusive level; level `from` has them now, as new as they were.
+    /// Gives which.
+    fn run_out_of(&mut self, at: usize, from: usize, line: u64, wanted: u64) -> u64 {
+        let mut hits = 0u64;
+        for i in in_bits(wanted) {
+            let Some(flags) = self.banks[at].level.remove(line + i as u64) else { continue };
+            assert!(flags & UNIQUE != 0, "a line is shared, of a page that no other package holds");
+            hits |= 1 << i;
+            if flags & DIRTY != 0 {
+                let entry = self.banks[from].level.touch(line + i as u64).expect("it was put there");
+                *entry |= DIRTY;
+            }
+        }
+        self.banks[at].counts.removals += u64::from(hits.count_ones());
+        hits
+    }
+
+    /// What left the levels goes on, the deepest level's first. `leaving` says for each what has somewhere to go, and what of it is
+    /// dirty. Gives how many lines were written back to memory.
+    fn run_settles(&mut self, run: &mut Run, count: usize, leaving: &[(u64, u64); MOST_LEVELS]) -> u64 {
+        run.backs[..count].iter_mut().for_each(|backs| backs.0 = 0);
+        let mut written = 0;
+        for (from, &(mut victims, mut dirty)) in leaving.iter().enumerate().rev() {
+            let left = &mut run.left[from];
+            let mut at = from;
+            while victims != 0 {
+                let above = &mut self.banks[at];
+                above.counts.writebacks += u64::from(dirty.count_ones());
+                let set_bits = above.level.set_bits();
+                at += 1;
+                let Some(bank) = self.banks.get_mut(at) else {
+                    let above = &self.banks[at - 1];
+                    for i in in_bits(dirty) {
+                        let (noted, backs) = &mut run.backs[i];
+                        backs[*noted] = above.level.held(left[i].0, left[i].1).line;
+                        *noted += 1;
+                    }
+                    written += u64::from(dirty.count_ones());
+                    break;
+                };
+                if !bank.exclusive {
+                    victims = dirty;
+                }
+                let done = bank.level.take_back(set_bits, victims, left, bank.exclusive);
+                bank.counts.fills += u64::from((victims & !done.hits).count_ones());
+                bank.counts.evictions += u64::from(done.left.count_ones());
+                (victims, dirty) = (done.left, done.left_dirty);
+            }
+        }
+        self.counts.memory_writebacks += written;
+        written
+    }
+}
+
+impl Memory {
+    /// Serves what runs of `count` lines, that go side by side from these lines on, have read and written back. Gives what it
+    /// costs that it changes rows.
+    #[inline]
+    fn serve(&mut self, runs: &[(&Run, u64)], count: usize) -> u64 {
+        if !self.has_rows() {
+            return 0;
+        }
+        let mut cycles = 0;
+        for i in 0..count {
+            for (run, line) in runs {
+                if run.read >> i & 1 != 0 {
+                    cycles += u64::from(self.row_change(line + i as u64, Kind::Stream));
+                }
+                let (noted, backs) = &run.backs[i];
+                cycles += backs[..*noted]
+                    .iter()
+                    .map(|&back| u64::from(self.row_change(back, Kind::Stream)))
+                    .sum::<u64>();
+            }
+        }
+        cycles
+    }
+}
+
+/// The numbers of the bits that are set.
+#[inline(always)]
+fn in_bits(bits: u64) -> impl Iterator<Item = usize> {
+    let mut left = bits;
+    std::iter::from_fn(move || {
+        let at = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (at < MOST_LINES).then_some(at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MachineConfig;
+    use pageferry_hal::PAGE_SIZE;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Stream { package: usize, page: u64, skip: usize, lines: usize, write: bool },
+        Copy { package: usize, from: (u64, usize), to: (u64, usize), lines: usize },
+        Single { package: usize, page: u64, line: usize, write: bool },
+        Fetch { package: usize, page: u64, line: usize },
+        Flush { page: u64, line: usize },
+    }
+
+    /// Pages a multiple of all ways apart, so that they compete for sets, and some neighbours.
+    fn page() -> impl Strategy<Value = u64> {
+        (0..20u64, 0..2u64).prop_map(|(far, near)| far * 512 + near)
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let package = || prop_oneof![9 => Just(0usize), 1 => Just(1)];
+        let step = prop_oneof![
+            6 => (package(), page(), 0..256usize, 1..257usize, any::<bool>()).prop_map(
+                |(package, page, skip, lines, write)| Step::Stream { package, page, skip, lines, write }
+            ),
+            6 => (package(), (page(), 0..256usize), (page(), 0..256usize), any::<bool>(), 1..257usize).prop_map(
+                |(package, from, to, aligned, lines)| {
+                    Step::Copy { package, from, to: if aligned { (to.0, from.1) } else { to }, lines }
+                }
+            ),
+            1 => (package(), page(), 0..256usize, any::<bool>())
+                .prop_map(|(package, page, line, write)| Step::Single { package, page, line, write }),
+            1 => (package(), page(), 0..256usize).prop_map(|(package, page, line)| Step::Fetch { package, page, line }),
+            1 => (page(), 0..256usize).prop_map(|(page, line)| Step::Flush { page, line }),
+        ];
+        proptest::collection::vec(step, 1..120)
+    }
+
+    impl Step {
+        /// Makes the step, by runs or line by line. Gives the cost, after checking that it is no more than was said.
+        fn make(self, caches: &mut Caches, by_runs: bool) -> u64 {
+            let line_bytes = caches.line_bytes();
+            let in_page = PAGE_SIZE / line_bytes;
+            let at = |page: u64, line: usize| page * PAGE_SIZE as u64 + (line % in_page * line_bytes) as u64;
+            let packages = caches.packages.len();
+            match self {
+                Step::Stream { package, page, skip, lines, write } => {
+                    let (pa, lines) = (at(page, skip), lines.min(in_page - skip % in_page));
+                    let page = caches.enter(package % packages, pa);
+                    if !by_runs {
+                        let access =
+                            |i| caches.access_in(page, pa + (i * line_bytes) as u64, write, Kind::Stream);
+                        return (0..lines).map(access).map(u64::from).sum();
+                    }
+                    let most = caches.at_most(page, lines);
+                    let cost = caches.stream_in(page, pa, lines, write);
+                    assert!(most.is_none_or(|most| cost <= most), "{cost} is more than {most:?}");
+                    cost
+                }
+                Step::Copy { package, from, to, lines } => {
+                    let lines = lines.min(in_page - from.1 % in_page).min(in_page - to.1 % in_page);
+                    let (from, to) = (at(from.0, from.1), at(to.0, to.1));
+                    let source = caches.enter(package % packages, from);
+                    let target = caches.enter(package % packages, to);
+                    if by_runs {
+                        return caches.copy_in((source, from), (target, to), lines);
+                    }
+                    let copy = |i| {
+                        let on = (i * line_bytes) as u64;
+                        let load = caches.access_in(source, from + on, false, Kind::Stream);
+                        u64::from(load) + u64::from(caches.access_in(target, to + on, true, Kind::Stream))
+                    };
+                    (0..lines).map(copy).sum()
+                }
+                Step::Single { package, page, line, write } => {
+                    u64::from(caches.access(package % packages, at(page, line), write, Kind::Latency))
+                }
+                Step::Fetch { package, page, line } => caches
+                    .fetch_line(package % packages, at(page, line))
+                    .map_or(0, |got| u64::from(got.cycles)),
+                Step::Flush { page, line } => {
+                    caches.flush_line(at(page, line));
+                    0
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn runs_do_what_line_by_line_is_done(steps in steps()) {
+            for name in ["486", "pentium", "pentium-pro", "pentium-iii", "xeon-mp", "opteron-mp", "today"] {
+                let machine = MachineConfig::named(name).expect("it is built in");
+                let (mut lines, mut runs) = (Caches::new(&machine), Caches::new(&machine));
+                for (i, step) in steps.iter().enumerate() {
+                    prop_assert_eq!(step.make(&mut lines, false), step.make(&mut runs, true), "step {} on {}", i, name);
+                }
+                prop_assert_eq!(lines.stats(), runs.stats());
+                prop_assert_eq!(runs.check(), Ok(()));
+                for page in steps.iter().enumerate().map(|(i, _)| i as u64 * 512) {
+                    let look = |caches: &mut Caches| caches.access(0, page, true, Kind::Stream);
+                    prop_assert_eq!(look(&mut lines), look(&mut runs));
+                }
+            }
+        }
+    }
+}
