@@ -32,6 +32,7 @@ pub(crate) fn board(cpus: usize, frames: usize) -> Board {
         frames,
         pointer: Width::Eight,
         layout: AMD64_LAYOUT,
+        device_memory: None,
         mmu: Mmu::Radix(AMD64),
         asids: 0,
         blocks: None,

@@ -20,6 +20,22 @@ pub enum Mmu {
     },
 }
 
+/// Memory of devices, behind the last frame of physical memory; no cache holds any of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceMemory {
+    /// Pages of the frame buffer: the first ones.
+    pub frame_buffer_pages: usize,
+    /// Pages of registers, behind it.
+    pub register_pages: usize,
+}
+
+impl DeviceMemory {
+    /// All of its pages.
+    pub const fn pages(&self) -> usize {
+        self.frame_buffer_pages + self.register_pages
+    }
+}
+
 /// What is on the board.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Board {
@@ -31,6 +47,8 @@ pub struct Board {
     pub pointer: Width,
     /// Where things are in an address space.
     pub layout: Layout,
+    /// What devices have beside that.
+    pub device_memory: Option<DeviceMemory>,
     /// How the TLB is filled.
     pub mmu: Mmu,
     /// How many tags of address spaces there are, [`crate::Asid::KERNEL`] among them; 0 when entries carry none, and a change of

@@ -44,7 +44,7 @@ pub mod trap;
 
 pub use addr::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Va, VaRange, page_round, page_trunc};
 pub use arena::{StructArena, StructVa, Zone};
-pub use board::{Board, Mmu};
+pub use board::{Board, DeviceMemory, Mmu};
 pub use cause::{Cause, Counter};
 pub use cpu::{CpuId, CpuSet};
 pub use dev::Devices;

@@ -187,6 +187,14 @@ pub trait Machine: Clone + 'static {
     /// [`CopyFault`] when the MMU refuses either side.
     #[track_caller]
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault>;
+    /// Reads or writes a register of a device, at a kernel address of [`Board::device_memory`]: past all caches.
+    ///
+    /// # Panics
+    /// When nothing is mapped there.
+    #[track_caller]
+    fn touch_register(&self, at: Va, access: Access) {
+        let _ = (at, access);
+    }
     /// Clears `len_bytes` in kernel mode.
     ///
     /// # Errors

@@ -124,6 +124,7 @@ mod tests {
             frames: 1,
             pointer: Width::Four,
             layout: crate::isa::x86::I386_LAYOUT,
+            device_memory: None,
             mmu: Mmu::Hash,
             asids: 0,
             blocks: None,

@@ -9,7 +9,7 @@
 use crate::Kernel;
 use crate::choose::{Moves, measure};
 use crate::config::{Defect, KernelConfig, KernelPaths, SchedConfig};
-use crate::dev::Audio;
+use crate::dev::{Audio, Screen, acknowledge};
 use crate::error::{BootError, Errno};
 use crate::fs::{FileSystem, FileTable};
 use crate::ipc::Exports;
@@ -127,6 +127,7 @@ impl<M: Machine> Kernel<M> {
                 sched.tick(due.first_due().filter(|first| *first > m.now()));
             }
             Interrupt::Device(id) => {
+                weak.upgrade().into_iter().for_each(|pmaps| acknowledge(&pmaps));
                 let kind = behind.iter().find(|(device, _)| *device == Some(id)).map(|(_, kind)| *kind);
                 let kind = kind.unwrap_or_else(|| panic!("{id:?} interrupts, and nothing drives it"));
                 work.upgrade().into_iter().for_each(|softints| softints.schedule(kind));
@@ -150,6 +151,7 @@ impl<M: Machine> Kernel<M> {
             lenders,
             softints,
             callouts,
+            screen: Screen::default(),
             boot_free_frames,
         }))
     }

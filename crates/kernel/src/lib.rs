@@ -70,6 +70,7 @@ pub struct Kernel<M: Machine> {
     lenders: Arc<net::Lenders<M>>,
     softints: Arc<sched::SoftInts<M>>,
     callouts: Arc<sched::Callouts<M>>,
+    screen: dev::Screen,
     boot_free_frames: usize,
 }
 

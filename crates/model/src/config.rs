@@ -20,7 +20,9 @@ pub use validate::RANGES;
 use std::collections::BTreeMap;
 
 use pageferry_hal::isa::{powerpc, sh4, x86};
-use pageferry_hal::{Attr, Block, BlockRegisters, Board, Layout, Mmu, PAGE_SIZE, Pa, Va, Width};
+use pageferry_hal::{
+    Attr, Block, BlockRegisters, Board, DeviceMemory, Layout, Mmu, PAGE_SIZE, Pa, Va, Width,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::mmu::tlb::Replace;
@@ -80,6 +82,9 @@ pub struct MachineConfig {
     pub icache: Option<InstructionCacheConfig>,
     /// Memory, and what packages do to each other's caches.
     pub memory: MemoryConfig,
+    /// What devices have in physical addresses behind memory: registers, and a frame buffer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<IoConfig>,
     /// The disk, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskConfig>,
@@ -247,6 +252,20 @@ pub struct MemoryConfig {
     pub stream_upgrade_cycles: Number,
 }
 
+/// What devices have in physical addresses, right behind memory: nothing depends on where. No cache holds any of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IoConfig {
+    /// Pages of device registers.
+    pub register_pages: Number,
+    /// Reading or writing one register, in cycles of `memory.clock_mhz`.
+    pub register_cycles: Number,
+    /// The frame buffer: a power of two.
+    pub frame_buffer_bytes: Number,
+    /// As many bytes of the frame buffer, read or written, as a cache line has, in cycles of `memory.clock_mhz`.
+    pub frame_buffer_line_cycles: Number,
+}
+
 /// A disk: requests are served one after the other.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -347,6 +366,10 @@ impl MachineConfig {
             frames: (self.memory_bytes() / PAGE_SIZE as u64) as usize,
             pointer: if self.arch == ArchName::Amd64 { Width::Eight } else { Width::Four },
             layout: self.layout(),
+            device_memory: self.io.as_ref().map(|io| DeviceMemory {
+                frame_buffer_pages: io.frame_buffer_bytes.value as usize / PAGE_SIZE,
+                register_pages: io.register_pages.value as usize,
+            }),
             mmu,
             asids: self.mmu.asid_bits.as_ref().map_or(0, |bits| 1 << bits.value),
             blocks,

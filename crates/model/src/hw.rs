@@ -18,7 +18,7 @@ use crate::params::Params;
 use crate::trace::Recorder;
 use pageferry_hal::{
     Access, AudioRequest, Block, Cause, Context, Counter, DeviceId, DiskRequest, HashTable, Instructions,
-    Interrupt, Mmu, Mode, Pa, Reference, Transfer, Va, Width,
+    Interrupt, Mmu, Mode, Pa, Pfn, Reference, Transfer, Va, Width,
 };
 use std::collections::VecDeque;
 
@@ -68,12 +68,20 @@ pub(crate) struct Cpu {
 struct Lines<'a> {
     caches: Option<&'a mut Caches>,
     package: usize,
+    /// Where memory of devices begins, which no cache holds, and what a line of it costs.
+    devices: (Pa, u64),
 }
 
 impl Lines<'_> {
     /// The lines of the page of `pa` come next.
     fn enter(&mut self, pa: Pa) -> Option<Entered> {
-        self.caches.as_mut().map(|caches| caches.enter(self.package, pa.0))
+        let caches = self.caches.as_mut().filter(|_| pa < self.devices.0);
+        caches.map(|caches| caches.enter(self.package, pa.0))
+    }
+
+    /// What a line costs that goes through no cache.
+    fn uncached(&self) -> u64 {
+        if self.caches.is_some() { self.devices.1 } else { 1 }
     }
 
     /// The cost of one line.
@@ -87,7 +95,7 @@ impl Lines<'_> {
     fn access(&mut self, page: Option<Entered>, pa: Pa, write: bool) -> u64 {
         match (&mut self.caches, page) {
             (Some(caches), Some(page)) => u64::from(caches.access_in(page, pa.0, write, Kind::Stream)),
-            _ => 1,
+            _ => self.uncached(),
         }
     }
 
@@ -95,7 +103,7 @@ impl Lines<'_> {
     fn at_most(&self, page: Option<Entered>, lines: usize) -> Option<u64> {
         match (&self.caches, page) {
             (Some(caches), Some(page)) => caches.at_most(page, lines),
-            _ => Some(lines as u64),
+            _ => Some(lines as u64 * self.uncached()),
         }
     }
 
@@ -103,7 +111,7 @@ impl Lines<'_> {
     fn stream(&mut self, page: Option<Entered>, pa: Pa, lines: usize, write: bool) -> u64 {
         match (&mut self.caches, page) {
             (Some(caches), Some(page)) => caches.stream_in(page, pa.0, lines, write),
-            _ => lines as u64,
+            _ => lines as u64 * self.uncached(),
         }
     }
 
@@ -118,7 +126,7 @@ impl Lines<'_> {
             (Some(caches), Some(source), Some(target)) => {
                 caches.copy_in((source, from.0), (target, to.0), lines)
             }
-            _ => 2 * lines as u64,
+            _ => self.stream(source, from, lines, false) + self.stream(target, to, lines, true),
         }
     }
 }
@@ -208,7 +216,7 @@ impl Hw {
             milli: 0,
         };
         Hw {
-            memory: Memory::new(params.frames),
+            memory: Memory::new(params.frames + params.device_pages),
             caches,
             tlbs: (0..cores).map(|_| Tlb::new(params.tlb)).collect(),
             instruction_tlbs: (params.instruction_tlb.into_iter())
@@ -305,6 +313,7 @@ impl Hw {
         self.counts.accesses += 1;
         match &mut self.caches {
             None => 1,
+            Some(_) if pa.pfn().index() >= self.params.frames => self.params.frame_buffer_line,
             Some(caches) => caches.access(self.cpus[cpu].package, pa.0, write),
         }
     }
@@ -347,7 +356,8 @@ impl Hw {
 
     /// What a stream of this CPU goes through.
     fn lines(&mut self, cpu: usize) -> Lines<'_> {
-        Lines { caches: self.caches.as_mut().map(PoweredOn::live), package: self.cpus[cpu].package }
+        let devices = (Pfn(self.params.frames as u32).pa(), self.params.frame_buffer_line);
+        Lines { caches: self.caches.as_mut().map(PoweredOn::live), package: self.cpus[cpu].package, devices }
     }
 
     /// So many lines of a stream were accessed.

@@ -521,6 +521,20 @@ impl Machine for Model {
     }
 
     #[track_caller]
+    fn touch_register(&self, at: Va, access: Access) {
+        let by = Location::caller();
+        self.0.poll();
+        let touched = self.0.access(by, |hw, cpu| {
+            let found = hw.translate(cpu, at, Mode::Kernel, access)?;
+            assert!(found.pa.pfn().index() >= hw.params.frames, "{at:?} is no register of a device");
+            let cycles = hw.params.register;
+            hw.charge(cpu, cycles);
+            Ok(())
+        });
+        touched.unwrap_or_else(|trap| panic!("a register of a device is not mapped: {trap}"));
+    }
+
+    #[track_caller]
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
         self.0.by_parts(
             Location::caller(),

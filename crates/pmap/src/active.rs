@@ -16,7 +16,9 @@
 //! Where entries carry tags, a CPU may hold translations of spaces that it left long ago: see [`crate::asid`].
 
 use crate::asid::{Tagging, Tags};
+use crate::config::PmapDefect;
 use crate::cpu::Active;
+use crate::fixed;
 use crate::pmap::{Pmap, Pmaps};
 use crate::space::Shared;
 use core::sync::atomic::Ordering::SeqCst;
@@ -34,6 +36,9 @@ impl<M: Machine> Pmaps<M> {
             if self.machine.board().blocks.is_some_and(|blocks| blocks.instruction_count > 0) {
                 self.machine.block_set(BlockRegister::Instruction(register), Some(*block));
             }
+        }
+        for (register, block) in (self.kernel.blocks.len()..).zip(&self.kernel.device_blocks) {
+            self.machine.block_set(BlockRegister::Data(register), Some(*block));
         }
         // Only now: a handler touches kernel memory. Before, there was nothing in the TLB to invalidate.
         me.started.store(true, SeqCst);
@@ -182,8 +187,27 @@ impl<M: Machine> Pmaps<M> {
         let asid =
             tags.map_or(Asid::KERNEL, |tags| tags.number(&self.machine, self.machine.cpu(), &cpu.numbers));
         cpu.asid.store(asid.0, SeqCst);
+        self.load_block(cpu, to.map_or(0, |to| to.block.load(SeqCst)));
         self.machine.activate(Context { space, root, asid });
         cpu.loaded.store(space.0, SeqCst);
+    }
+
+    /// Sets the block register that is for processes, if it holds another block.
+    fn load_block(&self, cpu: &Active, block: u64) {
+        let stays = self.config.defect == PmapDefect::BlockStays && block == 0;
+        if !stays && cpu.block.swap(block, SeqCst) != block {
+            let register = self.machine.board().blocks.map_or(0, |blocks| blocks.count - 1);
+            self.machine.block_set(BlockRegister::Data(register), fixed::unpack(block));
+        }
+    }
+
+    /// Gives the space a block of its own, or takes it away; at once where it runs. No other CPU runs it.
+    pub(crate) fn set_block(&self, shared: &Shared<M>, block: u64) {
+        shared.block.store(block, SeqCst);
+        let me = self.active_here();
+        if me.is_on(shared.id) {
+            self.load_block(me, block);
+        }
     }
 
     fn active_here(&self) -> &Active {

@@ -37,8 +37,12 @@ pub(crate) struct KernelTables {
     tabled: VaRange,
     /// The entry of the first page of `tabled`; the others follow.
     leaves: Pa,
-    /// What block registers map, on every CPU.
+    /// What block registers map, on every CPU: memory,
     pub(crate) blocks: Vec<Block>,
+    /// and the memory of devices, for data.
+    pub(crate) device_blocks: Vec<Block>,
+    /// Where the memory of devices is mapped.
+    pub(crate) devices: Option<Va>,
     /// What hardware looks into.
     pub(crate) hash: Option<HashTable>,
 }
@@ -73,6 +77,7 @@ struct Plan {
     tables: usize,
     hash: Option<HashTable>,
     blocks: Vec<Block>,
+    device_blocks: Vec<Block>,
     /// Frames for all of that.
     frames: usize,
 }
@@ -120,8 +125,9 @@ fn plan(
     if frames >= board.frames {
         return Err(PmapError::MemoryTooSmall { frames: board.frames, wanted: frames + 1 });
     }
-    let blocks = fixed::blocks(board, layout, config.defect)?;
-    Ok(Plan { arena_bytes, paged, tabled, direct, tables, hash, blocks, frames })
+    let blocks = fixed::blocks(board, layout, config)?;
+    let device_blocks = fixed::device_blocks(board, config, blocks.len())?;
+    Ok(Plan { arena_bytes, paged, tabled, direct, tables, hash, blocks, device_blocks, frames })
 }
 
 /// True when there is a hash table: hardware looks into one, or the kernel chooses to.
@@ -150,7 +156,7 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
     let leaves = b.leaf_tables(plan.tabled);
     if layout.region == Region::Pages {
         let frames = if layout.direct_map.is_some() { board.frames } else { arena_frames };
-        b.pages(VaRange::pages_from(layout.kernel_base, frames), leaves);
+        b.pages(VaRange::pages_from(layout.kernel_base, frames), leaves, Pfn(0));
     }
     if let Some(direct) = plan.direct {
         b.superpages(direct);
@@ -164,9 +170,30 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
         }
     }
     let root_entries = b.valid_root_entries();
-    let Plan { arena_bytes, paged, tabled, hash, blocks, frames, .. } = plan;
+    let Plan { arena_bytes, paged, tabled, hash, blocks, device_blocks, frames, .. } = plan;
     let root = b.root;
-    let tables = KernelTables { format, layout, root, root_entries, tabled, leaves, blocks, hash };
+    let (devices, paged) = match board.device_memory {
+        // By pages, as `ioremap` does it: the first of those that the kernel maps page by page.
+        Some(memory) if device_blocks.is_empty() => {
+            let range = VaRange::pages_from(paged.start(), memory.pages());
+            let first = leaves + ((range.start() - tabled.start()) >> PAGE_SHIFT) * format.width.bytes();
+            b.pages(range, first, Pfn(board.frames as u32));
+            (Some(range.start()), VaRange::new(range.end(), paged.end()))
+        }
+        _ => (device_blocks.first().map(|block| block.va), paged),
+    };
+    let tables = KernelTables {
+        format,
+        layout,
+        root,
+        root_entries,
+        tabled,
+        leaves,
+        blocks,
+        device_blocks,
+        devices,
+        hash,
+    };
     Ok(Built {
         tables,
         arena: StructArena::new(layout.kernel_base, arena_bytes),
@@ -239,10 +266,11 @@ impl<M: Machine> Builder<'_, M> {
         }
     }
 
-    /// Maps `range`, whose leaf entries begin at `leaves`, to physical memory from 0 on.
-    fn pages(&self, range: VaRange, leaves: Pa) {
+    /// Maps `range`, whose leaf entries begin at `leaves`, to the frames from `first` on.
+    fn pages(&self, range: VaRange, leaves: Pa, first: Pfn) {
         for (i, va) in range.pages().enumerate() {
-            self.store(leaves + i * self.format.width.bytes(), va, Tte::page(Pfn(i as u32), PERMANENT));
+            let frame = Pfn(first.0 + i as u32);
+            self.store(leaves + i * self.format.width.bytes(), va, Tte::page(frame, PERMANENT));
         }
     }
 

@@ -84,6 +84,24 @@ pub enum KernelMapping {
     Pages,
     /// All of memory by blocks.
     Blocks,
+    /// That, and the memory of devices.
+    BlocksAndDevices,
+    /// That, and a frame buffer in a process by a block of the process's own, which is switched with it.
+    BlocksAndProcess,
+}
+
+impl KernelMapping {
+    /// All of memory is mapped by blocks.
+    pub(crate) fn blocks_memory(self) -> bool {
+        matches!(
+            self,
+            KernelMapping::Blocks | KernelMapping::BlocksAndDevices | KernelMapping::BlocksAndProcess
+        )
+    }
+    /// The memory of devices is mapped for the kernel by a block.
+    pub(crate) fn blocks_devices(self) -> bool {
+        matches!(self, KernelMapping::BlocksAndDevices | KernelMapping::BlocksAndProcess)
+    }
 }
 
 /// A defect to plant. They exist to prove that the checks can fail: a pmap with one of these must be caught.
@@ -141,7 +159,7 @@ pub struct PmapConfig {
 }
 
 impl PmapConfig {
-    /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, or `renew` (already from four pages on).
+    /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`, or `renew` (already from four pages on).
     /// False when there is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
@@ -149,6 +167,8 @@ impl PmapConfig {
             "hash" => self.refill.hash = true,
             "pte" => self.mapping = KernelMapping::Pages,
             "bat" => self.mapping = KernelMapping::Blocks,
+            "bat-io" => self.mapping = KernelMapping::BlocksAndDevices,
+            "bat-process" => self.mapping = KernelMapping::BlocksAndProcess,
             "renew" => self.renew_pages = Some(4),
             _ => return false,
         }

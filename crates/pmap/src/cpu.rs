@@ -21,6 +21,8 @@ pub(crate) struct Active {
     pub(crate) root: AtomicU64,
     /// The tag that goes with `loading`.
     pub(crate) asid: AtomicU32,
+    /// The block of the process, packed, that is in its register.
+    pub(crate) block: AtomicU64,
     /// The tags that this CPU gives out, where each gives its own.
     pub(crate) numbers: Numbers,
 }
@@ -35,6 +37,7 @@ impl Active {
             loaded: AtomicU32::new(SpaceId::KERNEL.0),
             root: AtomicU64::new(kernel_root.0),
             asid: AtomicU32::new(Asid::KERNEL.0),
+            block: AtomicU64::new(0),
             numbers: Numbers::default(),
         }
     }

@@ -32,6 +32,7 @@ mod bootstrap;
 mod config;
 mod copy_page;
 mod cpu;
+mod device;
 mod fixed;
 mod flush;
 mod ipi;

@@ -17,7 +17,7 @@ use crate::space::Shared;
 use crate::sysmap::Sysmap;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use pageferry_hal::{
     Asid, Cause, LockClass, Machine, PAGE_SIZE, SpaceId, SpinLock, StructVa, Va, VaRange, Width,
 };
@@ -159,7 +159,8 @@ impl<M: Machine> Pmaps<M> {
         let mut pv = self.pv.lock();
         let id = pv.new_id();
         let tables = m.new_lock(LockClass::PMAP, Tables::new(frame));
-        let shared = Arc::new(Shared { id, root, tables, tags: tags.map(Arc::new) });
+        let shared =
+            Arc::new(Shared { id, root, tables, block: AtomicU64::new(0), tags: tags.map(Arc::new) });
         pv.spaces.insert(id, shared.clone());
         Ok(Pmap { shared })
     }

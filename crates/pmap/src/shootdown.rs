@@ -279,6 +279,15 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
+    /// Makes every other CPU that lazily runs on the space leave it.
+    pub(crate) fn leave_everywhere_else(&self, shared: &Shared<M>) {
+        let _ipi = self.ipi_lock();
+        let others = self.active_cpus(shared.id, None).difference(CpuSet::only(self.machine.cpu()));
+        if !others.is_empty() {
+            self.send_and_wait(IpiOp::Leave, shared.id, None, others);
+        }
+    }
+
     /// Empties the TLBs of all CPUs.
     ///
     /// # Locks

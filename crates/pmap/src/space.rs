@@ -3,6 +3,7 @@
 use crate::asid::Tags;
 use crate::radix::Tables;
 use alloc::sync::Arc;
+use core::sync::atomic::AtomicU64;
 use pageferry_hal::{Asid, Machine, Pa, SpaceId};
 
 /// What the registry shares of an address space.
@@ -10,6 +11,8 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) id: SpaceId,
     pub(crate) root: Pa,
     pub(crate) tables: M::Lock<Tables>,
+    /// A block of its own, packed; 0 is none.
+    pub(crate) block: AtomicU64,
     /// The numbers of its TLB entries, where they carry any.
     pub(crate) tags: Option<Arc<Tags>>,
 }

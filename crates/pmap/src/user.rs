@@ -1,6 +1,6 @@
 //! User mappings, by address: entering, removing, protecting, wiring, looking up.
 //!
-//! All of them are managed, that is, in the list of their frame; so what changes entries holds the lock of reverse
+//! All of them but those of devices ([`crate::device`]) are managed, that is, in the list of their frame; so what changes entries holds the lock of reverse
 //! mappings and, inside it, the lock of the address space. Only growing the tables and looking up do with the latter.
 //! Growing needs frames, which must be asked for with no lock held: then `enter` starts over.
 
@@ -78,7 +78,7 @@ impl<M: Machine> Pmaps<M> {
         entered
     }
 
-    fn add_spare(&self, frames: &dyn FrameSource, spare: &mut Vec<Pfn>, missing: usize) -> bool {
+    pub(crate) fn add_spare(&self, frames: &dyn FrameSource, spare: &mut Vec<Pfn>, missing: usize) -> bool {
         for _ in 0..missing {
             let Some(frame) = frames.take() else { return false };
             self.machine.pt_clear(frame.pa());
@@ -143,6 +143,7 @@ impl<M: Machine> Pmaps<M> {
     pub fn remove(&self, pmap: &Pmap<M>, range: VaRange) -> TlbFlush<M> {
         self.assert_user(range);
         let _c = self.machine.scope(Cause::PteWork);
+        self.drop_block(pmap, range);
         let (m, format) = (&self.machine, self.kernel.format);
         let mut flush = TlbFlush::new();
         let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
@@ -208,7 +209,9 @@ impl<M: Machine> Pmaps<M> {
         m.execute(self.config.paths.remove);
         let (space, va) = (leaf.shared.id, leaf.va);
         let old = self.rewrite(pv, leaf, None, Attr::empty(), flush);
-        pv.remove(m, old.frame, space, va);
+        if old.attr.contains(Attr::MANAGED) {
+            pv.remove(m, old.frame, space, va);
+        }
         tables.count_wired(old.attr.contains(Attr::WIRED), false);
         tables.resident = tables.resident.checked_sub(1).expect("a page was unmapped that was not counted");
     }
@@ -318,18 +321,20 @@ impl<M: Machine> Pmaps<M> {
         let Leaf { shared, va, slot, hashed } = leaf;
         let old = radix::swap(m, &self.kernel.format, slot, new);
         m.mapping_changed(shared.id, va, old, new, Some(flush.window(m)));
-        let old = old.filter(|old| old.attr.contains(Attr::MANAGED));
+        let old = old.filter(|old| old.attr.contains(Attr::USER));
         let old = old.unwrap_or_else(|| panic!("what is mapped at {va:?} is no user mapping"));
         if hashed == Hashed::Reachable {
             self.forget_hashed(shared.hash_tag(), va);
         }
         flush.list(shared.id, shared.tags.as_ref(), va, Some(old));
         let kept = new.filter(|new| new.frame == old.frame).map_or(Attr::empty(), |new| new.attr);
-        pv.save(old.frame, old.attr.difference(kept).difference(forget));
+        if old.attr.contains(Attr::MANAGED) {
+            pv.save(old.frame, old.attr.difference(kept).difference(forget));
+        }
         old
     }
 
-    fn assert_user(&self, range: VaRange) {
+    pub(crate) fn assert_user(&self, range: VaRange) {
         let layout = &self.kernel.layout;
         assert!(
             layout.user_start <= range.start() && range.end() <= layout.user_end,

@@ -20,7 +20,7 @@ use crate::choose::KeptStats;
 use crate::error::Errno;
 use crate::sched::Thread;
 use alloc::sync::Arc;
-use pageferry_hal::{Cause, CopyFault, Counter, Crossing, Machine, Threads, Trap, Va};
+use pageferry_hal::{Cause, CopyFault, Counter, Crossing, Machine, Mode, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 
 /// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made for.
@@ -68,6 +68,17 @@ impl<M: Machine> Syscall<'_, M> {
         self.copy(len_bytes, |m, done| m.copy_in(to + done, from + done, len_bytes - done))
     }
 
+    /// Takes a few user bytes into registers: fewer than fill a page.
+    ///
+    /// # Errors
+    /// [`Errno::Fault`].
+    pub(crate) fn fetch_bytes(&self, from: Va, bytes: &mut [u8]) -> Result<(), Errno> {
+        self.check_buffer(from, bytes.len())?;
+        let len = bytes.len();
+        let fetched = self.copy(len, |m, done| m.load(Mode::Kernel, from + done, &mut bytes[done..]));
+        fetched.map_err(|stopped| stopped.why)
+    }
+
     /// Copies between two kernel addresses.
     ///
     /// # Panics
@@ -82,7 +93,7 @@ impl<M: Machine> Syscall<'_, M> {
     fn copy(
         &self,
         len_bytes: usize,
-        attempt: impl Fn(&M, usize) -> Result<(), CopyFault>,
+        mut attempt: impl FnMut(&M, usize) -> Result<(), CopyFault>,
     ) -> Result<(), Stopped> {
         let m = self.machine();
         m.execute(self.kernel.config.paths.uiomove);

@@ -98,6 +98,9 @@ struct Next<M: Machine> {
     at: Option<StructVa>,
 }
 
+/// Groups of the hash table that an idle CPU looks through before it looks for threads again.
+const IDLE_GROUPS: usize = 8;
+
 impl<M: Machine> Sched<M> {
     pub(crate) fn new(
         pmaps: Arc<Pmaps<M>>,
@@ -473,6 +476,8 @@ impl<M: Machine> Sched<M> {
                 q.idle.insert(me);
             }
             let flag = &self.resched[me.index()];
+            // Something to do while there is nothing else: a few groups at a time, so that a thread that comes waits little.
+            while !flag.load(Ordering::Acquire) && self.pmaps.reclaim(IDLE_GROUPS) == IDLE_GROUPS {}
             m.idle_until(&mut || {
                 flag.swap(false, Ordering::Acquire) || self.stopping.load(Ordering::Acquire)
             });

@@ -22,6 +22,29 @@ impl<M: Machine> User<M> {
         })
     }
 
+    /// Maps the frame buffer at `place` (`mmap` of its device, whose driver calls `ioremap`): by a block of the process's own where the
+    /// kernel has those and the address is aligned to the frame buffer's size.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: there is none, or an address that makes no sense or is taken. [`Errno::NoMemory`].
+    pub fn map_frame_buffer(&self, place: MapAddr) -> Result<Va, Errno> {
+        self.system_call(|call| Ok(call.space.map_frame_buffer(call.thread, place)?))
+    }
+
+    /// Writes a line of text to the console: as much of it as the screen is wide. Without a frame buffer it is not to be seen.
+    ///
+    /// # Errors
+    /// [`Errno::Fault`].
+    pub fn print(&self, from: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| {
+            let mut text = [0; 256];
+            let text = &mut text[..len_bytes.min(256)];
+            call.fetch_bytes(from, text)?;
+            call.kernel.screen.draw(call.kernel.vm.pmaps(), text);
+            Ok(text.len())
+        })
+    }
+
     /// Writes what was stored through shared mappings of files to the disk (`msync` with `MS_SYNC`).
     ///
     /// # Errors

@@ -5,6 +5,7 @@ mod auto;
 mod clock;
 mod common;
 mod defects;
+mod devices;
 mod endings;
 mod export;
 mod fetch;

@@ -111,6 +111,10 @@ pub enum KernelMappingName {
     Pte,
     /// Memory by blocks.
     Bat,
+    /// That, and the memory of devices.
+    BatIo,
+    /// That, and the frame buffer of a process by a block of its own.
+    BatProcess,
 }
 
 impl From<KernelMappingName> for KernelMapping {
@@ -118,6 +122,8 @@ impl From<KernelMappingName> for KernelMapping {
         match name {
             KernelMappingName::Pte => KernelMapping::Pages,
             KernelMappingName::Bat => KernelMapping::Blocks,
+            KernelMappingName::BatIo => KernelMapping::BlocksAndDevices,
+            KernelMappingName::BatProcess => KernelMapping::BlocksAndProcess,
         }
     }
 }

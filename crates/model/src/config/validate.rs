@@ -104,6 +104,15 @@ impl MachineConfig {
                 format!("{size_mb} MiB, expected 1 to {most_mb}: {arch:?} addresses no more"),
             );
         }
+        if let Some(io) = &self.io {
+            power_of_two("io.frame_buffer_bytes", &io.frame_buffer_bytes)?;
+            if !self.memory_bytes().is_multiple_of(io.frame_buffer_bytes.value) {
+                let (bytes, mb) = (io.frame_buffer_bytes.value, size_mb);
+                let problem =
+                    format!("{bytes}, expected a divisor of the {mb} MiB of memory, behind which it lies");
+                return fault("io.frame_buffer_bytes", problem);
+            }
+        }
         match (&self.memory.latency_cycles, &self.memory.latency_ns) {
             (Some(_), Some(_)) => {
                 return fault("memory.latency_ns", "expected only one of latency_cycles and latency_ns");
@@ -187,6 +196,8 @@ pub const RANGES: Ranges = Ranges(&[
     range("*cache.ways", 1, 16),
     range("*cache.size_bytes", 1, 1 << 30),
     range("*cache.line_bytes", 8, 4096),
+    range("io.register_pages", 1, 1 << 12),
+    range("io.frame_buffer_bytes", 1 << 17, 1 << 26),
     range("disk.size_mb", 1, 1 << 22),
     range("disk.access_us", 0, 10_000_000),
     range("disk.bandwidth_mb_s", 1, 100_000),

@@ -204,6 +204,23 @@ impl<M: Machine> Space<M> {
         Ok(range.start())
     }
 
+    /// Maps the frame buffer, at its own colours and for this space alone: a fork does not inherit it. It is not paged, lent or
+    /// protected: to all of these calls it is a range that permits nothing.
+    ///
+    /// # Errors
+    /// As [`Space::map_at`]; [`VmError::Invalid`] also when the board has none.
+    pub fn map_frame_buffer(&self, t: &dyn Threads, place: MapAddr) -> Result<Va, VmError> {
+        let vm = &*self.vm;
+        let pages = vm.machine().board().device_memory.map_or(0, |devices| devices.frame_buffer_pages);
+        let len_bytes = pages << PAGE_SHIFT;
+        let at = self.map_at(t, place, len_bytes, (Prot::empty(), Prot::empty()), Inherit::None, None)?;
+        if let Err(error) = vm.pmaps().enter_frame_buffer(vm.frames(), self.pmap(), at) {
+            self.unmap(t, at, len_bytes)?;
+            return Err(error.into());
+        }
+        Ok(at)
+    }
+
     /// Unmaps the pages of a range, mapped or not. What has no other reference is freed at once.
     ///
     /// # Errors
