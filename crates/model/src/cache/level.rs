@@ -145,7 +145,9 @@ impl Level {
                 wanted ^= bit;
                 let row = &mut rows[at];
                 if let Some(way) = place_of(row, want) {
-                    to_front(row, way);
+                    if way > 0 {
+                        to_front(row, way);
+                    }
                     done.flags &= row[0];
                     row[0] |= stored;
                     done.hits |= bit;
@@ -293,10 +295,14 @@ fn tag(line: u64, set_bits: u32) -> u32 {
 #[inline(always)]
 fn to_front<const WAYS: usize>(row: &mut [u32; WAYS], at: usize) {
     let before = *row;
-    for way in 1..WAYS {
-        row[way] = if way <= at { before[way - 1] } else { before[way] };
+    let mut moved = before;
+    moved[1..].copy_from_slice(&before[..WAYS - 1]);
+    moved[0] = before[at];
+    // As wide as the entries: then whole vectors are compared and chosen from.
+    let last = at as i32;
+    for way in 0..WAYS {
+        row[way] = if way as i32 <= last { moved[way] } else { before[way] };
     }
-    row[0] = before[at];
 }
 
 /// Puts `entry` at the front of a row of so many ways and moves all others one back; the last falls out.
