@@ -54,6 +54,9 @@ pub enum Reload {
     /// It saves all registers and calls C, which is translated like the rest of the kernel and goes through the caches as that
     /// does (Linux/PPC before). A miss of its own is handled the other way: that one cannot miss, so that there is an end.
     Slow,
+    /// Where the kernel loads the TLB, from the hash table in a few registers; what is not there, as [`Reload::Slow`] (Linux/PPC 2.0
+    /// on a 603).
+    SlowInsert,
 }
 
 /// The refill handler.

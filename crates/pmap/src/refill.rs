@@ -60,8 +60,13 @@ impl<M: Machine> Pmaps<M> {
             }
         };
         let endless = self.config.defect == PmapDefect::EndlessRefill;
-        if self.config.refill.reload == Reload::Slow && (m.refill_depth() == 1 || endless) {
-            return self.refill_slowly(whose, miss);
+        let outermost = m.refill_depth() == 1 || endless;
+        if m.refill_depth() > 1 {
+            m.count(Counter::NestedRefills, 1);
+        }
+        let reload = if outermost { self.config.refill.reload } else { Reload::Fast };
+        if reload == Reload::Slow {
+            return self.refill_slowly(whose, miss, self.loads_tlb());
         }
         let paths = &self.config.refill.paths;
         let Some(second) = &self.second else {
@@ -78,6 +83,9 @@ impl<M: Machine> Pmaps<M> {
                 self.load_tlb(whose, miss, tte);
                 return Ok(());
             }
+        }
+        if reload == Reload::SlowInsert {
+            return self.refill_slowly(whose, miss, false);
         }
         self.count_hash_miss(miss);
         m.execute(paths.insert);
@@ -148,8 +156,8 @@ impl<M: Machine> Pmaps<M> {
 
     // ------------------------------------------------------------------------------------------- slow
 
-    /// Saves registers, calls C, restores them.
-    fn refill_slowly(&self, whose: Whose, miss: Miss) -> Result<(), TrapKind> {
+    /// Saves registers, calls C, restores them. C looks into the hash table first, unless hardware or another handler has.
+    fn refill_slowly(&self, whose: Whose, miss: Miss, search: bool) -> Result<(), TrapKind> {
         let (m, paths) = (&self.machine, &self.config.refill.paths);
         let depth = (m.refill_depth() as usize).min(FRAMES) - 1;
         let frame = self.frames.element(m.cpu().index() * FRAMES + depth, FRAME_BYTES);
@@ -161,12 +169,11 @@ impl<M: Machine> Pmaps<M> {
                 self.note(whose, miss).map(|tte| self.load_tlb(whose, miss, tte))
             }
             Some(second) => {
-                let usable = match self.loads_tlb() {
+                let usable = match search {
                     true => {
                         self.in_c(paths.search_c, || self.read_groups(second, whose, miss));
                         self.usable(second.search(m, whose.asid, miss.va), miss)
                     }
-                    // Hardware has looked.
                     false => None,
                 };
                 match usable {

@@ -65,7 +65,7 @@ fn a_frame_buffer_is_painted_by_pages_and_by_a_block_that_takes_no_entries() {
                 (0..4).for_each(|salt| paint(u, salt << 20));
                 // What is not memory is not lent, protected or read into.
                 assert!(u.protect(AT, PAGE_SIZE, Prot::READ).is_err());
-                
+
                 u.unmap(AT, FRAME_BUFFER).unwrap();
             })
         });
