@@ -72,8 +72,12 @@ pub(crate) fn blocks(board: &Board, layout: &Layout, defect: PmapDefect) -> Resu
     let bytes = Pfn(board.frames as u32).pa().0;
     let registers = board.blocks.ok_or(PmapError::TooFewBlocks { blocks: 0, bytes })?;
     let mut blocks = plan(registers.for_both(), layout.kernel_base, bytes)?;
-    if let (PmapDefect::BlockOverPages, Some(paged)) = (defect, layout.paged_base) {
-        blocks.push(Block { va: paged, pa: Pa(0), shift: registers.least_shift, attr: PERMANENT });
+    match (defect, layout.paged_base) {
+        (PmapDefect::BlockOverPages, Some(va)) => {
+            blocks.push(Block { va, pa: Pa(0), shift: registers.least_shift, attr: PERMANENT });
+        }
+        (PmapDefect::BlockMissing, _) => drop(blocks.pop()),
+        _ => {}
     }
     Ok(blocks)
 }

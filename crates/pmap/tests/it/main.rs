@@ -3,4 +3,5 @@
 mod common;
 mod kernel;
 mod obligations;
+mod planted;
 mod user;
