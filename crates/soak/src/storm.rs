@@ -3,10 +3,11 @@
 //! Here what a call does depends on which CPU came first, so there is no model to compare with; what must hold all the
 //! same is that no store is lost and that bytes on loan do not change for their borrower.
 
+use crate::planted::Planted;
 use crate::rig::{AddressSpace, Job, Rig, with_rig};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_model::Schedule;
-use pageferry_vm::{Defect, Inherit};
+use pageferry_vm::Inherit;
 
 const PAGES: usize = 4;
 const ROUNDS: u8 = 24;
@@ -17,9 +18,8 @@ const RECLAIM_EVERY: usize = 8;
 ///
 /// # Errors
 /// What went wrong.
-pub(crate) fn storm(machine: &str, seed: u64, defect: Option<Defect>) -> Result<(), String> {
-    with_rig(machine, Schedule::Seeded(seed), move |rig| {
-        rig.vm.plant(defect);
+pub(crate) fn storm(machine: &str, seed: u64, defect: Option<Planted>) -> Result<(), String> {
+    with_rig(machine, Schedule::Seeded(seed), defect, move |rig| {
         let space = rig.vm.space().expect("there is memory");
         let va = space.map(rig.t(), None, PAGES * PAGE_SIZE, Prot::RW, Inherit::Copy).expect("there is room");
         let jobs = (0..rig.cpus()).map(|cpu| {
@@ -60,4 +60,45 @@ fn write(rig: &Rig, space: &AddressSpace, va: Va, cpu: usize, round: u8) {
         let got = rig.load(space, at, 1).expect("nothing forbids it");
         assert_eq!(got, [round], "a store of cpu{cpu} is lost");
     }
+}
+
+/// Pages that meet in two groups of a hash table, and more than those hold.
+const CROWD: usize = 24;
+
+/// All CPUs use pages of one space that get in each other's way in a hash table, and in a TLB with sets: every store is found again.
+///
+/// # Errors
+/// What went wrong.
+pub(crate) fn crowd(machine: &str, seed: u64, defect: Option<Planted>) -> Result<(), String> {
+    with_rig(machine, Schedule::Seeded(seed), defect, |rig| {
+        let space = rig.vm.space().expect("there is memory");
+        // The least hash table has 1024 groups: what lies so many pages apart has the same primary group, and what differs from it in
+        // all bits below has that as its secondary one.
+        let places = [5, 1024 - 6].map(|page| (0..CROWD as u64).map(move |i| Va((i * 1024 + page) << 12)));
+        let pages: Vec<Va> = places.into_iter().flatten().collect();
+        for va in &pages {
+            let at = Some(*va);
+            space.map(rig.t(), at, PAGE_SIZE, Prot::RW, Inherit::Copy).expect("there is room");
+        }
+        let jobs = (0..rig.cpus()).map(|cpu| {
+            let (space, pages) = (space.clone(), pages.clone());
+            let job: Job = Box::new(move |rig| {
+                for round in 1..=6u8 {
+                    for (i, va) in pages.iter().enumerate() {
+                        let (at, byte) = (*va + cpu, (i as u8).wrapping_mul(round));
+                        rig.store_some(&space, at, &[byte]).1.expect("nothing forbids it");
+                    }
+                    for (i, va) in pages.iter().enumerate().rev() {
+                        let got = rig.load(&space, *va + cpu, 1).expect("nothing forbids it");
+                        assert_eq!(got, [(i as u8).wrapping_mul(round)], "a store of cpu{cpu} is lost");
+                    }
+                }
+                rig.leave(cpu);
+            });
+            job
+        });
+        rig.together(jobs.collect());
+        rig.check();
+        rig.exit(space);
+    })
 }
