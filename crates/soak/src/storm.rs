@@ -8,6 +8,9 @@ use crate::rig::{AddressSpace, Job, Rig, with_rig};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_model::Schedule;
 use pageferry_vm::Inherit;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
 
 const PAGES: usize = 4;
 const ROUNDS: u8 = 24;
@@ -70,7 +73,7 @@ const CROWD: usize = 24;
 /// # Errors
 /// What went wrong.
 pub(crate) fn crowd(machine: &str, seed: u64, defect: Option<Planted>) -> Result<(), String> {
-    with_rig(machine, Schedule::Seeded(seed), defect, |rig| {
+    with_rig(machine, Schedule::Seeded(seed), defect, move |rig| {
         let space = rig.vm.space().expect("there is memory");
         // The least hash table has 1024 groups: what lies so many pages apart has the same primary group, and what differs from it in
         // all bits below has that as its secondary one.
@@ -83,14 +86,18 @@ pub(crate) fn crowd(machine: &str, seed: u64, defect: Option<Planted>) -> Result
         let jobs = (0..rig.cpus()).map(|cpu| {
             let (space, pages) = (space.clone(), pages.clone());
             let job: Job = Box::new(move |rig| {
+                // In the same order on all CPUs: they meet.
+                let mut rng = ChaCha8Rng::seed_from_u64(seed);
+                let mut order: Vec<usize> = (0..pages.len()).collect();
                 for round in 1..=6u8 {
-                    for (i, va) in pages.iter().enumerate() {
-                        let (at, byte) = (*va + cpu, (i as u8).wrapping_mul(round));
+                    order.shuffle(&mut rng);
+                    let own = |i: usize| (pages[i] + cpu, (i as u8).wrapping_mul(round));
+                    for (at, byte) in order.iter().map(|&i| own(i)) {
                         rig.store_some(&space, at, &[byte]).1.expect("nothing forbids it");
                     }
-                    for (i, va) in pages.iter().enumerate().rev() {
-                        let got = rig.load(&space, *va + cpu, 1).expect("nothing forbids it");
-                        assert_eq!(got, [(i as u8).wrapping_mul(round)], "a store of cpu{cpu} is lost");
+                    for (at, byte) in order.iter().rev().map(|&i| own(i)) {
+                        let got = rig.load(&space, at, 1).expect("nothing forbids it");
+                        assert_eq!(got, [byte], "a store of cpu{cpu} is lost");
                     }
                 }
                 rig.leave(cpu);

@@ -4,4 +4,5 @@ mod common;
 mod kernel;
 mod obligations;
 mod planted;
+mod powerpc;
 mod user;

@@ -106,6 +106,9 @@ impl FrameSource for Frames {
     }
 }
 
+/// What may be done again and again.
+pub type Work = Rc<dyn Fn(&Kernel)>;
+
 type Job = Box<dyn FnOnce(&Kernel)>;
 
 /// What a test has.
@@ -121,7 +124,7 @@ pub struct Kernel {
     /// How deep refill handlers were nested at most.
     pub deepest: Cell<u32>,
     /// What is done when the timer interrupts.
-    pub on_timer: RefCell<Option<Rc<dyn Fn(&Kernel)>>>,
+    pub on_timer: RefCell<Option<Work>>,
 }
 
 impl Kernel {
