@@ -175,7 +175,7 @@ mod tests {
     /// Sizes near those of blocks and far from them, of pages.
     fn len_bytes() -> impl Strategy<Value = u64> {
         let near = (17..29u32, 0..4u64, -2..3i64)
-            .prop_map(|(shift, more, pages)| ((1 + more << shift) as i64 + pages * 4096).max(4096) as u64);
+            .prop_map(|(shift, more, pages)| (((1 + more) << shift) as i64 + pages * 4096).max(4096) as u64);
         prop_oneof![near, (1..131_072u64).prop_map(|pages| pages << 12)]
     }
 

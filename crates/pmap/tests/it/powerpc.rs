@@ -158,8 +158,8 @@ fn groups_fill_one_after_the_other_and_what_is_noted_stays() {
                 k.pmaps.clear_modified(frames[page]).flush(&k.pmaps);
                 k.pmaps.clear_referenced(frames[page]).flush(&k.pmaps);
             }
-            (0..CROWD).filter(|page| page % 8 != 0).for_each(load);
-            let expected = |page: usize| (page % 8 != 0, page % 4 == 2);
+            (0..CROWD).filter(|page| !page.is_multiple_of(8)).for_each(load);
+            let expected = |page: usize| (!page.is_multiple_of(8), page % 4 == 2);
             assert!(
                 (0..CROWD).all(|page| state(page) == expected(page)),
                 "{machine}: cleared and used again"
@@ -275,6 +275,7 @@ fn what_renewal_leaves_behind_is_reclaimed_or_purged() {
 
 #[test]
 fn one_invalidation_reaches_both_cpus_and_asks_none() {
+    let mut raced = 0;
     for (machine, seed) in
         ["ppc604-smp", "ppc604-smp+slow+pte"].into_iter().flat_map(|m| (0..12).map(move |s| (m, s)))
     {
@@ -317,8 +318,9 @@ fn one_invalidation_reaches_both_cpus_and_asks_none() {
             k.wait();
             k.destroy(Rc::into_inner(space).expect("the job is done"));
         });
-        assert!(m.snapshot().hardware.stale_uses == 0);
+        raced += m.snapshot().hardware.stale_uses_in_window;
     }
+    assert!(raced > 0, "no use came between a change and its invalidation");
 }
 
 // ----------------------------------------------------------------------------------------------- refills within others
