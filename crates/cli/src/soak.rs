@@ -126,10 +126,11 @@ fn planted(soak: Soak) -> Result<ExitCode, LabError> {
                 (found.step.to_string(), shortest, how)
             }
         };
-        rows.push(vec![defect.sentence().to_owned(), caught, shortest, how]);
+        let on = defect.machine().unwrap_or_default().to_owned();
+        rows.push(vec![defect.sentence().to_owned(), on, caught, shortest, how]);
     }
     bar.finish_and_clear();
-    print(&table(&["defect", ">caught at step", ">shortest program", "as"], &rows))?;
+    print(&table(&["defect", "on", ">caught at step", ">shortest program", "as"], &rows))?;
     print(&format!("\n{} defects planted, {} caught.\n", rows.len(), rows.len() - missed))?;
     Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

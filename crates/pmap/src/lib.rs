@@ -2,7 +2,8 @@
 //!
 //! One code serves all machines: what differs is data, in [`pageferry_hal::Board`]. Page tables in levels hold the truth
 //! everywhere (`radix`). Hardware walks them, or looks into a hash table that caches them (`second`), or leaves all to the
-//! kernel (`refill`). What is mapped for ever is mapped by superpages, by block registers, or not at all (`fixed`).
+//! kernel (`refill`). What is mapped for ever is mapped by superpages, by block registers, by pages, or not at all (`fixed`);
+//! by pages, it can be protected by page too (`protect`).
 //!
 //! # What it holds
 //! * The **kernel's page tables**, complete from boot on: the arena of kernel structures and the direct map in
