@@ -67,8 +67,11 @@ fn write(rig: &Rig, space: &AddressSpace, va: Va, cpu: usize, round: u8) {
 
 /// Pages that meet in two groups of a hash table, and more than those hold.
 const CROWD: usize = 24;
+/// Pages of the row that goes at once: more than a kernel invalidates one by one that gives tags anew.
+const ROW: usize = 8;
 
-/// All CPUs use pages of one space that get in each other's way in a hash table, and in a TLB with sets: every store is found again.
+/// All CPUs use pages of one space that get in each other's way in a hash table, and in a TLB with sets: every store is found again. Then a
+/// row of pages goes at once.
 ///
 /// # Errors
 /// What went wrong.
@@ -105,6 +108,12 @@ pub(crate) fn crowd(machine: &str, seed: u64, defect: Option<Planted>) -> Result
             job
         });
         rig.together(jobs.collect());
+        // A row of pages goes at once, by another tag where there are any; what was loaded last may be found still.
+        let row = space.map(rig.t(), None, ROW * PAGE_SIZE, Prot::RW, Inherit::Copy).expect("there is room");
+        rig.store(&space, row, &[1; ROW * PAGE_SIZE]).expect("nothing forbids it");
+        space.unmap(rig.t(), row, ROW * PAGE_SIZE).expect("it is mapped");
+        let gone = (0..ROW).rev().all(|i| rig.load(&space, row + i * PAGE_SIZE, 1).is_err());
+        assert!(gone, "what was unmapped is still there");
         rig.check();
         rig.exit(space);
     })
