@@ -127,14 +127,16 @@ impl<M: Machine> Pmaps<M> {
     /// where it looked for a place.
     fn insert(&self, second: &Second<M>, whose: Whose, miss: Miss) -> Result<Searched, TrapKind> {
         let m = &self.machine;
+        let early = self.config.defect == PmapDefect::ReadBeforeLocked;
+        let read_early = early.then(|| self.note(whose, miss)).transpose()?;
         let mut cursors = second.cursors.lock();
-        let tte = self.note(whose, miss)?;
+        let tte = read_early.map_or_else(|| self.note(whose, miss), Ok)?;
         let searched = second.search(m, whose.asid, miss.va);
         second.insert(m, &mut cursors, searched, (whose.asid, miss.va), tte);
         drop(cursors);
         if self.loads_tlb() {
             self.load_tlb(whose, miss, tte);
-        } else if miss.kind != MissKind::Absent {
+        } else if miss.kind != MissKind::Absent && self.config.defect != PmapDefect::RefusedStays {
             m.tlb_flush(Flush::Page(whose.asid, miss.va));
         }
         Ok(searched)
@@ -252,7 +254,11 @@ impl<M: Machine> Pmaps<M> {
             if new == old {
                 return Ok(new);
             }
-            if radix::replace(m, format, slot, old, new) {
+            let blindly = self.config.defect == PmapDefect::NotedBlindly;
+            if blindly {
+                radix::store(m, format, slot, new);
+            }
+            if blindly || radix::replace(m, format, slot, old, new) {
                 m.mapping_changed(whose.space, miss.va.page(), Some(old), Some(new), None);
                 return Ok(new);
             }
