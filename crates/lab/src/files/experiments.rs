@@ -124,6 +124,9 @@ impl Experiment {
             return match nearest(text, allowed.clone()) {
                 _ if allowed.clone().any(|a| a == text) => Ok(Setting::Text(text.to_owned())),
                 Some(near) => Err(format!("`{text}`, did you mean `{near}`?")),
+                None if choice.or_file => {
+                    Err(format!("there is no file `{text}`, nor one of {}", choice.allowed.join(", ")))
+                }
                 None => Err(format!("`{text}`, expected {}", choice.allowed.join(" or "))),
             };
         }

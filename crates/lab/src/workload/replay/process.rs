@@ -141,7 +141,8 @@ impl<'a> Replay<'a> {
                     let offset = (segment.at - base) as u64;
                     self.user.map_file(file, offset, place, len, Prot::all(), false)
                 }
-                _ => self.user.map_at(place, len, Prot::RW, Inherit::Copy),
+                // Perhaps executed, too: a trace without system calls does not tell what is text.
+                _ => self.user.map_at(place, len, Prot::all(), Inherit::Copy),
             };
             mapped.map_err(named("map the program"))?;
             if segment.kind != SegmentKind::Anonymous {
