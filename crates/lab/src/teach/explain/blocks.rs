@@ -247,17 +247,8 @@ fn table(runs: &[Ran]) -> Result<Compared, LabError> {
             rows.push(row);
         }
     }
-    let head = vec![
-        "machine",
-        "handler",
-        "kernel by",
-        "TLB misses",
-        "the kernel's",
-        "% of entries",
-        "at most",
-        "hash misses",
-        "cycles",
-    ];
+    let head =
+        vec!["machine", "handler", "mapped", "misses", "kernel's", "share %", "most", "of hash", "cycles"];
     let title = "A whole program, an assembler (`pageferry run replay --set trace=runq-as`): misses of both TLBs; those at the kernel's \
                  addresses; the kernel's share of the entries in use, and its most entries in a sample; misses of the hash table; and \
                  cycles in all.";

@@ -424,7 +424,7 @@ fn table(runs: &[Ran]) -> Result<Compared, LabError> {
     let head = vec![
         "machine",
         "handler",
-        "kernel by",
+        "mapped",
         "first touch",
         "hash miss",
         "warm",
