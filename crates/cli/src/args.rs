@@ -62,6 +62,7 @@ const EXIT_CODES: &str = "Exit codes:
 Try:
   pageferry reproduce --quick
   pageferry explain loan
+  pageferry explain refill
   pageferry run bw-pipe --machine xeon-up --kernel sf_buf
   pageferry pipe FILE -o COPY --machine opteron-mp --kernel original";
 
@@ -221,7 +222,7 @@ pub(crate) struct Pipe {
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// The mechanism; a list if absent
+    /// The mechanism, such as loan, sf_buf, bat or refill; a list if absent
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// The machine: a name (see `pageferry machines`) or a file that ends in .toml; if absent, one that suits the mechanism

@@ -3,7 +3,7 @@
 use crate::args::Explain;
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
-use pageferry_lab::teach::explain::{self, Explanation, Mechanism, Step};
+use pageferry_lab::teach::explain::{self, Explanation, Field, Mechanism, Step, Table};
 use pageferry_lab::{LabError, text};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -55,21 +55,45 @@ fn list(json: bool) -> Result<ExitCode, LabError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Columns of text.
-const TEXT: usize = 100;
-const WHAT: usize = 52;
-const COUNTED: usize = 32;
+/// How wide text and the columns of steps are.
+#[derive(Clone, Copy)]
+struct Widths {
+    text: usize,
+    what: usize,
+    counted: usize,
+}
+
+impl Widths {
+    /// What fits a terminal of so many columns; without one, what reads well.
+    fn within(columns: Option<usize>) -> Widths {
+        // What numbers, cycles and the space between columns take.
+        const REST: usize = 20;
+        let all = columns.unwrap_or(usize::MAX).clamp(60, 104) - REST;
+        let counted = all * 8 / 21;
+        Widths { text: (all + REST).min(100), what: all - counted, counted }
+    }
+}
 
 /// `usual` is false where a kernel was asked for: then there is no counterexample.
 fn shown(told: &Explanation, mechanism: &Mechanism, usual: bool) -> String {
     let style = terminal::stdout();
+    let widths = Widths::within(terminal::columns());
     let mut out = format!("{}  {}\n\n", style.strong(told.name), told.title);
-    out += &format!("{}\n{}\n\n", wrapped(told.text, TEXT), style.faint(told.source));
-    let rows: Vec<_> = told.steps.iter().enumerate().map(|(index, step)| row(index, step)).collect();
+    out += &format!("{}\n{}\n\n", wrapped(told.text, widths.text), style.faint(told.source));
+    let mut number = 0;
+    let rows: Vec<_> = (told.steps.iter().enumerate())
+        .flat_map(|(index, step)| {
+            number += usize::from(!step.part);
+            let ends = told.steps.get(index + 1).is_none_or(|next| !next.part);
+            rows(widths, number, step, ends)
+        })
+        .collect();
     let before = mechanism.counterexample.as_ref().filter(|_| usual);
     let before = before.map_or(String::new(), |c| format!("{}, and one under ", c.kernel));
-    out += &format!("A run on {} under {before}{}\n\n", told.machine, told.kernel);
+    let runs = if mechanism.more.is_some() { "Runs" } else { "A run" };
+    out += &format!("{runs} on {} under {before}{}\n\n", told.machine, told.kernel);
     out += &table(&["", "what happens", "counted", ">cycles"], &rows);
+    out += &told.table.as_ref().map_or(String::new(), |table| format!("\n{}", beside(widths, table)));
     if told.kernel != mechanism.kernel {
         let (kernel, own) = (mechanism.kernel, &told.kernel);
         out += &format!("\nThe words are those of {kernel}; the numbers are those of {own}.\n");
@@ -84,16 +108,49 @@ fn shown(told: &Explanation, mechanism: &Mechanism, usual: bool) -> String {
     out
 }
 
-fn row(index: usize, step: &Step) -> Vec<String> {
-    let mut what = wrapped(&step.what, WHAT);
+/// The table that several runs end with.
+fn beside(widths: Widths, told: &Table) -> String {
+    let is_number = |column: usize| told.rows.iter().all(|row| matches!(row[column], Field::Number(_)));
+    let mark = |(column, name): (usize, &&str)| format!("{}{name}", if is_number(column) { ">" } else { "" });
+    let head: Vec<String> = told.head.iter().enumerate().map(mark).collect();
+    let field = |field: &Field| match field {
+        Field::Word(word) => word.clone(),
+        Field::Number(number) => text::grouped(*number as i64),
+    };
+    let rows: Vec<Vec<String>> = told.rows.iter().map(|row| row.iter().map(field).collect()).collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    format!("{}\n\n{}", wrapped(&told.title, widths.text), table(&head, &rows))
+}
+
+/// The row of a step, below the words for those that follow, if it has any. The parts of a step stand close together, up to the
+/// one that `ends` it.
+fn rows(widths: Widths, number: usize, step: &Step, ends: bool) -> Vec<Vec<String>> {
+    let none = String::new;
+    let section = step.section.iter().map(|section| {
+        vec![
+            none(),
+            format!("{}\n ", terminal::stdout().strong(&wrapped(section, widths.what))),
+            none(),
+            none(),
+        ]
+    });
+    section.chain([row(widths, number, step, ends)]).collect()
+}
+
+fn row(widths: Widths, number: usize, step: &Step, ends: bool) -> Vec<String> {
+    let mut what = match step.part {
+        true => format!("- {}", wrapped(&step.what, widths.what - 2).replace('\n', "\n  ")),
+        false => wrapped(&step.what, widths.what),
+    };
     for note in &step.notes {
-        what += &format!("\n{}", wrapped(&format!("({note})"), WHAT));
+        what += &format!("\n{}", wrapped(&format!("({note})"), widths.what));
     }
     let counted: Vec<_> = step.counters.iter().map(|(name, count)| counted(name, *count)).collect();
-    let counted = wrapped(&counted.join(", "), COUNTED);
+    let counted = wrapped(&counted.join(", "), widths.counted);
     // A line between steps, so that wrapped ones do not run together.
-    let apart = |text: String| format!("{text}\n ");
-    vec![(index + 1).to_string(), apart(what), apart(counted), text::grouped(step.busy_cycles as i64)]
+    let apart = |text: String| if ends { format!("{text}\n ") } else { text };
+    let number = if step.part { String::new() } else { number.to_string() };
+    vec![number, apart(what), apart(counted), text::grouped(step.busy_cycles as i64)]
 }
 
 /// A counter as people read it.
@@ -120,6 +177,14 @@ fn wrapped(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_fit_the_terminal() {
+        let Widths { text, what, counted } = Widths::within(None);
+        assert_eq!((text, what, counted), (100, 52, 32));
+        let Widths { text, what, counted } = Widths::within(Some(80));
+        assert_eq!((text, what, counted), (80, 38, 22));
+    }
 
     #[test]
     fn lines_end_between_words_and_counts_stay_with_their_names() {

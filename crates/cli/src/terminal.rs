@@ -81,6 +81,11 @@ pub(crate) fn stdout_is_closed() -> bool {
     false
 }
 
+/// Columns of the terminal that the standard output is.
+pub(crate) fn columns() -> Option<usize> {
+    Table::new().width().map(usize::from)
+}
+
 /// A table without lines but the one below its head. Columns whose head begins with `>` are aligned to the right.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();

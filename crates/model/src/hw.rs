@@ -10,6 +10,7 @@ use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
 use crate::dev::{AUDIO, DISK};
 use crate::machine::turns::{NEVER, Turns};
+use crate::machine::watched::{Doing, Watch};
 use crate::memory::Memory;
 use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::Oracle;
@@ -187,6 +188,8 @@ pub(crate) struct Hw {
     pub(crate) handled_at: u64,
     /// Records where the time goes, if that is asked for.
     pub(crate) recorder: Option<Box<Recorder>>,
+    /// Watches what is done about misses, if that is asked for.
+    pub(crate) watch: Option<Box<Watch>>,
     pub(crate) disk: Disk,
     pub(crate) audio: Audio,
 }
@@ -233,6 +236,7 @@ impl Hw {
             most_kernel_entries: 0,
             handled_at: 0,
             recorder: None,
+            watch: None,
             disk: Disk::default(),
             audio: Audio::default(),
             params,
@@ -517,12 +521,14 @@ impl Hw {
     pub(crate) fn pt_load(&mut self, cpu: usize, at: Pa, width: Width) -> u64 {
         let cost = self.line(cpu, at, false);
         self.charge(cpu, cost);
+        self.did(cpu, Doing::Reads(at));
         self.memory.load_word(at, width)
     }
 
     pub(crate) fn pt_store(&mut self, cpu: usize, at: Pa, width: Width, value: u64) {
         let cost = self.line(cpu, at, true);
         self.charge(cpu, cost);
+        self.did(cpu, Doing::Writes(at));
         self.memory.store_word(at, width, value);
     }
 

@@ -106,8 +106,8 @@ pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{
-    Awaited, Event, EventKind, LockCircle, LockWait, Model, Options, RunError, SLACK_CYCLES, Schedule, Wait,
-    Waits,
+    Awaited, Doing, Event, EventKind, LockCircle, LockWait, Model, Options, RunError, SLACK_CYCLES, Schedule,
+    Spent, Wait, Waits, Watched,
 };
 pub use mmu::oracle::{Site, StaleUse, Staleness};
 pub use range::{Range, Ranges, range};

@@ -6,7 +6,7 @@
 
 use crate::machine::held::LockRef;
 use crate::machine::inner::Inner;
-use crate::machine::{Awaited, EventKind};
+use crate::machine::{Awaited, Doing, EventKind};
 use crate::mmu::oracle::Site;
 use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
@@ -67,6 +67,7 @@ impl<T> ModelLock<T> {
             hw.charge(cpu, cycles);
         }
         hw.cpus[cpu].cause = cause;
+        hw.did(cpu, Doing::Locks);
     }
 
     fn reference(&self, at: Site) -> LockRef {

@@ -30,6 +30,7 @@ mod options;
 mod run_error;
 pub(crate) mod turns;
 mod waits;
+pub(crate) mod watched;
 
 pub use driver::Scope;
 pub use events::{Event, EventKind};
@@ -38,6 +39,7 @@ pub use inner::SLACK_CYCLES;
 pub use options::{Options, Schedule};
 pub use run_error::RunError;
 pub use waits::{Awaited, Wait, Waits};
+pub use watched::{Doing, Spent, Watched};
 
 use crate::account::Snapshot;
 use crate::cache::power_on::PoweredOn;
@@ -382,7 +384,10 @@ impl Machine for Model {
         if let Some(text) = path.text {
             self.0.fetch_text(Location::caller(), text.get(), path.instructions);
         }
-        self.0.step(|hw, cpu| hw.execute(cpu, path.instructions));
+        self.0.step(|hw, cpu| {
+            hw.execute(cpu, path.instructions);
+            hw.did(cpu, Doing::Executes(path));
+        });
     }
 
     fn set_text(&self, at: StructVa) {
@@ -430,6 +435,7 @@ impl Machine for Model {
         let by = Location::caller();
         let touched = self.0.access(by, |hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
         touched.unwrap_or_else(|trap| panic!("a kernel structure is not mapped: {trap}"));
+        self.0.step(|hw, cpu| hw.did(cpu, Doing::Touches(at.0, access)));
     }
 
     fn cross(&self, crossing: Crossing) {

@@ -6,9 +6,21 @@
 use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
 use crate::radix;
-use pageferry_hal::{Asid, Attr, Cause, Machine, PAGE_SHIFT, Pa, Pfn, Prot, SpaceId, Tte, Va, VaRange};
+use pageferry_hal::{
+    Asid, Attr, Block, Cause, HashTable, Machine, PAGE_SHIFT, Pa, Pfn, Prot, SpaceId, Tte, Va, VaRange,
+};
 
 impl<M: Machine> Pmaps<M> {
+    /// The blocks by which every CPU has memory mapped for the kernel; none where pages or superpages do it.
+    pub fn blocks(&self) -> &[Block] {
+        &self.kernel.blocks
+    }
+
+    /// The hash table of translations, if hardware or this kernel uses one.
+    pub fn hash_table(&self) -> Option<HashTable> {
+        self.kernel.hash
+    }
+
     /// The address of a frame in the direct map, if the machine has one (sf_buf paper, 4.3).
     pub fn direct_va(&self, frame: Pfn) -> Option<Va> {
         let base = self.kernel.layout.direct_map?;

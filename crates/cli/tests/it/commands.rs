@@ -347,6 +347,19 @@ fn the_accessed_bit_is_explained_under_both_rules() {
 }
 
 #[test]
+fn blocks_and_refills_are_explained_side_by_side() {
+    let dir = here();
+    for (name, part) in [("bat", "a block of 32.0 MiB maps"), ("refill", "It misses itself")] {
+        let told = done(dir.path(), &["explain", name]);
+        assert!(told.contains("Runs on ppc603 and ppc604 under linux-ppc") && told.contains(part), "{told}");
+        assert!(told.lines().all(|line| line.chars().count() <= 110), "{told}");
+    }
+    let json: Value =
+        serde_json::from_str(&done(dir.path(), &["explain", "refill", "--json"])).expect("JSON");
+    assert_eq!(json["table"]["rows"].as_array().map(Vec::len), Some(8));
+}
+
+#[test]
 fn built_in_traces_are_shown() {
     let dir = here();
     let listed = done(dir.path(), &["trace", "show"]);

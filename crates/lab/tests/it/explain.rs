@@ -1,7 +1,7 @@
 //! Every mechanism explains itself, and what is counted beside its steps is what it promises.
 
 use pageferry_lab::LabError;
-use pageferry_lab::teach::explain::{self, Explanation, Step};
+use pageferry_lab::teach::explain::{self, Explanation, Field, Step};
 use std::collections::BTreeSet;
 
 fn explanation(name: &str) -> Explanation {
@@ -204,4 +204,106 @@ fn what_the_lesson_finds_has_the_numbers_of_its_run() {
     assert!(text.contains("What it read is page C."), "{text}");
     assert!(text.contains("It costs 1 local invalidation where the printed rule has 0"), "{text}");
     assert!(!text.contains("As printed: "), "{text}");
+}
+
+/// The steps of the run whose words begin with `section`.
+fn section<'a>(explanation: &'a Explanation, section: &str) -> &'a [Step] {
+    let begins = |step: &Step| step.section.as_deref().is_some_and(|words| words.starts_with(section));
+    let first = explanation.steps.iter().position(begins).unwrap_or_else(|| panic!("no run `{section}`"));
+    let steps = &explanation.steps[first..];
+    let next = steps[1..].iter().position(|step| step.section.is_some());
+    &steps[..next.map_or(steps.len(), |next| next + 1)]
+}
+
+/// The numbers of a row of the table at the end.
+fn row(explanation: &Explanation, words: [&str; 3]) -> Vec<u64> {
+    let table = explanation.table.as_ref().expect("a table");
+    let is_meant = |row: &&Vec<Field>| {
+        words.iter().zip(row.iter()).all(|(word, field)| *field == Field::Word((*word).to_owned()))
+    };
+    let row = table.rows.iter().find(is_meant).unwrap_or_else(|| panic!("no row {words:?}: {table:#?}"));
+    let numbers = row[words.len()..].iter().map(|field| match field {
+        Field::Number(number) => *number,
+        Field::Word(word) => panic!("{word} is no number"),
+    });
+    numbers.collect()
+}
+
+#[test]
+fn blocks_take_no_entries_and_miss_nothing() {
+    let told = explanation("bat");
+    assert_eq!(told.machine, "ppc603 and ppc604");
+    for (machine, entries, last) in [("ppc603", 64, "0xc1ffffff"), ("ppc604", 128, "0xc3ffffff")] {
+        let pages = section(&told, &format!("{machine}, the kernel mapped by pages"));
+        let blocks = section(&told, &format!("{machine}, the kernel mapped by blocks"));
+        assert_eq!(pages.len(), blocks.len());
+        assert_eq!((pages[0].count("kernel_tlb_misses"), pages[1].count("tlb_misses")), (8, 0));
+        assert!(blocks[0].notes.iter().any(|note| note.contains(last)), "{:?}", blocks[0].notes);
+        for (by_page, by_block) in pages.iter().zip(blocks) {
+            assert_eq!(by_page.what, by_block.what);
+            if !by_page.what.contains("What a block cannot do") {
+                assert_eq!(by_block.count("kernel_tlb_misses"), 0, "{by_block:?}");
+                assert!(by_block.notes[0].contains(", 0 of them the kernel's"), "{by_block:?}");
+            }
+        }
+        let of = |steps: &[Step], part: &str| {
+            let found = steps.iter().find(|step| step.what.contains(part));
+            found.unwrap_or_else(|| panic!("a step with `{part}`")).count("tlb_misses")
+        };
+        for steps in [pages, blocks] {
+            assert_eq!(of(steps, "as many as the TLB for data has"), entries);
+            assert_eq!(of(steps, "they are all there"), 0);
+        }
+        assert!(of(pages, "all its pages again") > of(blocks, "all its pages again"), "{machine}");
+        assert!(of(pages, "but that page again") > of(blocks, "but that page again"), "{machine}");
+        for reload in ["slow", "fast"] {
+            let by_page = row(&told, [machine, reload, "pages"]);
+            let by_block = row(&told, [machine, reload, "blocks"]);
+            // Misses, the kernel's, its share of entries, its most entries.
+            assert!(by_page[0] > by_block[0] && by_page[1..4].iter().all(|n| *n > 0), "{by_page:?}");
+            assert_eq!(by_block[1..4], [0; 3], "{machine} {reload}");
+        }
+    }
+}
+
+#[test]
+fn a_miss_is_followed_to_its_end() {
+    let told = explanation("refill");
+    let is_main = |step: &&Step| !step.part;
+    for steps in told.steps.split(|step| !step.part).filter(|parts| !parts.is_empty()) {
+        assert!(steps.last().expect("some").what.contains("The load itself"), "{steps:#?}");
+    }
+    // The parts of a step have its cycles, and nothing is left out.
+    let mut steps = told.steps.iter().peekable();
+    while let Some(step) = steps.next() {
+        let mut parts = 0;
+        while let Some(part) = steps.next_if(|step| step.part) {
+            parts += part.busy_cycles;
+        }
+        assert!(parts == 0 || parts == step.busy_cycles, "{parts} cycles of {step:#?}");
+    }
+    assert_eq!(told.steps.iter().filter(is_main).count(), 5 * 4);
+    for machine in ["ppc603", "ppc604"] {
+        for reload in ["fast", "slow"] {
+            for mapping in ["pages", "blocks"] {
+                let [first, miss, warm_miss, within_miss, hit, warm_hit, within_hit] =
+                    row(&told, [machine, reload, mapping])[..]
+                else {
+                    panic!("seven numbers")
+                };
+                assert!(first > miss && miss > hit, "{machine} {reload} {mapping}");
+                assert!(warm_miss < miss && warm_hit < hit, "{machine} {reload} {mapping}");
+                let nests = (machine, reload, mapping) == ("ppc603", "slow", "pages");
+                assert_eq!(within_miss > 0, nests, "on a 604, hardware finds what the handler needs");
+                assert_eq!(within_hit > 0, nests);
+            }
+        }
+        let (slow, fast) = (row(&told, [machine, "slow", "blocks"]), row(&told, [machine, "fast", "blocks"]));
+        assert!(slow[1] > fast[1], "{machine}");
+    }
+    let alone = explained("refill", Some("ppc604"), None);
+    assert_eq!(alone.machine, "ppc604");
+    assert_eq!(alone.table.expect("a table").rows.len(), 4);
+    let mechanism = explain::find("refill").expect("there");
+    assert!(explain::explain(mechanism, Some("xeon-up"), None).is_err(), "hardware walks page tables there");
 }

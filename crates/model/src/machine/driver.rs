@@ -8,6 +8,7 @@ use crate::machine::events::EventKind;
 use crate::machine::inner::{Inner, SLACK_CYCLES};
 use crate::machine::run_error::RunError;
 use crate::machine::turns::NEVER;
+use crate::machine::watched::Doing;
 use crate::mmu::access::Refused;
 use crate::mmu::oracle::Site;
 use corosensei::CoroutineResult;
@@ -339,10 +340,12 @@ impl Inner {
                 "{MOST_NESTED} refill handlers miss within one another: {miss:?}"
             );
             hw.charge(cpu, hw.params.refill_enter);
+            hw.did(cpu, Doing::Misses(miss));
         });
         let filled = handler(miss);
         self.step(|hw, cpu| {
             hw.charge(cpu, hw.params.refill_exit);
+            hw.did(cpu, Doing::Returns);
             let c = &mut hw.cpus[cpu];
             c.masked -= 1;
             c.refills -= 1;

@@ -5,6 +5,7 @@
 
 use crate::account::SAMPLE_CYCLES;
 use crate::hw::Hw;
+use crate::machine::Doing;
 use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::{Site, StaleUse, Staleness};
 use crate::mmu::tlb::{Entry, Level, Tlb};
@@ -310,6 +311,7 @@ impl Hw {
                 });
                 let more = if live { self.params.invalidate_live } else { 0 };
                 self.charge(cpu, self.params.invalidate_page + more);
+                self.did(cpu, Doing::Flushes(what));
             }
             Flush::Context(asid) => {
                 // Without tags it is a load of the root; with them, every entry has to be looked at.
@@ -363,6 +365,12 @@ impl Hw {
             }
             Slot::Replace | Slot::Instruction => self.tlbs[core].load(entry, None),
         }
+        self.did(cpu, Doing::LoadsTlb(va));
+    }
+
+    /// Entries that the CPU's core has in its TLBs, and those of them that are the kernel's.
+    pub(crate) fn live_and_kernels(&mut self, cpu: usize) -> (usize, usize) {
+        self.own_tlbs(cpu).map(|tlb| tlb.live_and_kernels()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 
     pub(crate) fn tlb_reserve(&mut self, cpu: usize, entries: usize) {

@@ -1,6 +1,7 @@
 //! Hardware that looks for a translation in memory: through page tables, level by level, or in a hash table.
 
 use crate::hw::Hw;
+use crate::machine::Doing;
 use crate::mmu::access::Found;
 use crate::mmu::tlb::Entry;
 use pageferry_hal::isa::hash::{
@@ -85,7 +86,7 @@ impl Hw {
         for secondary in [false, true] {
             let first = group(table, asid, va, secondary);
             let wanted = tag(asid, va, secondary);
-            for slot in (0..GROUP_ENTRIES).map(|i| first + i * ENTRY_BYTES) {
+            for (i, slot) in (0..GROUP_ENTRIES).map(|i| first + i * ENTRY_BYTES).enumerate() {
                 let begins_line = (slot.0 as usize).is_multiple_of(self.params.line_bytes);
                 let cost = match self.params.hash_probe {
                     Some(cycles) if !begins_line => cycles,
@@ -94,9 +95,11 @@ impl Hw {
                 self.charge_to(cpu, Cause::TlbMiss, cost);
                 let entry = self.memory.load_word(slot, Width::Eight);
                 if entry & TAG_MASK == wanted {
+                    self.did(cpu, Doing::Looks { va, secondary, entries: i as u32 + 1, found: true });
                     return self.use_hashed(cpu, va, mode, access, slot, entry);
                 }
             }
+            self.did(cpu, Doing::Looks { va, secondary, entries: GROUP_ENTRIES as u32, found: false });
         }
         Err(MissKind::Absent)
     }

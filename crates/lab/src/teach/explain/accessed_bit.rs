@@ -28,6 +28,7 @@ pub(super) const ALL: &[Mechanism] = &[Mechanism {
         kernel: "sf_buf-as-printed",
         words: ["As printed", "As it holds"],
     }),
+    more: None,
     program: accessed_bit,
 }];
 

@@ -1,7 +1,7 @@
 //! Mechanisms by name, and running one: on its own machine and kernel, or on others.
 
-use super::stage::{Counterexample, Mechanism, Stage, Step};
-use super::{accessed_bit, files, mapping, memory, pass, pipe, sockets};
+use super::stage::{self, Counterexample, Mechanism, More, Stage, Step, Table, Variant};
+use super::{accessed_bit, blocks, files, mapping, memory, pass, pipe, refill, sockets};
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice, Settings};
 use crate::run::{Law, Schedule, Testbed};
@@ -11,9 +11,9 @@ use serde::Serialize;
 
 /// All mechanisms, in the order in which they build on each other.
 pub fn all() -> impl Iterator<Item = &'static Mechanism> {
-    [memory::ALL, files::ALL, sockets::ALL, pass::ALL, mapping::ALL, accessed_bit::ALL, pipe::ALL]
-        .into_iter()
-        .flatten()
+    let rooms =
+        [memory::ALL, files::ALL, sockets::ALL, pass::ALL, mapping::ALL, accessed_bit::ALL, pipe::ALL];
+    rooms.into_iter().chain([refill::ALL, blocks::ALL]).flatten()
 }
 
 /// The mechanism called `name`.
@@ -41,12 +41,15 @@ pub struct Explanation {
     pub text: &'static str,
     /// Papers and sections.
     pub source: &'static str,
-    /// The machine.
+    /// The machine; where there are several runs, the machines.
     pub machine: String,
     /// The kernel.
     pub kernel: String,
     /// The steps, in order.
     pub steps: Vec<Step>,
+    /// What several runs end with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<Table>,
     /// The laws of the run.
     pub laws: Vec<Law>,
 }
@@ -68,9 +71,13 @@ pub fn explain(
     machine: Option<&str>,
     kernel: Option<&str>,
 ) -> Result<Explanation, LabError> {
-    let mut told = run(mechanism, machine, kernel.unwrap_or(mechanism.kernel))?.explanation;
+    if let Some(more) = mechanism.more {
+        return side_by_side(mechanism, more, machine, kernel.unwrap_or(mechanism.kernel));
+    }
+    let machine = machine.unwrap_or(mechanism.machine);
+    let mut told = run(mechanism, machine, kernel.unwrap_or(mechanism.kernel), mechanism.set)?.explanation;
     if let (None, Some(counterexample)) = (kernel, &mechanism.counterexample) {
-        let faulty = run(mechanism, machine, counterexample.kernel)?;
+        let faulty = run(mechanism, machine, counterexample.kernel, mechanism.set)?;
         told = beside(counterexample, faulty, told);
     }
     Ok(told)
@@ -80,6 +87,52 @@ pub fn explain(
 struct Ran {
     explanation: Explanation,
     stale: Vec<String>,
+    found: stage::Ran,
+}
+
+/// All runs of a mechanism that has several: the steps of those that are told, one run behind the other, and the table. On a machine
+/// that was asked for, each kernel runs once.
+fn side_by_side(
+    mechanism: &'static Mechanism,
+    more: &More,
+    machine: Option<&str>,
+    kernel: &str,
+) -> Result<Explanation, LabError> {
+    let (mut told, mut found): (Option<Explanation>, Vec<stage::Ran>) = (None, Vec::new());
+    let mut runs: Vec<&Variant> = Vec::new();
+    for variant in more.runs {
+        if machine.is_none() || runs.iter().all(|other| other.set != variant.set) {
+            runs.push(variant);
+        }
+    }
+    for variant in runs {
+        let Ran { explanation, found: figures, .. } =
+            run(mechanism, machine.unwrap_or(variant.machine), kernel, variant.set)?;
+        let Explanation { machine, mut steps, laws, .. } = explanation;
+        let of = format!("{machine}, {}", variant.set.join(", "));
+        let laws = laws.into_iter().map(|law| Law { name: format!("{}, on {of}", law.name), ..law });
+        if let Some(first) = steps.first_mut() {
+            first.section = Some(format!("{machine}, {}", variant.words.unwrap_or_default()));
+        }
+        steps.retain(|_| variant.words.is_some());
+        found.push(figures);
+        told = Some(match told {
+            None => Explanation { machine, steps, laws: laws.collect(), ..explanation },
+            Some(mut told) => {
+                if !told.machine.split(" and ").any(|other| other == machine) {
+                    told.machine += &format!(" and {machine}");
+                }
+                told.steps.extend(steps);
+                told.laws.extend(laws);
+                told
+            }
+        });
+    }
+    let mut told = told.expect("a mechanism has a run");
+    let (table, laws) = (more.table)(&found)?;
+    told.table = Some(table);
+    told.laws.extend(laws);
+    Ok(told)
 }
 
 /// The law that a counterexample is there to break.
@@ -87,7 +140,7 @@ const STALE: &str = "no use of a stale translation";
 
 /// `faulty` before `sound`. It must have used a stale translation, and broken no other law.
 fn beside(counterexample: &Counterexample, faulty: Ran, sound: Explanation) -> Explanation {
-    let Ran { explanation: faulty, stale } = faulty;
+    let Ran { explanation: faulty, stale, .. } = faulty;
     let [before, after] = counterexample.words;
     let said = |word: &'static str| move |step: Step| Step { what: format!("{word}: {}", step.what), ..step };
     let used = if stale.is_empty() { Err("none was used".to_owned()) } else { Ok(()) };
@@ -103,12 +156,12 @@ fn beside(counterexample: &Counterexample, faulty: Ran, sound: Explanation) -> E
     }
 }
 
-fn run(mechanism: &'static Mechanism, machine: Option<&str>, kernel: &str) -> Result<Ran, LabError> {
-    let settings = Settings::parse(mechanism.set)?;
-    let chosen = settings.machine(MachineChoice::find(machine.unwrap_or(mechanism.machine))?)?;
+fn run(mechanism: &'static Mechanism, machine: &str, kernel: &str, set: &[&str]) -> Result<Ran, LabError> {
+    let settings = Settings::parse(set)?;
+    let chosen = settings.machine(MachineChoice::find(machine)?)?;
     let kernel = settings.kernel(KernelChoice::find(kernel)?)?;
     let testbed = Testbed::new(&chosen, &kernel, Schedule::Timed, 1)?;
-    let stage = Stage::new(&testbed.model);
+    let stage = Stage::new(&testbed.model, chosen.config.tlb.data.entries.value as usize);
     let (acting, program) = (stage.clone(), mechanism.program);
     let program: Program<Model> = Box::new(move |user: &User<Model>| {
         let result = program(&acting, user);
@@ -132,10 +185,12 @@ fn run(mechanism: &'static Mechanism, machine: Option<&str>, kernel: &str) -> Re
         title: mechanism.title,
         text: mechanism.text,
         source: mechanism.source,
-        machine: chosen.name,
-        kernel: kernel.name,
+        machine: chosen.name.clone(),
+        kernel: kernel.name.clone(),
         steps: state.steps.clone(),
+        table: None,
         laws,
     };
-    Ok(Ran { explanation, stale: finish.stale })
+    let found = stage::Ran { machine: chosen, kernel, figures: state.figures.clone() };
+    Ok(Ran { explanation, stale: finish.stale, found })
 }

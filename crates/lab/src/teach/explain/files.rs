@@ -20,6 +20,7 @@ const PROMOTION: Mechanism = Mechanism {
     kernel: "uvm",
     set: &[],
     counterexample: None,
+    more: None,
     program: promotion,
 };
 
@@ -34,6 +35,7 @@ const FILE_TRANSFER: Mechanism = Mechanism {
     kernel: "uvm",
     set: &[],
     counterexample: None,
+    more: None,
     program: file_transfer,
 };
 

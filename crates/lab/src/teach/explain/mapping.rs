@@ -20,6 +20,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "sf_buf",
         set: &["kernel.ephemeral.entries=4"],
         counterexample: None,
+        more: None,
         program: sf_buf,
     },
     Mechanism {
@@ -33,6 +34,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "sf_buf",
         set: &[],
         counterexample: None,
+        more: None,
         program: shootdown,
     },
 ];

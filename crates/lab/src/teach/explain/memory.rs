@@ -19,6 +19,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "uvm",
         set: &[],
         counterexample: None,
+        more: None,
         program: cow,
     },
     Mechanism {
@@ -32,6 +33,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "sf_buf-paging",
         set: &["machine.memory.size_mb=16", "kernel.ephemeral.entries=64"],
         counterexample: None,
+        more: None,
         program: pageout,
     },
 ];

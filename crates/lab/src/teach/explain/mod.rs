@@ -6,17 +6,20 @@
 //! promises (bytes that must be there, pages that must be free) it checks from outside of the machine.
 //!
 //! A mechanism may have a counterexample: a kernel with a rule that looks right and is not. Then its program runs under that one
-//! first, where it must use a stale translation, and after that under its own.
+//! first, where it must use a stale translation, and after that under its own. Or it has several runs, on machines and kernels that are
+//! compared: then it ends with a table of what they found.
 
 mod accessed_bit;
+mod blocks;
 mod explanation;
 mod files;
 mod mapping;
 mod memory;
 mod pass;
 mod pipe;
+mod refill;
 mod sockets;
 mod stage;
 
 pub use explanation::{Explanation, all, explain, find};
-pub use stage::{Counterexample, Mechanism, Step};
+pub use stage::{Counterexample, Field, Mechanism, More, Step, Table, Variant};

@@ -22,6 +22,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "uvm",
         set: &[],
         counterexample: None,
+        more: None,
         program: pass,
     },
     Mechanism {
@@ -34,6 +35,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "uvm",
         set: &[],
         counterexample: None,
+        more: None,
         program: quick_ref,
     },
 ];

@@ -17,6 +17,7 @@ pub(super) const ALL: &[Mechanism] = &[Mechanism {
     kernel: "sf_buf",
     set: &[],
     counterexample: None,
+    more: None,
     program: direct_pipe,
 }];
 

@@ -23,6 +23,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "uvm",
         set: ROOM,
         counterexample: None,
+        more: None,
         program: copy,
     },
     Mechanism {
@@ -36,6 +37,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "uvm",
         set: ROOM,
         counterexample: None,
+        more: None,
         program: loan,
     },
     Mechanism {
@@ -48,6 +50,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "uvm",
         set: ROOM,
         counterexample: None,
+        more: None,
         program: transfer,
     },
     Mechanism {
@@ -60,6 +63,7 @@ pub(super) const ALL: &[Mechanism] = &[
         kernel: "uvm",
         set: ROOM,
         counterexample: None,
+        more: None,
         program: anflush,
     },
 ];

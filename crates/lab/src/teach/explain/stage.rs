@@ -3,11 +3,14 @@
 //! Whatever happens between the end of one step and the end of the next belongs to the next, on whatever CPU and in
 //! whichever process, unless the program begins anew: so the steps of two processes that take turns do not overlap.
 
-use crate::run::{counters, cycles};
+use crate::error::LabError;
+use crate::files::{KernelChoice, MachineChoice};
+use crate::run::{Law, counters, cycles};
 use crate::workload::{Failed, Payload, differs_behind, named};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Pid, Program, User};
-use pageferry_model::{Model, Snapshot};
+use pageferry_model::{Model, Snapshot, Spent};
+use pageferry_pmap::{KernelMapping, Reload};
 use pageferry_vm::Inherit;
 use serde::Serialize;
 use std::cell::RefCell;
@@ -33,6 +36,8 @@ pub struct Mechanism {
     pub set: &'static [&'static str],
     /// What is told first, to show what goes wrong.
     pub counterexample: Option<Counterexample>,
+    /// The runs that are told side by side, where there is more than one.
+    pub more: Option<&'static More>,
     pub(super) program: fn(&Stage, &User<Model>) -> Result<(), Failed>,
 }
 
@@ -45,9 +50,84 @@ pub struct Counterexample {
     pub words: [&'static str; 2],
 }
 
+/// Runs of a mechanism's program on several machines and kernels, and the table that they end with.
+#[derive(Debug)]
+pub struct More {
+    /// The runs, in order.
+    pub runs: &'static [Variant],
+    pub(super) table: fn(&[Ran]) -> Result<Compared, LabError>,
+}
+
+/// A table, and the laws of what was run for it besides.
+pub(super) type Compared = (Table, Vec<Law>);
+
+/// One run of several.
+#[derive(Debug)]
+pub struct Variant {
+    /// The machine, unless another is asked for.
+    pub machine: &'static str,
+    /// Changes to machine and kernel, as for `--set`.
+    pub set: &'static [&'static str],
+    /// What is said of its steps, before the first; without, they are not told.
+    pub words: Option<&'static str>,
+}
+
+/// What the table of several runs is made from.
+pub(super) struct Ran {
+    pub(super) machine: MachineChoice,
+    /// With the changes of the variant.
+    pub(super) kernel: KernelChoice,
+    /// What the program found.
+    pub(super) figures: BTreeMap<&'static str, u64>,
+}
+
+impl Ran {
+    /// The machine, the refill handler, and how the kernel is mapped: the first fields of a row.
+    pub(super) fn words(&self) -> Vec<Field> {
+        let pmap = self.kernel.file.config(&self.machine.config, 0).pmap;
+        let reload = match pmap.refill.reload {
+            Reload::Fast => "fast",
+            Reload::Slow => "slow",
+        };
+        let mapping = match pmap.mapping {
+            KernelMapping::Pages => "pages",
+            KernelMapping::Board => "the board's way",
+            _ => "blocks",
+        };
+        [&self.machine.name, reload, mapping].map(|word| Field::Word(word.to_owned())).into()
+    }
+}
+
+/// What is set side by side at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// What is in the columns.
+    pub head: Vec<&'static str>,
+    /// The rows.
+    pub rows: Vec<Vec<Field>>,
+}
+
+/// A field of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Field {
+    /// A word.
+    Word(String),
+    /// A number.
+    Number(u64),
+}
+
 /// A step, and what was counted in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
+    /// What the steps from here on are of, where there are several runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub section: Option<String>,
+    /// It is a part of the last step that is none, which has its cycles too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub part: bool,
     /// What happened.
     pub what: String,
     /// Cycles of all CPUs that were spent on something.
@@ -72,7 +152,27 @@ impl Step {
         let mut counters = counters(measured);
         counters.retain(|_, count| *count > 0);
         let busy_cycles = by_cause.values().sum();
-        Step { what: what.to_owned(), busy_cycles, by_cause, counters, notes: Vec::new() }
+        let what = what.to_owned();
+        Step { section: None, part: false, what, busy_cycles, by_cause, counters, notes: Vec::new() }
+    }
+
+    /// Something that was watched, or a part of that.
+    pub(super) fn watched(part: bool, what: String, spent: &Spent) -> Step {
+        let by_cause: BTreeMap<_, _> =
+            (Cause::ALL.iter().map(|c| (c.name().to_owned(), spent.cycles[c.index()])))
+                .filter(|(_, cycles)| *cycles > 0)
+                .collect();
+        let counters = [
+            ("instructions", spent.instructions),
+            ("accesses", spent.accesses),
+            ("data_lines", spent.data_lines),
+            ("instruction_lines", spent.instruction_lines),
+            ("lines_from_memory", spent.memory_lines),
+        ];
+        let counters = counters.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name.to_owned(), n));
+        let busy_cycles = by_cause.values().sum();
+        let counters = counters.collect();
+        Step { section: None, part, what, busy_cycles, by_cause, counters, notes: Vec::new() }
     }
 }
 
@@ -80,6 +180,8 @@ impl Step {
 #[derive(Clone)]
 pub(super) struct Stage {
     pub(super) model: Model,
+    /// Entries of the TLB for data.
+    pub(super) tlb_entries: usize,
     pub(super) state: Rc<RefCell<State>>,
 }
 
@@ -88,12 +190,20 @@ pub(super) struct State {
     pub(super) steps: Vec<Step>,
     pub(super) failed: Option<Failed>,
     pub(super) broken: Result<(), String>,
+    /// What the table of several runs is made from.
+    pub(super) figures: BTreeMap<&'static str, u64>,
 }
 
 impl Stage {
-    pub(super) fn new(model: &Model) -> Stage {
-        let state = State { since: model.snapshot(), steps: Vec::new(), failed: None, broken: Ok(()) };
-        Stage { model: model.clone(), state: Rc::new(RefCell::new(state)) }
+    pub(super) fn new(model: &Model, tlb_entries: usize) -> Stage {
+        let state = State {
+            since: model.snapshot(),
+            steps: Vec::new(),
+            failed: None,
+            broken: Ok(()),
+            figures: BTreeMap::new(),
+        };
+        Stage { model: model.clone(), tlb_entries, state: Rc::new(RefCell::new(state)) }
     }
 
     /// Begins a step: what has happened so far belongs to none.
@@ -125,6 +235,25 @@ impl Stage {
     pub(super) fn note(&self, text: impl Into<String>) {
         let state = &mut *self.state.borrow_mut();
         state.steps.last_mut().expect("there is a step to say it of").notes.push(text.into());
+    }
+
+    /// Adds to the last step something that was counted.
+    pub(super) fn count(&self, name: &str, count: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let step = state.steps.last_mut().expect("there is a step in which it was counted");
+        if count > 0 {
+            step.counters.insert(name.to_owned(), count);
+        }
+    }
+
+    /// Adds a step that was watched.
+    pub(super) fn add(&self, step: Step) {
+        self.state.borrow_mut().steps.push(step);
+    }
+
+    /// Keeps a number for the table.
+    pub(super) fn figure(&self, name: &'static str, number: u64) {
+        self.state.borrow_mut().figures.insert(name, number);
     }
 
     /// States what must hold; the first promise that does not breaks the run's law.
