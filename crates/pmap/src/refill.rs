@@ -89,8 +89,8 @@ impl<M: Machine> Pmaps<M> {
         }
         self.count_hash_miss(miss);
         m.execute(paths.insert);
-        let probes = self.insert(second, whose, miss)?;
-        self.probed(probes);
+        let searched = self.insert(second, whose, miss)?;
+        self.probed(searched.to_its_place());
         Ok(())
     }
 

@@ -53,6 +53,17 @@ pub(crate) struct Searched {
     pub(crate) secondary: bool,
 }
 
+impl Searched {
+    /// As much of the look as it takes to come to the page's entry, or else to a free place, in the group that has it: how long an
+    /// insertion takes by its count of instructions. Where there is no place, one group and the step to the other.
+    pub(crate) fn to_its_place(self) -> Searched {
+        let place = self.found.map(|(slot, _)| (slot, self.secondary)).or(self.free);
+        let index = |slot: Pa| slot.0 as usize / ENTRY_BYTES % GROUP_ENTRIES;
+        let (probes, secondary) = place.map_or((GROUP_ENTRIES, true), |(slot, s)| (index(slot) + 1, s));
+        Searched { probes: probes as u32, secondary, ..self }
+    }
+}
+
 /// The entries of a group.
 fn slots(group: Pa) -> impl Iterator<Item = Pa> {
     (0..GROUP_ENTRIES).map(move |i| group + i * ENTRY_BYTES)

@@ -235,7 +235,7 @@ fn table(runs: &[Ran]) -> Result<Compared, LabError> {
             let mut row = changed.words();
             row.extend(
                 [
-                    "tlb_misses",
+                    "tlb_misses_total",
                     "kernel_tlb_misses",
                     "kernel_tlb_share_percent",
                     "kernel_tlb_high_water",

@@ -88,6 +88,7 @@ impl Ran {
         let reload = match pmap.refill.reload {
             Reload::Fast => "fast",
             Reload::Slow => "slow",
+            Reload::SlowInsert => "slow-insert",
         };
         let mapping = match pmap.mapping {
             KernelMapping::Pages => "pages",
