@@ -229,9 +229,15 @@ fn table(runs: &[Ran]) -> Result<Compared, LabError> {
                 kernel: (*spec.kernel).clone(),
                 figures: Default::default(),
             };
-            let Record { results, cycles, laws: of, .. } = run(&spec)?.record;
-            laws.extend(of.into_iter().map(|law| Law { name: format!("{}, of {title}", law.name), ..law }));
-            let result = |name: &str| Field::Number(results.get(name).map_or(0.0, |n| n.round()) as u64);
+            let record = run(&spec)?.record;
+            laws.extend(
+                record
+                    .laws
+                    .iter()
+                    .cloned()
+                    .map(|law| Law { name: format!("{}, of {title}", law.name), ..law }),
+            );
+            let result = |name: &str| Field::Number(record.metric(name).map_or(0.0, f64::round) as u64);
             let mut row = changed.words();
             row.extend(
                 [
@@ -243,7 +249,7 @@ fn table(runs: &[Ran]) -> Result<Compared, LabError> {
                 ]
                 .map(result),
             );
-            row.push(Field::Number(cycles.total));
+            row.push(Field::Number(record.cycles.total));
             rows.push(row);
         }
     }
