@@ -3,7 +3,7 @@
 use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Table, Variant, look_at, map};
 use crate::error::LabError;
 use crate::files::{Experiment, Settings};
-use crate::run::{Choices, Law, Record, RunSpec, run};
+use crate::run::{Choices, Law, RunSpec, run};
 use crate::text;
 use crate::workload::{Failed, named};
 use pageferry_hal::{Attr, CopyFault, Flush, Machine as _, Mode, PAGE_SIZE, Prot, Va};
