@@ -6,7 +6,7 @@
 
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
-use pageferry_pmap::{FrameSource, PmapConfig, PmapPaths, Pmaps, RefillConfig, RefillPaths};
+use pageferry_pmap::{FrameSource, KernelMapping, PmapConfig, PmapPaths, Pmaps, RefillConfig, RefillPaths};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -37,11 +37,20 @@ pub struct Shape {
     pub size_mb: u64,
     /// Bits of tags, instead of the machine file's.
     pub asid_bits: Option<u64>,
+    pub mapping: KernelMapping,
 }
 
 impl Shape {
     pub fn new(machine: &'static str, cpus: usize) -> Shape {
-        Shape { machine, cpus, ranged: true, schedule: Schedule::Timed, size_mb: 64, asid_bits: None }
+        Shape {
+            machine,
+            cpus,
+            ranged: true,
+            schedule: Schedule::Timed,
+            size_mb: 64,
+            asid_bits: None,
+            mapping: KernelMapping::Board,
+        }
     }
 }
 
@@ -205,7 +214,7 @@ pub fn invalidations(s: &Snapshot) -> [u64; 4] {
 /// Runs `test` on CPU 0 with the other CPUs waiting; the machine's laws hold at the end, but for stale uses.
 pub fn try_run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> (Model, Result<(), RunError>) {
     let m = machine(shape);
-    let config = PmapConfig { ranged_shootdown: shape.ranged, ..CONFIG };
+    let config = PmapConfig { ranged_shootdown: shape.ranged, mapping: shape.mapping, ..CONFIG };
     let result = m.run(Box::new(move |m| {
         let k = Kernel::boot(m, config);
         for cpu in 1..m.board().cpus {
