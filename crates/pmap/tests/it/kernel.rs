@@ -64,7 +64,8 @@ fn every_frame_is_where_the_direct_map_says_whatever_maps_it() {
             let layout = board.layout;
             let Mmu::Radix(format) = board.mmu else { unreachable!("hardware walks tables") };
             // Of a large memory, the frames around borders of superpages, and some between.
-            let near = |f: &usize| board.frames <= 1 << 15 || matches!(f % 512, 0 | 1 | 511) || f % 97 == 0;
+            let near =
+                |f: &usize| board.frames <= 1 << 15 || matches!(f % 512, 0 | 1 | 511) || f.is_multiple_of(97);
             for frame in (0..board.frames).filter(near).map(|f| Pfn(f as u32)) {
                 let Some(va) = k.pmaps.direct_va(frame) else { continue };
                 let mut old = [0; 8];
