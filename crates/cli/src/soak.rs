@@ -5,7 +5,7 @@ use crate::progress;
 use crate::terminal::{self, print, table, tell};
 use pageferry_lab::LabError;
 use pageferry_lab::report::output::PendingFile;
-use pageferry_soak::{Defect, Found, MACHINES, Program, Soak, SoakError};
+use pageferry_soak::{Found, MACHINES, Planted, Program, Soak, SoakError};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -106,11 +106,12 @@ fn replay(file: &Path) -> Result<ExitCode, LabError> {
 }
 
 fn planted(soak: Soak) -> Result<ExitCode, LabError> {
-    let bar = progress::steps(Some(Defect::ALL.len() as u64));
+    let bar = progress::steps(Some(Planted::all().count() as u64));
     let mut rows = Vec::new();
     let mut missed = 0;
-    for &defect in Defect::ALL {
-        let result = Soak { defect: Some(defect), ..soak }.run(&|_| true);
+    for defect in Planted::all() {
+        let machine = defect.machine().or(soak.machine);
+        let result = Soak { defect: Some(defect), machine, ..soak }.run(&|_| true);
         bar.inc(1);
         let (caught, shortest, how) = match result {
             Ok(steps) => {
@@ -125,10 +126,11 @@ fn planted(soak: Soak) -> Result<ExitCode, LabError> {
                 (found.step.to_string(), shortest, how)
             }
         };
-        rows.push(vec![defect.sentence().to_owned(), caught, shortest, how]);
+        let on = defect.machine().unwrap_or_default().to_owned();
+        rows.push(vec![defect.sentence().to_owned(), on, caught, shortest, how]);
     }
     bar.finish_and_clear();
-    print(&table(&["defect", ">caught at step", ">shortest program", "as"], &rows))?;
+    print(&table(&["defect", "on", ">caught at step", ">shortest program", "as"], &rows))?;
     print(&format!("\n{} defects planted, {} caught.\n", rows.len(), rows.len() - missed))?;
     Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

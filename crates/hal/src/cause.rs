@@ -163,6 +163,8 @@ named! {
         TransferBytesCopied = "transfer_bytes_copied",
         /// Translations that were looked for in the hash table and were not there.
         HashMisses = "hash_misses",
+        /// Refill handlers that were called for a miss of another one.
+        NestedRefills = "nested_refills",
         /// Entries that went from the hash table because both groups of a page were full.
         HashEvictions = "hash_evictions",
         /// Entries of tags that no address space has any more, taken out of the hash table by a CPU with nothing to do.

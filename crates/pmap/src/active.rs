@@ -184,8 +184,8 @@ impl<M: Machine> Pmaps<M> {
         cpu.root.store(root.0, SeqCst);
         cpu.loading.store(space.0, SeqCst);
         let tags = to.and_then(|to| to.tags.as_deref());
-        let asid =
-            tags.map_or(Asid::KERNEL, |tags| tags.number(&self.machine, self.machine.cpu(), &cpu.numbers));
+        let (m, defect) = (&self.machine, self.config.defect);
+        let asid = tags.map_or(Asid::KERNEL, |tags| tags.number(m, m.cpu(), &cpu.numbers, defect));
         cpu.asid.store(asid.0, SeqCst);
         self.load_block(cpu, to.map_or(0, |to| to.block.load(SeqCst)));
         self.machine.activate(Context { space, root, asid });

@@ -14,6 +14,7 @@
 //! ([`crate::PmapConfig::renew_pages`]; Linux/PPC). What the old number leads to stays behind, in TLB and hash table, out of
 //! reach; a CPU with nothing to do takes it out of the hash table ([`crate::Pmaps::reclaim`]).
 
+use crate::config::PmapDefect;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -64,7 +65,13 @@ impl Tags {
     }
 
     /// The number on `cpu`, which is about to run the space and has given out `numbers`.
-    pub(crate) fn number<M: Machine>(&self, m: &M, cpu: CpuId, numbers: &Numbers) -> Asid {
+    pub(crate) fn number<M: Machine>(
+        &self,
+        m: &M,
+        cpu: CpuId,
+        numbers: &Numbers,
+        defect: PmapDefect,
+    ) -> Asid {
         match self {
             Tags::Shared { asid, ran_on } => {
                 ran_on.fetch_or(CpuSet::only(cpu).bits(), SeqCst);
@@ -78,7 +85,9 @@ impl Tags {
                 let mut next = numbers.given.load(SeqCst) + 1;
                 if next >= m.board().asids {
                     numbers.generation.fetch_add(1, SeqCst);
-                    m.tlb_flush(Flush::All);
+                    if defect != PmapDefect::TagReusedEarly {
+                        m.tlb_flush(Flush::All);
+                    }
                     next = 1;
                 }
                 numbers.given.store(next, SeqCst);

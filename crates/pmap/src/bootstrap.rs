@@ -48,6 +48,11 @@ pub(crate) struct KernelTables {
 }
 
 impl KernelTables {
+    /// True when the kernel page at `va`, if it is mapped at all, is mapped by an entry of its own.
+    pub(crate) fn is_tabled(&self, va: Va) -> bool {
+        self.tabled.contains(va)
+    }
+
     /// Where the entry of the kernel page at `va` lies.
     ///
     /// # Panics

@@ -1,7 +1,9 @@
 //! What a pmap is built from, what it asks for, and what can go wrong.
 
+pub use crate::defect::PmapDefect;
+use crate::protect::Whole;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Path, Pfn, paths};
+use pageferry_hal::{Path, Pfn, Va, paths};
 
 paths! {
     /// Path lengths of this floor. Accesses to page tables and reverse mappings are accounted by themselves.
@@ -54,6 +56,9 @@ pub enum Reload {
     /// It saves all registers and calls C, which is translated like the rest of the kernel and goes through the caches as that
     /// does (Linux/PPC before). A miss of its own is handled the other way: that one cannot miss, so that there is an end.
     Slow,
+    /// Where the kernel loads the TLB, from the hash table in a few registers; what is not there, as [`Reload::Slow`] (Linux/PPC 2.0
+    /// on a 603).
+    SlowInsert,
 }
 
 /// The refill handler.
@@ -125,40 +130,6 @@ impl KernelMapping {
     pub(crate) fn blocks_devices(self) -> bool {
         matches!(self, KernelMapping::BlocksAndDevices | KernelMapping::BlocksAndProcess)
     }
-}
-
-/// A defect to plant. They exist to prove that the checks can fail: a pmap with one of these must be caught.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum PmapDefect {
-    /// A sound pmap.
-    #[default]
-    None,
-    /// Tags are given again while TLBs still hold entries of those that had them.
-    TagReusedEarly,
-    /// As that, but the hash table is not cleared of them.
-    TagReusedInHashTable,
-    /// A space whose tag was given anew goes on with the old one until it is switched to.
-    OldTagStays,
-    /// Pages are not invalidated in the own TLB.
-    MissingFlush,
-    /// The entry of a page that has changed stays in the hash table.
-    StaleHashEntry,
-    /// Clean pages can be stored to through the hash table or the TLB, and nothing notes it.
-    ModifiedLost,
-    /// What is loaded permits stores, whatever the page table says.
-    WriteAlways,
-    /// An entry of the hash table goes to its secondary group without the mark of one.
-    SecondaryUnmarked,
-    /// The last block maps more than there is, over the addresses of pages.
-    BlockOverPages,
-    /// The block of a process stays when another comes to run.
-    BlockStays,
-    /// A handler that misses within itself does all over again what missed.
-    EndlessRefill,
-    /// The referenced bit is not noted.
-    ReferencedLost,
-    /// The handler takes the entry of another page of the group.
-    TagHalfCompared,
 }
 
 /// How this kernel's pmap is built.
@@ -274,6 +245,14 @@ pub enum PmapError {
     /// As many address spaces exist as there are tags for their TLB entries.
     #[error("no tag is left for another address space")]
     NoTag,
+    /// A page of the kernel's own memory has no entry of its own.
+    #[error("{page:?} is mapped by {by}: what a block maps cannot be protected by page")]
+    MappedWhole {
+        /// The page.
+        page: Va,
+        /// What maps it.
+        by: Whole,
+    },
     /// The configured arena has no room for this floor's own structures.
     #[error("{0}")]
     ArenaTooSmall(#[from] ArenaFull),

@@ -141,8 +141,12 @@ pub(crate) fn blocks(board: &Board, layout: &Layout, config: &PmapConfig) -> Res
     let bytes = Pfn(board.frames as u32).pa().0;
     let registers = board.blocks.ok_or(PmapError::TooFewBlocks { blocks: 0, bytes })?;
     let mut blocks = plan(registers.for_both(), layout.kernel_base, Pa(0), bytes)?;
-    if let (PmapDefect::BlockOverPages, Some(paged)) = (config.defect, layout.paged_base) {
-        blocks.push(Block { va: paged, pa: Pa(0), shift: registers.least_shift, attr: PERMANENT });
+    match (config.defect, layout.paged_base) {
+        (PmapDefect::BlockOverPages, Some(va)) => {
+            blocks.push(Block { va, pa: Pa(0), shift: registers.least_shift, attr: PERMANENT });
+        }
+        (PmapDefect::BlockMissing, _) => drop(blocks.pop()),
+        _ => {}
     }
     Ok(blocks)
 }
@@ -165,6 +169,7 @@ pub(crate) fn unpack(word: u64) -> Option<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const REGISTERS: BlockRegisters =
         BlockRegisters { count: 4, instruction_count: 0, least_shift: 17, most_shift: 28 };
@@ -210,5 +215,97 @@ mod tests {
                 assert_eq!(block.translate(Va(0xc000_0000 + at)).0, at);
             }
         }
+    }
+
+    /// How many of these blocks map the byte at `at`, and whether it leads where it should.
+    fn mapped(blocks: &[Block], base: Va, at: u64) -> usize {
+        let va = Va(base.0 + at);
+        let found = || blocks.iter().filter(|b| b.contains(va));
+        assert!(found().all(|b| b.translate(va) == Pa(at)), "{va:?} leads elsewhere");
+        found().count()
+    }
+
+    /// What a plan promises, at every edge.
+    fn check(r: BlockRegisters, base: Va, len: u64, blocks: &[Block]) {
+        assert!(!blocks.is_empty() && blocks.len() <= r.count, "{blocks:?}");
+        let mut end = 0;
+        for (i, b) in blocks.iter().enumerate() {
+            assert!((r.least_shift..=r.most_shift).contains(&b.shift), "no register holds {b:?}");
+            assert_eq!((b.va.0 | b.pa.0) & (b.len_bytes() - 1), 0, "{b:?} is not aligned to its size");
+            assert_eq!((b.va.0 - base.0, b.pa.0, b.attr), (end, end, PERMANENT), "one behind the other");
+            assert!(end < len, "{b:?} maps nothing that there is");
+            let rest = len - end;
+            end += b.len_bytes();
+            for at in [b.pa.0, end - 1] {
+                assert_eq!(mapped(blocks, base, at), 1, "the first and the last byte of {b:?}");
+            }
+            // Greedy: the next larger one would not fit, or not lie so. The last may go beyond the end.
+            let larger = b.len_bytes() * 2;
+            let aligned = (b.va.0 | b.pa.0) & (larger - 1) == 0;
+            if i + 1 < r.count && larger <= rest && aligned && b.shift < r.most_shift {
+                panic!("{b:?} could be larger: {rest} bytes are left");
+            }
+            assert!(b.len_bytes() < 2 * rest || b.shift == r.least_shift, "{b:?} is larger than it need be");
+        }
+        assert!(end >= len, "the end of memory is not mapped");
+        assert_eq!(mapped(blocks, base, len - 1), 1, "the last byte of memory");
+        assert_eq!(mapped(blocks, base, end), 0, "the first byte behind the last block");
+        assert_eq!(
+            base.0.checked_sub(1).map_or(0, |_| blocks.iter().filter(|b| b.contains(Va(base.0 - 1))).count()),
+            0
+        );
+    }
+
+    fn registers() -> impl Strategy<Value = BlockRegisters> {
+        (1..9usize, 17..22u8, 20..29u8).prop_map(|(count, least_shift, most_shift)| BlockRegisters {
+            count,
+            instruction_count: 0,
+            least_shift,
+            most_shift: most_shift.max(least_shift),
+        })
+    }
+
+    /// Sizes near those of blocks and far from them, of pages.
+    fn len_bytes() -> impl Strategy<Value = u64> {
+        let near = (17..29u32, 0..4u64, -2..3i64)
+            .prop_map(|(shift, more, pages)| (((1 + more) << shift) as i64 + pages * 4096).max(4096) as u64);
+        prop_oneof![near, (1..131_072u64).prop_map(|pages| pages << 12)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+        #[test]
+        fn every_byte_of_memory_is_mapped_once(r in registers(), len in len_bytes(), base in 0..16u64) {
+            // The kernel begins at a multiple of 64 MB.
+            let base = Va(0xc000_0000 + (base << 26));
+            let unlimited = plan(BlockRegisters { count: usize::MAX, ..r }, base, Pa(0), len).expect("registers enough");
+            check(BlockRegisters { count: usize::MAX, ..r }, base, len, &unlimited);
+            match plan(r, base, Pa(0), len) {
+                Ok(blocks) => check(r, base, len, &blocks),
+                Err(e) => {
+                    prop_assert_eq!(e, PmapError::TooFewBlocks { blocks: r.count, bytes: len });
+                    prop_assert!(unlimited.len() > r.count, "{} would have done", unlimited.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_size_of_block_is_planned_and_its_neighbours() {
+        let base = Va(0xc000_0000);
+        for shift in 17..=28 {
+            let size = 1u64 << shift;
+            let planned = |len| plan(REGISTERS, base, Pa(0), len).unwrap();
+            assert_eq!(planned(size).iter().map(|b| b.shift).collect::<Vec<_>>(), [shift]);
+            for len in [size - 4096, size - 1, size, size + 1, size + 4096] {
+                check(REGISTERS, base, len, &planned(len));
+            }
+        }
+        let few = BlockRegisters { count: 1, ..REGISTERS };
+        let blocks = plan(few, base, Pa(0), 3 << 20).unwrap();
+        assert_eq!(blocks[0].shift, 22, "one that is too large is better than none");
+        let most = plan(few, base, Pa(0), (256 << 20) + 1);
+        assert_eq!(most, Err(PmapError::TooFewBlocks { blocks: 1, bytes: (256 << 20) + 1 }));
+        assert!(plan(BlockRegisters { count: 0, ..REGISTERS }, base, Pa(0), 1).is_err());
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! One code serves all machines: what differs is data, in [`pageferry_hal::Board`]. Page tables in levels hold the truth
 //! everywhere (`radix`). Hardware walks them, or looks into a hash table that caches them (`second`), or leaves all to the
-//! kernel (`refill`). What is mapped for ever is mapped by superpages, by block registers, or not at all (`fixed`).
+//! kernel (`refill`). What is mapped for ever is mapped by superpages, by block registers, by pages, or not at all (`fixed`);
+//! by pages, it can be protected by page too (`protect`).
 //!
 //! # What it holds
 //! * The **kernel's page tables**, complete from boot on: the arena of kernel structures and the direct map in
@@ -25,6 +26,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod active;
 mod asid;
@@ -32,6 +35,7 @@ mod bootstrap;
 mod config;
 mod copy_page;
 mod cpu;
+mod defect;
 mod device;
 mod fixed;
 mod flush;
@@ -39,6 +43,7 @@ mod ipi;
 mod kernel;
 mod page;
 mod pmap;
+mod protect;
 mod pv;
 mod radix;
 mod refill;
@@ -55,5 +60,6 @@ pub use config::{
 };
 pub use flush::TlbFlush;
 pub use pmap::{Pmap, Pmaps};
+pub use protect::Whole;
 pub use second::HashCensus;
 pub use shootdown::FULL_FLUSH_PAGES;

@@ -88,12 +88,14 @@ impl<M: Machine> Pmaps<M> {
         let capacity = (arena_bytes / 4 / entry_bytes).min(2 * board.frames);
         let entries = arena.array("reverse mappings", capacity, entry_bytes)?;
         let request = arena.array("shootdown request", 1, REQUEST_BYTES)?;
-        if config.refill.reload == Reload::Slow && tables.layout.direct_map.is_none() {
+        if config.refill.reload != Reload::Fast && tables.layout.direct_map.is_none() {
             return Err(PmapError::NoDirectMap);
         }
         let frames = match config.refill.reload {
             Reload::Fast => StructVa(tables.layout.kernel_base),
-            Reload::Slow => arena.array("exception frames", board.cpus * REFILL_FRAMES, FRAME_BYTES)?,
+            Reload::Slow | Reload::SlowInsert => {
+                arena.array("exception frames", board.cpus * REFILL_FRAMES, FRAME_BYTES)?
+            }
         };
         let pv = PvTable::new(board.frames, entries, entry_bytes, capacity, FreeNumbers::new(board.asids));
 

@@ -60,8 +60,13 @@ impl<M: Machine> Pmaps<M> {
             }
         };
         let endless = self.config.defect == PmapDefect::EndlessRefill;
-        if self.config.refill.reload == Reload::Slow && (m.refill_depth() == 1 || endless) {
-            return self.refill_slowly(whose, miss);
+        let outermost = m.refill_depth() == 1 || endless;
+        if m.refill_depth() > 1 {
+            m.count(Counter::NestedRefills, 1);
+        }
+        let reload = if outermost { self.config.refill.reload } else { Reload::Fast };
+        if reload == Reload::Slow {
+            return self.refill_slowly(whose, miss, self.loads_tlb());
         }
         let paths = &self.config.refill.paths;
         let Some(second) = &self.second else {
@@ -78,6 +83,9 @@ impl<M: Machine> Pmaps<M> {
                 self.load_tlb(whose, miss, tte);
                 return Ok(());
             }
+        }
+        if reload == Reload::SlowInsert {
+            return self.refill_slowly(whose, miss, false);
         }
         self.count_hash_miss(miss);
         m.execute(paths.insert);
@@ -119,14 +127,16 @@ impl<M: Machine> Pmaps<M> {
     /// where it looked for a place.
     fn insert(&self, second: &Second<M>, whose: Whose, miss: Miss) -> Result<Searched, TrapKind> {
         let m = &self.machine;
+        let early = self.config.defect == PmapDefect::ReadBeforeLocked;
+        let read_early = early.then(|| self.note(whose, miss)).transpose()?;
         let mut cursors = second.cursors.lock();
-        let tte = self.note(whose, miss)?;
+        let tte = read_early.map_or_else(|| self.note(whose, miss), Ok)?;
         let searched = second.search(m, whose.asid, miss.va);
         second.insert(m, &mut cursors, searched, (whose.asid, miss.va), tte);
         drop(cursors);
         if self.loads_tlb() {
             self.load_tlb(whose, miss, tte);
-        } else if miss.kind != MissKind::Absent {
+        } else if miss.kind != MissKind::Absent && self.config.defect != PmapDefect::RefusedStays {
             m.tlb_flush(Flush::Page(whose.asid, miss.va));
         }
         Ok(searched)
@@ -148,8 +158,8 @@ impl<M: Machine> Pmaps<M> {
 
     // ------------------------------------------------------------------------------------------- slow
 
-    /// Saves registers, calls C, restores them.
-    fn refill_slowly(&self, whose: Whose, miss: Miss) -> Result<(), TrapKind> {
+    /// Saves registers, calls C, restores them. C looks into the hash table first, unless hardware or another handler has.
+    fn refill_slowly(&self, whose: Whose, miss: Miss, search: bool) -> Result<(), TrapKind> {
         let (m, paths) = (&self.machine, &self.config.refill.paths);
         let depth = (m.refill_depth() as usize).min(FRAMES) - 1;
         let frame = self.frames.element(m.cpu().index() * FRAMES + depth, FRAME_BYTES);
@@ -161,12 +171,11 @@ impl<M: Machine> Pmaps<M> {
                 self.note(whose, miss).map(|tte| self.load_tlb(whose, miss, tte))
             }
             Some(second) => {
-                let usable = match self.loads_tlb() {
+                let usable = match search {
                     true => {
                         self.in_c(paths.search_c, || self.read_groups(second, whose, miss));
                         self.usable(second.search(m, whose.asid, miss.va), miss)
                     }
-                    // Hardware has looked.
                     false => None,
                 };
                 match usable {
@@ -245,7 +254,11 @@ impl<M: Machine> Pmaps<M> {
             if new == old {
                 return Ok(new);
             }
-            if radix::replace(m, format, slot, old, new) {
+            let blindly = self.config.defect == PmapDefect::NotedBlindly;
+            if blindly {
+                radix::store(m, format, slot, new);
+            }
+            if blindly || radix::replace(m, format, slot, old, new) {
                 m.mapping_changed(whose.space, miss.va.page(), Some(old), Some(new), None);
                 return Ok(new);
             }

@@ -114,7 +114,10 @@ impl<M: Machine> Second<M> {
         let mark = secondary && self.defect != PmapDefect::SecondaryUnmarked;
         let entry = tag(asid, va, mark) | tte.frame.pa().0 | HPTE_R | changed | permits;
         let taken = found.is_some() || searched.free.is_none();
-        if taken {
+        if taken && self.defect == PmapDefect::HalfWritten {
+            let old = m.pt_load(slot, Width::Eight);
+            m.pt_store(slot, Width::Eight, entry & TAG_MASK | old & !TAG_MASK);
+        } else if taken {
             // First it is free: a walker must not find the tag of one page with the frame of another.
             m.pt_swap(slot, Width::Eight, 0);
         }

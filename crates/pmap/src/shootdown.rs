@@ -185,7 +185,8 @@ impl<M: Machine> Pmaps<M> {
         for part in parts() {
             let tags = part.tags.as_deref();
             let holders = self.active_cpus(part.space, tags);
-            if !holders.contains(me) && (holders.is_empty() || !self.broadcasts()) {
+            let here_only = !self.broadcasts() || self.config.defect == PmapDefect::OwnSpaceOnly;
+            if !holders.contains(me) && (holders.is_empty() || here_only) {
                 continue;
             }
             m.count(Counter::TlbInvalidationsLocal, part.range.len_pages() as u64);

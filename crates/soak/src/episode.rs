@@ -4,11 +4,12 @@
 //! are compared with the model, and the laws are checked that what it changed could break; all pages and all laws every so
 //! often, and in the end. When a program is run again to see where it fails, everything is checked at every step.
 
+use crate::planted::Planted;
 use crate::program::{Op, Step};
 use crate::rig::{Job, MACHINES, Rig, with_rig};
 use crate::world::{Task, World};
 use pageferry_model::Schedule;
-use pageferry_vm::{Defect, VmError, Watch};
+use pageferry_vm::{VmError, Watch};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -73,12 +74,11 @@ impl Program {
         self.run_with(Care::Strict, None)
     }
 
-    pub(crate) fn run_with(&self, care: Care, defect: Option<Defect>) -> Result<(), Failure> {
+    pub(crate) fn run_with(&self, care: Care, defect: Option<Planted>) -> Result<(), Failure> {
         let at = Rc::new(Cell::new(0));
         let (steps, seen) = (self.steps.clone(), at.clone());
         let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
-        with_rig(&self.machine, schedule, move |rig| {
-            rig.vm.plant(defect);
+        with_rig(&self.machine, schedule, defect, move |rig| {
             run(rig, &steps, care, &seen);
         })
         .map_err(|message| Failure { step: at.get(), message })

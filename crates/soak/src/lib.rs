@@ -13,6 +13,7 @@
 
 mod episode;
 mod movers;
+mod planted;
 mod program;
 mod reference;
 pub mod rig;
@@ -22,7 +23,9 @@ mod storm;
 mod world;
 
 pub use episode::{Failure, Program};
+pub use pageferry_pmap::PmapDefect;
 pub use pageferry_vm::Defect;
+pub use planted::Planted;
 pub use program::{Access, Child, Down, FILE_PAGES, Mode, Op, PAGES, PROCESSES, Step, TOKENS};
 pub use rig::MACHINES;
 pub use soak::{EPISODE_STEPS, Found, Soak, SoakError};

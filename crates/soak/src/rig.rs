@@ -1,9 +1,10 @@
 //! A machine with nothing above the VM system, for programs here and tests elsewhere: user accesses that fault, threads
 //! that halt their CPU instead of sleeping, and CPUs that take turns or work side by side.
 
+use crate::planted::Planted;
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};
-use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps, RefillPaths};
+use pageferry_pmap::{PmapConfig, PmapDefect, PmapPaths, Pmaps, RefillPaths};
 use pageferry_vm::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -58,8 +59,13 @@ fn read_config(name: &str) -> MachineConfig {
     let (file, choices) = name.split_once('+').unwrap_or((name, ""));
     let mut config = MachineConfig::named(file).unwrap_or_else(|e| panic!("{e}"));
     if let Some(bits) = config.mmu.asid_bits.as_mut() {
-        // Few tags, so that they are used again and again; where all CPUs share them, enough for all address spaces.
-        bits.value = if config.mmu.walker.is_some() || choices.contains("hash") { 7 } else { 3 };
+        // Few tags, so that they are used again and again; where all CPUs share them, enough for all address spaces, of which programs
+        // here have few.
+        bits.value = match config.mmu.walker.is_some() || choices.contains("hash") {
+            true if choices.contains("renew") => 4,
+            true => 7,
+            false => 3,
+        };
     }
     if let Some(cpus) = cpus {
         config.cpu.packages = Sourced::assumed(cpus, "as many as its name says");
@@ -128,12 +134,22 @@ pub struct Site<'a> {
 /// # Errors
 /// What the machine, the kernel or `body` says is wrong.
 pub fn run(site: Site<'_>, body: impl FnOnce(&Rig) + 'static) -> Result<(), String> {
+    run_with(site, None, body)
+}
+
+/// As [`run`], with a defect planted.
+fn run_with(
+    site: Site<'_>,
+    defect: Option<Planted>,
+    body: impl FnOnce(&Rig) + 'static,
+) -> Result<(), String> {
     let (config, options) = (config(site.machine, site.memory_mb), Options::new(site.schedule));
     let m = if site.flat { Model::flat(&config, options) } else { Model::new(&config, options) };
     let (m, paging) = (m.expect("a valid machine"), site.paging);
     let name = site.machine.split(':').next().unwrap_or_default().to_owned();
     m.run(Box::new(move |m| {
-        let rig = boot(m, &name, paging);
+        let rig = boot(m, &name, paging, defect.map_or(PmapDefect::None, Planted::in_pmap));
+        rig.vm.plant(defect.and_then(Planted::in_vm));
         // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
         let keep = ManuallyDrop::new(rig.clone());
         for cpu in 1..m.board().cpus {
@@ -167,12 +183,13 @@ fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
 }
 
 /// Boots the kernel that the machine's `name` chooses.
-fn boot(m: &Model, name: &str, paging: Option<PagingConfig>) -> Rig {
+fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: PmapDefect) -> Rig {
     let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref());
     let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
     let paths = PmapPaths::all(PATH);
     let mut config = PmapConfig::new(arena_bytes, paths);
     config.refill.paths = RefillPaths::all(PATH);
+    config.defect = defect;
     for word in name.split('+').skip(1) {
         assert!(config.choose(word), "{name}: no kernel has a choice called {word}");
     }
@@ -359,6 +376,23 @@ impl Rig {
         }
     }
 
+    /// On a machine with one CPU, where nothing has come between: that user code has used the page at `at` is known of its frame.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub(crate) fn check_noted(&self, space: &AddressSpace, at: Va, access: Access) {
+        if self.cpus() > 1 {
+            return;
+        }
+        let pmaps = self.vm.pmaps();
+        self.m.inspect(|| {
+            let (frame, _) = pmaps.extract(space.pmap(), at).expect("it was used a moment ago");
+            assert!(pmaps.is_referenced(frame), "the page at {at:?} was used, and nothing noted it");
+            let noted = access != Access::Write || pmaps.is_modified(frame);
+            assert!(noted, "the page at {at:?} was stored to, and nothing noted it");
+        });
+    }
+
     fn take_fault(&self, space: &AddressSpace, trap: Trap) -> Result<(), VmError> {
         self.m.cross(Crossing::TrapEnter);
         let result = space.fault(self.t(), trap);
@@ -438,10 +472,18 @@ impl Threads for Halting {
 pub(crate) fn with_rig(
     machine: &str,
     schedule: Schedule,
+    defect: Option<Planted>,
     body: impl FnOnce(&Rig) + 'static,
 ) -> Result<(), String> {
     let memory_mb = if machine == "opteron-mp" { 24 } else { 6 };
-    run(Site { machine, memory_mb, schedule, paging: Some(PAGING), flat: true }, body)
+    run_with(Site { machine, memory_mb, schedule, paging: Some(PAGING), flat: true }, defect, |rig| {
+        // All of memory is mapped, up to its last byte.
+        let last = Pfn(rig.m.board().frames as u32 - 1);
+        if let Some(va) = rig.vm.pmaps().direct_va(last) {
+            rig.m.load(Mode::Kernel, va + (PAGE_SIZE - 1), &mut [0]).expect("the last frame is mapped");
+        }
+        body(rig);
+    })
 }
 
 /// Bytes that say where they are from.

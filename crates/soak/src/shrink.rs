@@ -2,14 +2,14 @@
 //! that are left.
 
 use crate::episode::{Care, Failure, Program};
-use pageferry_vm::Defect;
+use crate::planted::Planted;
 
 /// Programs that are tried, at most.
 const TRIALS: usize = 600;
 
 /// A program that fails and is as short as could be found, and how it fails. A failure that does not come again is
 /// returned as it was.
-pub(crate) fn shrink(program: Program, failure: Failure, defect: Option<Defect>) -> (Program, Failure) {
+pub(crate) fn shrink(program: Program, failure: Failure, defect: Option<Planted>) -> (Program, Failure) {
     let mut search = Search { best: (program.clone(), failure), trials: TRIALS, defect };
     if !search.try_out(program) {
         return search.best;
@@ -49,7 +49,7 @@ const SIMPLER: [fn(&mut crate::program::Step); 3] =
 struct Search {
     best: (Program, Failure),
     trials: usize,
-    defect: Option<Defect>,
+    defect: Option<Planted>,
 }
 
 impl Search {

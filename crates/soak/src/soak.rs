@@ -4,11 +4,11 @@
 //! the same on every machine, and the first that fails, by number, is the one that is reported.
 
 use crate::episode::{Care, Failure, Program};
+use crate::planted::Planted;
 use crate::program;
 use crate::rig::MACHINES;
 use crate::shrink::shrink;
-use crate::storm::storm;
-use pageferry_vm::Defect;
+use crate::storm::{crowd, storm};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::cell::Cell;
@@ -36,7 +36,7 @@ pub struct Soak {
     /// Host threads.
     pub threads: usize,
     /// A defect to plant, to see it caught.
-    pub defect: Option<Defect>,
+    pub defect: Option<Planted>,
 }
 
 /// A program that failed.
@@ -92,7 +92,8 @@ impl Soak {
         let any = if episode.is_multiple_of(2) { FOUR_CPUS } else { MACHINES[turn] };
         let machine = self.machine.unwrap_or(any);
         let seed = self.seed ^ episode;
-        storm(machine, seed, self.defect).map_err(|message| {
+        let over = storm(machine, seed, self.defect).and_then(|()| crowd(machine, seed, self.defect));
+        over.map_err(|message| {
             let message = format!("in a storm on {machine}, seed {seed}: {message}");
             Failure { step: EPISODE_STEPS as usize, message }
         })

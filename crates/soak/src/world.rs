@@ -346,6 +346,9 @@ impl World {
             Op::Write { offset, len, tag } => {
                 let bytes = pattern(tag, len);
                 let (done, result) = rig.store_some(space, BASE + offset, &bytes);
+                if len > 0 && result.is_ok() {
+                    rig.check_noted(space, BASE + offset + (len - 1), Access::Write);
+                }
                 for (n, from, to) in chunks(offset, done) {
                     model.pages[&n].write(from % PAGE, &bytes[from - offset..to - offset]);
                 }
@@ -360,6 +363,9 @@ impl World {
                 let expected = refused.map_or(Ok(()), Err);
                 if self.outcome(got.as_ref().map(drop).map_err(|e| *e), expected, op)? {
                     let got = got.expect("it was read");
+                    if len > 0 {
+                        rig.check_noted(space, BASE + offset + (len - 1), Access::Read);
+                    }
                     for (n, from, to) in chunks(offset, len) {
                         let expected = &model.pages[&n].bytes()[from % PAGE..from % PAGE + (to - from)];
                         assert!(got[from - offset..to - offset] == *expected, "page {n} reads wrongly");

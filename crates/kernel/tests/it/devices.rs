@@ -4,7 +4,7 @@ use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{MachineConfig, Model, Options, Schedule};
-use pageferry_pmap::KernelMapping;
+use pageferry_pmap::{KernelMapping, PmapDefect};
 use pageferry_vm::{Inherit, MapAddr};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -65,7 +65,7 @@ fn a_frame_buffer_is_painted_by_pages_and_by_a_block_that_takes_no_entries() {
                 (0..4).for_each(|salt| paint(u, salt << 20));
                 // What is not memory is not lent, protected or read into.
                 assert!(u.protect(AT, PAGE_SIZE, Prot::READ).is_err());
-                
+
                 u.unmap(AT, FRAME_BUFFER).unwrap();
             })
         });
@@ -162,4 +162,40 @@ fn lines_of_text_are_drawn_and_a_machine_without_a_screen_shows_none() {
         assert_eq!(u.print(at, 5), Ok(5));
         assert_eq!(u.map_frame_buffer(MapAddr::Anywhere), Err(Errno::Invalid));
     });
+}
+
+/// A switch that leaves the block of the last process in its register: another process finds the screen in its memory.
+#[test]
+fn a_block_that_stays_is_seen() {
+    for defect in [PmapDefect::None, PmapDefect::BlockStays] {
+        let config = MachineConfig::named("ppc604").expect("it is built in");
+        let m = Model::new(&config, Options::new(Schedule::Timed)).expect("a machine");
+        let mut kernel_config = sf_buf(64);
+        (kernel_config.pmap.mapping, kernel_config.pmap.defect) = (KernelMapping::BlocksAndProcess, defect);
+        let found = Rc::new(RefCell::new([0xff; 4]));
+        let seen = found.clone();
+        let ran = m.run(Box::new(move |m| {
+            let kernel = Kernel::boot(m.clone(), m.devices(), kernel_config).expect("it boots");
+            let program = move |u: &U| {
+                u.map_frame_buffer(MapAddr::Replace(AT)).unwrap();
+                u.store(AT, b"mine");
+                u.fork(
+                    "other",
+                    Box::new(move |u: &U| {
+                        u.map_at(MapAddr::Free(AT), PAGE_SIZE, Prot::RW, Inherit::Copy).unwrap();
+                        let mut word = [0; 4];
+                        u.load(AT, &mut word);
+                        *found.borrow_mut() = word;
+                    }),
+                )
+                .unwrap();
+                u.wait().unwrap();
+            };
+            kernel.spawn("init", Box::new(program)).expect("the first process");
+            kernel.run()
+        }));
+        assert!(ran.is_ok() || defect != PmapDefect::None, "{ran:?}");
+        let expected = if defect == PmapDefect::None { [0; 4] } else { *b"mine" };
+        assert_eq!(*seen.borrow(), expected, "{defect:?}");
+    }
 }

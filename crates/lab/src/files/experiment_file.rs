@@ -114,6 +114,8 @@ pub enum Workload {
     KernelCompile,
     /// `crate::workload::replay::copies`.
     Replay,
+    /// `crate::workload::replay::screen`.
+    FrameBuffer,
 }
 
 /// A number that an experiment depends on.

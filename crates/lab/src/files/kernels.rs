@@ -83,7 +83,7 @@ words! {
     /// What a pipe is. See [`PipeKind`].
     PipeKindName for PipeKind { Fifo, Socket }
     /// How the refill handler works. See [`Reload`].
-    ReloadName for Reload { Fast, Slow }
+    ReloadName for Reload { Fast, Slow, SlowInsert }
     /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
     ForwardName for ForwardWakeup { One, All, Last }
 }
@@ -609,6 +609,8 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("paging.*_pages", 0, MOST_PAGES),
     range("paging.*_percent", 0, 100),
     range("paging.*", 0, MOST_INSTRUCTIONS),
+    range("pmap.renew_pages", 0, MOST_PAGES),
+    range("refill.*", 0, MOST_INSTRUCTIONS),
     range("paths.*", 0, MOST_INSTRUCTIONS),
 ]);
 
@@ -651,8 +653,9 @@ mod tests {
     #[test]
     fn kernels_differ_in_policies_only() {
         let original = KernelChoice::find("original").expect("embedded").file;
-        // UVM is another system: its way from process to process is its own.
-        for name in registry::names(Kind::Kernel).into_iter().filter(|name| !name.starts_with("uvm")) {
+        // UVM and Linux are other systems: their ways from process to process are their own.
+        let of_its_own = |name: &&str| name.starts_with("uvm") || name.starts_with("linux");
+        for name in registry::names(Kind::Kernel).into_iter().filter(|name| !of_its_own(name)) {
             let other = KernelChoice::find(name).expect("embedded").file;
             let lengths = |k: &KernelFile| {
                 let c = k.config(&xeon(), 0);

@@ -93,6 +93,7 @@ impl Workload {
             }
             Workload::KernelCompile => const { &[range("sources", 1, WARMUP)] },
             Workload::Replay => const { &[range("processes", 1, 256)] },
+            Workload::FrameBuffer => const { &[range("rectangles", 1, WARMUP), range("compilers", 0, 64)] },
             Workload::Mixed => const { &[range("rounds", 1, TIMES), range("warmup_rounds", 0, WARMUP)] },
             Workload::CostGrowth => const { &[range("n", 1, BUFFER), range("times", 1, WARMUP)] },
         }
@@ -101,7 +102,8 @@ impl Workload {
     /// The choices that it reads, and the words that it knows.
     pub(super) fn choices(self) -> &'static [Words] {
         match self {
-            Workload::Invalidate | Workload::BwPipe | Workload::EphemeralHit | Workload::KernelCompile => &[],
+            Workload::Invalidate | Workload::BwPipe | Workload::EphemeralHit => &[],
+            Workload::KernelCompile | Workload::FrameBuffer => &[],
             Workload::Replay => &[("trace", &[])],
             Workload::NullWrite => &[SEND],
             Workload::NullRead => &[RECEIVE],

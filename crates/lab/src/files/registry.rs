@@ -138,6 +138,7 @@ mod tests {
         assert_eq!(
             names(Kind::Kernel),
             [
+                "linux-ppc",
                 "original",
                 "sf_buf",
                 "sf_buf-as-printed",

@@ -46,10 +46,14 @@ impl Compare {
         let fits = match self.how {
             How::Value => published.value.is_some() || published.low.is_some() && published.high.is_some(),
             How::Gain => published.value.is_some(),
-            How::Zero | How::AtLeast => published.relation != Relation::HeldOut,
-            How::MoreThan | How::Rises | How::Falls | How::Flat | How::Peaks | How::FallsLess => {
-                published.relation == Relation::Direction
-            }
+            How::Zero | How::AtLeast | How::AtMost => published.relation != Relation::HeldOut,
+            How::SameAs
+            | How::MoreThan
+            | How::Rises
+            | How::Falls
+            | How::Flat
+            | How::Peaks
+            | How::FallsLess => published.relation == Relation::Direction,
         };
         let (word, shown) = (self.how.word(), published.shown());
         if fits { Ok(()) } else { fault("how", format!("`{word}` of a statement that is `{shown}`"), None) }

@@ -35,6 +35,10 @@ pub enum How {
     Zero,
     /// The metric reaches `bound`.
     AtLeast,
+    /// The metric does not exceed `bound`.
+    AtMost,
+    /// The metric is that of runs with other settings, within the tolerance.
+    SameAs,
     /// The metric exceeds that of another kernel, of other machines, or of runs with other settings; `along` a setting,
     /// at each of its values.
     MoreThan,
@@ -59,7 +63,8 @@ impl How {
             How::Falls => Some(Shape::Falls),
             How::Flat => Some(Shape::Flat),
             How::Peaks => Some(Shape::Peaks),
-            How::Value | How::Gain | How::Zero | How::AtLeast | How::MoreThan | How::FallsLess => None,
+            How::Value | How::Gain | How::Zero | How::AtLeast | How::AtMost => None,
+            How::SameAs | How::MoreThan | How::FallsLess => None,
         }
     }
 
@@ -69,6 +74,8 @@ impl How {
             How::Gain => "gain",
             How::Zero => "zero",
             How::AtLeast => "at_least",
+            How::AtMost => "at_most",
+            How::SameAs => "same_as",
             How::MoreThan => "more_than",
             How::Rises => "rises",
             How::Falls => "falls",
@@ -139,16 +146,18 @@ impl Compare {
     /// What the rule has to have and may have for what it asks, and that those make sense.
     pub(super) fn fields(&self) -> Result<(), Wrong> {
         let order = self.how == How::MoreThan;
+        let same = self.how == How::SameAs;
+        let bound = matches!(self.how, How::AtLeast | How::AtMost);
         let shape = self.how.shape().is_some();
         let two_lines = self.how == How::FallsLess;
         // Of each key: whether it is there, whether it must be, whether it may be.
         let keys = [
             ("over", self.over.is_some(), self.how == How::Gain, order),
             ("other_machines", !self.other_machines.is_empty(), false, order),
-            ("other_set", !self.other_set.is_empty(), two_lines, order),
+            ("other_set", !self.other_set.is_empty(), two_lines || same, order),
             ("along", self.along.is_some(), shape || two_lines, order),
-            ("tolerance_percent", self.tolerance_percent.is_some(), shape, order),
-            ("bound", self.bound.is_some(), self.how == How::AtLeast, false),
+            ("tolerance_percent", self.tolerance_percent.is_some(), shape || same, order),
+            ("bound", self.bound.is_some(), bound, false),
         ];
         let word = self.how.word();
         for (key, there, must, may) in keys {

@@ -68,6 +68,21 @@ impl Case<'_> {
                 let value = metric(&rule.kernel)?;
                 Some(plain(value, None, value >= rule.bound?))
             }
+            How::AtMost => {
+                let value = metric(&rule.kernel)?;
+                Some(plain(value, None, value <= rule.bound?))
+            }
+            How::SameAs => {
+                let value = metric(&rule.kernel)?;
+                let other = self.metric(machine, &rule.kernel, &rule.other_set, None)?;
+                let (this, that) = (self.name(&rule.set), self.name(&rule.other_set));
+                let within = text::number(rule.tolerance_percent?);
+                Some(Judged {
+                    ours: format!("{} against {}", text::number(value), self.shown(other)),
+                    reading: Some(format!("{this} as {that}, within {within} %")),
+                    ..plain(value, None, (value / other - 1.0).abs() <= rule.tolerance())
+                })
+            }
             How::MoreThan => self.more_than(),
             How::Rises | How::Falls | How::Flat | How::Peaks => self.shape(rule.how.shape()?),
             How::FallsLess => self.falls_less(),
@@ -209,7 +224,14 @@ fn near(value: f64, published: &Published) -> (Option<f64>, bool) {
 
 /// The unit at the end of a metric's name.
 fn unit(metric: &str) -> &'static str {
-    let units = [("_cycles", "cycles"), ("_ns", "ns"), ("_mb_s", "MB/s"), ("_percent", "%"), ("_us", "µs")];
+    let units = [
+        ("_cycles", "cycles"),
+        ("_ns", "ns"),
+        ("_mb_s", "MB/s"),
+        ("_percent", "%"),
+        ("_us", "µs"),
+        ("_s", "s"),
+    ];
     units.iter().find(|(suffix, _)| metric.ends_with(suffix)).map_or("", |(_, unit)| unit)
 }
 

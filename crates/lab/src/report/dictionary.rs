@@ -18,7 +18,7 @@ pub struct Entry {
 }
 
 /// What experiments measure.
-const RESULTS: [(&str, &str, &str); 20] = [
+const RESULTS: [(&str, &str, &str); 30] = [
     ("bandwidth_mb_s", "MB/s", "Payload through the whole path in modelled time; an MB is 1,000,000 bytes."),
     ("busy_bandwidth_mb_s", "MB/s", "Payload in the time in which a CPU was not idle."),
     ("busy_cycles_per_page", "cycles", "Cycles in which a CPU was not idle, for each page of payload."),
@@ -33,7 +33,37 @@ const RESULTS: [(&str, &str, &str); 20] = [
         "%",
         "Allocations from the cache of ephemeral mappings that found the page mapped.",
     ),
+    (
+        "kernel_tlb_high_water",
+        "count",
+        "The most entries of both TLBs of a CPU that the kernel's addresses had in a sample, once warm.",
+    ),
+    ("kernel_tlb_misses", "count", "Misses of both TLBs at kernel addresses."),
+    (
+        "kernel_tlb_share_percent",
+        "%",
+        "Entries of both TLBs in use that the kernel's addresses had, in samples.",
+    ),
     ("load_percent", "%", "Time in which a CPU was not idle."),
+    (
+        "million_references_per_s",
+        "1e6/s",
+        "References of recorded programs a second of modelled time, in millions.",
+    ),
+    (
+        "misses_per_million_references",
+        "count",
+        "Misses of both TLBs for each 1,000,000 references of the program.",
+    ),
+    ("references", "count", "Instructions, loads and stores of recorded programs."),
+    (
+        "hash_misses_per_s",
+        "1/s",
+        "Look-ups of a translation in the hash table that did not find it, a second.",
+    ),
+    ("tlb_misses_per_s", "1/s", "Misses of the TLBs for data and for instructions, a second."),
+    ("tlb_misses_total", "count", "Misses of the TLBs for data and for instructions together."),
+    ("wall_s", "s", "Modelled time of the measured part."),
     ("local_cached_cycles", "cycles", "A local invalidation with the page-table entry in the cache."),
     ("local_cached_ns", "ns", "The same in time."),
     ("local_uncached_cycles", "cycles", "A local invalidation with the page-table entry in memory."),

@@ -5,6 +5,7 @@ use super::axis::Axis;
 use super::charts::{
     Bar, Dot, DotRow, Group, Line, Panel, Part, Stack, StackRow, bars, dots, history, stacks,
 };
+use super::compile;
 use super::curves;
 use super::figure::{Figure, Key, Table, both};
 use super::looks::{CAUSES, Look, Looks};
@@ -29,6 +30,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
                 invalidations(of, name),
             ],
             Workload::Invalidate => vec![costs(of, name, &looks), invlpg(of, name, &looks)],
+            Workload::KernelCompile => vec![compile::time(of, name), compile::entries(of, name, &looks)],
             Workload::EphemeralHit => vec![hits(of, name, &looks)],
             Workload::NullWrite
             | Workload::NullRead
@@ -38,8 +40,8 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::PingPong
             | Workload::CostGrowth
             | Workload::Pipeline
-            | Workload::KernelCompile
             | Workload::Replay
+            | Workload::FrameBuffer
             | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());
@@ -95,7 +97,7 @@ impl Reproduction {
 }
 
 /// What was run here, where there is one series only.
-const HERE: &str = "here";
+pub(super) const HERE: &str = "here";
 
 fn bandwidth(of: &Reproduction, experiment: &str, looks: &Looks) -> Option<Figure> {
     let mut groups = Vec::new();
@@ -190,7 +192,7 @@ fn gain(of: &Reproduction, experiment: &str, looks: &Looks) -> Option<Figure> {
 }
 
 /// A stack of the causes in `cycles`, times `factor`.
-fn parts(record: &Record, factor: f64) -> Vec<Part> {
+pub(super) fn parts(record: &Record, factor: f64) -> Vec<Part> {
     let part = |(colour, sign, name, causes): &(&'static str, &'static str, &str, &[&str])| {
         let cycles: u64 = causes.iter().map(|cause| record.cycles.of(cause)).sum();
         Part { colour, sign, name: (*name).into(), value: cycles as f64 * factor }

@@ -91,7 +91,7 @@ const OTHERS: [Series; 6] = [
 pub(super) const CAUSES: [(&str, &str, &str, &[&str]); 13] = [
     ("copy", "C", "copying", &["copy"]),
     ("user", "U", "user code", &["user"]),
-    ("tlb", "T", "TLB misses", &["tlb_miss"]),
+    ("tlb", "T", "TLB misses", &["tlb_miss", "refill"]),
     ("local", "L", "local invalidation", &["invalidate_local"]),
     ("shoot", "S", "shootdowns", &["shootdown_sent", "shootdown_received"]),
     ("pte", "P", "page-table work", &["pte_work"]),

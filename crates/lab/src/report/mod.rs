@@ -15,6 +15,7 @@
 mod answer;
 mod axis;
 mod charts;
+mod compile;
 mod csv;
 mod curves;
 mod dictionary;

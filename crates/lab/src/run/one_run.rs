@@ -76,11 +76,14 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         Workload::Mixed => workload::mixed::program,
         Workload::Pipeline => workload::pipeline::program,
         // What these read may be no trace.
-        Workload::KernelCompile | Workload::Replay => |_, _, _| unreachable!("made below"),
+        Workload::KernelCompile | Workload::Replay | Workload::FrameBuffer => {
+            |_, _, _| unreachable!("made below")
+        }
     };
     let program = match spec.experiment.file.workload {
         Workload::KernelCompile => workload::replay::compile::program(&testbed, spec, cell.clone())?,
         Workload::Replay => workload::replay::copies::program(&testbed, spec, cell.clone())?,
+        Workload::FrameBuffer => workload::replay::screen::program(&testbed, spec, cell.clone())?,
         _ => made(&testbed, spec, cell.clone()),
     };
     let finish = testbed.execute(&spec.experiment.name, program)?;

@@ -138,6 +138,7 @@ impl RunSpec {
             }
             Workload::CostGrowth => parameter("n").min(100_000).saturating_mul(parameter("times")) / 100,
             Workload::KernelCompile => parameter("sources").saturating_mul(1_000_000),
+            Workload::FrameBuffer => parameter("rectangles").saturating_mul(3000),
             Workload::Replay => parameter("processes").saturating_mul(1_000_000),
             Workload::Mixed => {
                 parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(1000)

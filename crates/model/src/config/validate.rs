@@ -194,6 +194,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("mmu.asid_bits", 1, 20),
     range("mmu.soft.reserved_entries", 0, 1 << 16),
     range("mmu.blocks.registers", 1, 16),
+    range("mmu.blocks.instruction_registers", 1, 16),
     range("mmu.blocks.*_bytes", PAGE_SIZE as i64, 1 << 32),
     range("mmu.area.len_bytes", PAGE_SIZE as i64, 1 << 32),
     // Of 32 bits: no machine with wider addresses has areas.

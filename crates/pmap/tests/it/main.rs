@@ -3,4 +3,6 @@
 mod common;
 mod kernel;
 mod obligations;
+mod planted;
+mod powerpc;
 mod user;

@@ -13,14 +13,11 @@ use std::rc::Rc;
 const VA: Va = Va(0x40_0000);
 
 fn enter(k: &Kernel, pmap: &Pmap<Model>, va: Va, frame: Pfn, prot: Prot) {
-    k.pmaps.enter(&k.frames, pmap, va, frame, prot, false).expect("frames").flush(&k.pmaps);
+    k.enter(pmap, va, frame, prot);
 }
 
 fn destroy(k: &Kernel, pmap: Pmap<Model>) {
-    let layout = k.m.board().layout;
-    let all = VaRange::new(layout.user_start, layout.user_end.min(Va(0xbfc0_0000)));
-    k.pmaps.remove(&pmap, all).flush(&k.pmaps);
-    k.pmaps.destroy(&k.frames, pmap);
+    k.destroy(pmap);
 }
 
 #[derive(Clone, Debug)]

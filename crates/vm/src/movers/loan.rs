@@ -22,6 +22,13 @@
 //! adopt when it is next locked, and locks the queues and then tries the object; here the field that both need has a
 //! lock of its own.)
 //!
+//! # What write-protection does not reach
+//! A loan takes write permission from the *managed* mappings of a frame, those of user space. The frame's address in the kernel's
+//! direct map keeps its own: a kernel that stores there stores into a lent page. Where the direct map is made of pages, a check
+//! can take write permission from that alias too (`Pmaps::kernel_protect`), and such a store traps. Where a block maps it (or a
+//! superpage, or nothing), it cannot be protected by page, the call is refused, and a kernel write to a lent page is not caught
+//! there.
+//!
 //! For what is flushed late see `batches`.
 
 use crate::anon::{Anon, AnonState};

@@ -44,6 +44,37 @@ fn map_file(rig: &Rig, s: &AddressSpace, object: &Arc<Object<pageferry_model::Mo
     s.map_object(rig.t(), None, 4 * PAGE, Prot::RW, Inherit::Copy, mapped).unwrap()
 }
 
+/// The kernel's own address of a lent page can be closed to stores where a page maps it, and not where a block does.
+#[test]
+fn a_kernel_write_to_a_lent_page_is_caught_where_a_page_maps_it() {
+    for machine in ["ppc603+pte", "ppc604+slow+pte", "ppc603", "ppc604+slow"] {
+        with_rig(machine, 24, Schedule::Timed, |rig| {
+            let (s, va) = filled(rig, 1, 1);
+            let loan = s.loan_to_kernel(rig.t(), va, PAGE).unwrap();
+            let pmaps = rig.vm.pmaps();
+            let lent = loan.frames()[0];
+            if let Some(alias) = pmaps.direct_va(lent) {
+                let store = || rig.m.store(Mode::Kernel, alias, b"by mistake").is_ok();
+                match pmaps.kernel_protect(VaRange::page(alias), Prot::READ) {
+                    Ok(change) => {
+                        change.flush(pmaps);
+                        assert!(!store(), "it traps");
+                        assert_eq!(bytes(rig, &loan), pattern(1, PAGE));
+                        pmaps.kernel_protect(VaRange::page(alias), Prot::RW).expect("pages").flush(pmaps);
+                    }
+                    Err(refused) => {
+                        assert!(refused.to_string().contains("cannot be protected by page"), "{refused}");
+                        assert!(store(), "nothing stops it");
+                        assert_ne!(bytes(rig, &loan), pattern(1, PAGE), "and the borrower sees it");
+                    }
+                }
+            }
+            rig.vm.unloan(loan);
+            rig.exit(s);
+        });
+    }
+}
+
 #[test]
 fn the_kernel_sees_the_bytes_of_the_loan() {
     on_each(|rig| {

@@ -6,6 +6,7 @@
 //! * [`process`]: one recorded program as a process.
 //! * [`compile`]: the compile of a kernel (PPC paper): preprocessor, compiler and assembler, again and again.
 //! * [`copies`]: one program, by itself or several times at once.
+//! * [`screen`]: a program that paints into the frame buffer, beside compilers.
 //!
 //! What the programs compute is not recorded: a store stores a number of its own, and each load must find what was stored last,
 //! what the file has, or nothing. What they refer to, in which order, how many instructions they execute between, and what they
@@ -16,4 +17,5 @@ pub(crate) mod compile;
 pub(crate) mod copies;
 pub(crate) mod process;
 pub(crate) mod recorded;
+pub(crate) mod screen;
 mod shadow;

@@ -6,7 +6,9 @@
 
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
-use pageferry_pmap::{FrameSource, KernelMapping, PmapConfig, PmapPaths, Pmaps, RefillConfig, RefillPaths};
+use pageferry_pmap::{
+    FrameSource, KernelMapping, Pmap, PmapConfig, PmapDefect, PmapPaths, Pmaps, RefillConfig, RefillPaths,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -30,6 +32,7 @@ pub const CONFIG: PmapConfig = PmapConfig {
 /// What a test runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    /// Its name; what follows a `+` is a choice of the kernel.
     pub machine: &'static str,
     pub cpus: usize,
     pub ranged: bool,
@@ -38,6 +41,7 @@ pub struct Shape {
     /// Bits of tags, instead of the machine file's.
     pub asid_bits: Option<u64>,
     pub mapping: KernelMapping,
+    pub defect: PmapDefect,
 }
 
 impl Shape {
@@ -50,13 +54,15 @@ impl Shape {
             size_mb: 64,
             asid_bits: None,
             mapping: KernelMapping::Board,
+            defect: PmapDefect::None,
         }
     }
 }
 
 /// Goes on after the use of a stale translation, of which [`run`] tells.
 pub fn machine(shape: Shape) -> Model {
-    let mut config = MachineConfig::named(shape.machine).expect("it is built in");
+    let file = shape.machine.split('+').next().expect("a name");
+    let mut config = MachineConfig::named(file).expect("it is built in");
     config.cpu.packages.value = shape.cpus as u64;
     config.memory.size_mb.value = shape.size_mb;
     if let (Some(bits), Some(of)) = (shape.asid_bits, &mut config.mmu.asid_bits) {
@@ -102,6 +108,9 @@ impl FrameSource for Frames {
     }
 }
 
+/// What may be done again and again.
+pub type Work = Rc<dyn Fn(&Kernel)>;
+
 type Job = Box<dyn FnOnce(&Kernel)>;
 
 /// What a test has.
@@ -114,11 +123,19 @@ pub struct Kernel {
     jobs: RefCell<Vec<Option<Job>>>,
     busy: Cell<usize>,
     stop: Cell<bool>,
+    /// How deep refill handlers were nested at most.
+    pub deepest: Cell<u32>,
+    /// What is done when the timer interrupts.
+    pub on_timer: RefCell<Option<Work>>,
 }
 
 impl Kernel {
-    fn boot(m: &Model, config: PmapConfig) -> Rc<Kernel> {
-        let (pmaps, boot) = Pmaps::bootstrap(m.clone(), config).expect("bootstrap");
+    fn boot(m: &Model, mut config: PmapConfig) -> Rc<Kernel> {
+        let mut text = Text::new(&m.board());
+        let place = &mut |path: &mut Path| text.place(path);
+        config.paths.each_mut(place);
+        config.refill.paths.each_mut(place);
+        let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("bootstrap");
         let frames = Frames::new(boot.first_free, m.board().frames);
         let k = Rc::new(Kernel {
             m: m.clone(),
@@ -129,15 +146,26 @@ impl Kernel {
             jobs: RefCell::new((0..m.board().cpus).map(|_| None).collect()),
             busy: Cell::new(0),
             stop: Cell::new(false),
+            deepest: Cell::new(0),
+            on_timer: RefCell::default(),
         });
         let refiller = k.clone();
-        m.set_refill(Box::new(move |miss| refiller.pmaps.handle_miss(miss)));
+        m.set_refill(Box::new(move |miss| {
+            refiller.deepest.set(refiller.deepest.get().max(refiller.m.refill_depth()));
+            refiller.pmaps.handle_miss(miss)
+        }));
         k.pmaps.init_cpu();
+        if m.board().fetches {
+            m.set_text(boot.arena.array("text", text.len_bytes(), 1).expect("a page or two"));
+        }
         let h = k.clone();
-        m.set_interrupt_handler(Box::new(move |interrupt| {
-            if interrupt == Interrupt::Shootdown {
-                h.pmaps.handle_shootdown();
+        m.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
+            Interrupt::Shootdown => h.pmaps.handle_shootdown(),
+            Interrupt::Timer => {
+                let work = h.on_timer.borrow().clone();
+                work.into_iter().for_each(|work| work(&h));
             }
+            _ => {}
         }));
         k
     }
@@ -166,6 +194,19 @@ impl Kernel {
     /// Waits until the other CPUs have done what they were given.
     pub fn wait(&self) {
         self.m.spin_until(&mut || self.busy.get() == 0);
+    }
+
+    /// Maps a frame in an address space.
+    pub fn enter(&self, pmap: &Pmap<Model>, va: Va, frame: Pfn, prot: Prot) {
+        self.pmaps.enter(&self.frames, pmap, va, frame, prot, false).expect("frames").flush(&self.pmaps);
+    }
+
+    /// Ends an address space, whatever it maps.
+    pub fn destroy(&self, pmap: Pmap<Model>) {
+        let layout = self.m.board().layout;
+        let all = VaRange::new(layout.user_start, layout.user_end.min(Va(0xbfc0_0000)));
+        self.pmaps.remove(&pmap, all).flush(&self.pmaps);
+        self.pmaps.destroy(&self.frames, pmap);
     }
 
     /// Does something on `cpu`, and waits.
@@ -214,7 +255,11 @@ pub fn invalidations(s: &Snapshot) -> [u64; 4] {
 /// Runs `test` on CPU 0 with the other CPUs waiting; the machine's laws hold at the end, but for stale uses.
 pub fn try_run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> (Model, Result<(), RunError>) {
     let m = machine(shape);
-    let config = PmapConfig { ranged_shootdown: shape.ranged, mapping: shape.mapping, ..CONFIG };
+    let mut config =
+        PmapConfig { ranged_shootdown: shape.ranged, mapping: shape.mapping, defect: shape.defect, ..CONFIG };
+    for word in shape.machine.split('+').skip(1) {
+        assert!(config.choose(word), "{shape:?}: no kernel has a choice called {word}");
+    }
     let result = m.run(Box::new(move |m| {
         let k = Kernel::boot(m, config);
         for cpu in 1..m.board().cpus {

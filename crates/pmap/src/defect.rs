@@ -1,0 +1,53 @@
+//! Defects to plant.
+//!
+//! A check that cannot fail proves nothing. A pmap with one of these ([`crate::PmapConfig::defect`]) does one thing wrong that a real
+//! one could, and must be caught. They are asked for where nothing is fast: in the refill handler, when tags end, at boot.
+
+/// The defects, each with a sentence that serves as documentation and as text.
+macro_rules! defects {
+    ($($name:ident: $sentence:literal,)+) => {
+        /// A defect to plant. They exist to prove that the checks can fail: a pmap with one of these must be caught.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        pub enum PmapDefect {
+            /// A sound pmap.
+            #[default]
+            None,
+            $(#[doc = $sentence] $name,)+
+        }
+
+        impl PmapDefect {
+            /// All that can be planted.
+            pub const ALL: &[PmapDefect] = &[$(PmapDefect::$name),+];
+
+            /// What it does.
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    PmapDefect::None => "Nothing is wrong.",
+                    $(PmapDefect::$name => $sentence,)+
+                }
+            }
+        }
+    };
+}
+
+defects! {
+    TagReusedEarly: "Tags are given again while TLBs still hold entries of those that had them.",
+    TagReusedInHashTable: "Tags are given again while the hash table still has entries of those that had them.",
+    OldTagStays: "A space whose tag was given anew goes on with the old one until it is switched to.",
+    MissingFlush: "Pages are not invalidated in the own TLB.",
+    OwnSpaceOnly: "Where one invalidation reaches all CPUs, it is left out for a space that does not run on the CPU that makes it.",
+    StaleHashEntry: "The entry of a page that has changed stays in the hash table.",
+    ReadBeforeLocked: "The refill handler reads the page tables before it locks the hash table: what changes meanwhile it puts there as it was.",
+    NotedBlindly: "The refill handler notes a use in the page tables without looking whether they have changed.",
+    HalfWritten: "An entry of the hash table that takes another's place has its own page and the other's frame for a moment.",
+    RefusedStays: "The handler puts a better entry into the hash table and leaves the worse one in the TLB.",
+    ModifiedLost: "Clean pages can be stored to through the hash table or the TLB, and nothing notes it.",
+    ReferencedLost: "The referenced bit is not noted.",
+    WriteAlways: "What is loaded permits stores, whatever the page table says.",
+    SecondaryUnmarked: "An entry of the hash table goes to its secondary group without the mark of one.",
+    TagHalfCompared: "The handler takes the entry of another page of the group.",
+    BlockOverPages: "A block maps memory once more, over the addresses of pages.",
+    BlockMissing: "The last block is left out: the end of memory is not mapped.",
+    BlockStays: "The block of a process stays when another comes to run.",
+    EndlessRefill: "A handler that misses within itself does all over again what missed.",
+}

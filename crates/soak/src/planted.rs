@@ -1,0 +1,71 @@
+//! Defects to plant in what is run, to see them caught.
+
+use pageferry_pmap::PmapDefect;
+use pageferry_vm::Defect;
+
+/// A defect to plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// In the VM system.
+    Vm(Defect),
+    /// In the pmap.
+    Pmap(PmapDefect),
+}
+
+impl Planted {
+    /// All that random programs must find. (A process has no block of its own yet that could stay.)
+    pub fn all() -> impl Iterator<Item = Planted> {
+        let pmaps = PmapDefect::ALL.iter().copied().filter(|defect| *defect != PmapDefect::BlockStays);
+        Defect::ALL.iter().copied().map(Planted::Vm).chain(pmaps.map(Planted::Pmap))
+    }
+
+    /// What it does.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Planted::Vm(defect) => defect.sentence(),
+            Planted::Pmap(defect) => defect.sentence(),
+        }
+    }
+
+    /// The machine that shows it, where not every one does.
+    pub const fn machine(self) -> Option<&'static str> {
+        let Planted::Pmap(defect) = self else { return None };
+        Some(match defect {
+            PmapDefect::None
+            | PmapDefect::TagReusedEarly
+            | PmapDefect::OldTagStays
+            | PmapDefect::MissingFlush
+            | PmapDefect::ModifiedLost
+            | PmapDefect::ReferencedLost
+            | PmapDefect::WriteAlways
+            | PmapDefect::BlockOverPages
+            | PmapDefect::BlockMissing
+            | PmapDefect::BlockStays => "ppc603+renew",
+            PmapDefect::TagHalfCompared | PmapDefect::EndlessRefill => "ppc603+slow+hash+pte+renew",
+            PmapDefect::TagReusedInHashTable | PmapDefect::StaleHashEntry | PmapDefect::RefusedStays => {
+                "ppc604+renew"
+            }
+            PmapDefect::SecondaryUnmarked => "ppc604+slow+pte+renew",
+            PmapDefect::OwnSpaceOnly | PmapDefect::ReadBeforeLocked | PmapDefect::NotedBlindly => {
+                "ppc604-smp"
+            }
+            PmapDefect::HalfWritten => "ppc604-smp",
+        })
+    }
+
+    /// The pmap's, if it is one.
+    pub(crate) const fn in_pmap(self) -> PmapDefect {
+        match self {
+            Planted::Pmap(defect) => defect,
+            Planted::Vm(_) => PmapDefect::None,
+        }
+    }
+
+    /// The VM system's, if it is one.
+    pub(crate) const fn in_vm(self) -> Option<Defect> {
+        match self {
+            Planted::Vm(defect) => Some(defect),
+            Planted::Pmap(_) => None,
+        }
+    }
+}
