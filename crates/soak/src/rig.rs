@@ -48,6 +48,7 @@ fn config(name: &str, memory_mb: u64) -> MachineConfig {
     });
     config.memory.size_mb =
         Sourced::assumed(memory_mb, "a small machine is checked sooner, and exhausted sooner");
+    config.io = None;
     config
 }
 

@@ -65,6 +65,8 @@ pub fn machine(shape: Shape) -> Model {
     let mut config = MachineConfig::named(file).expect("it is built in");
     config.cpu.packages.value = shape.cpus as u64;
     config.memory.size_mb.value = shape.size_mb;
+    // What the kernel maps page by page begins with its own pages then.
+    config.io = None;
     if let (Some(bits), Some(of)) = (shape.asid_bits, &mut config.mmu.asid_bits) {
         of.value = bits;
     }
