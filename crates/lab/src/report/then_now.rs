@@ -152,7 +152,8 @@ impl Reproduction {
             let with: Vec<String> = with.map(|(key, value)| format!("{key}={value}")).collect();
             let both =
                 |metric| Some((ours.metric(metric)?, pages.metric(metric)?)).filter(|(_, of)| *of > 0.0);
-            let (misses, of_pages) = both("tlb_misses")?;
+            // Of both TLBs, where that is told.
+            let (misses, of_pages) = both("tlb_misses_total").or_else(|| both("tlb_misses"))?;
             let (time, time_of_pages) = both("elapsed_us")?;
             Some(MappingRow {
                 experiment: self.title_of(&ours.experiment),
