@@ -41,6 +41,8 @@ pub(crate) fn board(cpus: usize, frames: usize) -> Board {
         // Some 3.5 bytes, in whole ones.
         instruction_bytes: 4,
         fetches: false,
+        // Most processors have them; this kernel asks for none.
+        huge_pages: false,
     }
 }
 

@@ -104,7 +104,7 @@ fn shown(of: &Reproduction) -> String {
             let _ = writeln!(out, "{some} comparisons are left out: not all of their runs were made.\n");
         }
     }
-    let _ = write!(out, "{}{}", pays(of), chosen(of));
+    let _ = write!(out, "{}{}{}", pays(of), mappings(of), chosen(of));
     let calibrated = of.calibrated().len();
     let _ = writeln!(out, "{calibrated} constants are calibrated. {} runs broke a law.", of.broken().len());
     out
@@ -120,6 +120,19 @@ fn pays(of: &Reproduction) -> String {
     }
     let heading = terminal::stdout().strong("From which size each mechanism pays");
     format!("{heading}\n{}\n", table(&["experiment", "mechanism", "machine", "then", "today"], &rows))
+}
+
+/// What it is worth to map the kernel by few large pieces.
+fn mappings(of: &Reproduction) -> String {
+    let rows: Vec<Vec<String>> = (of.mapping_rows().into_iter())
+        .map(|r| vec![r.experiment, r.machine, r.mapping, r.with, r.change_of_misses, r.change_of_time])
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heading = terminal::stdout().strong("A kernel mapped by large pieces, beside one by pages of 4 KB");
+    let head = ["experiment", "machine", "mapped by", "with", ">TLB misses", ">time"];
+    format!("{heading}\n{}\n", table(&head, &rows))
 }
 
 /// How near the kernel's choices come to the best fixed ones.

@@ -65,4 +65,6 @@ pub struct Board {
     /// Instructions are fetched through a TLB or a cache that the machine describes: kernel text needs a place. Without,
     /// instructions take their time and nothing else.
     pub fetches: bool,
+    /// Page tables may map huge pages ([`RadixFormat::huge_shift`]).
+    pub huge_pages: bool,
 }

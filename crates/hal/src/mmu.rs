@@ -229,7 +229,7 @@ pub enum Region {
     Unmapped,
     /// By block registers.
     Blocks,
-    /// By superpages of the kernel's page tables.
+    /// By superpages of the kernel's page tables, unless the kernel chooses other pages that the machine has.
     Superpages,
     /// By pages like any other.
     Pages,

@@ -132,6 +132,7 @@ mod tests {
             colours: 1,
             instruction_bytes: 4,
             fetches: true,
+            huge_pages: false,
         };
         let mut paths = Some { one: Path::of(17), none: Path::of(0), ..Some::all(Path::of(16)) };
         let mut text = Text::new(&board);

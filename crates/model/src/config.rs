@@ -156,7 +156,7 @@ pub struct IpiConfig {
 pub struct TlbConfig {
     /// The first level for data.
     pub data: TlbLevelConfig,
-    /// The second level, for 4 KB pages only, where there is one.
+    /// The second level, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second: Option<SecondTlbConfig>,
     /// The one for instructions, where fetches look into one.
@@ -178,14 +178,21 @@ pub struct TlbLevelConfig {
     pub ways: Number,
     /// Entries for superpages, fully associative; 0 means that they share those for 4 KB pages.
     pub superpage_entries: Number,
+    /// Entries for pages of 1 GB, fully associative; 0 means that they share those for 4 KB pages. Absent where the machine has
+    /// no such pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gigabyte_entries: Option<Number>,
 }
 
 /// A second-level TLB.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecondTlbConfig {
-    /// Entries for 4 KB pages.
+    /// Entries, for 4 KB pages.
     pub entries: Number,
+    /// True when they are for superpages too; absent or false when not. Pages of 1 GB are not kept here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superpages: Option<Sourced<bool>>,
     /// Associativity; 0 means fully associative.
     pub ways: Number,
     /// A first-level miss that hits here.
@@ -382,6 +389,7 @@ impl MachineConfig {
                 ArchName::I386 | ArchName::Amd64 => 4,
             },
             fetches: self.fetches(),
+            huge_pages: self.tlb.data.gigabyte_entries.is_some(),
         }
     }
 

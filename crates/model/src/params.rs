@@ -1,6 +1,7 @@
 //! The plain numbers of a machine, taken from its configuration once, for the hot paths.
 
 use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
+use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
 use pageferry_hal::{Block, BlockRegisters, Layout, Mmu, PAGE_SIZE};
 
@@ -12,7 +13,7 @@ pub(crate) struct Params {
     pub(crate) blocks: Option<BlockRegisters>,
     /// What the machine maps by itself, before block registers.
     pub(crate) fixed: Vec<Block>,
-    pub(crate) superpage_shift: u32,
+    pub(crate) shifts: PageShifts,
     pub(crate) cpus: usize,
     pub(crate) packages: usize,
     pub(crate) threads_per_package: usize,
@@ -106,11 +107,15 @@ impl Params {
             ways: ways.value as usize,
         };
         let board = c.board();
-        let superpage_shift = match board.mmu {
-            Mmu::Radix(format) => format.superpage_shift(),
+        let shifts = match board.mmu {
+            Mmu::Radix(format) => PageShifts {
+                superpage: format.superpage_shift(),
+                huge: board.huge_pages.then(|| format.huge_shift()),
+            },
             // One further size, which nothing but a kernel's own choice loads.
-            Mmu::Hash | Mmu::Soft { .. } => 20,
+            Mmu::Hash | Mmu::Soft { .. } => PageShifts { superpage: 20, huge: None },
         };
+        let data = &c.tlb.data;
         let refill = |cost: fn(&RefillConfig) -> &Number| c.mmu.refill.as_ref().map_or(0, |r| cost(r).value);
         Params {
             layout: board.layout,
@@ -118,7 +123,7 @@ impl Params {
             asids: board.asids,
             blocks: board.blocks,
             fixed: c.fixed_blocks(),
-            superpage_shift,
+            shifts,
             cpus: board.cpus,
             packages: c.cpu.packages.value as usize,
             threads_per_package: c.cpu.threads_per_package.value as usize,
@@ -146,18 +151,27 @@ impl Params {
             ipi_exit: c.ipi.exit_cycles.value,
             transfer: c.outside_cycles(&c.memory.transfer_cycles),
             tlb: TlbShape {
-                first: geometry(&c.tlb.data.entries, &c.tlb.data.ways),
-                superpages: c.tlb.data.superpage_entries.value as usize,
+                first: geometry(&data.entries, &data.ways),
+                superpages: data.superpage_entries.value as usize,
+                huge_pages: data.gigabyte_entries.as_ref().map_or(0, |entries| entries.value as usize),
                 second: c.tlb.second.as_ref().map(|s| geometry(&s.entries, &s.ways)),
-                superpage_shift,
+                second_superpages: c
+                    .tlb
+                    .second
+                    .as_ref()
+                    .and_then(|s| s.superpages.as_ref())
+                    .is_some_and(|s| s.value),
+                shifts,
                 replace: c.replacement(),
                 reserved: c.mmu.soft.as_ref().map_or(0, |soft| soft.reserved_entries.value as usize),
             },
             instruction_tlb: c.tlb.instruction.as_ref().map(|i| TlbShape {
                 first: geometry(&i.entries, &i.ways),
                 superpages: 0,
+                huge_pages: 0,
                 second: None,
-                superpage_shift,
+                second_superpages: false,
+                shifts,
                 replace: Replace::Lru,
                 reserved: 0,
             }),

@@ -1,11 +1,11 @@
 //! The kernel's page tables, made once at boot and never changed above the leaves.
 //!
-//! Physical memory from frame 0 on: the arena, then the root, then upper tables, then the leaf tables of the
-//! addresses that are mapped page by page, one behind the other in order of their addresses. So the place of a kernel
-//! page's entry is arithmetic, no walk. Behind them lies the hash table, where hardware uses one. Boot is single-threaded:
-//! no locks here.
+//! Physical memory from frame 0 on: the arena, then the root, then upper tables (and leaf tables of the arena, where that is
+//! mapped by pages), then the leaf tables of the addresses that are mapped page by page, one behind the other in order of their
+//! addresses. So the place of a kernel page's entry is arithmetic, no walk. Behind them lie the tables of the direct map, and the
+//! hash table, where hardware uses one. Boot is single-threaded: no locks here.
 
-use crate::config::{PmapConfig, PmapError};
+use crate::config::{KernelMapping, PmapConfig, PmapError};
 use crate::fixed::{self, PERMANENT};
 use crate::radix::{self, format_of};
 use alloc::vec::Vec;
@@ -77,7 +77,9 @@ struct Plan {
     arena_bytes: usize,
     paged: VaRange,
     tabled: VaRange,
-    /// In superpages.
+    /// What page tables map of the arena, in whole pages of the sizes that it is mapped by,
+    arena: Option<VaRange>,
+    /// and of the direct map.
     direct: Option<VaRange>,
     tables: usize,
     hash: Option<HashTable>,
@@ -106,8 +108,16 @@ fn plan(
     if arena_bytes >= room_bytes {
         return Err(too_large);
     }
+    let mapped_bytes = match config.mapping {
+        // What the kernel maps page by page begins behind whole huge pages.
+        KernelMapping::Huge => arena_bytes.next_multiple_of(1 << format.huge_shift()),
+        _ => arena_bytes,
+    };
+    if mapped_bytes >= room_bytes {
+        return Err(too_large);
+    }
     let paged =
-        VaRange::new(layout.paged_base.unwrap_or(layout.kernel_base + arena_bytes), layout.kernel_end);
+        VaRange::new(layout.paged_base.unwrap_or(layout.kernel_base + mapped_bytes), layout.kernel_end);
     let tabled = match layout.region {
         // Also what lies between arena and pages, if anything does: all of memory.
         Region::Pages => VaRange::new(layout.kernel_base, layout.kernel_end),
@@ -115,8 +125,10 @@ fn plan(
     };
     let in_superpages =
         |start| VaRange::pages_from(start, board.frames.next_multiple_of(super_bytes >> PAGE_SHIFT));
-    let direct = layout.direct_map.filter(|_| layout.region == Region::Superpages).map(in_superpages);
-    let tables = count_tables(format, layout, &tabled, direct.as_ref());
+    let by_tables = layout.region == Region::Superpages;
+    let arena = by_tables.then(|| VaRange::new(layout.kernel_base, layout.kernel_base + mapped_bytes));
+    let direct = layout.direct_map.filter(|_| by_tables).map(in_superpages);
+    let tables = count_tables(format, &tabled, config.mapping, arena.into_iter().chain(direct));
     let mut frames = (arena_bytes >> PAGE_SHIFT) + tables;
     let mut hash = None;
     if uses_hash_table(board, config) {
@@ -132,7 +144,7 @@ fn plan(
     }
     let blocks = fixed::blocks(board, layout, config)?;
     let device_blocks = fixed::device_blocks(board, config, blocks.len())?;
-    Ok(Plan { arena_bytes, paged, tabled, direct, tables, hash, blocks, device_blocks, frames })
+    Ok(Plan { arena_bytes, paged, tabled, arena, direct, tables, hash, blocks, device_blocks, frames })
 }
 
 /// True when there is a hash table: hardware looks into one, or the kernel chooses to.
@@ -155,8 +167,8 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
     let arena_frames = plan.arena_bytes >> PAGE_SHIFT;
     let mut b = Builder { machine, format, root: Pfn(arena_frames as u32).pa(), next: arena_frames };
     assert_eq!(b.table(), b.root, "the root is the first table");
-    if layout.region == Region::Superpages {
-        b.superpages(VaRange::pages_from(layout.kernel_base, arena_frames));
+    if let Some(arena) = plan.arena {
+        b.for_ever(arena, config.mapping, board.frames);
     }
     let leaves = b.leaf_tables(plan.tabled);
     if layout.region == Region::Pages {
@@ -164,7 +176,7 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
         b.pages(VaRange::pages_from(layout.kernel_base, frames), leaves, Pfn(0));
     }
     if let Some(direct) = plan.direct {
-        b.superpages(direct);
+        b.for_ever(direct, config.mapping, board.frames);
     }
     assert_eq!(b.next, arena_frames + plan.tables, "bootstrap took as many frames as it said it would");
     if let Some(hash) = plan.hash {
@@ -209,15 +221,23 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
 }
 
 /// How many frames the tables take, the root among them.
-fn count_tables(format: &RadixFormat, layout: &Layout, tabled: &VaRange, direct: Option<&VaRange>) -> usize {
-    let kernel = VaRange::new(layout.kernel_base, layout.kernel_end);
-    let spans = |r: &VaRange, shift: u32| (((r.end().0 - 1) >> shift) - (r.start().0 >> shift) + 1) as usize;
-    // A table at `level` spans what one entry at `level + 1` spans.
-    let upper = (1..format.levels - 1).map(|level| {
-        let shift = format.shift(level + 1);
-        spans(&kernel, shift) + direct.map_or(0, |d| spans(d, shift))
-    });
-    1 + upper.sum::<usize>() + spans(tabled, format.shift(1))
+fn count_tables(
+    format: &RadixFormat,
+    tabled: &VaRange,
+    mapping: KernelMapping,
+    for_ever: impl Iterator<Item = VaRange>,
+) -> usize {
+    let leaves = (tabled.start().0..tabled.end().0).step_by(format.superpage_bytes()).map(|va| (Va(va), 0));
+    let pieces = for_ever.flat_map(|range| fixed::pieces(*format, mapping, range));
+    // Each table by its level and the place of what it spans: what one entry above it does.
+    let mut tables: Vec<(u32, u64)> = (leaves.chain(pieces.map(|(piece, level)| (piece.start(), level))))
+        .flat_map(|(va, leaf)| {
+            (leaf..format.levels - 1).map(move |level| (level, va.0 >> format.shift(level + 1)))
+        })
+        .collect();
+    tables.sort_unstable();
+    tables.dedup();
+    1 + tables.len()
 }
 
 /// Takes frames one after the other and fills them as tables.
@@ -237,11 +257,11 @@ impl<M: Machine> Builder<'_, M> {
         at
     }
 
-    /// Where the level-1 entry for `va` lies; makes the tables above it.
-    fn level1_slot(&mut self, va: Va) -> Pa {
+    /// Where the entry for `va` at `level` lies; makes the tables above it.
+    fn slot_at(&mut self, va: Va, level: u32) -> Pa {
         let mut table = self.root;
-        for level in (2..self.format.levels).rev() {
-            let slot = self.format.slot(table, va, level);
+        for above in (level + 1..self.format.levels).rev() {
+            let slot = self.format.slot(table, va, above);
             table = match radix::load_upper(self.machine, &self.format, slot) {
                 Some(table) => table,
                 None => {
@@ -251,7 +271,7 @@ impl<M: Machine> Builder<'_, M> {
                 }
             };
         }
-        self.format.slot(table, va, 1)
+        self.format.slot(table, va, level)
     }
 
     fn store(&self, slot: Pa, va: Va, new: Tte) {
@@ -259,15 +279,20 @@ impl<M: Machine> Builder<'_, M> {
         self.machine.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
     }
 
-    /// Maps `range` to physical memory from 0 on.
-    fn superpages(&mut self, range: VaRange) {
-        let step = self.format.superpage_bytes();
-        assert_eq!(range.len_bytes() % step, 0, "superpages cover {range:?}");
-        for offset in (0..range.len_bytes()).step_by(step) {
-            let va = range.start() + offset;
-            let slot = self.level1_slot(va);
-            let shift = self.format.superpage_shift() as u8;
-            self.store(slot, va, Tte { frame: Pa(offset as u64).pfn(), shift, attr: PERMANENT });
+    /// Maps `range` to physical memory from 0 on, by pages of the sizes that `mapping` says; single pages only where there are
+    /// frames.
+    fn for_ever(&mut self, range: VaRange, mapping: KernelMapping, frames: usize) {
+        for (piece, level) in fixed::pieces(self.format, mapping, range) {
+            let va = piece.start();
+            let frame = Pa((va - range.start()) as u64).pfn();
+            if level == 0 {
+                let first = self.slot_at(va, 0);
+                let there = frames.saturating_sub(frame.index()).min(self.format.entries());
+                self.pages(VaRange::pages_from(va, there), first, frame);
+            } else {
+                let slot = self.slot_at(va, level);
+                self.store(slot, va, Tte { frame, shift: self.format.shift(level) as u8, attr: PERMANENT });
+            }
         }
     }
 
@@ -285,7 +310,7 @@ impl<M: Machine> Builder<'_, M> {
         assert_eq!(range.len_bytes() % step, 0, "leaf tables cover {range:?}");
         // Upper tables first: the leaves must be contiguous.
         let offsets = (0..range.len_bytes()).step_by(step);
-        let slots: Vec<Pa> = offsets.map(|offset| self.level1_slot(range.start() + offset)).collect();
+        let slots: Vec<Pa> = offsets.map(|offset| self.slot_at(range.start() + offset, 1)).collect();
         let first = Pfn(self.next as u32).pa();
         for (i, slot) in slots.into_iter().enumerate() {
             let leaf = self.table();

@@ -79,7 +79,7 @@ impl RefillConfig {
 }
 
 /// How the kernel maps its own memory, where the board leaves it the choice: one with block registers (PPC paper, section on the
-/// OS TLB footprint).
+/// OS TLB footprint), or one whose page tables map superpages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum KernelMapping {
     /// As the board's layout says.
@@ -93,6 +93,16 @@ pub enum KernelMapping {
     BlocksAndDevices,
     /// That, and a frame buffer in a process by a block of the process's own, which is switched with it.
     BlocksAndProcess,
+    /// All of memory by superpages of the page tables.
+    Superpages,
+    /// By huge pages of the page tables; what is left of memory behind whole ones, by superpages.
+    Huge,
+    /// By superpages, of which some are split into pages: what becomes of a direct map in which permissions of single pages are
+    /// changed again and again.
+    Fragmented {
+        /// How many of a hundred are split. They are spread evenly.
+        percent: u8,
+    },
 }
 
 impl KernelMapping {
@@ -102,6 +112,19 @@ impl KernelMapping {
             self,
             KernelMapping::Blocks | KernelMapping::BlocksAndDevices | KernelMapping::BlocksAndProcess
         )
+    }
+    /// At which level of the page tables the entry is that maps what begins with superpage `number` of a range, if so many
+    /// superpages are left there of which `huge` make a huge page.
+    pub(crate) fn level(self, number: usize, left: usize, huge: usize) -> u32 {
+        match self {
+            KernelMapping::Pages => 0,
+            KernelMapping::Fragmented { percent } => {
+                let split = |count: usize| count * usize::from(percent) / 100;
+                u32::from(split(number + 1) == split(number))
+            }
+            KernelMapping::Huge if number.is_multiple_of(huge) && left >= huge => 2,
+            _ => 1,
+        }
     }
     /// The memory of devices is mapped for the kernel by a block.
     pub(crate) fn blocks_devices(self) -> bool {
@@ -130,7 +153,8 @@ pub struct PmapConfig {
 }
 
 impl PmapConfig {
-    /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`, or `renew` (already from four pages on).
+    /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`, `2m`, `1g`,
+    /// `fragmented` (every third superpage), or `renew` (already from four pages on).
     /// False when there is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
@@ -140,6 +164,9 @@ impl PmapConfig {
             "bat" => self.mapping = KernelMapping::Blocks,
             "bat-io" => self.mapping = KernelMapping::BlocksAndDevices,
             "bat-process" => self.mapping = KernelMapping::BlocksAndProcess,
+            "2m" => self.mapping = KernelMapping::Superpages,
+            "1g" => self.mapping = KernelMapping::Huge,
+            "fragmented" => self.mapping = KernelMapping::Fragmented { percent: 34 },
             "renew" => self.renew_pages = Some(4),
             _ => return false,
         }
@@ -207,6 +234,11 @@ pub enum PmapError {
     /// The kernel's memory cannot be mapped so on this board.
     #[error("a kernel mapped by {0:?} needs a board with block registers")]
     NoBlocks(KernelMapping),
+    /// The page tables of this board map no pages of the size that was asked for.
+    #[error(
+        "a kernel mapped by {0:?} needs page tables of the machine's that have such pages, and as much memory as one"
+    )]
+    NoSuchPages(KernelMapping),
     /// Nothing maps all of memory, which a handler in C goes through.
     #[error("a refill handler in C needs all of memory mapped")]
     NoDirectMap,

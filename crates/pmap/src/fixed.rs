@@ -6,7 +6,9 @@
 use crate::config::{KernelMapping, PmapConfig, PmapDefect, PmapError};
 use alloc::vec::Vec;
 use pageferry_hal::isa::RadixFormat;
-use pageferry_hal::{Attr, Block, BlockRegisters, Board, Layout, PAGE_SHIFT, Pa, Pfn, Region, Va, VaRange};
+use pageferry_hal::{
+    Attr, Block, BlockRegisters, Board, Layout, Mmu, PAGE_SHIFT, Pa, Pfn, Region, Va, VaRange,
+};
 
 /// What permanent mappings are: global, and used and modified beforehand, so that nothing need be noted.
 pub(crate) const PERMANENT: Attr =
@@ -44,14 +46,27 @@ pub(crate) fn plan(
 /// Where things are in an address space, with the kernel's memory mapped as `mapping` says.
 ///
 /// By pages it is mapped at the same addresses as by blocks, and what the kernel maps page by page begins behind it, as
-/// Linux/PPC does it.
+/// Linux/PPC does it. Where page tables map superpages, the sizes of pages change nothing of where things are.
 ///
 /// # Errors
-/// [`PmapError::NoBlocks`].
+/// [`PmapError::NoBlocks`], [`PmapError::NoSuchPages`].
 pub(crate) fn layout(board: &Board, mapping: KernelMapping) -> Result<Layout, PmapError> {
     let layout = board.layout;
     match (mapping, layout.region, layout.paged_base) {
         (KernelMapping::Board, ..) => Ok(layout),
+        (
+            mapping @ (KernelMapping::Superpages | KernelMapping::Huge | KernelMapping::Fragmented { .. }),
+            region,
+            _,
+        ) => match board.mmu {
+            Mmu::Radix(format) if region == Region::Superpages => {
+                let huge = board.huge_pages && board.frames >= 1 << (format.huge_shift() - PAGE_SHIFT);
+                let can = mapping != KernelMapping::Huge || huge;
+                if can { Ok(layout) } else { Err(PmapError::NoSuchPages(mapping)) }
+            }
+            _ => Err(PmapError::NoSuchPages(mapping)),
+        },
+        (KernelMapping::Pages, Region::Superpages, _) => Ok(layout),
         (mapping, Region::Blocks, _) if mapping.blocks_memory() => Ok(layout),
         (KernelMapping::Pages, Region::Blocks, Some(paged_base)) => {
             let table_frames = RadixFormat::SOFT.superpage_bytes() >> PAGE_SHIFT;
@@ -65,6 +80,28 @@ pub(crate) fn layout(board: &Board, mapping: KernelMapping) -> Result<Layout, Pm
         }
         _ => Err(PmapError::NoBlocks(mapping)),
     }
+}
+
+/// What each entry of the page tables maps of `range`, by its level: superpages lead to physical memory from 0 on, or `mapping`
+/// cuts it otherwise.
+pub(crate) fn pieces(
+    format: RadixFormat,
+    mapping: KernelMapping,
+    range: VaRange,
+) -> impl Iterator<Item = (VaRange, u32)> {
+    let step = format.superpage_bytes();
+    let count = range.len_bytes() / step;
+    assert_eq!(range.len_bytes() % step, 0, "superpages cover {range:?}");
+    let mut number = 0;
+    core::iter::from_fn(move || {
+        (number < count).then(|| {
+            let level = mapping.level(number, count - number, format.entries());
+            let superpages = if level == 2 { format.entries() } else { 1 };
+            let at = range.start() + number * step;
+            number += superpages;
+            (VaRange::new(at, at + superpages * step), level)
+        })
+    })
 }
 
 /// Where the kernel has the memory of devices, if it maps that by a block.

@@ -70,6 +70,10 @@ impl RadixFormat {
     pub const fn superpage_shift(&self) -> u32 {
         self.shift(1)
     }
+    /// log2 of the size of a huge page, which an entry at level 2 maps where there is such a level.
+    pub const fn huge_shift(&self) -> u32 {
+        self.shift(2)
+    }
     /// Bytes of a superpage.
     pub const fn superpage_bytes(&self) -> usize {
         1 << self.superpage_shift()

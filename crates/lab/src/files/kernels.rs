@@ -6,7 +6,7 @@
 use super::registry::{self, Kind};
 use crate::error::LabError;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
-use pageferry_hal::{Cycles, Path};
+use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
 use pageferry_kernel::{
     ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
@@ -94,9 +94,12 @@ words! {
 pub struct PmapFile {
     /// One shootdown for a run of pages, or one for each page.
     pub ranged_shootdown: Sourced<bool>,
-    /// How the kernel's own memory is mapped on a machine with block registers; by blocks if this is absent.
+    /// How the kernel's own memory is mapped, where the machine leaves a choice; as `board` if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Sourced<KernelMappingName>>,
+    /// For a mapping that is fragmented: how many superpages of a hundred are split into pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragmented_percent: Option<Sourced<u64>>,
     /// Changing more pages of a space at once gives it another tag, on a uniprocessor whose TLB entries have tags; never if this
     /// is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,6 +110,8 @@ pub struct PmapFile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KernelMappingName {
+    /// As the machine would have it: by blocks where there are any, else by superpages where there are any.
+    Board,
     /// All of it by pages.
     Pte,
     /// Memory by blocks.
@@ -115,15 +120,58 @@ pub enum KernelMappingName {
     BatIo,
     /// That, and the frame buffer of a process by a block of its own.
     BatProcess,
+    /// By pages of 2 MB.
+    #[serde(rename = "2m")]
+    Mega,
+    /// By pages of 1 GB.
+    #[serde(rename = "1g")]
+    Giga,
+    /// By superpages, some of which are split into pages.
+    Fragmented,
 }
 
-impl From<KernelMappingName> for KernelMapping {
-    fn from(name: KernelMappingName) -> KernelMapping {
-        match name {
+impl KernelMappingName {
+    /// The word in files.
+    fn word(self) -> &'static str {
+        match self {
+            KernelMappingName::Board => "board",
+            KernelMappingName::Pte => "pte",
+            KernelMappingName::Bat => "bat",
+            KernelMappingName::BatIo => "bat-io",
+            KernelMappingName::BatProcess => "bat-process",
+            KernelMappingName::Mega => "2m",
+            KernelMappingName::Giga => "1g",
+            KernelMappingName::Fragmented => "fragmented",
+        }
+    }
+
+    /// Those that a kernel can have on `board`.
+    fn all_on(board: &Board) -> Vec<KernelMappingName> {
+        use KernelMappingName::*;
+        match (board.layout.region, board.mmu) {
+            (Region::Blocks, _) => vec![Board, Pte, Bat, BatIo, BatProcess],
+            (Region::Superpages, Mmu::Radix(format)) => {
+                let mega = format.superpage_shift() == 21;
+                let giga = board.huge_pages && board.frames >= 1 << (format.huge_shift() - PAGE_SHIFT);
+                let sizes = [(Mega, mega), (Giga, giga)].into_iter().filter(|(_, has)| *has);
+                [Board, Pte].into_iter().chain(sizes.map(|(name, _)| name)).chain([Fragmented]).collect()
+            }
+            _ => vec![Board],
+        }
+    }
+
+    fn mapping(self, fragmented_percent: u64) -> KernelMapping {
+        match self {
+            KernelMappingName::Board => KernelMapping::Board,
             KernelMappingName::Pte => KernelMapping::Pages,
             KernelMappingName::Bat => KernelMapping::Blocks,
             KernelMappingName::BatIo => KernelMapping::BlocksAndDevices,
             KernelMappingName::BatProcess => KernelMapping::BlocksAndProcess,
+            KernelMappingName::Mega => KernelMapping::Superpages,
+            KernelMappingName::Giga => KernelMapping::Huge,
+            KernelMappingName::Fragmented => {
+                KernelMapping::Fragmented { percent: fragmented_percent.min(100) as u8 }
+            }
         }
     }
 }
@@ -378,6 +426,12 @@ impl KernelFile {
                 "expected daemon_reserve_pages <= kernel_reserve_pages < free_min_pages <= free_target_pages, and percentages up to 100",
             );
         }
+        if self.mapping() == KernelMappingName::Fragmented && self.pmap.fragmented_percent.is_none() {
+            return fault(
+                "pmap.mapping",
+                "`fragmented` needs pmap.fragmented_percent, how many superpages are split",
+            );
+        }
         let reader_maps = self.pipe.mapping.value == MappingName::ReaderPage;
         if !reader_maps && scheme != SchemeName::Original {
             return fault(
@@ -407,11 +461,23 @@ impl KernelFile {
         Ok(())
     }
 
-    /// Refuses a clock that leaves `machine` no time for anything else.
+    /// Refuses a machine that cannot map this kernel's memory as it wants, and a clock that leaves `machine` no time for anything
+    /// else.
     ///
     /// # Errors
-    /// How often it would be interrupted, and what that costs.
+    /// What the machine can; how often it would be interrupted, and what that costs.
     pub(crate) fn fits(&self, machine: &MachineConfig) -> Result<(), String> {
+        let mapping = self.mapping();
+        let all = KernelMappingName::all_on(&machine.board());
+        if !all.contains(&mapping) {
+            let can: Vec<_> = all.iter().map(|name| format!("`{}`", name.word())).collect();
+            return Err(format!(
+                "pmap.mapping: `{}`, but {} maps a kernel's memory by {} only",
+                mapping.word(),
+                machine.name,
+                can.join(", ")
+            ));
+        }
         let hz = self.sched.hz.value;
         let tick = machine.cpu.clock_mhz.value * 1_000_000 / hz;
         let handler = u64::from(self.paths.kernel.clock.value) * machine.cpu.cpi_milli.value / 1000;
@@ -436,7 +502,7 @@ impl KernelFile {
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
                 refill: self.refill_config(),
-                mapping: self.pmap.mapping.as_ref().map_or(KernelMapping::Board, |m| m.value.into()),
+                mapping: self.mapping().mapping(self.pmap.fragmented_percent.as_ref().map_or(0, |p| p.value)),
                 renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
                 defect: PmapDefect::None,
             },
@@ -495,6 +561,10 @@ impl KernelFile {
         }
     }
 
+    fn mapping(&self) -> KernelMappingName {
+        self.pmap.mapping.as_ref().map_or(KernelMappingName::Board, |mapping| mapping.value)
+    }
+
     /// The page daemon and its swap area, if this kernel has them.
     pub fn paging(&self) -> Option<PagingConfig> {
         self.paging.as_ref().map(PagingFile::config)
@@ -525,6 +595,7 @@ const MOST_PAGES: i64 = 1 << 28;
 
 /// What the numbers of a kernel file may be. What they mean is said at the fields of [`KernelFile`].
 pub(crate) const RANGES: Ranges = Ranges(&[
+    range("pmap.fragmented_percent", 0, 100),
     range("ephemeral.entries", 0, 1 << 24),
     range("pipe.min_direct_bytes", 1, MOST_BUFFER),
     range("pipe.*_bytes", LEAST_BUFFER, MOST_BUFFER),
@@ -600,6 +671,34 @@ mod tests {
             .expect_err("no entries");
         assert_eq!((e.line, e.key.as_str()), (3, "ephemeral.entries"));
         assert!(e.problem.contains("expected at least 1"), "{e}");
+    }
+
+    #[test]
+    fn a_kernel_is_mapped_only_as_its_machine_can() {
+        let fits = |machine: &str, kernel: &str, mapping: &str| {
+            let machine = crate::files::machines::MachineChoice::find(machine).expect("embedded").config;
+            let mut file = KernelChoice::find(kernel).expect("embedded").file;
+            let word = toml::Value::String(mapping.into());
+            file.pmap.mapping.as_mut().expect("said").value = word.try_into().expect("a word");
+            file.fits(&machine)
+        };
+        for (machine, can) in [
+            ("today", &["board", "pte", "2m", "1g", "fragmented"][..]),
+            ("opteron-mp", &["board", "pte", "2m", "fragmented"]),
+            ("xeon-mp", &["board", "pte", "fragmented"]),
+            ("ppc603", &["board", "pte", "bat", "bat-io", "bat-process"]),
+            ("mini-soft", &["board"]),
+        ] {
+            for mapping in ["board", "pte", "bat", "bat-io", "bat-process", "2m", "1g", "fragmented"] {
+                let fits = fits(machine, "sf_buf", mapping);
+                assert_eq!(fits.is_ok(), can.contains(&mapping), "{machine}, {mapping}: {fits:?}");
+                let Err(problem) = fits else { continue };
+                let named = can.iter().all(|word| problem.contains(&format!("`{word}`")));
+                assert!(named && problem.contains(machine) && problem.contains(mapping), "{problem}");
+            }
+        }
+        let text = "extends = \"sf_buf\"\n[pmap]\nfragmented_percent = { value = 101, source = \"x\", kind = \"assumed\" }\n";
+        assert_eq!(load(text).expect_err("more than all").key, "pmap.fragmented_percent");
     }
 
     #[test]

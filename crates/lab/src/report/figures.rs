@@ -30,6 +30,10 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
                 invalidations(of, name),
             ],
             Workload::Invalidate => vec![costs(of, name, &looks), invlpg(of, name, &looks)],
+            // About how the kernel handles misses: nothing where hardware does.
+            Workload::KernelCompile if of.machines_of(name).any(|m| m.config.mmu.refill.is_none()) => {
+                Vec::new()
+            }
             Workload::KernelCompile => vec![compile::time(of, name), compile::entries(of, name, &looks)],
             Workload::EphemeralHit => vec![hits(of, name, &looks)],
             Workload::NullWrite

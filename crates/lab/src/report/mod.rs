@@ -36,4 +36,4 @@ pub use csv::results as results_csv;
 pub use dictionary::{Entry, dictionary};
 pub use differences::Difference;
 pub use reproduction::{Calibrated, Reproduction};
-pub use then_now::{ChosenRow, PaysRow};
+pub use then_now::{ChosenRow, MappingRow, PaysRow};

@@ -1,7 +1,10 @@
-//! Tables of then and now: from which size on each mechanism pays, and how good the kernel's own choices are.
+//! Tables of then and now: from which size on each mechanism pays, what it is worth to map a kernel by few large pieces, and how
+//! good the kernel's own choices are.
 
 use super::reproduction::Reproduction;
+use crate::files::Setting;
 use crate::judge::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST};
+use crate::run::Record;
 use crate::text::size;
 use serde::Serialize;
 
@@ -18,6 +21,25 @@ pub struct PaysRow {
     pub then: String,
     /// From which size on, on a current machine; empty if it was not run.
     pub now: String,
+}
+
+/// A way to map the kernel's own memory, held against pages of 4 KB.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct MappingRow {
+    /// The experiment's title.
+    pub experiment: String,
+    /// The machine.
+    pub machine: String,
+    /// What maps the kernel.
+    pub mapping: String,
+    /// The settings in which runs of the experiment on the machine differ otherwise.
+    pub with: String,
+    /// The TLB misses with pages of 4 KB.
+    pub misses: String,
+    /// How many more of them or fewer there are.
+    pub change_of_misses: String,
+    /// How much longer it takes, or shorter.
+    pub change_of_time: String,
 }
 
 /// A choice by the kernel over all sizes.
@@ -44,6 +66,46 @@ fn words(pays: Pays) -> String {
         Pays::Always => "always".into(),
         Pays::From(bytes) => format!("from {}", size(bytes)),
         Pays::Never => "never".into(),
+    }
+}
+
+/// The key of the setting that maps the kernel, and of what belongs to it.
+const MAPPING: &str = "kernel.pmap.mapping";
+const PAGES: &str = "kernel.pmap.mapping=pte";
+const PERCENT: &str = "kernel.pmap.fragmented_percent";
+
+/// How the kernel of a run is mapped, where the run says so.
+fn mapping(record: &Record) -> Option<String> {
+    let word = record.settings.get(MAPPING)?.to_string();
+    Some(match word.as_str() {
+        "pte" => "pages of 4 KB".into(),
+        "bat" => "blocks".into(),
+        "bat-io" => "blocks, devices too".into(),
+        "bat-process" => "blocks, a process's too".into(),
+        "2m" => "pages of 2 MB".into(),
+        "1g" => "pages of 1 GB".into(),
+        "fragmented" => match record.settings.get(PERCENT) {
+            Some(percent) => format!("pages of 2 MB, {percent} % split"),
+            None => "pages of 2 MB, some split".into(),
+        },
+        _ => word,
+    })
+}
+
+/// The settings of a run but those that map the kernel.
+fn others(record: &Record) -> impl Iterator<Item = (&String, &Setting)> + Clone {
+    record.settings.iter().filter(|(key, _)| *key != MAPPING && *key != PERCENT)
+}
+
+/// By how much `ours` differs from `theirs`, in percent.
+fn change(ours: f64, theirs: f64) -> String {
+    let percent = 100.0 * (ours / theirs - 1.0);
+    let digits = if percent.abs() < 9.95 { 1 } else { 0 };
+    let text = format!("{percent:+.digits$} %").replace('-', "−");
+    if text.trim_matches(['+', '−', ' ', '%']).trim_matches(['0', '.']).is_empty() {
+        "0 %".into()
+    } else {
+        text
     }
 }
 
@@ -74,6 +136,38 @@ impl Reproduction {
         then.map(row).collect()
     }
 
+    /// What it is worth to map the kernel otherwise than by pages of 4 KB: each run that does, beside the one that does not.
+    pub fn mapping_rows(&self) -> Vec<MappingRow> {
+        let all: Vec<&Record> = self.records().filter(|r| mapping(r).is_some()).collect();
+        let row = |ours: &&Record| {
+            let like = |r: &&&Record| {
+                (&r.experiment, &r.machine, &r.kernel) == (&ours.experiment, &ours.machine, &ours.kernel)
+            };
+            let pages =
+                all.iter().filter(like).find(|r| r.has_setting(PAGES) && others(r).eq(others(ours)))?;
+            let varies = |key: &String, value: &Setting| {
+                all.iter().filter(like).any(|r| r.settings.get(key) != Some(value))
+            };
+            let with = others(ours).filter(|(key, value)| varies(key, value));
+            let with: Vec<String> = with.map(|(key, value)| format!("{key}={value}")).collect();
+            let both =
+                |metric| Some((ours.metric(metric)?, pages.metric(metric)?)).filter(|(_, of)| *of > 0.0);
+            // Of both TLBs, where that is told.
+            let (misses, of_pages) = both("tlb_misses_total").or_else(|| both("tlb_misses"))?;
+            let (time, time_of_pages) = both("elapsed_us")?;
+            Some(MappingRow {
+                experiment: self.title_of(&ours.experiment),
+                machine: ours.machine.clone(),
+                mapping: mapping(ours)?,
+                with: with.join(", "),
+                misses: crate::text::number(of_pages),
+                change_of_misses: change(misses, of_pages),
+                change_of_time: change(time, time_of_pages),
+            })
+        };
+        all.iter().filter(|r| !r.has_setting(PAGES)).filter_map(row).collect()
+    }
+
     /// How near the kernel's choices come to the best fixed ones.
     pub fn chosen_rows(&self) -> Vec<ChosenRow> {
         let key = |c: &Chosen| (c.experiment.clone(), c.machine.clone(), c.line.clone());
@@ -97,5 +191,18 @@ impl Reproduction {
             }
         };
         groups.map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_in_percent_with_a_sign() {
+        assert_eq!(change(105.1, 100.0), "+5.1 %");
+        assert_eq!(change(12.0, 100.0), "−88 %");
+        assert_eq!(change(0.0, 100.0), "−100 %");
+        assert_eq!(change(100.01, 100.0), "0 %");
     }
 }

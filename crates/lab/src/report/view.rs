@@ -4,7 +4,7 @@ use super::differences::{Difference, anchor};
 use super::figure::Figure;
 use super::reproduction::{Calibrated, Reproduction};
 use super::svg;
-use super::then_now::{ChosenRow, PaysRow};
+use super::then_now::{ChosenRow, MappingRow, PaysRow};
 use super::{figures, looks};
 use crate::files::{Choice, Experiment, Paper, Parameter};
 use crate::judge::{Standing, Statement, statements};
@@ -56,6 +56,7 @@ struct Page<'a> {
     groups: Vec<StatementGroup>,
     not_compared: usize,
     pays: Vec<PaysRow>,
+    mappings: Vec<MappingRow>,
     chosen: Vec<ChosenRow>,
     experiments: Vec<ExperimentView<'a>>,
     papers: Vec<&'a Paper>,
@@ -141,6 +142,7 @@ pub(super) fn html(of: &Reproduction) -> String {
         groups: groups(of),
         not_compared: of.not_compared(),
         pays: of.pays_rows(),
+        mappings: of.mapping_rows(),
         chosen: of.chosen_rows(),
         experiments: of.experiments.iter().map(|e| experiment(of, e, &figures)).collect(),
         papers: of.papers.values().collect(),

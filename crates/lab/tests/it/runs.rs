@@ -52,6 +52,39 @@ fn the_original_kernel_invalidates_twice_a_page_and_sf_buf_never() {
 }
 
 #[test]
+fn a_kernel_mapped_by_other_pages_does_the_same_work_with_other_misses() {
+    for (experiment, file) in [("kernel-pages", None), ("kernel-pages-read", Some("file_bytes=16777216"))] {
+        let run = |settings: &[&str]| {
+            let all: Vec<&str> =
+                settings.iter().copied().chain(file).chain(["second_superpages=true"]).collect();
+            sound(experiment, "today", "sf_buf", &all).record
+        };
+        let board = run(&["mapping=board"]);
+        let mega = run(&["mapping=2m"]);
+        let same = Record { settings: board.settings.clone(), ..mega.clone() };
+        assert_eq!(same, board, "{experiment}: pages of 2 MB are what the machine would have");
+        let misses = |r: &Record| r.hardware["tlb_misses"];
+        let mut last = misses(&mega);
+        for percent in ["0", "50", "100"] {
+            let split = run(&["mapping=fragmented", &format!("fragmented_percent={percent}")]);
+            assert!(misses(&split) >= last, "{experiment}: {percent} % split");
+            last = misses(&split);
+        }
+        let (pages, giga) = (run(&["mapping=pte"]), run(&["mapping=1g"]));
+        assert!(misses(&pages) > misses(&mega) + 100, "{experiment}: {} misses", misses(&pages));
+        assert!(misses(&giga) < misses(&pages), "{experiment}: {} misses", misses(&giga));
+        for counter in ["bytes_copied", "syscalls", "page_faults", "frames_allocated"] {
+            for other in [&mega, &pages, &giga] {
+                assert_eq!(other.counters[counter], board.counters[counter], "{experiment}: {counter}");
+            }
+        }
+    }
+    let refused = run("kernel-pages", "opteron-mp", "sf_buf", &["mapping=1g"]).expect_err("it has none");
+    let expected = "opteron-mp maps a kernel's memory by `board`, `pte`, `2m`, `fragmented` only";
+    assert!(refused.to_string().contains(expected), "{refused}");
+}
+
+#[test]
 fn the_cache_is_hit_after_warming_up_and_the_direct_map_is_no_cache() {
     let xeon = sound("bw-pipe", "xeon-up", "sf_buf", SMALL).record;
     assert_eq!(xeon.metric("ephemeral_hit_rate_percent"), Some(100.0));

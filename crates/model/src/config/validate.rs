@@ -36,6 +36,11 @@ impl MachineConfig {
     fn validate_tlb(&self) -> Result<(), Fault> {
         let data = &self.tlb.data;
         tlb_geometry("tlb.data", &data.entries, &data.ways)?;
+        if let (Some(entries), true) = (&data.gigabyte_entries, self.arch != ArchName::Amd64) {
+            let (entries, arch) = (entries.value, self.arch);
+            let problem = format!("{entries}, expected none: {arch:?} has no pages of 1 GB");
+            return fault("tlb.data.gigabyte_entries", problem);
+        }
         match &self.tlb.second {
             Some(second) => tlb_geometry("tlb.second", &second.entries, &second.ways),
             None => Ok(()),
@@ -185,6 +190,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("tlb.*.entries", 1, 1 << 16),
     range("tlb.*.ways", 0, 1 << 16),
     range("tlb.data.superpage_entries", 0, 1 << 16),
+    range("tlb.data.gigabyte_entries", 0, 1 << 16),
     range("mmu.asid_bits", 1, 20),
     range("mmu.soft.reserved_entries", 0, 1 << 16),
     range("mmu.blocks.registers", 1, 16),

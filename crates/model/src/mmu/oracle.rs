@@ -20,9 +20,10 @@
 //!
 //! [`Machine::mapping_changed`]: pageferry_hal::Machine::mapping_changed
 
+use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::Entry;
 use core::fmt;
-use pageferry_hal::{Access, Attr, CpuId, CpuSet, Cycles, PAGE_SHIFT, SpaceId, Tte, Va};
+use pageferry_hal::{Access, Attr, CpuId, CpuSet, Cycles, SpaceId, Tte, Va};
 use rustc_hash::FxHashMap;
 use std::panic::Location;
 
@@ -391,9 +392,8 @@ impl Oracle {
     }
 
     /// Judges an entry that is being made for `va`: the mark that it gets, 0 for none.
-    pub(crate) fn judge(&mut self, entry: &Entry, va: Va, superpage_shift: u32) -> u32 {
-        let shift = if entry.superpage { superpage_shift } else { PAGE_SHIFT } as u8;
-        let declared = self.declared(entry.space, va, shift);
+    pub(crate) fn judge(&mut self, entry: &Entry, va: Va, shifts: PageShifts) -> u32 {
+        let declared = self.declared(entry.space, va, shifts.of(entry.size) as u8);
         let stands = declared.is_some_and(|&Mapping { tte, .. }| {
             tte.frame == entry.base.pfn()
                 && (!entry.writable || tte.attr.contains(Attr::WRITE))
@@ -440,6 +440,7 @@ impl Oracle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mmu::size::PageSize;
     use pageferry_hal::Pfn;
 
     #[test]
@@ -459,19 +460,25 @@ mod tests {
     fn entries_are_judged_when_they_are_made() {
         let by = Location::caller();
         let (space, va) = (SpaceId(3), Va(0x7000));
-        let mut entry = Entry { space, base: Pfn(5).pa(), user: true, ..Entry::new(va, 22, false, CpuId(0)) };
+        let shifts = PageShifts { superpage: 22, huge: None };
+        let mut entry = Entry {
+            space,
+            base: Pfn(5).pa(),
+            user: true,
+            ..Entry::new(va, shifts, PageSize::Base, CpuId(0))
+        };
         let mut oracle = Oracle::new(false, false);
-        assert_ne!(oracle.judge(&entry, va, 22), 0, "nothing is declared");
+        assert_ne!(oracle.judge(&entry, va, shifts), 0, "nothing is declared");
         let tte = Tte::page(Pfn(5), Attr::USER | Attr::WRITE);
         oracle.made(space, va, tte, by);
-        assert_eq!(oracle.judge(&entry, va, 22), 0);
+        assert_eq!(oracle.judge(&entry, va, shifts), 0);
         (entry.writable, entry.dirty) = (true, true);
-        assert_ne!(oracle.judge(&entry, va, 22), 0, "not modified");
+        assert_ne!(oracle.judge(&entry, va, shifts), 0, "not modified");
         oracle.note_modified(space, va, 12);
-        assert_eq!(oracle.judge(&entry, va, 22), 0);
+        assert_eq!(oracle.judge(&entry, va, shifts), 0);
         assert_eq!(oracle.changed(space, va, tte, Some(Tte::page(Pfn(5), Attr::USER)), by), Some(Some(by)));
-        assert_ne!(oracle.judge(&entry, va, 22), 0, "not writable any more");
-        assert_ne!(oracle.judge(&Entry { space: SpaceId(4), ..entry }, va, 22), 0, "another space's");
+        assert_ne!(oracle.judge(&entry, va, shifts), 0, "not writable any more");
+        assert_ne!(oracle.judge(&Entry { space: SpaceId(4), ..entry }, va, shifts), 0, "another space's");
         oracle.changed(space, va, Tte::page(Pfn(5), Attr::USER), None, by);
         assert!(oracle.chunks.is_empty());
     }

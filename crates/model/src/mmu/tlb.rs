@@ -1,11 +1,13 @@
 //! Translation look-aside buffers.
 //!
 //! One [`Tlb`] serves one core: its logical CPUs share the entries, and each entry is tagged with the CPU that it
-//! belongs to (as hyper-threaded NetBurst processors do) and with its address space's ASID. The first level holds pages
-//! and superpages, in one array or two; an optional second level holds pages only and is looked up when the first misses.
+//! belongs to (as hyper-threaded NetBurst processors do) and with its address space's ASID. The first level holds pages of
+//! every size ([`super::size`]), in one array or several; an optional second level holds pages, and superpages where the machine
+//! says so, and is looked up when the first misses.
 //! Hardware takes the entry of a set that was used longest ago; a TLB that software loads may have a counter instead, which
 //! counts look-ups and names the entry that the next load takes. Its first entries can be reserved.
 
+use super::size::{PageShifts, PageSize};
 use pageferry_hal::{Asid, CpuId, Pa, SpaceId, Va};
 
 /// Shape of one array of entries.
@@ -34,8 +36,8 @@ pub(crate) struct Entry {
     pub(crate) cpu: CpuId,
     /// The tag; 0 in entries that match whatever the address space, and where there are no tags.
     pub(crate) asid: Asid,
-    pub(crate) superpage: bool,
-    /// First byte of the page or superpage in physical memory.
+    pub(crate) size: PageSize,
+    /// First byte of the page in physical memory.
     pub(crate) base: Pa,
     pub(crate) writable: bool,
     pub(crate) user: bool,
@@ -50,12 +52,12 @@ pub(crate) struct Entry {
 const FREE: u64 = u64::MAX;
 
 impl Entry {
-    pub(crate) fn new(va: Va, superpage_shift: u32, superpage: bool, cpu: CpuId) -> Entry {
+    pub(crate) fn new(va: Va, shifts: PageShifts, size: PageSize, cpu: CpuId) -> Entry {
         Entry {
-            page: page_number(va, superpage, superpage_shift),
+            page: shifts.number(va, size),
             cpu,
             asid: Asid::KERNEL,
-            superpage,
+            size,
             base: Pa(0),
             writable: false,
             user: false,
@@ -65,10 +67,6 @@ impl Entry {
             stale: 0,
         }
     }
-}
-
-fn page_number(va: Va, superpage: bool, superpage_shift: u32) -> u64 {
-    va.0 >> if superpage { superpage_shift } else { pageferry_hal::PAGE_SHIFT }
 }
 
 #[derive(Debug)]
@@ -101,18 +99,18 @@ fn position_of(tags: &[u64], tag: u64) -> Option<usize> {
 /// Pages that are remembered beside a TLB: see [`Aside`].
 const ASIDES: usize = 64;
 
-/// Where a page was found last, so that the host need not look for it again: in `small` by its own entry, or in the array of
-/// superpages while `small` has none for the page. The entry is looked at before it is believed, and what a load or a fill puts
-/// into `small` for the page takes this place: so the answer is always the one that a search would give.
+/// Where a page was found last, so that the host need not look for it again: by its own entry, or in the array of a larger size
+/// while there is no entry of a smaller one for the page. The entry is looked at before it is believed, and what a load or a fill
+/// puts into the TLB for the page takes this place ([`Tlb::remember`]): so the answer is always the one that a search would give.
 #[derive(Clone, Copy, Debug)]
 struct Aside {
     /// Of the page, not the superpage.
     tag: u64,
     slot: usize,
-    superpage: bool,
+    size: PageSize,
 }
 
-const NO_ASIDE: Aside = Aside { tag: FREE, slot: 0, superpage: false };
+const NO_ASIDE: Aside = Aside { tag: FREE, slot: 0, size: PageSize::Base };
 
 /// The only place where the page with this tag is remembered.
 fn aside_of(tag: u64) -> usize {
@@ -125,8 +123,8 @@ const ASID_SHIFT: u32 = 44;
 
 /// Unlike for unlike arguments: where pages have more bits than are left beside the ASID, these repeat the highest one
 /// below, so that what the ASID changes in them can be found.
-fn tag_of(page: u64, cpu: CpuId, superpage: bool, asid: Asid) -> u64 {
-    (page << 8 | u64::from(cpu.0) << 1 | u64::from(superpage)) ^ u64::from(asid.0) << ASID_SHIFT
+fn tag_of(page: u64, cpu: CpuId, size: PageSize, asid: Asid) -> u64 {
+    (page << 8 | u64::from(cpu.0) << 2 | size as u64) ^ u64::from(asid.0) << ASID_SHIFT
 }
 
 impl Array {
@@ -138,7 +136,7 @@ impl Array {
             g.entries,
             g.ways
         );
-        let free = Entry { page: FREE, ..Entry::new(Va(0), 21, false, CpuId(0)) };
+        let free = Entry { page: FREE, ..Entry::new(Va(0), PageShifts::NONE, PageSize::Base, CpuId(0)) };
         Array {
             ways,
             sets: g.entries / ways,
@@ -158,11 +156,11 @@ impl Array {
         set as usize * self.ways
     }
 
-    fn find(&self, page: u64, cpu: CpuId, superpage: bool, asid: Asid) -> Option<usize> {
+    fn find(&self, page: u64, cpu: CpuId, size: PageSize, asid: Asid) -> Option<usize> {
         if self.live == 0 {
             return None;
         }
-        let (start, tag) = (self.set(page), tag_of(page, cpu, superpage, asid));
+        let (start, tag) = (self.set(page), tag_of(page, cpu, size, asid));
         position_of(&self.tags[start..start + self.ways], tag).map(|way| start + way)
     }
 
@@ -184,7 +182,7 @@ impl Array {
     fn put(&mut self, slot: usize, entry: Entry, used_at: u64) -> Option<(Entry, u64)> {
         let old = (self.tags[slot] != FREE).then(|| (self.entries[slot], self.used_at[slot]));
         self.live += usize::from(old.is_none());
-        self.tags[slot] = tag_of(entry.page, entry.cpu, entry.superpage, entry.asid);
+        self.tags[slot] = tag_of(entry.page, entry.cpu, entry.size, entry.asid);
         self.used_at[slot] = used_at;
         self.entries[slot] = entry;
         old
@@ -218,10 +216,14 @@ pub(crate) enum Level {
 #[derive(Debug)]
 pub(crate) struct Tlb {
     small: Array,
-    /// Apart only where the hardware keeps superpages apart.
+    /// Apart only where the hardware keeps superpages apart,
     large: Option<Array>,
+    /// and huge pages.
+    huge: Option<Array>,
     second: Option<Array>,
-    superpage_shift: u32,
+    /// The second level takes superpages too.
+    second_superpages: bool,
+    shifts: PageShifts,
     /// Counts look-ups and fills.
     clock: u64,
     asides: [Aside; ASIDES],
@@ -233,8 +235,12 @@ pub(crate) struct TlbShape {
     pub(crate) first: TlbGeometry,
     /// Entries for superpages alone; 0 where they share the first level's.
     pub(crate) superpages: usize,
+    /// Entries for huge pages alone; 0 where they share the first level's, or there are no such pages.
+    pub(crate) huge_pages: usize,
     pub(crate) second: Option<TlbGeometry>,
-    pub(crate) superpage_shift: u32,
+    /// The second level takes superpages too.
+    pub(crate) second_superpages: bool,
+    pub(crate) shifts: PageShifts,
     pub(crate) replace: Replace,
     /// Entries of the first level that are set aside from the start.
     pub(crate) reserved: usize,
@@ -242,12 +248,17 @@ pub(crate) struct TlbShape {
 
 impl Tlb {
     pub(crate) fn new(shape: TlbShape) -> Tlb {
-        let large = TlbGeometry { entries: shape.superpages, ways: 0 };
+        let apart = |entries| {
+            let geometry = TlbGeometry { entries, ways: 0 };
+            (entries > 0).then(|| Array::new(geometry, Replace::Lru))
+        };
         let mut tlb = Tlb {
             small: Array::new(shape.first, shape.replace),
-            large: (shape.superpages > 0).then(|| Array::new(large, Replace::Lru)),
+            large: apart(shape.superpages),
+            huge: apart(shape.huge_pages),
             second: shape.second.map(|g| Array::new(g, Replace::Lru)),
-            superpage_shift: shape.superpage_shift,
+            second_superpages: shape.second_superpages,
+            shifts: shape.shifts,
             clock: 0,
             asides: [NO_ASIDE; ASIDES],
         };
@@ -257,64 +268,66 @@ impl Tlb {
         tlb
     }
 
+    /// The array of the first level that has the entries for pages of this size.
+    #[inline]
+    fn array_of(&mut self, size: PageSize) -> &mut Array {
+        match (size, &mut self.large, &mut self.huge) {
+            (PageSize::Super, Some(large), _) => large,
+            (PageSize::Huge, _, Some(huge)) => huge,
+            _ => &mut self.small,
+        }
+    }
+
     /// The entry for `va`, now the most recently used. An entry of the second level moves up to the first.
     pub(crate) fn lookup(&mut self, cpu: CpuId, asid: Asid, va: Va) -> Option<(Level, &mut Entry)> {
         self.clock += 1;
-        let page = page_number(va, false, self.superpage_shift);
-        let large_page = page_number(va, true, self.superpage_shift);
-        let tag = tag_of(page, cpu, false, asid);
+        let clock = self.clock;
+        let shifts = self.shifts;
+        let page = shifts.number(va, PageSize::Base);
+        let tag = tag_of(page, cpu, PageSize::Base, asid);
         let aside = self.asides[aside_of(tag)];
         if aside.tag == tag {
-            let (array, tag) = match (&mut self.large, aside.superpage) {
-                (Some(large), true) => (large, tag_of(large_page, cpu, true, asid)),
-                (None, true) => (&mut self.small, tag_of(large_page, cpu, true, asid)),
-                (_, false) => (&mut self.small, tag),
+            let tag = match aside.size {
+                PageSize::Base => tag,
+                size => tag_of(shifts.number(va, size), cpu, size, asid),
             };
-            if array.tags[aside.slot] == tag {
-                array.used_at[aside.slot] = self.clock;
+            if self.array_of(aside.size).tags[aside.slot] == tag {
                 // Borrowed again: the compiler cannot see that this return excludes what follows.
-                let array = match &mut self.large {
-                    Some(large) if aside.superpage => large,
-                    _ => &mut self.small,
-                };
+                let array = self.array_of(aside.size);
+                array.used_at[aside.slot] = clock;
                 return Some((Level::First, &mut array.entries[aside.slot]));
             }
         }
-        if let Some(slot) = self.small.find(page, cpu, false, asid) {
-            self.asides[aside_of(tag)] = Aside { tag, slot, superpage: false };
-            self.small.used_at[slot] = self.clock;
-            return Some((Level::First, &mut self.small.entries[slot]));
+        for size in shifts.sizes() {
+            let array = self.array_of(size);
+            if let Some(slot) = array.find(shifts.number(va, size), cpu, size, asid) {
+                array.used_at[slot] = clock;
+                self.asides[aside_of(tag)] = Aside { tag, slot, size };
+                return Some((Level::First, &mut self.array_of(size).entries[slot]));
+            }
         }
-        let clock = self.clock;
-        let large = self.large.as_mut().unwrap_or(&mut self.small);
-        if let Some(slot) = large.find(large_page, cpu, true, asid) {
-            self.asides[aside_of(tag)] = Aside { tag, slot, superpage: true };
-            large.used_at[slot] = clock;
-            let large = self.large.as_mut().unwrap_or(&mut self.small);
-            return Some((Level::First, &mut large.entries[slot]));
-        }
+        let sizes = if self.second_superpages { 2 } else { 1 };
         let second = self.second.as_mut()?;
-        let slot = second.find(page, cpu, false, asid)?;
+        let (size, slot) = PageSize::ALL[..sizes]
+            .iter()
+            .find_map(|&size| Some((size, second.find(shifts.number(va, size), cpu, size, asid)?)))?;
         let entry = second.clear(slot);
         let slot = self.insert(entry);
-        Some((Level::Second, &mut self.small.entries[slot]))
+        Some((Level::Second, &mut self.array_of(size).entries[slot]))
     }
 
     /// Adds an entry that was just made; what it displaces moves to the second level or is dropped.
     pub(crate) fn fill(&mut self, entry: Entry) {
         self.clock += 1;
-        if let Some(large) = self.large.as_mut().filter(|_| entry.superpage) {
-            large.insert(entry, self.clock);
-            return;
-        }
         self.insert(entry);
     }
 
     fn insert(&mut self, entry: Entry) -> usize {
-        let (slot, old) = self.small.insert(entry, self.clock);
+        let clock = self.clock;
+        let (slot, old) = self.array_of(entry.size).insert(entry, clock);
         self.remember(&entry, slot);
         if let (Some((old, used_at)), Some(second)) = (old, self.second.as_mut())
-            && !old.superpage
+            && (old.size == PageSize::Base || old.size == PageSize::Super && self.second_superpages)
         {
             second.insert(old, used_at);
         }
@@ -323,9 +336,17 @@ impl Tlb {
 
     /// An entry came into this slot of the first level.
     fn remember(&mut self, entry: &Entry, slot: usize) {
-        if !entry.superpage {
-            let tag = tag_of(entry.page, entry.cpu, false, entry.asid);
-            self.asides[aside_of(tag)] = Aside { tag, slot, superpage: false };
+        match entry.size {
+            PageSize::Base => {
+                let tag = tag_of(entry.page, entry.cpu, PageSize::Base, entry.asid);
+                self.asides[aside_of(tag)] = Aside { tag, slot, size: PageSize::Base };
+            }
+            // It may map what was found in a huge page before.
+            PageSize::Super if self.shifts.huge.is_some() => {
+                let huge = self.asides.iter_mut().filter(|aside| aside.size == PageSize::Huge);
+                huge.for_each(|aside| *aside = NO_ASIDE);
+            }
+            PageSize::Super | PageSize::Huge => {}
         }
     }
 
@@ -338,11 +359,9 @@ impl Tlb {
     /// When two entries would map one page (a multiple hit), or the slot is not reserved.
     pub(crate) fn load(&mut self, entry: Entry, reserved: Option<usize>) {
         self.clock += 1;
-        let array = match &mut self.large {
-            Some(large) if entry.superpage => large,
-            _ => &mut self.small,
-        };
-        let same = array.find(entry.page, entry.cpu, entry.superpage, entry.asid);
+        let clock = self.clock;
+        let array = self.array_of(entry.size);
+        let same = array.find(entry.page, entry.cpu, entry.size, entry.asid);
         let slot = match (reserved, same) {
             (Some(slot), _) => {
                 assert!(slot < array.reserved, "entry {slot} of the TLB is not reserved");
@@ -358,10 +377,10 @@ impl Tlb {
         );
         let slot = match slot {
             Some(slot) => {
-                array.put(slot, entry, self.clock);
+                array.put(slot, entry, clock);
                 slot
             }
-            None => array.insert(entry, self.clock).0,
+            None => array.insert(entry, clock).0,
         };
         self.remember(&entry, slot);
     }
@@ -388,16 +407,16 @@ impl Tlb {
     // ------------------------------------------------------------------------------------------- invalidation
 
     fn arrays(&mut self) -> impl Iterator<Item = &mut Array> {
-        std::iter::once(&mut self.small).chain(self.large.as_mut()).chain(self.second.as_mut())
+        std::iter::once(&mut self.small).chain(&mut self.large).chain(&mut self.huge).chain(&mut self.second)
     }
 
-    /// Drops the CPU's entry for the page at `va`, of either size, reserved or not; true when there was one.
+    /// Drops the CPU's entry for the page at `va`, of any size, reserved or not; true when there was one.
     pub(crate) fn invalidate_page(&mut self, cpu: CpuId, asid: Asid, va: Va) -> bool {
-        let shift = self.superpage_shift;
+        let shifts = self.shifts;
         let mut live = false;
         for array in self.arrays() {
-            for superpage in [false, true] {
-                if let Some(slot) = array.find(page_number(va, superpage, shift), cpu, superpage, asid) {
+            for size in shifts.sizes() {
+                if let Some(slot) = array.find(shifts.number(va, size), cpu, size, asid) {
                     array.clear(slot);
                     live = true;
                 }
@@ -408,7 +427,7 @@ impl Tlb {
 
     /// Drops the CPU's entries of the set that the page at `va` belongs to, whatever they map; true when there was one.
     pub(crate) fn invalidate_class(&mut self, cpu: CpuId, va: Va) -> bool {
-        let page = page_number(va, false, self.superpage_shift);
+        let page = self.shifts.number(va, PageSize::Base);
         let mut live = false;
         for array in self.arrays() {
             let start = array.set(page);
@@ -440,25 +459,25 @@ impl Tlb {
         cpu: CpuId,
         asid: Asid,
         va: Va,
-        superpage: bool,
+        size: PageSize,
         visit: &mut dyn FnMut(&mut Entry),
     ) {
-        let page = page_number(va, superpage, self.superpage_shift);
+        let page = self.shifts.number(va, size);
         for array in self.arrays() {
-            if let Some(slot) = array.find(page, cpu, superpage, asid) {
+            if let Some(slot) = array.find(page, cpu, size, asid) {
                 visit(&mut array.entries[slot]);
             }
         }
     }
 
     /// All entries for the page at `va`, of this size, whatever their tag.
-    pub(crate) fn for_page_of_any(&mut self, va: Va, superpage: bool, visit: &mut dyn FnMut(&mut Entry)) {
-        let page = page_number(va, superpage, self.superpage_shift);
+    pub(crate) fn for_page_of_any(&mut self, va: Va, size: PageSize, visit: &mut dyn FnMut(&mut Entry)) {
+        let page = self.shifts.number(va, size);
         for array in self.arrays().filter(|a| a.live > 0) {
             let start = array.set(page);
             for slot in start..start + array.ways {
                 let entry = &mut array.entries[slot];
-                if array.tags[slot] != FREE && entry.page == page && entry.superpage == superpage {
+                if array.tags[slot] != FREE && entry.page == page && entry.size == size {
                     visit(entry);
                 }
             }
@@ -467,7 +486,7 @@ impl Tlb {
 
     /// Entries in use, and those of them that are the kernel's.
     pub(crate) fn live_and_kernels(&self) -> (usize, usize) {
-        let arrays = [Some(&self.small), self.large.as_ref(), self.second.as_ref()];
+        let arrays = [Some(&self.small), self.large.as_ref(), self.huge.as_ref(), self.second.as_ref()];
         let used = arrays.into_iter().flatten().flat_map(|a| a.tags.iter().zip(&a.entries));
         used.filter(|(tag, _)| **tag != FREE).fold((0, 0), |(live, kernels), (_, entry)| {
             (live + 1, kernels + usize::from(entry.space == SpaceId::KERNEL))
@@ -478,6 +497,7 @@ impl Tlb {
     pub(crate) fn live(&self) -> usize {
         self.small.live
             + self.large.as_ref().map_or(0, |a| a.live)
+            + self.huge.as_ref().map_or(0, |a| a.live)
             + self.second.as_ref().map_or(0, |a| a.live)
     }
 }
@@ -489,9 +509,10 @@ mod tests {
 
     const CPU: CpuId = CpuId(0);
     const NONE: Asid = Asid::KERNEL;
+    const SHIFTS: PageShifts = PageShifts { superpage: 21, huge: Some(30) };
 
     fn entry(vpn: u64, cpu: CpuId) -> Entry {
-        Entry::new(Va(vpn << 12), 21, false, cpu)
+        Entry::new(Va(vpn << 12), SHIFTS, PageSize::Base, cpu)
     }
 
     fn tlb(entries: usize) -> Tlb {
@@ -500,7 +521,16 @@ mod tests {
 
     fn shape(entries: usize, replace: Replace) -> TlbShape {
         let first = TlbGeometry { entries, ways: 0 };
-        TlbShape { first, superpages: 0, second: None, superpage_shift: 21, replace, reserved: 0 }
+        TlbShape {
+            first,
+            superpages: 0,
+            huge_pages: 0,
+            second: None,
+            second_superpages: false,
+            shifts: SHIFTS,
+            replace,
+            reserved: 0,
+        }
     }
 
     fn hit(tlb: &mut Tlb, vpn: u64, cpu: CpuId) -> Option<Level> {
@@ -547,7 +577,7 @@ mod tests {
     #[test]
     fn superpages_and_global_entries() {
         let mut tlb = tlb(4);
-        let mut e = Entry::new(Va(0x40_0000), 21, true, CPU);
+        let mut e = Entry::new(Va(0x40_0000), SHIFTS, PageSize::Super, CPU);
         e.global = true;
         tlb.fill(e);
         tlb.fill(entry(1, CPU));
@@ -563,11 +593,11 @@ mod tests {
         let mut tlb = tlb(4);
         let va = Va(0xffff_8000_0000_7000);
         for asid in [1, 2] {
-            tlb.fill(Entry { asid: Asid(asid), ..Entry::new(va, 21, false, CPU) });
+            tlb.fill(Entry { asid: Asid(asid), ..Entry::new(va, SHIFTS, PageSize::Base, CPU) });
         }
         assert!(tlb.lookup(CPU, Asid(2), va).is_some() && tlb.lookup(CPU, Asid(3), va).is_none());
         let mut seen = Vec::new();
-        tlb.for_page_of_any(va, false, &mut |e| seen.push(e.asid.0));
+        tlb.for_page_of_any(va, PageSize::Base, &mut |e| seen.push(e.asid.0));
         assert_eq!(seen, [1, 2]);
         tlb.invalidate_context(CPU, Asid(1));
         assert!(tlb.lookup(CPU, Asid(1), va).is_none() && tlb.lookup(CPU, Asid(2), va).is_some());
@@ -617,8 +647,9 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        // Pages of few superpages, and pages that are remembered in the same place.
-        let vpn = (0..4u64, 0..3u64).prop_map(|(large, small)| large << 9 | small << 6);
+        // Pages of few huge pages and superpages, and pages that are remembered in the same place.
+        let vpn =
+            (0..2u64, 0..4u64, 0..3u64).prop_map(|(huge, large, small)| huge << 18 | large << 9 | small << 6);
         let step = (0..12u8, 0..2u8, 0..2u32, vpn).prop_map(|(what, cpu, asid, vpn)| match what {
             0 => Step::Invalidate { cpu, asid, vpn },
             1 if vpn == 0 => Step::InvalidateAll { cpu },
@@ -633,23 +664,30 @@ mod tests {
         fn what_is_remembered_is_what_a_search_finds(
             steps in steps(),
             superpages in 0..3usize,
-            second in any::<bool>(),
+            huge_pages in 0..2usize,
+            (second, second_superpages) in any::<(bool, bool)>(),
+            huge in any::<[bool; 2]>(),
             large in any::<[bool; 4]>(),
         ) {
             let second = second.then_some(TlbGeometry { entries: 8, ways: 4 });
-            let shape = TlbShape { superpages, second, ..shape(4, Replace::Lru) };
+            let shape = TlbShape { superpages, huge_pages, second, second_superpages, ..shape(4, Replace::Lru) };
             let (mut tlb, mut plain) = (Tlb::new(shape), Tlb::new(shape));
             for step in steps {
                 match step {
                     Step::Look { cpu, asid, vpn } => {
                         let (cpu, asid, va) = (CpuId(cpu), Asid(asid), Va(vpn << 12));
                         plain.asides = [NO_ASIDE; ASIDES];
-                        let found = tlb.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.superpage));
-                        let expected = plain.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.superpage));
+                        let found = tlb.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.size));
+                        let expected = plain.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.size));
                         prop_assert_eq!(found, expected);
                         if found.is_none() {
-                            let superpage = large[(vpn >> 9) as usize] && vpn & 64 == 0;
-                            let entry = Entry { asid, ..Entry::new(va, 21, superpage, cpu) };
+                            // Not always the same size for a page: what maps it may have changed.
+                            let size = match (vpn & 64, huge[(vpn >> 18) as usize], large[(vpn >> 9) as usize & 3]) {
+                                (0, true, _) => PageSize::Huge,
+                                (0 | 128, _, true) => PageSize::Super,
+                                _ => PageSize::Base,
+                            };
+                            let entry = Entry { asid, ..Entry::new(va, SHIFTS, size, cpu) };
                             tlb.fill(entry);
                             plain.fill(entry);
                         }

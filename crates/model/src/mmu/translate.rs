@@ -11,7 +11,7 @@ use crate::mmu::oracle::{Site, StaleUse, Staleness};
 use crate::mmu::tlb::{Entry, Level, Tlb};
 use pageferry_hal::{
     Access, Asid, Attr, Block, BlockRegister, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu,
-    Mode, PAGE_SHIFT, Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
+    Mode, Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
 };
 
 impl Hw {
@@ -162,8 +162,7 @@ impl Hw {
     }
 
     pub(crate) fn physical(&self, entry: &Entry, va: Va) -> Pa {
-        let shift = if entry.superpage { self.params.superpage_shift } else { PAGE_SHIFT };
-        entry.base + (va.0 & ((1 << shift) - 1)) as usize
+        entry.base + self.params.shifts.offset(va, entry.size)
     }
 
     /// The TLB that such an access looks into.
@@ -175,7 +174,7 @@ impl Hw {
     pub(crate) fn fill_tlb(&mut self, cpu: usize, va: Va, access: Access, mut entry: Entry) -> Found {
         entry.asid = self.asid_for(cpu, va);
         entry.space = self.space_for(cpu, va);
-        entry.stale = self.oracle.judge(&entry, va, self.params.superpage_shift);
+        entry.stale = self.oracle.judge(&entry, va, self.params.shifts);
         if entry.stale != 0 {
             self.oracle.used(entry.stale, entry.cpu, Cycles(self.cpus[cpu].clock), va, access);
         }
@@ -215,10 +214,10 @@ impl Hw {
     /// Where `va` leads by the mapping last declared, and what that permits; blocks apart.
     pub(super) fn declared(&self, cpu: usize, va: Va) -> Option<(Pa, Attr)> {
         let space = self.space_for(cpu, va);
-        let offset = |shift: u32| (va.0 & ((1 << shift) - 1)) as usize;
-        [PAGE_SHIFT, self.params.superpage_shift].into_iter().find_map(|shift| {
-            let tte = self.oracle.declared_as(space, va, shift as u8)?;
-            Some((tte.frame.pa() + offset(shift), tte.attr))
+        let shifts = self.params.shifts;
+        shifts.sizes().find_map(|size| {
+            let tte = self.oracle.declared_as(space, va, shifts.of(size) as u8)?;
+            Some((tte.frame.pa() + shifts.offset(va, size), tte.attr))
         })
     }
 
@@ -234,16 +233,18 @@ impl Hw {
         window: Option<u32>,
         by: Site,
     ) {
-        if let Some(shift) = new.map(|new| u32::from(new.shift)) {
-            let known = shift == PAGE_SHIFT || shift == self.params.superpage_shift;
-            assert!(known, "{by}: this machine has no pages of {} bytes", 1u64 << shift);
-        }
+        let shifts = self.params.shifts;
+        let size_of = |tte: Tte| {
+            let size = shifts.size(u32::from(tte.shift));
+            size.unwrap_or_else(|| panic!("{by}: this machine has no pages of {} bytes", 1u64 << tte.shift))
+        };
+        new.into_iter().for_each(|new| _ = size_of(new));
         let Some(old) = old else {
             return new.into_iter().for_each(|new| self.oracle.made(space, va, new, by));
         };
         let Some(mapped_by) = self.oracle.changed(space, va, old, new, by) else { return };
         let window = window.unwrap_or_else(|| panic!("{by}: {old:?} becomes {new:?} without a window"));
-        let superpage = u32::from(old.shift) != PAGE_SHIFT;
+        let size = size_of(old);
         let at = Cycles(self.cpus[cpu].clock);
         let on = CpuId(cpu as u8);
         let (oracle, mut mark) = (&mut self.oracle, 0);
@@ -262,13 +263,13 @@ impl Hw {
         };
         if self.params.asids > 0 {
             let tlbs = self.tlbs.iter_mut().chain(&mut self.instruction_tlbs);
-            tlbs.for_each(|tlb| tlb.for_page_of_any(va, superpage, &mut visit));
+            tlbs.for_each(|tlb| tlb.for_page_of_any(va, size, &mut visit));
             return;
         }
         for holder in 0..self.cpus.len() {
             let core = if self.params.tlb_shared { self.cpus[holder].package } else { holder };
             let tlbs = self.tlbs.get_mut(core).into_iter().chain(self.instruction_tlbs.get_mut(core));
-            tlbs.for_each(|tlb| tlb.for_page(CpuId(holder as u8), Asid::KERNEL, va, superpage, &mut visit));
+            tlbs.for_each(|tlb| tlb.for_page(CpuId(holder as u8), Asid::KERNEL, va, size, &mut visit));
         }
     }
 
@@ -347,14 +348,15 @@ impl Hw {
         );
         let context = self.context(cpu);
         assert!(global || asid == context.asid, "an entry for {va:?} is tagged {asid:?} in {context:?}");
-        let superpage = u32::from(tte.shift) != PAGE_SHIFT;
-        let mut entry = Entry::new(va, self.params.superpage_shift, superpage, CpuId(cpu as u8));
+        let size = self.params.shifts.size(u32::from(tte.shift));
+        let size = size.unwrap_or_else(|| panic!("this machine has no pages of {} bytes", 1u64 << tte.shift));
+        let mut entry = Entry::new(va, self.params.shifts, size, CpuId(cpu as u8));
         entry.base = tte.frame.pa();
         (entry.writable, entry.user) = (tte.attr.contains(Attr::WRITE), tte.attr.contains(Attr::USER));
         (entry.dirty, entry.global) = (tte.attr.contains(Attr::MODIFIED), global);
         entry.asid = self.asid_for(cpu, va);
         entry.space = self.space_for(cpu, va);
-        entry.stale = self.oracle.judge(&entry, va, self.params.superpage_shift);
+        entry.stale = self.oracle.judge(&entry, va, self.params.shifts);
         self.sample_tlbs(cpu);
         let core = self.core(cpu);
         match slot {

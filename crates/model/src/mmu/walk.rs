@@ -3,6 +3,7 @@
 use crate::hw::Hw;
 use crate::machine::Doing;
 use crate::mmu::access::Found;
+use crate::mmu::size::PageSize;
 use crate::mmu::tlb::Entry;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, TAG_MASK, frame, group, tag,
@@ -27,6 +28,7 @@ impl Hw {
             return Err(TrapKind::NotPresent);
         }
         let mut table = self.context(cpu).root;
+        let shifts = self.params.shifts;
         let (mut writable, mut user) = (true, true);
         for level in (0..format.levels).rev() {
             let slot = format.slot(table, va, level);
@@ -38,24 +40,30 @@ impl Hw {
             }
             writable &= pte & PTE_W != 0;
             user &= pte & PTE_U != 0;
-            let superpage = level == 1 && pte & PTE_PS != 0;
-            if level > 0 && !superpage {
+            let size = match (level, pte & PTE_PS != 0) {
+                (0, _) => Some(PageSize::Base),
+                (1, true) => Some(PageSize::Super),
+                (2, true) if shifts.huge.is_some() => Some(PageSize::Huge),
+                // The bit is reserved: such a fault is one of protection, for the entry is valid.
+                (_, true) => return Err(TrapKind::Protection),
+                (_, false) => None,
+            };
+            let Some(size) = size else {
                 self.set_bits(cpu, slot, format.width, pte, PTE_A);
                 table = format.frame(pte).pa();
                 continue;
-            }
+            };
             if (mode == Mode::User && !user) || (write && !writable) {
                 return Err(TrapKind::Protection);
             }
             self.set_bits(cpu, slot, format.width, pte, if write { PTE_A | PTE_D } else { PTE_A });
-            let mut entry = Entry::new(va, format.superpage_shift(), superpage, CpuId(cpu as u8));
+            let mut entry = Entry::new(va, shifts, size, CpuId(cpu as u8));
             entry.base = format.frame(pte).pa();
             (entry.writable, entry.user) = (writable, user);
             entry.dirty = write || pte & PTE_D != 0;
             entry.global = pte & PTE_G != 0;
             if write && pte & PTE_D == 0 {
-                let shift = if superpage { format.superpage_shift() } else { PAGE_SHIFT };
-                self.oracle.note_modified(self.space_for(cpu, va), va, shift as u8);
+                self.oracle.note_modified(self.space_for(cpu, va), va, shifts.of(size) as u8);
             }
             return Ok(self.fill_tlb(cpu, va, access, entry));
         }
@@ -128,7 +136,7 @@ impl Hw {
         if write && found & HPTE_C == 0 {
             self.oracle.note_modified(self.space_for(cpu, va), va, PAGE_SHIFT as u8);
         }
-        let mut entry = Entry::new(va, self.params.superpage_shift, false, CpuId(cpu as u8));
+        let mut entry = Entry::new(va, self.params.shifts, PageSize::Base, CpuId(cpu as u8));
         entry.base = frame(found).pa();
         entry.writable = writable;
         entry.user = user;

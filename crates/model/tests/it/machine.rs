@@ -73,6 +73,138 @@ fn superpages_translate() {
     });
 }
 
+/// A root of four levels, and a table that its entry for the kernel's addresses leads to.
+const LONG_ROOT: Pa = Pa(0x1000);
+const LONG_UPPER: Pa = Pa(0x2000);
+
+/// Maps 1 GB at `va` by one entry, two levels above the leaves.
+#[track_caller]
+fn map_huge(m: &Model, va: Va, frame: u32) {
+    let format = isa::x86::AMD64;
+    let upper = format.encode(Tte::page(LONG_UPPER.pfn(), RW));
+    m.pt_store(format.slot(LONG_ROOT, va, 3), Width::Eight, upper);
+    let new = Tte { frame: Pfn(frame), shift: 30, attr: RW | Attr::GLOBAL };
+    m.pt_store(format.slot(LONG_UPPER, va, 2), Width::Eight, format.encode(new));
+    m.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
+}
+
+#[test]
+fn huge_pages_translate_take_one_entry_and_are_flushed_by_any_of_their_addresses() {
+    let format = isa::x86::AMD64;
+    for apart in [0, 2] {
+        let mut config = config("today");
+        config.tlb.data.gigabyte_entries.as_mut().expect("it has such pages").value = apart;
+        let m = Model::flat(&config, Options::new(Schedule::Timed).tolerate_stale()).expect("valid");
+        run(&m, move |m| {
+            let va = Va(0xffff_ff00_0000_0000);
+            map_huge(m, va, 0);
+            let context = Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL };
+            m.activate(context);
+            let counted = |work: &dyn Fn()| {
+                let before = m.snapshot();
+                work();
+                m.snapshot().since(&before).hardware.tlb_misses
+            };
+            let at = |mb: usize| va + (mb << 20) + 0x456;
+            let touch =
+                || (0..1024).step_by(100).for_each(|mb| m.store(Mode::Kernel, at(mb), b"page").unwrap());
+            assert_eq!(counted(&touch), 1, "all of it is one entry");
+            assert_eq!(&m.frame_bytes(Pfn(300 << 8))[0x456..0x45a], b"page");
+            let mut buf = [0; 4];
+            assert!(m.peek(at(700), &mut buf));
+            assert_eq!(&buf, b"page");
+            m.tlb_flush(Flush::Page(Asid::KERNEL, at(900)));
+            assert_eq!(counted(&touch), 1, "dropped");
+            m.tlb_flush(Flush::Context(Asid::KERNEL));
+            assert_eq!(counted(&touch), 0, "global");
+            m.tlb_flush(Flush::All);
+            assert_eq!(counted(&touch), 1);
+
+            // Split into superpages, of which the first leads elsewhere: what is left of the old entry is found.
+            let window = m.open_flush_window();
+            let table = Pa(0x3000);
+            let part = Tte { frame: Pfn(512), shift: 21, attr: RW | Attr::GLOBAL };
+            m.pt_store(format.slot(table, va, 1), Width::Eight, format.encode(part));
+            let upper = format.encode(Tte::page(table.pfn(), RW));
+            let old = Tte { frame: Pfn(0), shift: 30, attr: RW | Attr::GLOBAL };
+            m.pt_store(format.slot(LONG_UPPER, va, 2), Width::Eight, upper);
+            m.mapping_changed(SpaceId::KERNEL, va, Some(old), Some(part), Some(&window));
+            m.load(Mode::Kernel, at(0), &mut buf).unwrap();
+            assert_eq!(m.stale_uses(), [], "the window is open");
+            m.close_flush_window(window);
+            m.load(Mode::Kernel, at(5), &mut buf).unwrap();
+            assert_eq!(m.stale_uses().len(), 1, "5 MB behind it, by the same entry");
+            m.tlb_flush(Flush::Page(Asid::KERNEL, at(1)));
+            m.store(Mode::Kernel, at(0), b"part").unwrap();
+            assert_eq!(&m.frame_bytes(Pfn(512))[0x456..0x45a], b"part");
+            assert_eq!(m.stale_uses().len(), 1);
+            let kind = m.load(Mode::Kernel, at(5), &mut buf).unwrap_err().trap.kind;
+            assert_eq!(kind, TrapKind::NotPresent);
+        });
+    }
+}
+
+#[test]
+fn a_machine_without_huge_pages_takes_their_bit_for_a_fault() {
+    let mut config = config("today");
+    config.tlb.data.gigabyte_entries = None;
+    let m = Model::flat(&config, Options::new(Schedule::Timed)).expect("valid");
+    run(&m, |m| {
+        let (format, va) = (isa::x86::AMD64, Va(0xffff_ff00_0000_0000));
+        let upper = format.encode(Tte::page(LONG_UPPER.pfn(), RW));
+        m.pt_store(format.slot(LONG_ROOT, va, 3), Width::Eight, upper);
+        let huge = Tte { frame: Pfn(0), shift: 30, attr: RW };
+        m.pt_store(format.slot(LONG_UPPER, va, 2), Width::Eight, format.encode(huge));
+        m.activate(Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL });
+        let trap = m.load(Mode::Kernel, va, &mut [0]).unwrap_err().trap;
+        assert_eq!(trap.kind, TrapKind::Protection);
+    });
+    let m = Model::flat(&config, Options::new(Schedule::Timed)).expect("valid");
+    let refused = m.run(Box::new(|m| {
+        map_huge(m, Va(0xffff_ff00_0000_0000), 0);
+        None
+    }));
+    let error = refused.expect_err("there are none").to_string();
+    assert!(error.contains("no pages of 1073741824 bytes"), "{error}");
+}
+
+#[test]
+fn a_second_level_may_take_superpages() {
+    let format = isa::x86::AMD64;
+    for takes in [false, true] {
+        let mut config = config("today");
+        let second = config.tlb.second.as_mut().expect("it has two levels");
+        second.superpages.as_mut().expect("it says so").value = takes;
+        let m = Model::flat(&config, Options::new(Schedule::Timed)).expect("valid");
+        run(&m, move |m| {
+            let va = Va(0xffff_ff00_0000_0000);
+            let (upper, table) = (format.encode(Tte::page(LONG_UPPER.pfn(), RW)), Pa(0x3000));
+            m.pt_store(format.slot(LONG_ROOT, va, 3), Width::Eight, upper);
+            let lower = format.encode(Tte::page(table.pfn(), RW));
+            m.pt_store(format.slot(LONG_UPPER, va, 2), Width::Eight, lower);
+            // More than the 72 of the first level.
+            let all = (0..100).map(|i| va + (i << 21));
+            for (i, at) in all.clone().enumerate() {
+                let new = Tte { frame: Pfn((i as u32) << 9), shift: 21, attr: RW | Attr::GLOBAL };
+                m.pt_store(format.slot(table, at, 1), Width::Eight, format.encode(new));
+                m.mapping_changed(SpaceId::KERNEL, at, None, Some(new), None);
+            }
+            m.activate(Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL });
+            let touch = || all.clone().for_each(|at| m.load(Mode::Kernel, at, &mut [0]).unwrap());
+            touch();
+            let before = m.snapshot();
+            touch();
+            let h = m.snapshot().since(&before).hardware;
+            let expected = if takes { (0, 100) } else { (100, 0) };
+            assert_eq!((h.tlb_misses, h.tlb_second_level_hits), expected);
+            m.tlb_flush(Flush::Page(Asid::KERNEL, va + 0x1234));
+            let before = m.snapshot();
+            m.load(Mode::Kernel, va, &mut [0]).unwrap();
+            assert_eq!(m.snapshot().since(&before).hardware.tlb_misses, 1, "dropped from both levels");
+        });
+    }
+}
+
 #[test]
 fn a_stale_translation_is_reported_once_its_window_is_closed() {
     let m = tolerant("xeon-up");

@@ -3,7 +3,7 @@
 use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{PmapConfig, PmapError, Pmaps};
+use pageferry_pmap::{KernelMapping, PmapConfig, PmapError, Pmaps};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -42,6 +42,110 @@ fn all_kernel_memory_is_mapped_at_boot() {
             }
         });
     }
+}
+
+/// Every way in which page tables map what is mapped for ever, with machines and memory that it goes with.
+fn by_tables() -> impl Iterator<Item = Shape> {
+    let sizes = [KernelMapping::Superpages, KernelMapping::Pages];
+    let split = [0, 1, 25, 50, 99, 100].map(|percent| KernelMapping::Fragmented { percent });
+    let both = sizes.into_iter().chain(split);
+    let small = both.flat_map(|mapping| RADIX.map(|machine| Shape { mapping, ..Shape::new(machine, 2) }));
+    // The last of these sizes leaves superpages behind whole huge pages.
+    let huge = [1024, 1026].map(|size_mb| Shape { size_mb, ..Shape::new("today", 2) });
+    let huge = huge.map(|shape| Shape { mapping: KernelMapping::Huge, ..shape });
+    small.chain(huge).chain([Shape { mapping: KernelMapping::Pages, size_mb: 63, ..Shape::new("today", 1) }])
+}
+
+#[test]
+fn every_frame_is_where_the_direct_map_says_whatever_maps_it() {
+    for shape in by_tables() {
+        run(shape, move |k| {
+            let board = k.m.board();
+            let layout = board.layout;
+            let Mmu::Radix(format) = board.mmu else { unreachable!("hardware walks tables") };
+            // Of a large memory, the frames around borders of superpages, and some between.
+            let near =
+                |f: &usize| board.frames <= 1 << 15 || matches!(f % 512, 0 | 1 | 511) || f.is_multiple_of(97);
+            for frame in (0..board.frames).filter(near).map(|f| Pfn(f as u32)) {
+                let Some(va) = k.pmaps.direct_va(frame) else { continue };
+                let mut old = [0; 8];
+                k.m.load(Mode::Kernel, va + 8, &mut old).unwrap();
+                assert_eq!(k.m.frame_bytes(frame)[8..16], old, "{shape:?}: {frame:?}");
+                let kind = k.load(Mode::User, va).unwrap_err().trap.kind;
+                assert_eq!(kind, TrapKind::Protection, "{shape:?}: {frame:?}");
+                if frame >= k.first_free {
+                    k.m.store(Mode::Kernel, va + 8, &frame.0.to_le_bytes()).unwrap();
+                    assert_eq!(k.m.frame_bytes(frame)[8..12], frame.0.to_le_bytes());
+                }
+            }
+            let arena_frames = format.superpage_bytes() >> PAGE_SHIFT;
+            for page in VaRange::pages_from(layout.kernel_base, arena_frames).pages() {
+                k.m.store(Mode::Kernel, page + 16, &page.0.to_le_bytes()).unwrap();
+                let frame = Pa((page - layout.kernel_base) as u64).pfn();
+                assert_eq!(k.m.frame_bytes(frame)[16..24], page.0.to_le_bytes(), "{shape:?}: {frame:?}");
+            }
+            k.m.tlb_flush(Flush::All);
+            let arena = VaRange::pages_from(layout.kernel_base, arena_frames);
+            let s = k.counted(|| arena.pages().for_each(|page| _ = k.load(Mode::Kernel, page).unwrap()));
+            let entries = match shape.mapping {
+                KernelMapping::Pages | KernelMapping::Fragmented { percent: 100 } => arena_frames as u64,
+                _ => 1,
+            };
+            assert_eq!(s.hardware.tlb_misses, entries, "{shape:?}");
+            // What lies behind is for pages, none of which is mapped, and the first of them can be.
+            let va = k.kva.start();
+            assert_eq!(k.load(Mode::Kernel, va).unwrap_err().trap.kind, TrapKind::NotPresent);
+            k.pmaps.kenter(va, &[Pfn(1)], Prot::READ).flush(&k.pmaps);
+            assert!(k.load(Mode::Kernel, va).is_ok());
+        });
+    }
+}
+
+#[test]
+fn a_fragmented_kernel_takes_a_leaf_table_for_each_superpage_that_is_split() {
+    let first_free = |mapping| {
+        let found = Rc::new(Cell::new(0));
+        let out = found.clone();
+        run(Shape { mapping, ..Shape::new(RADIX[1], 1) }, move |k| out.set(k.first_free.index()));
+        found.get()
+    };
+    let whole = first_free(KernelMapping::Board);
+    assert_eq!(first_free(KernelMapping::Superpages), whole);
+    // 32 superpages of the direct map, and one of the arena.
+    for (percent, split) in [(0, 0), (25, 8), (50, 16), (100, 33)] {
+        assert_eq!(first_free(KernelMapping::Fragmented { percent }), whole + split, "{percent} %");
+    }
+    assert_eq!(first_free(KernelMapping::Pages), whole + 33);
+}
+
+#[test]
+fn pages_that_a_board_does_not_have_are_refused() {
+    let refused = |machine_name, size_mb, mapping| {
+        let m = machine(Shape { size_mb, ..Shape::new(machine_name, 1) });
+        let refused = Rc::new(Cell::new(None));
+        let out = refused.clone();
+        m.run(Box::new(move |m| {
+            out.set(Pmaps::bootstrap(m.clone(), PmapConfig { mapping, ..CONFIG }).err());
+            None
+        }))
+        .unwrap();
+        refused.get()
+    };
+    let huge = KernelMapping::Huge;
+    for (machine, size_mb) in [("opteron-mp", 1024), ("xeon-up", 1024), ("today", 1022), ("mini-soft", 64)] {
+        let error = refused(machine, size_mb, huge);
+        assert_eq!(error, Some(PmapError::NoSuchPages(huge)), "{machine}");
+    }
+    for mapping in [KernelMapping::Superpages, KernelMapping::Fragmented { percent: 10 }] {
+        for machine in ["mini-soft", "mini-hash", "mini-blocks"] {
+            assert_eq!(refused(machine, 64, mapping), Some(PmapError::NoSuchPages(mapping)), "{machine}");
+        }
+    }
+    assert_eq!(refused("today", 64, KernelMapping::Blocks), Some(PmapError::NoBlocks(KernelMapping::Blocks)));
+    // 17 MB hold the tables of all kernel addresses, but not a table for each superpage besides.
+    assert_eq!(refused("today", 19, KernelMapping::Board), None);
+    let error = refused("today", 18, KernelMapping::Pages);
+    assert!(matches!(error, Some(PmapError::MemoryTooSmall { .. })), "{error:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use pageferry_hal::*;
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{
-    FrameSource, Pmap, PmapConfig, PmapDefect, PmapPaths, Pmaps, RefillConfig, RefillPaths,
+    FrameSource, KernelMapping, Pmap, PmapConfig, PmapDefect, PmapPaths, Pmaps, RefillConfig, RefillPaths,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -40,6 +40,7 @@ pub struct Shape {
     pub size_mb: u64,
     /// Bits of tags, instead of the machine file's.
     pub asid_bits: Option<u64>,
+    pub mapping: KernelMapping,
     pub defect: PmapDefect,
 }
 
@@ -52,6 +53,7 @@ impl Shape {
             schedule: Schedule::Timed,
             size_mb: 64,
             asid_bits: None,
+            mapping: KernelMapping::Board,
             defect: PmapDefect::None,
         }
     }
@@ -255,7 +257,8 @@ pub fn invalidations(s: &Snapshot) -> [u64; 4] {
 /// Runs `test` on CPU 0 with the other CPUs waiting; the machine's laws hold at the end, but for stale uses.
 pub fn try_run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> (Model, Result<(), RunError>) {
     let m = machine(shape);
-    let mut config = PmapConfig { ranged_shootdown: shape.ranged, defect: shape.defect, ..CONFIG };
+    let mut config =
+        PmapConfig { ranged_shootdown: shape.ranged, mapping: shape.mapping, defect: shape.defect, ..CONFIG };
     for word in shape.machine.split('+').skip(1) {
         assert!(config.choose(word), "{shape:?}: no kernel has a choice called {word}");
     }

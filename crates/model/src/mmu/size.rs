@@ -1,0 +1,66 @@
+//! The sizes of pages that a machine translates.
+
+use pageferry_hal::{PAGE_SHIFT, Va};
+
+/// A size of pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageSize {
+    /// The smallest: 4 KB.
+    Base,
+    /// What an entry one level above the leaves maps: 2 or 4 MB.
+    Super,
+    /// What an entry two levels above the leaves maps: 1 GB.
+    Huge,
+}
+
+impl PageSize {
+    /// From small to large.
+    pub(crate) const ALL: [PageSize; 3] = [PageSize::Base, PageSize::Super, PageSize::Huge];
+}
+
+/// log2 of the bytes of pages, by their size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageShifts {
+    pub(crate) superpage: u32,
+    /// `None` where there are no huge pages.
+    pub(crate) huge: Option<u32>,
+}
+
+impl PageShifts {
+    /// Of entries that are free.
+    pub(crate) const NONE: PageShifts = PageShifts { superpage: PAGE_SHIFT, huge: None };
+
+    /// log2 of the bytes of such a page.
+    #[inline]
+    pub(crate) fn of(self, size: PageSize) -> u32 {
+        match size {
+            PageSize::Base => PAGE_SHIFT,
+            PageSize::Super => self.superpage,
+            PageSize::Huge => self.huge.expect("this machine has huge pages"),
+        }
+    }
+
+    /// The sizes that there are, from small to large.
+    #[inline]
+    pub(crate) fn sizes(self) -> impl Iterator<Item = PageSize> {
+        let count = if self.huge.is_some() { 3 } else { 2 };
+        PageSize::ALL.into_iter().take(count)
+    }
+
+    /// The size of pages of so many bytes (as log2), if there are any.
+    pub(crate) fn size(self, shift: u32) -> Option<PageSize> {
+        self.sizes().find(|&size| self.of(size) == shift)
+    }
+
+    /// The number of the page of this size at `va`.
+    #[inline]
+    pub(crate) fn number(self, va: Va, size: PageSize) -> u64 {
+        va.0 >> self.of(size)
+    }
+
+    /// The bytes between the start of its page of this size and `va`.
+    #[inline]
+    pub(crate) fn offset(self, va: Va, size: PageSize) -> usize {
+        (va.0 & ((1 << self.of(size)) - 1)) as usize
+    }
+}
