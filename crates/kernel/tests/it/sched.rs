@@ -193,7 +193,7 @@ fn woken_threads_stay_on_their_cpu_or_do_not() {
         run("xeon-mp-htt", Schedule::Timed, config, move |u| {
             // The first has an idle CPU when the second is begun: that gets another, and then both are idle.
             let first = fork(u, "first", |u| {
-                (0..40_000).for_each(|_| u.compute(Instructions(100)));
+                (0..20_000).for_each(|_| u.compute(Instructions(100)));
                 sleep(u, HERE, false).unwrap();
             });
             let second = fork(u, "second", move |u| {
