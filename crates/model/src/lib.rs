@@ -9,7 +9,7 @@
 //! | locks are taken against their order | [`RunError::LockOrder`]: both acquisitions |
 //! | contexts wait for each other's locks | [`RunError::LockDeadlock`]: what each holds and wants, and since where |
 //! | all CPUs sleep, and nothing will wake them | [`RunError::Deadlock`]: where each CPU is halted |
-//! | CPUs spin for something that will not happen | [`RunError::Spinning`]: where, and since when |
+//! | CPUs spin for something that will not happen, all or only one while the others sleep | [`RunError::Spinning`]: where, and since when |
 //! | the kernel panics | [`RunError::Panicked`] |
 //! | at the end, a window of changes is open, or a lock is held | [`Model::check`], called after the run |
 //!

@@ -1,7 +1,28 @@
 //! The machines that are built in, by name.
 //!
 //! Each is a file of [`crate::config`], every constant with its source. [`MachineConfig::named`] gives one of them, ready to be
-//! changed (its number of CPUs, its memory) and run; [`text`] gives the file itself, for files that extend it.
+//! changed and run; [`text`] gives the file itself, for files that extend it. Its CPUs are `cpu.packages.value` times
+//! `cpu.threads_per_package.value`, its memory is `memory.size_mb.value`:
+//!
+//! ```
+//! let mut machine = pageferry_model::MachineConfig::named("opteron-mp").expect("it is built in");
+//! machine.cpu.packages.value = 3;
+//! assert_eq!(machine.cpus(), 3);
+//! ```
+//!
+//! | name | CPUs | who fills the TLB | for |
+//! |---|---|---|---|
+//! | `486`, `pentium`, `pentium-iii`, `pentium-pro`, `xeon-up` | 1 | hardware, from tables of two levels (i386) | the papers |
+//! | `xeon-htt` | 2 in a package | as those | the papers |
+//! | `xeon-mp` | 2 | as those | the papers |
+//! | `xeon-mp-htt` | 4, two in a package | as those | the papers |
+//! | `opteron-mp` | 2 | hardware, from tables of four levels (amd64) | the papers |
+//! | `today` | 2 | as that, with a second-level TLB | what is so now |
+//! | `ppc603` | 1 | the kernel's refill handler; blocks; fetches through a TLB and a cache of their own | the papers |
+//! | `ppc604`, `ppc604-smp` | 1, 2 | hardware, from a hash table; blocks; fetches likewise | the papers |
+//! | `mini-soft` | 1 | the kernel's refill handler; tags of 8 bits (SH-4) | tests of kernels |
+//! | `mini-hash` | 1 | hardware, from a hash table | tests of kernels |
+//! | `mini-blocks` | 1 | the kernel's refill handler; blocks | tests of kernels |
 
 use crate::config::MachineConfig;
 use crate::sourced::{ConfigError, nearest};

@@ -17,9 +17,13 @@
 //! [flat](Model::flat): these are tests of what happens, not of when. A run is right when it ends well
 //! ([`Model::run`]) and the machine's laws hold ([`Model::check`]); the body asserts all else.
 //!
+//! The seed takes the place of the schedule in the [`Options`]; the events that a run keeps are chosen here (the last 40, or what
+//! [`replay`] is told), and the rest of the options is yours. Clocks of events may go back: under a seed the CPU that goes on is
+//! not the one that is behind.
+//!
 //! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed. `PAGEFERRY_SEED=17 cargo test
-//! NAME` runs that schedule alone, and prints all that CPUs did, well or not, as far as `PAGEFERRY_EVENTS` goes (100,000 if it
-//! is not set).
+//! NAME -- --nocapture` runs that schedule alone, and prints all that CPUs did, well or not, as far as `PAGEFERRY_EVENTS` goes
+//! (100,000 if it is not set). [`find`] and [`replay`] do not look at the variable.
 
 use crate::account::Snapshot;
 use crate::config::MachineConfig;

@@ -160,7 +160,8 @@ fn lines_of_text_are_drawn_and_a_machine_without_a_screen_shows_none() {
     run("xeon-up", Schedule::Timed, sf_buf(8), |u| {
         let at = map(u, 1);
         assert_eq!(u.print(at, 5), Ok(5));
-        assert_eq!(u.map_frame_buffer(MapAddr::Anywhere), Err(Errno::Invalid));
+        let without = u.machine().board().device_memory.is_none();
+        assert_eq!(u.map_frame_buffer(MapAddr::Anywhere).is_err(), without);
     });
 }
 

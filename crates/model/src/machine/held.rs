@@ -26,6 +26,15 @@ impl fmt::Debug for LockRef {
     }
 }
 
+/// A lock that a context waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    lock: LockRef,
+    /// How many locks the context held when it began to wait. Those that it has taken since are its interrupt handlers', who give
+    /// them back whatever it waits for.
+    held: usize,
+}
+
 /// A context in a deadlock of locks: it holds one, and waits for one that the next context of the circle holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockWait {
@@ -108,15 +117,18 @@ impl Inner {
     /// # Panics
     /// When the lock's holder waits, in turn, for a lock that this context holds.
     #[must_use = "the wait ends"]
-    pub(crate) fn wants_lock(&self, lock: LockRef) -> Option<LockRef> {
-        let before = self.contexts.borrow_mut()[self.context.get()].wants.replace(lock);
+    pub(crate) fn wants_lock(&self, lock: LockRef) -> Option<Wanted> {
+        let before = {
+            let context = &mut self.contexts.borrow_mut()[self.context.get()];
+            context.wants.replace(Wanted { lock, held: context.held.len() })
+        };
         if let Some(circle) = self.lock_circle(lock) {
             self.fail(RunError::LockDeadlock { circle, schedule: self.options.schedule });
         }
         before
     }
 
-    pub(crate) fn stops_wanting(&self, before: Option<LockRef>) {
+    pub(crate) fn stops_wanting(&self, before: Option<Wanted>) {
         self.contexts.borrow_mut()[self.context.get()].wants = before;
     }
 
@@ -129,8 +141,9 @@ impl Inner {
         let mut waiter = first;
         // No context comes twice before the circle is closed.
         while circle.len() < contexts.len() {
-            let holds = |c: usize| contexts[c].held.iter().find(|held| held.lock == wanted.lock);
-            let (holder, held) = (0..contexts.len()).find_map(|c| Some((c, holds(c)?)))?;
+            let holds = |c: usize| contexts[c].held.iter().position(|held| held.lock == wanted.lock);
+            let (holder, index) = (0..contexts.len()).find_map(|c| Some((c, holds(c)?)))?;
+            let held = &contexts[holder].held[index];
             let context = contexts[waiter].name.clone();
             circle.push(LockWait { context, holds: (held.class, held.at), wants: (wanted.class, wanted.at) });
             if holder == first {
@@ -140,7 +153,8 @@ impl Inner {
                 circle.iter_mut().zip(held).for_each(|(wait, holds)| wait.holds = holds);
                 return Some(LockCircle(circle));
             }
-            (waiter, wanted) = (holder, contexts[holder].wants?);
+            let next = contexts[holder].wants.filter(|wants| index < wants.held)?;
+            (waiter, wanted) = (holder, next.lock);
         }
         None
     }

@@ -2,7 +2,7 @@
 
 use crate::hw::Hw;
 use crate::machine::events::Events;
-use crate::machine::held::LockRef;
+use crate::machine::held::{LockRef, Wanted};
 use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
 use crate::machine::waits::Waiting;
@@ -29,7 +29,7 @@ pub(super) struct Thread {
     /// Spin locks held, in order.
     pub(super) held: Vec<LockRef>,
     /// The spin lock that it waits for.
-    pub(super) wants: Option<LockRef>,
+    pub(super) wants: Option<Wanted>,
     pub(super) on_cpu: Option<usize>,
     pub(super) over: bool,
 }

@@ -22,8 +22,8 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run, and no limit of
-/// cycles.
+/// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run, with 100,000,000 tests in vain
+/// as the limit of waiting, no limit of cycles, and no events kept.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {

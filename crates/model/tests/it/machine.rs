@@ -676,3 +676,45 @@ fn a_timer_interrupts_when_its_time_has_come() {
         assert!(ticks.len() == 2 && (50_000..60_000).contains(&ticks[0]), "{ticks:?}");
     }
 }
+
+/// A CPU that waits for a lock takes an interrupt, whose handler takes another lock, for which the first lock's holder waits. The
+/// handler gives it back: no deadlock.
+#[test]
+fn a_lock_that_a_handler_takes_while_its_context_waits_closes_no_circle() {
+    const OUTER: LockClass = LockClass::new("outer", 1);
+    const INNER: LockClass = LockClass::HASH_TABLE;
+    for seed in 0..200 {
+        let mut config = config("xeon-mp");
+        config.cpu.packages.value = 2;
+        let m = Model::new(&config, Options::new(Schedule::Seeded(seed))).expect("a valid machine");
+        let ran = m.run(Box::new(|m| {
+            let (outer, inner) = (Rc::new(m.new_lock(OUTER, ())), Rc::new(m.new_lock(INNER, ())));
+            let (theirs, machine) = (inner.clone(), m.clone());
+            m.set_interrupt_handler(Box::new(move |_| {
+                let _held = theirs.lock();
+                machine.execute(Instructions(200));
+            }));
+            let (o, i, other) = (outer.clone(), inner.clone(), m.clone());
+            let context = m.context_new(
+                "other",
+                Box::new(move || {
+                    for _ in 0..20 {
+                        let _outer = o.lock();
+                        other.send_ipi(CpuSet::only(CpuId(0)), Interrupt::Reschedule);
+                        other.execute(Instructions(300));
+                        let _inner = i.lock();
+                        other.execute(Instructions(100));
+                    }
+                    None
+                }),
+            );
+            m.start_cpu(CpuId(1), context);
+            for _ in 0..20 {
+                drop(outer.lock());
+                m.execute(Instructions(50));
+            }
+            None
+        }));
+        assert!(ran.is_ok(), "seed {seed}: {ran:?}");
+    }
+}
