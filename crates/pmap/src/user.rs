@@ -158,7 +158,7 @@ impl<M: Machine> Pmaps<M> {
                 break;
             }
         }
-        drop((pv, tables));
+        drop((tables, pv));
         self.discharged_if(renewed, flush)
     }
 
@@ -241,7 +241,7 @@ impl<M: Machine> Pmaps<M> {
                 self.write_protect_at(&mut pv, leaf, &mut flush);
             }
         }
-        drop((pv, tables));
+        drop((tables, pv));
         self.discharged_if(renewed, flush)
     }
 
