@@ -105,6 +105,20 @@ pub enum KernelMapping {
     },
 }
 
+impl core::fmt::Display for KernelMapping {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            KernelMapping::Board => "what the board has",
+            KernelMapping::Pages => "pages",
+            KernelMapping::Blocks | KernelMapping::BlocksAndDevices | KernelMapping::BlocksAndProcess => {
+                "blocks"
+            }
+            KernelMapping::Superpages | KernelMapping::Fragmented { .. } => "superpages",
+            KernelMapping::Huge => "huge pages",
+        })
+    }
+}
+
 impl KernelMapping {
     /// All of memory is mapped by blocks.
     pub(crate) fn blocks_memory(self) -> bool {
@@ -232,11 +246,11 @@ pub enum PmapError {
         bytes: u64,
     },
     /// The kernel's memory cannot be mapped so on this board.
-    #[error("a kernel mapped by {0:?} needs a board with block registers")]
+    #[error("a kernel mapped by {0} needs a board with block registers")]
     NoBlocks(KernelMapping),
     /// The page tables of this board map no pages of the size that was asked for.
     #[error(
-        "a kernel mapped by {0:?} needs page tables of the machine's that have such pages, and as much memory as one"
+        "a kernel mapped by {0} needs page tables of the machine's that have such pages, and as much memory as one"
     )]
     NoSuchPages(KernelMapping),
     /// Nothing maps all of memory, which a handler in C goes through.

@@ -9,7 +9,6 @@ use crate::config::{FrameSource, KernelMapping, PmapError};
 use crate::fixed;
 use crate::pmap::{Pmap, Pmaps};
 use crate::radix::{self, walk_or_grow};
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_hal::{Attr, Block, Cause, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, SpinLock, Tte, Va, VaRange};
 
@@ -70,31 +69,18 @@ impl<M: Machine> Pmaps<M> {
     ) -> Result<(), PmapError> {
         let (m, format) = (&self.machine, &self.kernel.format);
         m.execute(self.config.paths.enter);
-        let mut spare = Vec::new();
-        loop {
+        self.with_tables(frames, |spare| {
             let mut tables = pmap.shared.tables.lock();
-            match walk_or_grow(m, format, &mut tables, va, &mut spare) {
-                Ok(slot) => {
-                    assert!(radix::load(m, format, slot).is_none(), "{va:?} is mapped already");
-                    // Nothing asks whether it is used or modified.
-                    let noted = Attr::REFERENCED | Attr::MODIFIED;
-                    let new = Tte::page(frame, Attr::USER | Attr::WRITE | noted);
-                    radix::store(m, format, slot, new);
-                    m.mapping_changed(pmap.id(), va, None, Some(new), None);
-                    tables.resident += 1;
-                    drop(tables);
-                    spare.into_iter().for_each(|frame| frames.give(frame));
-                    return Ok(());
-                }
-                Err(missing) => {
-                    drop(tables);
-                    if !self.add_spare(frames, &mut spare, missing) {
-                        spare.into_iter().for_each(|frame| frames.give(frame));
-                        return Err(PmapError::NoFrame);
-                    }
-                }
-            }
-        }
+            let slot = walk_or_grow(m, format, &mut tables, va, spare)?;
+            assert!(radix::load(m, format, slot).is_none(), "{va:?} is mapped already");
+            // Nothing asks whether it is used or modified.
+            let noted = Attr::REFERENCED | Attr::MODIFIED;
+            let new = Tte::page(frame, Attr::USER | Attr::WRITE | noted);
+            radix::store(m, format, slot, new);
+            m.mapping_changed(pmap.id(), va, None, Some(new), None);
+            tables.resident += 1;
+            Ok(())
+        })
     }
 
     /// Takes the space's block away if it maps any of `range`.

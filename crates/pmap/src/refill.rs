@@ -60,8 +60,9 @@ impl<M: Machine> Pmaps<M> {
             }
         };
         let endless = self.config.defect == PmapDefect::EndlessRefill;
-        let outermost = m.refill_depth() == 1 || endless;
-        if m.refill_depth() > 1 {
+        let nested = m.refill_depth() > 1;
+        let outermost = !nested || endless;
+        if nested {
             m.count(Counter::NestedRefills, 1);
         }
         let reload = if outermost { self.config.refill.reload } else { Reload::Fast };

@@ -197,7 +197,7 @@ impl<M: Machine> Pmaps<M> {
         let Some(second) = &self.second else { return 0 };
         let m = &self.machine;
         for done in 0..groups {
-            let pv = self.pv.lock();
+            let mut pv = self.pv.lock();
             if !pv.numbers.some_to_reclaim() {
                 return done;
             }
@@ -208,7 +208,6 @@ impl<M: Machine> Pmaps<M> {
             let round = cursors.reclaim == 0;
             drop(cursors);
             m.count(Counter::HashReclaimed, cleared as u64);
-            let mut pv = pv;
             if round {
                 pv.numbers.round_over();
             }

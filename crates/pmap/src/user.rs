@@ -57,28 +57,42 @@ impl<M: Machine> Pmaps<M> {
         assert!(prot.contains(Prot::READ), "a mapping that permits nothing at {va:?}");
         let _c = self.machine.scope(Cause::PteWork);
         self.machine.execute(self.config.paths.enter);
+        self.with_tables(frames, |spare| {
+            let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
+            let slot = walk_or_grow(&self.machine, &self.kernel.format, &mut tables, va, spare)?;
+            let leaf = Leaf { shared: &pmap.shared, va, slot, hashed: Hashed::Reachable };
+            Ok(self.enter_at(&mut pv, &mut tables, leaf, frame, prot, wired))
+        })?
+    }
+
+    /// Tries until there are page tables enough: `attempt` is handed cleared frames for new ones, and answers how many it misses.
+    ///
+    /// # Errors
+    /// [`PmapError::NoFrame`] when `frames` has none left.
+    ///
+    /// # Locks
+    /// `frames` is called with none of those that `attempt` takes.
+    pub(crate) fn with_tables<R>(
+        &self,
+        frames: &dyn FrameSource,
+        mut attempt: impl FnMut(&mut Vec<Pfn>) -> Result<R, usize>,
+    ) -> Result<R, PmapError> {
         let mut spare = Vec::new();
-        let entered = loop {
-            let missing = {
-                let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
-                match walk_or_grow(&self.machine, &self.kernel.format, &mut tables, va, &mut spare) {
-                    Ok(slot) => {
-                        let leaf = Leaf { shared: &pmap.shared, va, slot, hashed: Hashed::Reachable };
-                        break self.enter_at(&mut pv, &mut tables, leaf, frame, prot, wired);
-                    }
-                    Err(missing) => missing,
+        let done = loop {
+            match attempt(&mut spare) {
+                Ok(done) => break Ok(done),
+                Err(missing) if !self.add_spare(frames, &mut spare, missing) => {
+                    break Err(PmapError::NoFrame);
                 }
-            };
-            if !self.add_spare(frames, &mut spare, missing) {
-                break Err(PmapError::NoFrame);
+                Err(_) => {}
             }
         };
         // Another CPU may have added the tables meanwhile.
-        spare.into_iter().for_each(|f| frames.give(f));
-        entered
+        spare.into_iter().for_each(|frame| frames.give(frame));
+        done
     }
 
-    pub(crate) fn add_spare(&self, frames: &dyn FrameSource, spare: &mut Vec<Pfn>, missing: usize) -> bool {
+    fn add_spare(&self, frames: &dyn FrameSource, spare: &mut Vec<Pfn>, missing: usize) -> bool {
         for _ in 0..missing {
             let Some(frame) = frames.take() else { return false };
             self.machine.pt_clear(frame.pa());

@@ -194,6 +194,13 @@ impl Watched {
         Ok(Captured { totals, status })
     }
 
+    /// The trace cannot be written: the program is ended.
+    fn give_up(mut self, error: io::Error) -> CaptureError {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        CaptureError::io("write the trace")(error)
+    }
+
     /// The program does not report as it should; it is ended.
     fn fail(mut self, problem: String, references: u64) -> CaptureError {
         drop(self.references);

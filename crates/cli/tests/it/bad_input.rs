@@ -351,3 +351,54 @@ fn traces_that_cannot_be_shown_or_recorded() {
     let said = refused(&["trace", "record", "--out", "no-such-folder/x.pft", "--", "true"]);
     assert!(said.contains("no-such-folder/x.pft"), "{said}");
 }
+
+#[test]
+fn damaged_traces_are_not_replayed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let whole = pageferry_trace::bundled().iter().find(|t| t.name == "runq-as").expect("it is there").bytes;
+    let replay = |bytes: &[u8]| {
+        fs::write(dir.path().join("x.pft"), bytes).expect("written");
+        let arguments =
+            ["run", "replay", "--machine", "ppc603", "--kernel", "linux-ppc", "--set", "trace=x.pft"];
+        let said = refused_in(dir.path(), &arguments);
+        assert!(said.contains("x.pft: "), "{said}");
+        said
+    };
+    let changed = |at: usize, to: u8| {
+        let mut bytes = whole.to_vec();
+        bytes[at] = to;
+        bytes
+    };
+    assert!(replay(&[]).contains("byte 0: not a trace"), "empty");
+    assert!(replay(b"#!/bin/sh\nexit 0\n").contains("byte 0: not a trace"), "text");
+    assert!(replay(&changed(8, 9)).contains("a trace of version 9, expected version"), "another version");
+    let half = whole.len() / 2;
+    assert!(replay(&whole[..half]).contains("the trace ends, expected"), "cut off");
+    let said = replay(&changed(half, !whole[half]));
+    assert!(said.contains("has the checksum") && said.contains("expected"), "{said}");
+    let mut longer = whole.to_vec();
+    longer.push(0);
+    let said = replay(&longer);
+    assert!(said.contains("expected"), "{said}");
+}
+
+#[test]
+fn what_is_recorded_must_fit_the_machine() {
+    let mut bytes = Vec::new();
+    let header = pageferry_trace::Header {
+        architecture: "x86_64".to_owned(),
+        rules: pageferry_trace::Rules::STANDARD,
+        recorder: "a test".to_owned(),
+        command: vec!["far".to_owned()],
+    };
+    let mut recorder = pageferry_trace::Recorder::new(&mut bytes, &header).expect("written");
+    recorder.fetch(0x7fff_f7fe_0000, 4).and_then(|()| recorder.load(0x1000, 4)).expect("written");
+    recorder.finish().expect("written");
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("far.pft"), bytes).expect("written");
+    let arguments =
+        ["run", "replay", "--machine", "ppc603", "--kernel", "linux-ppc", "--set", "trace=far.pft"];
+    let said = refused_in(dir.path(), &arguments);
+    assert!(said.contains("far.pft: ") || said.contains("far: "), "{said}");
+    assert!(said.contains("expected addresses from"), "{said}");
+}

@@ -2,7 +2,7 @@
 //!
 //! A case takes a machine, kernel, experiment or scenario file, a program of `soak --replay`, or `--set` values, changes it in
 //! up to three places (keys dropped, doubled, renamed; extreme numbers; other types; cut off; bytes that are no text), and gives
-//! it to the command with a run that is as small as there are. It has to end by itself within [`PATIENCE`], with an exit code
+//! it to the command with a run that is as small as there are. Or it is a trace, sound as a file, of a program that never was. It has to end by itself within [`PATIENCE`], with an exit code
 //! of its own, without a panic anywhere, and with nothing left behind.
 //!
 //! `PAGEFERRY_FUZZ_SECONDS` says for how long, a minute if it is not set; `PAGEFERRY_FUZZ_SEED` where it begins.
@@ -28,10 +28,18 @@ enum Kind {
     Scenario,
     Program,
     Settings,
+    Trace,
 }
 
-const KINDS: [Kind; 6] =
-    [Kind::Machine, Kind::Kernel, Kind::Experiment, Kind::Scenario, Kind::Program, Kind::Settings];
+const KINDS: [Kind; 7] = [
+    Kind::Machine,
+    Kind::Kernel,
+    Kind::Experiment,
+    Kind::Scenario,
+    Kind::Program,
+    Kind::Settings,
+    Kind::Trace,
+];
 
 /// What is done to a line of a file.
 #[derive(Clone, Debug)]
@@ -219,6 +227,47 @@ fn files(folder: &str) -> Vec<(String, String)> {
     all
 }
 
+/// A trace of a few references and system calls, most of which make sense and some of which cannot.
+fn trace(seed: usize) -> Vec<u8> {
+    let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[(seed as u64).to_le_bytes(); 4].concat());
+    let header = pageferry_trace::Header {
+        architecture: "ppc".to_owned(),
+        rules: pageferry_trace::Rules::STANDARD,
+        recorder: "fuzz".to_owned(),
+        command: vec!["none".to_owned()],
+    };
+    let mut bytes = Vec::new();
+    let mut recorder = pageferry_trace::Recorder::new(&mut bytes, &header).expect("written");
+    let sane = random.random_range(0..4) > 0;
+    for _ in 0..random.random_range(0..60) {
+        let odd = !sane && random.random_range(0..8) == 0;
+        let mut number = |near: u64, room: u64| match odd {
+            true => random.random::<u64>() >> random.random_range(0..64),
+            false => near + random.random_range(0..room),
+        };
+        let (at, len) = (number(0x1000_0000, 0x4_0000), number(0, 0x3000));
+        let file = number(0, 4);
+        match random.random_range(0..10) {
+            0..3 => recorder.fetch(at & !3, 4),
+            3..5 => recorder.load(at, 4),
+            5..7 => recorder.store(at, 4),
+            kind => {
+                let call =
+                    [3, 4, 45, 90, 91, 192, 1, 20][random.random_range(0..if kind == 7 { 8 } else { 6 })];
+                let arguments = match call {
+                    45 | 90 | 91 | 192 => [at & !4095, len & !4095, 3, 0x22, 0, 0],
+                    _ => [file, at, len, 0, 0, 0],
+                };
+                let result = if matches!(call, 45 | 90 | 192) { at & !4095 } else { len };
+                recorder.call(call, arguments).and_then(|()| recorder.returned(result as i64))
+            }
+        }
+        .expect("written");
+    }
+    recorder.finish().expect("written");
+    bytes
+}
+
 struct Shipped {
     by_kind: BTreeMap<Kind, Vec<(String, String)>>,
 }
@@ -271,11 +320,24 @@ impl Shipped {
         &files[which % files.len()]
     }
 
+    /// Experiments in turn. Those that replay long recordings, which take seconds, have a turn in 32.
+    fn experiment(&self, which: usize) -> &(String, String) {
+        let files = &self.by_kind[&Kind::Experiment];
+        let long = |text: &str| {
+            ["kernel-compile", "frame-buffer", "replay"]
+                .iter()
+                .any(|w| text.contains(&format!("workload = \"{w}\"")))
+        };
+        let from = which % files.len();
+        let any = which / files.len() % 32 == 0;
+        let mut turns = files.iter().cycle().skip(from);
+        turns.find(|(_, text)| any || !long(text)).expect("some are short")
+    }
+
     /// The command of a case, and the file that it reads.
     fn command(&self, case: &Case) -> (Vec<String>, Option<(&'static str, Vec<u8>)>) {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let (_, experiment) = self.pick(Kind::Experiment, case.beside);
-        let (name, _) = self.pick(Kind::Experiment, case.beside);
+        let (name, experiment) = self.experiment(case.beside);
         let run = || [words(&format!("run {name} --quick")), tiny(experiment)].concat();
         let file = |kind: Kind| changed(&self.pick(kind, case.which).1, &case.changes);
         match case.kind {
@@ -286,12 +348,19 @@ impl Shipped {
                 ([run(), words("--kernel x.toml")].concat(), Some(("x.toml", file(Kind::Kernel))))
             }
             Kind::Experiment => {
-                let text = &self.pick(Kind::Experiment, case.which).1;
+                let text = &self.experiment(case.which).1;
                 let arguments = [words("run x.toml --quick"), tiny(text)].concat();
-                (arguments, Some(("x.toml", file(Kind::Experiment))))
+                (arguments, Some(("x.toml", changed(text, &case.changes))))
             }
             Kind::Scenario => (words("scenarios x.toml"), Some(("x.toml", file(Kind::Scenario)))),
             Kind::Program => (words("soak --replay x.json"), Some(("x.json", file(Kind::Program)))),
+            Kind::Trace => {
+                let machine = ["ppc603", "ppc604", "pentium-pro"][case.beside % 3];
+                let kernel = if machine == "pentium-pro" { "uvm" } else { "linux-ppc" };
+                let run =
+                    format!("run replay --quick --machine {machine} --kernel {kernel} --set trace=x.pft");
+                (words(&run), Some(("x.pft", trace(case.which))))
+            }
             Kind::Settings => {
                 let mut arguments = run();
                 for (which, change) in &case.changes {
@@ -367,7 +436,7 @@ fn run(shipped: &Shipped, case: &Case) -> Result<i32, String> {
             child.kill().and_then(|()| child.wait()).expect("killed");
             break None;
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_micros(500));
     };
     let text = String::from_utf8_lossy(&fs::read(&said).expect("readable")).into_owned();
     let _ = fs::remove_file(&said);

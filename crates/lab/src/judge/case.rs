@@ -230,6 +230,7 @@ fn unit(metric: &str) -> &'static str {
         ("_mb_s", "MB/s"),
         ("_percent", "%"),
         ("_us", "µs"),
+        ("_per_s", "1/s"),
         ("_s", "s"),
     ];
     units.iter().find(|(suffix, _)| metric.ends_with(suffix)).map_or("", |(_, unit)| unit)

@@ -19,11 +19,11 @@ impl Axis {
         Axis { log: true, ..Axis::linear(name, unit) }
     }
 
-    /// The name of what files call `key`: `size_bytes` is a size.
+    /// The name of what files call `key`: `size_bytes` is a size, and a setting goes by its key.
     pub(super) fn name_of(key: &str) -> String {
         let suffixes = ["_bytes", "_mb_s", "_cycles", "_ns", "_percent", "_us"];
         let name = suffixes.iter().find_map(|suffix| key.strip_suffix(suffix)).unwrap_or(key);
-        name.replace('_', " ")
+        name.replace(['_', '.'], " ").trim_start_matches("machine ").trim_start_matches("kernel ").to_owned()
     }
 
     /// What it measures.
@@ -51,6 +51,7 @@ mod tests {
             Axis::log(&Axis::name_of("busy_bandwidth_mb_s"), "MB/s").words(),
             "busy bandwidth, MB/s (log)"
         );
+        assert_eq!(Axis::name_of("machine.tlb.data.entries"), "tlb data entries");
         assert_eq!(Axis::linear("processor", "").words(), "processor");
     }
 }

@@ -61,31 +61,7 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     let testbed = Testbed::new(&spec.machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
     prepare(&testbed.model);
     let cell = OutcomeCell::default();
-    type Made = fn(&Testbed, &RunSpec, OutcomeCell) -> Program<Model>;
-    let made: Made = match spec.experiment.file.workload {
-        Workload::Invalidate => workload::invalidate::program,
-        Workload::BwPipe => workload::bw_pipe::program,
-        Workload::EphemeralHit => workload::ephemeral_hit::program,
-        Workload::NullWrite => workload::null_write::program,
-        Workload::NullRead => workload::null_read::program,
-        Workload::FileRead => workload::file_read::program,
-        Workload::Sound => workload::sound::program,
-        Workload::UvmPipe => workload::uvm_pipe::program,
-        Workload::CostGrowth => workload::cost_growth::program,
-        Workload::PingPong => workload::ping_pong::program,
-        Workload::Mixed => workload::mixed::program,
-        Workload::Pipeline => workload::pipeline::program,
-        // What these read may be no trace.
-        Workload::KernelCompile | Workload::Replay | Workload::FrameBuffer => {
-            |_, _, _| unreachable!("made below")
-        }
-    };
-    let program = match spec.experiment.file.workload {
-        Workload::KernelCompile => workload::replay::compile::program(&testbed, spec, cell.clone())?,
-        Workload::Replay => workload::replay::copies::program(&testbed, spec, cell.clone())?,
-        Workload::FrameBuffer => workload::replay::screen::program(&testbed, spec, cell.clone())?,
-        _ => made(&testbed, spec, cell.clone()),
-    };
+    let program = program(&testbed, spec, cell.clone())?;
     let finish = testbed.execute(&spec.experiment.name, program)?;
     let outcome = cell.take();
     // Where all laws hold, a call failed because too much was asked of the machine; where one is broken, as a consequence.
@@ -108,6 +84,27 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         instructions_charged_per_s: rate(|h| h.instructions),
     };
     Ok((RunResult { record, host }, testbed.model))
+}
+
+/// The first process of the experiment's workload; a recorded one may be no trace.
+fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
+    Ok(match spec.experiment.file.workload {
+        Workload::Invalidate => workload::invalidate::program(testbed, spec, cell),
+        Workload::BwPipe => workload::bw_pipe::program(testbed, spec, cell),
+        Workload::EphemeralHit => workload::ephemeral_hit::program(testbed, spec, cell),
+        Workload::NullWrite => workload::null_write::program(testbed, spec, cell),
+        Workload::NullRead => workload::null_read::program(testbed, spec, cell),
+        Workload::FileRead => workload::file_read::program(testbed, spec, cell),
+        Workload::Sound => workload::sound::program(testbed, spec, cell),
+        Workload::UvmPipe => workload::uvm_pipe::program(testbed, spec, cell),
+        Workload::CostGrowth => workload::cost_growth::program(testbed, spec, cell),
+        Workload::PingPong => workload::ping_pong::program(testbed, spec, cell),
+        Workload::Mixed => workload::mixed::program(testbed, spec, cell),
+        Workload::Pipeline => workload::pipeline::program(testbed, spec, cell),
+        Workload::KernelCompile => workload::replay::compile::program(testbed, spec, cell)?,
+        Workload::Replay => workload::replay::copies::program(testbed, spec, cell)?,
+        Workload::FrameBuffer => workload::replay::screen::program(testbed, spec, cell)?,
+    })
 }
 
 fn record(spec: &RunSpec, outcome: &Outcome, finish: &Finish) -> Record {

@@ -70,7 +70,7 @@ pub(super) fn room_for(user: &User<Model>, buffers_bytes: usize) -> Result<(), S
     if wanted <= free {
         return Ok(());
     }
-    let (wanted, free) = (wanted * PAGE_SIZE, free * PAGE_SIZE);
+    let (wanted, free) = (wanted.saturating_mul(PAGE_SIZE), free * PAGE_SIZE);
     Err(format!(
         "buffers of {} do not fit: {} of memory are free",
         text::bytes(wanted as u64),

@@ -83,9 +83,7 @@ pub(super) fn record(
             }
         };
         if let Err(error) = done {
-            let _ = watched.child.kill();
-            let _ = watched.child.wait();
-            return Err(CaptureError::io("write the trace")(error));
+            return Err(watched.give_up(error));
         }
     }
 }

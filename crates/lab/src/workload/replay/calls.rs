@@ -22,6 +22,20 @@ pub(crate) enum Asked {
     Other,
 }
 
+impl Asked {
+    /// The memory that it is about: where it begins, and how many bytes.
+    pub(crate) fn range(self) -> Option<(Va, usize)> {
+        match self {
+            Asked::Read { to: at, len_bytes }
+            | Asked::Write { from: at, len_bytes }
+            | Asked::Map { at, len_bytes }
+            | Asked::Unmap { at, len_bytes } => Some((at, len_bytes)),
+            Asked::Break(at) => Some((at, 0)),
+            Asked::Exit | Asked::Other => None,
+        }
+    }
+}
+
 /// The descriptor that messages to people go to.
 const STDERR: u64 = 2;
 

@@ -1,28 +1,22 @@
 //! One recorded program, by itself or as several processes at once, each in an address space of its own.
 
-use super::compile::{finish, install, make_file};
-use super::process::{Ends, Replay};
 use super::recorded::{Recorded, recorded};
+use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
 use crate::error::LabError;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
-use crate::workload::outcome::{Failed, OutcomeCell, named};
-use crate::workload::process::{first_process, other_process, room_for};
+use crate::workload::outcome::{Failed, OutcomeCell};
+use crate::workload::process::first_process;
 use crate::workload::stopwatch::Stopwatch;
-use pageferry_hal::PAGE_SIZE;
-use pageferry_kernel::{OpenFlags, Program, User};
+use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Va};
+use pageferry_kernel::{Program, User};
 use pageferry_model::Model;
 use std::sync::Arc;
 
-/// The file that the program reads, whatever it read when it was recorded.
-const INPUT: &str = "input";
-
 struct Copies {
-    model: Model,
-    cell: OutcomeCell,
+    stage: Stage,
     recorded: Arc<Recorded>,
     processes: usize,
-    clock_mhz: f64,
 }
 
 /// The program of the parent of all.
@@ -33,56 +27,41 @@ pub(crate) fn program(
 ) -> Result<Program<Model>, LabError> {
     let recorded = recorded(spec.choice("trace"))?;
     let layout = testbed.machine.config.board().layout;
-    let within = |page: &u64| {
-        let at = pageferry_hal::Va(page << pageferry_hal::PAGE_SHIFT);
-        layout.is_user(at, PAGE_SIZE)
-    };
-    if let Some(page) = recorded.pages.iter().find(|page| !within(page)) {
-        let at = page << pageferry_hal::PAGE_SHIFT;
-        let (start, end) = (layout.user_start.0, layout.user_end.0);
+    let pages = recorded.pages.iter().map(|page| (Va(page << PAGE_SHIFT), PAGE_SIZE));
+    let asked = recorded.calls.iter().filter_map(|asked| asked.range());
+    if let Some((at, _)) = pages.chain(asked).find(|(at, len)| !layout.is_user(*at, (*len).max(1))) {
+        let (at, start, end) = (at.0, layout.user_start.0, layout.user_end.0);
         return Err(testbed.incompatible(format!(
             "{}: it refers to {at:#x}, expected addresses from {start:#x} to {end:#x}, which are the user's on this machine",
             recorded.name
         )));
     }
     let work = Copies {
-        model: testbed.model.clone(),
-        cell,
+        stage: Stage::new(testbed, cell.clone()),
         recorded,
         processes: spec.parameter("processes") as usize,
-        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
     };
-    Ok(first_process(work.cell.clone(), 0, move |user| work.run(user)))
+    Ok(first_process(cell, 0, move |user| work.run(user)))
 }
 
 impl Copies {
     fn run(&self, user: &User<Model>) -> Result<(), Failed> {
-        let wanted = self.recorded.pages.len() * PAGE_SIZE * (self.processes + 1);
-        if let Err(problem) = room_for(user, wanted) {
-            self.cell.borrow_mut().failed.get_or_insert(problem);
+        let image = self.recorded.pages.len() * PAGE_SIZE;
+        let file = usize::try_from(self.recorded.reads_bytes).unwrap_or(usize::MAX);
+        let wanted = image.saturating_mul(self.processes + 1).saturating_add(file);
+        if !self.stage.has_room(user, wanted) {
             return Ok(());
         }
-        install(user, std::slice::from_ref(&self.recorded))?;
-        make_file(user, INPUT, self.recorded.reads_bytes as usize)?;
-        let watch = Stopwatch::start(user, &self.model);
+        let all = std::slice::from_ref(&self.recorded);
+        install(user, all)?;
+        make_file(user, INPUT, file)?;
+        let watch = Stopwatch::start(user, &self.stage.model);
         for _ in 0..self.processes {
-            let (model, cell, recorded) = (self.model.clone(), self.cell.clone(), self.recorded.clone());
-            let child = other_process(cell.clone(), move |user| {
-                let input = user.open(INPUT, OpenFlags::READ).map_err(named("open the input"))?;
-                let ends = Ends { input: Some(input), ..Ends::default() };
-                Replay::new(&model, user, &cell, recorded, ends).run()
-            });
-            user.fork(&self.recorded.program, child).map_err(named("fork"))?;
+            self.stage.fork_program(user, &self.recorded, with_input)?;
         }
-        for _ in 0..self.processes {
-            user.wait().map_err(named("wait"))?;
-        }
+        wait_for(user, self.processes)?;
         let references = self.recorded.references * self.processes as u64;
-        finish(user, &self.model, self.clock_mhz, references, watch, &self.cell);
-        user.unlink(INPUT).map_err(named("unlink"))?;
-        match self.recorded.file_bytes() {
-            0 => Ok(()),
-            _ => user.unlink(&self.recorded.program).map_err(named("unlink")),
-        }
+        self.stage.finish(user, references, watch);
+        remove(user, &[INPUT], all)
     }
 }

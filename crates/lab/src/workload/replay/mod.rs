@@ -6,6 +6,7 @@
 //! * [`process`]: one recorded program as a process.
 //! * [`compile`]: the compile of a kernel (PPC paper): preprocessor, compiler and assembler, again and again.
 //! * [`copies`]: one program, by itself or several times at once.
+//! * [`stage`]: room, files, a process for each, and the results.
 //! * [`screen`]: a program that paints into the frame buffer, beside compilers.
 //!
 //! What the programs compute is not recorded: a store stores a number of its own, and each load must find what was stored last,
@@ -19,3 +20,4 @@ pub(crate) mod process;
 pub(crate) mod recorded;
 pub(crate) mod screen;
 mod shadow;
+mod stage;

@@ -162,7 +162,8 @@ impl<'a> Replay<'a> {
         let len = (at + len_bytes - start).next_multiple_of(PAGE_SIZE);
         self.shadow.clear(start, len);
         let place = MapAddr::Replace(start);
-        self.user.map_at(place, len, Prot::RW, Inherit::Copy).map_err(named("map memory")).map(|_| ())
+        // Perhaps executed, too: libraries are mapped so.
+        self.user.map_at(place, len, Prot::all(), Inherit::Copy).map_err(named("map memory")).map(|_| ())
     }
 
     // ------------------------------------------------------------------------------------------- system calls
@@ -232,35 +233,26 @@ impl<'a> Replay<'a> {
 
     fn write(&mut self, from: Va, len_bytes: usize) -> Result<(), Failed> {
         let Some(output) = self.ends.output else { return self.user.null_call().map_err(named("write")) };
+        if let Some(wire) = self.ends.output_wire.as_ref().filter(|_| len_bytes > 0) {
+            // What the reader must find: it may read before the call is over.
+            let mut bytes = vec![0; len_bytes];
+            if !self.model.peek(from, &mut bytes) {
+                // Touched first, as the program did that made them.
+                let mut word = [0; 1];
+                (0..len_bytes).step_by(PAGE_SIZE).for_each(|i| self.user.load(from + i, &mut word));
+                self.user.load(from + (len_bytes - 1), &mut word);
+                self.model.peek(from, &mut bytes);
+            }
+            wire.borrow_mut().extend(bytes);
+        }
         let mut done = 0;
         while done < len_bytes {
-            if let Some(wire) = &self.ends.output_wire {
-                // What the reader must find: it may read before this call is over.
-                let mut bytes = vec![0; len_bytes - done];
-                if !self.model.peek(from + done, &mut bytes) {
-                    // Touched first, as the program did that made them.
-                    let mut word = [0; 1];
-                    (0..bytes.len())
-                        .step_by(PAGE_SIZE)
-                        .for_each(|i| self.user.load(from + (done + i), &mut word));
-                    self.user.load(from + (len_bytes - 1), &mut word);
-                    self.model.peek(from + done, &mut bytes);
-                }
-                wire.borrow_mut().extend(bytes);
-            }
-            let n = self.user.write(output, from + done, len_bytes - done).map_err(named("write"))?;
-            if let Some(wire) = &self.ends.output_wire {
-                let mut wire = wire.borrow_mut();
-                let surplus = len_bytes - done - n;
-                let keep = wire.len().saturating_sub(surplus);
-                wire.truncate(keep);
-            }
-            done += n;
+            done += self.user.write(output, from + done, len_bytes - done).map_err(named("write"))?;
         }
         Ok(())
     }
 
-    /// Reads what is left of its input, so that whoever writes it comes to its end, and closes both.
+    /// Reads what is left of its input, so that its writer comes to its end, and closes both.
     fn end(&mut self) -> Result<(), Failed> {
         if let Some(input) = self.ends.input {
             if self.ends.input_wire.is_some() {

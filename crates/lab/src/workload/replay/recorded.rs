@@ -6,6 +6,7 @@ use super::calls::{Asked, meaning};
 use crate::error::LabError;
 use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Va};
 use pageferry_trace::{Kind, Reader, bundled};
+use rangemap::RangeSet;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -17,6 +18,9 @@ pub(crate) struct Packed(u64);
 const LINE_SHIFT: u32 = 5;
 const KIND_BITS: u32 = 2;
 const INSTRUCTION_BITS: u32 = 20;
+
+/// No program of any machine has memory from here on.
+const LIMIT: u64 = 1 << 47;
 
 /// What a record is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +106,7 @@ impl Recorded {
     }
 
     fn read(name: &str, program: String, bytes: &[u8]) -> Result<Recorded, String> {
-        let mut reader = Reader::new(bytes, 1 << 47).map_err(|e| e.to_string())?;
+        let mut reader = Reader::new(bytes, LIMIT).map_err(|e| e.to_string())?;
         let (header, totals) = (reader.header().clone(), *reader.totals());
         if header.rules.line_bytes != 1 << LINE_SHIFT || header.rules.reset_every >= 1 << INSTRUCTION_BITS {
             let (line, reset) = (header.rules.line_bytes, header.rules.reset_every);
@@ -126,13 +130,25 @@ impl Recorded {
         while let Some(record) = reader.next().transpose().map_err(|e| e.to_string())? {
             if record.kind == Kind::Call {
                 let asked = meaning(&header.architecture, reader.call());
+                let beyond =
+                    |(at, len): (Va, usize)| at.0.checked_add(len as u64).is_none_or(|end| end > LIMIT);
+                if let Some((at, len_bytes)) = asked.range().filter(|range| beyond(*range)) {
+                    let (call, at) = (recorded.calls.len() + 1, at.0);
+                    return Err(format!(
+                        "system call {call} is about {len_bytes} bytes at {at:#x}, expected memory below {LIMIT:#x}"
+                    ));
+                }
                 layout.asked(asked);
                 if let Asked::Read { len_bytes, .. } = asked {
-                    recorded.reads_bytes += len_bytes as u64;
+                    recorded.reads_bytes = recorded.reads_bytes.saturating_add(len_bytes as u64);
                 }
                 recorded.calls.push(asked);
-            } else {
-                layout.refers(record.kind, record.address);
+            } else if !layout.refers(record.kind, record.address) {
+                return Err(format!(
+                    "record {} refers to {:#x}, which the program has unmapped: expected it to map that again before",
+                    recorded.records.len() + 1,
+                    record.address
+                ));
             }
             recorded.records.push(Packed::new(record.kind, record.instructions, record.address));
         }
@@ -144,8 +160,10 @@ impl Recorded {
 /// Finds what was mapped before the program began: what it refers to and has not asked for.
 #[derive(Default)]
 struct LayoutFinder {
-    /// What it asked for and still has: pages.
-    own: BTreeSet<u64>,
+    /// Pages that it has asked for.
+    own: RangeSet<u64>,
+    /// Pages that it has given back since.
+    gone: RangeSet<u64>,
     /// What was there: pages, and whether they are executed or stored to.
     initial: BTreeMap<u64, Used>,
     first_break: Option<u64>,
@@ -170,27 +188,42 @@ impl LayoutFinder {
                 if self.first_break.is_none() {
                     (self.first_break, self.at_break) = (Some(at.0), at.0);
                 }
-                self.own.extend(pages(self.at_break, at.0.saturating_sub(self.at_break)));
+                self.owns(pages(self.at_break, at.0.saturating_sub(self.at_break)));
                 self.at_break = at.0;
             }
-            Asked::Map { at, len_bytes } => self.own.extend(pages(at.0, len_bytes as u64)),
+            Asked::Map { at, len_bytes } => self.owns(pages(at.0, len_bytes as u64)),
+            Asked::Unmap { at, len_bytes } if len_bytes > 0 => {
+                self.gone.insert(pages(at.0, len_bytes as u64))
+            }
             _ => {}
         }
         self.last_page = u64::MAX;
     }
 
-    fn refers(&mut self, kind: Kind, address: u64) {
+    fn owns(&mut self, run: std::ops::Range<u64>) {
+        if !run.is_empty() {
+            self.gone.remove(run.clone());
+            self.own.insert(run);
+        }
+    }
+
+    /// Takes note of a reference; answers whether there can be memory.
+    fn refers(&mut self, kind: Kind, address: u64) -> bool {
         let page = address >> PAGE_SHIFT;
         if page == self.last_page && kind == Kind::Load {
-            return;
+            return true;
+        }
+        if self.gone.contains(&page) {
+            return false;
         }
         self.last_page = page;
         if self.own.contains(&page) && !self.initial.contains_key(&page) {
-            return;
+            return true;
         }
         let used = self.initial.entry(page).or_default();
         used.fetched |= kind == Kind::Fetch;
         used.stored |= kind == Kind::Store;
+        true
     }
 
     /// The image of the program goes from its lowest page to where its heap begins: text up to the first page that is stored to,

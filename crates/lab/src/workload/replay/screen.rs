@@ -7,17 +7,16 @@
 //!
 //! The measured part is all of it: until the painter has painted, and the compilers have compiled.
 
-use super::compile::{finish, install, make_file};
-use super::process::{Ends, Replay};
 use super::recorded::{Recorded, recorded};
+use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
 use crate::error::LabError;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
 use crate::workload::outcome::{Failed, OutcomeCell, named};
-use crate::workload::process::{first_process, other_process, room_for};
+use crate::workload::process::first_process;
 use crate::workload::stopwatch::Stopwatch;
 use pageferry_hal::{Access, PAGE_SIZE, Prot, Reference, Va};
-use pageferry_kernel::{Errno, OpenFlags, Program, User};
+use pageferry_kernel::{Errno, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, MapAddr};
 use rand::{RngExt as _, SeedableRng as _};
@@ -42,12 +41,10 @@ const LINE: usize = 32;
 const FILL_INSTRUCTIONS: u32 = 12;
 
 struct Screen {
-    model: Model,
-    cell: OutcomeCell,
+    stage: Stage,
     recorded: Arc<Recorded>,
     compilers: usize,
     rectangles: u64,
-    clock_mhz: f64,
     seed: u64,
     frame_buffer_bytes: usize,
 }
@@ -64,52 +61,41 @@ pub(crate) fn program(
         return Err(testbed.incompatible("expected a machine with a frame buffer ([io] of its file)"));
     }
     let work = Screen {
-        model: testbed.model.clone(),
-        cell,
+        stage: Stage::new(testbed, cell.clone()),
         recorded: recorded("runq-cc1")?,
         compilers: spec.parameter("compilers") as usize,
         rectangles: spec.parameter("rectangles") as u64,
-        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         seed: spec.choices.seed,
         frame_buffer_bytes: pages * PAGE_SIZE,
     };
-    Ok(first_process(work.cell.clone(), 0, move |user| work.run(user)))
+    Ok(first_process(cell, 0, move |user| work.run(user)))
 }
 
 impl Screen {
     fn run(&self, user: &User<Model>) -> Result<(), Failed> {
         let wanted = self.recorded.pages.len() * PAGE_SIZE * (self.compilers + 1);
-        if let Err(problem) = room_for(user, wanted) {
-            self.cell.borrow_mut().failed.get_or_insert(problem);
+        if !self.stage.has_room(user, wanted) {
             return Ok(());
         }
-        install(user, std::slice::from_ref(&self.recorded))?;
-        make_file(user, "input", self.recorded.reads_bytes as usize)?;
+        let all = std::slice::from_ref(&self.recorded);
+        install(user, all)?;
+        make_file(user, INPUT, self.recorded.reads_bytes as usize)?;
         let map = |at, pages: usize, prot| {
             user.map_at(MapAddr::Replace(at), pages * PAGE_SIZE, prot, Inherit::None).map_err(named("map"))
         };
         map(TEXT, TEXT_PAGES, Prot::all())?;
         map(DATA, DATA_PAGES, Prot::RW)?;
         user.map_frame_buffer(MapAddr::Replace(FRAME_BUFFER)).map_err(named("map the frame buffer"))?;
-        let watch = Stopwatch::start(user, &self.model);
+        let watch = Stopwatch::start(user, &self.stage.model);
         for _ in 0..self.compilers {
-            let (model, cell, recorded) = (self.model.clone(), self.cell.clone(), self.recorded.clone());
-            let child = other_process(cell.clone(), move |user| {
-                let input = user.open("input", OpenFlags::READ).map_err(named("open the input"))?;
-                Replay::new(&model, user, &cell, recorded, Ends { input: Some(input), ..Ends::default() })
-                    .run()
-            });
-            user.fork("compiler", child).map_err(named("fork"))?;
+            self.stage.fork_program(user, &self.recorded, with_input)?;
         }
         let (painted, own) = self.paint(user)?;
-        for _ in 0..self.compilers {
-            user.wait().map_err(named("wait"))?;
-        }
+        wait_for(user, self.compilers)?;
         let references = own + self.compilers as u64 * self.recorded.references;
-        finish(user, &self.model, self.clock_mhz, references, watch, &self.cell);
+        self.stage.finish(user, references, watch);
         self.compare(user, painted);
-        user.unlink("input").map_err(named("unlink"))?;
-        user.unlink(&self.recorded.program).map_err(named("unlink"))
+        remove(user, &[INPUT], all)
     }
 
     /// Paints; answers what must be on the screen, and how many references that was.
@@ -162,9 +148,8 @@ impl Screen {
             user.refer(&mut one);
             if one[0].word != word {
                 let found = one[0].word;
-                self.cell
-                    .borrow_mut()
-                    .damage(format!("the screen has {found:#x} at {offset:#x}, painted was {word:#x}"));
+                let damage = format!("the screen has {found:#x} at {offset:#x}, painted was {word:#x}");
+                self.stage.cell.borrow_mut().damage(damage);
                 return;
             }
         }

@@ -42,8 +42,11 @@ impl Shadow {
     /// Nothing is known of these pages but that they are zeros.
     pub(super) fn clear(&mut self, at: Va, len_bytes: usize) {
         self.put_back();
-        for page in at.0 >> PAGE_SHIFT..(at.0 + len_bytes as u64).div_ceil(PAGE_SIZE as u64) {
-            self.pages.remove(&page);
+        let cleared = at.0 >> PAGE_SHIFT..(at.0 + len_bytes as u64).div_ceil(PAGE_SIZE as u64);
+        if cleared.end - cleared.start > self.pages.len() as u64 {
+            self.pages.retain(|page, _| !cleared.contains(page));
+        } else {
+            cleared.for_each(|page| drop(self.pages.remove(&page)));
         }
     }
 
