@@ -329,7 +329,7 @@ impl Shipped {
                 .any(|w| text.contains(&format!("workload = \"{w}\"")))
         };
         let from = which % files.len();
-        let any = which / files.len() % 32 == 0;
+        let any = (which / files.len()).is_multiple_of(32);
         let mut turns = files.iter().cycle().skip(from);
         turns.find(|(_, text)| any || !long(text)).expect("some are short")
     }
