@@ -325,7 +325,7 @@ impl Model {
         let disk =
             hw.params.disk.is_some().then(|| Box::new(ModelDisk(self.0.clone())) as Box<dyn BlockDevice>);
         let audio = hw.params.audio.is_some().then(|| Box::new(ModelAudio(self.0.clone())) as Box<dyn Audio>);
-        Devices { disk, audio }
+        Devices { disk, audio, nic: None }
     }
 
     /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a [sample](crate::account::SAMPLE_CYCLES)

@@ -5,12 +5,12 @@
 //! bytes by itself, to and from physical memory, at some moment until it interrupts; then the kernel takes its answers. Until
 //! the answer is taken the memory belongs to the device.
 //!
-//! * [`device`]: what all have in common. [`block`]: disks. [`audio`]: fragments of sound. A
-//!   network card has its place beside them.
+//! * [`device`]: what all have in common. [`block`]: disks. [`audio`]: fragments of sound. [`nic`]: network cards.
 
 pub mod audio;
 pub mod block;
 pub mod device;
+pub mod nic;
 
 use alloc::boxed::Box;
 
@@ -21,4 +21,6 @@ pub struct Devices {
     pub disk: Option<Box<dyn block::BlockDevice>>,
     /// The sound device.
     pub audio: Option<Box<dyn audio::Audio>>,
+    /// The network card.
+    pub nic: Option<Box<dyn nic::Nic>>,
 }
