@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// What a CPU is handed.
 pub type Job<C> = Box<dyn FnOnce(&C)>;
 
-/// The CPUs of a machine that wait for jobs. See the [module](self).
+/// The CPUs of a machine that wait for jobs.
 pub struct Workers<C> {
     m: Model,
     /// By CPU.

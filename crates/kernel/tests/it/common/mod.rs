@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 pub type U = User<Model>;
 
-/// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end.
+/// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end. No test spins for long.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
     let named = small(name, 64);
     let config = MachineConfig { disk: named.disk, audio: named.audio, ..small(&or_other_kind(name), 64) };
-    Model::new(&config, Options::new(schedule).tolerate_stale()).expect("a valid machine")
+    let options = Options::new(schedule).tolerate_stale().spin_limit(1_000_000);
+    Model::new(&config, options).expect("a valid machine")
 }
 
 const fn n(instructions: u32) -> Path {
