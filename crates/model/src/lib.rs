@@ -79,7 +79,7 @@
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
 //! * [`machines`], [`config`], [`sourced`], [`mod@range`]: machines by name, and described in TOML, each constant with its source
 //!   and its range.
-//! * [`testing`]: one test under many schedules.
+//! * [`testing`]: one test under many schedules; machines of tests by name, and CPUs that do what a test hands them.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
 //! * [`lock`]: spin locks with costs and a checked order.
 //! * [`account`], [`trace`]: the accounts and their laws; where the time went.

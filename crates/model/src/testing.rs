@@ -24,6 +24,15 @@
 //! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed. `PAGEFERRY_SEED=17 cargo test
 //! NAME -- --nocapture` runs that schedule alone, and prints all that CPUs did, well or not, as far as `PAGEFERRY_EVENTS` goes
 //! (100,000 if it is not set). [`find`] and [`replay`] do not look at the variable.
+//!
+//! Beside races there is what rigs of tests have in common: machines by name ([`small`]), and CPUs that do what they are handed
+//! ([`Workers`]).
+
+mod machines;
+mod workers;
+
+pub use machines::{assert_sound, choices, or_other_kind, other_kind, small};
+pub use workers::{Job, Workers};
 
 use crate::account::Snapshot;
 use crate::config::MachineConfig;

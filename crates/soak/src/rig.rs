@@ -3,7 +3,8 @@
 
 use crate::planted::Planted;
 use pageferry_hal::*;
-use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};
+use pageferry_model::testing::{Workers, choices, small};
+use pageferry_model::{MachineConfig, Model, Options, Schedule};
 use pageferry_pmap::{PmapConfig, PmapDefect, PmapPaths, Pmaps, RefillPaths};
 use pageferry_vm::*;
 use std::cell::{Cell, RefCell};
@@ -36,40 +37,18 @@ pub const MACHINES: [&str; 16] = [
     "ppc604-smp+slow+pte",
 ];
 
-thread_local! {
-    /// Machines that were read already, by name: many small machines are booted.
-    static CONFIGS: RefCell<BTreeMap<String, MachineConfig>> = const { RefCell::new(BTreeMap::new()) };
-}
-
+/// As few tags as the kernel that the machine's name chooses can do with, so that they are used again and again; where all CPUs
+/// share them, enough for all address spaces, of which programs here have few.
 fn config(name: &str, memory_mb: u64) -> MachineConfig {
-    let mut config = CONFIGS.with_borrow_mut(|known| match known.get(name) {
-        Some(config) => config.clone(),
-        None => known.entry(name.into()).or_insert(read_config(name)).clone(),
-    });
-    config.memory.size_mb =
-        Sourced::assumed(memory_mb, "a small machine is checked sooner, and exhausted sooner");
+    let mut config = small(name, memory_mb);
     config.io = None;
-    config
-}
-
-fn read_config(name: &str) -> MachineConfig {
-    let (name, cpus) = match name.split_once(':') {
-        Some((name, cpus)) => (name, Some(cpus.parse().expect("a number of CPUs"))),
-        None => (name, None),
-    };
-    let (file, choices) = name.split_once('+').unwrap_or((name, ""));
-    let mut config = MachineConfig::named(file).unwrap_or_else(|e| panic!("{e}"));
     if let Some(bits) = config.mmu.asid_bits.as_mut() {
-        // Few tags, so that they are used again and again; where all CPUs share them, enough for all address spaces, of which programs
-        // here have few.
-        bits.value = match config.mmu.walker.is_some() || choices.contains("hash") {
-            true if choices.contains("renew") => 4,
+        let chooses = |word| choices(name).any(|choice| choice == word);
+        bits.value = match config.mmu.walker.is_some() || chooses("hash") {
+            true if chooses("renew") => 4,
             true => 7,
             false => 3,
         };
-    }
-    if let Some(cpus) = cpus {
-        config.cpu.packages = Sourced::assumed(cpus, "as many as its name says");
     }
     config
 }
@@ -86,20 +65,13 @@ pub struct Rig {
     /// The VM system.
     pub vm: Arc<Vm<Model>>,
     threads: Rc<Halting>,
-    turns: Rc<Turns>,
+    workers: Rc<Workers<Rig>>,
     /// What each CPU runs on.
     active: Rc<RefCell<Vec<Option<AddressSpace>>>>,
 }
 
 /// What runs on one CPU, or on all of them.
-pub type Job = Box<dyn FnOnce(&Rig)>;
-
-/// Which CPU is to run which job; a CPU with a job is busy until the job is done.
-struct Turns {
-    jobs: RefCell<Vec<Option<Job>>>,
-    busy: Vec<Cell<bool>>,
-    over: Cell<bool>,
-}
+pub type Job = pageferry_model::testing::Job<Rig>;
 
 /// Paging in the hands of the test: nothing is taken before it is asked for, and then all that can be.
 pub const PAGING: PagingConfig = PagingConfig {
@@ -147,24 +119,17 @@ fn run_with(
     let (config, options) = (config(site.machine, site.memory_mb), Options::new(site.schedule));
     let m = if site.flat { Model::flat(&config, options) } else { Model::new(&config, options) };
     let (m, paging) = (m.expect("a valid machine"), site.paging);
-    let name = site.machine.split(':').next().unwrap_or_default().to_owned();
+    let name = site.machine.to_owned();
     m.run(Box::new(move |m| {
         let rig = boot(m, &name, paging, defect.map_or(PmapDefect::None, Planted::in_pmap));
         rig.vm.plant(defect.and_then(Planted::in_vm));
         // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
         let keep = ManuallyDrop::new(rig.clone());
-        for cpu in 1..m.board().cpus {
-            start_other(&rig, cpu);
-        }
+        rig.workers.start_cpus(&rig, |rig| rig.vm.pmaps().init_cpu(), Rig::retire);
         body(&rig);
-        rig.turns.over.set(true);
-        let others = m.cpus().difference(CpuSet::only(CpuId(0)));
-        if !others.is_empty() {
-            m.send_ipi(others, Interrupt::Reschedule);
-        }
+        rig.workers.dismiss();
         rig.vm.check().expect("the laws hold at the end");
-        rig.leave(0);
-        rig.vm.pmaps().retire_cpu();
+        rig.retire();
         drop(ManuallyDrop::into_inner(keep));
         None
     }))
@@ -191,7 +156,7 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: PmapDefect)
     let mut config = PmapConfig::new(arena_bytes, paths);
     config.refill.paths = RefillPaths::all(PATH);
     config.defect = defect;
-    for word in name.split('+').skip(1) {
+    for word in choices(name) {
         assert!(config.choose(word), "{name}: no kernel has a choice called {word}");
     }
     let mut vm_config = VmConfig { paths: PATHS, paging };
@@ -225,36 +190,9 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: PmapDefect)
         m: m.clone(),
         threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default(), disk, vm: Arc::downgrade(&vm) }),
         vm,
-        turns: Rc::new(Turns {
-            jobs: RefCell::new((0..cpus).map(|_| None).collect()),
-            busy: vec![Cell::new(false); cpus],
-            over: Cell::new(false),
-        }),
+        workers: Workers::new(m),
         active: Rc::new(RefCell::new(vec![None; cpus])),
     }
-}
-
-fn start_other(rig: &Rig, cpu: usize) {
-    let rig = rig.clone();
-    let m = rig.m.clone();
-    let context = m.context_new(
-        &format!("cpu{cpu}"),
-        Box::new(move || {
-            rig.vm.pmaps().init_cpu();
-            loop {
-                let turns = &rig.turns;
-                rig.m.idle_until(&mut || turns.over.get() || turns.jobs.borrow()[cpu].is_some());
-                let Some(job) = turns.jobs.borrow_mut()[cpu].take() else { break };
-                job(&rig);
-                turns.busy[cpu].set(false);
-                rig.m.send_ipi(CpuSet::only(CpuId(0)), Interrupt::Reschedule);
-            }
-            rig.leave(cpu);
-            rig.vm.pmaps().retire_cpu();
-            None
-        }),
-    );
-    m.start_cpu(CpuId(cpu as u8), context);
 }
 
 impl Rig {
@@ -268,27 +206,9 @@ impl Rig {
         &*self.threads
     }
 
-    fn start(&self, cpu: usize, job: Job) {
-        assert!(cpu > 0 && !self.turns.busy[cpu].replace(true), "cpu{cpu} is not free");
-        self.turns.jobs.borrow_mut()[cpu] = Some(job);
-        self.m.send_ipi(CpuSet::only(CpuId(cpu as u8)), Interrupt::Reschedule);
-    }
-
-    fn finish(&self, cpu: usize) {
-        self.m.idle_until(&mut || !self.turns.busy[cpu].get());
-    }
-
     /// Runs `job` on `cpu` and waits for it.
     pub fn on<R: 'static>(&self, cpu: usize, job: impl FnOnce(&Rig) -> R + 'static) -> R {
-        if cpu == 0 {
-            return job(self);
-        }
-        let result = Rc::new(RefCell::new(None));
-        let slot = result.clone();
-        self.start(cpu, Box::new(move |rig| *slot.borrow_mut() = Some(job(rig))));
-        self.finish(cpu);
-        let result = result.borrow_mut().take();
-        result.expect("the job is done")
+        if cpu == 0 { job(self) } else { self.workers.on(cpu, job) }
     }
 
     /// Runs one job on each CPU, all at the same time, and waits for all.
@@ -297,10 +217,10 @@ impl Rig {
         let mine = jobs.remove(0);
         let others = jobs.len();
         for (i, job) in jobs.into_iter().enumerate() {
-            self.start(i + 1, job);
+            self.workers.start(i + 1, job);
         }
         mine(self);
-        (1..=others).for_each(|cpu| self.finish(cpu));
+        (1..=others).for_each(|cpu| self.workers.wait(cpu));
     }
 
     fn cpu(&self) -> usize {
@@ -321,6 +241,12 @@ impl Rig {
         if let Some(old) = old {
             self.vm.pmaps().activate(Some(old.pmap()), None);
         }
+    }
+
+    /// The executing CPU has no more to do.
+    fn retire(&self) {
+        self.leave(self.cpu());
+        self.vm.pmaps().retire_cpu();
     }
 
     /// Ends a space, on whatever CPUs it was active, and drops it. Called on CPU 0.

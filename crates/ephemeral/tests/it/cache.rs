@@ -308,6 +308,9 @@ fn a_private_mapping_freed_elsewhere_is_a_bug() {
 
 #[test]
 fn a_hit_costs_as_much_in_a_large_cache() {
+    if other_kind().is_some() {
+        return; // Others have no addresses for so large a cache.
+    }
     let cost = |entries: usize| {
         let cycles = Rc::new(Cell::new(0));
         let result = cycles.clone();
@@ -330,6 +333,9 @@ fn a_hit_costs_as_much_in_a_large_cache() {
 
 #[test]
 fn what_cannot_be_configured() {
+    if other_kind().is_some() {
+        return; // What fits is said of the machines that are named.
+    }
     let entries = 1 << 20;
     assert_eq!(config_error("xeon-up", cache(0)), Some(ConfigError::NoEntries));
     assert_eq!(config_error("xeon-up", cache(entries)), Some(ConfigError::TooManyEntries { entries }));

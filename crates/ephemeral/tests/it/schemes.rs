@@ -11,6 +11,9 @@ fn all_flags() -> [Flags; 8] {
 
 #[test]
 fn the_direct_map_never_invalidates_and_never_fails() {
+    if other_kind().is_some() {
+        return; // Others may have none, or refill its entries with a lock held.
+    }
     let m = run("opteron-mp", Schedule::Timed, with_scheme(Scheme::Direct), |rig| {
         rig.tag_frames(64);
         let before = rig.m.snapshot();
@@ -45,6 +48,9 @@ fn the_direct_map_never_invalidates_and_never_fails() {
 /// Nothing but the flushes of setting up; `tag_frames` has none when there is nothing to tag.
 #[test]
 fn the_direct_map_costs_nothing_but_the_access() {
+    if other_kind().is_some() {
+        return; // Others may have none.
+    }
     run("opteron-mp", Schedule::Timed, with_scheme(Scheme::Direct), |rig| {
         let before = rig.m.now();
         let mapping = rig.alloc(1, Flags::empty()).unwrap();

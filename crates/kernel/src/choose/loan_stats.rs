@@ -82,7 +82,8 @@ impl Default for LoanStats {
     }
 }
 
-/// The statistics of one process, kept between its calls.
+/// The statistics of one process, kept between its calls. Atomic because the process is shared, with those that signal it and wait
+/// for it; they do not look here, so no lock is needed.
 #[derive(Debug)]
 pub(crate) struct KeptStats {
     words: [AtomicU32; 8],

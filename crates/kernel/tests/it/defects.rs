@@ -1,9 +1,11 @@
 //! Planted defects: each is caught by the check that is there for it, and the same program passes without it.
 
 use crate::common::*;
+use pageferry_ephemeral::Flags;
+use pageferry_hal::{Instructions, LockClass, Machine, SpinLock};
 use pageferry_kernel::*;
-use pageferry_model::{RunError, Schedule};
-use std::cell::RefCell;
+use pageferry_model::{Awaited, RunError, Schedule, Waits};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// A writer of large chunks and a reader that knows how many bytes come; in between, the reader runs the kernel's own
@@ -96,4 +98,47 @@ fn a_missing_shootdown_is_a_stale_use() {
         }
     }
     assert!(!(0..5).any(|seed| stale("xeon-up", original(), seed)), "there is no other TLB");
+}
+
+/// One thread changes a kernel mapping. Another, on another CPU, waits for that to be done with a lock of class `held` in its hand.
+fn wait_for_a_shootdown(u: &U, held: LockClass) {
+    let pages = u.kernel().vm().kernel_pages(1).unwrap();
+    let (waits, mapped) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let (theirs, done) = (waits.clone(), mapped.clone());
+    fork(u, "waiter", move |u| {
+        let lock = u.machine().new_lock(held, ());
+        let _held = lock.lock();
+        theirs.set(true);
+        u.machine().spin_until(&mut || done.get());
+    });
+    while !waits.get() {
+        u.compute(Instructions(10));
+    }
+    let (ephemeral, t) = (u.kernel().ephemeral(), u.thread());
+    let mapping = ephemeral.alloc(t, pages.frames()[0], Flags::empty()).unwrap();
+    mapped.set(true);
+    ephemeral.free(t, mapping);
+    u.wait().unwrap();
+    u.kernel().vm().free_kernel_pages(pages);
+}
+
+/// A thread that spins with interrupts off, until another CPU has done what that CPU needs an answer from it for. Neither sleeps,
+/// so this is no deadlock of sleepers or of locks: the run ends at the limit of spinning, and says who spins where.
+#[test]
+fn threads_that_spin_for_each_other_are_named() {
+    if other_kind().is_some() {
+        return; // Others may reach all CPUs without an interrupt.
+    }
+    for schedule in [Schedule::Timed, Schedule::Seeded(1), Schedule::Seeded(2)] {
+        run("xeon-mp", schedule, original(), |u| wait_for_a_shootdown(u, LockClass::PIPE));
+        let ended =
+            try_run("xeon-mp", schedule, original(), |u| wait_for_a_shootdown(u, LockClass::SCHEDULER));
+        let Err(RunError::Spinning { waits: Waits(waits), .. }) = &ended.result else {
+            panic!("{schedule}: {:?}", ended.result)
+        };
+        let mut spinning: Vec<_> = waits.iter().map(|w| (&w.context[..], w.awaited, w.at.file())).collect();
+        spinning.sort_by_key(|spinning| spinning.0);
+        let init = ("init", Awaited::Condition, "crates/pmap/src/shootdown.rs");
+        assert_eq!(spinning, [init, ("waiter", Awaited::Condition, file!())], "{schedule}");
+    }
 }

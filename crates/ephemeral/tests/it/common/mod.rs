@@ -4,7 +4,9 @@
 
 use pageferry_ephemeral::*;
 use pageferry_hal::*;
-use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
+pub use pageferry_model::testing::other_kind;
+use pageferry_model::testing::{Workers, assert_sound, choices, or_other_kind, small};
+use pageferry_model::{Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,10 +27,8 @@ pub fn with_scheme(scheme: Scheme) -> EphemeralConfig {
 
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
-    let mut config = MachineConfig::named(name).expect("it is built in");
-    // Little memory: booting is most of a short test's time.
-    config.memory.size_mb.value = 32;
-    Model::new(&config, Options::new(schedule).tolerate_stale()).expect("a valid machine")
+    Model::new(&small(&or_other_kind(name), 32), Options::new(schedule).tolerate_stale())
+        .expect("a valid machine")
 }
 
 /// Kernel addresses, lowest first.
@@ -108,7 +108,6 @@ impl Threads for SpinThreads {
 }
 
 pub type Eph = Ephemeral<Model, Kva>;
-type Job = Box<dyn FnOnce(&Rig)>;
 
 /// A machine that is running, with ephemeral mappings on it.
 #[derive(Clone)]
@@ -120,9 +119,7 @@ pub struct Rig {
     pub threads: SpinThreads,
     pub first_free: Pfn,
     scratch: VaRange,
-    jobs: Rc<Vec<Cell<Option<Job>>>>,
-    busy: Rc<Vec<Cell<bool>>>,
-    stop: Rc<Cell<bool>>,
+    workers: Rc<Workers<Rig>>,
 }
 
 impl Rig {
@@ -176,19 +173,17 @@ impl Rig {
         self.join(cpu);
     }
 
-    /// Runs `job` on `cpu`, another than the own.
+    /// Runs `job` on `cpu`, and waits only if that is the own.
     pub fn start_on(&self, cpu: u8, job: impl FnOnce(&Rig) + 'static) {
         if cpu == self.m.cpu().0 {
-            job(self);
-            return;
+            return job(self);
         }
-        self.busy[cpu as usize].set(true);
-        self.jobs[cpu as usize].set(Some(Box::new(job)));
+        self.workers.start(cpu.into(), job);
     }
 
     /// Waits until `cpu` has done its job.
     pub fn join(&self, cpu: u8) {
-        self.m.spin_until(&mut || !self.busy[cpu as usize].get());
+        self.workers.wait(cpu.into());
     }
 
     /// What `work` adds to the counters.
@@ -196,21 +191,6 @@ impl Rig {
         let before = self.m.snapshot();
         work();
         Counts::between(&before, &self.m.snapshot())
-    }
-
-    fn worker(&self) {
-        let me = self.m.cpu().index();
-        self.pmaps.init_cpu();
-        loop {
-            let mut job = None;
-            self.m.spin_until(&mut || {
-                job = self.jobs[me].take();
-                job.is_some() || self.stop.get()
-            });
-            let Some(job) = job else { return };
-            job(self);
-            self.busy[me].set(false);
-        }
     }
 }
 
@@ -241,46 +221,52 @@ impl Counts {
 pub fn try_run(
     name: &str,
     schedule: Schedule,
-    config: EphemeralConfig,
+    mut config: EphemeralConfig,
     test: impl FnOnce(&Rig) + 'static,
 ) -> (Model, Result<(), RunError>) {
     let m = machine(name, schedule);
+    if other_kind().is_some() && config.scheme == Scheme::Direct && m.board().layout.direct_map.is_none() {
+        config = cache(64);
+    }
+    let pmap = pmap_config(name);
     let result = m.run(Box::new(move |m| {
-        let rig = boot(m, config).expect("a configuration that fits");
-        let cpus = m.board().cpus;
-        let mut started = Vec::new();
-        for cpu in 1..cpus {
-            let worker = rig.clone();
-            let running = Rc::new(Cell::new(false));
-            started.push(running.clone());
-            let entry = move || {
-                running.set(true);
-                worker.worker();
-                None
-            };
-            m.start_cpu(CpuId(cpu as u8), m.context_new("worker", Box::new(entry)));
-        }
-        m.spin_until(&mut || started.iter().all(|s| s.get()));
+        let rig = boot(m, pmap, config).expect("a configuration that fits");
+        rig.workers.start_cpus(&rig, |rig| rig.pmaps.init_cpu(), |_| ());
+        rig.workers.wait_until_ready();
         test(&rig);
-        (0..cpus as u8).for_each(|cpu| rig.join(cpu));
+        rig.workers.wait_for_all();
         rig.eph.check().expect("the invariants of the cache hold");
-        rig.stop.set(true);
+        rig.workers.dismiss();
         None
     }));
     (m, result)
 }
 
-fn boot(m: &Model, config: EphemeralConfig) -> Result<Rig, ConfigError> {
-    let pmap = PmapConfig::new(4 << 20, PmapPaths::all(PATH));
+/// The page tables that the name of the machine chooses.
+fn pmap_config(name: &str) -> PmapConfig {
+    let mut pmap = PmapConfig::new(4 << 20, PmapPaths::all(PATH));
+    for word in choices(&or_other_kind(name)) {
+        assert!(pmap.choose(word), "{word}: no kernel has such a choice");
+    }
+    pmap
+}
+
+fn boot(m: &Model, pmap: PmapConfig, config: EphemeralConfig) -> Result<Rig, ConfigError> {
     let (pmaps, boot) = Pmaps::bootstrap(m.clone(), pmap).expect("enough memory");
     let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
     pmaps.init_cpu();
     let handler = Arc::downgrade(&pmaps);
-    m.set_interrupt_handler(Box::new(move |_| handler.upgrade().unwrap().handle_shootdown()));
+    m.set_interrupt_handler(Box::new(move |interrupt| {
+        // All others only end a halt.
+        if interrupt == Interrupt::Shootdown {
+            handler.upgrade().unwrap().handle_shootdown();
+        }
+    }));
+    let refiller = Arc::downgrade(&pmaps);
+    m.set_refill(Box::new(move |miss| refiller.upgrade().unwrap().handle_miss(miss)));
     let kva = Arc::new(Kva { free: RefCell::new(vec![boot.kva]) });
     let scratch = kva.alloc(1).expect("kernel addresses");
     let eph = Rc::new(Ephemeral::new(config, pmaps.clone(), kva.clone(), &mut arena)?);
-    let cpus = m.board().cpus;
     Ok(Rig {
         m: m.clone(),
         pmaps,
@@ -289,9 +275,7 @@ fn boot(m: &Model, config: EphemeralConfig) -> Result<Rig, ConfigError> {
         threads: SpinThreads::new(m),
         first_free: boot.first_free,
         scratch,
-        jobs: Rc::new((0..cpus).map(|_| Cell::new(None)).collect()),
-        busy: Rc::new((0..cpus).map(|_| Cell::new(false)).collect()),
-        stop: Rc::default(),
+        workers: Workers::new(m),
     })
 }
 
@@ -300,8 +284,9 @@ pub fn config_error(name: &str, config: EphemeralConfig) -> Option<ConfigError> 
     let m = machine(name, Schedule::Timed);
     let found = Rc::new(Cell::new(None));
     let result = found.clone();
+    let pmap = pmap_config(name);
     m.run(Box::new(move |m| {
-        result.set(boot(m, config).err());
+        result.set(boot(m, pmap, config).err());
         None
     }))
     .expect("booting does not panic");
@@ -317,8 +302,6 @@ pub fn run(
 ) -> Model {
     let (m, result) = try_run(name, schedule, config, test);
     result.expect("the test ends well");
-    m.check().expect("the machine's laws hold");
-    m.snapshot().check().expect("the accounts balance");
-    assert_eq!(m.stale_uses(), [], "a stale translation was used");
+    assert_sound(&m, name);
     m
 }

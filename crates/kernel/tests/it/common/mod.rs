@@ -4,7 +4,8 @@
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::*;
 use pageferry_kernel::*;
-use pageferry_model::config::CpuConfig;
+pub use pageferry_model::testing::other_kind;
+use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmPaths};
@@ -14,26 +15,12 @@ use std::sync::Arc;
 
 pub type U = User<Model>;
 
-/// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end.
+/// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end. No test spins for long.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
-    let named = |name: &str| MachineConfig::named(name).unwrap_or_else(|e| panic!("{e}"));
-    let mut config = named(name);
-    if let Some(kind) = other_kind() {
-        let other = named(kind.split('+').next().expect("a name"));
-        let mut packages = other.cpu.packages.clone();
-        packages.value = config.cpus() as u64;
-        let cpu = CpuConfig { packages, ..other.cpu };
-        config = MachineConfig { cpu, disk: config.disk, audio: config.audio, ..other };
-    }
-    // Little memory: booting is most of a short test's time.
-    config.memory.size_mb.value = 64;
-    Model::new(&config, Options::new(schedule).tolerate_stale()).expect("a valid machine")
-}
-
-/// The machine to run the tests on instead of those that they name, with as many CPUs: `PAGEFERRY_MACHINE=mini-soft`; what
-/// follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
-pub fn other_kind() -> Option<String> {
-    std::env::var("PAGEFERRY_MACHINE").ok()
+    let named = small(name, 64);
+    let config = MachineConfig { disk: named.disk, audio: named.audio, ..small(&or_other_kind(name), 64) };
+    let options = Options::new(schedule).tolerate_stale().spin_limit(1_000_000);
+    Model::new(&config, options).expect("a valid machine")
 }
 
 const fn n(instructions: u32) -> Path {
@@ -210,7 +197,7 @@ pub fn try_run(
     init: impl FnOnce(&U) + 'static,
 ) -> Ended {
     let m = machine(name, schedule);
-    for word in other_kind().iter().flat_map(|kind| kind.split('+').skip(1)) {
+    for word in choices(&or_other_kind(name)) {
         assert!(config.pmap.choose(word), "{word}: no such choice");
     }
     if config.ephemeral.scheme == Scheme::Direct && m.board().layout.direct_map.is_none() {
@@ -235,9 +222,7 @@ pub fn run(name: &str, schedule: Schedule, config: KernelConfig, init: impl FnOn
     if let Err(e) = &ended.result {
         panic!("{name}, {schedule:?}: {e}\n{}", kernel.map_or(String::new(), |k| k.sleepers()));
     }
-    ended.m.check().expect("the machine's laws hold");
-    ended.m.snapshot().check().expect("the accounts balance");
-    assert_eq!(ended.m.stale_uses(), [], "{name}, {schedule:?}: a stale translation was used");
+    assert_sound(&ended.m, &format!("{name}, {schedule:?}"));
     let kernel = kernel.expect("the kernel booted");
     kernel.check_quiescent().unwrap_or_else(|e| panic!("{name}, {schedule:?}: {e}"));
     laws(&ended.m.snapshot());

@@ -5,7 +5,8 @@
 #![allow(dead_code, unreachable_pub)] // Each test file uses its part.
 
 use pageferry_hal::*;
-use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
+use pageferry_model::testing::{Workers, assert_sound, choices, small};
+use pageferry_model::{Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{
     FrameSource, KernelMapping, Pmap, PmapConfig, PmapDefect, PmapPaths, Pmaps, RefillConfig, RefillPaths,
 };
@@ -61,10 +62,7 @@ impl Shape {
 
 /// Goes on after the use of a stale translation, of which [`run`] tells.
 pub fn machine(shape: Shape) -> Model {
-    let file = shape.machine.split('+').next().expect("a name");
-    let mut config = MachineConfig::named(file).expect("it is built in");
-    config.cpu.packages.value = shape.cpus as u64;
-    config.memory.size_mb.value = shape.size_mb;
+    let mut config = small(&format!("{}:{}", shape.machine, shape.cpus), shape.size_mb);
     // What the kernel maps page by page begins with its own pages then.
     config.io = None;
     if let (Some(bits), Some(of)) = (shape.asid_bits, &mut config.mmu.asid_bits) {
@@ -113,8 +111,6 @@ impl FrameSource for Frames {
 /// What may be done again and again.
 pub type Work = Rc<dyn Fn(&Kernel)>;
 
-type Job = Box<dyn FnOnce(&Kernel)>;
-
 /// What a test has.
 pub struct Kernel {
     pub m: Model,
@@ -122,9 +118,7 @@ pub struct Kernel {
     pub frames: Frames,
     pub kva: VaRange,
     pub first_free: Pfn,
-    jobs: RefCell<Vec<Option<Job>>>,
-    busy: Cell<usize>,
-    stop: Cell<bool>,
+    workers: Rc<Workers<Rc<Kernel>>>,
     /// How deep refill handlers were nested at most.
     pub deepest: Cell<u32>,
     /// What is done when the timer interrupts.
@@ -145,9 +139,7 @@ impl Kernel {
             frames,
             kva: boot.kva,
             first_free: boot.first_free,
-            jobs: RefCell::new((0..m.board().cpus).map(|_| None).collect()),
-            busy: Cell::new(0),
-            stop: Cell::new(false),
+            workers: Workers::new(m),
             deepest: Cell::new(0),
             on_timer: RefCell::default(),
         });
@@ -172,30 +164,14 @@ impl Kernel {
         k
     }
 
-    fn serve(&self) {
-        self.pmaps.init_cpu();
-        self.busy.set(self.busy.get() - 1);
-        let me = self.m.cpu().index();
-        loop {
-            self.m.idle_until(&mut || self.stop.get() || self.jobs.borrow()[me].is_some());
-            let Some(job) = self.jobs.borrow_mut()[me].take() else { break };
-            job(self);
-            self.busy.set(self.busy.get() - 1);
-        }
-        self.pmaps.retire_cpu();
-    }
-
     /// Gives `cpu` something to do, and does not wait.
     pub fn start(&self, cpu: usize, job: impl FnOnce(&Kernel) + 'static) {
-        let old = self.jobs.borrow_mut()[cpu].replace(Box::new(job));
-        assert!(old.is_none(), "cpu{cpu} has a job already");
-        self.busy.set(self.busy.get() + 1);
-        self.m.send_ipi(CpuSet::only(CpuId(cpu as u8)), Interrupt::Reschedule);
+        self.workers.start(cpu, move |k| job(k));
     }
 
     /// Waits until the other CPUs have done what they were given.
     pub fn wait(&self) {
-        self.m.spin_until(&mut || self.busy.get() == 0);
+        self.workers.wait_for_all();
     }
 
     /// Maps a frame in an address space.
@@ -216,8 +192,7 @@ impl Kernel {
         if cpu == self.m.cpu().index() {
             return job(self);
         }
-        self.start(cpu, job);
-        self.wait();
+        self.workers.on(cpu, move |k| job(k));
     }
 
     /// What is counted while `work` runs.
@@ -259,27 +234,16 @@ pub fn try_run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> (Model
     let m = machine(shape);
     let mut config =
         PmapConfig { ranged_shootdown: shape.ranged, mapping: shape.mapping, defect: shape.defect, ..CONFIG };
-    for word in shape.machine.split('+').skip(1) {
+    for word in choices(shape.machine) {
         assert!(config.choose(word), "{shape:?}: no kernel has a choice called {word}");
     }
     let result = m.run(Box::new(move |m| {
         let k = Kernel::boot(m, config);
-        for cpu in 1..m.board().cpus {
-            k.busy.set(k.busy.get() + 1);
-            let k = k.clone();
-            let serve = m.context_new(
-                "serve",
-                Box::new(move || {
-                    k.serve();
-                    None
-                }),
-            );
-            m.start_cpu(CpuId(cpu as u8), serve);
-        }
-        k.wait();
+        k.workers.start_cpus(&k, |k| k.pmaps.init_cpu(), |k| k.pmaps.retire_cpu());
+        k.workers.wait_until_ready();
         test(&k);
-        k.stop.set(true);
-        m.send_ipi(m.cpus(), Interrupt::Reschedule);
+        k.wait();
+        k.workers.dismiss();
         None
     }));
     (m, result)
@@ -291,9 +255,7 @@ pub fn run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> Model {
     if let Err(e) = result {
         panic!("{shape:?}: {e}");
     }
-    m.check().expect("the machine's laws hold");
-    m.snapshot().check().expect("the accounts balance");
-    assert_eq!(m.stale_uses(), [], "{shape:?}");
+    assert_sound(&m, &format!("{shape:?}"));
     m
 }
 

@@ -5,23 +5,13 @@
 )]
 
 use pageferry_model::Schedule;
+pub(crate) use pageferry_model::testing::or_other_kind;
 pub(crate) use pageferry_soak::rig::{AddressSpace, Job, PAGING, Rig, pattern};
 use pageferry_soak::rig::{Site, run};
 use pageferry_vm::PagingConfig;
 
 /// One for each kind of MMU.
 pub(crate) const MACHINES: [&str; 5] = ["xeon-up", "opteron-mp", "mini-soft", "mini-hash", "mini-blocks"];
-
-/// The machine to run on instead of `machine`, with as many CPUs: of the kind `PAGEFERRY_MACHINE`, if that is set.
-pub(crate) fn or_other_kind(machine: &str) -> String {
-    let Ok(kind) = std::env::var("PAGEFERRY_MACHINE") else { return machine.into() };
-    let cpus = match machine {
-        "xeon-mp" | "opteron-mp" => 2,
-        "xeon-mp-htt" => 4,
-        _ => 1,
-    };
-    format!("{kind}:{cpus}")
-}
 
 /// Boots a small machine and calls `body` on CPU 0.
 pub(crate) fn with_rig(machine: &str, memory_mb: u64, schedule: Schedule, body: impl FnOnce(&Rig) + 'static) {
