@@ -72,6 +72,8 @@ named! {
         Interrupt = "interrupt",
         /// What carries data: pipes, sockets, mbufs, protocols.
         Protocol = "protocol",
+        /// Computing checksums of packets.
+        Checksum = "checksum",
         /// Starting up, before the measured part.
         Boot = "boot",
         /// Nothing to do.
@@ -169,6 +171,10 @@ named! {
         HashEvictions = "hash_evictions",
         /// Entries of tags that no address space has any more, taken out of the hash table by a CPU with nothing to do.
         HashReclaimed = "hash_reclaimed",
+        /// Packets that the Internet protocols have taken in.
+        PacketsReceived = "packets_received",
+        /// Packets that they have handed to an interface.
+        PacketsSent = "packets_sent",
         /// Address spaces that were given another tag instead of being invalidated page by page.
         ContextsRenewed = "contexts_renewed",
     }

@@ -13,10 +13,10 @@ use crate::dev::{Audio, Screen, acknowledge};
 use crate::error::{BootError, Errno};
 use crate::fs::{FileSystem, FileTable};
 use crate::ipc::Exports;
-use crate::net::{Lenders, Pool};
+use crate::net::{Lenders, Net, Pool};
 use crate::proc::{Killed, Pid, Processes};
 use crate::sched::{Callouts, Sched, SchedPaths, SoftInt, SoftInts, Thread};
-use crate::sys::{Program, running};
+use crate::sys::{Program, Select, running};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -111,7 +111,12 @@ impl<M: Machine> Kernel<M> {
         let callouts = Arc::new(Callouts::new(&machine));
         let weak = Arc::downgrade(&pmaps);
         let work = Arc::downgrade(&softints);
-        let behind = [(vm.disk_id(), SoftInt::Disk), (audio.id(), SoftInt::Sound)];
+        let net = match config.net {
+            Some(its) => Some(Net::new(&machine, its, devices.nic, &mut arena)?),
+            None => None,
+        };
+        let card = net.as_ref().and_then(Net::card);
+        let behind = [(vm.disk_id(), SoftInt::Disk), (audio.id(), SoftInt::Sound), (card, SoftInt::Net)];
         let (clock, due, m) = (Arc::downgrade(&sched), callouts.clone(), machine.clone());
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
             Interrupt::Shootdown => {
@@ -143,6 +148,8 @@ impl<M: Machine> Kernel<M> {
             ephemeral,
             sched,
             mbufs,
+            net,
+            select: Select::default(),
             moves,
             processes,
             exports,
@@ -217,6 +224,9 @@ impl<M: Machine> Kernel<M> {
             let kernel = self.clone();
             self.softints.start(SoftInt::Sound, Box::new(move |t| kernel.audio.interrupt(&kernel.mbufs, t)));
         }
+        if let Some(net) = self.net() {
+            net.start(self, &BootThreads);
+        }
         let (callouts, m) = (self.callouts.clone(), self.machine.clone());
         self.softints.start(SoftInt::Clock, Box::new(move |t| callouts.run(t, m.now())));
     }
@@ -238,6 +248,7 @@ impl<M: Machine> Kernel<M> {
 
     /// The last process is gone: nothing is left to run.
     pub(crate) fn stop(&self, threads: &dyn Threads) {
+        self.end_of_net(threads);
         if self.config.vm.paging.is_some() {
             self.vm.stop_page_daemon(threads);
         } else {
@@ -278,7 +289,8 @@ impl<M: Machine> Kernel<M> {
             let info = self.vm.frame_info(frame);
             info.wire_count > 0 && info.loan_count > 0
         };
-        sockets.iter().try_for_each(|socket| socket.check(is_lent))
+        sockets.iter().try_for_each(|socket| socket.check(is_lent))?;
+        self.net().map_or(Ok(()), Net::check)
     }
 
     /// Tests that nothing is left behind when no process is: frames as after boot, nothing wired, no mapping held.
@@ -306,6 +318,7 @@ impl<M: Machine> Kernel<M> {
         if exports != 0 {
             return Err(format!("{exports} offers of memory are left"));
         }
+        self.net().map_or(Ok(()), Net::check_quiescent)?;
         let (sockets, (mbufs, clusters)) = (self.processes.lock().sockets.len(), self.mbufs.in_use());
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));

@@ -1,5 +1,6 @@
 //! What kind of kernel to boot: policies and path lengths, chosen at run time over one code base.
 
+use core::net::Ipv4Addr;
 use pageferry_ephemeral::EphemeralConfig;
 use pageferry_hal::{Board, Cycles, Path, Text, paths};
 use pageferry_pmap::PmapConfig;
@@ -43,6 +44,70 @@ paths! {
         /// Allocating or freeing a cluster.
         pub cluster: Path,
     }
+}
+
+paths! {
+    /// Path lengths of the Internet protocols and the card's driver, likewise.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct NetPaths {
+        /// `tcp_output`, for each segment.
+        pub tcp_output: Path,
+        /// `tcp_input`, for each segment.
+        pub tcp_input: Path,
+        /// `udp_output`, for each datagram.
+        pub udp_output: Path,
+        /// `udp_input`, for each datagram.
+        pub udp_input: Path,
+        /// `ip_output`, for each packet.
+        pub ip_output: Path,
+        /// `ip_input`, for each packet.
+        pub ip_input: Path,
+        /// `ether_output` and `ether_input`, for each frame.
+        pub ether: Path,
+        /// Queueing a packet on loopback.
+        pub loopback: Path,
+        /// Handing a frame to the card.
+        pub driver_output: Path,
+        /// One interrupt of the card.
+        pub driver_interrupt: Path,
+        /// Giving the card a buffer to receive into.
+        pub receive_buffer: Path,
+        /// One timer of one connection.
+        pub timer: Path,
+        /// One step of 32 bytes of a checksum that the CPU computes.
+        pub checksum: Path,
+    }
+}
+
+/// The Internet protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetConfig {
+    /// The card's address.
+    pub address: Ipv4Addr,
+    /// Bits of it that its neighbours share.
+    pub prefix_bits: u8,
+    /// The neighbour that leads to all others.
+    pub gateway: Option<Ipv4Addr>,
+    /// The most bytes of a packet on loopback (`LOMTU`).
+    pub loopback_mtu_bytes: usize,
+    /// Buffers of a stream socket, unless it asks for others.
+    pub send_buffer_bytes: usize,
+    /// Likewise.
+    pub receive_buffer_bytes: usize,
+    /// What the card can do about checksums, it does.
+    pub checksum_offload: bool,
+    /// Cycles of a millisecond.
+    pub ms_cycles: Cycles,
+    /// How long an acknowledgement may wait for another segment.
+    pub delayed_ack_ms: u64,
+    /// The timeout that a connection begins with (RFC 6298: a second).
+    pub first_timeout_ms: u64,
+    /// The shortest timeout.
+    pub least_timeout_ms: u64,
+    /// How long TIME_WAIT lasts: twice the life of a segment.
+    pub time_wait_ms: u64,
+    /// Path lengths.
+    pub paths: NetPaths,
 }
 
 /// Which side maps the pages of a direct pipe write.
@@ -162,6 +227,8 @@ pub struct KernelConfig {
     pub pipe: PipeConfig,
     /// Sockets.
     pub socket: SocketConfig,
+    /// The Internet protocols, for a kernel that has them.
+    pub net: Option<NetConfig>,
     /// The scheduler.
     pub sched: SchedConfig,
     /// Path lengths of this floor.
@@ -183,6 +250,9 @@ impl KernelConfig {
         self.ephemeral.paths.each_mut(place);
         self.pmap.paths.each_mut(place);
         self.pmap.refill.paths.each_mut(place);
+        if let Some(net) = &mut self.net {
+            net.paths.each_mut(place);
+        }
         text
     }
 }

@@ -106,6 +106,45 @@ pub enum Errno {
     /// The table of descriptors is full.
     #[error("too many open files (EMFILE)")]
     TooManyFiles,
+    /// The other end refuses the connection.
+    #[error("connection refused (ECONNREFUSED)")]
+    ConnectionRefused,
+    /// The other end has ended the connection at once.
+    #[error("connection reset by peer (ECONNRESET)")]
+    ConnectionReset,
+    /// This end has ended the connection at once.
+    #[error("connection aborted (ECONNABORTED)")]
+    ConnectionAborted,
+    /// The other end does not answer.
+    #[error("connection timed out (ETIMEDOUT)")]
+    TimedOut,
+    /// The socket is connected to nothing.
+    #[error("socket is not connected (ENOTCONN)")]
+    NotConnected,
+    /// The socket is connected already.
+    #[error("socket is already connected (EISCONN)")]
+    IsConnected,
+    /// The connection is being made.
+    #[error("operation now in progress (EINPROGRESS)")]
+    InProgress,
+    /// The connection is being made already.
+    #[error("operation already in progress (EALREADY)")]
+    AlreadyInProgress,
+    /// Another socket has this port.
+    #[error("address already in use (EADDRINUSE)")]
+    AddressInUse,
+    /// The address is none of this host's, or none at all.
+    #[error("cannot assign requested address (EADDRNOTAVAIL)")]
+    AddressNotAvailable,
+    /// No interface leads there.
+    #[error("network is unreachable (ENETUNREACH)")]
+    NetUnreachable,
+    /// A datagram is longer than one packet.
+    #[error("message too long (EMSGSIZE)")]
+    MessageSize,
+    /// A datagram goes nowhere.
+    #[error("destination address required (EDESTADDRREQ)")]
+    DestinationRequired,
     /// The process was killed by a fatal signal; no call of it does anything any more. Programs return when they see
     /// this.
     #[error("killed by a fatal signal")]

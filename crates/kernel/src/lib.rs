@@ -16,7 +16,7 @@
 //! * `sched`: threads, and how they wait for each other.
 //!
 //! # Locks
-//! In order: `Process` (the table of processes, a process's descriptors, the table of exports, the directory of files),
+//! In order: `Network` (the Internet protocols), `Process` (the table of processes, a process's descriptors, the table of exports, the directory of files),
 //! `Pipe` (the state of a pipe, socket or file), `Mbuf` (the pool of mbufs), then those of the floors below, and `Scheduler`
 //! above all. A thread holds none of them when it sleeps or touches user memory.
 #![no_std]
@@ -38,16 +38,18 @@ mod sys;
 
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
-    Defect, ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig,
-    SocketConfig,
+    Defect, ForwardWakeup, KernelConfig, KernelPaths, NetConfig, NetPaths, PipeConfig, PipeKind, PipeMapping,
+    SchedConfig, SocketConfig,
 };
 pub use error::{BootError, Errno};
 pub use fs::Fd;
 pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
-pub use net::{ReceiveMode, Received, SendMode};
+pub use net::{
+    Counts as NetCounts, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
+};
 pub use proc::{Killed, Pid};
 pub use sched::{Thread, ThreadId};
-pub use sys::{InvalidateKind, OpenFlags, Program, User};
+pub use sys::{InvalidateKind, OpenFlags, Polled, Program, User};
 
 use alloc::sync::Arc;
 use pageferry_ephemeral::Ephemeral;
@@ -62,6 +64,8 @@ pub struct Kernel<M: Machine> {
     ephemeral: Ephemeral<M, Vm<M>>,
     sched: Arc<sched::Sched<M>>,
     mbufs: net::Pool<M>,
+    net: Option<net::Net<M>>,
+    select: sys::Select,
     moves: choose::Moves<M>,
     processes: M::Lock<proc::Processes<M>>,
     exports: M::Lock<ipc::Exports<M>>,

@@ -7,7 +7,8 @@ use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
 use crate::radix;
 use pageferry_hal::{
-    Asid, Attr, Block, Cause, HashTable, Machine, PAGE_SHIFT, Pa, Pfn, Prot, SpaceId, Tte, Va, VaRange,
+    Asid, Attr, Block, Cause, HashTable, Machine, PAGE_SHIFT, Pa, Pfn, Prot, SpaceId, StructVa, Tte, Va,
+    VaRange,
 };
 
 impl<M: Machine> Pmaps<M> {
@@ -19,6 +20,11 @@ impl<M: Machine> Pmaps<M> {
     /// The hash table of translations, if hardware or this kernel uses one.
     pub fn hash_table(&self) -> Option<HashTable> {
         self.kernel.hash
+    }
+
+    /// Where a kernel structure is in memory: the arena lies there from the first frame on, in a row.
+    pub fn arena_pa(&self, at: StructVa) -> Pa {
+        Pa((at.0 - self.kernel.layout.kernel_base) as u64)
     }
 
     /// The address of a frame in the direct map, if the machine has one (sf_buf paper, 4.3).

@@ -125,6 +125,16 @@ pub(crate) trait FileOps<M: Machine> {
         Err(Errno::BadFd)
     }
 
+    /// What it is ready for: of most kinds, anything at any time.
+    fn readiness(&self, _kernel: &Kernel<M>) -> Readiness {
+        Readiness { readable: self.is_readable(), writable: self.is_writable(), hung_up: false }
+    }
+
+    /// The Internet socket that this is, if it is one.
+    fn as_inet(&self) -> Option<&InetSocket> {
+        None
+    }
+
     /// The connected socket that this is, if it is one.
     fn as_socket(&self) -> Option<&Socket<M>> {
         None

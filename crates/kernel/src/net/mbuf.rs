@@ -29,8 +29,8 @@ use core::ops::Range;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Counter, Flow, FlowStep, LockClass, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot,
-    SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
+    Access, Counter, Flow, FlowStep, Fragment, LockClass, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place,
+    Prot, SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
 };
 use pageferry_pmap::TlbFlush;
 use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
@@ -107,6 +107,25 @@ impl Mbuf {
         assert!(len <= self.len, "{len} bytes are taken from {}", self.len);
         self.offset += len;
         self.len -= len;
+    }
+
+    /// Room in front (`M_LEADINGSPACE`) of the bytes of a small mbuf, which only its owner can see.
+    pub(crate) fn leading_space(&self) -> usize {
+        match self.storage {
+            Storage::Small => self.offset,
+            _ => 0,
+        }
+    }
+
+    /// Takes `len` bytes of the room in front.
+    pub(crate) fn prepend(&mut self, len: usize) {
+        assert!(
+            len <= self.leading_space(),
+            "{len} bytes go in front of an mbuf with room for {}",
+            self.offset
+        );
+        self.offset -= len;
+        self.len += len;
     }
 
     /// Drops all but the first `len` bytes.
@@ -208,6 +227,24 @@ impl<M: Machine> Pool<M> {
         let mbufs = arena.zone("mbufs", MAX_MBUFS, MBUF_BYTES)?;
         let state = machine.new_lock(LockClass::MBUF, State { mbufs, free: Vec::new(), clusters: 0 });
         Ok(Pool { machine, vm, lenders, paths, most_clusters, state })
+    }
+
+    pub(crate) fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Where an mbuf's bytes are in memory, for a card, which reaches small mbufs, too.
+    pub(crate) fn fragments_of(&self, mbuf: &Mbuf) -> Vec<Fragment> {
+        let fragment = |(frame, offset, len_bytes)| Fragment { frame, offset, len_bytes };
+        match mbuf.fragments() {
+            Some(found) => found.into_iter().map(fragment).collect(),
+            None if mbuf.len == 0 => Vec::new(),
+            None => {
+                let at = self.vm.pmaps().arena_pa(StructVa(mbuf.at.0 + HEADER_BYTES + mbuf.offset));
+                let (frame, offset) = (at.pfn(), at.0 as usize % PAGE_SIZE);
+                alloc::vec![Fragment { frame, offset, len_bytes: mbuf.len }]
+            }
+        }
     }
 
     // ------------------------------------------------------------------------------------------- making and freeing
@@ -354,11 +391,30 @@ impl<M: Machine> Pool<M> {
         self.header(Storage::Card(page.clone()), PAGE_SIZE).map_err(|_| Errno::NoMemory)
     }
 
-    /// Another mbuf over the same bytes; those of a small mbuf are copied.
+    /// A small mbuf without bytes, all of whose room is in front of them: for headers (`MH_ALIGN`).
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn for_headers(&self) -> Result<Mbuf, Errno> {
+        let mbuf = self.header(Storage::Small, 0).map_err(|_| Errno::NoMemory)?;
+        Ok(Mbuf { offset: SMALL_BYTES, ..mbuf })
+    }
+
+    /// Another mbuf over the first `len` bytes; those of a small mbuf are copied.
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
     pub(crate) fn share(&self, mbuf: &Mbuf, len: usize) -> Result<Mbuf, Errno> {
+        self.share_range(mbuf, 0..len)
+    }
+
+    /// Another mbuf over these bytes; those of a small mbuf are copied.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn share_range(&self, mbuf: &Mbuf, bytes: Range<usize>) -> Result<Mbuf, Errno> {
+        assert!(bytes.end <= mbuf.len, "{bytes:?} of an mbuf with {} bytes", mbuf.len);
+        let (from, len) = (bytes.start, bytes.end - bytes.start);
         let storage = mbuf.storage.clone();
         let mut other = self.header(storage, len).map_err(|storage| {
             self.release(storage);
@@ -366,11 +422,11 @@ impl<M: Machine> Pool<M> {
         })?;
         match mbuf.storage {
             Storage::Small => {
-                let copied = self.machine.copy_kernel(self.va(&other, 0), self.va(mbuf, 0), len);
+                let copied = self.machine.copy_kernel(self.va(&other, 0), self.va(mbuf, from), len);
                 copied.expect("the kernel's own addresses are mapped");
                 self.machine.count(Counter::BytesCopied, len as u64);
             }
-            _ => other.offset = mbuf.offset,
+            _ => other.offset = mbuf.offset + from,
         }
         Ok(other)
     }

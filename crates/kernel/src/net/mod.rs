@@ -1,5 +1,8 @@
-//! Sockets: mbufs, the buffers that they are in, and the ways in and out, by copy or without.
+//! Sockets: mbufs, the buffers that they are in, and the ways in and out, by copy or without; and in [`inet`] the protocols that
+//! they go by to other machines.
 
+mod chain;
+pub(crate) mod inet;
 mod lending;
 mod mbuf;
 mod mode;
@@ -9,8 +12,10 @@ mod soreceive;
 mod sosend;
 mod sotee;
 
+pub use inet::{Counts, Readiness, Shutdown, SocketKind, SocketOption};
+pub(crate) use inet::{InetSocket, Net};
 pub(crate) use lending::Lenders;
-pub(crate) use mbuf::{CardPage, Mbuf, Pool};
+pub(crate) use mbuf::{CardPage, Mbuf, Pool, SMALL_BYTES};
 pub use mode::{ReceiveMode, Received, SendMode};
 pub(crate) use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, Socket};
 pub(crate) use socket::NullSocket;

@@ -13,6 +13,8 @@
 //! # What can fail
 //! Nothing here but sleeping, by a signal.
 
+use super::chain::{self, Chain};
+use super::inet::PcbId;
 use super::mbuf::{MBUF_BYTES, Mbuf, Pool};
 use crate::Kernel;
 use crate::error::Errno;
@@ -35,6 +37,8 @@ pub(crate) const SOCKET_USED_BYTES: usize = 128;
 pub(crate) struct SockBuf<M: Machine> {
     monitor: Monitor<M, Buffer>,
     limits: Limits,
+    /// The connection that has it, if it is one of TCP's: it is told of what is sent.
+    connection: Option<PcbId>,
 }
 
 /// A connected socket: where it receives, and where it sends. The ends of a pipe do only one of both.
@@ -102,13 +106,18 @@ impl Buffer {
 }
 
 impl<M: Machine> SockBuf<M> {
-    pub(crate) fn new(kernel: &Kernel<M>, at: StructVa, high_water_bytes: usize) -> SockBuf<M> {
+    pub(crate) fn new(
+        kernel: &Kernel<M>,
+        at: StructVa,
+        high_water_bytes: usize,
+        connection: Option<PcbId>,
+    ) -> SockBuf<M> {
         let limits = Limits {
             high_water_bytes,
             memory_bytes: 2 * high_water_bytes,
             low_water_bytes: high_water_bytes.min(PAGE_SIZE),
         };
-        SockBuf { monitor: Monitor::new(&kernel.machine, at, Buffer::default()), limits }
+        SockBuf { monitor: Monitor::new(&kernel.machine, at, Buffer::default()), limits, connection }
     }
 
     /// What it has space for when it is empty.
@@ -236,6 +245,88 @@ impl<M: Machine> SockBuf<M> {
                 None
             }
         }
+    }
+
+    // ------------------------------------------------------------------------------------------- for TCP
+
+    /// The connection that has it, if it is one of TCP's.
+    pub(crate) fn connection(&self) -> Option<PcbId> {
+        self.connection
+    }
+
+    /// Bytes in it.
+    pub(crate) fn queued(&self) -> usize {
+        self.lock().count_bytes
+    }
+
+    /// Bytes that may still come (`sbspace`).
+    pub(crate) fn window(&self) -> usize {
+        let held = self.lock();
+        let bytes = self.limits.high_water_bytes.saturating_sub(held.count_bytes);
+        bytes.min(self.limits.memory_bytes.saturating_sub(held.memory_bytes))
+    }
+
+    /// Appends what has arrived, as it is, and wakes the reader. What comes after the reader has gone is freed.
+    pub(crate) fn append(&self, kernel: &Kernel<M>, threads: &dyn Threads, mut chain: Chain) {
+        let mut held = self.lock();
+        if !held.reader_gone {
+            kernel.machine.execute(kernel.config.paths.protocol);
+            while let Some(mbuf) = chain.pop_front() {
+                held.count_bytes += mbuf.len();
+                held.memory_bytes += mbuf.memory_bytes();
+                held.chain.push_back(mbuf);
+            }
+            self.monitor.wake(threads, &mut held.want_read);
+        }
+        drop(held);
+        chain.free(&kernel.mbufs);
+        kernel.select.changed(threads);
+    }
+
+    /// Shares `len` bytes from `offset` on (`m_copym`).
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn share(&self, pool: &Pool<M>, offset: usize, len: usize) -> Result<Chain, Errno> {
+        let held = self.lock();
+        chain::share(held.chain.iter(), pool, offset, len)
+    }
+
+    /// Frees the first `len` bytes, which have arrived at the other end, and wakes the writer (`sbdrop`).
+    pub(crate) fn drop_front(&self, kernel: &Kernel<M>, threads: &dyn Threads, len: usize) {
+        let mut held = self.lock();
+        let mut left = len;
+        while left > 0 {
+            let first = held.chain.front_mut().expect("what is acknowledged was sent");
+            if first.len() > left {
+                let before = first.memory_bytes();
+                first.advance(left);
+                let freed = before - first.memory_bytes();
+                held.count_bytes -= left;
+                held.memory_bytes -= freed;
+                break;
+            }
+            let mbuf = held.chain.pop_front().expect("just seen");
+            left -= mbuf.len();
+            held.count_bytes -= mbuf.len();
+            held.memory_bytes -= mbuf.memory_bytes();
+            kernel.mbufs.free(mbuf);
+        }
+        self.monitor.wake(threads, &mut held.want_write);
+        drop(held);
+        kernel.select.changed(threads);
+    }
+
+    /// A reader would not sleep.
+    pub(crate) fn is_readable(&self) -> bool {
+        let held = self.lock();
+        !held.chain.is_empty() || held.writer_gone
+    }
+
+    /// A writer would not sleep.
+    pub(crate) fn is_writable(&self) -> bool {
+        let held = self.lock();
+        held.reader_gone || self.space(&held, self.limits.low_water_bytes) > 0
     }
 
     // ------------------------------------------------------------------------------------------- ending

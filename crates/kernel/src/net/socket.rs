@@ -10,6 +10,7 @@
 //! # What can fail
 //! Making a buffer, for want of a structure; all else as in `sosend` and `soreceive`.
 
+use super::inet::{PcbId, Readiness};
 use super::mode::{ReceiveMode, Received, SendMode};
 use super::sockbuf::{SockBuf, Socket};
 use crate::Kernel;
@@ -68,6 +69,14 @@ impl<M: Machine> FileOps<M> for Socket<M> {
         Some(self)
     }
 
+    fn readiness(&self, _kernel: &Kernel<M>) -> Readiness {
+        Readiness {
+            readable: self.receive.as_ref().is_some_and(|buffer| buffer.is_readable()),
+            writable: self.send.as_ref().is_some_and(|buffer| buffer.is_writable()),
+            hung_up: false,
+        }
+    }
+
     fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
         self.receive.into_iter().for_each(|buffer| {
             kernel.end_of_sockbuf(&buffer, || buffer.close_reader(&kernel.mbufs, threads));
@@ -117,9 +126,21 @@ impl<M: Machine> Kernel<M> {
     /// # Errors
     /// [`Errno::NoMemory`]: too many are open.
     pub(crate) fn create_sockbuf(&self, high_water_bytes: usize) -> Result<Arc<SockBuf<M>>, Errno> {
+        self.create_sockbuf_of(high_water_bytes, None)
+    }
+
+    /// The same, for a connection of TCP's.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(crate) fn create_sockbuf_of(
+        &self,
+        high_water_bytes: usize,
+        connection: Option<PcbId>,
+    ) -> Result<Arc<SockBuf<M>>, Errno> {
         let mut table = self.processes.lock();
         let at = table.sockets.alloc().ok_or(Errno::NoMemory)?;
-        let buffer = Arc::new(SockBuf::new(self, at, high_water_bytes));
+        let buffer = Arc::new(SockBuf::new(self, at, high_water_bytes, connection));
         table.sockets.insert(at, &buffer);
         Ok(buffer)
     }
@@ -130,7 +151,7 @@ impl<M: Machine> Kernel<M> {
     }
 
     /// Closes an end by `close`, which answers whether it was the last.
-    fn end_of_sockbuf(&self, buffer: &SockBuf<M>, close: impl FnOnce() -> bool) {
+    pub(super) fn end_of_sockbuf(&self, buffer: &SockBuf<M>, close: impl FnOnce() -> bool) {
         let _c = self.machine.scope(Cause::Protocol);
         if close() {
             self.discard_sockbuf(buffer);

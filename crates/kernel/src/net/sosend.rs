@@ -56,6 +56,11 @@ impl<'a, M: Machine> Sender<'a, M> {
         Sender { nonblocking, to_device: true, ..Sender::new(call, sending, mode) }
     }
 
+    /// The same; it must not sleep for memory, if `on`.
+    pub(crate) fn nonblocking(self, on: bool) -> Sender<'a, M> {
+        Sender { nonblocking: on, ..self }
+    }
+
     pub(crate) fn left(&self) -> usize {
         self.len - self.done
     }
@@ -250,6 +255,11 @@ impl<M: Machine> SockBuf<M> {
             if let Some(mbuf) = unneeded {
                 drop(held);
                 call.kernel.mbufs.free(mbuf);
+                held = self.lock();
+            }
+            if let Some(connection) = self.connection() {
+                drop(held);
+                call.kernel.tcp_sent(call.thread, connection);
                 held = self.lock();
             }
         }

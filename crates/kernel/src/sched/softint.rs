@@ -25,16 +25,19 @@ pub(crate) enum SoftInt {
     Sound,
     /// What was to be done at some time, and that has come.
     Clock,
+    /// Taking packets in, from a network card and from loopback.
+    Net,
 }
 
 impl SoftInt {
-    pub(crate) const ALL: [SoftInt; 3] = [SoftInt::Disk, SoftInt::Sound, SoftInt::Clock];
+    pub(crate) const ALL: [SoftInt; 4] = [SoftInt::Disk, SoftInt::Sound, SoftInt::Clock, SoftInt::Net];
 
     fn thread_name(self) -> &'static str {
         match self {
             SoftInt::Disk => "softdisk",
             SoftInt::Sound => "softsound",
             SoftInt::Clock => "softclock",
+            SoftInt::Net => "softnet",
         }
     }
 

@@ -1,14 +1,18 @@
 //! System calls: what a program sees of the kernel, by what the calls are about.
 
 mod file;
+mod inet;
 mod invalidate;
 mod memory;
 mod pass;
+mod poll;
 mod sleep;
 mod socket;
 mod user;
 
 pub use file::OpenFlags;
 pub use invalidate::InvalidateKind;
+pub use poll::Polled;
+pub(crate) use poll::Select;
 pub(crate) use user::running;
 pub use user::{Program, User};

@@ -1,0 +1,438 @@
+//! What a process asks of its sockets: names, connections, options, datagrams (4.4BSD, `uipc_syscalls.c`).
+//!
+//! # Locks
+//! Each call takes the network's lock; one that has to wait sleeps without it and tests again.
+//!
+//! # What can fail
+//! As Unix has it; see each call.
+
+use super::pcb::{Kind, Pcb, PcbId, Protocol};
+use super::tcp::{Tcb, TcpState};
+use super::udp::{Datagram, Udp};
+use super::{Net, Stack, State};
+use crate::Kernel;
+use crate::error::Errno;
+use crate::net::chain::Chain;
+use crate::net::sockbuf::SockBuf;
+use crate::proc::Syscall;
+use alloc::sync::Arc;
+use core::net::{Ipv4Addr, SocketAddrV4};
+use pageferry_hal::{Cause, Machine, SpinLock, Threads};
+
+/// The protocol of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SocketKind {
+    /// TCP (`SOCK_STREAM`).
+    Stream,
+    /// UDP (`SOCK_DGRAM`).
+    Datagram,
+}
+
+/// Which directions of a connection end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shutdown {
+    /// Nothing more is received (`SHUT_RD`).
+    Receive,
+    /// Nothing more is sent: the other end comes to the end of the stream (`SHUT_WR`).
+    Send,
+    /// Both.
+    Both,
+}
+
+/// An option of a socket, and its value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SocketOption {
+    /// Bytes of the buffer for sending, from the next connection on (`SO_SNDBUF`).
+    SendBuffer(usize),
+    /// Bytes of the buffer for receiving, likewise (`SO_RCVBUF`).
+    ReceiveBuffer(usize),
+    /// The port may be bound to although connections from it are left (`SO_REUSEADDR`).
+    ReuseAddress(bool),
+    /// Small segments are not held back (`TCP_NODELAY`).
+    NoDelay(bool),
+    /// A close resets the connection at once (`SO_LINGER` with a time of zero).
+    ResetOnClose(bool),
+}
+
+/// What a descriptor is ready for (`poll`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Readiness {
+    /// A read would not sleep.
+    pub readable: bool,
+    /// A write would not sleep.
+    pub writable: bool,
+    /// The connection is over, or was never made.
+    pub hung_up: bool,
+}
+
+/// The smallest buffer that a socket can have.
+const LEAST_BUFFER_BYTES: usize = 4096;
+/// The largest.
+const MOST_BUFFER_BYTES: usize = 16 << 20;
+/// The most connections that wait to be accepted (`SOMAXCONN`).
+const MOST_BACKLOG: usize = 128;
+
+/// The lock, held.
+type Held<'a, M> = <<M as Machine>::Lock<State<M>> as SpinLock<State<M>>>::Guard<'a>;
+
+impl<M: Machine> Net<M> {
+    /// Makes a socket that is bound to nothing.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(super) fn create(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<PcbId, Errno> {
+        self.with(call.kernel, call.thread, |stack| {
+            let at = stack.s.zone.alloc().ok_or(Errno::NoMemory)?;
+            let timeout = stack.first_timeout();
+            let kind = match kind {
+                SocketKind::Stream => Kind::Tcp(Tcb::new(
+                    self.config.send_buffer_bytes,
+                    self.config.receive_buffer_bytes,
+                    timeout,
+                )),
+                SocketKind::Datagram => Kind::Udp(Udp::new(self.config.receive_buffer_bytes)),
+            };
+            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+            let pcb = Pcb { at, local, remote: None, reuse: false, has_socket: true, error: None, kind };
+            Ok(stack.s.pcbs.insert(pcb))
+        })
+    }
+
+    /// Binds to an address of this host, or to any, and a port; 0 for one that is free.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for a socket that is bound; [`Errno::AddressNotAvailable`], [`Errno::AddressInUse`].
+    pub(super) fn bind(&self, call: &Syscall<'_, M>, id: PcbId, local: SocketAddrV4) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, |stack| stack.bind(id, local))
+    }
+
+    /// Listens for connections, of which `backlog` may wait.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`] for datagrams, [`Errno::Invalid`] for a socket that is connected.
+    pub(super) fn listen(&self, call: &Syscall<'_, M>, id: PcbId, backlog: usize) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, |stack| {
+            let pcb = stack.s.pcbs.get(id).ok_or(Errno::BadFd)?;
+            let Kind::Tcp(tcb) = &pcb.kind else { return Err(Errno::NotSupported) };
+            if !matches!(tcb.state(), TcpState::Closed | TcpState::Listen) {
+                return Err(Errno::Invalid);
+            }
+            if pcb.local.port() == 0 {
+                stack.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+            }
+            stack.listen(id, backlog.clamp(1, MOST_BACKLOG));
+            Ok(())
+        })
+    }
+
+    /// Connects to `remote`, and waits until both ends agree. A datagram socket only remembers it.
+    ///
+    /// # Errors
+    /// [`Errno::IsConnected`], [`Errno::InProgress`] at once for a non-blocking socket, [`Errno::ConnectionRefused`],
+    /// [`Errno::TimedOut`], [`Errno::NetUnreachable`], [`Errno::AddressInUse`], [`Errno::NoMemory`], [`Errno::Interrupted`].
+    pub(super) fn connect(
+        &self,
+        call: &Syscall<'_, M>,
+        id: PcbId,
+        remote: SocketAddrV4,
+        nonblocking: bool,
+    ) -> Result<(), Errno> {
+        let is_stream = self.with(call.kernel, call.thread, |stack| stack.connect(id, remote))?;
+        if !is_stream {
+            return Ok(());
+        }
+        let mut held = self.state.lock();
+        loop {
+            let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+            let channel = pcb.channel();
+            match pcb.tcb().state() {
+                TcpState::SynSent | TcpState::SynReceived if nonblocking => return Err(Errno::InProgress),
+                TcpState::SynSent | TcpState::SynReceived => {}
+                TcpState::Closed => {
+                    let error = pcb.error.take().unwrap_or(Errno::ConnectionAborted);
+                    pcb.remote = pcb.remote.take();
+                    return Err(error);
+                }
+                _ => return Ok(()),
+            }
+            held = self.wait(call, held, channel, "connec")?;
+        }
+    }
+
+    /// Takes a connection that was made to a listening socket.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for a socket that does not listen, [`Errno::WouldBlock`], [`Errno::Interrupted`].
+    pub(super) fn accept(
+        &self,
+        call: &Syscall<'_, M>,
+        id: PcbId,
+        nonblocking: bool,
+    ) -> Result<(PcbId, SocketAddrV4), Errno> {
+        let mut held = self.state.lock();
+        loop {
+            let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+            let channel = pcb.channel();
+            let Kind::Tcp(tcb) = &mut pcb.kind else { return Err(Errno::NotSupported) };
+            if !tcb.is_listening() {
+                return Err(Errno::Invalid);
+            }
+            if let Some(child) = tcb.accepting.pop_front() {
+                drop(held);
+                let remote = self.with(call.kernel, call.thread, |stack| stack.accepted(child));
+                return Ok((child, remote));
+            }
+            if nonblocking {
+                return Err(Errno::WouldBlock);
+            }
+            held = self.wait(call, held, channel, "accept")?;
+        }
+    }
+
+    /// Sleeps until something changes for a block.
+    fn wait<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: Held<'a, M>,
+        channel: pageferry_hal::Channel,
+        reason: &'static str,
+    ) -> Result<Held<'a, M>, Errno> {
+        let mut held = Some(held);
+        call.thread.sleep(channel, reason, true, &mut || drop(held.take()))?;
+        Ok(self.state.lock())
+    }
+
+    /// Ends one or both directions of a connection.
+    ///
+    /// # Errors
+    /// [`Errno::NotConnected`].
+    pub(super) fn shutdown_send(&self, call: &Syscall<'_, M>, id: PcbId) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, |stack| {
+            let pcb = stack.s.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+            match &pcb.kind {
+                Kind::Tcp(tcb) if tcb.buffers().is_none() || tcb.is_listening() => Err(Errno::NotConnected),
+                Kind::Tcp(_) => {
+                    stack.finish(id);
+                    Ok(())
+                }
+                Kind::Udp(_) => Ok(()),
+            }
+        })
+    }
+
+    /// The buffers of a connection.
+    ///
+    /// # Errors
+    /// [`Errno::NotConnected`], or what ended the attempt to connect.
+    pub(super) fn buffers(&self, id: PcbId) -> Result<(Arc<SockBuf<M>>, Arc<SockBuf<M>>), Errno> {
+        let mut held = self.state.lock();
+        let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+        let error = pcb.error;
+        match pcb.tcb().state() {
+            TcpState::Listen | TcpState::SynSent | TcpState::SynReceived => Err(Errno::NotConnected),
+            _ => pcb.tcb().buffers().ok_or(error.unwrap_or(Errno::NotConnected)),
+        }
+    }
+
+    /// What is to be told of a socket, once (`SO_ERROR`).
+    pub(super) fn take_error(&self, id: PcbId) -> Option<Errno> {
+        self.state.lock().pcbs.get_mut(id).and_then(|pcb| pcb.error.take())
+    }
+
+    /// The names of a socket's ends.
+    pub(super) fn names(&self, id: PcbId) -> Result<(SocketAddrV4, Option<SocketAddrV4>), Errno> {
+        let held = self.state.lock();
+        held.pcbs.get(id).map(|pcb| (pcb.local, pcb.remote)).ok_or(Errno::BadFd)
+    }
+
+    /// Sets an option.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for a size out of bounds, or an option that the protocol does not have.
+    pub(super) fn set_option(&self, id: PcbId, option: SocketOption) -> Result<(), Errno> {
+        let in_bounds = |bytes: usize| match bytes {
+            LEAST_BUFFER_BYTES..=MOST_BUFFER_BYTES => Ok(bytes),
+            _ => Err(Errno::Invalid),
+        };
+        let mut held = self.state.lock();
+        let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+        match (option, &mut pcb.kind) {
+            (SocketOption::ReuseAddress(on), _) => pcb.reuse = on,
+            (SocketOption::SendBuffer(bytes), Kind::Tcp(tcb)) => tcb.send_bytes = in_bounds(bytes)?,
+            (SocketOption::SendBuffer(bytes), Kind::Udp(_)) => drop(in_bounds(bytes)?),
+            (SocketOption::ReceiveBuffer(bytes), Kind::Tcp(tcb)) => tcb.receive_bytes = in_bounds(bytes)?,
+            (SocketOption::ReceiveBuffer(bytes), Kind::Udp(udp)) => udp.limit_bytes = in_bounds(bytes)?,
+            (SocketOption::NoDelay(on), Kind::Tcp(tcb)) => tcb.no_delay = on,
+            (SocketOption::ResetOnClose(on), Kind::Tcp(tcb)) => tcb.resets_on_close = on,
+            _ => return Err(Errno::Invalid),
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram, to `remote` or to where the socket is connected to.
+    ///
+    /// # Errors
+    /// [`Errno::DestinationRequired`], [`Errno::IsConnected`]; as [`Stack::ip_output`]. The bytes are freed then.
+    pub(super) fn send_datagram(
+        &self,
+        call: &Syscall<'_, M>,
+        id: PcbId,
+        remote: Option<SocketAddrV4>,
+        bytes: Chain,
+    ) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, |stack| {
+            let ready = stack.ready_to_send(id, remote);
+            match ready {
+                Ok((local, remote)) => stack.udp_output(local, remote, bytes),
+                Err(e) => {
+                    stack.free(bytes);
+                    Err(e)
+                }
+            }
+        })
+    }
+
+    /// The oldest datagram that has arrived; waits for one.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`]; [`Errno::NotSupported`] for a stream.
+    pub(super) fn receive_datagram(
+        &self,
+        call: &Syscall<'_, M>,
+        id: PcbId,
+        nonblocking: bool,
+    ) -> Result<Datagram, Errno> {
+        let mut held = self.state.lock();
+        loop {
+            let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+            let channel = pcb.channel();
+            let Kind::Udp(udp) = &mut pcb.kind else { return Err(Errno::NotSupported) };
+            if let Some(datagram) = udp.take() {
+                return Ok(datagram);
+            }
+            if nonblocking {
+                return Err(Errno::WouldBlock);
+            }
+            held = self.wait(call, held, channel, "netrd")?;
+        }
+    }
+
+    /// What a socket is ready for.
+    pub(super) fn readiness(&self, id: PcbId) -> Readiness {
+        let held = self.state.lock();
+        let Some(pcb) = held.pcbs.get(id) else { return Readiness { hung_up: true, ..Readiness::default() } };
+        match &pcb.kind {
+            Kind::Udp(udp) => Readiness { readable: !udp.is_empty(), writable: true, hung_up: false },
+            Kind::Tcp(tcb) if tcb.is_listening() => {
+                Readiness { readable: !tcb.accepting.is_empty(), ..Readiness::default() }
+            }
+            Kind::Tcp(tcb) => match (tcb.state(), tcb.buffers()) {
+                (TcpState::SynSent | TcpState::SynReceived, _) | (_, None) => {
+                    let over = tcb.state() == TcpState::Closed;
+                    Readiness { readable: over, writable: over, hung_up: over }
+                }
+                (state, Some((receive, send))) => Readiness {
+                    readable: receive.is_readable(),
+                    writable: send.is_writable(),
+                    hung_up: state == TcpState::Closed,
+                },
+            },
+        }
+    }
+
+    /// The process has closed its descriptor.
+    pub(super) fn close(&self, kernel: &Kernel<M>, threads: &dyn Threads, id: PcbId) {
+        self.with(kernel, threads, |stack| match stack.s.pcbs.get(id).map(Pcb::protocol) {
+            Some(Protocol::Tcp) => stack.close(id),
+            Some(Protocol::Udp) => stack.remove(id),
+            None => {}
+        });
+    }
+}
+
+impl<M: Machine> Kernel<M> {
+    /// Bytes were put into the buffer of a connection.
+    pub(in crate::net) fn tcp_sent(&self, threads: &dyn Threads, id: PcbId) {
+        let Some(net) = self.net() else { return };
+        let _c = self.machine.scope(Cause::Protocol);
+        net.with(self, threads, |stack| {
+            if stack.s.pcbs.get(id).is_some() {
+                stack.tcp_output(id);
+            }
+        });
+    }
+}
+
+impl<M: Machine> Stack<'_, M> {
+    fn bind(&mut self, id: PcbId, local: SocketAddrV4) -> Result<(), Errno> {
+        let pcb = self.s.pcbs.get(id).ok_or(Errno::BadFd)?;
+        let (protocol, reuse) = (pcb.protocol(), pcb.reuse);
+        if pcb.local.port() != 0 {
+            return Err(Errno::Invalid);
+        }
+        if !local.ip().is_unspecified() && !self.is_own(*local.ip()) {
+            return Err(Errno::AddressNotAvailable);
+        }
+        let port = match local.port() {
+            0 => self.s.pcbs.free_port(protocol).ok_or(Errno::AddressInUse)?,
+            port => port,
+        };
+        let local = SocketAddrV4::new(*local.ip(), port);
+        if !self.s.pcbs.is_free(protocol, local, reuse) {
+            return Err(Errno::AddressInUse);
+        }
+        self.s.pcbs.get_mut(id).expect("seen above").local = local;
+        Ok(())
+    }
+
+    /// True for a stream, whose connection has begun.
+    fn connect(&mut self, id: PcbId, remote: SocketAddrV4) -> Result<bool, Errno> {
+        let pcb = self.s.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+        let is_stream = pcb.protocol() == Protocol::Tcp;
+        if is_stream {
+            match pcb.tcb().state() {
+                TcpState::Closed if pcb.remote.is_none() => {}
+                TcpState::Closed => return Err(pcb.error.take().unwrap_or(Errno::Invalid)),
+                TcpState::Listen => return Err(Errno::NotSupported),
+                TcpState::SynSent | TcpState::SynReceived => return Err(Errno::AlreadyInProgress),
+                _ => return Err(Errno::IsConnected),
+            }
+        } else if pcb.remote.is_some() {
+            return Err(Errno::IsConnected);
+        }
+        if remote.port() == 0 || remote.ip().is_unspecified() {
+            return Err(Errno::AddressNotAvailable);
+        }
+        let source = self.source_for(*remote.ip())?;
+        if self.s.pcbs.get(id).is_some_and(|pcb| pcb.local.port() == 0) {
+            self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        }
+        let pcb = self.s.pcbs.get(id).expect("seen above");
+        let ip = if pcb.local.ip().is_unspecified() { source } else { *pcb.local.ip() };
+        let local = SocketAddrV4::new(ip, pcb.local.port());
+        if !self.s.pcbs.connect(id, local, remote) {
+            return Err(Errno::AddressInUse);
+        }
+        if is_stream {
+            self.begin(id)?;
+        }
+        Ok(is_stream)
+    }
+
+    /// Where a datagram comes from and goes to.
+    fn ready_to_send(
+        &mut self,
+        id: PcbId,
+        to: Option<SocketAddrV4>,
+    ) -> Result<(SocketAddrV4, SocketAddrV4), Errno> {
+        let pcb = self.s.pcbs.get(id).ok_or(Errno::BadFd)?;
+        let remote = match (to, pcb.remote) {
+            (Some(_), Some(_)) => return Err(Errno::IsConnected),
+            (to, connected) => to.or(connected).ok_or(Errno::DestinationRequired)?,
+        };
+        if pcb.local.port() == 0 {
+            self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        }
+        Ok((self.s.pcbs.get(id).expect("seen above").local, remote))
+    }
+}

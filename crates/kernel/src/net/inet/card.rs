@@ -1,0 +1,319 @@
+//! The driver of the network card (after `if_em.c`).
+//!
+//! # What it holds
+//! The card's two rings, as kernel structures that are touched when a descriptor is written or read, and what is posted to them:
+//! a cluster for each frame that may arrive, or with header split a small mbuf and a cluster; and the chains that are being sent.
+//!
+//! A frame that has arrived is handed up in its own buffers and another cluster takes their place; when there is none the frame is
+//! dropped and its buffers are posted again, so that the card never runs dry for good. A chain that is sent is freed when the card
+//! is done with it, which is looked for at every interrupt and when descriptors are short.
+//!
+//! # What can fail
+//! A card that was removed sends and receives nothing more; all of its buffers come back.
+
+use super::Stack;
+use super::ip::SumBy;
+use super::wire::{TYPE_ARP, TYPE_IP};
+use crate::net::chain::Chain;
+use crate::net::{Mbuf, Pool};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{
+    Access, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic, NicChecksum,
+    NicInfo, NicReceive, NicTransmit, PAGE_SIZE, StructArena, StructVa,
+};
+
+/// Buffers that are handed over by one write to the card's register.
+const DOORBELL_EVERY: usize = 16;
+/// A frame is read into a cluster this far from its start, so that the IP header is aligned (`ETHER_ALIGN`).
+const ETHER_ALIGN: usize = 2;
+
+/// The card and what it has. See the [module](self).
+pub(super) struct Card<M: Machine> {
+    nic: Box<dyn Nic>,
+    info: NicInfo,
+    transmit_ring: Ring,
+    receive_ring: Ring,
+    sending: BTreeMap<u64, Chain>,
+    receiving: BTreeMap<u64, Buffers>,
+    next_tag: u64,
+    works: bool,
+    machine: core::marker::PhantomData<M>,
+}
+
+/// Descriptors in memory.
+struct Ring {
+    at: StructVa,
+    slots: usize,
+    /// The next to be filled, and the next to be looked at.
+    head: usize,
+    tail: usize,
+    used: usize,
+}
+
+impl Ring {
+    /// Writes `count` descriptors.
+    fn fill<M: Machine>(&mut self, m: &M, count: usize) {
+        for _ in 0..count {
+            m.touch(self.at.element(self.head, NIC_DESCRIPTOR_BYTES), NIC_DESCRIPTOR_BYTES, Access::Write);
+            self.head = (self.head + 1) % self.slots;
+        }
+        self.used += count;
+    }
+
+    /// Looks at `count` descriptors that the card has written back.
+    fn look<M: Machine>(&mut self, m: &M, count: usize) {
+        for _ in 0..count {
+            m.touch(self.at.element(self.tail, NIC_DESCRIPTOR_BYTES), NIC_DESCRIPTOR_BYTES, Access::Read);
+            self.tail = (self.tail + 1) % self.slots;
+        }
+        self.used -= count;
+    }
+
+    fn free(&self) -> usize {
+        self.slots - self.used
+    }
+}
+
+/// What a frame is received into.
+struct Buffers {
+    header: Option<Mbuf>,
+    data: Mbuf,
+}
+
+impl<M: Machine> Card<M> {
+    pub(super) fn new(m: &M, nic: Box<dyn Nic>, arena: &mut StructArena) -> Result<Card<M>, ArenaFull> {
+        let info = nic.info();
+        let base = m.board().layout.kernel_base;
+        let mut ring = |what, slots: usize| -> Result<Ring, ArenaFull> {
+            let at = arena.array(what, slots, NIC_DESCRIPTOR_BYTES)?;
+            Ok(Ring { at, slots, head: 0, tail: 0, used: 0 })
+        };
+        let transmit_ring = ring("descriptors for sending", info.transmit_slots)?;
+        let receive_ring = ring("descriptors for receiving", info.receive_slots)?;
+        let pa = |ring: &Ring| pageferry_hal::Pa((ring.at.0 - base) as u64);
+        nic.set_rings(pa(&transmit_ring), pa(&receive_ring));
+        Ok(Card {
+            nic,
+            info,
+            transmit_ring,
+            receive_ring,
+            sending: BTreeMap::new(),
+            receiving: BTreeMap::new(),
+            next_tag: 0,
+            works: true,
+            machine: core::marker::PhantomData,
+        })
+    }
+
+    pub(super) fn id(&self) -> DeviceId {
+        self.nic.id()
+    }
+
+    pub(super) fn info(&self) -> &NicInfo {
+        &self.info
+    }
+
+    /// It was not removed.
+    pub(super) fn works(&self) -> bool {
+        self.works
+    }
+
+    /// Chains and buffers that the card has.
+    pub(super) fn under_way(&self) -> usize {
+        self.sending.len() + self.receiving.len()
+    }
+
+    fn tag(&mut self) -> u64 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    /// Buffers for one frame. A cluster holds it; what does not fit one is not received.
+    fn buffers(&self, pool: &Pool<M>) -> Option<Buffers> {
+        let split = self.info.header_split;
+        let mut data = pool.cluster_for(None, PAGE_SIZE).ok()?;
+        if !split {
+            data.advance(ETHER_ALIGN);
+            return Some(Buffers { header: None, data });
+        }
+        match pool.alloc(crate::net::SMALL_BYTES) {
+            Ok(header) => Some(Buffers { header: Some(header), data }),
+            Err(_) => {
+                pool.free(data);
+                None
+            }
+        }
+    }
+
+    fn post(&mut self, m: &M, pool: &Pool<M>, buffers: Buffers) {
+        let tag = self.tag();
+        let one = |mbuf: &Mbuf| pool.fragments_of(mbuf).pop().expect("it has bytes");
+        let header = buffers.header.as_ref().map(one);
+        let data: Vec<Fragment> = pool.fragments_of(&buffers.data);
+        let slots = data.len() + usize::from(header.is_some());
+        self.receive_ring.fill(m, slots);
+        self.nic.post_receive(NicReceive { tag, header, data });
+        self.receiving.insert(tag, buffers);
+    }
+}
+
+impl<M: Machine> Stack<'_, M> {
+    /// Gives the card as many buffers as it has descriptors for, and there is memory for.
+    pub(super) fn fill_card(&mut self) {
+        let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
+        let path = self.kernel.net.as_ref().expect("its network is at work").config.paths.receive_buffer;
+        let Some(card) = self.s.card.as_mut().filter(|card| card.works) else { return };
+        let needed = 1 + usize::from(card.info.header_split);
+        let mut posted = 0;
+        while card.receive_ring.free() >= needed {
+            let Some(buffers) = card.buffers(pool) else { break };
+            m.execute(path);
+            card.post(m, pool, buffers);
+            posted += 1;
+            if posted % DOORBELL_EVERY == 0 {
+                card.nic.start_receive();
+            }
+        }
+        if posted % DOORBELL_EVERY != 0 {
+            card.nic.start_receive();
+        }
+    }
+
+    /// Hands a frame to the card.
+    pub(super) fn card_output(&mut self, frame: Chain, sum: SumBy) {
+        self.m().execute(self.config().paths.driver_output);
+        let fragments: Vec<Fragment> = frame.iter().flat_map(|mbuf| self.pool().fragments_of(mbuf)).collect();
+        let short = |card: &Card<M>| card.transmit_ring.free() < fragments.len();
+        if self.s.card.as_ref().is_some_and(short) {
+            self.reap_sent();
+        }
+        let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
+        let card = self.s.card.as_mut().filter(|card| card.works && !short(card));
+        let Some(card) = card.filter(|card| fragments.len() <= card.info.transmit_fragments) else {
+            self.s.counts.no_room += 1;
+            return frame.free(pool);
+        };
+        let checksum = match sum {
+            SumBy::Nothing => None,
+            SumBy::Card { from, at } => {
+                Some(NicChecksum { from: from + ETHERNET_HEADER_BYTES, at: at + ETHERNET_HEADER_BYTES })
+            }
+        };
+        let tag = card.tag();
+        card.transmit_ring.fill(m, fragments.len());
+        card.nic.post_transmit(NicTransmit { tag, fragments, checksum });
+        card.sending.insert(tag, frame);
+        card.nic.start_transmit();
+    }
+
+    /// Behind an interrupt: frees what was sent, takes in what has arrived; true if there was anything.
+    pub(super) fn reap_card(&mut self) -> bool {
+        let Some(card) = self.s.card.as_mut() else { return false };
+        let events = card.nic.acknowledge();
+        if events.removed {
+            card.works = false;
+        }
+        self.m().execute(self.config().paths.driver_interrupt);
+        let sent = self.reap_sent();
+        let received = self.reap_received();
+        sent || received
+    }
+
+    /// Frees what the card has sent.
+    fn reap_sent(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let m = &self.kernel.machine;
+            let Some(card) = self.s.card.as_mut() else { return any };
+            let Some(answer) = card.nic.take_transmitted() else { return any };
+            let frame = card.sending.remove(&answer.tag).expect("the card answers for what it was given");
+            let slots = frame.iter().map(|mbuf| self.kernel.mbufs.fragments_of(mbuf).len()).sum();
+            card.transmit_ring.look(m, slots);
+            self.free(frame);
+            any = true;
+        }
+    }
+
+    /// Takes in the frames that have arrived.
+    fn reap_received(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
+            let Some(card) = self.s.card.as_mut() else { return any };
+            let Some(answer) = card.nic.take_received() else { break };
+            any = true;
+            let buffers = card.receiving.remove(&answer.tag).expect("the card answers for what it was given");
+            let slots = pool.fragments_of(&buffers.data).len() + usize::from(buffers.header.is_some());
+            card.receive_ring.look(m, slots);
+            let Ok(arrival) = answer.result else {
+                buffers.header.into_iter().for_each(|mbuf| pool.free(mbuf));
+                pool.free(buffers.data);
+                continue;
+            };
+            // Others take their place first: without those the frame is lost, and the card keeps what it has.
+            let Some(fresh) = card.buffers(pool) else {
+                card.post(m, pool, buffers);
+                card.nic.start_receive();
+                self.s.counts.no_room += 1;
+                continue;
+            };
+            card.post(m, pool, fresh);
+            let Buffers { header, mut data } = buffers;
+            let mut frame = Chain::new();
+            match header {
+                Some(mut mbuf) if arrival.header_bytes > 0 => {
+                    // The card's word is not taken for more than there is room for.
+                    mbuf.truncate(arrival.header_bytes.min(mbuf.len()));
+                    frame.push_back(mbuf);
+                }
+                other => other.into_iter().for_each(|mbuf| pool.free(mbuf)),
+            }
+            let len = arrival.data_bytes.min(data.len());
+            if len > 0 {
+                data.truncate(len);
+                frame.push_back(data);
+            } else {
+                pool.free(data);
+            }
+            self.frame_input(frame, arrival.verdict);
+        }
+        if any {
+            if let Some(card) = self.s.card.as_mut().filter(|card| card.works) {
+                card.nic.start_receive();
+            }
+            self.fill_card();
+        }
+        any
+    }
+
+    /// Takes in an Ethernet frame.
+    fn frame_input(&mut self, mut frame: Chain, verdict: pageferry_hal::NicVerdict) {
+        self.m().execute(self.config().paths.ether);
+        let mut header = [0; ETHERNET_HEADER_BYTES];
+        if frame.load(self.pool(), 0, &mut header) < ETHERNET_HEADER_BYTES {
+            self.s.counts.malformed += 1;
+            return self.free(frame);
+        }
+        frame.drop_front(self.pool(), ETHERNET_HEADER_BYTES);
+        match u16::from_be_bytes([header[12], header[13]]) {
+            TYPE_IP => self.ip_input(frame, Some(verdict)),
+            TYPE_ARP => self.arp_input(frame),
+            _ => {
+                self.s.counts.no_socket += 1;
+                self.free(frame);
+            }
+        }
+    }
+
+    /// Stops the card, and takes back all that it has.
+    pub(super) fn stop_card(&mut self) {
+        let Some(card) = self.s.card.as_mut() else { return };
+        card.works = false;
+        card.nic.stop();
+        self.reap_sent();
+        self.reap_received();
+    }
+}

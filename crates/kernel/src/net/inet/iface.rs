@@ -1,0 +1,105 @@
+//! Where packets go: loopback, or the card.
+//!
+//! A host has two interfaces: loopback, with an MTU of its own, for its own addresses; and a card, with one address, a prefix of
+//! neighbours, and perhaps a gateway for all others. A packet on loopback keeps its mbufs: the receiver gets them as they were
+//! sent. The soft interrupt takes it in, as it does those of the card (4.4BSD, `looutput`, `netisr`).
+
+use super::Stack;
+use super::ip::SumBy;
+use crate::error::Errno;
+use crate::net::chain::Chain;
+use crate::sched::SoftInt;
+use core::net::Ipv4Addr;
+use pageferry_hal::{Counter, Machine};
+
+/// Packets that wait on loopback (`ifq_maxlen`).
+const MAX_LOOPBACK: usize = 512;
+
+/// The way to an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Route {
+    /// To this host itself.
+    Loopback,
+    /// By the card, to this neighbour.
+    Card(Ipv4Addr),
+}
+
+impl<M: Machine> Stack<'_, M> {
+    /// The way to `destination`.
+    ///
+    /// # Errors
+    /// [`Errno::NetUnreachable`].
+    pub(super) fn route(&self, destination: Ipv4Addr) -> Result<Route, Errno> {
+        let config = self.config();
+        if destination.is_loopback() || destination == config.address {
+            return Ok(Route::Loopback);
+        }
+        let card = self.s.card.as_ref().filter(|card| card.works()).ok_or(Errno::NetUnreachable)?;
+        let _ = card;
+        let mask = u32::MAX.checked_shl(32 - u32::from(config.prefix_bits)).unwrap_or(0);
+        if (u32::from(destination) ^ u32::from(config.address)) & mask == 0 {
+            return Ok(Route::Card(destination));
+        }
+        config.gateway.map(Route::Card).ok_or(Errno::NetUnreachable)
+    }
+
+    /// The address that packets to `destination` come from.
+    ///
+    /// # Errors
+    /// [`Errno::NetUnreachable`].
+    pub(super) fn source_for(&self, destination: Ipv4Addr) -> Result<Ipv4Addr, Errno> {
+        Ok(match self.route(destination)? {
+            Route::Loopback if destination.is_loopback() => destination,
+            _ => self.config().address,
+        })
+    }
+
+    /// True for addresses of this host.
+    pub(super) fn is_own(&self, address: Ipv4Addr) -> bool {
+        address.is_loopback() || address == self.config().address
+    }
+
+    /// The most bytes of an IP packet on this way.
+    pub(super) fn mtu(&self, route: Route) -> usize {
+        match route {
+            Route::Loopback => self.config().loopback_mtu_bytes,
+            Route::Card(_) => self.s.card.as_ref().map_or(576, |card| card.info().mtu_bytes),
+        }
+    }
+
+    /// True when the card computes the sums of what goes this way.
+    pub(super) fn sums_by_card(&self, route: Route) -> bool {
+        let card = self.s.card.as_ref();
+        matches!(route, Route::Card(_))
+            && self.config().checksum_offload
+            && card.is_some_and(|card| card.info().transmit_checksum)
+    }
+
+    /// Hands an IP packet to its interface.
+    pub(super) fn transmit(&mut self, route: Route, packet: Chain, sum: SumBy) {
+        self.m().count(Counter::PacketsSent, 1);
+        self.s.counts.sent += 1;
+        match route {
+            Route::Loopback if self.s.loopback.len() < MAX_LOOPBACK => {
+                self.m().execute(self.config().paths.loopback);
+                self.s.loopback.push_back(packet);
+                self.kernel.softints.schedule(SoftInt::Net);
+            }
+            Route::Loopback => {
+                self.s.counts.no_room += 1;
+                self.free(packet);
+            }
+            Route::Card(neighbour) => self.resolve_and_send(neighbour, packet, sum),
+        }
+    }
+
+    /// Takes in what is on loopback now; true if there was anything.
+    pub(super) fn take_from_loopback(&mut self) -> bool {
+        let now = self.s.loopback.len();
+        for _ in 0..now {
+            let packet = self.s.loopback.pop_front().expect("as many as there were");
+            self.ip_input(packet, None);
+        }
+        now > 0
+    }
+}

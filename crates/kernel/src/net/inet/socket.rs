@@ -1,0 +1,189 @@
+//! Internet sockets as open files.
+//!
+//! A stream reads and writes through its connection's two buffers, as a local socket does (`sosend`, `soreceive`); then TCP looks
+//! whether there is something to send, or a window to tell.
+
+use super::calls::Readiness;
+use super::{Net, PcbId, SocketKind};
+use crate::Kernel;
+use crate::choose::{Peer, Sending};
+use crate::error::Errno;
+use crate::fs::FileOps;
+use crate::net::chain::Chain;
+use crate::net::{ReceiveMode, Received, SendMode, Sender};
+use crate::proc::{Syscall, moved};
+use alloc::boxed::Box;
+use core::net::SocketAddrV4;
+use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_hal::{Cause, Machine, Threads, Va};
+
+/// The longest datagram.
+const MOST_DATAGRAM_BYTES: usize = 65_507;
+
+/// An Internet socket. See the [module](self).
+pub(crate) struct InetSocket {
+    pub(crate) id: PcbId,
+    pub(crate) kind: SocketKind,
+    /// Directions that the process has ended (`shutdown`).
+    pub(crate) no_receive: AtomicBool,
+    pub(crate) no_send: AtomicBool,
+}
+
+impl InetSocket {
+    pub(crate) fn new(id: PcbId, kind: SocketKind) -> InetSocket {
+        let (no_receive, no_send) = (AtomicBool::new(false), AtomicBool::new(false));
+        InetSocket { id, kind, no_receive, no_send }
+    }
+
+    fn net<'a, M: Machine>(&self, call: &'a Syscall<'_, M>) -> &'a Net<M> {
+        call.kernel.net().expect("its socket exists")
+    }
+
+    /// What a call on a connection came to: an error that is due takes its place where nothing was moved.
+    fn settled<M: Machine, R>(
+        &self,
+        call: &Syscall<'_, M>,
+        result: Result<R, Errno>,
+        nothing: impl Fn(&R) -> bool,
+    ) -> Result<R, Errno> {
+        call.kernel.tcp_sent(call.thread, self.id);
+        let failed = match &result {
+            Ok(moved) => nothing(moved),
+            Err(e) => *e == Errno::BrokenPipe,
+        };
+        if failed && let Some(error) = self.net(call).take_error(self.id) {
+            return Err(error);
+        }
+        result
+    }
+
+    /// Sends a datagram to `remote`, or to where the socket is connected to.
+    pub(crate) fn send_to<M: Machine>(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len: usize,
+        remote: Option<SocketAddrV4>,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        if len > MOST_DATAGRAM_BYTES {
+            return Err(Errno::MessageSize);
+        }
+        let sending = Sending { from, len, peer: Peer::Socket, space: len };
+        let mut sender = Sender::new(call, sending, SendMode::Copy).nonblocking(nonblocking);
+        let mut bytes = Chain::new();
+        while sender.left() > 0 {
+            let (mbuf, result) = sender.next(len);
+            mbuf.into_iter().for_each(|mbuf| bytes.push_back(mbuf));
+            if let Err(e) = result {
+                bytes.free(&call.kernel.mbufs);
+                return Err(e);
+            }
+        }
+        self.net(call).send_datagram(call, self.id, remote, bytes)?;
+        Ok(len)
+    }
+
+    /// Receives a datagram, or as much of it as there is room for; and where it comes from.
+    pub(crate) fn receive_from<M: Machine>(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Va,
+        len: usize,
+        nonblocking: bool,
+    ) -> Result<(usize, SocketAddrV4), Errno> {
+        let datagram = self.net(call).receive_datagram(call, self.id, nonblocking)?;
+        let (pool, from) = (&call.kernel.mbufs, datagram.from);
+        let mut result = Ok(());
+        let mut done = 0;
+        for mbuf in datagram.bytes.iter() {
+            let want = mbuf.len().min(len - done);
+            let mut at = 0;
+            while at < want && result.is_ok() {
+                let (va, piece) = pool.piece(mbuf, at..want);
+                let copied;
+                (copied, result) = moved(piece, call.copy_out(to + done, va, piece));
+                (at, done) = (at + piece, done + copied);
+            }
+        }
+        datagram.bytes.free(pool);
+        result.map(|()| (done, from))
+    }
+}
+
+impl<M: Machine> FileOps<M> for InetSocket {
+    fn read(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Va,
+        len_bytes: usize,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        if self.no_receive.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        if self.kind == SocketKind::Datagram {
+            return Ok(self.receive_from(call, to, len_bytes, nonblocking)?.0);
+        }
+        let (buffer, _) = self.net(call).buffers(self.id)?;
+        let result = buffer.receive(call, to, len_bytes, nonblocking);
+        self.settled(call, result, |len| *len == 0 && len_bytes > 0)
+    }
+
+    fn read_transfer(
+        &self,
+        call: &Syscall<'_, M>,
+        mode: ReceiveMode,
+        at: Option<Va>,
+        len_bytes: usize,
+        nonblocking: bool,
+    ) -> Result<Received, Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        if self.kind == SocketKind::Datagram {
+            return Err(Errno::NotSupported);
+        }
+        if self.no_receive.load(Ordering::Relaxed) {
+            return Ok(Received::default());
+        }
+        let (buffer, _) = self.net(call).buffers(self.id)?;
+        let result = buffer.receive_transfer(call, mode, at, len_bytes, nonblocking);
+        self.settled(call, result, |got| got.len_bytes == 0 && len_bytes > 0)
+    }
+
+    fn write(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len_bytes: usize,
+        mode: SendMode,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        if self.kind == SocketKind::Datagram {
+            return self.send_to(call, from, len_bytes, None, nonblocking);
+        }
+        let (_, buffer) = self.net(call).buffers(self.id)?;
+        if self.no_send.load(Ordering::Relaxed) {
+            return Err(Errno::BrokenPipe);
+        }
+        let result = buffer.send(call, from, len_bytes, mode, nonblocking);
+        self.settled(call, result, |_| false)
+    }
+
+    fn readiness(&self, kernel: &Kernel<M>) -> Readiness {
+        let mut ready = kernel.net().map_or_else(Readiness::default, |net| net.readiness(self.id));
+        ready.readable |= self.no_receive.load(Ordering::Relaxed);
+        ready
+    }
+
+    fn as_inet(&self) -> Option<&InetSocket> {
+        Some(self)
+    }
+
+    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+        if let Some(net) = kernel.net() {
+            net.close(kernel, threads, self.id);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! How connections begin and end.
+//!
+//! A connection has two socket buffers, each with an end that the process has and one that TCP has. TCP closes its end of the one for
+//! receiving when nothing more will come, and its end of the one for sending when nothing more will be acknowledged. The process's
+//! ends are closed with its descriptor; a connection that no process ever accepted has them closed here.
+
+use super::super::pcb::{Kind, Pcb, PcbId};
+use super::super::{PCB_USED_BYTES, Stack};
+use super::input::Segment;
+use super::seq::Seq;
+use super::tcb::{Tcb, TcpState, Timestamps};
+use crate::error::Errno;
+use core::net::SocketAddrV4;
+use pageferry_hal::{Access, Cycles, Machine};
+
+/// Bytes of the headers of IP and TCP without options, and of the timestamps option.
+const HEADERS_BYTES: usize = 40;
+const TIMESTAMPS_BYTES: usize = 12;
+
+impl<M: Machine> Stack<'_, M> {
+    /// A number to begin with: farther on for each connection, so that old segments do not fit.
+    fn initial_sequence(&mut self) -> Seq {
+        self.s.next_isn = self.s.next_isn.wrapping_add(64_000 + (self.now().0 >> 8) as u32 % 64_000);
+        Seq(self.s.next_isn)
+    }
+
+    /// The most data in a segment, as it is told to the other end.
+    pub(super) fn offered_segment(&mut self, id: PcbId) -> usize {
+        let remote = self.s.pcbs.get(id).and_then(|pcb| pcb.remote);
+        let route = remote.and_then(|remote| self.route(*remote.ip()).ok());
+        route.map_or(536, |route| self.mtu(route) - HEADERS_BYTES)
+    }
+
+    /// Gives a block its buffers, and what a connection begins with.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    fn prepare(&mut self, id: PcbId) -> Result<(), Errno> {
+        let initial = self.initial_sequence();
+        let (send_bytes, receive_bytes) = {
+            let t = self.tcb(id);
+            (t.send_bytes, t.receive_bytes)
+        };
+        let receive = self.kernel.create_sockbuf_of(receive_bytes, Some(id))?;
+        let send = self.kernel.create_sockbuf_of(send_bytes, Some(id));
+        let send = send.inspect_err(|_| self.kernel.discard_sockbuf(&receive))?;
+        let scale = (0..14).find(|scale| receive_bytes >> scale <= 0xffff).unwrap_or(14);
+        let t = self.tcb(id);
+        (t.receive, t.send) = (Some(receive), Some(send));
+        (t.snd.initial, t.snd.una, t.snd.next, t.snd.max) = (initial, initial, initial, initial);
+        t.rcv.scale = scale;
+        t.timestamps = Some(Timestamps::default());
+        Ok(())
+    }
+
+    /// Begins a connection to where the block is connected to.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub(in crate::net::inet) fn begin(&mut self, id: PcbId) -> Result<(), Errno> {
+        self.prepare(id)?;
+        self.tcb(id).state = TcpState::SynSent;
+        self.tcp_output(id);
+        Ok(())
+    }
+
+    /// A segment for a block that listens: if it asks for a connection, one is begun.
+    pub(super) fn listener_input(&mut self, id: PcbId, segment: &Segment) {
+        if segment.rst {
+            return;
+        }
+        if segment.ack.is_some() {
+            return self.refuse(segment);
+        }
+        let listener = self.tcb(id);
+        let full = listener.accepting.len() + listener.incomplete > listener.backlog * 3 / 2;
+        if !segment.syn || full {
+            self.s.counts.no_room += u64::from(full);
+            return;
+        }
+        if self.new_connection(id, segment).is_none() {
+            // The other end asks again.
+            self.s.counts.no_room += 1;
+        }
+    }
+
+    fn new_connection(&mut self, listener: PcbId, segment: &Segment) -> Option<PcbId> {
+        let at = self.s.zone.alloc()?;
+        self.m().touch(at, PCB_USED_BYTES, Access::Write);
+        let of = self.tcb(listener);
+        let (send_bytes, receive_bytes, no_delay) = (of.send_bytes, of.receive_bytes, of.no_delay);
+        let mut tcb = Tcb::new(send_bytes, receive_bytes, self.cycles(self.config().first_timeout_ms));
+        (tcb.no_delay, tcb.parent) = (no_delay, Some(listener));
+        let id = self.s.pcbs.insert(Pcb {
+            at,
+            local: segment.local,
+            remote: Some(segment.remote),
+            reuse: false,
+            has_socket: false,
+            error: None,
+            kind: Kind::Tcp(tcb),
+        });
+        if self.prepare(id).is_err() {
+            self.s.pcbs.remove(id);
+            self.s.zone.free(at);
+            return None;
+        }
+        self.take_options(id, segment);
+        let t = self.tcb(id);
+        t.state = TcpState::SynReceived;
+        t.rcv.initial = segment.seq;
+        t.rcv.next = segment.seq + 1;
+        t.rcv.advertised = t.rcv.next;
+        t.snd.window = segment.window;
+        self.tcb(listener).incomplete += 1;
+        self.tcp_output(id);
+        Some(id)
+    }
+
+    /// What the SYN of the other end asks for.
+    pub(super) fn take_options(&mut self, id: PcbId, segment: &Segment) {
+        let own = self.offered_segment(id);
+        let t = self.tcb(id);
+        let most = segment.most_segment.unwrap_or(536).clamp(64, own);
+        match segment.scale {
+            Some(scale) => t.snd.scale = scale,
+            None => (t.snd.scale, t.rcv.scale) = (0, 0),
+        }
+        match (&mut t.timestamps, segment.timestamps) {
+            (Some(stamps), Some((theirs, _))) => {
+                stamps.recent = theirs;
+                t.segment_bytes = most - TIMESTAMPS_BYTES;
+            }
+            _ => (t.timestamps, t.segment_bytes) = (None, most),
+        }
+    }
+
+    /// Both ends agree. False when nothing wants the connection any more.
+    pub(super) fn connected(&mut self, id: PcbId, segment: &Segment) -> bool {
+        let t = self.tcb(id);
+        t.state = if t.finishing { TcpState::FinWait1 } else { TcpState::Established };
+        // The window of a SYN is not scaled.
+        t.snd.window = segment.window << if segment.syn { 0 } else { t.snd.scale };
+        (t.snd.window_seq, t.snd.window_ack) = (segment.seq, segment.ack.unwrap_or_default());
+        t.snd.most_window = t.snd.window;
+        t.snd.congestion = (4 * t.segment_bytes).min((2 * t.segment_bytes).max(4380));
+        t.snd.threshold = usize::MAX;
+        t.snd.next = t.snd.next.max(t.snd.una);
+        let channel = self.s.pcbs.get(id).expect("the block exists").channel();
+        match self.tcb(id).parent {
+            None => self.wake(channel),
+            Some(listener) => {
+                let Some(of) = self.s.pcbs.get_mut(listener) else {
+                    self.abort(id);
+                    return false;
+                };
+                let channel = of.channel();
+                let of = of.tcb();
+                of.incomplete -= 1;
+                of.accepting.push_back(id);
+                self.wake(channel);
+            }
+        }
+        true
+    }
+
+    // ------------------------------------------------------------------------------------------- ending
+
+    /// The process sends no more: a FIN follows what is in the buffer.
+    pub(in crate::net::inet) fn finish(&mut self, id: PcbId) {
+        let t = self.tcb(id);
+        if t.finishing {
+            return;
+        }
+        t.finishing = true;
+        match t.state {
+            TcpState::Established => t.state = TcpState::FinWait1,
+            TcpState::CloseWait => t.state = TcpState::LastAck,
+            // When it is connected.
+            _ => return,
+        }
+        self.tcp_output(id);
+    }
+
+    /// The process has closed its descriptor.
+    pub(in crate::net::inet) fn close(&mut self, id: PcbId) {
+        let Some(pcb) = self.s.pcbs.get_mut(id) else { return };
+        pcb.has_socket = false;
+        self.end_process_side(id);
+        let linger = self.config().time_wait_ms;
+        let end = self.now() + self.cycles(linger);
+        let t = self.tcb(id);
+        match t.state {
+            TcpState::Listen => self.close_listener(id),
+            TcpState::Closed | TcpState::SynSent => self.drop_connection(id, None),
+            _ if t.resets_on_close => self.abort(id),
+            TcpState::FinWait2 => t.deadlines.end = Some(end),
+            _ => self.finish(id),
+        }
+    }
+
+    fn close_listener(&mut self, id: PcbId) {
+        for child in self.s.pcbs.ids() {
+            let is_its =
+                matches!(self.s.pcbs.get(child).map(|p| &p.kind), Some(Kind::Tcp(t)) if t.parent == Some(id));
+            if is_its {
+                self.abort(child);
+            }
+        }
+        self.drop_connection(id, None);
+    }
+
+    /// Ends a connection at once, and tells the other end.
+    pub(in crate::net::inet) fn abort(&mut self, id: PcbId) {
+        self.abort_with(id, Errno::ConnectionAborted);
+    }
+
+    /// As [`Stack::abort`]; the process is told `error`.
+    pub(in crate::net::inet) fn abort_with(&mut self, id: PcbId, error: Errno) {
+        let Some(pcb) = self.s.pcbs.get_mut(id) else { return };
+        if let Kind::Udp(_) = pcb.kind {
+            return self.remove(id);
+        }
+        let state = pcb.tcb().state;
+        if state.is_synchronized() && state != TcpState::TimeWait || state == TcpState::SynReceived {
+            self.s.counts.reset += 1;
+            self.reset_peer(id);
+        }
+        self.drop_connection(id, Some(error));
+    }
+
+    /// Nothing more will come.
+    pub(super) fn end_receiving(&mut self, id: PcbId) {
+        let t = self.tcb(id);
+        if core::mem::replace(&mut t.receive_ended, true) {
+            return;
+        }
+        if let Some(buffer) = t.receive.clone() {
+            self.kernel.end_of_sockbuf(&buffer, || buffer.close_writer(self.threads));
+            self.kernel.select.changed(self.threads);
+        }
+    }
+
+    fn end_sending(&mut self, id: PcbId) {
+        let t = self.tcb(id);
+        if core::mem::replace(&mut t.send_ended, true) {
+            return;
+        }
+        if let Some(buffer) = t.send.clone() {
+            self.kernel.end_of_sockbuf(&buffer, || buffer.close_reader(self.pool(), self.threads));
+            self.kernel.select.changed(self.threads);
+        }
+    }
+
+    /// The process's ends of the buffers are closed: nothing is read or written any more.
+    fn end_process_side(&mut self, id: PcbId) {
+        if let Some((receive, send)) = self.tcb(id).buffers() {
+            self.kernel.end_of_sockbuf(&receive, || receive.close_reader(self.pool(), self.threads));
+            self.kernel.end_of_sockbuf(&send, || send.close_writer(self.threads));
+        }
+    }
+
+    /// Nothing of the connection is left but what its last segments may still need.
+    pub(super) fn enter_time_wait(&mut self, id: PcbId) {
+        let linger = self.config().time_wait_ms;
+        let end = self.now() + self.cycles(linger);
+        let t = self.tcb(id);
+        t.state = TcpState::TimeWait;
+        t.deadlines = super::tcb::Deadlines { end: Some(end), ..Default::default() };
+    }
+
+    /// The connection is over. Its process, if it has one, is told why.
+    pub(super) fn drop_connection(&mut self, id: PcbId, error: Option<Errno>) {
+        let t = self.tcb(id);
+        let (before, parent) = (t.state, t.parent.take());
+        t.state = TcpState::Closed;
+        t.deadlines = super::tcb::Deadlines::default();
+        let early = core::mem::take(&mut t.early);
+        early.into_iter().for_each(|segment| self.free(segment.bytes));
+        if let Some(of) = parent.and_then(|listener| self.s.pcbs.get_mut(listener)) {
+            let of = of.tcb();
+            match before {
+                TcpState::SynReceived => of.incomplete -= 1,
+                _ => of.accepting.retain(|child| *child != id),
+            }
+        }
+        self.end_receiving(id);
+        self.end_sending(id);
+        if parent.is_some() {
+            self.end_process_side(id);
+        }
+        let pcb = self.s.pcbs.get_mut(id).expect("the block exists");
+        let channel = pcb.channel();
+        if pcb.has_socket {
+            pcb.error = error;
+            self.wake(channel);
+        } else {
+            self.remove(id);
+        }
+    }
+
+    /// Gives a block back.
+    pub(in crate::net::inet) fn remove(&mut self, id: PcbId) {
+        let Some(pcb) = self.s.pcbs.remove(id) else { return };
+        if let Kind::Udp(mut udp) = pcb.kind {
+            while let Some(datagram) = udp.take() {
+                self.free(datagram.bytes);
+            }
+        }
+        self.s.zone.free(pcb.at);
+    }
+
+    /// The timeout that connections begin with.
+    pub(in crate::net::inet) fn first_timeout(&self) -> Cycles {
+        self.cycles(self.config().first_timeout_ms)
+    }
+
+    /// Hands a connection to a process that accepts it.
+    pub(in crate::net::inet) fn accepted(&mut self, id: PcbId) -> SocketAddrV4 {
+        let pcb = self.s.pcbs.get_mut(id).expect("it waits to be accepted");
+        pcb.has_socket = true;
+        let remote = pcb.remote.expect("it is connected");
+        pcb.tcb().parent = None;
+        remote
+    }
+
+    /// Listens from now on.
+    pub(in crate::net::inet) fn listen(&mut self, id: PcbId, backlog: usize) {
+        let t = self.tcb(id);
+        (t.state, t.backlog) = (TcpState::Listen, backlog);
+    }
+}
+
+impl<M: Machine> Pcb<M> {
+    /// It is connected, or about to be, and no process has accepted it yet.
+    pub(super) fn awaits_accept(&self) -> bool {
+        matches!(&self.kind, Kind::Tcp(tcb) if tcb.parent.is_some())
+    }
+}

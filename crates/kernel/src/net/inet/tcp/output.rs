@@ -1,0 +1,228 @@
+//! Which segment to send, if any (4.4BSD, `tcp_output`).
+//!
+//! A segment is sent when it is full; when it is all there is and nothing is under way, or small ones are not to be held back
+//! (Nagle); when it is half of the largest window that the other end ever had; when it is sent again; or when something else has to
+//! be told: an acknowledgement, a window that has grown by much, a FIN.
+
+use super::super::Stack;
+use super::super::pcb::PcbId;
+use super::super::wire::Addresses;
+use super::tcb::{Tcb, TcpState};
+use crate::net::chain::Chain;
+use etherparse::{IpNumber, TcpHeader, TcpOptionElement};
+use pageferry_hal::{Cycles, Machine};
+
+/// Where in a header the sum is.
+pub(super) const SUM_AT: usize = 16;
+
+/// A segment to be sent.
+struct Next {
+    /// The first byte of its data in the buffer, and how many.
+    offset: usize,
+    len: usize,
+    syn: bool,
+    fin: bool,
+}
+
+impl<M: Machine> Stack<'_, M> {
+    /// Sends what is to be sent.
+    pub(super) fn tcp_output(&mut self, id: PcbId) {
+        while self.s.pcbs.get(id).is_some() && self.output_one(id, false) {}
+    }
+
+    /// Sends a segment, if one is to be sent, or `forced` to; true when there may be another.
+    pub(super) fn output_one(&mut self, id: PcbId, forced: bool) -> bool {
+        let Some(next) = self.tcb(id).next_segment(forced) else {
+            let timeout = self.now();
+            self.tcb(id).persist_if_stuck(timeout);
+            return false;
+        };
+        self.m().execute(self.config().paths.tcp_output);
+        let (len, full) = (next.len, next.len == self.tcb(id).segment_bytes);
+        match self.send_segment(id, next) {
+            Ok(()) => full && len > 0 && !forced,
+            Err(()) => {
+                // No memory for it, or no way: the timer has it sent again.
+                self.s.counts.no_room += 1;
+                let again = Cycles(self.now().0 + self.tcb(id).timing.timeout);
+                let t = self.tcb(id);
+                t.deadlines.retransmit.get_or_insert(again);
+                t.deadlines.acknowledge.get_or_insert(again);
+                t.ack_now = false;
+                false
+            }
+        }
+    }
+
+    fn send_segment(&mut self, id: PcbId, next: Next) -> Result<(), ()> {
+        let now = self.now();
+        let clock = (now.0 / self.config().ms_cycles.0.max(1)) as u32;
+        let most_segment = self.offered_segment(id);
+        let pcb = self.s.pcbs.get_mut(id).expect("the block exists");
+        let (local, remote) = (pcb.local, pcb.remote.expect("a segment goes to another end"));
+        let t = pcb.tcb();
+        let Next { offset, len, syn, fin } = next;
+        let mut header = TcpHeader::new(local.port(), remote.port(), t.snd.next.0, t.advertise(syn) as u16);
+        let acknowledges = t.state != TcpState::SynSent;
+        (header.syn, header.fin, header.ack) = (syn, fin, acknowledges);
+        header.psh = len > 0 && offset + len == t.queued();
+        header.acknowledgment_number = if acknowledges { t.rcv.next.0 } else { 0 };
+        let mut options = [const { TcpOptionElement::Noop }; 6];
+        let mut count = 0;
+        let mut option = |element| {
+            options[count] = element;
+            count += 1;
+        };
+        if syn {
+            option(TcpOptionElement::MaximumSegmentSize(most_segment as u16));
+            option(TcpOptionElement::Noop);
+            option(TcpOptionElement::WindowScale(t.rcv.scale));
+        }
+        if let Some(stamps) = &mut t.timestamps {
+            option(TcpOptionElement::Noop);
+            option(TcpOptionElement::Noop);
+            option(TcpOptionElement::Timestamp(clock, if acknowledges { stamps.recent } else { 0 }));
+            stamps.last_ack_sent = t.rcv.next;
+        }
+        header.set_options(&options[..count]).expect("they fit");
+        let buffer = t.send.clone();
+        let data = match buffer.filter(|_| len > 0) {
+            Some(buffer) => buffer.share(self.pool(), offset, len).map_err(|_| ())?,
+            None => Chain::new(),
+        };
+        let packet = match self.with_header(&header, data) {
+            Ok(packet) => packet,
+            Err(data) => {
+                self.free(data);
+                return Err(());
+            }
+        };
+        let addresses = Addresses { source: *local.ip(), destination: *remote.ip() };
+        self.tcb(id).was_sent(now, len + usize::from(syn) + usize::from(fin));
+        if self.ip_output(addresses, IpNumber::TCP, packet, Some(SUM_AT)).is_err() {
+            self.s.counts.no_room += 1;
+        }
+        Ok(())
+    }
+
+    /// Puts a header in front of data, in an mbuf of its own: the data may be shared.
+    pub(super) fn with_header(&mut self, header: &TcpHeader, data: Chain) -> Result<Chain, Chain> {
+        let Ok(first) = self.pool().for_headers() else { return Err(data) };
+        let mut packet = Chain::new();
+        packet.push_back(first);
+        packet.prepend(self.pool(), &header.to_bytes()).expect("there is room for headers");
+        packet.append(data);
+        Ok(packet)
+    }
+}
+
+impl<M: Machine> Tcb<M> {
+    /// The segment that is to be sent now.
+    fn next_segment(&self, forced: bool) -> Option<Next> {
+        let s = &self.snd;
+        match self.state {
+            TcpState::Closed | TcpState::Listen => return None,
+            TcpState::SynSent | TcpState::SynReceived if s.next == s.initial => {
+                return Some(Next { offset: 0, len: 0, syn: true, fin: false });
+            }
+            TcpState::SynSent => return None,
+            TcpState::SynReceived => {
+                return self.ack_now.then_some(Next { offset: 0, len: 0, syn: false, fin: false });
+            }
+            _ => {}
+        }
+        let queued = self.queued();
+        let offset = s.next.since(s.una);
+        let window = s.window.min(s.congestion).max(usize::from(forced));
+        let sendable = queued.min(window).saturating_sub(offset);
+        let len = sendable.min(self.segment_bytes);
+        // The FIN comes behind the last byte, and takes a place of its own.
+        let fin = self.finishing && offset + len == queued;
+        let again = s.next.before(s.max);
+        let fin_is_new = fin && !self.fin_was_sent();
+        let idle = s.una == s.max;
+        let last = offset + len == queued;
+        let send = forced
+            || self.ack_now
+            || (len > 0
+                && (len == self.segment_bytes
+                    || (last && (idle || self.no_delay))
+                    || again
+                    || 2 * len >= s.most_window.max(1)))
+            || fin_is_new
+            || (fin && again)
+            || self.window_has_grown();
+        send.then_some(Next {
+            offset: offset.min(queued),
+            len,
+            syn: false,
+            fin: fin && (fin_is_new || again),
+        })
+    }
+
+    /// Everything up to the FIN was sent, and the FIN.
+    fn fin_was_sent(&self) -> bool {
+        self.finishing && self.snd.max.since(self.snd.una) > self.queued()
+    }
+
+    /// The window has grown by two segments, or by half of the buffer: the other end is told.
+    fn window_has_grown(&self) -> bool {
+        if !self.state.may_receive() {
+            return false;
+        }
+        let Some(buffer) = &self.receive else { return false };
+        let told = match self.rcv.advertised.before(self.rcv.next) {
+            true => 0,
+            false => self.rcv.advertised.since(self.rcv.next),
+        };
+        let grown = self.window().saturating_sub(told);
+        grown >= 2 * self.segment_bytes && grown * 4 >= buffer.high_water_bytes()
+            || 2 * grown >= buffer.high_water_bytes()
+    }
+
+    /// The window as a header tells it. From here on the other end may fill it.
+    fn advertise(&mut self, syn: bool) -> usize {
+        let mut window = self.window();
+        let told = match self.rcv.advertised.before(self.rcv.next) {
+            true => 0,
+            false => self.rcv.advertised.since(self.rcv.next),
+        };
+        // A window of less than a segment is better not told at all (RFC 1122, 4.2.3.3).
+        let whole = self.receive.as_ref().map_or(0, |buffer| buffer.high_water_bytes());
+        if window < self.segment_bytes && 4 * window < whole {
+            window = told;
+        }
+        let scale = if syn { 0 } else { self.rcv.scale };
+        let field = (window >> scale).min(0xffff);
+        self.rcv.advertised = self.rcv.advertised.max(self.rcv.next + (field << scale));
+        field
+    }
+
+    /// A segment was sent that takes so many sequence numbers.
+    fn was_sent(&mut self, now: Cycles, len: usize) {
+        let s = &mut self.snd;
+        let again = s.next.before(s.max);
+        if !again && len > 0 && self.timing.timed.is_none() {
+            self.timing.timed = Some((s.next, now));
+        }
+        s.next = s.next + len;
+        s.max = s.max.max(s.next);
+        if len > 0 && self.deadlines.retransmit.is_none() && self.deadlines.persist.is_none() {
+            self.deadlines.retransmit = Some(Cycles(now.0 + (self.timing.timeout << self.timing.backoff)));
+        }
+        (self.ack_now, self.deadlines.acknowledge) = (false, None);
+    }
+
+    /// Data waits for a window, and nothing is under way that would bring one: it is asked for from time to time.
+    fn persist_if_stuck(&mut self, now: Cycles) {
+        let stuck = self.state.is_synchronized()
+            && self.queued() > 0
+            && self.snd.una == self.snd.max
+            && self.deadlines.retransmit.is_none()
+            && self.deadlines.persist.is_none();
+        if stuck {
+            self.timing.backoff = 0;
+            self.deadlines.persist = Some(Cycles(now.0 + self.timing.timeout));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Sequence numbers: 32 bits that wrap, compared by the shorter way round.
+
+use core::ops::{Add, Sub};
+
+/// A sequence number.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(in crate::net::inet) struct Seq(pub(in crate::net::inet) u32);
+
+impl Seq {
+    /// Comes before `other`.
+    pub(in crate::net::inet) fn before(self, other: Seq) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) < 0
+    }
+
+    /// Comes after `other`.
+    pub(in crate::net::inet) fn after(self, other: Seq) -> bool {
+        other.before(self)
+    }
+
+    /// The later of the two.
+    pub(in crate::net::inet) fn max(self, other: Seq) -> Seq {
+        if self.before(other) { other } else { self }
+    }
+
+    /// How far it is from `start`, which does not come after it.
+    pub(in crate::net::inet) fn since(self, start: Seq) -> usize {
+        let distance = self.0.wrapping_sub(start.0);
+        debug_assert!(distance < 1 << 31, "{self:?} comes before {start:?}");
+        distance as usize
+    }
+}
+
+impl Add<usize> for Seq {
+    type Output = Seq;
+    fn add(self, bytes: usize) -> Seq {
+        Seq(self.0.wrapping_add(bytes as u32))
+    }
+}
+
+impl Sub<usize> for Seq {
+    type Output = Seq;
+    fn sub(self, bytes: usize) -> Seq {
+        Seq(self.0.wrapping_sub(bytes as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_holds_across_the_wrap() {
+        let late = Seq(u32::MAX - 1);
+        assert!(late.before(late + 5) && (late + 5).after(late) && !late.before(late));
+        assert_eq!((late + 5).since(late), 5);
+        assert_eq!((late + 5) - 5, late);
+        assert_eq!(late.max(late + 3), late + 3);
+    }
+}

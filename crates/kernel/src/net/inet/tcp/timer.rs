@@ -1,0 +1,93 @@
+//! What TCP does when time has passed.
+
+use super::super::Stack;
+use super::super::pcb::PcbId;
+use super::tcb::TcpState;
+use crate::error::Errno;
+use pageferry_hal::{Cycles, Machine};
+
+/// A timeout does not become longer than this (RFC 6298, 2.5).
+pub(super) const MOST_TIMEOUT_MS: u64 = 64_000;
+/// A segment is sent again so many times (`TCP_MAXRXTSHIFT`), a SYN fewer.
+const MOST_RETRANSMISSIONS: u32 = 12;
+const MOST_SYNS: u32 = 5;
+
+impl<M: Machine> Stack<'_, M> {
+    /// Does what is due for a connection.
+    pub(in crate::net::inet) fn tcp_timers(&mut self, id: PcbId, now: Cycles) {
+        let due = |at: &mut Option<Cycles>| {
+            let due = at.is_some_and(|at| at <= now);
+            if due {
+                *at = None;
+            }
+            due
+        };
+        let d = &mut self.tcb(id).deadlines;
+        let (end, retransmit, persist, acknowledge) =
+            (due(&mut d.end), due(&mut d.retransmit), due(&mut d.persist), due(&mut d.acknowledge));
+        self.m().execute(self.config().paths.timer);
+        if end {
+            return self.drop_connection(id, None);
+        }
+        if retransmit && !self.retransmit(id) {
+            return;
+        }
+        if persist {
+            self.probe(id, now);
+        }
+        if acknowledge {
+            self.tcb(id).ack_now = true;
+            self.tcp_output(id);
+        }
+    }
+
+    /// Nothing was acknowledged for too long. False when the connection is gone.
+    fn retransmit(&mut self, id: PcbId) -> bool {
+        let most_ms = self.config().ms_cycles.0 * MOST_TIMEOUT_MS;
+        let t = self.tcb(id);
+        t.timing.backoff += 1;
+        let opening = matches!(t.state, TcpState::SynSent | TcpState::SynReceived);
+        let most = if opening { MOST_SYNS } else { MOST_RETRANSMISSIONS };
+        if t.timing.backoff > most {
+            self.s.counts.reset += 1;
+            self.abort_with(id, Errno::TimedOut);
+            return false;
+        }
+        t.timing.timeout = (t.timing.timeout * 2).min(most_ms);
+        // What is timed is not clear any more (Karn).
+        t.timing.timed = None;
+        t.reduce();
+        t.snd.congestion = t.segment_bytes;
+        t.snd.recover = None;
+        t.snd.duplicates = 0;
+        t.snd.next = if opening { t.snd.initial } else { t.snd.una };
+        t.ack_now = true;
+        let backoff = core::mem::take(&mut t.timing.backoff);
+        self.s.counts.retransmitted += 1;
+        self.output_one(id, true);
+        self.tcb(id).timing.backoff = backoff;
+        true
+    }
+
+    /// Asks for a window, with one byte.
+    fn probe(&mut self, id: PcbId, now: Cycles) {
+        let t = self.tcb(id);
+        if t.queued() == 0 {
+            return;
+        }
+        if t.snd.window > 0 {
+            // A window, but too small a one to be worth a segment: by now it is.
+            self.output_one(id, true);
+            return;
+        }
+        t.timing.backoff = (t.timing.backoff + 1).min(6);
+        let next = Cycles(now.0 + (t.timing.timeout << t.timing.backoff));
+        t.deadlines.persist = Some(next);
+        t.snd.next = t.snd.una;
+        self.output_one(id, true);
+        // The byte is sent again as part of a segment when there is a window.
+        let t = self.tcb(id);
+        (t.snd.next, t.timing.timed) = (t.snd.una, None);
+        t.deadlines.retransmit = None;
+    }
+}
