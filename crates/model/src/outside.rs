@@ -13,6 +13,7 @@ use crate::dev::nic::{Card, Step};
 use crate::machine::turns::NEVER;
 use crate::memory::Memory;
 use crate::net::far_end::FarEnd;
+use crate::net::wire::{Lane, Wire};
 use crate::params::NicParams;
 use pageferry_hal::{ETHERNET_LEAST_BYTES, PAGE_SIZE, Pa};
 use std::cmp::Reverse;
@@ -146,6 +147,8 @@ pub(crate) struct Outside {
     pub(crate) card: Card,
     agenda: Agenda,
     far_end: Option<Box<dyn FarEnd>>,
+    to_far_end: Lane,
+    to_card: Lane,
     /// When the far end is asked for its next frame.
     ask_at: u64,
     /// When its last frame is on the wire.
@@ -162,6 +165,8 @@ impl Outside {
             card: Card::new(params),
             agenda: Agenda::default(),
             far_end: None,
+            to_far_end: Lane::new(Wire::default(), 0),
+            to_card: Lane::new(Wire::default(), 1),
             ask_at: NEVER,
             far_wire_free_at: 0,
             now: 0,
@@ -190,8 +195,11 @@ impl Outside {
         let now = self.now;
         match event {
             Event::Card(step) => {
-                if let Some(frame) = self.card.step(now, step, &mut self.agenda, dma) {
-                    self.agenda.add(now, Event::AtFarEnd(frame));
+                let sent = self.card.step(now, step, &mut self.agenda, dma);
+                if let (Some(frame), true) = (sent, self.far_end.is_some()) {
+                    for (at, frame) in self.to_far_end.carry(now, frame) {
+                        self.agenda.add(at, Event::AtFarEnd(frame));
+                    }
                 }
             }
             Event::AtCard(frame) => self.card.arrives(now, frame, &mut self.agenda),
@@ -220,9 +228,10 @@ impl Outside {
 
     // ------------------------------------------------------------------------------------------------- the far end
 
-    /// From `cycle` on, `far_end` is at the other end of the wire.
-    pub(crate) fn attach(&mut self, cycle: u64, far_end: Box<dyn FarEnd>) {
+    /// From `cycle` on, `far_end` is at the other end of `wire`.
+    pub(crate) fn attach(&mut self, cycle: u64, wire: Wire, far_end: Box<dyn FarEnd>) {
         self.now = self.now.max(self.clock.ps(cycle));
+        (self.to_far_end, self.to_card) = (Lane::new(wire, 0), Lane::new(wire, 1));
         self.far_end = Some(far_end);
         self.plan_asking();
     }
@@ -250,7 +259,9 @@ impl Outside {
         if let Some(mut frame) = frame {
             pad(&mut frame);
             self.far_wire_free_at = self.now + wire_ps(&self.params, frame.len());
-            self.agenda.add(self.far_wire_free_at, Event::AtCard(frame));
+            for (at, frame) in self.to_card.carry(self.far_wire_free_at, frame) {
+                self.agenda.add(at, Event::AtCard(frame));
+            }
             self.plan_asking();
         } else {
             self.plan_asking();

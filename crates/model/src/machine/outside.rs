@@ -11,6 +11,7 @@ use crate::machine::run_error::RunError;
 use crate::machine::turns::NEVER;
 use crate::net::far_end::FarEnd;
 use crate::net::pcap::Pcap;
+use crate::net::wire::Wire;
 use pageferry_hal::{Cycles, NicStatistics};
 use std::io::{self, Write};
 
@@ -79,14 +80,22 @@ impl Model {
         }
     }
 
-    /// Connects the network card to `far_end`, by a wire that is as good as can be. Without a far end the cable is unplugged there: what is
-    /// sent goes nowhere. Before a run, or in it; another one takes the place of the last.
+    /// Connects the network card to `far_end`, by a wire that does nothing to frames. Without a far end the cable is unplugged
+    /// there: what is sent goes nowhere. Before a run, or in it; another one takes the place of the last.
     ///
     /// # Panics
     /// When the machine has no network card.
     pub fn attach(&self, far_end: Box<dyn FarEnd>) {
+        self.attach_over(Wire::default(), far_end);
+    }
+
+    /// As [`Model::attach`], by a wire that may lose frames, or worse.
+    ///
+    /// # Panics
+    /// When the machine has no network card.
+    pub fn attach_over(&self, wire: Wire, far_end: Box<dyn FarEnd>) {
         let now = self.outside_now();
-        self.0.hw.borrow_mut().at_outside(|outside| outside.attach(now, far_end));
+        self.0.hw.borrow_mut().at_outside(|outside| outside.attach(now, wire, far_end));
         self.0.outside_changed();
     }
 
