@@ -9,12 +9,14 @@
 
 mod fetch;
 mod mmu;
+mod nic;
 mod validate;
 
 pub use fetch::{InstructionCacheConfig, InstructionTlbConfig};
 pub use mmu::{
     AreaConfig, BlocksConfig, InvalidatesName, MmuConfig, RefillConfig, ReplaceName, SoftConfig, WalkerName,
 };
+pub use nic::NicConfig;
 pub use validate::RANGES;
 
 use std::collections::BTreeMap;
@@ -91,6 +93,9 @@ pub struct MachineConfig {
     /// The sound device, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audio: Option<AudioConfig>,
+    /// The network card, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<NicConfig>,
     /// The bibliography: a short key, and where to find the document.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,

@@ -8,13 +8,15 @@ use crate::cache::power_on::PoweredOn;
 use crate::cache::{Caches, Entered, Kind};
 use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
-use crate::dev::{AUDIO, DISK};
+use crate::dev::nic::Card;
+use crate::dev::{AUDIO, DISK, NIC};
 use crate::machine::turns::{NEVER, Turns};
 use crate::machine::watched::{Doing, Watch};
 use crate::memory::Memory;
 use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::Oracle;
 use crate::mmu::tlb::Tlb;
+use crate::outside::{Agenda, Dma, Outside};
 use crate::params::Params;
 use crate::trace::Recorder;
 use pageferry_hal::{
@@ -192,6 +194,10 @@ pub(crate) struct Hw {
     pub(crate) watch: Option<Box<Watch>>,
     pub(crate) disk: Disk,
     pub(crate) audio: Audio,
+    /// The network card, and what is beyond it.
+    pub(crate) outside: Option<Box<Outside>>,
+    /// When the next event outside of the CPUs is due.
+    pub(crate) outside_at: u64,
 }
 
 impl Hw {
@@ -239,6 +245,8 @@ impl Hw {
             watch: None,
             disk: Disk::default(),
             audio: Audio::default(),
+            outside: params.nic.map(|nic| Box::new(Outside::new(nic))),
+            outside_at: NEVER,
             params,
         }
     }
@@ -602,19 +610,49 @@ impl Hw {
                 let request = self.audio.complete(&mut self.memory);
                 self.snoop(request.frame.pa() + request.offset, request.len_bytes, request.transfer);
             }
+            // Its bytes have moved already.
+            NIC => {}
             _ => unreachable!("{device:?} is no device of this board"),
         }
     }
 
     /// What a device has written is in no cache. What it has read may stay there.
     fn snoop(&mut self, at: Pa, len_bytes: usize, transfer: Transfer) {
-        if transfer == Transfer::Write {
-            return;
+        if transfer == Transfer::Read {
+            let Hw { memory, caches, params, .. } = self;
+            Dma { memory, caches: caches.as_mut(), line_bytes: params.line_bytes }.drop_lines(at, len_bytes);
         }
-        let line_bytes = self.params.line_bytes;
-        let first = at.0 as usize % line_bytes;
-        for offset in (0..first + len_bytes).step_by(line_bytes) {
-            self.flush_line(Pa(at.0 - first as u64 + offset as u64));
+    }
+
+    // ------------------------------------------------------------------------------------------------- outside of the CPUs
+
+    /// The next event outside of the CPUs takes place.
+    pub(crate) fn outside_happens(&mut self) {
+        let Hw { outside, memory, caches, params, .. } = self;
+        let outside = outside.as_mut().expect("without a card nothing is due");
+        let at = outside.next_at();
+        let mut dma = Dma { memory, caches: caches.as_mut(), line_bytes: params.line_bytes };
+        let interrupts = outside.happen(&mut dma);
+        self.outside_at = outside.next_at();
+        if interrupts {
+            self.interrupt_at(0, at, Interrupt::Device(NIC));
         }
+    }
+
+    /// A CPU does something to the network card.
+    pub(crate) fn at_card<R>(&mut self, cpu: usize, act: impl FnOnce(&mut Card, u64, &mut Agenda) -> R) -> R {
+        let clock = self.cpus[cpu].clock;
+        self.at_outside(|outside| outside.at(clock, act))
+    }
+
+    /// Something is done to what is outside of the CPUs.
+    ///
+    /// # Panics
+    /// When there is no card.
+    pub(crate) fn at_outside<R>(&mut self, act: impl FnOnce(&mut Outside) -> R) -> R {
+        let outside = self.outside.as_mut().expect("there is no network card on this machine");
+        let done = act(outside);
+        self.outside_at = outside.next_at();
+        done
     }
 }

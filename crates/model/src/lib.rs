@@ -83,7 +83,8 @@
 //! * [`mmu::oracle`]: finds every use of a stale translation.
 //! * [`lock`]: spin locks with costs and a checked order.
 //! * [`account`], [`trace`]: the accounts and their laws; where the time went.
-//! * `hw`: CPUs and the steps that they take; [`mmu`], [`cache`], `memory`: what the steps go through; `dev`: devices.
+//! * `hw`: CPUs and the steps that they take; [`mmu`], [`cache`], `memory`: what the steps go through; `dev`: devices;
+//!   `outside`: what happens without a CPU, and [`net`]: what is beyond the network card.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod account;
@@ -96,6 +97,8 @@ pub mod machine;
 pub mod machines;
 mod memory;
 pub mod mmu;
+pub mod net;
+mod outside;
 mod params;
 pub mod range;
 pub mod sourced;

@@ -28,6 +28,7 @@ mod events;
 pub(crate) mod held;
 pub(crate) mod inner;
 mod options;
+mod outside;
 mod run_error;
 pub(crate) mod turns;
 mod waits;
@@ -47,6 +48,7 @@ use crate::account::Snapshot;
 use crate::cache::power_on::PoweredOn;
 use crate::config::MachineConfig;
 use crate::dev::handle::{ModelAudio, ModelDisk};
+use crate::dev::nic::handle::ModelNic;
 use crate::hw::{CpuState, Hw};
 use crate::machine::events::Events;
 use crate::machine::inner::Inner;
@@ -54,7 +56,7 @@ use crate::mmu::oracle::StaleUse;
 use crate::params::Params;
 use crate::sourced::Fault;
 use crate::trace::{Recorder, Recording, Trace};
-use pageferry_hal::{Audio, BlockDevice, Cause, ContextId, CpuId, Devices, Machine, Va};
+use pageferry_hal::{Audio, BlockDevice, Cause, ContextId, CpuId, Devices, Machine, Nic, Va};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use std::cell::{Cell, RefCell};
@@ -211,6 +213,15 @@ impl Model {
             if hw.audio.unanswered() > 0 {
                 return Err(format!("{} fragments of sound were not answered", hw.audio.unanswered()));
             }
+            if let Some(outside) = &hw.outside {
+                let (frames, buffers) = outside.card.unanswered();
+                if frames > 0 {
+                    return Err(format!("{frames} frames to be sent were not answered by the network card"));
+                }
+                if buffers > 0 {
+                    return Err(format!("{buffers} buffers were not given back by the network card"));
+                }
+            }
             if hw.oracle.open_windows() > 0 {
                 return Err(format!("{} windows were never closed", hw.oracle.open_windows()));
             }
@@ -325,7 +336,8 @@ impl Model {
         let disk =
             hw.params.disk.is_some().then(|| Box::new(ModelDisk(self.0.clone())) as Box<dyn BlockDevice>);
         let audio = hw.params.audio.is_some().then(|| Box::new(ModelAudio(self.0.clone())) as Box<dyn Audio>);
-        Devices { disk, audio, nic: None }
+        let nic = hw.params.nic.is_some().then(|| Box::new(ModelNic(self.0.clone())) as Box<dyn Nic>);
+        Devices { disk, audio, nic }
     }
 
     /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a [sample](crate::account::SAMPLE_CYCLES)

@@ -3,6 +3,7 @@
 use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
 use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
+use crate::outside::OutsideClock;
 use pageferry_hal::{Block, BlockRegisters, Layout, Mmu, PAGE_SIZE};
 
 #[derive(Clone, Debug)]
@@ -69,6 +70,29 @@ pub(crate) struct Params {
     pub(crate) first_level: u64,
     pub(crate) disk: Option<DiskParams>,
     pub(crate) audio: Option<AudioParams>,
+    pub(crate) nic: Option<NicParams>,
+}
+
+/// Times outside of the CPUs are in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NicParams {
+    pub(crate) clock: OutsideClock,
+    /// Frames of memory, which is all that it reaches.
+    pub(crate) frames: usize,
+    pub(crate) link_mbit_s: u64,
+    pub(crate) mtu: usize,
+    pub(crate) transmit_slots: usize,
+    pub(crate) receive_slots: usize,
+    pub(crate) transmit_fragments: usize,
+    pub(crate) transmit_checksum: bool,
+    pub(crate) receive_checksum: bool,
+    pub(crate) header_split: bool,
+    pub(crate) interrupt_gap_ps: u64,
+    pub(crate) dma_latency_ps: u64,
+    pub(crate) dma_mb_s: u64,
+    /// In cycles of the CPU.
+    pub(crate) register_read: u64,
+    pub(crate) register_write: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -197,6 +221,27 @@ impl Params {
                 bytes_per_s: a.bytes_per_s.value,
                 card_pages: a.card_pages.as_ref().map_or(0, |p| p.value),
                 clock_hz: c.cpu.clock_mhz.value * 1_000_000,
+            }),
+            nic: c.nic.as_ref().map(|nic| {
+                let clock = OutsideClock { mhz: c.cpu.clock_mhz.value };
+                let cycles = |ns: &Number| (ns.value * clock.mhz + 500) / 1000;
+                NicParams {
+                    clock,
+                    frames: board.frames,
+                    link_mbit_s: nic.link_mbit_s.value,
+                    mtu: nic.mtu_bytes.value as usize,
+                    transmit_slots: nic.transmit_slots.value as usize,
+                    receive_slots: nic.receive_slots.value as usize,
+                    transmit_fragments: nic.transmit_fragments.value as usize,
+                    transmit_checksum: nic.transmit_checksum.value,
+                    receive_checksum: nic.receive_checksum.value,
+                    header_split: nic.header_split.value,
+                    interrupt_gap_ps: nic.interrupt_gap_ns.value * 1000,
+                    dma_latency_ps: nic.dma_latency_ns.value * 1000,
+                    dma_mb_s: nic.dma_mb_s.value,
+                    register_read: cycles(&nic.register_read_ns),
+                    register_write: cycles(&nic.register_write_ns),
+                }
             }),
         }
     }

@@ -5,11 +5,17 @@
 //! by itself, writes the descriptor back, and interrupts, not more often than it is set to. An interrupt that was not yet
 //! acknowledged stands for all that has happened since.
 //!
-//! A frame is an Ethernet frame without preamble and checksum (FCS). One that finds no buffer, or no room in its buffers, is
-//! lost, and counted.
+//! Each fragment takes a descriptor, a buffer for headers too. They are free again when the answer is taken; all of a ring may
+//! be in use.
+//!
+//! A frame is an Ethernet frame without preamble and checksum (FCS). A short one is padded with zeros as it is sent, to
+//! [`ETHERNET_LEAST_BYTES`]. A card takes what is sent to its own address or to a group; of that, a frame that finds no buffer,
+//! or no room in its buffers, is lost, and counted.
 //!
 //! A card can be taken out while it works. From then on it interrupts no more but once, answers everything that it still has
-//! with [`NicError::Removed`], and so it answers whatever is posted to it.
+//! with [`NicError::Removed`], and so it answers whatever is posted to it. A kernel that has no more use for a card
+//! [stops](Nic::stop) it, to get back what it has posted. Frames that had arrived before, or were sent, are answered as ever,
+//! and first.
 
 use crate::addr::{Pa, Pfn};
 use crate::dev::device::DeviceId;
@@ -21,6 +27,9 @@ pub const NIC_DESCRIPTOR_BYTES: usize = 16;
 /// Bytes of the header of an Ethernet frame: two addresses and a type.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
 
+/// The shortest frame that goes over a wire; without its checksum.
+pub const ETHERNET_LEAST_BYTES: usize = 60;
+
 /// A network card.
 pub trait Nic {
     /// The number by which it interrupts.
@@ -29,12 +38,16 @@ pub trait Nic {
     fn info(&self) -> NicInfo;
     /// Says where the rings are: so many descriptors of [`NIC_DESCRIPTOR_BYTES`] as [`NicInfo`] says. Called once, before
     /// anything is posted.
+    ///
+    /// # Panics
+    /// When it was called before, or a ring leaves memory or is not aligned to a descriptor.
     fn set_rings(&self, transmit: Pa, receive: Pa);
     /// Fills the next descriptors with a frame to be sent. Nothing happens before [`Nic::start_transmit`].
     ///
     /// # Panics
     /// When its fragments need more descriptors than are free, are empty or leave their frames, or are more than
-    /// [`NicInfo::transmit_fragments`]; when it is longer than a frame may be.
+    /// [`NicInfo::transmit_fragments`]; when it is longer than a frame may be, or shorter than a header; when it wants a checksum
+    /// that lies outside of it, or that the card cannot compute.
     fn post_transmit(&self, packet: NicTransmit);
     /// Rings the doorbell of the transmit ring.
     fn start_transmit(&self);
@@ -46,12 +59,16 @@ pub trait Nic {
     fn post_receive(&self, buffer: NicReceive);
     /// Rings the doorbell of the receive ring.
     fn start_receive(&self);
-    /// Reads and clears the register of reasons to interrupt: the interrupt is acknowledged.
+    /// Reads and clears the register of reasons to interrupt: the interrupt is acknowledged, and what happens from here on
+    /// interrupts anew. A card that was taken out reads as [`NicEvents::removed`] for ever.
     fn acknowledge(&self) -> NicEvents;
     /// The answer to the oldest frame that was sent and not answered yet. Reads no register.
     fn take_transmitted(&self) -> Option<NicTransmitted>;
     /// The oldest frame that has arrived, in buffers of the receive ring, and was not taken yet. Reads no register.
     fn take_received(&self) -> Option<NicReceived>;
+    /// Stops the card for good: it sends, receives and interrupts no more, and answers everything that it still has, and
+    /// whatever is posted to it, with [`NicError::Stopped`]. The answers are there when this returns.
+    fn stop(&self);
     /// What was lost, and what was moved, since the machine was switched on.
     fn statistics(&self) -> NicStatistics;
 }
@@ -143,6 +160,9 @@ pub enum NicError {
     /// The card was taken out.
     #[error("the network card was removed")]
     Removed,
+    /// It was [stopped](Nic::stop).
+    #[error("the network card was stopped")]
+    Stopped,
 }
 
 /// The answer to a frame that was to be sent.
@@ -207,6 +227,8 @@ pub struct NicStatistics {
     pub missed: u64,
     /// Frames that were longer than their buffers, or than a frame may be.
     pub too_long: u64,
+    /// Frames for other stations.
+    pub filtered: u64,
     /// Interrupts raised.
     pub interrupts: u64,
 }

@@ -13,7 +13,7 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::net::{ReceiveMode, Received, SendMode, Socket};
+use crate::net::{InetSocket, Readiness, ReceiveMode, Received, SendMode, Socket};
 use crate::proc::Syscall;
 use alloc::boxed::Box;
 use alloc::sync::Arc;

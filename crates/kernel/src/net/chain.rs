@@ -150,7 +150,7 @@ impl Chain {
         while at < self.len {
             let len = (self.len - at).min(AT_A_TIME);
             assert_eq!(self.load(pool, at, &mut buffer[..len]), len, "they are there");
-            m.execute(Instructions(path.instructions.0 * len.div_ceil(SUM_STEP) as u64));
+            m.execute(Instructions(path.instructions.0 * len.div_ceil(SUM_STEP) as u32));
             sum = sum.add_slice(&buffer[..len]);
             at += len;
         }

@@ -70,7 +70,7 @@ impl<M: Machine> SockBuf<M> {
         };
         if result.is_ok() {
             drop(there);
-            let shared = self.share(call, space);
+            let shared = self.share_front(call, space);
             there = other.lock();
             let mut sent = 0;
             let (shared, result) = shared;
@@ -98,7 +98,7 @@ impl<M: Machine> SockBuf<M> {
     }
 
     /// Mbufs over the first `len` bytes, or over fewer, with the reason.
-    fn share(&self, call: &Syscall<'_, M>, len: usize) -> (Vec<Mbuf>, Result<(), Errno>) {
+    fn share_front(&self, call: &Syscall<'_, M>, len: usize) -> (Vec<Mbuf>, Result<(), Errno>) {
         let held: Held<'_, M> = self.lock();
         let mut shared = Vec::new();
         let mut left = len;

@@ -21,6 +21,7 @@ impl MachineConfig {
         self.validate_fetch()?;
         self.validate_memory()?;
         self.validate_mmu()?;
+        self.validate_nic()?;
         self.validate_sources(&self.constants())
     }
 
@@ -210,6 +211,15 @@ pub const RANGES: Ranges = Ranges(&[
     range("disk.bandwidth_mb_s", 1, 100_000),
     range("audio.bytes_per_s", 1000, 100_000_000_000),
     range("audio.card_pages", 1, 1024),
+    range("nic.link_mbit_s", 1, 1_000_000),
+    // What every link has to carry (RFC 791), and jumbo frames.
+    range("nic.mtu_bytes", 68, 9216),
+    range("nic.*_slots", 2, 4096),
+    range("nic.transmit_fragments", 1, 256),
+    range("nic.interrupt_gap_ns", 0, 1_000_000_000),
+    range("nic.dma_latency_ns", 0, 1_000_000),
+    range("nic.dma_mb_s", 1, 1_000_000),
+    range("nic.register_*_ns", 0, 1_000_000),
 ]);
 
 pub(super) fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {

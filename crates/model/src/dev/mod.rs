@@ -5,6 +5,7 @@
 pub(crate) mod audio;
 pub(crate) mod disk;
 pub(crate) mod handle;
+pub(crate) mod nic;
 
 use pageferry_hal::DeviceId;
 
@@ -12,3 +13,5 @@ use pageferry_hal::DeviceId;
 pub(crate) const DISK: DeviceId = DeviceId(0);
 /// The sound device's number.
 pub(crate) const AUDIO: DeviceId = DeviceId(1);
+/// The network card's number.
+pub(crate) const NIC: DeviceId = DeviceId(2);

@@ -119,6 +119,9 @@ impl Inner {
     /// Chooses the CPU to run; ends its halt if it is in one. `None` when all have stopped.
     pub(super) fn pick(&self) -> Result<Option<usize>, RunError> {
         let mut hw = self.hw.borrow_mut();
+        if hw.outside.is_some() {
+            self.let_outside_happen(&mut hw)?;
+        }
         let Some((mut cpu, mut at, second)) = hw.turns.first() else {
             if hw.cpus.iter().all(|c| c.state == CpuState::Off) {
                 return Ok(None);
@@ -136,7 +139,7 @@ impl Inner {
             let nth = rng.next_u32() as usize % hw.turns.ready().count();
             (cpu, at) = hw.turns.ready().nth(nth).expect("fewer than are ready");
         }
-        self.others_at.set(second);
+        self.others_at.set(second.min(hw.outside_at));
         if hw.cpus[cpu].state == CpuState::Halted {
             hw.idle_to(cpu, at);
             hw.cpus[cpu].state = CpuState::Running;

@@ -12,6 +12,7 @@
 use crate::machine::events::EventKind;
 use crate::machine::inner::Inner;
 use crate::machine::run_error::RunError;
+use crate::machine::turns::NEVER;
 use crate::mmu::oracle::Site;
 use core::fmt;
 use pageferry_hal::{CpuId, Cycles, LockClass};
@@ -144,7 +145,8 @@ impl Inner {
     }
 
     fn nothing_pending(&self) -> bool {
-        self.hw.borrow().cpus.iter().all(|c| c.pending.is_empty())
+        let hw = self.hw.borrow();
+        hw.outside_at == NEVER && hw.cpus.iter().all(|c| c.pending.is_empty())
     }
 
     /// All CPUs that wait.

@@ -8,4 +8,5 @@ mod machine;
 mod machines;
 mod memory_speed;
 mod mmu;
+mod nic;
 mod testing;

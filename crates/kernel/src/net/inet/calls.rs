@@ -80,7 +80,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
-    pub(super) fn create(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<PcbId, Errno> {
+    pub(crate) fn create(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<PcbId, Errno> {
         self.with(call.kernel, call.thread, |stack| {
             let at = stack.s.zone.alloc().ok_or(Errno::NoMemory)?;
             let timeout = stack.first_timeout();
@@ -102,7 +102,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::Invalid`] for a socket that is bound; [`Errno::AddressNotAvailable`], [`Errno::AddressInUse`].
-    pub(super) fn bind(&self, call: &Syscall<'_, M>, id: PcbId, local: SocketAddrV4) -> Result<(), Errno> {
+    pub(crate) fn bind(&self, call: &Syscall<'_, M>, id: PcbId, local: SocketAddrV4) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, |stack| stack.bind(id, local))
     }
 
@@ -110,7 +110,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::NotSupported`] for datagrams, [`Errno::Invalid`] for a socket that is connected.
-    pub(super) fn listen(&self, call: &Syscall<'_, M>, id: PcbId, backlog: usize) -> Result<(), Errno> {
+    pub(crate) fn listen(&self, call: &Syscall<'_, M>, id: PcbId, backlog: usize) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, |stack| {
             let pcb = stack.s.pcbs.get(id).ok_or(Errno::BadFd)?;
             let Kind::Tcp(tcb) = &pcb.kind else { return Err(Errno::NotSupported) };
@@ -130,7 +130,7 @@ impl<M: Machine> Net<M> {
     /// # Errors
     /// [`Errno::IsConnected`], [`Errno::InProgress`] at once for a non-blocking socket, [`Errno::ConnectionRefused`],
     /// [`Errno::TimedOut`], [`Errno::NetUnreachable`], [`Errno::AddressInUse`], [`Errno::NoMemory`], [`Errno::Interrupted`].
-    pub(super) fn connect(
+    pub(crate) fn connect(
         &self,
         call: &Syscall<'_, M>,
         id: PcbId,
@@ -163,7 +163,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::Invalid`] for a socket that does not listen, [`Errno::WouldBlock`], [`Errno::Interrupted`].
-    pub(super) fn accept(
+    pub(crate) fn accept(
         &self,
         call: &Syscall<'_, M>,
         id: PcbId,
@@ -206,7 +206,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::NotConnected`].
-    pub(super) fn shutdown_send(&self, call: &Syscall<'_, M>, id: PcbId) -> Result<(), Errno> {
+    pub(crate) fn shutdown_send(&self, call: &Syscall<'_, M>, id: PcbId) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, |stack| {
             let pcb = stack.s.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
             match &pcb.kind {
@@ -224,7 +224,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::NotConnected`], or what ended the attempt to connect.
-    pub(super) fn buffers(&self, id: PcbId) -> Result<(Arc<SockBuf<M>>, Arc<SockBuf<M>>), Errno> {
+    pub(crate) fn buffers(&self, id: PcbId) -> Result<(Arc<SockBuf<M>>, Arc<SockBuf<M>>), Errno> {
         let mut held = self.state.lock();
         let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
         let error = pcb.error;
@@ -235,12 +235,12 @@ impl<M: Machine> Net<M> {
     }
 
     /// What is to be told of a socket, once (`SO_ERROR`).
-    pub(super) fn take_error(&self, id: PcbId) -> Option<Errno> {
+    pub(crate) fn take_error(&self, id: PcbId) -> Option<Errno> {
         self.state.lock().pcbs.get_mut(id).and_then(|pcb| pcb.error.take())
     }
 
     /// The names of a socket's ends.
-    pub(super) fn names(&self, id: PcbId) -> Result<(SocketAddrV4, Option<SocketAddrV4>), Errno> {
+    pub(crate) fn names(&self, id: PcbId) -> Result<(SocketAddrV4, Option<SocketAddrV4>), Errno> {
         let held = self.state.lock();
         held.pcbs.get(id).map(|pcb| (pcb.local, pcb.remote)).ok_or(Errno::BadFd)
     }
@@ -249,7 +249,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::Invalid`] for a size out of bounds, or an option that the protocol does not have.
-    pub(super) fn set_option(&self, id: PcbId, option: SocketOption) -> Result<(), Errno> {
+    pub(crate) fn set_option(&self, id: PcbId, option: SocketOption) -> Result<(), Errno> {
         let in_bounds = |bytes: usize| match bytes {
             LEAST_BUFFER_BYTES..=MOST_BUFFER_BYTES => Ok(bytes),
             _ => Err(Errno::Invalid),
@@ -273,7 +273,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::DestinationRequired`], [`Errno::IsConnected`]; as [`Stack::ip_output`]. The bytes are freed then.
-    pub(super) fn send_datagram(
+    pub(crate) fn send_datagram(
         &self,
         call: &Syscall<'_, M>,
         id: PcbId,
@@ -296,7 +296,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::WouldBlock`], [`Errno::Interrupted`]; [`Errno::NotSupported`] for a stream.
-    pub(super) fn receive_datagram(
+    pub(crate) fn receive_datagram(
         &self,
         call: &Syscall<'_, M>,
         id: PcbId,
@@ -318,7 +318,7 @@ impl<M: Machine> Net<M> {
     }
 
     /// What a socket is ready for.
-    pub(super) fn readiness(&self, id: PcbId) -> Readiness {
+    pub(crate) fn readiness(&self, id: PcbId) -> Readiness {
         let held = self.state.lock();
         let Some(pcb) = held.pcbs.get(id) else { return Readiness { hung_up: true, ..Readiness::default() } };
         match &pcb.kind {
@@ -341,7 +341,7 @@ impl<M: Machine> Net<M> {
     }
 
     /// The process has closed its descriptor.
-    pub(super) fn close(&self, kernel: &Kernel<M>, threads: &dyn Threads, id: PcbId) {
+    pub(crate) fn close(&self, kernel: &Kernel<M>, threads: &dyn Threads, id: PcbId) {
         self.with(kernel, threads, |stack| match stack.s.pcbs.get(id).map(Pcb::protocol) {
             Some(Protocol::Tcp) => stack.close(id),
             Some(Protocol::Udp) => stack.remove(id),

@@ -26,7 +26,7 @@ struct Next {
 
 impl<M: Machine> Stack<'_, M> {
     /// Sends what is to be sent.
-    pub(super) fn tcp_output(&mut self, id: PcbId) {
+    pub(in crate::net::inet) fn tcp_output(&mut self, id: PcbId) {
         while self.s.pcbs.get(id).is_some() && self.output_one(id, false) {}
     }
 

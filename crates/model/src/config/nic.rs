@@ -1,0 +1,53 @@
+//! A network card, and the wire behind it: `[nic]` of a machine file.
+
+use super::validate::fault;
+use super::{MachineConfig, Number};
+use crate::sourced::{Fault, Sourced};
+use serde::{Deserialize, Serialize};
+
+/// A network card: two rings, and a link that sends and receives at the same time. What it does takes its time whatever the
+/// CPU's clock is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NicConfig {
+    /// Bits a microsecond on the wire, each way.
+    pub link_mbit_s: Number,
+    /// The most bytes behind an Ethernet header.
+    pub mtu_bytes: Number,
+    /// Descriptors of the transmit ring.
+    pub transmit_slots: Number,
+    /// Descriptors of the receive ring.
+    pub receive_slots: Number,
+    /// The most fragments that a frame is gathered from.
+    pub transmit_fragments: Number,
+    /// It puts the checksums of TCP and UDP into frames that it sends.
+    pub transmit_checksum: Sourced<bool>,
+    /// It checks the checksums of frames that arrive.
+    pub receive_checksum: Sourced<bool>,
+    /// It can put headers, and what is behind them, into buffers of their own.
+    pub header_split: Sourced<bool>,
+    /// The least time between two interrupts.
+    pub interrupt_gap_ns: Number,
+    /// From a request on the bus to its first byte.
+    pub dma_latency_ns: Number,
+    /// Between the card and memory, in 10^6 bytes a second, both ways together.
+    pub dma_mb_s: Number,
+    /// A CPU reads a register, and waits for it.
+    pub register_read_ns: Number,
+    /// A CPU writes a register, and does not.
+    pub register_write_ns: Number,
+}
+
+impl MachineConfig {
+    pub(super) fn validate_nic(&self) -> Result<(), Fault> {
+        let Some(nic) = &self.nic else { return Ok(()) };
+        let (fragments, slots) = (nic.transmit_fragments.value, nic.transmit_slots.value);
+        if fragments > slots {
+            return fault(
+                "nic.transmit_fragments",
+                format!("{fragments}, expected no more than the {slots} descriptors of the ring"),
+            );
+        }
+        Ok(())
+    }
+}

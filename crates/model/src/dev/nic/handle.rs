@@ -1,0 +1,134 @@
+//! The handle that a kernel drives the card by: the machine under another trait.
+
+use super::Card;
+use crate::dev::NIC;
+use crate::hw::Hw;
+use crate::machine::inner::Inner;
+use crate::outside::Agenda;
+use pageferry_hal::{
+    DeviceId, Fragment, Nic, NicEvents, NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit,
+    NicTransmitted, Pa, Width,
+};
+use std::rc::Rc;
+
+/// A modelled network card.
+pub(crate) struct ModelNic(pub(crate) Rc<Inner>);
+
+impl ModelNic {
+    /// Looks at the card.
+    fn look<R>(&self, look: impl FnOnce(&Card) -> R) -> R {
+        let hw = self.0.hw.borrow();
+        look(&hw.outside.as_ref().expect("there is a card").card)
+    }
+
+    /// Does something to the card that may make something happen, when no CPU is behind.
+    fn act<R>(&self, cycles: fn(&Hw) -> u64, act: impl FnOnce(&mut Card, u64, &mut Agenda) -> R) -> R {
+        self.0.sync();
+        let done = self.0.step(|hw, cpu| {
+            let cycles = cycles(hw);
+            hw.charge(cpu, cycles);
+            hw.at_card(cpu, act)
+        });
+        self.0.outside_changed();
+        done
+    }
+}
+
+/// Writing a register.
+fn write(hw: &Hw) -> u64 {
+    hw.params.nic.map_or(0, |nic| nic.register_write)
+}
+
+/// Reading one.
+fn read(hw: &Hw) -> u64 {
+    hw.params.nic.map_or(0, |nic| nic.register_read)
+}
+
+/// The CPU writes these descriptors.
+fn fill(hw: &mut Hw, cpu: usize, places: &[Pa], fragments: &[Fragment]) {
+    for (&at, f) in places.iter().zip(fragments) {
+        let cost = hw.line(cpu, at, true);
+        hw.charge(cpu, cost);
+        hw.memory.store_word(at, Width::Eight, (f.frame.pa() + f.offset).0);
+        hw.memory.store_word(at + 8, Width::Eight, f.len_bytes as u64);
+    }
+}
+
+/// The CPU looks at these descriptors.
+fn look_at(hw: &mut Hw, cpu: usize, places: &[Pa]) {
+    for &at in places {
+        let cost = hw.line(cpu, at, false);
+        hw.charge(cpu, cost);
+    }
+}
+
+impl Nic for ModelNic {
+    fn id(&self) -> DeviceId {
+        NIC
+    }
+
+    fn info(&self) -> NicInfo {
+        self.look(Card::info)
+    }
+
+    fn set_rings(&self, transmit: Pa, receive: Pa) {
+        self.act(write, |card, _, _| card.set_rings(transmit, receive));
+    }
+
+    fn post_transmit(&self, packet: NicTransmit) {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let fragments = packet.fragments.clone();
+            let places = hw.at_card(cpu, |card, _, _| card.post_transmit(packet));
+            fill(hw, cpu, &places, &fragments);
+        });
+    }
+
+    fn start_transmit(&self) {
+        self.act(write, |card, now, agenda| card.start_transmit(now, agenda));
+    }
+
+    fn post_receive(&self, buffer: NicReceive) {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let fragments: Vec<Fragment> =
+                buffer.header.into_iter().chain(buffer.data.iter().copied()).collect();
+            let places = hw.at_card(cpu, |card, _, _| card.post_receive(buffer));
+            fill(hw, cpu, &places, &fragments);
+        });
+    }
+
+    fn start_receive(&self) {
+        self.act(write, |card, _, _| card.start_receive());
+    }
+
+    fn acknowledge(&self) -> NicEvents {
+        self.act(read, |card, _, _| card.acknowledge())
+    }
+
+    fn take_transmitted(&self) -> Option<NicTransmitted> {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let (places, answer) = hw.at_card(cpu, |card, _, _| card.take_transmitted());
+            look_at(hw, cpu, &places);
+            answer
+        })
+    }
+
+    fn take_received(&self) -> Option<NicReceived> {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let (places, answer) = hw.at_card(cpu, |card, _, _| card.take_received());
+            look_at(hw, cpu, &places);
+            answer
+        })
+    }
+
+    fn stop(&self) {
+        self.act(write, |card, _, agenda| card.stop(agenda));
+    }
+
+    fn statistics(&self) -> NicStatistics {
+        self.look(Card::statistics)
+    }
+}

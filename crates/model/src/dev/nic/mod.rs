@@ -1,0 +1,458 @@
+//! The modelled network card: two rings in memory, a bus that it shares with itself, and a wire.
+//!
+//! A frame that is to be sent is fetched over the bus, some frames ahead of the wire; goes over the wire; and its descriptor is
+//! written back. One that arrives is given the oldest buffers that were handed over, goes over the bus, and its descriptor is written
+//! back. Bytes move as late as can be: those to be sent are read when the frame is done being sent, those received are
+//! written together with the descriptor. So a kernel that writes a frame that is on its way, or looks at one too early, is found out.
+//!
+//! The card keeps what it was posted; the descriptors in memory have the words that a driver and a card would write there,
+//! for the lines that these take in caches, and for whoever gives a ring away too early. What is posted is in one of the
+//! queues here until its answer is taken: [`Card::unanswered`].
+//!
+//! The state belongs to the hardware, as part of [`crate::outside`], which gives it its time. Misuse by the kernel panics; a frame
+//! from the wire never does ([`frame`]). [`handle`] is what a kernel drives it by.
+
+pub(crate) mod frame;
+pub(crate) mod handle;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use crate::net::pcap::Pcap;
+use crate::outside::{Agenda, Dma, pad, wire_ps};
+use crate::params::NicParams;
+use frame::Headers;
+use pageferry_hal::{
+    ETHERNET_HEADER_BYTES, Fragment, MacAddress, NIC_DESCRIPTOR_BYTES, NicArrival, NicError, NicEvents,
+    NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit, NicTransmitted, NicVerdict, Pa,
+};
+use ring::{Posted, Ring};
+use std::collections::VecDeque;
+
+/// The address of every modelled card: a locally administered one.
+pub(crate) const MAC: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x01]);
+
+/// So many frames are fetched before they can go over the wire: their bytes have room on the card.
+const FETCHED_AHEAD: usize = 8;
+
+/// What a card does next, of each kind one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// A frame to be sent has come over the bus.
+    Fetched,
+    /// It has gone over the wire.
+    Sent,
+    /// That it was sent is written to its descriptor.
+    TransmitWritten,
+    /// A frame that has arrived is in its buffers.
+    ReceiveWritten,
+    /// The card may interrupt again.
+    Interrupt,
+}
+
+/// Why a card does nothing more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Over {
+    Removed,
+    Stopped,
+}
+
+impl Over {
+    fn error(self) -> NicError {
+        match self {
+            Over::Removed => NicError::Removed,
+            Over::Stopped => NicError::Stopped,
+        }
+    }
+}
+
+pub(crate) struct Card {
+    params: NicParams,
+    over: Option<Over>,
+    transmit: Ring<NicTransmit, NicTransmitted>,
+    receive: Ring<NicReceive, NicReceived>,
+    /// Frames on their way over the bus, and behind it, waiting for the wire.
+    fetching: VecDeque<Posted<NicTransmit>>,
+    fetched: VecDeque<Posted<NicTransmit>>,
+    /// The frame on the wire.
+    sending: Option<Posted<NicTransmit>>,
+    /// Frames whose descriptors are being written back.
+    sent: VecDeque<Posted<NicTransmit>>,
+    arriving: VecDeque<(Posted<NicReceive>, Vec<u8>)>,
+    /// When the bus is free.
+    bus_free_at: u64,
+    /// What has happened since the last acknowledgement.
+    events: NicEvents,
+    /// It has interrupted, and was not acknowledged.
+    raised: bool,
+    /// It is to interrupt, now.
+    raising: bool,
+    /// It has asked to interrupt later.
+    waits_to_raise: bool,
+    /// When it may interrupt again.
+    may_raise_at: u64,
+    statistics: NicStatistics,
+    recorder: Option<Pcap>,
+}
+
+impl Card {
+    pub(crate) fn new(params: NicParams) -> Card {
+        Card {
+            params,
+            over: None,
+            transmit: Ring::new("transmit", params.transmit_slots, params.frames),
+            receive: Ring::new("receive", params.receive_slots, params.frames),
+            fetching: VecDeque::new(),
+            fetched: VecDeque::new(),
+            sending: None,
+            sent: VecDeque::new(),
+            arriving: VecDeque::new(),
+            bus_free_at: 0,
+            events: NicEvents::default(),
+            raised: false,
+            raising: false,
+            waits_to_raise: false,
+            may_raise_at: 0,
+            statistics: NicStatistics::default(),
+            recorder: None,
+        }
+    }
+
+    pub(crate) fn info(&self) -> NicInfo {
+        let p = &self.params;
+        NicInfo {
+            mac: MAC,
+            mtu_bytes: p.mtu,
+            transmit_slots: p.transmit_slots,
+            receive_slots: p.receive_slots,
+            transmit_fragments: p.transmit_fragments,
+            transmit_checksum: p.transmit_checksum,
+            receive_checksum: p.receive_checksum,
+            header_split: p.header_split,
+            link_mbit_s: p.link_mbit_s,
+        }
+    }
+
+    /// From here on what goes over the wire is recorded, as the card sees it.
+    pub(crate) fn record(&mut self, recorder: Pcap) -> Option<Pcap> {
+        self.recorder.replace(recorder)
+    }
+
+    pub(crate) fn take_recorder(&mut self) -> Option<Pcap> {
+        self.recorder.take()
+    }
+
+    // ------------------------------------------------------------------------------------------------- what the kernel does
+
+    pub(crate) fn set_rings(&mut self, transmit: Pa, receive: Pa) {
+        self.transmit.set(transmit);
+        self.receive.set(receive);
+    }
+
+    /// Takes a frame to be sent; the descriptors that it fills.
+    pub(crate) fn post_transmit(&mut self, packet: NicTransmit) -> Vec<Pa> {
+        let (p, fragments) = (&self.params, &packet.fragments);
+        let len: usize = fragments.iter().map(|f| f.len_bytes).sum();
+        assert!(
+            fragments.len() <= p.transmit_fragments,
+            "a frame of {} fragments, of which a card takes {}",
+            fragments.len(),
+            p.transmit_fragments
+        );
+        assert!(
+            (ETHERNET_HEADER_BYTES..=ETHERNET_HEADER_BYTES + p.mtu).contains(&len),
+            "a frame of {len} bytes, with an MTU of {}",
+            p.mtu
+        );
+        if let Some(sum) = packet.checksum {
+            assert!(p.transmit_checksum, "a card that computes no checksums is asked for one");
+            assert!(sum.from < len && sum.at + 2 <= len, "{sum:?} lies outside of a frame of {len} bytes");
+        }
+        let places = self.transmit.fill(packet.fragments.iter(), packet.tag);
+        match self.over {
+            None => self.transmit.posted.push_back(places.of(packet)),
+            Some(over) => {
+                let answer = NicTransmitted { tag: packet.tag, result: Err(over.error()) };
+                self.transmit.answer(&places, answer);
+            }
+        }
+        places.addresses
+    }
+
+    /// Takes buffers for a frame; the descriptors that they fill.
+    pub(crate) fn post_receive(&mut self, buffer: NicReceive) -> Vec<Pa> {
+        let split = self.params.header_split;
+        assert!(buffer.header.is_none() || split, "a card that splits no headers off has a buffer for them");
+        assert!(!buffer.data.is_empty(), "there is no buffer for data");
+        let fragments: Vec<Fragment> = buffer.header.into_iter().chain(buffer.data.iter().copied()).collect();
+        let places = self.receive.fill(fragments.iter(), buffer.tag);
+        match self.over {
+            None => self.receive.posted.push_back(places.of(buffer)),
+            Some(over) => {
+                let answer = NicReceived { tag: buffer.tag, result: Err(over.error()) };
+                self.receive.answer(&places, answer);
+            }
+        }
+        places.addresses
+    }
+
+    pub(crate) fn start_transmit(&mut self, now: u64, agenda: &mut Agenda) {
+        self.transmit.hand_over();
+        self.fetch(now, agenda);
+    }
+
+    pub(crate) fn start_receive(&mut self) {
+        self.receive.hand_over();
+    }
+
+    pub(crate) fn acknowledge(&mut self) -> NicEvents {
+        match self.over {
+            Some(Over::Removed) => NicEvents { removed: true, ..NicEvents::default() },
+            Some(Over::Stopped) => NicEvents::default(),
+            None => {
+                self.raised = false;
+                std::mem::take(&mut self.events)
+            }
+        }
+    }
+
+    /// The oldest answer of the transmit ring, and the descriptors that are looked at for it.
+    pub(crate) fn take_transmitted(&mut self) -> (Vec<Pa>, Option<NicTransmitted>) {
+        self.transmit.take()
+    }
+
+    /// As [`Card::take_transmitted`], of the receive ring.
+    pub(crate) fn take_received(&mut self) -> (Vec<Pa>, Option<NicReceived>) {
+        self.receive.take()
+    }
+
+    pub(crate) fn statistics(&self) -> NicStatistics {
+        self.statistics
+    }
+
+    /// What was posted and whose answers were not taken: frames to be sent, and buffers.
+    pub(crate) fn unanswered(&self) -> (usize, usize) {
+        (self.transmit.unanswered, self.receive.unanswered)
+    }
+
+    pub(crate) fn stop(&mut self, agenda: &mut Agenda) {
+        if self.over.is_none() {
+            self.give_back(Over::Stopped, agenda);
+        }
+    }
+
+    /// The card is taken out.
+    pub(crate) fn remove(&mut self, agenda: &mut Agenda) {
+        if self.over == Some(Over::Removed) {
+            return;
+        }
+        // One that was stopped has given everything back, and interrupts no more.
+        let interrupts = self.over.is_none();
+        self.give_back(Over::Removed, agenda);
+        if interrupts {
+            self.statistics.interrupts += 1;
+            self.raising = true;
+        }
+    }
+
+    /// Answers all that it has, in the order in which it was posted, and forgets what it was about to do.
+    fn give_back(&mut self, over: Over, agenda: &mut Agenda) {
+        self.over = Some(over);
+        agenda.forget_steps();
+        self.raising = false;
+        let result = Err(over.error());
+        let on_their_way = (self.sent.drain(..))
+            .chain(self.sending.take())
+            .chain(self.fetched.drain(..))
+            .chain(self.fetching.drain(..));
+        let result_of = |tag| NicTransmitted { tag, result };
+        for Posted { what, places } in on_their_way.collect::<Vec<_>>() {
+            self.transmit.answer(&places, result_of(what.tag));
+        }
+        self.transmit.answer_rest(|packet| result_of(packet.tag));
+        let result = Err(over.error());
+        for (Posted { what, places }, _) in std::mem::take(&mut self.arriving) {
+            self.receive.answer(&places, NicReceived { tag: what.tag, result });
+        }
+        self.receive.answer_rest(|buffer| NicReceived { tag: buffer.tag, result });
+    }
+
+    // ------------------------------------------------------------------------------------------------- what it does by itself
+
+    /// The next step of this kind is due. A frame that has gone over the wire, if that was it.
+    pub(crate) fn step(
+        &mut self,
+        now: u64,
+        step: Step,
+        agenda: &mut Agenda,
+        dma: &mut Dma<'_>,
+    ) -> Option<Vec<u8>> {
+        match step {
+            Step::Fetched => {
+                let frame = self.fetching.pop_front().expect("a frame for each fetch");
+                self.fetched.push_back(frame);
+                self.send(now, agenda);
+            }
+            Step::Sent => return Some(self.sent(now, agenda, dma)),
+            Step::TransmitWritten => {
+                let Posted { what, places } = self.sent.pop_front().expect("a frame for each write-back");
+                places.write_back(dma, 0);
+                self.statistics.transmitted += 1;
+                self.transmit.answer(&places, NicTransmitted { tag: what.tag, result: Ok(()) });
+                self.events.transmitted = true;
+                self.want_interrupt(now, agenda);
+            }
+            Step::ReceiveWritten => {
+                let (Posted { what, places }, frame) =
+                    self.arriving.pop_front().expect("a frame for each write-back");
+                let arrival = self.deliver(&what, &frame, dma);
+                places.write_back(dma, frame.len());
+                self.statistics.received += 1;
+                self.receive.answer(&places, NicReceived { tag: what.tag, result: Ok(arrival) });
+                self.events.received = true;
+                self.want_interrupt(now, agenda);
+            }
+            Step::Interrupt => {
+                self.waits_to_raise = false;
+                if self.events != NicEvents::default() && !self.raised {
+                    self.raise(now);
+                }
+            }
+        }
+        None
+    }
+
+    /// Moves so many bytes over the bus, behind what is moved already; when that is done.
+    fn move_over_bus(&mut self, now: u64, len_bytes: usize) -> u64 {
+        let takes = (len_bytes as u64 * 1_000_000).div_ceil(self.params.dma_mb_s);
+        self.bus_free_at = self.bus_free_at.max(now) + takes;
+        self.bus_free_at + self.params.dma_latency_ps
+    }
+
+    /// Fetches as many frames as there is room for.
+    fn fetch(&mut self, now: u64, agenda: &mut Agenda) {
+        while self.fetching.len() + self.fetched.len() < FETCHED_AHEAD {
+            let Some(frame) = self.transmit.handed.pop_front() else { return };
+            let len: usize = frame.what.fragments.iter().map(|f| f.len_bytes).sum();
+            let at = self.move_over_bus(now, len + frame.places.bytes());
+            agenda.step_at(at, Step::Fetched);
+            self.fetching.push_back(frame);
+        }
+    }
+
+    /// Sends the next frame, if the wire is free.
+    fn send(&mut self, now: u64, agenda: &mut Agenda) {
+        if self.sending.is_some() {
+            return;
+        }
+        let Some(frame) = self.fetched.pop_front() else { return };
+        let len: usize = frame.what.fragments.iter().map(|f| f.len_bytes).sum();
+        agenda.step_at(now + wire_ps(&self.params, len), Step::Sent);
+        self.sending = Some(frame);
+        self.fetch(now, agenda);
+    }
+
+    /// The frame on the wire has been sent: its bytes, which are read only now.
+    fn sent(&mut self, now: u64, agenda: &mut Agenda, dma: &Dma<'_>) -> Vec<u8> {
+        let frame = self.sending.take().expect("a frame is on the wire");
+        let mut bytes = Vec::new();
+        for f in &frame.what.fragments {
+            let before = bytes.len();
+            bytes.resize(before + f.len_bytes, 0);
+            dma.read(f.frame.pa() + f.offset, &mut bytes[before..]);
+        }
+        if let Some(checksum) = frame.what.checksum {
+            frame::put_checksum(&mut bytes, checksum);
+        }
+        pad(&mut bytes);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.frame(now, &bytes);
+        }
+        agenda.step_at(self.move_over_bus(now, NIC_DESCRIPTOR_BYTES), Step::TransmitWritten);
+        self.sent.push_back(frame);
+        self.send(now, agenda);
+        bytes
+    }
+
+    /// A frame has come over the wire.
+    pub(crate) fn arrives(&mut self, now: u64, frame: Vec<u8>, agenda: &mut Agenda) {
+        if self.over.is_some() {
+            return;
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.frame(now, &frame);
+        }
+        // The first bit of an address says that it is a group's.
+        if frame[..6] != MAC.0 && frame[0] & 1 == 0 {
+            self.statistics.filtered += 1;
+        } else if frame.len() > ETHERNET_HEADER_BYTES + self.params.mtu {
+            self.statistics.too_long += 1;
+        } else if let Some(next) = self.receive.handed.front() {
+            let split = split_at(&next.what, &frame);
+            let room: usize = next.what.data.iter().map(|f| f.len_bytes).sum();
+            if frame.len() - split > room {
+                self.statistics.too_long += 1;
+                return;
+            }
+            let buffer = self.receive.handed.pop_front().expect("it was just there");
+            let at = self.move_over_bus(now, frame.len() + buffer.places.bytes());
+            agenda.step_at(at, Step::ReceiveWritten);
+            self.arriving.push_back((buffer, frame));
+        } else {
+            self.statistics.missed += 1;
+        }
+    }
+
+    /// Writes a frame to its buffers.
+    fn deliver(&self, buffer: &NicReceive, frame: &[u8], dma: &mut Dma<'_>) -> NicArrival {
+        let (headers, mut rest) = frame.split_at(split_at(buffer, frame));
+        if let (Some(header), false) = (buffer.header, headers.is_empty()) {
+            dma.write(header.frame.pa() + header.offset, headers);
+        }
+        let data_bytes = rest.len();
+        for f in &buffer.data {
+            let (now, later) = rest.split_at(rest.len().min(f.len_bytes));
+            if !now.is_empty() {
+                dma.write(f.frame.pa() + f.offset, now);
+            }
+            rest = later;
+        }
+        let verdict =
+            if self.params.receive_checksum { frame::verdict(frame) } else { NicVerdict::Unchecked };
+        NicArrival { header_bytes: headers.len(), data_bytes, verdict }
+    }
+
+    // ------------------------------------------------------------------------------------------------- interrupts
+
+    /// Something has happened that the kernel is to be told.
+    fn want_interrupt(&mut self, now: u64, agenda: &mut Agenda) {
+        if self.raised || self.waits_to_raise {
+            return;
+        }
+        if now >= self.may_raise_at {
+            self.raise(now);
+        } else {
+            self.waits_to_raise = true;
+            agenda.step_at(self.may_raise_at, Step::Interrupt);
+        }
+    }
+
+    fn raise(&mut self, now: u64) {
+        self.raised = true;
+        self.raising = true;
+        self.may_raise_at = now + self.params.interrupt_gap_ps;
+        self.statistics.interrupts += 1;
+    }
+
+    /// True, once, when the card interrupts.
+    pub(crate) fn take_interrupt(&mut self) -> bool {
+        std::mem::take(&mut self.raising)
+    }
+}
+
+/// How much of a frame goes to the buffer for headers.
+fn split_at(buffer: &NicReceive, frame: &[u8]) -> usize {
+    let Some(header) = buffer.header else { return 0 };
+    let end = Headers::of(frame).map_or(0, |headers| headers.end());
+    if end <= header.len_bytes { end } else { 0 }
+}
