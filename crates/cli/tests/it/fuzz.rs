@@ -273,7 +273,7 @@ struct Shipped {
 }
 
 /// Parameters for the smallest run of an experiment that is worth the name.
-const TINY: [&str; 18] = [
+const TINY: [&str; 22] = [
     "total_bytes=65536",
     "times=2",
     "size_bytes=8192",
@@ -292,6 +292,10 @@ const TINY: [&str; 18] = [
     "buffers=4",
     "loop_instructions=100",
     "nothing=0",
+    "rectangles=4",
+    "compilers=0",
+    "sources=1",
+    "processes=1",
 ];
 
 /// The settings of `TINY` that an experiment file knows.

@@ -173,8 +173,8 @@ impl MachineConfig {
 /// The tags of the model have 29 bits.
 pub(super) const MOST_TAGS: u64 = 1 << 29;
 
-/// The largest cost of one action: costs fit in 32 bits and leave room for sums.
-const MAX_COST: i64 = 100_000_000;
+/// The largest cost of one action: far above what any takes, and small enough for a run to come to its end with it.
+const MAX_COST: i64 = 1_000_000;
 
 /// What the numbers of a machine file may be. What they mean is said at the fields of [`MachineConfig`].
 pub const RANGES: Ranges = Ranges(&[
@@ -186,7 +186,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("memory.clock_mhz", 1, 100_000),
     range("memory.latency_cycles", 1, MAX_COST),
     range("*_cycles", 0, MAX_COST),
-    range("memory.latency_ns", 1, MAX_COST / 100),
+    range("memory.latency_ns", 1, MAX_COST / 10),
     range("memory.size_mb", 1, 1 << 16),
     range("tlb.*.entries", 1, 1 << 16),
     range("tlb.*.ways", 0, 1 << 16),

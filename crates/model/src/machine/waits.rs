@@ -9,6 +9,7 @@
 //! or two, and where a CPU waits for an interrupt that is far off, one test takes as long as that. Where no interrupt is on
 //! its way nothing but the CPUs that wait could change anything, so a hundredth of the limit is enough.
 
+use crate::hw::CpuState;
 use crate::machine::events::EventKind;
 use crate::machine::inner::Inner;
 use crate::machine::run_error::RunError;
@@ -124,8 +125,18 @@ impl Inner {
         self.in_vain.set(tests);
         let limit = self.options.spin_limit;
         if tests >= limit / 100 && (tests >= limit || self.nothing_pending()) {
+            if self.some_cpu_goes_on() {
+                return self.progress();
+            }
             self.fail_spinning();
         }
+    }
+
+    /// A CPU that does not wait is ahead of those that do: it has done something that took long, and goes on when they have
+    /// waited as long.
+    fn some_cpu_goes_on(&self) -> bool {
+        let (hw, waits) = (self.hw.borrow(), self.waits.borrow());
+        hw.cpus.iter().zip(waits.iter()).any(|(c, wait)| c.state == CpuState::Running && wait.is_none())
     }
 
     /// Counts a test that answers no, unless that might be one too many.

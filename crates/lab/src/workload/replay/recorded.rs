@@ -168,7 +168,8 @@ struct LayoutFinder {
     initial: BTreeMap<u64, Used>,
     first_break: Option<u64>,
     at_break: u64,
-    last_page: u64,
+    /// Where the last reference was, unless a call came since.
+    last_page: Option<u64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -188,7 +189,9 @@ impl LayoutFinder {
                 if self.first_break.is_none() {
                     (self.first_break, self.at_break) = (Some(at.0), at.0);
                 }
-                self.owns(pages(self.at_break, at.0.saturating_sub(self.at_break)));
+                // The rest of the page that the heap begins in is the program's image.
+                let from = self.at_break.next_multiple_of(PAGE_SIZE as u64);
+                self.owns(pages(from, at.0.saturating_sub(from)));
                 self.at_break = at.0;
             }
             Asked::Map { at, len_bytes } => self.owns(pages(at.0, len_bytes as u64)),
@@ -197,7 +200,7 @@ impl LayoutFinder {
             }
             _ => {}
         }
-        self.last_page = u64::MAX;
+        self.last_page = None;
     }
 
     fn owns(&mut self, run: std::ops::Range<u64>) {
@@ -210,13 +213,13 @@ impl LayoutFinder {
     /// Takes note of a reference; answers whether there can be memory.
     fn refers(&mut self, kind: Kind, address: u64) -> bool {
         let page = address >> PAGE_SHIFT;
-        if page == self.last_page && kind == Kind::Load {
+        if Some(page) == self.last_page && kind == Kind::Load {
             return true;
         }
         if self.gone.contains(&page) {
             return false;
         }
-        self.last_page = page;
+        self.last_page = Some(page);
         if self.own.contains(&page) && !self.initial.contains_key(&page) {
             return true;
         }
