@@ -42,6 +42,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             clusters: 1024,
             null_protocol: false,
         },
+        net: None,
         sched: SchedConfig::default(),
         paths: KernelPaths::all(NONE),
         defect: Defect::None,

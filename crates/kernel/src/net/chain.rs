@@ -33,10 +33,6 @@ impl Chain {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Mbuf> {
         self.mbufs.iter()
     }

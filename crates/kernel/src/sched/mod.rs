@@ -10,7 +10,7 @@ mod softint;
 mod tcb;
 mod thread;
 
-pub(crate) use callout::Callouts;
+pub(crate) use callout::{CalloutId, Callouts};
 pub(crate) use monitor::{Held, Monitor, SleepLock, Which};
 pub(crate) use sched::{MAX_THREADS, Sched, SchedPaths};
 pub(crate) use softint::{SoftInt, SoftInts};

@@ -527,6 +527,7 @@ impl KernelFile {
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
             },
+            net: None,
             sched: SchedConfig {
                 forward: self.sched.forward_wakeup.value.into(),
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),

@@ -296,7 +296,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::WouldBlock`], [`Errno::Interrupted`]; [`Errno::NotSupported`] for a stream.
-    pub(crate) fn receive_datagram(
+    pub(super) fn receive_datagram(
         &self,
         call: &Syscall<'_, M>,
         id: PcbId,

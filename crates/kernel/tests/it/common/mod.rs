@@ -82,6 +82,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             clusters: 512,
             null_protocol: true,
         },
+        net: None,
         sched: SchedConfig::default(),
         paths: KernelPaths {
             syscall: n(150),

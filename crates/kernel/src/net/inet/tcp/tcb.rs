@@ -38,18 +38,6 @@ impl TcpState {
     pub(super) fn may_receive(self) -> bool {
         matches!(self, TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2)
     }
-
-    /// This end has said that it sends no more.
-    pub(super) fn has_finished(self) -> bool {
-        matches!(
-            self,
-            TcpState::FinWait1
-                | TcpState::FinWait2
-                | TcpState::Closing
-                | TcpState::LastAck
-                | TcpState::TimeWait
-        )
-    }
 }
 
 /// What is sent.
