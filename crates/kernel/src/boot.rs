@@ -126,7 +126,7 @@ impl<M: Machine> Kernel<M> {
             Interrupt::Reschedule => {}
             Interrupt::Timer => {
                 let (Some(sched), Some(softints)) = (clock.upgrade(), work.upgrade()) else { return };
-                if due.first_due().is_some_and(|first| first <= m.now()) {
+                if due.is_due(m.now()) {
                     softints.schedule(SoftInt::Clock);
                 }
                 sched.tick(due.first_due().filter(|first| *first > m.now()));

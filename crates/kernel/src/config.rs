@@ -104,6 +104,8 @@ pub struct NetConfig {
     pub first_timeout_ms: u64,
     /// The shortest timeout.
     pub least_timeout_ms: u64,
+    /// A segment is sent again so many times before the connection is given up (4.4BSD: 12, `TCP_MAXRXTSHIFT`); a SYN half as often.
+    pub retransmissions: u32,
     /// How long TIME_WAIT lasts: twice the life of a segment.
     pub time_wait_ms: u64,
     /// Path lengths.

@@ -24,6 +24,9 @@ pub(crate) struct Callouts<M: Machine> {
     state: M::Lock<State>,
     /// When the first is due; `u64::MAX` without any. Written under the lock, read without.
     first: AtomicU64,
+    /// The latest time at which a clock's handler found a call due. The thread that makes it may run on a CPU whose clock is
+    /// behind.
+    reached: AtomicU64,
 }
 
 #[derive(Default)]
@@ -35,7 +38,7 @@ struct State {
 impl<M: Machine> Callouts<M> {
     pub(crate) fn new(m: &M) -> Callouts<M> {
         let state = m.new_lock(LockClass::CALLOUT, State::default());
-        Callouts { state, first: AtomicU64::new(u64::MAX) }
+        Callouts { state, first: AtomicU64::new(u64::MAX), reached: AtomicU64::new(0) }
     }
 
     fn note_first(&self, state: &State) {
@@ -47,6 +50,15 @@ impl<M: Machine> Callouts<M> {
     pub(crate) fn first_due(&self) -> Option<Cycles> {
         let first = self.first.load(Ordering::Acquire);
         (first != u64::MAX).then_some(Cycles(first))
+    }
+
+    /// True when a call is due at `now`: [`Callouts::run`] is to be called.
+    pub(crate) fn is_due(&self, now: Cycles) -> bool {
+        let is_due = self.first_due().is_some_and(|first| first <= now);
+        if is_due {
+            self.reached.fetch_max(now.0, Ordering::AcqRel);
+        }
+        is_due
     }
 
     /// Has `call` made at `due`.
@@ -67,8 +79,9 @@ impl<M: Machine> Callouts<M> {
         there
     }
 
-    /// Makes the calls that are due at `now`, with no lock held.
+    /// Makes the calls that are due at `now`, or were when that was found, with no lock held.
     pub(crate) fn run(&self, t: &dyn Threads, now: Cycles) {
+        let now = now.max(Cycles(self.reached.load(Ordering::Acquire)));
         loop {
             let mut state = self.state.lock();
             let due = state.calls.first_entry().filter(|first| first.key().0 <= now);

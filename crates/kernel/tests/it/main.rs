@@ -10,6 +10,7 @@ mod endings;
 mod export;
 mod fetch;
 mod file_transfer;
+mod inet;
 mod kernel_memory;
 mod lending;
 mod paging;

@@ -71,8 +71,10 @@ pub(crate) struct State<M: Machine> {
     arp: arp::Table,
     /// Packets on loopback, which the soft interrupt takes in.
     loopback: VecDeque<crate::net::chain::Chain>,
-    /// When the callout that looks for what is due is due itself.
-    timer: Option<(Cycles, crate::sched::CalloutId)>,
+    /// The callout that looks for what is due.
+    timer: Option<Timer>,
+    /// How many such callouts there were.
+    timers: u64,
     /// The number of the next datagram (`ip_id`).
     next_ip_id: u16,
     /// What initial sequence numbers are made of.
@@ -80,6 +82,13 @@ pub(crate) struct State<M: Machine> {
     counts: Counts,
     kernel: Weak<Kernel<M>>,
     ending: bool,
+}
+
+/// A callout: when it is due, and which it is. One that cannot be cancelled any more finds another one here.
+struct Timer {
+    due: Cycles,
+    id: crate::sched::CalloutId,
+    number: u64,
 }
 
 /// What was done, and what was dropped, since boot.
@@ -131,6 +140,7 @@ impl<M: Machine> Net<M> {
             arp: arp::Table::default(),
             loopback: VecDeque::new(),
             timer: None,
+            timers: 0,
             next_ip_id: 1,
             next_isn: 0x1357_9bdf,
             counts: Counts::default(),
@@ -270,27 +280,29 @@ impl<M: Machine> Stack<'_, M> {
             true => None,
             false => self.s.pcbs.first_deadline().into_iter().chain(self.s.arp.first_deadline()).min(),
         };
-        if self.s.timer.as_ref().map(|(due, _)| *due) == first {
+        if self.s.timer.as_ref().map(|timer| timer.due) == first {
             return;
         }
-        if let Some((_, id)) = self.s.timer.take() {
-            self.kernel.callouts.cancel(id);
+        if let Some(timer) = self.s.timer.take() {
+            self.kernel.callouts.cancel(timer.id);
         }
         if let Some(due) = first {
             let weak = self.s.kernel.clone();
+            self.s.timers += 1;
+            let number = self.s.timers;
             let call = Box::new(move |threads: &dyn Threads| {
                 let Some(kernel) = weak.upgrade() else { return };
                 let Some(net) = kernel.net() else { return };
-                net.with(&kernel, threads, |stack| stack.time_passes());
+                net.with(&kernel, threads, |stack| stack.time_passes(number, due));
             });
-            self.s.timer = Some((due, self.kernel.callouts.add(due, call)));
+            self.s.timer = Some(Timer { due, id: self.kernel.callouts.add(due, call), number });
         }
     }
 
-    /// Does what is due.
-    fn time_passes(&mut self) {
-        self.s.timer = None;
-        let now = self.now();
+    /// Does what is due, in callout `number`, which was due at `due`: this CPU's clock may be behind that.
+    fn time_passes(&mut self, number: u64, due: Cycles) {
+        self.s.timer.take_if(|timer| timer.number == number);
+        let now = self.now().max(due);
         self.arp_timers(now);
         for id in self.s.pcbs.due(now) {
             self.tcp_timers(id, now);

@@ -126,6 +126,48 @@ pub fn sockets() -> KernelConfig {
     config
 }
 
+/// A kernel with the Internet protocols; its machine's card has the address 10.0.0.2.
+pub fn internet() -> KernelConfig {
+    let paths = NetPaths {
+        tcp_output: n(700),
+        tcp_input: n(450),
+        udp_output: n(300),
+        udp_input: n(250),
+        ip_output: n(350),
+        ip_input: n(250),
+        ether: n(100),
+        loopback: n(60),
+        driver_output: n(200),
+        driver_interrupt: n(350),
+        receive_buffer: n(150),
+        timer: n(100),
+        checksum: n(24),
+    };
+    let net = NetConfig {
+        address: OUR_ADDRESS,
+        prefix_bits: 24,
+        gateway: None,
+        loopback_mtu_bytes: 16384,
+        send_buffer_bytes: 32768,
+        receive_buffer_bytes: 65536,
+        checksum_offload: true,
+        ms_cycles: Cycles(2_400_000),
+        delayed_ack_ms: 100,
+        first_timeout_ms: 1000,
+        least_timeout_ms: 200,
+        // Where the seed decides whose turn it is, time goes by as fast as it likes.
+        retransmissions: 1_000_000,
+        time_wait_ms: 60_000,
+        paths,
+    };
+    KernelConfig { net: Some(net), ..sockets() }
+}
+
+/// Where the machine is.
+pub const OUR_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);
+/// Loopback.
+pub const LOCALHOST: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
+
 /// Every combination of machine and kernel that pipes behave differently on.
 pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
     let mut buffered = sf_buf(64);

@@ -208,7 +208,7 @@ impl<M: Machine> Tcb<M> {
         s.next = s.next + len;
         s.max = s.max.max(s.next);
         if len > 0 && self.deadlines.retransmit.is_none() && self.deadlines.persist.is_none() {
-            self.deadlines.retransmit = Some(Cycles(now.0 + (self.timing.timeout << self.timing.backoff)));
+            self.deadlines.retransmit = Some(Cycles(now.0 + self.timing.timeout));
         }
         (self.ack_now, self.deadlines.acknowledge) = (false, None);
     }

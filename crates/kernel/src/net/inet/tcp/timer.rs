@@ -8,8 +8,7 @@ use pageferry_hal::{Cycles, Machine};
 
 /// A timeout does not become longer than this (RFC 6298, 2.5).
 pub(super) const MOST_TIMEOUT_MS: u64 = 64_000;
-/// A segment is sent again so many times (`TCP_MAXRXTSHIFT`), a SYN fewer.
-const MOST_RETRANSMISSIONS: u32 = 12;
+/// A SYN is sent again less often than a segment.
 const MOST_SYNS: u32 = 5;
 
 impl<M: Machine> Stack<'_, M> {
@@ -44,10 +43,11 @@ impl<M: Machine> Stack<'_, M> {
     /// Nothing was acknowledged for too long. False when the connection is gone.
     fn retransmit(&mut self, id: PcbId) -> bool {
         let most_ms = self.config().ms_cycles.0 * MOST_TIMEOUT_MS;
+        let most_data = self.config().retransmissions;
         let t = self.tcb(id);
         t.timing.backoff += 1;
         let opening = matches!(t.state, TcpState::SynSent | TcpState::SynReceived);
-        let most = if opening { MOST_SYNS } else { MOST_RETRANSMISSIONS };
+        let most = if opening { MOST_SYNS.max(most_data / 2) } else { most_data };
         if t.timing.backoff > most {
             self.s.counts.reset += 1;
             self.abort_with(id, Errno::TimedOut);
