@@ -119,6 +119,12 @@ impl<P, A> Ring<P, A> {
         Places { addresses }
     }
 
+    /// Descriptors that are free.
+    #[cfg(test)]
+    pub(super) fn free(&self) -> usize {
+        self.slots - self.used
+    }
+
     /// The card has all that was posted.
     pub(super) fn hand_over(&mut self) {
         self.handed.append(&mut self.posted);
