@@ -188,8 +188,9 @@ fn impossible_network_cards_are_refused() {
     assert_eq!((near.line, near.suggestion.as_deref()), (3, Some("link_mbit_s")), "{near}");
     let word = parse("extends = \"xeon-up\"\n[nic]\nheader_split = 1\n").expect_err("no truth value");
     assert!(word.line == 3 && word.to_string().contains("boolean"), "{word}");
-    let part = parse("extends = \"486\"\n[nic]\nlink_mbit_s = 8\n");
-    assert!(part.is_err(), "a card is described in full");
+    let part = MachineConfig::extending("mine", "extends = \"486\"\n[nic]\nlink_mbit_s = 8\n");
+    let part = part.expect_err("a card is described in full");
+    assert!(part.to_string().contains("`nic`: missing key `mtu_bytes`"), "{part}");
 }
 
 #[test]

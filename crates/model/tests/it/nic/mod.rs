@@ -217,18 +217,33 @@ fn frames_come_back_bit_for_bit() {
 
 #[test]
 fn frames_follow_each_other_as_fast_as_the_wire_goes() {
-    let sink = Sink::default();
-    let seen = sink.clone();
-    run(&config("xeon-mp"), Some(Box::new(sink)), |d| {
-        for i in 0..9 {
-            d.send(i, 200 + i as u32, &frame_to(OTHER, 1514, i as u8));
-        }
-        (0..9).for_each(|i| assert_eq!(d.transmitted().tag, i));
-    });
-    let sunk = seen.sunk();
-    assert_eq!((sunk.frames, sunk.bytes), (9, 9 * 1514));
-    let (first, last) = (sunk.first_at_ns.expect("one"), sunk.last_at_ns.expect("one"));
-    assert_eq!(last - first, 8 * 12_304, "1538 bytes at 1 Gb/s");
+    // Eight bytes before a frame, four and a gap of twelve behind it: 1538 are 12.304 us at 1 Gb/s.
+    for (name, len, each_ps) in [
+        ("xeon-mp", 1514, 12_304_000),
+        ("xeon-mp", 60, 672_000),
+        ("xeon-mp", 20, 672_000),
+        ("opteron-mp", 100, 992_000),
+        ("today", 1514, 492_160),
+        ("today", 60, 26_880),
+        ("pentium-pro", 1514, 123_040_000),
+        ("ppc603", 1514, 1_230_400_000),
+        ("mini-soft", 1514, 12_304_000),
+    ] {
+        let sink = Sink::default();
+        let seen = sink.clone();
+        run(&config(name), Some(Box::new(sink)), move |d| {
+            let fragments = vec![Fragment { frame: Pfn(200), offset: 0, len_bytes: len }];
+            for tag in 0..15 {
+                d.nic.post_transmit(NicTransmit { tag, fragments: fragments.clone(), checksum: None });
+            }
+            d.nic.start_transmit();
+            (0..15).for_each(|tag| assert_eq!(d.transmitted().tag, tag));
+        });
+        let sunk = seen.sunk();
+        assert_eq!((sunk.frames, sunk.bytes), (15, 15 * len.max(60) as u64));
+        let (first, last) = (sunk.first_at_ns.expect("one"), sunk.last_at_ns.expect("one"));
+        assert_eq!((last - first).abs_diff(14 * each_ps / 1000) / 2, 0, "{name}, {len}: {}", last - first);
+    }
 }
 
 #[test]
