@@ -1,8 +1,8 @@
 //! What happens outside of the CPUs: the network card, the wire, and what is at its far end, in the order of time.
 //!
 //! Nothing here waits for a CPU: an event is due at some time, and takes place before any CPU that is not behind it goes on,
-//! whether CPUs run, are halted or have interrupts off. The driver sees to that ([`crate::machine`]). Time is in picoseconds since the
-//! machine was switched on, so that a bit on a fast wire has a length.
+//! whether CPUs run, are halted or have interrupts off. The driver sees to that ([`crate::machine`]). Time is in picoseconds since
+//! the machine was switched on, so that a bit on a fast wire has a length.
 //!
 //! `Outside` belongs to the hardware and is borrowed with it. The card is a state of its own, which moves bytes by
 //! a [`Dma`] and asks for events; wire and far end are those of [`crate::net`]. Events of the same time take place in the order in

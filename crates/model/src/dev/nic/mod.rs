@@ -1,9 +1,10 @@
 //! The modelled network card: two rings in memory, a bus that it shares with itself, and a wire.
 //!
 //! A frame that is to be sent is fetched over the bus, some frames ahead of the wire; goes over the wire; and its descriptor is
-//! written back. One that arrives is given the oldest buffers that were handed over, goes over the bus, and its descriptor is written
-//! back. Bytes move as late as can be: those to be sent are read when the frame is done being sent, those received are
-//! written together with the descriptor. So a kernel that writes a frame that is on its way, or looks at one too early, is found out.
+//! written back. One that arrives is given the oldest buffers that were handed over, goes over the bus, and its descriptor is
+//! written back. Bytes move as late as can be: those to be sent are read when the frame is done being sent, those received are
+//! written together with the descriptor. So a kernel that writes a frame that is on its way, or looks at one too early, is found
+//! out. What the bus carries before, and how many descriptors a write-back takes along, shows in times only.
 //!
 //! The card keeps what it was posted; the descriptors in memory have the words that a driver and a card would write there,
 //! for the lines that these take in caches, and for whoever gives a ring away too early. What is posted is in one of the
