@@ -196,8 +196,9 @@ pub(crate) struct Hw {
     pub(crate) audio: Audio,
     /// The network card, and what is beyond it.
     pub(crate) outside: Option<Box<Outside>>,
-    /// When the next event outside of the CPUs is due.
+    /// When the next event outside of the CPUs is due, and whether something is there that can wait for the world.
     pub(crate) outside_at: u64,
+    pub(crate) has_far_end: bool,
 }
 
 impl Hw {
@@ -247,6 +248,7 @@ impl Hw {
             audio: Audio::default(),
             outside: params.nic.map(|nic| Box::new(Outside::new(nic))),
             outside_at: NEVER,
+            has_far_end: false,
             params,
         }
     }
@@ -652,7 +654,7 @@ impl Hw {
     pub(crate) fn at_outside<R>(&mut self, act: impl FnOnce(&mut Outside) -> R) -> R {
         let outside = self.outside.as_mut().expect("there is no network card on this machine");
         let done = act(outside);
-        self.outside_at = outside.next_at();
+        (self.outside_at, self.has_far_end) = (outside.next_at(), outside.has_far_end());
         done
     }
 }

@@ -1,8 +1,8 @@
 //! What happens outside of the CPUs: the network card, the wire, and what is at its far end, in the order of time.
 //!
 //! Nothing here waits for a CPU: an event is due at some time, and takes place before any CPU that is not behind it goes on,
-//! whether CPUs run, are halted or have interrupts off. The driver sees to that ([`crate::machine`]). Time is in picoseconds since the
-//! machine was switched on, so that a bit on a fast wire has a length.
+//! whether CPUs run, are halted or have interrupts off. The driver sees to that ([`crate::machine`]). Time is in picoseconds since
+//! the machine was switched on, so that a bit on a fast wire has a length.
 //!
 //! `Outside` belongs to the hardware and is borrowed with it. The card is a state of its own, which moves bytes by
 //! a [`Dma`] and asks for events; wire and far end are those of [`crate::net`]. Events of the same time take place in the order in
@@ -206,7 +206,7 @@ impl Outside {
             Event::AtFarEnd(frame) => {
                 if let Some(far_end) = &mut self.far_end {
                     far_end.arrives(now / 1000, &frame);
-                    self.plan_asking();
+                    self.plan_asking(self.now);
                 }
             }
             Event::Removal => self.card.remove(&mut self.agenda),
@@ -214,43 +214,47 @@ impl Outside {
         self.card.take_interrupt()
     }
 
+    /// The time when a CPU is at `cycle`. CPUs are not behind events, but where a seed decides who goes on.
+    fn time(&self, cycle: u64) -> u64 {
+        self.now.max(self.clock.ps(cycle))
+    }
+
     /// A CPU does something to the card when it is at `cycle`.
     pub(crate) fn at<R>(&mut self, cycle: u64, act: impl FnOnce(&mut Card, u64, &mut Agenda) -> R) -> R {
-        // CPUs are not behind events, but where a seed decides who goes on.
-        self.now = self.now.max(self.clock.ps(cycle));
-        act(&mut self.card, self.now, &mut self.agenda)
+        let now = self.time(cycle);
+        act(&mut self.card, now, &mut self.agenda)
     }
 
     /// Has the card taken out when CPUs are at `cycle`.
     pub(crate) fn remove_at(&mut self, cycle: u64) {
-        self.agenda.add(self.clock.ps(cycle).max(self.now), Event::Removal);
+        self.agenda.add(self.time(cycle), Event::Removal);
     }
 
     // ------------------------------------------------------------------------------------------------- the far end
 
     /// From `cycle` on, `far_end` is at the other end of `wire`.
     pub(crate) fn attach(&mut self, cycle: u64, wire: Wire, far_end: Box<dyn FarEnd>) {
-        self.now = self.now.max(self.clock.ps(cycle));
         (self.to_far_end, self.to_card) = (Lane::new(wire, 0), Lane::new(wire, 1));
         self.far_end = Some(far_end);
-        self.plan_asking();
+        self.plan_asking(self.time(cycle));
     }
 
-    /// Lets the far end wait for the world, when the machine does nothing until `cycle`. True when something has changed.
-    pub(crate) fn wait(&mut self, cycle: u64) -> bool {
+    /// Lets the far end wait for the world: CPUs have been at `cycle`, and the machine does nothing until `until`. True when
+    /// something has changed.
+    pub(crate) fn wait(&mut self, cycle: u64, until: u64) -> bool {
         let Some(far_end) = &mut self.far_end else { return false };
-        let changed = far_end.wait((cycle != NEVER).then(|| self.clock.ps(cycle) / 1000));
+        let changed = far_end.wait((until != NEVER).then(|| self.clock.ps(until) / 1000));
         if changed {
-            self.plan_asking();
+            self.plan_asking(self.time(cycle));
         }
         changed
     }
 
-    /// Plans when the far end is asked for a frame: when it has one, and the wire is free.
-    fn plan_asking(&mut self) {
+    /// Plans, at `now`, when the far end is asked for a frame: when it has one, and the wire is free.
+    fn plan_asking(&mut self, now: u64) {
         let Some(far_end) = &mut self.far_end else { return };
-        let at = far_end.next_at(self.now / 1000);
-        self.ask_at = at.map_or(NEVER, |ns| ns.saturating_mul(1000).max(self.now).max(self.far_wire_free_at));
+        let at = far_end.next_at(now / 1000);
+        self.ask_at = at.map_or(NEVER, |ns| ns.saturating_mul(1000).max(now).max(self.far_wire_free_at));
     }
 
     fn ask_far_end(&mut self) {
@@ -262,9 +266,9 @@ impl Outside {
             for (at, frame) in self.to_card.carry(self.far_wire_free_at, frame) {
                 self.agenda.add(at, Event::AtCard(frame));
             }
-            self.plan_asking();
+            self.plan_asking(self.now);
         } else {
-            self.plan_asking();
+            self.plan_asking(self.now);
             // It had nothing: however it changes its mind, time goes on.
             self.ask_at = self.ask_at.max(self.now + 1000);
         }

@@ -119,7 +119,7 @@ impl Inner {
     /// Chooses the CPU to run; ends its halt if it is in one. `None` when all have stopped.
     pub(super) fn pick(&self) -> Result<Option<usize>, RunError> {
         let mut hw = self.hw.borrow_mut();
-        if hw.outside.is_some() {
+        if hw.outside_at != NEVER || hw.has_far_end {
             self.let_outside_happen(&mut hw)?;
         }
         let Some((mut cpu, mut at, second)) = hw.turns.first() else {

@@ -18,31 +18,32 @@ use std::io::{self, Write};
 impl Inner {
     /// Lets take place what is due outside before the next CPU goes on.
     pub(super) fn let_outside_happen(&self, hw: &mut Hw) -> Result<(), RunError> {
-        let has_far_end = hw.outside.as_ref().is_some_and(|outside| outside.has_far_end());
-        if hw.outside_at == NEVER && !has_far_end {
-            return Ok(());
-        }
         loop {
             let cpu_at = hw.turns.first().map_or(NEVER, |(_, at, _)| at);
-            let may_wait = has_far_end && hw.cpus.iter().all(|c| c.state != CpuState::Running);
-            if may_wait && hw.cpus.iter().all(|c| c.state == CpuState::Off) {
+            if cpu_at == NEVER && hw.cpus.iter().all(|c| c.state == CpuState::Off) {
+                // The run is over, whatever would have come.
                 return Ok(());
             }
-            let until = cpu_at.min(hw.outside_at);
-            let changed = may_wait && hw.at_outside(|outside| outside.wait(until));
+            let changed = self.wait_for_the_world(hw, cpu_at.min(hw.outside_at));
             let at = hw.outside_at;
-            if at > cpu_at || at == NEVER {
+            if at == NEVER || at > cpu_at {
                 if changed && at.min(cpu_at) == NEVER {
                     continue;
                 }
                 return Ok(());
             }
-            if cpu_at == NEVER && hw.cpus.iter().all(|c| c.state == CpuState::Off) {
-                return Ok(());
-            }
             self.may_happen(cpu_at, at)?;
             hw.outside_happens();
         }
+    }
+
+    /// Lets the far end wait, if no CPU runs and nothing happens until then. True when that has changed something.
+    fn wait_for_the_world(&self, hw: &mut Hw, until: u64) -> bool {
+        if !hw.has_far_end || hw.cpus.iter().any(|c| c.state == CpuState::Running) {
+            return false;
+        }
+        let now = hw.cpus.iter().map(|c| c.clock).max().unwrap_or(0);
+        hw.at_outside(|outside| outside.wait(now, until))
     }
 
     /// Refuses an event that is past the end of all time; and one more when so many have taken place that no CPU can have use for.

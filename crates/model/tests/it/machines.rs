@@ -164,6 +164,36 @@ fn impossible_instruction_tlbs_and_caches_are_refused() {
 }
 
 #[test]
+fn impossible_network_cards_are_refused() {
+    for (key, value, expected) in [
+        ("link_mbit_s", "0", "0, expected 1 to 1000000"),
+        ("mtu_bytes", "67", "67, expected 68 to 9216"),
+        ("transmit_slots", "1", "1, expected 2 to 4096"),
+        ("receive_slots", "4097", "4097, expected 2 to 4096"),
+        ("transmit_fragments", "0", "0, expected 1 to 256"),
+        ("transmit_fragments", "200000", "200000, expected 1 to 256"),
+        ("interrupt_gap_ns", "-1", "-1, expected 0 to 1000000000"),
+        ("dma_latency_ns", "1000001", "expected 0 to 1000000"),
+        ("dma_mb_s", "0", "0, expected 1 to 1000000"),
+        ("register_read_ns", "1000001", "expected 0 to 1000000"),
+        ("register_write_ns", "1000001", "expected 0 to 1000000"),
+    ] {
+        let e = refused("nic", key, value);
+        assert!(e.problem.contains(expected), "{e}");
+    }
+    let few = parse("extends = \"xeon-up\"\n[nic]\ntransmit_slots = 8\n").expect_err("16 fragments");
+    assert_eq!(few.key, "nic.transmit_fragments");
+    assert!(few.problem.contains("expected no more than the 8 descriptors"), "{few}");
+    let near = parse("extends = \"xeon-up\"\n[nic]\nlink_mbits_s = 8\n").expect_err("no such key");
+    assert_eq!((near.line, near.suggestion.as_deref()), (3, Some("link_mbit_s")), "{near}");
+    let word = parse("extends = \"xeon-up\"\n[nic]\nheader_split = 1\n").expect_err("no truth value");
+    assert!(word.line == 3 && word.to_string().contains("boolean"), "{word}");
+    let part = MachineConfig::extending("mine", "extends = \"486\"\n[nic]\nlink_mbit_s = 8\n");
+    let part = part.expect_err("a card is described in full");
+    assert!(part.to_string().contains("`nic`: missing key `mtu_bytes`"), "{part}");
+}
+
+#[test]
 fn sources_must_be_in_the_bibliography() {
     let line = "clock_mhz = { value = 2400, source = \"sf-bufs, 3\", kind = \"paper\" }";
     let e = parse(&format!("extends = \"xeon-up\"\n[cpu]\n{line}\n")).expect_err("no such source");

@@ -25,9 +25,11 @@ impl ModelNic {
     fn act<R>(&self, cycles: fn(&Hw) -> u64, act: impl FnOnce(&mut Card, u64, &mut Agenda) -> R) -> R {
         self.0.sync();
         let done = self.0.step(|hw, cpu| {
+            // Before it has cost anything: a CPU that is ahead of what is due would come too early for it.
+            let done = hw.at_card(cpu, act);
             let cycles = cycles(hw);
             hw.charge(cpu, cycles);
-            hw.at_card(cpu, act)
+            done
         });
         self.0.outside_changed();
         done

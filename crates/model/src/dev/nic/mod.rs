@@ -1,9 +1,10 @@
 //! The modelled network card: two rings in memory, a bus that it shares with itself, and a wire.
 //!
 //! A frame that is to be sent is fetched over the bus, some frames ahead of the wire; goes over the wire; and its descriptor is
-//! written back. One that arrives is given the oldest buffers that were handed over, goes over the bus, and its descriptor is written
-//! back. Bytes move as late as can be: those to be sent are read when the frame is done being sent, those received are
-//! written together with the descriptor. So a kernel that writes a frame that is on its way, or looks at one too early, is found out.
+//! written back. One that arrives is given the oldest buffers that were handed over, goes over the bus, and its descriptor is
+//! written back. Bytes move as late as can be: those to be sent are read when the frame is done being sent, those received are
+//! written together with the descriptor. So a kernel that writes a frame that is on its way, or looks at one too early, is found
+//! out. What the bus carries before, and how many descriptors a write-back takes along, shows in times only.
 //!
 //! The card keeps what it was posted; the descriptors in memory have the words that a driver and a card would write there,
 //! for the lines that these take in caches, and for whoever gives a ring away too early. What is posted is in one of the
@@ -32,8 +33,9 @@ use std::collections::VecDeque;
 /// The address of every modelled card: a locally administered one.
 pub(crate) const MAC: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x01]);
 
-/// So many frames are fetched before they can go over the wire: their bytes have room on the card.
-const FETCHED_AHEAD: usize = 8;
+/// Bytes of frames that are fetched before they can go over the wire have so much room on the card: as on the 8254x, whose 64 KB
+/// drivers give to both directions, most of it to what arrives.
+const TRANSMIT_BUFFER_BYTES: usize = 16 << 10;
 
 /// What a card does next, of each kind one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +76,8 @@ pub(crate) struct Card {
     /// Frames on their way over the bus, and behind it, waiting for the wire.
     fetching: VecDeque<Posted<NicTransmit>>,
     fetched: VecDeque<Posted<NicTransmit>>,
+    /// Bytes of both.
+    fetched_bytes: usize,
     /// The frame on the wire.
     sending: Option<Posted<NicTransmit>>,
     /// Frames whose descriptors are being written back.
@@ -104,6 +108,7 @@ impl Card {
             receive: Ring::new("receive", params.receive_slots, params.frames),
             fetching: VecDeque::new(),
             fetched: VecDeque::new(),
+            fetched_bytes: 0,
             sending: None,
             sent: VecDeque::new(),
             arriving: VecDeque::new(),
@@ -152,7 +157,7 @@ impl Card {
     /// Takes a frame to be sent; the descriptors that it fills.
     pub(crate) fn post_transmit(&mut self, packet: NicTransmit) -> Vec<Pa> {
         let (p, fragments) = (&self.params, &packet.fragments);
-        let len: usize = fragments.iter().map(|f| f.len_bytes).sum();
+        let len = len_of(&packet);
         assert!(
             fragments.len() <= p.transmit_fragments,
             "a frame of {} fragments, of which a card takes {}",
@@ -259,7 +264,7 @@ impl Card {
     fn give_back(&mut self, over: Over, agenda: &mut Agenda) {
         self.over = Some(over);
         agenda.forget_steps();
-        self.raising = false;
+        (self.raising, self.fetched_bytes) = (false, 0);
         let result = Err(over.error());
         let on_their_way = (self.sent.drain(..))
             .chain(self.sending.take())
@@ -331,11 +336,15 @@ impl Card {
 
     /// Fetches as many frames as there is room for.
     fn fetch(&mut self, now: u64, agenda: &mut Agenda) {
-        while self.fetching.len() + self.fetched.len() < FETCHED_AHEAD {
-            let Some(frame) = self.transmit.handed.pop_front() else { return };
-            let len: usize = frame.what.fragments.iter().map(|f| f.len_bytes).sum();
+        while let Some(next) = self.transmit.handed.front() {
+            let len = len_of(&next.what);
+            if self.fetched_bytes > 0 && self.fetched_bytes + len > TRANSMIT_BUFFER_BYTES {
+                return;
+            }
+            let frame = self.transmit.handed.pop_front().expect("it was just there");
             let at = self.move_over_bus(now, len + frame.places.bytes());
             agenda.step_at(at, Step::Fetched);
+            self.fetched_bytes += len;
             self.fetching.push_back(frame);
         }
     }
@@ -346,7 +355,8 @@ impl Card {
             return;
         }
         let Some(frame) = self.fetched.pop_front() else { return };
-        let len: usize = frame.what.fragments.iter().map(|f| f.len_bytes).sum();
+        let len = len_of(&frame.what);
+        self.fetched_bytes -= len;
         agenda.step_at(now + wire_ps(&self.params, len), Step::Sent);
         self.sending = Some(frame);
         self.fetch(now, agenda);
@@ -448,6 +458,10 @@ impl Card {
     pub(crate) fn take_interrupt(&mut self) -> bool {
         std::mem::take(&mut self.raising)
     }
+}
+
+fn len_of(packet: &NicTransmit) -> usize {
+    packet.fragments.iter().map(|f| f.len_bytes).sum()
 }
 
 /// How much of a frame goes to the buffer for headers.

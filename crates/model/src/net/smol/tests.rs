@@ -12,7 +12,12 @@ fn hosts(seed: u64) -> [SmolFarEnd; 2] {
 }
 
 /// Lets two hosts talk until neither has anything to do; each frame takes a microsecond. How many frames there were.
-fn talk([a, b]: &mut [SmolFarEnd; 2]) -> usize {
+fn talk(hosts: &mut [SmolFarEnd; 2]) -> usize {
+    talk_over(hosts, |_| true)
+}
+
+/// As [`talk`]; of the frames only those arrive that `arrives` says, by number.
+fn talk_over([a, b]: &mut [SmolFarEnd; 2], arrives: impl Fn(usize) -> bool) -> usize {
     let (mut now, mut frames) = (0, 0);
     loop {
         let next = [a.next_at(now), b.next_at(now)].into_iter().flatten().min();
@@ -22,8 +27,10 @@ fn talk([a, b]: &mut [SmolFarEnd; 2]) -> usize {
             let (from, to) = if to_b { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
             if let Some(frame) = from.poll(now) {
                 now += 1000;
+                if arrives(frames) {
+                    to.arrives(now, &frame);
+                }
                 frames += 1;
-                to.arrives(now, &frame);
             }
         }
     }
@@ -110,4 +117,23 @@ fn the_same_seed_gives_the_same_frames() {
     };
     assert_eq!(frames(7), frames(7));
     assert_ne!(frames(7), frames(8));
+}
+
+#[test]
+fn any_frame_can_be_lost() {
+    let exchange = |lost| {
+        let mut hosts = hosts(4);
+        let source = hosts[0].listen(19, Service::Source(10_000));
+        let expect = (0..10_000).map(pattern).collect();
+        let caller = hosts[1].connect(Client { closes_first: false, ..client(19, vec![], expect) });
+        let frames = talk_over(&mut hosts, |frame| frame != lost);
+        for talk in [source.only(), caller.only()] {
+            assert_eq!(talk.ended.expect("it has").0, Ended::Closed, "without frame {lost}: {talk:?}");
+        }
+        frames
+    };
+    let frames = exchange(usize::MAX);
+    for lost in 0..frames {
+        exchange(lost);
+    }
 }
