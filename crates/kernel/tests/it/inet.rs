@@ -265,9 +265,3 @@ fn a_kernel_without_the_protocols_says_so() {
         assert_eq!(u.socket(SocketKind::Stream), Err(Errno::NotSupported));
     });
 }
-
-#[test]
-fn zz_debug() {
-    let seed = std::env::var("SEED").map_or(5, |s| s.parse().unwrap());
-    exchange("xeon-mp-htt", Schedule::Seeded(seed), internet(), LOCALHOST, 60_000, 20_000, 5000);
-}

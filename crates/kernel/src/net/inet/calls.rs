@@ -7,15 +7,15 @@
 //! As Unix has it; see each call.
 
 use super::pcb::{Kind, Pcb, PcbId, Protocol};
-use super::tcp::{Tcb, TcpState};
+use super::tcp::{Buffers, Tcb, TcpState};
 use super::udp::{Datagram, Udp};
 use super::{Net, Stack, State};
 use crate::Kernel;
+use crate::config::NetConfig;
 use crate::error::Errno;
 use crate::net::chain::Chain;
-use crate::net::sockbuf::SockBuf;
 use crate::proc::Syscall;
-use alloc::sync::Arc;
+use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use pageferry_hal::{Cause, Machine, SpinLock, Threads};
 
@@ -85,11 +85,10 @@ impl<M: Machine> Net<M> {
             let at = stack.s.zone.alloc().ok_or(Errno::NoMemory)?;
             let timeout = stack.first_timeout();
             let kind = match kind {
-                SocketKind::Stream => Kind::Tcp(Tcb::new(
-                    self.config.send_buffer_bytes,
-                    self.config.receive_buffer_bytes,
-                    timeout,
-                )),
+                SocketKind::Stream => {
+                    let NetConfig { send_buffer_bytes, receive_buffer_bytes, .. } = self.config;
+                    Kind::Tcp(Box::new(Tcb::new(send_buffer_bytes, receive_buffer_bytes, timeout)))
+                }
                 SocketKind::Datagram => Kind::Udp(Udp::new(self.config.receive_buffer_bytes)),
             };
             let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
@@ -224,7 +223,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::NotConnected`], or what ended the attempt to connect.
-    pub(crate) fn buffers(&self, id: PcbId) -> Result<(Arc<SockBuf<M>>, Arc<SockBuf<M>>), Errno> {
+    pub(super) fn buffers(&self, id: PcbId) -> Result<Buffers<M>, Errno> {
         let mut held = self.state.lock();
         let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
         let error = pcb.error;
@@ -331,7 +330,7 @@ impl<M: Machine> Net<M> {
                     let over = tcb.state() == TcpState::Closed;
                     Readiness { readable: over, writable: over, hung_up: over }
                 }
-                (state, Some((receive, send))) => Readiness {
+                (state, Some(Buffers { receive, send })) => Readiness {
                     readable: receive.is_readable(),
                     writable: send.is_writable(),
                     hung_up: state == TcpState::Closed,

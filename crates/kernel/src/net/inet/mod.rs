@@ -75,6 +75,8 @@ pub(crate) struct State<M: Machine> {
     timer: Option<Timer>,
     /// How many such callouts there were.
     timers: u64,
+    /// The latest time that was seen here: a call may come from a CPU whose clock is behind that.
+    latest: Cycles,
     /// The number of the next datagram (`ip_id`).
     next_ip_id: u16,
     /// What initial sequence numbers are made of.
@@ -141,6 +143,7 @@ impl<M: Machine> Net<M> {
             loopback: VecDeque::new(),
             timer: None,
             timers: 0,
+            latest: Cycles(0),
             next_ip_id: 1,
             next_isn: 0x1357_9bdf,
             counts: Counts::default(),
@@ -175,6 +178,7 @@ impl<M: Machine> Net<M> {
         let _c = kernel.machine.scope(Cause::Protocol);
         let mut held = self.state.lock();
         let mut stack = Stack { kernel, threads, s: &mut held };
+        stack.s.latest = stack.now();
         let result = work(&mut stack);
         stack.arm_timer();
         result
@@ -257,8 +261,9 @@ impl<M: Machine> Stack<'_, M> {
         &self.kernel.mbufs
     }
 
+    /// The time, which does not go back.
     fn now(&self) -> Cycles {
-        self.m().now()
+        self.m().now().max(self.s.latest)
     }
 
     fn cycles(&self, ms: u64) -> Cycles {
@@ -302,7 +307,8 @@ impl<M: Machine> Stack<'_, M> {
     /// Does what is due, in callout `number`, which was due at `due`: this CPU's clock may be behind that.
     fn time_passes(&mut self, number: u64, due: Cycles) {
         self.s.timer.take_if(|timer| timer.number == number);
-        let now = self.now().max(due);
+        self.s.latest = self.s.latest.max(due);
+        let now = self.now();
         self.arp_timers(now);
         for id in self.s.pcbs.due(now) {
             self.tcp_timers(id, now);

@@ -5,6 +5,7 @@
 
 use super::tcp::Tcb;
 use super::udp::Udp;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -43,7 +44,7 @@ pub(super) struct Pcb<M: Machine> {
 
 /// What is specific to the protocol.
 pub(super) enum Kind<M: Machine> {
-    Tcp(Tcb<M>),
+    Tcp(Box<Tcb<M>>),
     Udp(Udp),
 }
 

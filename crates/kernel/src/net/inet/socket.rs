@@ -126,7 +126,7 @@ impl<M: Machine> FileOps<M> for InetSocket {
         if self.kind == SocketKind::Datagram {
             return Ok(self.receive_from(call, to, len_bytes, nonblocking)?.0);
         }
-        let (buffer, _) = self.net(call).buffers(self.id)?;
+        let buffer = self.net(call).buffers(self.id)?.receive;
         let result = buffer.receive(call, to, len_bytes, nonblocking);
         self.settled(call, result, |len| *len == 0 && len_bytes > 0)
     }
@@ -146,7 +146,7 @@ impl<M: Machine> FileOps<M> for InetSocket {
         if self.no_receive.load(Ordering::Relaxed) {
             return Ok(Received::default());
         }
-        let (buffer, _) = self.net(call).buffers(self.id)?;
+        let buffer = self.net(call).buffers(self.id)?.receive;
         let result = buffer.receive_transfer(call, mode, at, len_bytes, nonblocking);
         self.settled(call, result, |got| got.len_bytes == 0 && len_bytes > 0)
     }
@@ -163,7 +163,7 @@ impl<M: Machine> FileOps<M> for InetSocket {
         if self.kind == SocketKind::Datagram {
             return self.send_to(call, from, len_bytes, None, nonblocking);
         }
-        let (_, buffer) = self.net(call).buffers(self.id)?;
+        let buffer = self.net(call).buffers(self.id)?.send;
         if self.no_send.load(Ordering::Relaxed) {
             return Err(Errno::BrokenPipe);
         }

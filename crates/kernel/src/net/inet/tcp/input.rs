@@ -254,21 +254,18 @@ impl<M: Machine> Stack<'_, M> {
         }
         let end = next + window;
         if segment.end().after(end) {
-            if !segment.seq.before(end) && !(segment.seq == next && segment.len == 0 && !segment.fin) {
-                // All of it is behind the window. A probe of a closed window is answered, and its acknowledgement taken.
+            let mut room = 0;
+            if segment.seq.before(end) {
+                room = end.since(segment.seq).min(segment.len);
+            } else {
+                // Behind the window. A probe of a closed one is answered, and its acknowledgement taken.
                 t.ack_now = true;
-                if segment.seq != next || segment.rst {
+                if segment.seq != next {
                     return false;
                 }
-                (segment.fin, segment.syn) = (false, false);
-                packet.keep_front(pool, 0);
-                segment.len = 0;
-            } else {
-                segment.fin = false;
-                let room = end.since(segment.seq).min(segment.len);
-                packet.keep_front(pool, room);
-                segment.len = room;
             }
+            packet.keep_front(pool, room);
+            (segment.fin, segment.len) = (false, room);
         }
         true
     }

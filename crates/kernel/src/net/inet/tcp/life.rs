@@ -98,7 +98,7 @@ impl<M: Machine> Stack<'_, M> {
             reuse: false,
             has_socket: false,
             error: None,
-            kind: Kind::Tcp(tcb),
+            kind: Kind::Tcp(alloc::boxed::Box::new(tcb)),
         });
         if self.prepare(id).is_err() {
             self.s.pcbs.remove(id);
@@ -254,7 +254,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// The process's ends of the buffers are closed: nothing is read or written any more.
     fn end_process_side(&mut self, id: PcbId) {
-        if let Some((receive, send)) = self.tcb(id).buffers() {
+        if let Some(super::tcb::Buffers { receive, send }) = self.tcb(id).buffers() {
             self.kernel.end_of_sockbuf(&receive, || receive.close_reader(self.pool(), self.threads));
             self.kernel.end_of_sockbuf(&send, || send.close_writer(self.threads));
         }

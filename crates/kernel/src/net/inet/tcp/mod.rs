@@ -20,4 +20,4 @@ mod seq;
 mod tcb;
 mod timer;
 
-pub(super) use tcb::{Tcb, TcpState};
+pub(super) use tcb::{Buffers, Tcb, TcpState};

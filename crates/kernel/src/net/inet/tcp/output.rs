@@ -207,8 +207,9 @@ impl<M: Machine> Tcb<M> {
         }
         s.next = s.next + len;
         s.max = s.max.max(s.next);
-        if len > 0 && self.deadlines.retransmit.is_none() && self.deadlines.persist.is_none() {
+        if len > 0 && self.deadlines.retransmit.is_none() {
             self.deadlines.retransmit = Some(Cycles(now.0 + self.timing.timeout));
+            self.deadlines.persist = None;
         }
         (self.ack_now, self.deadlines.acknowledge) = (false, None);
     }

@@ -108,6 +108,12 @@ pub(super) struct Early {
     pub(super) bytes: Chain,
 }
 
+/// The buffers of a connection.
+pub(in crate::net::inet) struct Buffers<M: Machine> {
+    pub(in crate::net::inet) receive: Arc<SockBuf<M>>,
+    pub(in crate::net::inet) send: Arc<SockBuf<M>>,
+}
+
 /// A connection, or one that is waited for.
 pub(in crate::net::inet) struct Tcb<M: Machine> {
     pub(super) state: TcpState,
@@ -180,8 +186,8 @@ impl<M: Machine> Tcb<M> {
     }
 
     /// The buffers, once there is a connection.
-    pub(in crate::net::inet) fn buffers(&self) -> Option<(Arc<SockBuf<M>>, Arc<SockBuf<M>>)> {
-        Some((self.receive.clone()?, self.send.clone()?))
+    pub(in crate::net::inet) fn buffers(&self) -> Option<Buffers<M>> {
+        Some(Buffers { receive: self.receive.clone()?, send: self.send.clone()? })
     }
 
     /// Bytes in the buffer for sending.

@@ -82,12 +82,11 @@ impl<M: Machine> Stack<'_, M> {
         }
         t.timing.backoff = (t.timing.backoff + 1).min(6);
         let next = Cycles(now.0 + (t.timing.timeout << t.timing.backoff));
-        t.deadlines.persist = Some(next);
         t.snd.next = t.snd.una;
         self.output_one(id, true);
         // The byte is sent again as part of a segment when there is a window.
         let t = self.tcb(id);
         (t.snd.next, t.timing.timed) = (t.snd.una, None);
-        t.deadlines.retransmit = None;
+        (t.deadlines.persist, t.deadlines.retransmit) = (Some(next), None);
     }
 }
