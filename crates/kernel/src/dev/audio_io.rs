@@ -6,7 +6,7 @@ use crate::Kernel;
 use crate::choose::{Peer, Sending};
 use crate::error::Errno;
 use crate::fs::FileOps;
-use crate::net::{ReceiveMode, Received, Receiver, SendMode, Sender};
+use crate::net::{ReceiveMode, Received, Receiver, SendMode, Sender, Supply};
 use crate::proc::Syscall;
 use crate::sched::{Held, Which};
 use alloc::boxed::Box;

@@ -11,6 +11,7 @@
 //! # What can fail
 //! A look-up; the table may be full. All else is what the kinds of files answer.
 
+use super::Regular;
 use crate::Kernel;
 use crate::error::Errno;
 use crate::net::{InetSocket, Readiness, ReceiveMode, Received, SendMode, Socket};
@@ -128,6 +129,11 @@ pub(crate) trait FileOps<M: Machine> {
     /// What it is ready for: of most kinds, anything at any time.
     fn readiness(&self, _kernel: &Kernel<M>) -> Readiness {
         Readiness { readable: self.is_readable(), writable: self.is_writable(), hung_up: false }
+    }
+
+    /// The file on the disk that this is, if it is one.
+    fn as_regular(&self) -> Option<&Regular<M>> {
+        None
     }
 
     /// The Internet socket that this is, if it is one.

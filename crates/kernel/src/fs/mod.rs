@@ -3,8 +3,9 @@
 mod file;
 mod file_transfer;
 mod regular;
+mod sendfile;
 mod vnode;
 
 pub use file::Fd;
 pub(crate) use file::{File, FileOps, FileTable};
-pub(crate) use vnode::FileSystem;
+pub(crate) use vnode::{FileSystem, Regular};

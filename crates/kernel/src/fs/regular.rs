@@ -134,6 +134,10 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         self.inode.locked(call, || Ok(call.space.push_down(call.thread, at, len_bytes, object, how)?))
     }
 
+    fn as_regular(&self) -> Option<&Regular<M>> {
+        Some(self)
+    }
+
     fn release(self: Box<Self>, kernel: &Kernel<M>, _: &dyn Threads) {
         kernel.files.close(&kernel.vm, *self);
     }

@@ -20,4 +20,4 @@ pub use mode::{ReceiveMode, Received, SendMode};
 pub(crate) use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, Socket};
 pub(crate) use socket::NullSocket;
 pub(crate) use soreceive::{Receiver, deliver};
-pub(crate) use sosend::{Sender, lend_or_copy};
+pub(crate) use sosend::{Sender, Supply, lend_or_copy};

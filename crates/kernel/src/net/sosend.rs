@@ -21,6 +21,19 @@ use crate::error::Errno;
 use crate::proc::{Syscall, moved};
 use pageferry_hal::{Cause, Counter, FlowStep, Machine, PAGE_SIZE, Place, Va};
 
+/// Where the bytes come from that are sent: mbufs, one after the other.
+pub(crate) trait Supply {
+    /// Bytes that are yet to be sent.
+    fn left(&self) -> usize;
+    /// Bytes that are in mbufs.
+    fn done(&self) -> usize;
+    /// An mbuf with the next bytes, at most `space`; and why there were no more, if they end there. With it, the mbuf may be
+    /// missing. Called with no lock held but the sleep lock for sending.
+    fn next(&mut self, space: usize) -> (Option<Mbuf>, Result<(), Errno>);
+    /// The bytes behind `done` did not get into the socket.
+    fn take_back(&mut self, done: usize);
+}
+
 /// A sender on its way through its buffer.
 pub(crate) struct Sender<'a, M: Machine> {
     call: &'a Syscall<'a, M>,
@@ -59,41 +72,6 @@ impl<'a, M: Machine> Sender<'a, M> {
     /// The same; it must not sleep for memory, if `on`.
     pub(crate) fn nonblocking(self, on: bool) -> Sender<'a, M> {
         Sender { nonblocking: on, ..self }
-    }
-
-    pub(crate) fn left(&self) -> usize {
-        self.len - self.done
-    }
-
-    /// Bytes that are in mbufs.
-    pub(crate) fn done(&self) -> usize {
-        self.done
-    }
-
-    /// An mbuf with the next bytes, at most `space`; and why there were no more, if the process's memory ends there. With
-    /// it, the mbuf may be missing.
-    pub(crate) fn next(&mut self, space: usize) -> (Option<Mbuf>, Result<(), Errno>) {
-        let space = space.min(self.left());
-        let at = self.from + self.done;
-        let to_boundary = PAGE_SIZE - at.offset();
-        if self.plan.lent.contains(&self.done) {
-            let space = space.min(self.plan.lent.end - self.done);
-            if !at.is_page_aligned() && space >= to_boundary + PAGE_SIZE {
-                return self.copy(to_boundary);
-            }
-            let pages = space.min(self.call.kernel.config.socket.loan_bytes) / PAGE_SIZE;
-            if at.is_page_aligned() && pages > 0 {
-                return self.lend(pages * PAGE_SIZE);
-            }
-        }
-        // Copies end where loans begin.
-        let behind = self
-            .plan
-            .lent
-            .start
-            .checked_sub(self.done)
-            .filter(|&behind| behind > 0 && !self.plan.lent.is_empty());
-        self.copy(behind.map_or(space, |behind| space.min(behind)))
     }
 
     /// Copies up to `most` bytes into a new mbuf.
@@ -156,6 +134,44 @@ impl<'a, M: Machine> Sender<'a, M> {
     }
 }
 
+impl<M: Machine> Supply for Sender<'_, M> {
+    fn left(&self) -> usize {
+        self.len - self.done
+    }
+
+    fn done(&self) -> usize {
+        self.done
+    }
+
+    fn next(&mut self, space: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let space = space.min(self.left());
+        let at = self.from + self.done;
+        let to_boundary = PAGE_SIZE - at.offset();
+        if self.plan.lent.contains(&self.done) {
+            let space = space.min(self.plan.lent.end - self.done);
+            if !at.is_page_aligned() && space >= to_boundary + PAGE_SIZE {
+                return self.copy(to_boundary);
+            }
+            let pages = space.min(self.call.kernel.config.socket.loan_bytes) / PAGE_SIZE;
+            if at.is_page_aligned() && pages > 0 {
+                return self.lend(pages * PAGE_SIZE);
+            }
+        }
+        // Copies end where loans begin.
+        let behind = self
+            .plan
+            .lent
+            .start
+            .checked_sub(self.done)
+            .filter(|&behind| behind > 0 && !self.plan.lent.is_empty());
+        self.copy(behind.map_or(space, |behind| space.min(behind)))
+    }
+
+    fn take_back(&mut self, done: usize) {
+        self.done = done;
+    }
+}
+
 /// An mbuf over pages that are lent, or with a copy of the first if they are refused: for measuring.
 pub(crate) fn lend_or_copy<M: Machine>(call: &Syscall<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
     let sending = Sending { from, len, peer: Peer::Null, space: len };
@@ -191,13 +207,26 @@ impl<M: Machine> SockBuf<M> {
         self.touch(m);
         let sending = Sending { from, len, peer: Peer::Socket, space: self.high_water_bytes() };
         let mut sender = Sender { nonblocking, ..Sender::new(call, sending, mode) };
+        self.send_from(call, &mut sender, nonblocking)
+    }
+
+    /// Sends all that there is, or with `nonblocking` what there is space for.
+    ///
+    /// # Errors
+    /// As [`SockBuf::send`].
+    pub(crate) fn send_from(
+        &self,
+        call: &Syscall<'_, M>,
+        sender: &mut dyn Supply,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
         let (mut held, locked) = self.lock_sending(call, self.lock());
         locked?;
         let (result, has_lock) = loop {
             if sender.left() == 0 {
                 break (Ok(()), true);
             }
-            let (again, step) = self.send_some(call, held, &mut sender, nonblocking);
+            let (again, step) = self.send_some(call, held, sender, nonblocking);
             held = again;
             match step {
                 Step::Sent => {}
@@ -211,8 +240,8 @@ impl<M: Machine> SockBuf<M> {
         drop(held);
         match result {
             Err(Errno::BrokenPipe) => Err(Errno::BrokenPipe),
-            Err(e) if sender.done == 0 => Err(e),
-            _ => Ok(sender.done),
+            Err(e) if sender.done() == 0 => Err(e),
+            _ => Ok(sender.done()),
         }
     }
 
@@ -221,7 +250,7 @@ impl<M: Machine> SockBuf<M> {
         &'a self,
         call: &Syscall<'_, M>,
         held: Held<'a, M>,
-        sender: &mut Sender<'_, M>,
+        sender: &mut dyn Supply,
         nonblocking: bool,
     ) -> (Held<'a, M>, Step) {
         if held.reader_gone {
@@ -238,13 +267,13 @@ impl<M: Machine> SockBuf<M> {
             };
         }
         drop(held);
-        let before = sender.done;
+        let before = sender.done();
         let (mbuf, result) = sender.next(space);
         let mut held = self.lock();
         if let Some(mbuf) = mbuf {
             let unneeded = if held.reader_gone {
                 // The reader is gone: these will not be read.
-                sender.done = before;
+                sender.take_back(before);
                 Some(mbuf)
             } else {
                 call.machine().execute(call.kernel.config.paths.protocol);

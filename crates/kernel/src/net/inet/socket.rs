@@ -10,7 +10,7 @@ use crate::choose::{Peer, Sending};
 use crate::error::Errno;
 use crate::fs::FileOps;
 use crate::net::chain::Chain;
-use crate::net::{ReceiveMode, Received, SendMode, Sender};
+use crate::net::{ReceiveMode, Received, SendMode, Sender, Supply};
 use crate::proc::{Syscall, moved};
 use alloc::boxed::Box;
 use core::net::SocketAddrV4;
@@ -55,6 +55,25 @@ impl InetSocket {
             return Err(error);
         }
         result
+    }
+
+    /// Sends what `supply` has over the connection.
+    pub(crate) fn send_from<M: Machine>(
+        &self,
+        call: &Syscall<'_, M>,
+        supply: &mut dyn Supply,
+        nonblocking: bool,
+    ) -> Result<usize, Errno> {
+        if self.kind == SocketKind::Datagram {
+            return Err(Errno::NotSupported);
+        }
+        let _c = call.machine().scope(Cause::Protocol);
+        let buffer = self.net(call).buffers(self.id)?.send;
+        if self.no_send.load(Ordering::Relaxed) {
+            return Err(Errno::BrokenPipe);
+        }
+        let result = buffer.send_from(call, supply, nonblocking);
+        self.settled(call, result, |_| false)
     }
 
     /// Sends a datagram to `remote`, or to where the socket is connected to.
