@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Experiments(Show),
     /// Send a file or standard input through a modelled pipe, and say what it cost
     Pipe(Pipe),
+    /// Serve a directory over HTTP from a modelled machine, to real clients
+    Serve(Serve),
     /// Tell what a mechanism does, step by step, with the counters of a small run beside each step
     Explain(Explain),
     /// Play scenarios: what processes do to shared, copied and lent memory, and what each must then see
@@ -212,6 +214,28 @@ pub(crate) struct Pipe {
     /// Bytes in one write
     #[arg(long, value_name = "BYTES", default_value_t = 65536)]
     pub(crate) chunk: u32,
+    /// Change a machine's constant or a kernel's value, as for `run`
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// Print what it cost as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// What to serve: the files in it and below it, as they are when the command begins
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// The port of 127.0.0.1 that clients connect to; 0 is any that is free
+    #[arg(long, value_name = "N")]
+    pub(crate) port: u16,
+    /// The machine, which has a network card: a name (see `pageferry machines`) or a file that ends in .toml
+    #[arg(long, short, value_name = "M", default_value = "today")]
+    pub(crate) machine: String,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml
+    #[arg(long, short, value_name = "K", default_value = "uvm")]
+    pub(crate) kernel: String,
     /// Change a machine's constant or a kernel's value, as for `run`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,

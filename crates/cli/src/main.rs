@@ -13,6 +13,7 @@ mod progress;
 mod reproduce;
 mod run;
 mod scenarios;
+mod serve;
 mod show;
 mod soak;
 mod terminal;
@@ -30,7 +31,9 @@ use terminal::tell;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Err(error) = watch_signals() {
+    // A server ends by a signal, and then tells what it did.
+    let ends_itself = matches!(arguments.command, Command::Serve(_));
+    if let Err(error) = if ends_itself { Ok(()) } else { watch_signals() } {
         tell(&format!("pageferry: cannot watch for interruptions: {error}"));
     }
     let done = match arguments.command {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Pipe(options) => pipe::pipe(&options),
         Command::Explain(options) => explain::explain(&options),
         Command::Scenarios(options) => scenarios::scenarios(&options),
+        Command::Serve(options) => serve::serve(&options),
         Command::Soak(options) => soak::soak(&options),
         Command::Trace(options) => trace::trace(&options),
     };

@@ -16,6 +16,7 @@ pub mod files;
 pub mod judge;
 pub mod report;
 pub mod run;
+pub mod serve;
 pub mod teach;
 pub mod workload;
 

@@ -5,3 +5,4 @@ mod commands;
 mod common;
 mod fuzz;
 mod outputs;
+mod serve;

@@ -7,7 +7,7 @@ use super::result::Law;
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use pageferry_hal::{ContextId, Machine as _};
-use pageferry_kernel::{BootError, Errno, Kernel, Program};
+use pageferry_kernel::{BootError, Errno, Kernel, NetConfig, Program};
 use pageferry_model::{Model, Options, RunError};
 use pageferry_vm::VmConfig;
 use std::cell::{Cell, RefCell};
@@ -20,6 +20,8 @@ pub(crate) struct Testbed {
     pub(crate) model: Model,
     pub(crate) machine: MachineChoice,
     pub(crate) kernel: KernelChoice,
+    /// The Internet protocols, where the kernel is to have them.
+    pub(crate) net: Option<NetConfig>,
 }
 
 /// What is known when everything has stopped.
@@ -50,7 +52,7 @@ impl Testbed {
         // A use of a stale translation is the result of some experiments: it is a law of its own, and ends no run.
         let options = Options::new(schedule).tolerate_stale();
         let model = Model::new(&machine.config, options).map_err(|fault| refuse(fault.to_string()))?;
-        Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone() })
+        Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone(), net: None })
     }
 
     /// Boots the kernel with `program` as its only process, and runs until no process is left.
@@ -58,7 +60,8 @@ impl Testbed {
     /// # Errors
     /// When the kernel cannot boot on this machine.
     pub(crate) fn execute(&self, name: &str, program: Program<Model>) -> Result<Finish, LabError> {
-        let config = self.kernel.file.config(&self.machine.config, self.arena_bytes());
+        let mut config = self.kernel.file.config(&self.machine.config, self.arena_bytes());
+        config.net = self.net;
         let end: Rc<RefCell<End>> = Rc::default();
         let (name, cell) = (name.to_owned(), end.clone());
         let boot = move |m: &Model| -> Option<ContextId> {

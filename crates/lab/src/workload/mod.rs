@@ -18,7 +18,7 @@ mod outcome;
 mod payload;
 pub mod ping_pong;
 pub mod pipeline;
-mod process;
+pub(crate) mod process;
 pub(crate) mod replay;
 pub mod sound;
 mod stopwatch;

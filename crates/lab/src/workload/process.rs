@@ -63,7 +63,7 @@ pub(super) fn over_a_pipe<W: Clone + 'static>(
 }
 
 /// Refuses buffers that do not fit the machine's free memory: a process that touched them would be killed.
-pub(super) fn room_for(user: &User<Model>, buffers_bytes: usize) -> Result<(), String> {
+pub(crate) fn room_for(user: &User<Model>, buffers_bytes: usize) -> Result<(), String> {
     // Page tables take a thousandth of what they map, and something is needed besides.
     let wanted = buffers_bytes / PAGE_SIZE + buffers_bytes / PAGE_SIZE / 500 + 64;
     let free = user.kernel().vm().free_frames();

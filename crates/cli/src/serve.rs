@@ -1,0 +1,86 @@
+//! `pageferry serve`.
+
+use crate::args::Serve;
+use crate::run::{counts, stack};
+use crate::terminal::{print_all, table, tell};
+use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
+use pageferry_lab::serve::{Port, Served, serve as run};
+use pageferry_lab::{LabError, text};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Serves a directory from a modelled machine, until a signal comes.
+pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
+    let settings = Settings::parse(&options.settings)?;
+    if let Some((key, _)) = settings.parameters.first() {
+        let problem = "expected machine.KEY or kernel.KEY".to_owned();
+        return Err(LabError::Setting { key: key.clone(), problem });
+    }
+    let machine = settings.machine(MachineChoice::find(&options.machine)?)?;
+    let kernel = settings.kernel(KernelChoice::find(&options.kernel)?)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // The first signal ends the server and has it tell what it did; another one ends it at once.
+        flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())
+            .and_then(|_| flag::register(signal, stop.clone()))
+            .map_err(|e| LabError::io("watch for", "signals", e))?;
+    }
+    let port = Port::open(options.port)?;
+    let address = port.address().map_or_else(String::new, |address| address.to_string());
+    let title = &machine.config.title;
+    tell(&format!(
+        "{title} under {} serves {} at http://{address}/",
+        kernel.name,
+        options.directory.display()
+    ));
+    tell("Ctrl-C ends it, and tells what it has cost.");
+    let served = run(&machine, &kernel, &options.directory, port, stop)?;
+    if options.json {
+        print_all(&(serde_json::to_string_pretty(&served).expect("plain data") + "\n"))?;
+    } else {
+        print_all(&told(&served, title))?;
+    }
+    let broken: Vec<_> = served.laws.iter().filter(|law| !law.held).map(|law| law.name.clone()).collect();
+    if !broken.is_empty() {
+        let run = format!("serve on {} under {}", served.machine, served.kernel);
+        return Err(LabError::Law { run, broken });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(served: &Served, title: &str) -> String {
+    let grouped = |count: u64| text::grouped(count as i64);
+    let counter = |name: &str| grouped(served.counters.get(name).copied().unwrap_or(0));
+    let requests: u64 = served.requests.values().sum();
+    let by_status: Vec<String> =
+        served.requests.iter().map(|(status, count)| format!("{status}: {}", grouped(*count))).collect();
+    let by_status = if by_status.is_empty() { String::new() } else { format!(" ({})", by_status.join(", ")) };
+    let busy = served.cycles.total - served.cycles.by_cause.get("idle").copied().unwrap_or(0);
+    let rows = [
+        ("requests", format!("{}{by_status}", grouped(requests))),
+        ("connections", grouped(served.connections)),
+        ("bytes of files", text::bytes(served.file_bytes)),
+        ("packets", format!("{} received, {} sent", counter("packets_received"), counter("packets_sent"))),
+        ("bytes copied", counter("bytes_copied")),
+        (
+            "TLB invalidations",
+            format!(
+                "{} local, {} remote issued",
+                counter("tlb_invalidations_local"),
+                counter("tlb_invalidations_remote_issued")
+            ),
+        ),
+        ("modelled time", text::seconds(served.elapsed_us / 1e6)),
+        ("cycles busy", grouped(busy)),
+        ("on this host", text::seconds(served.host_ms / 1e3)),
+    ];
+    let mut out = format!("served by {title} under {}\n\n", served.kernel);
+    for (name, value) in rows {
+        out += &format!("{name:<22}{value}\n");
+    }
+    out += &format!("\n{}", stack(&served.cycles));
+    out + &format!("\n{}", table(&["counter", ">events"], &counts(&served.counters)))
+}

@@ -1,0 +1,165 @@
+//! A modelled machine that serves a directory to real clients over HTTP.
+//!
+//! * [`site`]: the directory, as files of the modelled kernel.
+//! * [`http`]: the web server, a program that runs in modelled processes.
+//! * [`forward`]: the link to the real world: a port of the host, whose connections go on to the machine over its modelled card.
+//!
+//! While the machine has something to do, its time passes as its work takes; while it waits, as real time does.
+//!
+//! What can fail: the directory (unreadable, too large for the machine), the port, the machine and the kernel (no card).
+
+mod forward;
+mod http;
+mod site;
+
+use crate::error::LabError;
+use crate::files::{KernelChoice, MachineChoice};
+use crate::run::measured::{counters, cycles};
+use crate::run::plan::Schedule;
+use crate::run::result::{Cycles, Law};
+use crate::run::testbed::Testbed;
+use forward::Forward;
+use http::Server;
+use pageferry_kernel::{NetConfig, NetPaths};
+use serde::Serialize;
+use site::Site;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// The machine's address on its modelled wire, and that of the host at the other end.
+const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// Bits of both that are those of the network.
+const PREFIX_BITS: u8 = 24;
+/// The server's port on the machine.
+const HTTP: u16 = 80;
+
+/// What was served, and what it cost the machine.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Served {
+    /// The machine's name.
+    pub machine: String,
+    /// The kernel's name.
+    pub kernel: String,
+    /// Connections taken.
+    pub connections: u64,
+    /// Requests answered, by status.
+    pub requests: BTreeMap<u16, u64>,
+    /// Bytes of files that were sent.
+    pub file_bytes: u64,
+    /// Modelled time since the machine was ready.
+    pub elapsed_us: f64,
+    /// Events that the kernel counted since.
+    pub counters: BTreeMap<String, u64>,
+    /// Where the cycles went.
+    pub cycles: Cycles,
+    /// Laws, and whether each held.
+    pub laws: Vec<Law>,
+    /// Time on the host.
+    pub host_ms: f64,
+}
+
+/// A port of the host that is listened to.
+#[derive(Debug)]
+pub struct Port(TcpListener);
+
+impl Port {
+    /// Listens on a port of the host's loopback address; 0 is any that is free.
+    ///
+    /// # Errors
+    /// When it is in use or not permitted.
+    pub fn open(port: u16) -> Result<Port, LabError> {
+        let refuse = |e| LabError::io("listen on", format!("127.0.0.1:{port}"), e);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refuse)?;
+        listener.set_nonblocking(true).map_err(refuse)?;
+        Ok(Port(listener))
+    }
+
+    /// The address that clients connect to.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.0.local_addr().ok()
+    }
+}
+
+/// Serves `directory` on `port` until `stop` is set.
+///
+/// # Errors
+/// When the directory cannot be read or does not fit, or machine and kernel do not. A broken law is not an error here.
+pub fn serve(
+    machine: &MachineChoice,
+    kernel: &KernelChoice,
+    directory: &Path,
+    port: Port,
+    stop: Arc<AtomicBool>,
+) -> Result<Served, LabError> {
+    let began = Instant::now();
+    let site = Site::read(directory)?;
+    let mut testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
+    if testbed.model.devices().nic.is_none() {
+        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
+    }
+    let clock_mhz = machine.config.cpu.clock_mhz.value;
+    testbed.net = Some(network(clock_mhz));
+    let forward = Forward::new(port.0, stop.clone());
+    testbed.model.attach(Box::new(forward));
+    let server = Server::new(testbed.model.clone(), site, stop);
+    let state = server.state();
+    let finish = testbed.execute("httpd", server.program())?;
+    let state = state.take();
+    if let Some(problem) = state.failed.filter(|_| finish.laws.iter().all(|law| law.held)) {
+        return Err(testbed.incompatible(problem));
+    }
+    let measured = state.measured;
+    Ok(Served {
+        machine: machine.name.clone(),
+        kernel: kernel.name.clone(),
+        connections: state.connections,
+        requests: state.requests,
+        file_bytes: state.file_bytes,
+        elapsed_us: state.elapsed_cycles as f64 / clock_mhz as f64,
+        counters: measured.as_ref().map(counters).unwrap_or_default(),
+        cycles: measured.as_ref().map(cycles).unwrap_or_default(),
+        laws: finish.laws,
+        host_ms: began.elapsed().as_secs_f64() * 1e3,
+    })
+}
+
+/// The Internet protocols of FreeBSD 5, as they come. Path lengths are counted from its source, by about a third (`tcp_output`,
+/// `ip_output` and their like); those of the driver are those of `if_em`.
+fn network(clock_mhz: u64) -> NetConfig {
+    let n = pageferry_hal::Path::of;
+    NetConfig {
+        address: MACHINE,
+        prefix_bits: PREFIX_BITS,
+        gateway: None,
+        loopback_mtu_bytes: 16384,
+        send_buffer_bytes: 65536,
+        receive_buffer_bytes: 65536,
+        checksum_offload: true,
+        ms_cycles: pageferry_hal::Cycles(clock_mhz * 1000),
+        delayed_ack_ms: 100,
+        first_timeout_ms: 1000,
+        least_timeout_ms: 200,
+        retransmissions: 12,
+        time_wait_ms: 1000,
+        paths: NetPaths {
+            tcp_output: n(700),
+            tcp_input: n(450),
+            udp_output: n(300),
+            udp_input: n(250),
+            ip_output: n(350),
+            ip_input: n(250),
+            ether: n(100),
+            loopback: n(60),
+            driver_output: n(200),
+            driver_interrupt: n(350),
+            receive_buffer: n(150),
+            timer: n(100),
+            checksum: n(24),
+        },
+    }
+}
