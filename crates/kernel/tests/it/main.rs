@@ -11,6 +11,7 @@ mod export;
 mod fetch;
 mod file_transfer;
 mod inet;
+mod inet_card;
 mod kernel_memory;
 mod lending;
 mod paging;
