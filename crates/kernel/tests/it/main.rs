@@ -12,6 +12,7 @@ mod fetch;
 mod file_transfer;
 mod inet;
 mod inet_card;
+mod inet_wire;
 mod kernel_memory;
 mod lending;
 mod paging;
