@@ -108,6 +108,10 @@ pub struct NetConfig {
     pub retransmissions: u32,
     /// How long TIME_WAIT lasts: twice the life of a segment.
     pub time_wait_ms: u64,
+    /// The sequence number that the first connection begins with; others begin farther on.
+    pub first_sequence: u32,
+    /// A defect to plant; [`NetDefect::None`] but in tests.
+    pub defect: NetDefect,
     /// Path lengths.
     pub paths: NetPaths,
 }
@@ -214,6 +218,44 @@ pub enum Defect {
     MissingWire,
     /// A page that bytes are gathered in for a transfer is not cleared behind them. Caught where the receiver looks there.
     GatheredPageNotCleared,
+}
+
+/// A defect of the Internet protocols to plant, likewise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum NetDefect {
+    /// Sound protocols.
+    #[default]
+    None,
+    /// A frame's memory is freed as soon as the card was told of it, and not when the card is done.
+    FreedWhileSent,
+    /// A header's word on its own length is believed, where that is longer than the packet.
+    LengthBelieved,
+    /// Sums of what arrives are not looked at.
+    SumsIgnored,
+    /// A window that opens is not told to the other end.
+    WindowUntold,
+    /// Sequence numbers are compared as numbers, without their wrap.
+    OrderWithoutWrap,
+    /// A FIN is taken before the data in front of it is here.
+    FinBeforeData,
+    /// What is sent again begins a byte too late.
+    AgainFromElsewhere,
+    /// A larger window is told than the buffer has room for.
+    WindowBeyondBuffer,
+    /// What was received before is delivered again.
+    DuplicateDelivered,
+    /// What comes too early is delivered at once.
+    EarlyAsInOrder,
+    /// What was kept for later is lost when a reset comes.
+    EarlyLostOnReset,
+    /// The card keeps its buffers when it is stopped.
+    BuffersLeftWithCard,
+    /// Answers to questions that nobody asked are believed.
+    AnswerUnasked,
+    /// A reset is believed whatever its number.
+    ResetAnywhere,
+    /// The writer is not woken when what it has sent is acknowledged.
+    WriterNotWoken,
 }
 
 /// Everything that distinguishes one kernel from another.

@@ -38,8 +38,8 @@ mod sys;
 
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
-    Defect, ForwardWakeup, KernelConfig, KernelPaths, NetConfig, NetPaths, PipeConfig, PipeKind, PipeMapping,
-    SchedConfig, SocketConfig,
+    Defect, ForwardWakeup, KernelConfig, KernelPaths, NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind,
+    PipeMapping, SchedConfig, SocketConfig,
 };
 pub use error::{BootError, Errno};
 pub use fs::Fd;

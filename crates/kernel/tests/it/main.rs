@@ -11,6 +11,8 @@ mod export;
 mod fetch;
 mod file_transfer;
 mod inet;
+mod inet_card;
+mod inet_wire;
 mod kernel_memory;
 mod lending;
 mod paging;

@@ -146,8 +146,15 @@ impl<M: Machine> Stack<'_, M> {
         let (sender, station) = (Ipv4Addr::from(arp.sender_ipv4), MacAddress(arp.sender_mac));
         let own = self.config().address;
         let for_us = Ipv4Addr::from(arp.target_ipv4) == own && sender != own && !sender.is_unspecified();
-        let asked = self.s.arp.entries.contains_key(&sender);
-        if for_us && (asked || (arp.operation == ArpOperation::REQUEST && self.s.arp.make_room())) {
+        let (before, now) = (self.s.arp.entries.get(&sender), self.now());
+        let believed = match (arp.operation, before) {
+            (ArpOperation::REQUEST, before) => before.is_some() || self.s.arp.make_room(),
+            (ArpOperation::REPLY, Some(Entry::Asked { .. })) => true,
+            (ArpOperation::REPLY, Some(Entry::Known { until, .. })) => *until <= now,
+            _ => false,
+        };
+        // A group is no station.
+        if for_us && believed && station.0[0] & 1 == 0 {
             self.learn(sender, station);
         }
         if for_us && arp.operation == ArpOperation::REQUEST {
@@ -161,6 +168,13 @@ impl<M: Machine> Stack<'_, M> {
         let before = self.s.arp.entries.insert(neighbour, Entry::Known { station, until });
         if let Some(Entry::Asked { waiting, .. }) = before {
             waiting.into_iter().for_each(|(packet, sum)| self.send_frame(station, TYPE_IP, packet, sum));
+        }
+    }
+
+    /// Nothing is heard of what is sent to a neighbour: it may have another station by now (4.4BSD, `in_losing`).
+    pub(super) fn doubt(&mut self, neighbour: Ipv4Addr) {
+        if let Some(Entry::Known { .. }) = self.s.arp.entries.get(&neighbour) {
+            self.s.arp.entries.remove(&neighbour);
         }
     }
 

@@ -177,9 +177,9 @@ impl<M: Machine> Net<M> {
                 return Err(Errno::Invalid);
             }
             if let Some(child) = tcb.accepting.pop_front() {
-                drop(held);
-                let remote = self.with(call.kernel, call.thread, |stack| stack.accepted(child));
-                return Ok((child, remote));
+                // In the same hold of the lock: a reset may end it as soon as it waits for nobody.
+                let pcb = held.pcbs.get_mut(child).expect("it waits to be accepted");
+                return Ok((child, pcb.accepted()));
             }
             if nonblocking {
                 return Err(Errno::WouldBlock);

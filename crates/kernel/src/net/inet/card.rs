@@ -13,6 +13,7 @@
 
 use super::Stack;
 use super::ip::SumBy;
+use super::pcb::Protocol;
 use super::wire::{TYPE_ARP, TYPE_IP};
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool};
@@ -116,6 +117,11 @@ impl<M: Machine> Card<M> {
         &self.info
     }
 
+    /// The most bytes of an IP packet: what the other end sends is to fit a buffer, too.
+    pub(super) fn mtu_bytes(&self) -> usize {
+        self.info.mtu_bytes.min(PAGE_SIZE - ETHER_ALIGN - ETHERNET_HEADER_BYTES)
+    }
+
     /// It was not removed.
     pub(super) fn works(&self) -> bool {
         self.works
@@ -183,9 +189,23 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     /// Hands a frame to the card.
-    pub(super) fn card_output(&mut self, frame: Chain, sum: SumBy) {
+    pub(super) fn card_output(&mut self, mut frame: Chain, sum: SumBy) {
         self.m().execute(self.config().paths.driver_output);
-        let fragments: Vec<Fragment> = frame.iter().flat_map(|mbuf| self.pool().fragments_of(mbuf)).collect();
+        let fragments_of = |frame: &Chain| -> Vec<Fragment> {
+            frame.iter().flat_map(|mbuf| self.pool().fragments_of(mbuf)).collect()
+        };
+        let mut fragments = fragments_of(&frame);
+        if self.s.card.as_ref().is_some_and(|card| fragments.len() > card.info.transmit_fragments) {
+            // In too many pieces, and it will be as often as it is sent again: it is copied into one (`m_defrag`).
+            match self.in_one_piece(&frame) {
+                Ok(copy) => core::mem::replace(&mut frame, copy).free(self.pool()),
+                Err(_) => {
+                    self.s.counts.no_room += 1;
+                    return self.free(frame);
+                }
+            }
+            fragments = fragments_of(&frame);
+        }
         let short = |card: &Card<M>| card.transmit_ring.free() < fragments.len();
         if self.s.card.as_ref().is_some_and(short) {
             self.reap_sent();
@@ -209,17 +229,37 @@ impl<M: Machine> Stack<'_, M> {
         card.nic.start_transmit();
     }
 
+    /// A copy of a frame, in clusters.
+    fn in_one_piece(&self, frame: &Chain) -> Result<Chain, crate::error::Errno> {
+        let mut bytes = alloc::vec![0; frame.len()];
+        frame.load(self.pool(), 0, &mut bytes);
+        crate::net::chain::from_bytes(self.pool(), &bytes)
+    }
+
     /// Behind an interrupt: frees what was sent, takes in what has arrived; true if there was anything.
     pub(super) fn reap_card(&mut self) -> bool {
         let Some(card) = self.s.card.as_mut() else { return false };
         let events = card.nic.acknowledge();
-        if events.removed {
-            card.works = false;
-        }
+        let lost = events.removed && core::mem::replace(&mut card.works, false);
         self.m().execute(self.config().paths.driver_interrupt);
         let sent = self.reap_sent();
         let received = self.reap_received();
+        if lost {
+            self.lose_connections();
+        }
         sent || received
+    }
+
+    /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out.
+    fn lose_connections(&mut self) {
+        let address = self.config().address;
+        for id in self.s.pcbs.ids() {
+            let remote =
+                self.s.pcbs.get(id).filter(|pcb| pcb.protocol() == Protocol::Tcp).and_then(|pcb| pcb.remote);
+            if remote.is_some_and(|remote| !remote.ip().is_loopback() && *remote.ip() != address) {
+                self.drop_connection(id, Some(crate::error::Errno::Removed));
+            }
+        }
     }
 
     /// Frees what the card has sent.

@@ -63,7 +63,7 @@ impl<M: Machine> Stack<'_, M> {
     pub(super) fn mtu(&self, route: Route) -> usize {
         match route {
             Route::Loopback => self.config().loopback_mtu_bytes,
-            Route::Card(_) => self.s.card.as_ref().map_or(576, |card| card.info().mtu_bytes),
+            Route::Card(_) => self.s.card.as_ref().map_or(576, super::card::Card::mtu_bytes),
         }
     }
 

@@ -79,8 +79,10 @@ impl<M: Machine> Stack<'_, M> {
         self.s.counts.received += 1;
         let mut front = [0; MOST_IP_BYTES];
         let bytes = wire::front(&packet, self.pool(), &mut front);
+        let from_card = verdict.is_some();
         let verdict = verdict.filter(|_| self.config().checksum_offload).unwrap_or(NicVerdict::Unchecked);
-        let Some(header) = self.sound_header(bytes, packet.len(), verdict) else {
+        let sound = self.sound_header(bytes, packet.len(), verdict);
+        let Some(header) = sound.filter(|header| !from_card || self.is_from_outside(header.addresses)) else {
             self.s.counts.malformed += 1;
             return self.free(packet);
         };
@@ -97,6 +99,11 @@ impl<M: Machine> Stack<'_, M> {
                 self.free(packet);
             }
         }
+    }
+
+    /// What comes by the card does not come from this host, and does not go to loopback (RFC 1122, 3.2.1.3).
+    fn is_from_outside(&self, addresses: Addresses) -> bool {
+        !self.is_own(addresses.source) && !addresses.destination.is_loopback()
     }
 
     /// The header of a packet of `len` bytes that begins with `bytes`, if it is sound and the packet is for this host.

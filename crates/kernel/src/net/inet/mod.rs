@@ -145,7 +145,7 @@ impl<M: Machine> Net<M> {
             timers: 0,
             latest: Cycles(0),
             next_ip_id: 1,
-            next_isn: 0x1357_9bdf,
+            next_isn: config.first_sequence,
             counts: Counts::default(),
             kernel: Weak::new(),
             ending: false,

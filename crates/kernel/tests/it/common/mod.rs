@@ -13,12 +13,19 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+pub mod far;
+
 pub type U = User<Model>;
 
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end. No test spins for long.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
     let named = small(name, 64);
-    let config = MachineConfig { disk: named.disk, audio: named.audio, ..small(&or_other_kind(name), 64) };
+    let config = MachineConfig {
+        disk: named.disk,
+        audio: named.audio,
+        nic: named.nic,
+        ..small(&or_other_kind(name), 64)
+    };
     let options = Options::new(schedule).tolerate_stale().spin_limit(1_000_000);
     Model::new(&config, options).expect("a valid machine")
 }
@@ -158,6 +165,8 @@ pub fn internet() -> KernelConfig {
         // Where the seed decides whose turn it is, time goes by as fast as it likes.
         retransmissions: 1_000_000,
         time_wait_ms: 60_000,
+        first_sequence: 0x1357_9bdf,
+        defect: NetDefect::None,
         paths,
     };
     KernelConfig { net: Some(net), ..sockets() }
@@ -236,10 +245,14 @@ impl Ended {
 pub fn try_run(
     name: &str,
     schedule: Schedule,
-    mut config: KernelConfig,
+    config: KernelConfig,
     init: impl FnOnce(&U) + 'static,
 ) -> Ended {
-    let m = machine(name, schedule);
+    try_run_on(machine(name, schedule), name, config, init)
+}
+
+/// As [`try_run`], on a machine that is there, which is called `name`.
+pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
     for word in choices(&or_other_kind(name)) {
         assert!(config.pmap.choose(word), "{word}: no such choice");
     }
@@ -260,16 +273,32 @@ pub fn try_run(
 
 /// As [`try_run`], for tests that must end well: no panic, no deadlock, no stale use, nothing left, accounts in balance.
 pub fn run(name: &str, schedule: Schedule, config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
-    let ended = try_run(name, schedule, config, init);
+    run_on(machine(name, schedule), name, &schedule.to_string(), config, init)
+}
+
+/// As [`run`], on a machine that is there, which is called `name`; `what` says in messages what runs there.
+pub fn run_on(
+    m: Model,
+    name: &str,
+    what: &str,
+    config: KernelConfig,
+    init: impl FnOnce(&U) + 'static,
+) -> Ended {
+    let ended = try_run_on(m, name, config, init);
+    sound(&ended, &format!("{name}, {what}"));
+    ended
+}
+
+/// Tests what holds behind every run that is to end well.
+pub fn sound(ended: &Ended, what: &str) {
     let kernel = ended.kernel.as_ref();
     if let Err(e) = &ended.result {
-        panic!("{name}, {schedule:?}: {e}\n{}", kernel.map_or(String::new(), |k| k.sleepers()));
+        panic!("{what}: {e}\n{}", kernel.map_or(String::new(), |k| k.sleepers()));
     }
-    assert_sound(&ended.m, &format!("{name}, {schedule:?}"));
+    assert_sound(&ended.m, what);
     let kernel = kernel.expect("the kernel booted");
-    kernel.check_quiescent().unwrap_or_else(|e| panic!("{name}, {schedule:?}: {e}"));
+    kernel.check_quiescent().unwrap_or_else(|e| panic!("{what}: {e}"));
     laws(&ended.m.snapshot());
-    ended
 }
 
 /// What goes in comes out.

@@ -24,7 +24,8 @@ impl<M: Machine> Stack<'_, M> {
         let window = segment.window << t.snd.scale;
         if !ack.after(t.snd.una) {
             let same = segment.len == 0 && !segment.fin && window == t.snd.window;
-            if same && t.snd.una != t.snd.max && ack == t.snd.una {
+            // Of a probe's byte, which the window has no room for, nothing is missing: no timer runs for it.
+            if same && t.deadlines.retransmit.is_some() && ack == t.snd.una {
                 self.duplicate(id);
             } else {
                 t.snd.duplicates = 0;
@@ -43,8 +44,7 @@ impl<M: Machine> Stack<'_, M> {
             t.measured(now.saturating_sub(since).0, ms, least);
         }
         t.timing.backoff = 0;
-        self.congestion_input(id, ack, acked);
-        let t = self.tcb(id);
+        // The front of the buffer is `una`, always: both move here, and nowhere else. What is acknowledged behind the data is the FIN.
         let kept = t.queued();
         let fin_acked = acked > kept;
         t.snd.una = ack;
@@ -57,6 +57,7 @@ impl<M: Machine> Stack<'_, M> {
             buffer.drop_front(self.kernel, self.threads, acked.min(kept));
         }
         self.window_input(id, segment, ack, window);
+        self.congestion_input(id, ack, acked);
         self.finished(id, fin_acked)
     }
 
@@ -117,14 +118,9 @@ impl<M: Machine> Stack<'_, M> {
             Some(recover) if ack.before(recover) => {
                 // The next one is missing as well (RFC 6582, 3.2).
                 let next = t.snd.next;
-                t.snd.una = ack;
                 t.snd.next = ack;
                 let deflated = t.snd.congestion.saturating_sub(acked) + segment;
                 t.snd.congestion = segment;
-                let kept = t.queued().min(acked);
-                if let Some(buffer) = t.send.clone() {
-                    buffer.drop_front(self.kernel, self.threads, kept);
-                }
                 self.s.counts.retransmitted += 1;
                 self.output_one(id, true);
                 let t = self.tcb(id);

@@ -164,6 +164,14 @@ impl<M: Machine> Stack<'_, M> {
 
     /// A segment for a connection.
     fn segment_input(&mut self, id: PcbId, mut segment: Segment, mut packet: Chain) {
+        if segment.rst {
+            // Before it is trimmed: then its number would be what is expected, whatever it was.
+            self.free(packet);
+            return self.reset_input(id, &segment);
+        }
+        if segment.syn && !self.syn_input(id, &mut segment) {
+            return self.free(packet);
+        }
         if self.is_old(id, &segment) {
             self.free(packet);
             self.tcb(id).ack_now = true;
@@ -173,25 +181,13 @@ impl<M: Machine> Stack<'_, M> {
             self.free(packet);
             return self.tcp_output(id);
         }
-        if segment.rst {
-            self.free(packet);
-            return self.reset_input(id, &segment);
-        }
         let t = self.tcb(id);
         if let (Some(stamps), Some((theirs, _))) = (&mut t.timestamps, segment.timestamps)
             && !segment.seq.after(stamps.last_ack_sent)
         {
             stamps.recent = theirs;
         }
-        let Some(ack) = segment.ack.filter(|_| !segment.syn) else {
-            // A SYN within a connection is answered by an acknowledgement (RFC 5961, 4).
-            self.free(packet);
-            if segment.syn {
-                self.tcb(id).ack_now = true;
-                self.tcp_output(id);
-            }
-            return;
-        };
+        let Some(ack) = segment.ack else { return self.free(packet) };
         if self.tcb(id).state == TcpState::SynReceived {
             let t = self.tcb(id);
             if !ack.after(t.snd.una) || ack.after(t.snd.max) {
@@ -216,14 +212,48 @@ impl<M: Machine> Stack<'_, M> {
         }
     }
 
+    /// A SYN within a connection. True when the rest of the segment is to be looked at, without it.
+    fn syn_input(&mut self, id: PcbId, segment: &mut Segment) -> bool {
+        let has_socket = self.s.pcbs.get(id).is_some_and(|pcb| pcb.has_socket);
+        let t = self.tcb(id);
+        let is_first = segment.seq == t.rcv.initial;
+        match (t.state, segment.ack) {
+            // Ours was lost, or crossed it: it is sent again.
+            (TcpState::SynReceived, None) if is_first => {
+                t.snd.next = t.snd.initial;
+                self.tcp_output(id);
+                false
+            }
+            // Both have begun at once. The window beside a SYN is not scaled.
+            (TcpState::SynReceived, Some(_)) if is_first => {
+                (segment.syn, segment.seq) = (false, segment.seq + 1);
+                segment.window >>= t.snd.scale;
+                true
+            }
+            // The other end begins again, behind all of the last connection (RFC 9293, 3.10.7.4).
+            (TcpState::TimeWait, None) if segment.seq.after(t.rcv.next) && !has_socket => {
+                self.drop_connection(id, None);
+                match self.s.pcbs.lookup(Protocol::Tcp, segment.local, segment.remote) {
+                    Some(listener) => self.listener_input(listener, segment),
+                    None => self.refuse(segment),
+                }
+                false
+            }
+            // RFC 5961, 4.
+            _ => {
+                t.ack_now = true;
+                self.tcp_output(id);
+                false
+            }
+        }
+    }
+
     /// A segment from before the connection, by its timestamp (RFC 7323, 5).
     fn is_old(&mut self, id: PcbId, segment: &Segment) -> bool {
         let t = self.tcb(id);
         match (t.timestamps, segment.timestamps) {
             (Some(stamps), Some((theirs, _))) => {
-                !segment.rst
-                    && (theirs.wrapping_sub(stamps.recent) as i32) < 0
-                    && t.state != TcpState::SynReceived
+                (theirs.wrapping_sub(stamps.recent) as i32) < 0 && t.state != TcpState::SynReceived
             }
             _ => false,
         }
@@ -232,17 +262,19 @@ impl<M: Machine> Stack<'_, M> {
     /// Cuts off what was received before, and what is behind the window. False when nothing is left to look at.
     fn trim(&mut self, id: PcbId, segment: &mut Segment, packet: &mut Chain) -> bool {
         let window = self.tcb(id).window();
+        let linger_ends = self.now() + self.cycles(self.config().time_wait_ms);
         let (pool, t) = (&self.kernel.mbufs, self.s.pcbs.get_mut(id).expect("it exists").tcb());
         let next = t.rcv.next;
         if segment.seq.before(next) {
             self.s.counts.out_of_order += u64::from(segment.len > 0);
-            if segment.syn {
-                (segment.syn, segment.seq) = (false, segment.seq + 1);
-            }
             let before = next.since(segment.seq);
             if before > segment.len || (before == segment.len && !segment.fin) {
                 // All of it was here before: its acknowledgement may still be news.
                 let known = segment.len > 0 || segment.fin || before > 0;
+                if segment.fin && t.state == TcpState::TimeWait {
+                    // Its acknowledgement was lost: it is waited for the next one as long again.
+                    t.deadlines.end = Some(linger_ends);
+                }
                 (segment.fin, segment.seq) = (false, next);
                 packet.drop_front(pool, segment.len);
                 segment.len = 0;
@@ -270,11 +302,12 @@ impl<M: Machine> Stack<'_, M> {
         true
     }
 
-    /// A reset within the window: believed where it is exact (RFC 5961, 3).
+    /// A reset: believed where it is exact, asked about where it is in the window (RFC 5961, 3).
     fn reset_input(&mut self, id: PcbId, segment: &Segment) {
         let t = self.tcb(id);
         if segment.seq != t.rcv.next {
-            t.ack_now = true;
+            let inside = segment.seq.after(t.rcv.next) && segment.seq.before(t.rcv.next + t.window());
+            t.ack_now |= inside;
             return self.tcp_output(id);
         }
         let error = match t.state {
@@ -364,10 +397,10 @@ impl<M: Machine> Stack<'_, M> {
         }
         t.rcv.next = t.rcv.next + 1;
         t.ack_now = true;
-        let all_acknowledged = t.finishing && t.snd.una == t.snd.max && t.queued() == 0;
         match t.state {
             TcpState::Established => t.state = TcpState::CloseWait,
-            TcpState::FinWait1 if !all_acknowledged => t.state = TcpState::Closing,
+            // Ours is not acknowledged, or not even sent: then this would be FIN_WAIT_2.
+            TcpState::FinWait1 => t.state = TcpState::Closing,
             _ => self.enter_time_wait(id),
         }
         self.end_receiving(id);

@@ -20,8 +20,10 @@ const TIMESTAMPS_BYTES: usize = 12;
 impl<M: Machine> Stack<'_, M> {
     /// A number to begin with: farther on for each connection, so that old segments do not fit.
     fn initial_sequence(&mut self) -> Seq {
-        self.s.next_isn = self.s.next_isn.wrapping_add(64_000 + (self.now().0 >> 8) as u32 % 64_000);
-        Seq(self.s.next_isn)
+        let step = 64_000 + (self.now().0 >> 8) as u32 % 64_000;
+        let this = self.s.next_isn;
+        self.s.next_isn = this.wrapping_add(step);
+        Seq(this)
     }
 
     /// The most data in a segment, as it is told to the other end.
@@ -270,7 +272,7 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     /// The connection is over. Its process, if it has one, is told why.
-    pub(super) fn drop_connection(&mut self, id: PcbId, error: Option<Errno>) {
+    pub(in crate::net::inet) fn drop_connection(&mut self, id: PcbId, error: Option<Errno>) {
         let t = self.tcb(id);
         let (before, parent) = (t.state, t.parent.take());
         t.state = TcpState::Closed;
@@ -315,15 +317,6 @@ impl<M: Machine> Stack<'_, M> {
         self.cycles(self.config().first_timeout_ms)
     }
 
-    /// Hands a connection to a process that accepts it.
-    pub(in crate::net::inet) fn accepted(&mut self, id: PcbId) -> SocketAddrV4 {
-        let pcb = self.s.pcbs.get_mut(id).expect("it waits to be accepted");
-        pcb.has_socket = true;
-        let remote = pcb.remote.expect("it is connected");
-        pcb.tcb().parent = None;
-        remote
-    }
-
     /// Listens from now on.
     pub(in crate::net::inet) fn listen(&mut self, id: PcbId, backlog: usize) {
         let t = self.tcb(id);
@@ -332,6 +325,13 @@ impl<M: Machine> Stack<'_, M> {
 }
 
 impl<M: Machine> Pcb<M> {
+    /// A process accepts it.
+    pub(in crate::net::inet) fn accepted(&mut self) -> SocketAddrV4 {
+        self.has_socket = true;
+        self.tcb().parent = None;
+        self.remote.expect("it is connected")
+    }
+
     /// It is connected, or about to be, and no process has accepted it yet.
     pub(super) fn awaits_accept(&self) -> bool {
         matches!(&self.kind, Kind::Tcp(tcb) if tcb.parent.is_some())

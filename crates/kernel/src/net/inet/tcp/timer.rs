@@ -1,6 +1,7 @@
 //! What TCP does when time has passed.
 
 use super::super::Stack;
+use super::super::iface::Route;
 use super::super::pcb::PcbId;
 use super::tcb::TcpState;
 use crate::error::Errno;
@@ -8,6 +9,8 @@ use pageferry_hal::{Cycles, Machine};
 
 /// A timeout does not become longer than this (RFC 6298, 2.5).
 pub(super) const MOST_TIMEOUT_MS: u64 = 64_000;
+/// After so many timeouts the way to the other end is looked for again (`TCP_MAXRXTSHIFT / 4`).
+const LOSING: u32 = 3;
 /// A SYN is sent again less often than a segment.
 const MOST_SYNS: u32 = 5;
 
@@ -54,6 +57,7 @@ impl<M: Machine> Stack<'_, M> {
             return false;
         }
         t.timing.timeout = (t.timing.timeout * 2).min(most_ms);
+        let losing = t.timing.backoff == LOSING;
         // What is timed is not clear any more (Karn).
         t.timing.timed = None;
         t.reduce();
@@ -63,6 +67,10 @@ impl<M: Machine> Stack<'_, M> {
         t.snd.next = if opening { t.snd.initial } else { t.snd.una };
         t.ack_now = true;
         let backoff = core::mem::take(&mut t.timing.backoff);
+        let remote = self.s.pcbs.get(id).and_then(|pcb| pcb.remote).filter(|_| losing);
+        if let Some(Ok(Route::Card(neighbour))) = remote.map(|remote| self.route(*remote.ip())) {
+            self.doubt(neighbour);
+        }
         self.s.counts.retransmitted += 1;
         self.output_one(id, true);
         self.tcb(id).timing.backoff = backoff;

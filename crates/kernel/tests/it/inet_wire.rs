@@ -1,0 +1,58 @@
+//! Connections over wires that lose, repeat, overtake and flip bits: what one side has said is what the other hears, whatever the
+//! seed. `PAGEFERRY_CONNECTIONS` says how many seeds.
+
+use crate::common::far::*;
+use crate::common::*;
+use pageferry_kernel::*;
+use pageferry_model::Schedule;
+use pageferry_model::net::Wire;
+
+/// How bad the wire of a seed is: each kind of harm alone, and all together.
+fn wire(seed: u64) -> Wire {
+    let some = |kind: u64, ppm: u32| if seed % 5 == kind || seed % 5 == 4 { ppm } else { 0 };
+    Wire {
+        seed,
+        loss_ppm: some(0, 30_000),
+        duplicate_ppm: some(1, 100_000),
+        reorder_ppm: some(2, 100_000),
+        corrupt_ppm: some(3, 20_000),
+        delay_ns: seed % 3 * 40_000,
+        reorder_ns: 100_000 + seed % 7 * 50_000,
+    }
+}
+
+/// A conversation over the wire of a seed.
+fn conversation(seed: u64) -> NetCounts {
+    let name = ["xeon-mp", "today", "mini-soft", "xeon-up", "mini-hash:2"][(seed / 5 % 5) as usize];
+    let mut config = internet();
+    let net = config.net.as_mut().expect("it has one");
+    net.checksum_offload = seed % 2 == 0;
+    net.first_sequence = (seed as u32).wrapping_mul(0x9e37_79b9);
+    if seed % 3 == 0 {
+        // The wrap comes within a connection.
+        net.first_sequence = u32::MAX - (seed % 20_000) as u32;
+    }
+    let len = 10_000 + (seed * 7919 % 30_000) as usize;
+    let plan = Plan {
+        echoed: len,
+        heard: len / 2,
+        answered: len / 3,
+        chunk: 500 + (seed * 31 % 9000) as usize,
+        closes_first: false,
+    };
+    let ended = converse(name, Schedule::Timed, config, wire(seed), plan);
+    ended.kernel.expect("it booted").net_counts()
+}
+
+#[test]
+fn every_connection_says_the_same_on_both_sides() {
+    let count = std::env::var("PAGEFERRY_CONNECTIONS").ok();
+    let count: u64 = count.map_or(150, |count| count.parse().expect("a number of connections"));
+    let first: u64 = std::env::var("PAGEFERRY_SEED").map_or(0, |seed| seed.parse().expect("a number"));
+    // Each seed is two connections: theirs and ours.
+    let all: Vec<NetCounts> = (first..first + count.div_ceil(2)).map(conversation).collect();
+    let sum = |of: fn(&NetCounts) -> u64| all.iter().map(of).sum::<u64>();
+    let seen = [sum(|c| c.retransmitted), sum(|c| c.out_of_order), sum(|c| c.malformed)];
+    println!("{count} connections: {seen:?} sent again, out of order, malformed");
+    assert!(seen.iter().all(|seen| *seen > 0), "the wires were good: {seen:?}");
+}
