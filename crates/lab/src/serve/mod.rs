@@ -146,6 +146,8 @@ fn network(clock_mhz: u64) -> NetConfig {
         least_timeout_ms: 200,
         retransmissions: 12,
         time_wait_ms: 1000,
+        first_sequence: 0x1357_9bdf,
+        defect: pageferry_kernel::NetDefect::None,
         paths: NetPaths {
             tcp_output: n(700),
             tcp_input: n(450),
