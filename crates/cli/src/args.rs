@@ -228,8 +228,11 @@ pub(crate) struct Serve {
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// The port of 127.0.0.1 that clients connect to; 0 is any that is free
-    #[arg(long, value_name = "N")]
-    pub(crate) port: u16,
+    #[arg(long, value_name = "N", required_unless_present = "tap")]
+    pub(crate) port: Option<u16>,
+    /// A TAP device of the host that is the other end of the machine's wire; the machine is at 10.0.0.2/24
+    #[arg(long, value_name = "NAME", conflicts_with = "port")]
+    pub(crate) tap: Option<String>,
     /// The machine, which has a network card: a name (see `pageferry machines`) or a file that ends in .toml
     #[arg(long, short, value_name = "M", default_value = "today")]
     pub(crate) machine: String,

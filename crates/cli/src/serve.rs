@@ -4,7 +4,7 @@ use crate::args::Serve;
 use crate::run::{counts, stack};
 use crate::terminal::{print_all, table, tell};
 use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
-use pageferry_lab::serve::{Port, Served, serve as run};
+use pageferry_lab::serve::{Link, MACHINE, Port, Served, Tap, serve as run};
 use pageferry_lab::{LabError, text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -28,8 +28,14 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
             .and_then(|_| flag::register(signal, stop.clone()))
             .map_err(|e| LabError::io("watch for", "signals", e))?;
     }
-    let port = Port::open(options.port)?;
-    let address = port.address().map_or_else(String::new, |address| address.to_string());
+    let (link, address) = match (&options.tap, options.port) {
+        (Some(name), _) => (Link::Tap(Tap::open(name)?), MACHINE.to_string()),
+        (None, port) => {
+            let port = Port::open(port.unwrap_or(0))?;
+            let address = port.address().map_or_else(String::new, |address| address.to_string());
+            (Link::Port(port), address)
+        }
+    };
     let title = &machine.config.title;
     tell(&format!(
         "{title} under {} serves {} at http://{address}/",
@@ -37,7 +43,7 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
         options.directory.display()
     ));
     tell("Ctrl-C ends it, and tells what it has cost.");
-    let served = run(&machine, &kernel, &options.directory, port, stop)?;
+    let served = run(&machine, &kernel, &options.directory, link, stop)?;
     if options.json {
         print_all(&(serde_json::to_string_pretty(&served).expect("plain data") + "\n"))?;
     } else {

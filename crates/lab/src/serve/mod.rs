@@ -2,7 +2,8 @@
 //!
 //! * [`site`]: the directory, as files of the modelled kernel.
 //! * [`http`]: the web server, a program that runs in modelled processes.
-//! * [`forward`]: the link to the real world: a port of the host, whose connections go on to the machine over its modelled card.
+//! * [`forward`]: a link to the real world: a port of the host, whose connections go on to the machine over its modelled card.
+//! * [`tap`]: another one: a TAP device, so that the host's own TCP talks to the machine's.
 //!
 //! While the machine has something to do, its time passes as its work takes; while it waits, as real time does.
 //!
@@ -11,6 +12,9 @@
 mod forward;
 mod http;
 mod site;
+mod tap;
+
+pub use tap::Tap;
 
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
@@ -29,9 +33,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+use tap::TapEnd;
 
-/// The machine's address on its modelled wire, and that of the host at the other end.
-const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// The machine's address on its modelled wire.
+pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// That of the host at the other end.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Bits of both that are those of the network.
 const PREFIX_BITS: u8 = 24;
@@ -67,6 +73,15 @@ pub struct Served {
 #[derive(Debug)]
 pub struct Port(TcpListener);
 
+/// How clients come to the machine.
+#[derive(Debug)]
+pub enum Link {
+    /// By a port of the host.
+    Port(Port),
+    /// By a TAP device: the machine is at [`MACHINE`], and the host's interface is to be at an address beside it.
+    Tap(Tap),
+}
+
 impl Port {
     /// Listens on a port of the host's loopback address; 0 is any that is free.
     ///
@@ -85,7 +100,7 @@ impl Port {
     }
 }
 
-/// Serves `directory` on `port` until `stop` is set.
+/// Serves `directory` over `link` until `stop` is set.
 ///
 /// # Errors
 /// When the directory cannot be read or does not fit, or machine and kernel do not. A broken law is not an error here.
@@ -93,7 +108,7 @@ pub fn serve(
     machine: &MachineChoice,
     kernel: &KernelChoice,
     directory: &Path,
-    port: Port,
+    link: Link,
     stop: Arc<AtomicBool>,
 ) -> Result<Served, LabError> {
     let began = Instant::now();
@@ -104,8 +119,10 @@ pub fn serve(
     }
     let clock_mhz = machine.config.cpu.clock_mhz.value;
     testbed.net = Some(network(clock_mhz));
-    let forward = Forward::new(port.0, stop.clone());
-    testbed.model.attach(Box::new(forward));
+    match link {
+        Link::Port(port) => testbed.model.attach(Box::new(Forward::new(port.0, stop.clone()))),
+        Link::Tap(tap) => testbed.model.attach(Box::new(TapEnd::new(tap, stop.clone()))),
+    }
     let server = Server::new(testbed.model.clone(), site, stop);
     let state = server.state();
     let finish = testbed.execute("httpd", server.program())?;
