@@ -4,8 +4,10 @@
 use crate::common::far::*;
 use crate::common::*;
 use pageferry_kernel::*;
-use pageferry_model::Schedule;
 use pageferry_model::net::Wire;
+use pageferry_model::{Model, Schedule};
+use std::fs::File;
+use std::path::Path;
 
 /// How bad the wire of a seed is: each kind of harm alone, and all together.
 fn wire(seed: u64) -> Wire {
@@ -18,6 +20,14 @@ fn wire(seed: u64) -> Wire {
         corrupt_ppm: some(3, 20_000),
         delay_ns: seed % 3 * 40_000,
         reorder_ns: 100_000 + seed % 7 * 50_000,
+    }
+}
+
+/// Writes what goes over the wire to the folder that `PAGEFERRY_PCAP` names, if there is one.
+fn record(m: &Model, seed: u64) {
+    if let Some(folder) = std::env::var_os("PAGEFERRY_PCAP") {
+        let name = Path::new(&folder).join(format!("connections-{seed}.pcap"));
+        m.record_frames(File::create(name).expect("a file in the folder that PAGEFERRY_PCAP names"));
     }
 }
 
@@ -40,7 +50,7 @@ fn conversation(seed: u64) -> NetCounts {
         chunk: 500 + (seed * 31 % 9000) as usize,
         closes_first: false,
     };
-    let ended = converse(name, Schedule::Timed, config, wire(seed), plan);
+    let ended = converse_on(name, Schedule::Timed, config, wire(seed), plan, |m| record(m, seed));
     ended.kernel.expect("it booted").net_counts()
 }
 

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub mod far;
+pub mod puppet;
 
 pub type U = User<Model>;
 

@@ -157,7 +157,7 @@ impl<M: Machine> Stack<'_, M> {
 
 impl<M: Machine> Tcb<M> {
     /// A round trip took so long (RFC 6298, 2).
-    fn measured(&mut self, took: u64, ms: Cycles, least: Cycles) {
+    pub(super) fn measured(&mut self, took: u64, ms: Cycles, least: Cycles) {
         let timing = &mut self.timing;
         timing.timed = None;
         match timing.smoothed {

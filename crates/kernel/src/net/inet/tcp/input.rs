@@ -221,6 +221,7 @@ impl<M: Machine> Stack<'_, M> {
             // Ours was lost, or crossed it: it is sent again.
             (TcpState::SynReceived, None) if is_first => {
                 t.snd.next = t.snd.initial;
+                t.timing.timed = None;
                 self.tcp_output(id);
                 false
             }

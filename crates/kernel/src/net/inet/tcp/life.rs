@@ -139,7 +139,13 @@ impl<M: Machine> Stack<'_, M> {
 
     /// Both ends agree. False when nothing wants the connection any more.
     pub(super) fn connected(&mut self, id: PcbId, segment: &Segment) -> bool {
+        let (now, ms) = (self.now(), self.config().ms_cycles);
+        let least = self.cycles(self.config().least_timeout_ms);
         let t = self.tcb(id);
+        // The SYN is the first that is timed. Left for later, the time would be how long the connection was idle.
+        if let Some((_, since)) = t.timing.timed.take() {
+            t.measured(now.saturating_sub(since).0, ms, least);
+        }
         t.state = if t.finishing { TcpState::FinWait1 } else { TcpState::Established };
         // The window of a SYN is not scaled.
         t.snd.window = segment.window << if segment.syn { 0 } else { t.snd.scale };
@@ -175,6 +181,11 @@ impl<M: Machine> Stack<'_, M> {
             return;
         }
         t.finishing = true;
+        if let Some(buffer) = t.send.clone() {
+            // Another process may be about to write, or wait to: behind the FIN there is no place.
+            buffer.seal(self.threads);
+        }
+        let t = self.tcb(id);
         match t.state {
             TcpState::Established => t.state = TcpState::FinWait1,
             TcpState::CloseWait => t.state = TcpState::LastAck,
