@@ -305,8 +305,9 @@ impl<M: Machine> SockBuf<M> {
         chain::share(held.chain.iter(), pool, offset, len)
     }
 
-    /// Frees the first `len` bytes, which have arrived at the other end, and wakes the writer (`sbdrop`).
-    pub(crate) fn drop_front(&self, kernel: &Kernel<M>, threads: &dyn Threads, len: usize) {
+    /// Frees the first `len` bytes, which have arrived at the other end, and `wakes` the writer (`sbdrop`): always, but for a planted
+    /// defect.
+    pub(crate) fn drop_front(&self, kernel: &Kernel<M>, threads: &dyn Threads, len: usize, wakes: bool) {
         let mut held = self.lock();
         let mut left = len;
         while left > 0 {
@@ -325,7 +326,9 @@ impl<M: Machine> SockBuf<M> {
             held.memory_bytes -= mbuf.memory_bytes();
             kernel.mbufs.free(mbuf);
         }
-        self.monitor.wake(threads, &mut held.want_write);
+        if wakes {
+            self.monitor.wake(threads, &mut held.want_write);
+        }
         drop(held);
         kernel.select.changed(threads);
     }

@@ -12,6 +12,8 @@ mod fetch;
 mod file_transfer;
 mod inet;
 mod inet_card;
+mod inet_defects;
+mod inet_endings;
 mod inet_wire;
 mod kernel_memory;
 mod lending;

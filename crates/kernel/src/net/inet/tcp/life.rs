@@ -9,6 +9,7 @@ use super::super::{PCB_USED_BYTES, Stack};
 use super::input::Segment;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState, Timestamps};
+use crate::config::NetDefect;
 use crate::error::Errno;
 use core::net::SocketAddrV4;
 use pageferry_hal::{Access, Cycles, Machine};
@@ -38,7 +39,7 @@ impl<M: Machine> Stack<'_, M> {
     /// # Errors
     /// [`Errno::NoMemory`].
     fn prepare(&mut self, id: PcbId) -> Result<(), Errno> {
-        let initial = self.initial_sequence();
+        let (initial, defect) = (self.initial_sequence(), self.config().defect);
         let (send_bytes, receive_bytes) = {
             let t = self.tcb(id);
             (t.send_bytes, t.receive_bytes)
@@ -52,6 +53,7 @@ impl<M: Machine> Stack<'_, M> {
         (t.snd.initial, t.snd.una, t.snd.next, t.snd.max) = (initial, initial, initial, initial);
         t.rcv.scale = scale;
         t.timestamps = Some(Timestamps::default());
+        t.defect = defect;
         Ok(())
     }
 
@@ -289,7 +291,9 @@ impl<M: Machine> Stack<'_, M> {
         t.state = TcpState::Closed;
         t.deadlines = super::tcb::Deadlines::default();
         let early = core::mem::take(&mut t.early);
-        early.into_iter().for_each(|segment| self.free(segment.bytes));
+        if error != Some(Errno::ConnectionReset) || !self.has(NetDefect::EarlyLostOnReset) {
+            early.into_iter().for_each(|segment| self.free(segment.bytes));
+        }
         if let Some(of) = parent.and_then(|listener| self.s.pcbs.get_mut(listener)) {
             let of = of.tcb();
             match before {
