@@ -14,6 +14,7 @@ mod inet;
 mod inet_card;
 mod inet_defects;
 mod inet_endings;
+mod inet_frames;
 mod inet_wire;
 mod kernel_memory;
 mod lending;

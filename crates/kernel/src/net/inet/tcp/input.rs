@@ -174,6 +174,12 @@ impl<M: Machine> Stack<'_, M> {
         if segment.syn && !self.syn_input(id, &mut segment) {
             return self.free(packet);
         }
+        let t = self.tcb(id);
+        if !segment.seq.is_near(t.rcv.next) {
+            t.ack_now = true;
+            self.free(packet);
+            return self.tcp_output(id);
+        }
         if self.is_old(id, &segment) {
             self.free(packet);
             self.tcb(id).ack_now = true;
