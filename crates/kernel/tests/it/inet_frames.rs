@@ -4,7 +4,6 @@
 use crate::common::puppet::*;
 use crate::common::*;
 use crate::common::{far::*, puppet};
-use pageferry_hal::*;
 use pageferry_kernel::*;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -97,7 +96,7 @@ fn frame(dice: &mut Dice, hands: &[Hand]) -> Vec<u8> {
 fn storm(seed: u64, frames: u64) {
     let mut config = internet();
     let net = config.net.as_mut().expect("it has one");
-    (net.checksum_offload, net.retransmissions) = (seed % 2 == 0, 4);
+    (net.checksum_offload, net.retransmissions) = (seed.is_multiple_of(2), 4);
     let name = ["xeon-mp", "today", "mini-soft"][(seed % 3) as usize];
     let (m, puppet) = on_strings(name);
     run_on(m, name, &format!("storm {seed}"), config, move |u| {

@@ -36,9 +36,9 @@ fn conversation(seed: u64) -> NetCounts {
     let name = ["xeon-mp", "today", "mini-soft", "xeon-up", "mini-hash:2"][(seed / 5 % 5) as usize];
     let mut config = internet();
     let net = config.net.as_mut().expect("it has one");
-    net.checksum_offload = seed % 2 == 0;
+    net.checksum_offload = seed.is_multiple_of(2);
     net.first_sequence = (seed as u32).wrapping_mul(0x9e37_79b9);
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         // The wrap comes within a connection.
         net.first_sequence = u32::MAX - (seed % 20_000) as u32;
     }
