@@ -71,6 +71,8 @@ pub(crate) struct Buffer {
     pub(crate) want_write: bool,
     pub(crate) reader_gone: bool,
     pub(crate) writer_gone: bool,
+    /// Nothing more is sent, although the writer is there (`shutdown`).
+    pub(crate) is_sealed: bool,
 }
 
 /// The spin lock, held.
@@ -79,6 +81,11 @@ pub(crate) type Held<'a, M> = sched::Held<'a, M, Buffer>;
 impl Buffer {
     pub(crate) fn is_empty(&self) -> bool {
         self.chain.is_empty()
+    }
+
+    /// Nothing more may be sent.
+    pub(crate) fn refuses(&self) -> bool {
+        self.reader_gone || self.is_sealed
     }
 
     /// The mbufs with the first `len` bytes, or all.
@@ -283,6 +290,12 @@ impl<M: Machine> SockBuf<M> {
         kernel.select.changed(threads);
     }
 
+    /// Nothing is put behind what is there now: who waits to is told.
+    pub(crate) fn seal(&self, threads: &dyn Threads) {
+        self.lock().is_sealed = true;
+        self.monitor.wake_all(threads);
+    }
+
     /// Shares `len` bytes from `offset` on (`m_copym`).
     ///
     /// # Errors
@@ -292,8 +305,9 @@ impl<M: Machine> SockBuf<M> {
         chain::share(held.chain.iter(), pool, offset, len)
     }
 
-    /// Frees the first `len` bytes, which have arrived at the other end, and wakes the writer (`sbdrop`).
-    pub(crate) fn drop_front(&self, kernel: &Kernel<M>, threads: &dyn Threads, len: usize) {
+    /// Frees the first `len` bytes, which have arrived at the other end, and `wakes` the writer (`sbdrop`): always, but for a planted
+    /// defect.
+    pub(crate) fn drop_front(&self, kernel: &Kernel<M>, threads: &dyn Threads, len: usize, wakes: bool) {
         let mut held = self.lock();
         let mut left = len;
         while left > 0 {
@@ -312,7 +326,9 @@ impl<M: Machine> SockBuf<M> {
             held.memory_bytes -= mbuf.memory_bytes();
             kernel.mbufs.free(mbuf);
         }
-        self.monitor.wake(threads, &mut held.want_write);
+        if wakes {
+            self.monitor.wake(threads, &mut held.want_write);
+        }
         drop(held);
         kernel.select.changed(threads);
     }
@@ -326,7 +342,7 @@ impl<M: Machine> SockBuf<M> {
     /// A writer would not sleep.
     pub(crate) fn is_writable(&self) -> bool {
         let held = self.lock();
-        held.reader_gone || self.space(&held, self.limits.low_water_bytes) > 0
+        held.refuses() || self.space(&held, self.limits.low_water_bytes) > 0
     }
 
     // ------------------------------------------------------------------------------------------- ending

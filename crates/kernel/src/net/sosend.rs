@@ -253,7 +253,7 @@ impl<M: Machine> SockBuf<M> {
         sender: &mut dyn Supply,
         nonblocking: bool,
     ) -> (Held<'a, M>, Step) {
-        if held.reader_gone {
+        if held.refuses() {
             return (held, Step::Failed(Errno::BrokenPipe));
         }
         let space = self.space(&held, sender.left());
@@ -271,8 +271,8 @@ impl<M: Machine> SockBuf<M> {
         let (mbuf, result) = sender.next(space);
         let mut held = self.lock();
         if let Some(mbuf) = mbuf {
-            let unneeded = if held.reader_gone {
-                // The reader is gone: these will not be read.
+            let unneeded = if held.refuses() {
+                // The reader is gone, or was told that this is all: these will not be read.
                 sender.take_back(before);
                 Some(mbuf)
             } else {

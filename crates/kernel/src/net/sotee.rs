@@ -63,7 +63,7 @@ impl<M: Machine> SockBuf<M> {
         let (mut there, locked) = other.lock_sending(call, other.lock());
         locked?;
         let space = other.space(&there, len);
-        let result = match (there.reader_gone, space) {
+        let result = match (there.refuses(), space) {
             (true, _) => Err(Errno::BrokenPipe),
             (_, 0) => Err(Errno::WouldBlock),
             _ => Ok(()),
@@ -79,7 +79,7 @@ impl<M: Machine> SockBuf<M> {
                 // Sharing may take more mbufs than there were to be: as many as there is memory for.
                 let len = mbuf.len();
                 // Behind one that does not fit, none may go: bytes stay in order.
-                if there.reader_gone || !unneeded.is_empty() || other.space(&there, len) < len {
+                if there.refuses() || !unneeded.is_empty() || other.space(&there, len) < len {
                     unneeded.push(mbuf);
                     continue;
                 }

@@ -4,8 +4,10 @@
 use crate::common::far::*;
 use crate::common::*;
 use pageferry_kernel::*;
-use pageferry_model::Schedule;
 use pageferry_model::net::Wire;
+use pageferry_model::{Model, Schedule};
+use std::fs::File;
+use std::path::Path;
 
 /// How bad the wire of a seed is: each kind of harm alone, and all together.
 fn wire(seed: u64) -> Wire {
@@ -18,6 +20,14 @@ fn wire(seed: u64) -> Wire {
         corrupt_ppm: some(3, 20_000),
         delay_ns: seed % 3 * 40_000,
         reorder_ns: 100_000 + seed % 7 * 50_000,
+    }
+}
+
+/// Writes what goes over the wire to the folder that `PAGEFERRY_PCAP` names, if there is one.
+fn record(m: &Model, what: &str) {
+    if let Some(folder) = std::env::var_os("PAGEFERRY_PCAP") {
+        let name = Path::new(&folder).join(format!("connections-{what}.pcap"));
+        m.record_frames(File::create(name).expect("a file in the folder that PAGEFERRY_PCAP names"));
     }
 }
 
@@ -40,7 +50,8 @@ fn conversation(seed: u64) -> NetCounts {
         chunk: 500 + (seed * 31 % 9000) as usize,
         closes_first: false,
     };
-    let ended = converse(name, Schedule::Timed, config, wire(seed), plan);
+    let ended =
+        converse_on(name, Schedule::Timed, config, wire(seed), plan, |m| record(m, &seed.to_string()));
     ended.kernel.expect("it booted").net_counts()
 }
 
@@ -55,4 +66,17 @@ fn every_connection_says_the_same_on_both_sides() {
     let seen = [sum(|c| c.retransmitted), sum(|c| c.out_of_order), sum(|c| c.malformed)];
     println!("{count} connections: {seen:?} sent again, out of order, malformed");
     assert!(seen.iter().all(|seen| *seen > 0), "the wires were good: {seen:?}");
+}
+
+#[test]
+fn every_connection_says_the_same_over_a_wire_that_does_nothing() {
+    for (offload, what) in [(false, "lossless-0"), (true, "lossless-1")] {
+        let mut config = internet();
+        config.net.as_mut().expect("it has one").checksum_offload = offload;
+        let plan =
+            Plan { echoed: 200_000, heard: 90_000, answered: 70_000, chunk: 9000, closes_first: false };
+        let ended = converse_on("today", Schedule::Timed, config, Wire::default(), plan, |m| record(m, what));
+        let counts = ended.kernel.expect("it booted").net_counts();
+        assert_eq!((counts.retransmitted, counts.malformed), (0, 0), "{counts:?}");
+    }
 }

@@ -7,6 +7,7 @@
 use super::Stack;
 use super::ip::SumBy;
 use super::wire::{TYPE_ARP, TYPE_IP, ethernet};
+use crate::config::NetDefect;
 use crate::net::chain::{Chain, from_bytes};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -150,7 +151,9 @@ impl<M: Machine> Stack<'_, M> {
         let believed = match (arp.operation, before) {
             (ArpOperation::REQUEST, before) => before.is_some() || self.s.arp.make_room(),
             (ArpOperation::REPLY, Some(Entry::Asked { .. })) => true,
-            (ArpOperation::REPLY, Some(Entry::Known { until, .. })) => *until <= now,
+            (ArpOperation::REPLY, Some(Entry::Known { until, .. })) => {
+                *until <= now || self.has(NetDefect::AnswerUnasked)
+            }
             _ => false,
         };
         // A group is no station.

@@ -4,7 +4,8 @@
 //! The card's two rings, as kernel structures that are touched when a descriptor is written or read, and what is posted to them:
 //! a cluster for each frame that may arrive, or with header split a small mbuf and a cluster; and the chains that are being sent.
 //!
-//! A frame that has arrived is handed up in its own buffers and another cluster takes their place; when there is none the frame is
+//! A short frame is copied, and its buffers are posted again. A longer one is handed up in its own buffers and others take their place;
+//! when there is none the frame is
 //! dropped and its buffers are posted again, so that the card never runs dry for good. A chain that is sent is freed when the card
 //! is done with it, which is looked for at every interrupt and when descriptors are short.
 //!
@@ -15,15 +16,16 @@ use super::Stack;
 use super::ip::SumBy;
 use super::pcb::Protocol;
 use super::wire::{TYPE_ARP, TYPE_IP};
+use crate::config::NetDefect;
 use crate::net::chain::Chain;
-use crate::net::{Mbuf, Pool};
+use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic, NicChecksum,
-    NicInfo, NicReceive, NicTransmit, PAGE_SIZE, StructArena, StructVa,
+    Access, Counter, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
+    NicArrival, NicChecksum, NicInfo, NicReceive, NicTransmit, PAGE_SIZE, StructArena, StructVa,
 };
 
 /// Buffers that are handed over by one write to the card's register.
@@ -37,7 +39,8 @@ pub(super) struct Card<M: Machine> {
     info: NicInfo,
     transmit_ring: Ring,
     receive_ring: Ring,
-    sending: BTreeMap<u64, Chain>,
+    /// With the descriptors that each fills.
+    sending: BTreeMap<u64, (usize, Chain)>,
     receiving: BTreeMap<u64, Buffers>,
     next_tag: u64,
     works: bool,
@@ -145,13 +148,39 @@ impl<M: Machine> Card<M> {
             data.advance(ETHER_ALIGN);
             return Some(Buffers { header: None, data });
         }
-        match pool.alloc(crate::net::SMALL_BYTES) {
+        match pool.alloc(SMALL_BYTES) {
             Ok(header) => Some(Buffers { header: Some(header), data }),
             Err(_) => {
                 pool.free(data);
                 None
             }
         }
+    }
+
+    /// A short frame as a copy in a small mbuf. It takes little memory while it waits in a socket, and needs no other cluster: where
+    /// those are short, acknowledgements still come through, and set some free.
+    fn copied(pool: &Pool<M>, buffers: &Buffers, arrival: NicArrival) -> Option<Chain> {
+        let header_bytes = arrival.header_bytes.min(buffers.header.as_ref().map_or(0, Mbuf::len));
+        let len = header_bytes + arrival.data_bytes;
+        if len == 0 || len > SMALL_BYTES {
+            return None;
+        }
+        let small = pool.alloc(len).ok()?;
+        let mut at = 0;
+        let parts = buffers
+            .header
+            .iter()
+            .map(|mbuf| (mbuf, header_bytes))
+            .chain([(&buffers.data, arrival.data_bytes)]);
+        for (mbuf, len) in parts.filter(|(_, len)| *len > 0) {
+            let (from, to) = (pool.piece(mbuf, 0..len).0, pool.piece(&small, at..at + len).0);
+            pool.machine().copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
+            pool.machine().count(Counter::BytesCopied, len as u64);
+            at += len;
+        }
+        let mut chain = Chain::new();
+        chain.push_back(small);
+        Some(chain)
     }
 
     fn post(&mut self, m: &M, pool: &Pool<M>, buffers: Buffers) {
@@ -223,10 +252,15 @@ impl<M: Machine> Stack<'_, M> {
             }
         };
         let tag = card.tag();
-        card.transmit_ring.fill(m, fragments.len());
+        let slots = fragments.len();
+        card.transmit_ring.fill(m, slots);
         card.nic.post_transmit(NicTransmit { tag, fragments, checksum });
-        card.sending.insert(tag, frame);
+        let early =
+            self.kernel.net.as_ref().is_some_and(|net| net.config.defect == NetDefect::FreedWhileSent);
+        let (kept, freed) = if early { (Chain::new(), frame) } else { (frame, Chain::new()) };
+        card.sending.insert(tag, (slots, kept));
         card.nic.start_transmit();
+        freed.free(pool);
     }
 
     /// A copy of a frame, in clusters.
@@ -269,8 +303,8 @@ impl<M: Machine> Stack<'_, M> {
             let m = &self.kernel.machine;
             let Some(card) = self.s.card.as_mut() else { return any };
             let Some(answer) = card.nic.take_transmitted() else { return any };
-            let frame = card.sending.remove(&answer.tag).expect("the card answers for what it was given");
-            let slots = frame.iter().map(|mbuf| self.kernel.mbufs.fragments_of(mbuf).len()).sum();
+            let (slots, frame) =
+                card.sending.remove(&answer.tag).expect("the card answers for what it was given");
             card.transmit_ring.look(m, slots);
             self.free(frame);
             any = true;
@@ -293,6 +327,11 @@ impl<M: Machine> Stack<'_, M> {
                 pool.free(buffers.data);
                 continue;
             };
+            if let Some(small) = Card::<M>::copied(pool, &buffers, arrival) {
+                card.post(m, pool, buffers);
+                self.frame_input(small, arrival.verdict);
+                continue;
+            }
             // Others take their place first: without those the frame is lost, and the card keeps what it has.
             let Some(fresh) = card.buffers(pool) else {
                 card.post(m, pool, buffers);
@@ -354,6 +393,8 @@ impl<M: Machine> Stack<'_, M> {
         card.works = false;
         card.nic.stop();
         self.reap_sent();
-        self.reap_received();
+        if !self.has(NetDefect::BuffersLeftWithCard) {
+            self.reap_received();
+        }
     }
 }

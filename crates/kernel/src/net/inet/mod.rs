@@ -34,7 +34,7 @@ pub(crate) use pcb::PcbId;
 pub(crate) use socket::InetSocket;
 
 use crate::Kernel;
-use crate::config::NetConfig;
+use crate::config::{NetConfig, NetDefect};
 use crate::sched::SoftInt;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -255,6 +255,11 @@ impl<M: Machine> Stack<'_, M> {
 
     fn config(&self) -> &NetConfig {
         &self.kernel.net.as_ref().expect("its network is at work").config
+    }
+
+    /// This defect is planted.
+    fn has(&self, defect: NetDefect) -> bool {
+        self.config().defect == defect
     }
 
     fn pool(&self) -> &crate::net::Pool<M> {

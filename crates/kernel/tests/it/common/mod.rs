@@ -14,18 +14,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub mod far;
+pub mod puppet;
 
 pub type U = User<Model>;
 
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end. No test spins for long.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
-    let named = small(name, 64);
-    let config = MachineConfig {
-        disk: named.disk,
-        audio: named.audio,
-        nic: named.nic,
-        ..small(&or_other_kind(name), 64)
-    };
+    let MachineConfig { disk, audio, nic, sources, .. } = small(name, 64);
+    let mut config = MachineConfig { disk, audio, nic, ..small(&or_other_kind(name), 64) };
+    // The devices' constants cite documents of their own.
+    config.sources.extend(sources);
     let options = Options::new(schedule).tolerate_stale().spin_limit(1_000_000);
     Model::new(&config, options).expect("a valid machine")
 }

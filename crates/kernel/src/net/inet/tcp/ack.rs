@@ -5,6 +5,7 @@ use super::super::pcb::PcbId;
 use super::input::Segment;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState};
+use crate::config::NetDefect;
 use pageferry_hal::{Cycles, Machine};
 
 /// Acknowledgements of the same that mean a loss (RFC 5681, 3.2).
@@ -14,6 +15,8 @@ impl<M: Machine> Stack<'_, M> {
     /// Takes an acknowledgement in. False when the connection is gone.
     pub(super) fn ack_input(&mut self, id: PcbId, segment: &Segment, ack: Seq) -> bool {
         let now = self.now();
+        let by_number = self.has(NetDefect::OrderWithoutWrap);
+        let wakes = !self.has(NetDefect::WriterNotWoken);
         let t = self.tcb(id);
         if ack.after(t.snd.max) {
             // Of what was never sent.
@@ -22,7 +25,8 @@ impl<M: Machine> Stack<'_, M> {
             return false;
         }
         let window = segment.window << t.snd.scale;
-        if !ack.after(t.snd.una) {
+        let is_news = if by_number { ack.0 > t.snd.una.0 } else { ack.after(t.snd.una) };
+        if !is_news {
             let same = segment.len == 0 && !segment.fin && window == t.snd.window;
             // Of a probe's byte, which the window has no room for, nothing is missing: no timer runs for it.
             if same && t.deadlines.retransmit.is_some() && ack == t.snd.una {
@@ -54,7 +58,7 @@ impl<M: Machine> Stack<'_, M> {
             false => Some(Cycles(now.0 + t.timing.timeout)),
         };
         if let Some(buffer) = t.send.clone() {
-            buffer.drop_front(self.kernel, self.threads, acked.min(kept));
+            buffer.drop_front(self.kernel, self.threads, acked.min(kept), wakes);
         }
         self.window_input(id, segment, ack, window);
         self.congestion_input(id, ack, acked);
@@ -142,9 +146,9 @@ impl<M: Machine> Stack<'_, M> {
     fn window_input(&mut self, id: PcbId, segment: &Segment, ack: Seq, window: usize) {
         let t = self.tcb(id);
         let s = &mut t.snd;
-        let newer = s.window_seq.before(segment.seq)
-            || (s.window_seq == segment.seq
-                && (s.window_ack.before(ack) || (s.window_ack == ack && window > s.window)));
+        // RFC 9293, 3.10.7.4.
+        let newer =
+            s.window_seq.before(segment.seq) || (s.window_seq == segment.seq && !ack.before(s.window_ack));
         if newer {
             (s.window, s.window_seq, s.window_ack) = (window, segment.seq, ack);
             s.most_window = s.most_window.max(window);
@@ -157,7 +161,7 @@ impl<M: Machine> Stack<'_, M> {
 
 impl<M: Machine> Tcb<M> {
     /// A round trip took so long (RFC 6298, 2).
-    fn measured(&mut self, took: u64, ms: Cycles, least: Cycles) {
+    pub(super) fn measured(&mut self, took: u64, ms: Cycles, least: Cycles) {
         let timing = &mut self.timing;
         timing.timed = None;
         match timing.smoothed {

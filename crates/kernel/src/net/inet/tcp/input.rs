@@ -8,6 +8,7 @@ use super::super::wire::{Addresses, MOST_HEADER_BYTES, TCP_BYTES};
 use super::super::{PCB_USED_BYTES, Stack};
 use super::seq::Seq;
 use super::tcb::{Early, Tcb, TcpState};
+use crate::config::NetDefect;
 use crate::error::Errno;
 use crate::net::chain::Chain;
 use core::net::SocketAddrV4;
@@ -91,7 +92,8 @@ impl<M: Machine> Stack<'_, M> {
 
     fn parse(&self, addresses: Addresses, packet: &Chain) -> Option<(Segment, usize)> {
         let mut front = [0; MOST_HEADER_BYTES - TCP_BYTES * 3];
-        let bytes = super::super::wire::front(packet, self.pool(), &mut front);
+        let there = super::super::wire::front(packet, self.pool(), &mut front).len();
+        let bytes = if self.has(NetDefect::LengthBelieved) { &front[..] } else { &front[..there] };
         let header = TcpHeaderSlice::from_slice(bytes).ok()?;
         let header_bytes = header.slice().len();
         let mut segment = Segment {
@@ -172,6 +174,12 @@ impl<M: Machine> Stack<'_, M> {
         if segment.syn && !self.syn_input(id, &mut segment) {
             return self.free(packet);
         }
+        let t = self.tcb(id);
+        if !segment.seq.is_near(t.rcv.next) {
+            t.ack_now = true;
+            self.free(packet);
+            return self.tcp_output(id);
+        }
         if self.is_old(id, &segment) {
             self.free(packet);
             self.tcb(id).ack_now = true;
@@ -221,6 +229,7 @@ impl<M: Machine> Stack<'_, M> {
             // Ours was lost, or crossed it: it is sent again.
             (TcpState::SynReceived, None) if is_first => {
                 t.snd.next = t.snd.initial;
+                t.timing.timed = None;
                 self.tcp_output(id);
                 false
             }
@@ -262,12 +271,17 @@ impl<M: Machine> Stack<'_, M> {
     /// Cuts off what was received before, and what is behind the window. False when nothing is left to look at.
     fn trim(&mut self, id: PcbId, segment: &mut Segment, packet: &mut Chain) -> bool {
         let window = self.tcb(id).window();
+        let again = self.has(NetDefect::DuplicateDelivered);
         let linger_ends = self.now() + self.cycles(self.config().time_wait_ms);
         let (pool, t) = (&self.kernel.mbufs, self.s.pcbs.get_mut(id).expect("it exists").tcb());
         let next = t.rcv.next;
         if segment.seq.before(next) {
             self.s.counts.out_of_order += u64::from(segment.len > 0);
             let before = next.since(segment.seq);
+            if again && segment.len > 0 {
+                segment.seq = next;
+                return true;
+            }
             if before > segment.len || (before == segment.len && !segment.fin) {
                 // All of it was here before: its acknowledgement may still be news.
                 let known = segment.len > 0 || segment.fin || before > 0;
@@ -304,8 +318,9 @@ impl<M: Machine> Stack<'_, M> {
 
     /// A reset: believed where it is exact, asked about where it is in the window (RFC 5961, 3).
     fn reset_input(&mut self, id: PcbId, segment: &Segment) {
+        let anywhere = self.has(NetDefect::ResetAnywhere);
         let t = self.tcb(id);
-        if segment.seq != t.rcv.next {
+        if segment.seq != t.rcv.next && !anywhere {
             let inside = segment.seq.after(t.rcv.next) && segment.seq.before(t.rcv.next + t.window());
             t.ack_now |= inside;
             return self.tcp_output(id);
@@ -324,6 +339,7 @@ impl<M: Machine> Stack<'_, M> {
         let has_socket = self.s.pcbs.get(id).is_some_and(|pcb| pcb.has_socket || pcb.awaits_accept());
         let delay = self.config().delayed_ack_ms;
         let (now, delay) = (self.now(), self.cycles(delay));
+        let at_once = self.has(NetDefect::EarlyAsInOrder);
         let t = self.tcb(id);
         if segment.fin && t.state.may_receive() {
             t.rcv.fin = Some(segment.seq + segment.len);
@@ -337,7 +353,7 @@ impl<M: Machine> Stack<'_, M> {
             self.free(packet);
             return self.abort(id);
         }
-        if segment.seq != t.rcv.next {
+        if segment.seq != t.rcv.next && !at_once {
             t.ack_now = true;
             self.s.counts.out_of_order += 1;
             return self.keep(id, segment.seq, packet);
@@ -391,7 +407,11 @@ impl<M: Machine> Stack<'_, M> {
 
     /// All that the other end sends is here.
     fn fin_input(&mut self, id: PcbId) {
+        let early = self.has(NetDefect::FinBeforeData);
         let t = self.tcb(id);
+        if early && t.rcv.fin.is_some() && t.state.may_receive() {
+            t.rcv.fin = Some(t.rcv.next);
+        }
         if t.rcv.fin != Some(t.rcv.next) || !t.state.may_receive() {
             return;
         }

@@ -9,6 +9,7 @@ use super::super::{PCB_USED_BYTES, Stack};
 use super::input::Segment;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState, Timestamps};
+use crate::config::NetDefect;
 use crate::error::Errno;
 use core::net::SocketAddrV4;
 use pageferry_hal::{Access, Cycles, Machine};
@@ -38,7 +39,7 @@ impl<M: Machine> Stack<'_, M> {
     /// # Errors
     /// [`Errno::NoMemory`].
     fn prepare(&mut self, id: PcbId) -> Result<(), Errno> {
-        let initial = self.initial_sequence();
+        let (initial, defect) = (self.initial_sequence(), self.config().defect);
         let (send_bytes, receive_bytes) = {
             let t = self.tcb(id);
             (t.send_bytes, t.receive_bytes)
@@ -52,6 +53,7 @@ impl<M: Machine> Stack<'_, M> {
         (t.snd.initial, t.snd.una, t.snd.next, t.snd.max) = (initial, initial, initial, initial);
         t.rcv.scale = scale;
         t.timestamps = Some(Timestamps::default());
+        t.defect = defect;
         Ok(())
     }
 
@@ -139,7 +141,13 @@ impl<M: Machine> Stack<'_, M> {
 
     /// Both ends agree. False when nothing wants the connection any more.
     pub(super) fn connected(&mut self, id: PcbId, segment: &Segment) -> bool {
+        let (now, ms) = (self.now(), self.config().ms_cycles);
+        let least = self.cycles(self.config().least_timeout_ms);
         let t = self.tcb(id);
+        // The SYN is the first that is timed. Left for later, the time would be how long the connection was idle.
+        if let Some((_, since)) = t.timing.timed.take() {
+            t.measured(now.saturating_sub(since).0, ms, least);
+        }
         t.state = if t.finishing { TcpState::FinWait1 } else { TcpState::Established };
         // The window of a SYN is not scaled.
         t.snd.window = segment.window << if segment.syn { 0 } else { t.snd.scale };
@@ -175,6 +183,11 @@ impl<M: Machine> Stack<'_, M> {
             return;
         }
         t.finishing = true;
+        if let Some(buffer) = t.send.clone() {
+            // Another process may be about to write, or wait to: behind the FIN there is no place.
+            buffer.seal(self.threads);
+        }
+        let t = self.tcb(id);
         match t.state {
             TcpState::Established => t.state = TcpState::FinWait1,
             TcpState::CloseWait => t.state = TcpState::LastAck,
@@ -278,7 +291,9 @@ impl<M: Machine> Stack<'_, M> {
         t.state = TcpState::Closed;
         t.deadlines = super::tcb::Deadlines::default();
         let early = core::mem::take(&mut t.early);
-        early.into_iter().for_each(|segment| self.free(segment.bytes));
+        if error != Some(Errno::ConnectionReset) || !self.has(NetDefect::EarlyLostOnReset) {
+            early.into_iter().for_each(|segment| self.free(segment.bytes));
+        }
         if let Some(of) = parent.and_then(|listener| self.s.pcbs.get_mut(listener)) {
             let of = of.tcb();
             match before {

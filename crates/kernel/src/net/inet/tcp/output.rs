@@ -8,6 +8,7 @@ use super::super::Stack;
 use super::super::pcb::PcbId;
 use super::super::wire::Addresses;
 use super::tcb::{Tcb, TcpState};
+use crate::config::NetDefect;
 use crate::net::chain::Chain;
 use etherparse::{IpNumber, TcpHeader, TcpOptionElement};
 use pageferry_hal::{Cycles, Machine};
@@ -85,9 +86,13 @@ impl<M: Machine> Stack<'_, M> {
             stamps.last_ack_sent = t.rcv.next;
         }
         header.set_options(&options[..count]).expect("they fit");
+        let (again, elsewhere) = (t.snd.next.before(t.snd.max), t.defect == NetDefect::AgainFromElsewhere);
         let buffer = t.send.clone();
         let data = match buffer.filter(|_| len > 0) {
-            Some(buffer) => buffer.share(self.pool(), offset, len).map_err(|_| ())?,
+            Some(buffer) => {
+                let late = usize::from(again && elsewhere && offset + len < buffer.queued());
+                buffer.share(self.pool(), offset + late, len).map_err(|_| ())?
+            }
             None => Chain::new(),
         };
         let packet = match self.with_header(&header, data) {
@@ -162,12 +167,12 @@ impl<M: Machine> Tcb<M> {
 
     /// Everything up to the FIN was sent, and the FIN.
     fn fin_was_sent(&self) -> bool {
-        self.finishing && self.snd.max.since(self.snd.una) > self.queued()
+        self.fin_is_acknowledged() || self.finishing && self.snd.max.since(self.snd.una) > self.queued()
     }
 
     /// The window has grown by two segments, or by half of the buffer: the other end is told.
     fn window_has_grown(&self) -> bool {
-        if !self.state.may_receive() {
+        if !self.state.may_receive() || self.defect == NetDefect::WindowUntold {
             return false;
         }
         let Some(buffer) = &self.receive else { return false };

@@ -17,6 +17,13 @@ impl Seq {
         other.before(self)
     }
 
+    /// No farther from `other`, either way, than a window can be wide. Of two numbers half of all apart each comes before the other:
+    /// what others say is to be near before it is compared.
+    pub(in crate::net::inet) fn is_near(self, other: Seq) -> bool {
+        let distance = self.0.wrapping_sub(other.0) as i32;
+        distance.unsigned_abs() <= 1 << 30
+    }
+
     /// The later of the two.
     pub(in crate::net::inet) fn max(self, other: Seq) -> Seq {
         if self.before(other) { other } else { self }
@@ -55,5 +62,7 @@ mod tests {
         assert_eq!((late + 5).since(late), 5);
         assert_eq!((late + 5) - 5, late);
         assert_eq!(late.max(late + 3), late + 3);
+        assert!(late.is_near(late + (1 << 30)) && (late + 7).is_near(late));
+        assert!(!late.is_near(late + (1 << 31)) && !late.is_near(late - (1 << 30) - 1));
     }
 }

@@ -3,6 +3,7 @@
 
 use super::super::pcb::PcbId;
 use super::seq::Seq;
+use crate::config::NetDefect;
 use crate::net::chain::Chain;
 use crate::net::sockbuf::SockBuf;
 use alloc::collections::VecDeque;
@@ -145,6 +146,8 @@ pub(in crate::net::inet) struct Tcb<M: Machine> {
     /// TCP has closed its ends of the buffers: that of the one for receiving, and of the one for sending.
     pub(super) receive_ended: bool,
     pub(super) send_ended: bool,
+    /// A defect to plant.
+    pub(super) defect: NetDefect,
     /// Resets the connection at its close (`SO_LINGER` with no time).
     pub(in crate::net::inet) resets_on_close: bool,
 }
@@ -173,6 +176,7 @@ impl<M: Machine> Tcb<M> {
             parent: None,
             receive_ended: false,
             send_ended: false,
+            defect: NetDefect::None,
             resets_on_close: false,
         }
     }
@@ -190,6 +194,11 @@ impl<M: Machine> Tcb<M> {
         Some(Buffers { receive: self.receive.clone()?, send: self.send.clone()? })
     }
 
+    /// The other end has our FIN, behind which nothing is sent.
+    pub(super) fn fin_is_acknowledged(&self) -> bool {
+        matches!(self.state, TcpState::FinWait2 | TcpState::TimeWait)
+    }
+
     /// Bytes in the buffer for sending.
     pub(super) fn queued(&self) -> usize {
         self.send.as_ref().map_or(0, |buffer| buffer.queued())
@@ -204,6 +213,7 @@ impl<M: Machine> Tcb<M> {
     /// The window that the other end may fill: never less than it was told before.
     pub(super) fn window(&self) -> usize {
         let space = self.receive.as_ref().map_or(0, |buffer| buffer.window());
+        let space = if self.defect == NetDefect::WindowBeyondBuffer { space + 4096 } else { space };
         let told = match self.rcv.advertised.before(self.rcv.next) {
             true => 0,
             false => self.rcv.advertised.since(self.rcv.next),
@@ -225,8 +235,8 @@ impl<M: Machine> Tcb<M> {
         }
         // SYN acknowledged: what is sent and not acknowledged is in the buffer, but for a FIN.
         let out = s.max.since(s.una);
-        let most = self.queued() + usize::from(self.finishing);
-        if out > most && self.state != TcpState::TimeWait {
+        let most = self.queued() + usize::from(self.finishing && !self.fin_is_acknowledged());
+        if out > most {
             return Err(format!("{out} bytes are under way, {most} are kept to be sent again"));
         }
         Ok(())
