@@ -21,12 +21,10 @@ pub type U = User<Model>;
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end. No test spins for long.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
     let named = small(name, 64);
-    let config = MachineConfig {
-        disk: named.disk,
-        audio: named.audio,
-        nic: named.nic,
-        ..small(&or_other_kind(name), 64)
-    };
+    let mut config = small(&or_other_kind(name), 64);
+    (config.disk, config.audio, config.nic) = (named.disk, named.audio, named.nic);
+    // With what says where their numbers are from.
+    config.sources.extend(named.sources);
     let options = Options::new(schedule).tolerate_stale().spin_limit(1_000_000);
     Model::new(&config, options).expect("a valid machine")
 }
