@@ -57,6 +57,9 @@ fn by_hand(test: fn(&U, Fd, Hand)) -> impl Fn(KernelConfig) -> Result<(), String
 
 #[test]
 fn frames_that_are_freed_too_early_are_damaged() {
+    if other_kind().is_some() {
+        return; // A slow CPU uses the memory again when the card has long read it.
+    }
     is_caught(NetDefect::FreedWhileSent, talk(Wire::default()));
 }
 
@@ -92,7 +95,8 @@ fn what_comes_too_early_is_compared() {
 
 #[test]
 fn a_writer_that_is_not_woken_sleeps_for_ever() {
-    is_caught(NetDefect::WriterNotWoken, talk(Wire::default()));
+    // A long wire: the buffer is full before anything is acknowledged, however slow the CPU is.
+    is_caught(NetDefect::WriterNotWoken, talk(Wire { delay_ns: 5_000_000, ..Wire::default() }));
 }
 
 #[test]
