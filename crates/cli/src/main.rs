@@ -31,9 +31,12 @@ use terminal::tell;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A server ends by a signal, and then tells what it did.
-    let ends_itself = matches!(arguments.command, Command::Serve(_));
-    if let Err(error) = if ends_itself { Ok(()) } else { watch_signals() } {
+    // A server ends by a signal, and then tells what it did: it watches for itself.
+    let watched = match arguments.command {
+        Command::Serve(_) => Ok(()),
+        _ => watch_signals(),
+    };
+    if let Err(error) = watched {
         tell(&format!("pageferry: cannot watch for interruptions: {error}"));
     }
     let done = match arguments.command {

@@ -42,21 +42,10 @@ impl Chain {
         self.mbufs.push_back(mbuf);
     }
 
-    pub(crate) fn push_front(&mut self, mbuf: Mbuf) {
-        self.len += mbuf.len();
-        self.mbufs.push_front(mbuf);
-    }
-
     pub(crate) fn pop_front(&mut self) -> Option<Mbuf> {
         let mbuf = self.mbufs.pop_front()?;
         self.len -= mbuf.len();
         Some(mbuf)
-    }
-
-    /// Puts all of `other` behind this.
-    pub(crate) fn append(&mut self, mut other: Chain) {
-        self.len += core::mem::take(&mut other.len);
-        self.mbufs.append(&mut other.mbufs);
     }
 
     /// Gives all back.
@@ -118,6 +107,16 @@ impl Chain {
         Ok(())
     }
 
+    /// Puts `header` in front in an mbuf of its own: what follows may be shared.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`]; the chain is as before.
+    pub(crate) fn put_in_front<M: Machine>(&mut self, pool: &Pool<M>, header: &[u8]) -> Result<(), Errno> {
+        let first = pool.for_headers()?;
+        self.mbufs.push_front(first);
+        self.prepend(pool, header)
+    }
+
     /// Bytes from `from` on, into `buffer`; answers how many there were.
     pub(crate) fn load<M: Machine>(&self, pool: &Pool<M>, from: usize, buffer: &mut [u8]) -> usize {
         load(self.mbufs.iter(), pool, from, buffer)
@@ -134,15 +133,19 @@ impl Chain {
         pool.machine().store(Mode::Kernel, to, bytes).expect("the kernel's own addresses are mapped");
     }
 
-    /// The ones' complement sum of all bytes from `from` on, read by the CPU.
-    pub(crate) fn sum<M: Machine>(&self, pool: &Pool<M>, from: usize, path: Path) -> Sum16BitWords {
+    /// The ones' complement sum of all bytes, read by the CPU, and of what `sum` has already.
+    pub(crate) fn sum<M: Machine>(
+        &self,
+        pool: &Pool<M>,
+        mut sum: Sum16BitWords,
+        path: Path,
+    ) -> Sum16BitWords {
         /// A multiple of two, so that words do not straddle.
         const AT_A_TIME: usize = 512;
         let m = pool.machine();
         let _c = m.scope(Cause::Checksum);
         let mut buffer = [0; AT_A_TIME];
-        let mut sum = Sum16BitWords::new();
-        let mut at = from;
+        let mut at = 0;
         while at < self.len {
             let len = (self.len - at).min(AT_A_TIME);
             assert_eq!(self.load(pool, at, &mut buffer[..len]), len, "they are there");

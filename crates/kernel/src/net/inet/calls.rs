@@ -149,7 +149,6 @@ impl<M: Machine> Net<M> {
                 TcpState::SynSent | TcpState::SynReceived => {}
                 TcpState::Closed => {
                     let error = pcb.error.take().unwrap_or(Errno::ConnectionAborted);
-                    pcb.remote = pcb.remote.take();
                     return Err(error);
                 }
                 _ => return Ok(()),
@@ -412,8 +411,9 @@ impl<M: Machine> Stack<'_, M> {
         if !self.s.pcbs.connect(id, local, remote) {
             return Err(Errno::AddressInUse);
         }
-        if is_stream {
-            self.begin(id)?;
+        if is_stream && let Err(e) = self.begin(id) {
+            self.s.pcbs.disconnect(id);
+            return Err(e);
         }
         Ok(is_stream)
     }

@@ -4,6 +4,7 @@
 use super::Stack;
 use super::wire::Addresses;
 use crate::net::chain::{Chain, from_bytes};
+use etherparse::checksum::Sum16BitWords;
 use etherparse::{Icmpv4Header, Icmpv4Type, IpNumber, icmpv4};
 use pageferry_hal::Machine;
 
@@ -18,7 +19,8 @@ impl<M: Machine> Stack<'_, M> {
         let path = self.config().paths.checksum;
         let mut bytes = [0; ECHO_BYTES];
         let len = packet.load(self.pool(), 0, &mut bytes);
-        let is_right = len == ECHO_BYTES && packet.sum(self.pool(), 0, path).ones_complement() == 0;
+        let is_right =
+            len == ECHO_BYTES && packet.sum(self.pool(), Sum16BitWords::new(), path).ones_complement() == 0;
         if !is_right {
             self.s.counts.malformed += 1;
             return self.free(packet);
@@ -46,14 +48,10 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     fn icmp_output(&mut self, addresses: Addresses, header: Icmpv4Header, mut packet: Chain) {
-        // In an mbuf of its own: what follows may be shared.
-        let made = self.pool().for_headers();
-        let Ok(first) = made else {
+        if packet.put_in_front(self.pool(), &header.to_bytes()).is_err() {
             self.s.counts.no_room += 1;
             return self.free(packet);
-        };
-        packet.push_front(first);
-        packet.prepend(self.pool(), &header.to_bytes()).expect("there is room for a header");
+        }
         // Lost, if it is: whoever asked asks again.
         let _ = self.ip_output(addresses, IpNumber::ICMP, packet, Some(SUM_AT));
     }

@@ -57,8 +57,7 @@ impl<M: Machine> Stack<'_, M> {
                 !pseudo.ones_complement()
             } else {
                 let path = self.config().paths.checksum;
-                let bytes = packet.sum(self.pool(), 0, path);
-                pseudo.add_2bytes((!bytes.ones_complement()).to_ne_bytes()).to_ones_complement_with_no_zero()
+                packet.sum(self.pool(), pseudo, path).to_ones_complement_with_no_zero()
             };
             packet.overwrite(self.pool(), at, &sum.to_ne_bytes());
         }

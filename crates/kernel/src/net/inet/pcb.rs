@@ -137,6 +137,14 @@ impl<M: Machine> Pcbs<M> {
         true
     }
 
+    /// Takes a block's connection back.
+    pub(super) fn disconnect(&mut self, id: PcbId) {
+        let pcb = self.all.get_mut(&id).expect("the caller has it");
+        if let Some(remote) = pcb.remote.take() {
+            self.connected.remove(&(pcb.protocol(), pcb.local, remote));
+        }
+    }
+
     /// The block that a packet is for.
     pub(super) fn lookup(
         &self,

@@ -87,15 +87,10 @@ impl<M: Machine> Stack<'_, M> {
         };
         let header =
             UdpHeader { source_port: local.port(), destination_port: remote.port(), length, checksum: 0 };
-        let first = match self.pool().for_headers() {
-            Ok(first) => first,
-            Err(e) => {
-                self.free(bytes);
-                return Err(e);
-            }
-        };
-        bytes.push_front(first);
-        bytes.prepend(self.pool(), &header.to_bytes()).expect("there is room for a header");
+        if let Err(e) = bytes.put_in_front(self.pool(), &header.to_bytes()) {
+            self.free(bytes);
+            return Err(e);
+        }
         let addresses = Addresses { source, destination: *remote.ip() };
         self.ip_output(addresses, IpNumber::UDP, bytes, Some(SUM_AT))
     }
@@ -114,8 +109,7 @@ impl<M: Machine> Stack<'_, M> {
         packet.keep_front(self.pool(), usize::from(header.length()));
         if !summed && header.checksum() != 0 {
             let pseudo = addresses.pseudo_sum(IpNumber::UDP, packet.len());
-            let sum = packet.sum(self.pool(), 0, self.config().paths.checksum);
-            if pseudo.add_2bytes((!sum.ones_complement()).to_ne_bytes()).ones_complement() != 0 {
+            if packet.sum(self.pool(), pseudo, self.config().paths.checksum).ones_complement() != 0 {
                 self.s.counts.malformed += 1;
                 return self.free(packet);
             }

@@ -70,8 +70,7 @@ impl<M: Machine> Stack<'_, M> {
         if !fin_acked {
             return true;
         }
-        let linger = self.config().time_wait_ms;
-        let end = self.now() + self.cycles(linger);
+        let end = self.linger_ends();
         let has_socket = self.s.pcbs.get(id).is_some_and(|pcb| pcb.has_socket);
         let t = self.tcb(id);
         match t.state {

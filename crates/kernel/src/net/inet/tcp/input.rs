@@ -54,8 +54,7 @@ impl<M: Machine> Stack<'_, M> {
         };
         if !summed {
             let pseudo = addresses.pseudo_sum(IpNumber::TCP, packet.len());
-            let sum = packet.sum(self.pool(), 0, self.config().paths.checksum);
-            if pseudo.add_2bytes((!sum.ones_complement()).to_ne_bytes()).ones_complement() != 0 {
+            if packet.sum(self.pool(), pseudo, self.config().paths.checksum).ones_complement() != 0 {
                 self.s.counts.malformed += 1;
                 return self.free(packet);
             }
@@ -272,7 +271,7 @@ impl<M: Machine> Stack<'_, M> {
     fn trim(&mut self, id: PcbId, segment: &mut Segment, packet: &mut Chain) -> bool {
         let window = self.tcb(id).window();
         let again = self.has(NetDefect::DuplicateDelivered);
-        let linger_ends = self.now() + self.cycles(self.config().time_wait_ms);
+        let linger_ends = self.linger_ends();
         let (pool, t) = (&self.kernel.mbufs, self.s.pcbs.get_mut(id).expect("it exists").tcb());
         let next = t.rcv.next;
         if segment.seq.before(next) {

@@ -202,8 +202,7 @@ impl<M: Machine> Stack<'_, M> {
         let Some(pcb) = self.s.pcbs.get_mut(id) else { return };
         pcb.has_socket = false;
         self.end_process_side(id);
-        let linger = self.config().time_wait_ms;
-        let end = self.now() + self.cycles(linger);
+        let end = self.linger_ends();
         let t = self.tcb(id);
         match t.state {
             TcpState::Listen => self.close_listener(id),
@@ -275,10 +274,14 @@ impl<M: Machine> Stack<'_, M> {
         }
     }
 
+    /// When a connection is forgotten that ends now (`2MSL`).
+    pub(super) fn linger_ends(&self) -> Cycles {
+        self.now() + self.cycles(self.config().time_wait_ms)
+    }
+
     /// Nothing of the connection is left but what its last segments may still need.
     pub(super) fn enter_time_wait(&mut self, id: PcbId) {
-        let linger = self.config().time_wait_ms;
-        let end = self.now() + self.cycles(linger);
+        let end = self.linger_ends();
         let t = self.tcb(id);
         t.state = TcpState::TimeWait;
         t.deadlines = super::tcb::Deadlines { end: Some(end), ..Default::default() };

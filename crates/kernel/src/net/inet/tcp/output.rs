@@ -88,36 +88,23 @@ impl<M: Machine> Stack<'_, M> {
         header.set_options(&options[..count]).expect("they fit");
         let (again, elsewhere) = (t.snd.next.before(t.snd.max), t.defect == NetDefect::AgainFromElsewhere);
         let buffer = t.send.clone();
-        let data = match buffer.filter(|_| len > 0) {
+        let mut packet = match buffer.filter(|_| len > 0) {
             Some(buffer) => {
                 let late = usize::from(again && elsewhere && offset + len < buffer.queued());
                 buffer.share(self.pool(), offset + late, len).map_err(|_| ())?
             }
             None => Chain::new(),
         };
-        let packet = match self.with_header(&header, data) {
-            Ok(packet) => packet,
-            Err(data) => {
-                self.free(data);
-                return Err(());
-            }
-        };
+        if packet.put_in_front(self.pool(), &header.to_bytes()).is_err() {
+            self.free(packet);
+            return Err(());
+        }
         let addresses = Addresses { source: *local.ip(), destination: *remote.ip() };
         self.tcb(id).was_sent(now, len + usize::from(syn) + usize::from(fin));
         if self.ip_output(addresses, IpNumber::TCP, packet, Some(SUM_AT)).is_err() {
             self.s.counts.no_room += 1;
         }
         Ok(())
-    }
-
-    /// Puts a header in front of data, in an mbuf of its own: the data may be shared.
-    pub(super) fn with_header(&mut self, header: &TcpHeader, data: Chain) -> Result<Chain, Chain> {
-        let Ok(first) = self.pool().for_headers() else { return Err(data) };
-        let mut packet = Chain::new();
-        packet.push_back(first);
-        packet.prepend(self.pool(), &header.to_bytes()).expect("there is room for headers");
-        packet.append(data);
-        Ok(packet)
     }
 }
 
@@ -176,11 +163,7 @@ impl<M: Machine> Tcb<M> {
             return false;
         }
         let Some(buffer) = &self.receive else { return false };
-        let told = match self.rcv.advertised.before(self.rcv.next) {
-            true => 0,
-            false => self.rcv.advertised.since(self.rcv.next),
-        };
-        let grown = self.window().saturating_sub(told);
+        let grown = self.window().saturating_sub(self.told_window());
         grown >= 2 * self.segment_bytes && grown * 4 >= buffer.high_water_bytes()
             || 2 * grown >= buffer.high_water_bytes()
     }
@@ -188,14 +171,10 @@ impl<M: Machine> Tcb<M> {
     /// The window as a header tells it. From here on the other end may fill it.
     fn advertise(&mut self, syn: bool) -> usize {
         let mut window = self.window();
-        let told = match self.rcv.advertised.before(self.rcv.next) {
-            true => 0,
-            false => self.rcv.advertised.since(self.rcv.next),
-        };
         // A window of less than a segment is better not told at all (RFC 1122, 4.2.3.3).
         let whole = self.receive.as_ref().map_or(0, |buffer| buffer.high_water_bytes());
         if window < self.segment_bytes && 4 * window < whole {
-            window = told;
+            window = self.told_window();
         }
         let scale = if syn { 0 } else { self.rcv.scale };
         let field = (window >> scale).min(0xffff);

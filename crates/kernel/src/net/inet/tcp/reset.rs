@@ -36,10 +36,11 @@ impl<M: Machine> Stack<'_, M> {
         let mut header = TcpHeader::new(local.port(), remote.port(), seq, 0);
         (header.rst, header.ack) = (true, ack.is_some());
         header.acknowledgment_number = ack.unwrap_or(0);
-        let Ok(packet) = self.with_header(&header, Chain::new()) else {
+        let mut packet = Chain::new();
+        if packet.put_in_front(self.pool(), &header.to_bytes()).is_err() {
             self.s.counts.no_room += 1;
             return;
-        };
+        }
         let addresses = Addresses { source: *local.ip(), destination: *remote.ip() };
         // Lost, if it is: the next segment is answered again.
         let _ = self.ip_output(addresses, IpNumber::TCP, packet, Some(SUM_AT));

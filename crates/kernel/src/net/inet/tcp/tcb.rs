@@ -210,14 +210,19 @@ impl<M: Machine> Tcb<M> {
         [d.retransmit, d.persist, d.acknowledge, d.end].into_iter().flatten().min()
     }
 
+    /// What is left of the window that the other end was told.
+    pub(super) fn told_window(&self) -> usize {
+        match self.rcv.advertised.before(self.rcv.next) {
+            true => 0,
+            false => self.rcv.advertised.since(self.rcv.next),
+        }
+    }
+
     /// The window that the other end may fill: never less than it was told before.
     pub(super) fn window(&self) -> usize {
         let space = self.receive.as_ref().map_or(0, |buffer| buffer.window());
         let space = if self.defect == NetDefect::WindowBeyondBuffer { space + 4096 } else { space };
-        let told = match self.rcv.advertised.before(self.rcv.next) {
-            true => 0,
-            false => self.rcv.advertised.since(self.rcv.next),
-        };
+        let told = self.told_window();
         space.max(told).min(0xffff << self.rcv.scale)
     }
 
