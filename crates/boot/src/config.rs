@@ -4,7 +4,7 @@
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, PAGE_SIZE, Path};
 use pageferry_kernel::{
-    Defect, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
+    Defect, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{VmConfig, VmPaths};
@@ -39,6 +39,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
         socket: SocketConfig {
             high_water_bytes: 4 * PAGE_SIZE,
             loan_bytes: 16 * PAGE_SIZE,
+            lent_mapping: LentMapping::Run,
             clusters: 1024,
             null_protocol: false,
         },

@@ -153,6 +153,17 @@ pub struct PipeConfig {
     pub mapping: PipeMapping,
 }
 
+/// How the kernel comes by addresses for pages that were lent to a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LentMapping {
+    /// With the loan, for all of its pages in a row (UVM paper, 4.1: `uvm_loan` and `pmap_kenter_pa`).
+    Run,
+    /// With the loan, page by page, by ephemeral mappings that any CPU may use (sf_buf paper, 2.3).
+    Pages,
+    /// While the kernel looks at a page, by an ephemeral mapping of the CPU that looks. A page that only a card reads takes none.
+    WhileRead,
+}
+
 /// Sockets and mbufs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketConfig {
@@ -160,6 +171,8 @@ pub struct SocketConfig {
     pub high_water_bytes: usize,
     /// The most that is lent in one mbuf, in whole pages.
     pub loan_bytes: usize,
+    /// How the kernel comes by addresses for what is lent.
+    pub lent_mapping: LentMapping,
     /// The most clusters, each of a page (`nmbclusters`).
     pub clusters: usize,
     /// There is a null protocol: it frees what is sent, and answers with pages as they are, whatever they hold. That is for

@@ -38,8 +38,8 @@ mod sys;
 
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
-    Defect, ForwardWakeup, KernelConfig, KernelPaths, NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind,
-    PipeMapping, SchedConfig, SocketConfig,
+    Defect, ForwardWakeup, KernelConfig, KernelPaths, LentMapping, NetConfig, NetDefect, NetPaths,
+    PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
 pub use error::{BootError, Errno};
 pub use fs::Fd;
@@ -61,7 +61,7 @@ pub struct Kernel<M: Machine> {
     machine: M,
     config: KernelConfig,
     vm: Arc<Vm<M>>,
-    ephemeral: Ephemeral<M, Vm<M>>,
+    ephemeral: Arc<Ephemeral<M, Vm<M>>>,
     sched: Arc<sched::Sched<M>>,
     mbufs: net::Pool<M>,
     net: Option<net::Net<M>>,

@@ -159,6 +159,18 @@ impl<M: Machine> Syscall<'_, M> {
         Plan { lent, is_chosen: true, copy_page_cycles: (watched && now > 0).then_some(now) }
     }
 
+    /// Which of `len` bytes of a file are to be lent to a socket: each page is a loan of its own. No process of which it is known
+    /// writes to them, so there is no penalty.
+    pub(crate) fn plan_file(&self, len: usize) -> Plan {
+        let costs = self.move_costs();
+        let working_set = len + self.kernel.config.socket.high_water_bytes;
+        let copy = costs.map_cycles + costs.cluster_cycles + costs.copy_page_cycles(working_set);
+        match costs.lend.of(1) < copy {
+            true => Plan::fixed(0..len),
+            false => Plan::fixed(len..len),
+        }
+    }
+
     /// Pages were lent by choice: they are judged later.
     pub(crate) fn chosen_pages_lent(&self, pages: usize) {
         let stats = self.loans.get();

@@ -1,17 +1,22 @@
-//! Sending a file over a socket without its bytes going through a process (`sendfile`): by copy, from the page cache into mbufs.
+//! Sending a file over a socket without its bytes going through a process (`sendfile`).
 //!
-//! Each turn copies as much of one page as the socket has space for, under the inode's sleep lock; the wait for space is without it,
-//! so that a slow receiver does not keep others from the file. A file that is cut meanwhile ends there: the call answers how much was
-//! sent.
+//! By *copy*, each turn takes as much of one page as the socket has space for out of the page cache into an mbuf. By *loan*, the
+//! page itself goes on loan to the kernel and an mbuf shows it, until the other end has it and the last mbuf over it is freed
+//! (sf_buf paper, 2.3); a page that cannot be lent, because it is wired or memory is short, is copied. Either way what is sent is
+//! what was in the file at that turn: a write to a page that is lent goes to another frame.
+//!
+//! A turn holds the inode's sleep lock; the wait for space, and for an address, is without it, so that a slow receiver does not keep
+//! others from the file. A file that is cut meanwhile ends there: the call answers how much was sent.
 //!
 //! # What can fail
 //! What can in reading the file and in sending. A call that has sent anything fails only if the receiver is gone.
 
 use super::vnode::Regular;
+use crate::choose::Plan;
 use crate::error::Errno;
-use crate::net::{Mbuf, Supply};
+use crate::net::{Mbuf, SendMode, Supply};
 use crate::proc::Syscall;
-use pageferry_hal::{Machine, PAGE_SIZE};
+use pageferry_hal::{Counter, Machine, PAGE_SIZE};
 
 /// A file on its way into a socket.
 pub(crate) struct FileSupply<'a, M: Machine> {
@@ -20,6 +25,8 @@ pub(crate) struct FileSupply<'a, M: Machine> {
     from: u64,
     len: usize,
     done: usize,
+    /// Which of the bytes go by loan.
+    plan: Plan,
     nonblocking: bool,
 }
 
@@ -30,9 +37,63 @@ impl<M: Machine> Regular<M> {
         call: &'a Syscall<'a, M>,
         from: u64,
         len: usize,
+        mode: SendMode,
         nonblocking: bool,
     ) -> FileSupply<'a, M> {
-        FileSupply { call, file: self, from, len, done: 0, nonblocking }
+        let plan = match mode {
+            SendMode::Copy => Plan::fixed(len..len),
+            SendMode::Loan => Plan::fixed(0..len),
+            SendMode::Auto => call.plan_file(len),
+        };
+        FileSupply { call, file: self, from, len, done: 0, plan, nonblocking }
+    }
+}
+
+impl<M: Machine> FileSupply<'_, M> {
+    /// How many of `wanted` bytes from `at` on are in the file. Under its sleep lock.
+    fn there(&self, at: u64, wanted: usize) -> usize {
+        let there = self.file.inode.size_bytes().saturating_sub(at);
+        usize::try_from(there).unwrap_or(usize::MAX).min(wanted)
+    }
+
+    /// Copies up to `wanted` bytes, all in one page. Nothing at the end of the file.
+    fn copy(&self, at: u64, wanted: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+        let (call, pool) = (self.call, &self.call.kernel.mbufs);
+        let mut mbuf = match pool.alloc_for(call.sleeper(self.nonblocking), wanted) {
+            Ok(mbuf) => mbuf,
+            Err(e) => return (None, Err(e)),
+        };
+        let copied = self.file.inode.locked(call, || {
+            let len = self.there(at, mbuf.len());
+            let to = pool.address(&mbuf, 0..mbuf.len());
+            Ok(self.file.each_page(call, at, len, false, |kva, done, piece| {
+                call.copy_kernel(to + done, kva, piece);
+                Ok(())
+            }))
+        });
+        let (len, result) = copied.unwrap_or_else(|e| (0, Err(e)));
+        mbuf.truncate(len);
+        if len > 0 {
+            return (Some(mbuf), result);
+        }
+        pool.free(mbuf);
+        (None, result)
+    }
+
+    /// Lends up to `wanted` bytes, all in one page. Nothing at the end of the file.
+    ///
+    /// # Errors
+    /// Why it cannot be lent; nothing is.
+    fn lend(&self, at: u64, wanted: usize) -> Result<Option<Mbuf>, Errno> {
+        let (call, vm) = (self.call, &self.call.kernel.vm);
+        let loan = self.file.inode.locked(call, || match self.there(at, wanted) {
+            0 => Ok(None),
+            len => Ok(Some(vm.loan_object_to_kernel(call.thread, &self.file.inode.object, at, len)?)),
+        })?;
+        let Some(loan) = loan else { return Ok(None) };
+        let mbuf = call.kernel.mbufs.external(call.sleeper(self.nonblocking), loan, None)?;
+        call.machine().count(Counter::PagesLent, 1);
+        Ok(Some(mbuf))
     }
 }
 
@@ -46,33 +107,25 @@ impl<M: Machine> Supply for FileSupply<'_, M> {
     }
 
     fn next(&mut self, space: usize) -> (Option<Mbuf>, Result<(), Errno>) {
-        let (call, at) = (self.call, self.from + self.done as u64);
+        let at = self.from + self.done as u64;
         let in_page = PAGE_SIZE - at as usize % PAGE_SIZE;
-        let pool = &call.kernel.mbufs;
         let wanted = space.min(self.left()).min(in_page);
-        let mut mbuf = match pool.alloc_for(call.sleeper(self.nonblocking), wanted) {
-            Ok(mbuf) => mbuf,
-            Err(e) => return (None, Err(e)),
+        let lent = self.plan.lent.contains(&self.done).then(|| self.lend(at, wanted));
+        let (mbuf, result) = match lent {
+            Some(Ok(mbuf)) => (mbuf, Ok(())),
+            Some(Err(Errno::Interrupted)) => (None, Err(Errno::Interrupted)),
+            Some(Err(_)) => {
+                self.call.machine().count(Counter::LoansRefused, 1);
+                self.copy(at, wanted)
+            }
+            None => self.copy(at, wanted),
         };
-        let copied = self.file.inode.locked(call, || {
-            let there = self.file.inode.size_bytes().saturating_sub(at);
-            let len = usize::try_from(there).unwrap_or(usize::MAX).min(mbuf.len());
-            let (to, _) = pool.piece(&mbuf, 0..mbuf.len());
-            Ok(self.file.each_page(call, at, len, false, |kva, done, piece| {
-                call.copy_kernel(to + done, kva, piece);
-                Ok(())
-            }))
-        });
-        let (len, result) = copied.unwrap_or_else(|e| (0, Err(e)));
-        mbuf.truncate(len);
-        self.done += len;
-        if len > 0 {
-            return (Some(mbuf), result);
+        match &mbuf {
+            Some(mbuf) => self.done += mbuf.len(),
+            // The end of the file: nothing is left.
+            None => self.len = self.done,
         }
-        pool.free(mbuf);
-        // The end of the file: nothing is left.
-        self.len = self.done;
-        (None, result)
+        (mbuf, result)
     }
 
     fn take_back(&mut self, done: usize) {

@@ -102,7 +102,7 @@ impl Chain {
         let first = self.mbufs.front_mut().expect("there is one");
         first.prepend(header.len());
         self.len += header.len();
-        let (at, _) = pool.piece(first, 0..header.len());
+        let at = pool.address(first, 0..header.len());
         pool.machine().store(Mode::Kernel, at, header).expect("the kernel's own addresses are mapped");
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Chain {
         self.prepend(pool, header)
     }
 
-    /// Bytes from `from` on, into `buffer`; answers how many there were.
+    /// Bytes from `from` on, into `buffer`; answers how many there were, up to the first that there was no address for.
     pub(crate) fn load<M: Machine>(&self, pool: &Pool<M>, from: usize, buffer: &mut [u8]) -> usize {
         load(self.mbufs.iter(), pool, from, buffer)
     }
@@ -129,17 +129,20 @@ impl Chain {
     pub(crate) fn overwrite<M: Machine>(&mut self, pool: &Pool<M>, at: usize, bytes: &[u8]) {
         let first = self.mbufs.front().expect("there is one");
         assert!(at + bytes.len() <= first.len(), "what is overwritten is a header");
-        let (to, _) = pool.piece(first, at..at + bytes.len());
+        let to = pool.address(first, at..at + bytes.len());
         pool.machine().store(Mode::Kernel, to, bytes).expect("the kernel's own addresses are mapped");
     }
 
     /// The ones' complement sum of all bytes, read by the CPU, and of what `sum` has already.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`]: there was no address for some of them.
     pub(crate) fn sum<M: Machine>(
         &self,
         pool: &Pool<M>,
         mut sum: Sum16BitWords,
         path: Path,
-    ) -> Sum16BitWords {
+    ) -> Result<Sum16BitWords, Errno> {
         /// A multiple of two, so that words do not straddle.
         const AT_A_TIME: usize = 512;
         let m = pool.machine();
@@ -148,19 +151,21 @@ impl Chain {
         let mut at = 0;
         while at < self.len {
             let len = (self.len - at).min(AT_A_TIME);
-            assert_eq!(self.load(pool, at, &mut buffer[..len]), len, "they are there");
+            if self.load(pool, at, &mut buffer[..len]) < len {
+                return Err(Errno::NoMemory);
+            }
             m.execute(Instructions(path.instructions.0 * len.div_ceil(SUM_STEP) as u32));
             sum = sum.add_slice(&buffer[..len]);
             at += len;
         }
-        sum
+        Ok(sum)
     }
 }
 
 /// Bytes that one step of a checksum's loop takes (4.4BSD's `in_cksum` is unrolled to 32).
 const SUM_STEP: usize = 32;
 
-/// Bytes of some mbufs from `from` on, into `buffer`; answers how many there were.
+/// Bytes of some mbufs from `from` on, into `buffer`; answers how many there were, up to the first that there was no address for.
 fn load<'a, M: Machine>(
     mbufs: impl Iterator<Item = &'a Mbuf>,
     pool: &Pool<M>,
@@ -179,9 +184,12 @@ fn load<'a, M: Machine>(
         let mut at = core::mem::take(&mut skip);
         let end = mbuf.len().min(at + buffer.len() - done);
         while at < end {
-            let (va, piece) = pool.piece(mbuf, at..end);
-            let loaded = pool.machine().load(Mode::Kernel, va, &mut buffer[done..done + piece]);
-            loaded.expect("the kernel's own addresses are mapped");
+            let loaded = pool.look((pool.waker(), false), mbuf, at, end - at, |va, piece| {
+                let loaded = pool.machine().load(Mode::Kernel, va, &mut buffer[done..done + piece]);
+                loaded.expect("the kernel's own addresses are mapped");
+                piece
+            });
+            let Ok(piece) = loaded else { return done };
             (at, done) = (at + piece, done + piece);
         }
     }
@@ -242,7 +250,7 @@ pub(super) fn from_bytes<M: Machine>(pool: &Pool<M>, bytes: &[u8]) -> Result<Cha
                 }
             };
             let (now, later) = rest.split_at(mbuf.len());
-            let (to, _) = pool.piece(&mbuf, 0..now.len());
+            let to = pool.address(&mbuf, 0..now.len());
             pool.machine().store(Mode::Kernel, to, now).expect("the kernel's own addresses are mapped");
             chain.push_back(mbuf);
             rest = later;

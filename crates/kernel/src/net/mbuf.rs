@@ -20,20 +20,22 @@
 //! pool that has as many mbufs or clusters as may be is not waited for. An mbuf that is dropped instead of given to
 //! [`Pool::free`] leaks: the checks at rest find that, and lost loans are counted by the VM system.
 
-use super::lending::{Lender, Lenders};
-use crate::config::KernelPaths;
+use super::lending::Lenders;
+use super::lent::External;
+use crate::config::{KernelPaths, LentMapping, SocketConfig};
 use crate::error::Errno;
+use crate::sched::{Sched, Waker};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_ephemeral::KernelAddresses;
+use pageferry_ephemeral::{Ephemeral, KernelAddresses};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Counter, Flow, FlowStep, Fragment, LockClass, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place,
     Prot, SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
 };
 use pageferry_pmap::TlbFlush;
-use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
+use pageferry_vm::{AnonLoan, KernelPages, Vm, VmError};
 
 /// An mbuf (`MSIZE`).
 pub(crate) const MBUF_BYTES: usize = 128;
@@ -53,15 +55,6 @@ pub(crate) struct Cluster {
     pages: KernelPages,
 }
 
-/// Pages on loan, and where the kernel has mapped them.
-#[derive(Debug)]
-pub(crate) struct External {
-    loan: KernelLoan,
-    /// The lender that is to be notified when it is over.
-    lender: Option<Lender>,
-    mapped: Option<VaRange>,
-}
-
 /// A page of a device's own memory, and where the kernel has mapped it. It can be neither given away nor lent.
 #[derive(Debug)]
 pub(crate) struct CardPage {
@@ -71,7 +64,7 @@ pub(crate) struct CardPage {
 
 /// Where an mbuf's bytes are.
 #[derive(Clone)]
-enum Storage {
+pub(super) enum Storage {
     Small,
     Cluster(Arc<Cluster>),
     External(Arc<External>),
@@ -91,6 +84,15 @@ pub(crate) struct Mbuf {
 impl Mbuf {
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(super) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Where its bytes begin in its storage.
+    pub(super) fn offset(&self) -> usize {
+        self.offset
     }
 
     /// What it counts against a socket buffer's limit of memory.
@@ -202,7 +204,11 @@ struct State {
 pub(crate) struct Pool<M: Machine> {
     machine: M,
     vm: Arc<Vm<M>>,
+    ephemeral: Arc<Ephemeral<M, Vm<M>>>,
     lenders: Arc<Lenders<M>>,
+    /// For waking those that wait for a mapping, where the calling thread is not known.
+    waker: Waker<M>,
+    lent_mapping: LentMapping,
     paths: KernelPaths,
     /// Clusters that may exist.
     most_clusters: usize,
@@ -218,19 +224,40 @@ pub(crate) struct NotDonated {
 impl<M: Machine> Pool<M> {
     pub(crate) fn new(
         vm: Arc<Vm<M>>,
-        lenders: Arc<Lenders<M>>,
-        paths: KernelPaths,
-        most_clusters: usize,
+        ephemeral: Arc<Ephemeral<M, Vm<M>>>,
+        (sched, lenders): (&Arc<Sched<M>>, Arc<Lenders<M>>),
+        (paths, config): (KernelPaths, &SocketConfig),
         arena: &mut StructArena,
     ) -> Result<Pool<M>, ArenaFull> {
         let machine = vm.machine().clone();
         let mbufs = arena.zone("mbufs", MAX_MBUFS, MBUF_BYTES)?;
         let state = machine.new_lock(LockClass::MBUF, State { mbufs, free: Vec::new(), clusters: 0 });
-        Ok(Pool { machine, vm, lenders, paths, most_clusters, state })
+        let (waker, most_clusters, lent_mapping) = (Waker::new(sched), config.clusters, config.lent_mapping);
+        Ok(Pool { machine, vm, ephemeral, lenders, waker, lent_mapping, paths, most_clusters, state })
     }
 
     pub(crate) fn machine(&self) -> &M {
         &self.machine
+    }
+
+    pub(super) fn vm(&self) -> &Vm<M> {
+        &self.vm
+    }
+
+    pub(super) fn ephemeral(&self) -> &Ephemeral<M, Vm<M>> {
+        &self.ephemeral
+    }
+
+    pub(super) fn lenders(&self) -> &Lenders<M> {
+        &self.lenders
+    }
+
+    pub(super) fn waker(&self) -> &dyn Threads {
+        &self.waker
+    }
+
+    pub(super) fn lent_mapping(&self) -> LentMapping {
+        self.lent_mapping
     }
 
     /// Where an mbuf's bytes are in memory, for a card, which reaches small mbufs, too.
@@ -248,6 +275,15 @@ impl<M: Machine> Pool<M> {
     }
 
     // ------------------------------------------------------------------------------------------- making and freeing
+
+    /// An mbuf over the bytes from `offset` on of `storage`, which is released if there is none.
+    pub(super) fn header_at(&self, storage: Storage, offset: usize, len: usize) -> Result<Mbuf, Errno> {
+        let made = self.header(storage, len).map_err(|storage| {
+            self.release(storage);
+            Errno::NoMemory
+        });
+        made.map(|mbuf| Mbuf { offset, ..mbuf })
+    }
 
     fn header(&self, storage: Storage, len: usize) -> Result<Mbuf, Storage> {
         self.machine.execute(self.paths.mbuf);
@@ -326,10 +362,7 @@ impl<M: Machine> Pool<M> {
             })?,
         };
         self.machine.count(Counter::Clusters, 1);
-        self.header(Storage::Cluster(Arc::new(cluster)), len).map_err(|storage| {
-            self.release(storage);
-            Errno::NoMemory
-        })
+        self.header_at(Storage::Cluster(Arc::new(cluster)), 0, len)
     }
 
     fn new_cluster(&self, sleeper: Option<&dyn Threads>) -> Result<Cluster, Errno> {
@@ -344,28 +377,6 @@ impl<M: Machine> Pool<M> {
                 Err(e.into())
             }
         }
-    }
-
-    /// An mbuf over a loan, with all of its bytes.
-    ///
-    /// # Errors
-    /// [`Errno::NoMemory`]; the loan has gone back.
-    pub(crate) fn external(&self, loan: KernelLoan, lender: Option<Lender>) -> Result<Mbuf, Errno> {
-        let (offset, len) = (loan.offset(), loan.len_bytes());
-        // Nothing is written through it: the pages are to stay as they are.
-        let mapped = match self.map(loan.frames(), Prot::READ) {
-            Ok(mapped) => mapped,
-            Err(e) => {
-                self.give_back(loan, lender);
-                return Err(e.into());
-            }
-        };
-        let storage = Storage::External(Arc::new(External { loan, lender, mapped }));
-        let made = self.header(storage, len).map_err(|storage| {
-            self.release(storage);
-            Errno::NoMemory
-        });
-        made.map(|mbuf| Mbuf { offset, ..mbuf })
     }
 
     /// A page of a device's memory, for mbufs; the device has it as long as it is not taken back with
@@ -415,11 +426,7 @@ impl<M: Machine> Pool<M> {
     pub(crate) fn share_range(&self, mbuf: &Mbuf, bytes: Range<usize>) -> Result<Mbuf, Errno> {
         assert!(bytes.end <= mbuf.len, "{bytes:?} of an mbuf with {} bytes", mbuf.len);
         let (from, len) = (bytes.start, bytes.end - bytes.start);
-        let storage = mbuf.storage.clone();
-        let mut other = self.header(storage, len).map_err(|storage| {
-            self.release(storage);
-            Errno::NoMemory
-        })?;
+        let mut other = self.header_at(mbuf.storage.clone(), 0, len)?;
         match mbuf.storage {
             Storage::Small => {
                 let copied = self.machine.copy_kernel(self.va(&other, 0), self.va(mbuf, from), len);
@@ -452,25 +459,18 @@ impl<M: Machine> Pool<M> {
                 }
             }
             Storage::External(shared) => {
-                if let Some(External { loan, lender, mapped }) = Arc::into_inner(shared) {
-                    self.unmap(mapped);
-                    self.give_back(loan, lender);
+                if let Some(external) = Arc::into_inner(shared) {
+                    self.end_loan(external);
                 }
             }
         }
-    }
-
-    fn give_back(&self, loan: KernelLoan, lender: Option<Lender>) {
-        let len_pages = loan.frames().len();
-        self.vm.unloan(loan);
-        lender.into_iter().for_each(|lender| self.lenders.returned(lender, len_pages));
     }
 
     // ------------------------------------------------------------------------------------------- addresses
 
     /// Lets the kernel reach `frames` in a row; by the direct map, where there is one. The addresses were not in use since
     /// they were last flushed: no TLB knows them.
-    fn map(&self, frames: &[Pfn], prot: Prot) -> Result<Option<VaRange>, VmError> {
+    pub(super) fn map(&self, frames: &[Pfn], prot: Prot) -> Result<Option<VaRange>, VmError> {
         if frames.iter().all(|&frame| self.vm.pmaps().direct_va(frame).is_some()) {
             return Ok(None);
         }
@@ -479,40 +479,34 @@ impl<M: Machine> Pool<M> {
         Ok(Some(range))
     }
 
-    fn unmap(&self, mapped: Option<VaRange>) {
+    pub(super) fn unmap(&self, mapped: Option<VaRange>) {
         if let Some(range) = mapped {
             self.vm.pmaps().kremove(range).flush(self.vm.pmaps());
             KernelAddresses::free(&*self.vm, range);
         }
     }
 
+    /// The address of a frame that is mapped by the direct map only.
+    pub(super) fn direct_va(&self, frame: Pfn) -> Va {
+        self.vm.pmaps().direct_va(frame).expect("what is not mapped is in the direct map")
+    }
+
     /// The address of the byte `at` of an mbuf.
     fn va(&self, mbuf: &Mbuf, at: usize) -> Va {
         let at = mbuf.offset + at;
-        let direct = |frame: Pfn| {
-            let va = self.vm.pmaps().direct_va(frame).expect("what is not mapped is in the direct map");
-            va + at % PAGE_SIZE
-        };
+        let direct = |frame: Pfn| self.direct_va(frame) + at % PAGE_SIZE;
         match &mbuf.storage {
             Storage::Small => mbuf.at.0 + HEADER_BYTES + at,
             Storage::Cluster(c) => c.mapped_at.map_or_else(|| direct(c.pages.frames()[0]), |va| va + at),
-            Storage::External(e) => match e.mapped {
-                Some(range) => range.start() + at,
-                None => direct(e.loan.frames()[at / PAGE_SIZE]),
-            },
+            Storage::External(_) => panic!("pages on loan are looked at by way of `look`"),
             Storage::Card(page) => page.mapped.map_or_else(|| direct(page.frame), |range| range.start() + at),
         }
     }
 
-    /// The first of `bytes` of an mbuf, and how many from there on are in a row.
-    pub(crate) fn piece(&self, mbuf: &Mbuf, bytes: Range<usize>) -> (Va, usize) {
-        let all = bytes.end - bytes.start;
-        let in_page = PAGE_SIZE - (mbuf.offset + bytes.start) % PAGE_SIZE;
-        let in_a_row = match &mbuf.storage {
-            Storage::External(e) if e.mapped.is_none() => in_page,
-            _ => all,
-        };
-        (self.va(mbuf, bytes.start), all.min(in_a_row))
+    /// The address of the first of `bytes` of an mbuf that is no loan.
+    pub(crate) fn address(&self, mbuf: &Mbuf, bytes: Range<usize>) -> Va {
+        assert!(bytes.end <= mbuf.len, "{bytes:?} of an mbuf with {} bytes", mbuf.len);
+        self.va(mbuf, bytes.start)
     }
 
     /// The address behind the last byte of a small mbuf.

@@ -4,6 +4,7 @@
 mod chain;
 pub(crate) mod inet;
 mod lending;
+mod lent;
 mod mbuf;
 mod mode;
 mod sockbuf;

@@ -241,7 +241,7 @@ impl<M: Machine> SockBuf<M> {
         let small = mbuf.memory_bytes() == MBUF_BYTES;
         match held.chain.back_mut() {
             Some(last) if small && last.trailing_space() >= mbuf.len() => {
-                let (to, from) = (pool.end(last), pool.piece(&mbuf, 0..mbuf.len()).0);
+                let (to, from) = (pool.end(last), pool.address(&mbuf, 0..mbuf.len()));
                 call.copy_kernel(to, from, mbuf.len());
                 last.extend(mbuf.len());
                 Some(mbuf)

@@ -152,8 +152,11 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn copy(&mut self) -> Result<(), Errno> {
         let pool = &self.call.kernel.mbufs;
         let mbuf = self.mbufs.front().expect("the caller has seen one");
-        let (from, len) = pool.piece(mbuf, 0..mbuf.len().min(self.left()));
-        let (len, result) = moved(len, self.call.copy_out(self.next_at(), from, len));
+        let most = mbuf.len().min(self.left());
+        let copied = pool.look((self.call.thread, !self.nonblocking), mbuf, 0, most, |from, len| {
+            moved(len, self.call.copy_out(self.next_at(), from, len))
+        });
+        let (len, result) = copied.unwrap_or_else(|e| (0, Err(e)));
         pool.trace(mbuf, len, Place::User(self.next_at()), FlowStep::Received);
         self.consume(len);
         result
@@ -304,9 +307,16 @@ impl<'a, M: Machine> Receiver<'a, M> {
                 let len = mbuf.len().min(most - filled);
                 let mut done = 0;
                 while done < len {
-                    let (from, piece) = pool.piece(mbuf, done..len);
-                    call.copy_kernel(base + filled + done, from, piece);
-                    done += piece;
+                    done += pool.look(
+                        (call.thread, !self.nonblocking),
+                        mbuf,
+                        done,
+                        len - done,
+                        |from, piece| {
+                            call.copy_kernel(base + filled + done, from, piece);
+                            piece
+                        },
+                    )?;
                 }
                 filled += len;
                 used.push(len);
@@ -353,7 +363,7 @@ impl<M: Machine> Syscall<'_, M> {
     ) -> Result<(Va, usize), Errno> {
         let (pool, m) = (&self.kernel.mbufs, self.machine());
         let page = pool.cluster_to_gather(self.sleeper(nonblocking))?;
-        let (base, _) = pool.piece(&page, 0..PAGE_SIZE);
+        let base = pool.address(&page, 0..PAGE_SIZE);
         let filled = match fill(base) {
             Ok(filled) => filled,
             Err(e) => {

@@ -87,7 +87,7 @@ impl<'a, M: Machine> Sender<'a, M> {
             Err(e) => return (None, Err(e)),
         };
         let len = mbuf.len();
-        let (to, _) = pool.piece(&mbuf, 0..len);
+        let to = pool.address(&mbuf, 0..len);
         // After a vain wait for the page of a cluster, do not wait again for each of many small mbufs.
         self.nonblocking |= len < most.min(PAGE_SIZE);
         let m = self.call.machine();
@@ -113,7 +113,7 @@ impl<'a, M: Machine> Sender<'a, M> {
         let lent = call.space.loan_to_kernel(call.thread, at, len);
         let made = lent.map_err(Errno::from).and_then(|loan| {
             let lender = call.kernel.lenders.lent(call.pid, loan.frames().len());
-            call.kernel.mbufs.external(loan, lender)
+            call.kernel.mbufs.external(None, loan, lender)
         });
         match made {
             Ok(mbuf) => {

@@ -16,3 +16,4 @@ pub(crate) use sched::{MAX_THREADS, Sched, SchedPaths};
 pub(crate) use softint::{SoftInt, SoftInts};
 pub use tcb::ThreadId;
 pub use thread::Thread;
+pub(crate) use thread::Waker;

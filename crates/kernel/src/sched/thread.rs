@@ -102,3 +102,33 @@ impl<M: Machine> Threads for Thread<M> {
         assert!(before > 0, "{} is unpinned more often than it was pinned", self.tcb.name);
     }
 }
+
+/// Where no thread is known that calls: it wakes others, and never sleeps.
+pub(crate) struct Waker<M: Machine>(Arc<Sched<M>>);
+
+impl<M: Machine> Waker<M> {
+    pub(crate) fn new(sched: &Arc<Sched<M>>) -> Waker<M> {
+        Waker(sched.clone())
+    }
+}
+
+impl<M: Machine> Threads for Waker<M> {
+    fn sleep(
+        &self,
+        channel: Channel,
+        reason: &'static str,
+        _: bool,
+        _: &mut dyn FnMut(),
+    ) -> Result<(), Interrupted> {
+        panic!("a call that must not sleep sleeps in {reason} on {channel:?}");
+    }
+    fn wakeup(&self, channel: Channel) -> usize {
+        self.0.wakeup(channel, usize::MAX)
+    }
+    fn wakeup_one(&self, channel: Channel) -> bool {
+        self.0.wakeup(channel, 1) == 1
+    }
+    /// The caller holds a spin lock: it stays.
+    fn pin(&self) {}
+    fn unpin(&self) {}
+}

@@ -55,12 +55,20 @@ impl<M: Machine> User<M> {
     }
 
     /// Sends `len_bytes` of a file from byte `from` on over a connected socket, as many as there are; the file's own offset stays
-    /// (`sendfile`). Answers how many were sent: fewer only if the file ends, a signal came, or the socket is non-blocking.
+    /// (`sendfile`). By copy, by loan of the file's pages, or as is cheaper. Answers how many were sent: fewer only if the file ends,
+    /// a signal came, or the socket is non-blocking.
     ///
     /// # Errors
     /// [`Errno::BadFd`]; [`Errno::NotSupported`] for what is no socket, or no file; [`Errno::NotConnected`], [`Errno::BrokenPipe`],
     /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::Io`], [`Errno::NoMemory`].
-    pub fn send_file(&self, socket: Fd, file: Fd, from: u64, len_bytes: usize) -> Result<usize, Errno> {
+    pub fn send_file(
+        &self,
+        socket: Fd,
+        file: Fd,
+        from: u64,
+        len_bytes: usize,
+        mode: SendMode,
+    ) -> Result<usize, Errno> {
         self.system_call(|call| {
             let (socket, file) = (self.get(socket)?, self.get(file)?);
             let source = file.ops().as_regular().ok_or(Errno::NotSupported)?;
@@ -68,7 +76,7 @@ impl<M: Machine> User<M> {
                 return Err(Errno::BadFd);
             }
             let nonblocking = socket.nonblocking();
-            let mut supply = source.supply(call, from, len_bytes, nonblocking);
+            let mut supply = source.supply(call, from, len_bytes, mode, nonblocking);
             call.machine().execute(call.kernel.config.paths.sosend);
             match (socket.ops().as_inet(), socket.ops().as_socket()) {
                 (Some(inet), _) => inet.send_from(call, &mut supply, nonblocking),

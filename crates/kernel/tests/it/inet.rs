@@ -282,20 +282,20 @@ fn a_file_is_sent_by_the_kernel() {
             assert!(read_all(u, fd, at, 10_000, usize::MAX) == bytes(5, 100, LEN - 100));
         });
         let (fd, _) = u.accept(listening).expect("a connection");
-        assert_eq!(u.send_file(fd, file, 100, 4000), Ok(4000));
-        assert_eq!(u.send_file(fd, file, 4100, 1 << 30), Ok(LEN - 4100), "to its end");
-        assert_eq!(u.send_file(fd, file, LEN as u64, 1), Ok(0));
-        assert_eq!(u.send_file(file, fd, 0, 1), Err(Errno::NotSupported));
+        assert_eq!(u.send_file(fd, file, 100, 4000, SendMode::Copy), Ok(4000));
+        assert_eq!(u.send_file(fd, file, 4100, 1 << 30, SendMode::Copy), Ok(LEN - 4100), "to its end");
+        assert_eq!(u.send_file(fd, file, LEN as u64, 1, SendMode::Copy), Ok(0));
+        assert_eq!(u.send_file(file, fd, 0, 1, SendMode::Copy), Err(Errno::NotSupported));
         u.shutdown(fd, Shutdown::Send).expect("connected");
-        assert_eq!(u.send_file(fd, file, 0, 1), Err(Errno::BrokenPipe));
+        assert_eq!(u.send_file(fd, file, 0, 1, SendMode::Copy), Err(Errno::BrokenPipe));
         u.wait().expect("the client");
         // Local sockets take files, too.
         let (one, other) = u.socket_pair().expect("sockets");
-        assert_eq!(u.send_file(one, file, 7, 5000), Ok(5000));
+        assert_eq!(u.send_file(one, file, 7, 5000, SendMode::Copy), Ok(5000));
         assert!(read_all(u, other, at, 5000, 5000) == bytes(5, 7, 5000));
         // A file that is shorter than was asked ends where it ends.
         u.truncate(file, 10).expect("open");
-        assert_eq!(u.send_file(one, file, 4, 5000), Ok(6));
+        assert_eq!(u.send_file(one, file, 4, 5000, SendMode::Copy), Ok(6));
         assert!(read_all(u, other, at, 6, 6) == bytes(5, 4, 6));
         u.unlink("index.html").expect("it is there");
     });

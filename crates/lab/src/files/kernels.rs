@@ -8,7 +8,8 @@ use crate::error::LabError;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
 use pageferry_kernel::{
-    ForwardWakeup, KernelConfig, KernelPaths, PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
+    ForwardWakeup, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
+    SocketConfig,
 };
 use pageferry_model::{
     Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
@@ -82,6 +83,8 @@ words! {
     MappingName for PipeMapping { WriterRun, ReaderPage }
     /// What a pipe is. See [`PipeKind`].
     PipeKindName for PipeKind { Fifo, Socket }
+    /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
+    LentMappingName for LentMapping { Run, Pages, WhileRead }
     /// How the refill handler works. See [`Reload`].
     ReloadName for Reload { Fast, Slow, SlowInsert }
     /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
@@ -240,6 +243,8 @@ pub struct SocketFile {
     pub high_water_bytes: Sourced<u64>,
     /// The most that is lent in one mbuf.
     pub loan_bytes: Sourced<u64>,
+    /// How the kernel comes by addresses for what is lent.
+    pub lent_mapping: Sourced<LentMappingName>,
     /// The most clusters, each of a page.
     pub clusters: Sourced<u64>,
     /// There is a null protocol.
@@ -524,6 +529,7 @@ impl KernelFile {
             socket: SocketConfig {
                 high_water_bytes: self.socket.high_water_bytes.value as usize,
                 loan_bytes: self.socket.loan_bytes.value as usize,
+                lent_mapping: self.socket.lent_mapping.value.into(),
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
             },

@@ -8,7 +8,7 @@ use super::site::{Page, Site, kind};
 use super::{HTTP, MACHINE};
 use crate::workload::process::room_for;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, Program, SocketKind, User};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, Program, SendMode, SocketKind, User};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
 use std::cell::RefCell;
@@ -289,7 +289,7 @@ impl Server {
         let mut at = bytes.start;
         while at < bytes.end {
             let want = usize::try_from(bytes.end - at).unwrap_or(usize::MAX).min(64 * PAGE_SIZE);
-            let sent = user.send_file(fd, file, at, want)?;
+            let sent = user.send_file(fd, file, at, want, SendMode::Copy)?;
             if sent == 0 {
                 // Shorter than was promised: the client must not wait for the rest.
                 return Err(Errno::Io);

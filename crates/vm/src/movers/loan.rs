@@ -62,6 +62,17 @@ pub struct KernelLoan {
 }
 
 impl KernelLoan {
+    /// The loan of `frames`, which are on loan from now on.
+    pub(super) fn new<M: Machine>(
+        vm: &Vm<M>,
+        frames: Vec<Pfn>,
+        offset: usize,
+        len_bytes: usize,
+    ) -> KernelLoan {
+        vm.tally().kernel_loans.add(frames.len());
+        KernelLoan { frames, offset, len_bytes, tally: vm.tally().clone() }
+    }
+
     /// The frames, in order of their addresses.
     pub fn frames(&self) -> &[Pfn] {
         &self.frames
@@ -107,12 +118,6 @@ impl<M: Machine> AnonLoan<M> {
         self.anons.append(&mut more.anons);
     }
 
-    /// Adds an anon, with a reference of its own.
-    pub(crate) fn push(&mut self, anon: Arc<Anon<M>>) {
-        self.tally.anon_loans.add(1);
-        self.anons.push(anon);
-    }
-
     pub(crate) fn anons(&self) -> &[Arc<Anon<M>>] {
         &self.anons
     }
@@ -138,7 +143,7 @@ impl<M: Machine> fmt::Debug for AnonLoan<M> {
 }
 
 /// What pages are lent to, with those lent so far.
-enum LoanTarget<M: Machine> {
+pub(super) enum LoanTarget<M: Machine> {
     Kernel(Vec<Pfn>),
     Anons(Vec<Arc<Anon<M>>>),
 }
@@ -154,7 +159,7 @@ enum Step {
 const READ_ONLY: Prot = Prot::all().difference(Prot::WRITE);
 
 impl<M: Machine> LoanTarget<M> {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             LoanTarget::Kernel(frames) => frames.len(),
             LoanTarget::Anons(anons) => anons.len(),
@@ -190,7 +195,12 @@ impl<M: Machine> LoanTarget<M> {
     }
 
     /// Takes a page that is an object's, which is locked.
-    fn take_object(&mut self, vm: &Vm<M>, frame: Pfn, pending: &mut TlbFlush<M>) -> Result<(), VmError> {
+    pub(super) fn take_object(
+        &mut self,
+        vm: &Vm<M>,
+        frame: Pfn,
+        pending: &mut TlbFlush<M>,
+    ) -> Result<(), VmError> {
         match self {
             LoanTarget::Kernel(frames) => {
                 let mut table = vm.frames().lock();
@@ -205,8 +215,8 @@ impl<M: Machine> LoanTarget<M> {
     }
 
     /// What the kernel has on loan is on its way until the loan ends; anons go to the caller that asked for them.
-    fn trace(&self, vm: &Vm<M>, frame: Pfn, page: Va) {
-        let parcel = Parcel { by: Means::Loan, at: Place::User(page), len_bytes: PAGE_SIZE };
+    pub(super) fn trace(&self, vm: &Vm<M>, frame: Pfn, at: Place) {
+        let parcel = Parcel { by: Means::Loan, at, len_bytes: PAGE_SIZE };
         let step = match self {
             LoanTarget::Kernel(_) => FlowStep::Sent(parcel),
             LoanTarget::Anons(_) => FlowStep::Taken(parcel),
@@ -215,7 +225,7 @@ impl<M: Machine> LoanTarget<M> {
     }
 
     /// Gives everything back.
-    fn give_back(self, vm: &Vm<M>) {
+    pub(super) fn give_back(self, vm: &Vm<M>) {
         match self {
             LoanTarget::Kernel(frames) => end_kernel_loans(vm, &frames),
             LoanTarget::Anons(anons) => anons.iter().for_each(|anon| anon.drop_ref(vm)),
@@ -357,8 +367,7 @@ impl<M: Machine> Space<M> {
         let LoanTarget::Kernel(frames) = self.lend(t, pages, at, LoanTarget::Kernel(Vec::new()))? else {
             unreachable!("a target stays what it is")
         };
-        vm.tally().kernel_loans.add(frames.len());
-        Ok(KernelLoan { frames, offset: at.offset(), len_bytes, tally: vm.tally().clone() })
+        Ok(KernelLoan::new(vm, frames, at.offset(), len_bytes))
     }
 
     /// Lends whole pages as anons. What was never touched is lent as clear pages.
@@ -494,7 +503,7 @@ impl<M: Machine> Space<M> {
                 anon.touch(vm, Access::Write);
                 let Some(frame) = state.usable() else { return Ok(Step::Missing(page)) };
                 target.take_anon(vm, &anon, &mut state, pending)?;
-                target.trace(vm, frame, page);
+                target.trace(vm, frame, Place::User(page));
                 return Ok(Step::Done);
             }
         }
@@ -513,7 +522,7 @@ impl<M: Machine> Space<M> {
             Err(ObjectPageError::BehindEnd) => return Err(VmError::Bus(page.max(first))),
         };
         target.take_object(vm, frame, pending)?;
-        target.trace(vm, frame, page);
+        target.trace(vm, frame, Place::User(page));
         Ok(Step::Done)
     }
 }

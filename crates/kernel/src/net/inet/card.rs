@@ -2,7 +2,9 @@
 //!
 //! # What it holds
 //! The card's two rings, as kernel structures that are touched when a descriptor is written or read, and what is posted to them:
-//! a cluster for each frame that may arrive, or with header split a small mbuf and a cluster; and the chains that are being sent.
+//! for each frame that may arrive as many clusters as the longest takes, and with header split a small mbuf for the headers; and the
+//! chains that are being sent. Behind headers that were split off the data begins with a page: pages that are full can become a
+//! receiver's memory.
 //!
 //! A short frame is copied, and its buffers are posted again. A longer one is handed up in its own buffers and others take their place;
 //! when there is none the frame is
@@ -84,7 +86,17 @@ impl Ring {
 /// What a frame is received into.
 struct Buffers {
     header: Option<Mbuf>,
-    data: Mbuf,
+    data: Vec<Mbuf>,
+}
+
+impl Buffers {
+    fn iter(&self) -> impl Iterator<Item = &Mbuf> {
+        self.header.iter().chain(&self.data)
+    }
+
+    fn free<M: Machine>(self, pool: &Pool<M>) {
+        self.header.into_iter().chain(self.data).for_each(|mbuf| pool.free(mbuf));
+    }
 }
 
 impl<M: Machine> Card<M> {
@@ -120,9 +132,9 @@ impl<M: Machine> Card<M> {
         &self.info
     }
 
-    /// The most bytes of an IP packet: what the other end sends is to fit a buffer, too.
+    /// The most bytes of an IP packet.
     pub(super) fn mtu_bytes(&self) -> usize {
-        self.info.mtu_bytes.min(PAGE_SIZE - ETHER_ALIGN - ETHERNET_HEADER_BYTES)
+        self.info.mtu_bytes
     }
 
     /// It was not removed.
@@ -140,18 +152,37 @@ impl<M: Machine> Card<M> {
         self.next_tag
     }
 
-    /// Buffers for one frame. A cluster holds it; what does not fit one is not received.
+    /// Clusters that hold the longest frame, whose headers may be in front of it all the same.
+    fn clusters(&self) -> usize {
+        let offset = if self.info.header_split { 0 } else { ETHER_ALIGN };
+        (offset + ETHERNET_HEADER_BYTES + self.info.mtu_bytes).div_ceil(PAGE_SIZE)
+    }
+
+    /// Descriptors that the buffers for one frame take.
+    fn descriptors(&self) -> usize {
+        usize::from(self.info.header_split) + self.clusters()
+    }
+
+    /// Buffers for one frame.
     fn buffers(&self, pool: &Pool<M>) -> Option<Buffers> {
-        let split = self.info.header_split;
-        let mut data = pool.cluster_for(None, PAGE_SIZE).ok()?;
-        if !split {
-            data.advance(ETHER_ALIGN);
-            return Some(Buffers { header: None, data });
+        let mut buffers = Buffers { header: None, data: Vec::with_capacity(self.clusters()) };
+        for _ in 0..self.clusters() {
+            match pool.cluster_for(None, PAGE_SIZE) {
+                Ok(cluster) => buffers.data.push(cluster),
+                Err(_) => {
+                    buffers.free(pool);
+                    return None;
+                }
+            }
+        }
+        if !self.info.header_split {
+            buffers.data[0].advance(ETHER_ALIGN);
+            return Some(buffers);
         }
         match pool.alloc(SMALL_BYTES) {
-            Ok(header) => Some(Buffers { header: Some(header), data }),
+            Ok(header) => Some(Buffers { header: Some(header), ..buffers }),
             Err(_) => {
-                pool.free(data);
+                buffers.free(pool);
                 None
             }
         }
@@ -171,9 +202,9 @@ impl<M: Machine> Card<M> {
             .header
             .iter()
             .map(|mbuf| (mbuf, header_bytes))
-            .chain([(&buffers.data, arrival.data_bytes)]);
+            .chain([(&buffers.data[0], arrival.data_bytes)]);
         for (mbuf, len) in parts.filter(|(_, len)| *len > 0) {
-            let (from, to) = (pool.piece(mbuf, 0..len).0, pool.piece(&small, at..at + len).0);
+            let (from, to) = (pool.address(mbuf, 0..len), pool.address(&small, at..at + len));
             pool.machine().copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
             pool.machine().count(Counter::BytesCopied, len as u64);
             at += len;
@@ -187,7 +218,7 @@ impl<M: Machine> Card<M> {
         let tag = self.tag();
         let one = |mbuf: &Mbuf| pool.fragments_of(mbuf).pop().expect("it has bytes");
         let header = buffers.header.as_ref().map(one);
-        let data: Vec<Fragment> = pool.fragments_of(&buffers.data);
+        let data: Vec<Fragment> = buffers.data.iter().map(one).collect();
         let slots = data.len() + usize::from(header.is_some());
         self.receive_ring.fill(m, slots);
         self.nic.post_receive(NicReceive { tag, header, data });
@@ -201,7 +232,7 @@ impl<M: Machine> Stack<'_, M> {
         let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
         let path = self.kernel.net.as_ref().expect("its network is at work").config.paths.receive_buffer;
         let Some(card) = self.s.card.as_mut().filter(|card| card.works) else { return };
-        let needed = 1 + usize::from(card.info.header_split);
+        let needed = card.descriptors();
         let mut posted = 0;
         while card.receive_ring.free() >= needed {
             let Some(buffers) = card.buffers(pool) else { break };
@@ -266,7 +297,9 @@ impl<M: Machine> Stack<'_, M> {
     /// A copy of a frame, in clusters.
     fn in_one_piece(&self, frame: &Chain) -> Result<Chain, crate::error::Errno> {
         let mut bytes = alloc::vec![0; frame.len()];
-        frame.load(self.pool(), 0, &mut bytes);
+        if frame.load(self.pool(), 0, &mut bytes) < bytes.len() {
+            return Err(crate::error::Errno::NoMemory);
+        }
         crate::net::chain::from_bytes(self.pool(), &bytes)
     }
 
@@ -320,11 +353,10 @@ impl<M: Machine> Stack<'_, M> {
             let Some(answer) = card.nic.take_received() else { break };
             any = true;
             let buffers = card.receiving.remove(&answer.tag).expect("the card answers for what it was given");
-            let slots = pool.fragments_of(&buffers.data).len() + usize::from(buffers.header.is_some());
+            let slots = buffers.iter().count();
             card.receive_ring.look(m, slots);
             let Ok(arrival) = answer.result else {
-                buffers.header.into_iter().for_each(|mbuf| pool.free(mbuf));
-                pool.free(buffers.data);
+                buffers.free(pool);
                 continue;
             };
             if let Some(small) = Card::<M>::copied(pool, &buffers, arrival) {
@@ -340,7 +372,7 @@ impl<M: Machine> Stack<'_, M> {
                 continue;
             };
             card.post(m, pool, fresh);
-            let Buffers { header, mut data } = buffers;
+            let Buffers { header, data } = buffers;
             let mut frame = Chain::new();
             match header {
                 Some(mut mbuf) if arrival.header_bytes > 0 => {
@@ -350,12 +382,17 @@ impl<M: Machine> Stack<'_, M> {
                 }
                 other => other.into_iter().for_each(|mbuf| pool.free(mbuf)),
             }
-            let len = arrival.data_bytes.min(data.len());
-            if len > 0 {
-                data.truncate(len);
-                frame.push_back(data);
-            } else {
-                pool.free(data);
+            let mut left = arrival.data_bytes;
+            for mut mbuf in data {
+                let len = left.min(mbuf.len());
+                left -= len;
+                match len {
+                    0 => pool.free(mbuf),
+                    _ => {
+                        mbuf.truncate(len);
+                        frame.push_back(mbuf);
+                    }
+                }
             }
             self.frame_input(frame, arrival.verdict);
         }

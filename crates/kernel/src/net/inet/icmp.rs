@@ -16,13 +16,12 @@ const SUM_AT: usize = 2;
 impl<M: Machine> Stack<'_, M> {
     /// Takes in an ICMP packet, without its IP header.
     pub(super) fn icmp_input(&mut self, addresses: Addresses, mut packet: Chain) {
-        let path = self.config().paths.checksum;
         let mut bytes = [0; ECHO_BYTES];
-        let len = packet.load(self.pool(), 0, &mut bytes);
-        let is_right =
-            len == ECHO_BYTES && packet.sum(self.pool(), Sum16BitWords::new(), path).ones_complement() == 0;
-        if !is_right {
+        if packet.load(self.pool(), 0, &mut bytes) < ECHO_BYTES {
             self.s.counts.malformed += 1;
+            return self.free(packet);
+        }
+        if !self.sum_is_right(&packet, Sum16BitWords::new()) {
             return self.free(packet);
         }
         let kind = Icmpv4Header::from_slice(&bytes).map(|(header, _)| header.icmp_type);

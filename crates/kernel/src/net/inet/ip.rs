@@ -9,6 +9,7 @@ use crate::config::NetDefect;
 use crate::error::Errno;
 use crate::net::chain::Chain;
 use core::net::Ipv4Addr;
+use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4HeaderSlice};
 use pageferry_hal::{Counter, Machine, NicVerdict};
 
@@ -49,15 +50,21 @@ impl<M: Machine> Stack<'_, M> {
         let mut by = SumBy::Nothing;
         if let Some(at) = sum_at {
             let pseudo = match protocol {
-                IpNumber::ICMP => etherparse::checksum::Sum16BitWords::new(),
+                IpNumber::ICMP => Sum16BitWords::new(),
                 _ => addresses.pseudo_sum(protocol, len),
             };
             let sum = if self.sums_by_card(route) && protocol != IpNumber::ICMP {
                 by = SumBy::Card { from: IP_BYTES, at: IP_BYTES + at };
                 !pseudo.ones_complement()
             } else {
-                let path = self.config().paths.checksum;
-                packet.sum(self.pool(), pseudo, path).to_ones_complement_with_no_zero()
+                match packet.sum(self.pool(), pseudo, self.config().paths.checksum) {
+                    Ok(sum) => sum.to_ones_complement_with_no_zero(),
+                    Err(e) => {
+                        self.s.counts.no_room += 1;
+                        self.free(packet);
+                        return Err(e);
+                    }
+                }
             };
             packet.overwrite(self.pool(), at, &sum.to_ne_bytes());
         }
@@ -97,6 +104,22 @@ impl<M: Machine> Stack<'_, M> {
             _ => {
                 self.s.counts.no_socket += 1;
                 self.free(packet);
+            }
+        }
+    }
+
+    /// The sum over a packet that has arrived, and what `pseudo` has already, is right. One that is not, or that cannot be found out,
+    /// is counted.
+    pub(super) fn sum_is_right(&mut self, packet: &Chain, pseudo: Sum16BitWords) -> bool {
+        match packet.sum(self.pool(), pseudo, self.config().paths.checksum) {
+            Ok(sum) if sum.ones_complement() == 0 => true,
+            Ok(_) => {
+                self.s.counts.malformed += 1;
+                false
+            }
+            Err(_) => {
+                self.s.counts.no_room += 1;
+                false
             }
         }
     }

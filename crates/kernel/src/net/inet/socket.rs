@@ -119,10 +119,11 @@ impl InetSocket {
             let want = mbuf.len().min(len - done);
             let mut at = 0;
             while at < want && result.is_ok() {
-                let (va, piece) = pool.piece(mbuf, at..want);
-                let copied;
-                (copied, result) = moved(piece, call.copy_out(to + done, va, piece));
-                (at, done) = (at + piece, done + copied);
+                let copied = pool.look((call.thread, !nonblocking), mbuf, at, want - at, |va, piece| {
+                    moved(piece, call.copy_out(to + done, va, piece))
+                });
+                let (copied, outcome) = copied.unwrap_or_else(|e| (0, Err(e)));
+                (at, done, result) = (at + copied, done + copied, outcome);
             }
         }
         datagram.bytes.free(pool);

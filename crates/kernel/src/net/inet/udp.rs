@@ -109,8 +109,7 @@ impl<M: Machine> Stack<'_, M> {
         packet.keep_front(self.pool(), usize::from(header.length()));
         if !summed && header.checksum() != 0 {
             let pseudo = addresses.pseudo_sum(IpNumber::UDP, packet.len());
-            if packet.sum(self.pool(), pseudo, self.config().paths.checksum).ones_complement() != 0 {
-                self.s.counts.malformed += 1;
+            if !self.sum_is_right(&packet, pseudo) {
                 return self.free(packet);
             }
         }

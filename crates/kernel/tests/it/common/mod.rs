@@ -20,8 +20,14 @@ pub type U = User<Model>;
 
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end. No test spins for long.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
+    machine_by(name, schedule, |_| ())
+}
+
+/// As [`machine`], with something changed.
+pub fn machine_by(name: &str, schedule: Schedule, change: impl FnOnce(&mut MachineConfig)) -> Model {
     let MachineConfig { disk, audio, nic, sources, .. } = small(name, 64);
     let mut config = MachineConfig { disk, audio, nic, ..small(&or_other_kind(name), 64) };
+    change(&mut config);
     // The devices' constants cite documents of their own.
     config.sources.extend(sources);
     let options = Options::new(schedule).tolerate_stale().spin_limit(1_000_000);
@@ -84,6 +90,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         socket: SocketConfig {
             high_water_bytes: 65536,
             loan_bytes: 65536,
+            lent_mapping: LentMapping::Run,
             clusters: 512,
             null_protocol: true,
         },

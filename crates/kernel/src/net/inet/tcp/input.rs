@@ -54,8 +54,7 @@ impl<M: Machine> Stack<'_, M> {
         };
         if !summed {
             let pseudo = addresses.pseudo_sum(IpNumber::TCP, packet.len());
-            if packet.sum(self.pool(), pseudo, self.config().paths.checksum).ones_complement() != 0 {
-                self.s.counts.malformed += 1;
+            if !self.sum_is_right(&packet, pseudo) {
                 return self.free(packet);
             }
         }

@@ -1,0 +1,178 @@
+//! Pages on loan in mbufs, and where the kernel finds their bytes.
+//!
+//! What a process or a file has lent stays where it is; a card reads it by its frames. A kernel that wants the bytes itself, to
+//! sum them or to copy them to a receiver on this host, needs an address for them. [`LentMapping`] says how it comes by one:
+//! all pages in a row with the loan (UVM paper, 4.1); an ephemeral mapping a page, with the loan, which every CPU may use,
+//! because any may send it again (sf_buf paper, 2.3); or one while it looks, of the CPU that looks. With a direct map the
+//! first two take nothing.
+//!
+//! # Locks
+//! None of its own. A mapping for looking is made without sleeping where a spin lock is held, as for checksums.
+//!
+//! # What can fail
+//! Getting an address: with the loan, then it is given back; while looking, then the bytes are not seen.
+
+use super::mbuf::{Mbuf, Pool, Storage};
+use crate::config::LentMapping;
+use crate::error::Errno;
+use crate::net::lending::Lender;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pageferry_ephemeral::{Flags, Mapping};
+use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_vm::KernelLoan;
+
+/// Pages on loan, and where the kernel has mapped them.
+#[derive(Debug)]
+pub(super) struct External {
+    pub(super) loan: KernelLoan,
+    /// The lender that is to be notified when it is over.
+    lender: Option<Lender>,
+    mapped: Mapped,
+}
+
+/// Where the kernel finds the bytes.
+#[derive(Debug)]
+enum Mapped {
+    /// In the direct map.
+    Direct,
+    /// In addresses of their own.
+    Run(VaRange),
+    /// Each page for itself.
+    Pages(Vec<Mapping>),
+    /// Nowhere but while they are looked at.
+    Nowhere,
+}
+
+impl External {
+    /// The address of the byte `at` of its pages, if they are mapped all the time.
+    fn va<M: Machine>(&self, pool: &Pool<M>, at: usize) -> Option<Va> {
+        let page = at / PAGE_SIZE;
+        Some(match &self.mapped {
+            Mapped::Direct => {
+                let frame = self.loan.frames()[page];
+                pool.direct_va(frame) + at % PAGE_SIZE
+            }
+            Mapped::Run(range) => range.start() + at,
+            Mapped::Pages(mappings) => pool.ephemeral().kva(&mappings[page]) + at % PAGE_SIZE,
+            Mapped::Nowhere => return None,
+        })
+    }
+
+    /// Bytes in a row have addresses in a row across pages, too.
+    fn is_run(&self) -> bool {
+        matches!(self.mapped, Mapped::Run(_))
+    }
+}
+
+impl<M: Machine> Pool<M> {
+    /// An mbuf over a loan, with all of its bytes. A `sleeper` waits for an address where it may have to.
+    ///
+    /// # Locks
+    /// With a `sleeper`, which then holds no other mapping that it waits with, no spin lock may be held.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`], [`Errno::Interrupted`]; the loan has gone back.
+    pub(crate) fn external(
+        &self,
+        sleeper: Option<&dyn Threads>,
+        loan: KernelLoan,
+        lender: Option<Lender>,
+    ) -> Result<Mbuf, Errno> {
+        let (offset, len) = (loan.offset(), loan.len_bytes());
+        let mapped = match self.map_lent(sleeper, loan.frames()) {
+            Ok(mapped) => mapped,
+            Err(e) => {
+                self.give_back(loan, lender);
+                return Err(e);
+            }
+        };
+        let storage = Storage::External(Arc::new(External { loan, lender, mapped }));
+        self.header_at(storage, offset, len)
+    }
+
+    fn map_lent(&self, sleeper: Option<&dyn Threads>, frames: &[Pfn]) -> Result<Mapped, Errno> {
+        match self.lent_mapping() {
+            LentMapping::WhileRead => Ok(Mapped::Nowhere),
+            // Nothing is written through it: the pages are to stay as they are.
+            LentMapping::Run => Ok(self.map(frames, Prot::READ)?.map_or(Mapped::Direct, Mapped::Run)),
+            LentMapping::Pages => {
+                let mut mappings = Vec::with_capacity(frames.len());
+                for &frame in frames {
+                    // One that holds some must not wait for more: others may do the same.
+                    let waits = sleeper.filter(|_| mappings.is_empty());
+                    let made = match waits {
+                        Some(t) => self.ephemeral().alloc(t, frame, Flags::INTERRUPTIBLE),
+                        None => self.ephemeral().alloc(self.waker(), frame, Flags::NOWAIT),
+                    };
+                    match made {
+                        Ok(mapping) => mappings.push(mapping),
+                        Err(e) => {
+                            self.unmap_lent(Mapped::Pages(mappings));
+                            return Err(e.into());
+                        }
+                    }
+                }
+                Ok(Mapped::Pages(mappings))
+            }
+        }
+    }
+
+    fn unmap_lent(&self, mapped: Mapped) {
+        match mapped {
+            Mapped::Direct | Mapped::Nowhere => {}
+            Mapped::Run(range) => self.unmap(Some(range)),
+            Mapped::Pages(mappings) => {
+                mappings.into_iter().for_each(|mapping| self.ephemeral().free(self.waker(), mapping));
+            }
+        }
+    }
+
+    /// The last mbuf over it is gone.
+    pub(super) fn end_loan(&self, External { loan, lender, mapped }: External) {
+        self.unmap_lent(mapped);
+        self.give_back(loan, lender);
+    }
+
+    fn give_back(&self, loan: KernelLoan, lender: Option<Lender>) {
+        let len_pages = loan.frames().len();
+        self.vm().unloan(loan);
+        lender.into_iter().for_each(|lender| self.lenders().returned(lender, len_pages));
+    }
+
+    /// Calls `look` with an address of the byte `at` of an mbuf, and how many bytes from there on, at most `most`, are in a row. The
+    /// address is good until it returns, for the calling thread. Where `waits`, the thread sleeps for it if it has to.
+    ///
+    /// # Locks
+    /// Where `waits`, no spin lock may be held.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`], or where it waits [`Errno::Interrupted`]; [`Errno::NoMemory`]. Nothing was looked at.
+    pub(crate) fn look<R>(
+        &self,
+        (threads, waits): (&dyn Threads, bool),
+        mbuf: &Mbuf,
+        at: usize,
+        most: usize,
+        look: impl FnOnce(Va, usize) -> R,
+    ) -> Result<R, Errno> {
+        let Storage::External(external) = mbuf.storage() else {
+            return Ok(look(self.address(mbuf, at..at + most), most));
+        };
+        let position = mbuf.offset() + at;
+        let in_page = most.min(PAGE_SIZE - position % PAGE_SIZE);
+        if let Some(va) = external.va(self, position) {
+            return Ok(look(va, if external.is_run() { most } else { in_page }));
+        }
+        let frame = external.loan.frames()[position / PAGE_SIZE];
+        let flags = Flags::PRIVATE | if waits { Flags::INTERRUPTIBLE } else { Flags::NOWAIT };
+        threads.pin();
+        let result = self.ephemeral().alloc(threads, frame, flags).map(|mapping| {
+            let result = look(self.ephemeral().kva(&mapping) + position % PAGE_SIZE, in_page);
+            self.ephemeral().free(threads, mapping);
+            result
+        });
+        threads.unpin();
+        Ok(result?)
+    }
+}
