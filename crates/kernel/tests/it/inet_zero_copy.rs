@@ -7,6 +7,7 @@ use pageferry_ephemeral::{AccessedRule, Scheme};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::net::Wire;
+use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
 use pageferry_model::net::smol::{Service, SmolConfig, SmolFarEnd};
 use pageferry_model::{Schedule, Sourced};
 use std::net::SocketAddrV4;
@@ -297,6 +298,64 @@ fn full_pages_from_the_card_become_the_receivers() {
                 // A stream whose segments are no pages may still fall on one now and then, but not with a header in front.
                 false => assert!(donated <= 1, "{what}, {name}: {donated} pages"),
             }
+        }
+    }
+}
+
+/// Says `len` bytes of stream 5 to whom connects, and hears nothing.
+struct Says(usize);
+
+impl Talker for Says {
+    fn accepts(&mut self, _: u64, _: u16) -> Option<Speech> {
+        Some(Speech::of(bytes(5, 0, self.0), true))
+    }
+    fn calls(&mut self, _: u64, _: u64) -> Option<Call> {
+        None
+    }
+    fn next_call_at(&mut self, _: u64) -> Option<u64> {
+        None
+    }
+    fn hears(&mut self, _: u64, _: u64, _: u64, _: &[u8]) {}
+    fn ended(&mut self, _: u64, _: u64, how: End) {
+        assert_eq!(how, End::Closed);
+    }
+}
+
+/// With payloads of whole pages, as a sender with timestamps has at these MTUs, every page becomes the receiver's; a receiver that
+/// copies gets the same.
+#[test]
+fn at_line_rate_every_page_is_flipped() {
+    const LEN: usize = 256 * PAGE;
+    for (mtu, name) in
+        [(4148, "xeon-mp"), (8244, "xeon-mp"), (8244, "today"), (4148, "mini-soft"), (8244, "mini-hash:2")]
+    {
+        for flips in [true, false] {
+            let m = machine_by(name, Schedule::Timed, |config| {
+                let nic = config.nic.as_mut().expect("it has a card");
+                nic.mtu_bytes = Sourced::assumed(mtu, "a test's");
+                nic.header_split = Sourced::assumed(true, "a test's");
+            });
+            let config = LineConfig { ip: FAR_ADDRESS, mtu_bytes: mtu as usize, ..LineConfig::default() };
+            m.attach(Box::new(LineHost::new(config, Says(LEN))));
+            let ended = run_on(m, name, &format!("MTU {mtu}"), internet(), move |u| {
+                let fd = connected(u, SOURCE);
+                let at = map(u, 8 * PAGE);
+                let mut heard = 0;
+                while heard < LEN {
+                    let len = match flips {
+                        true => u.receive_transfer(fd, Some(at), 8 * PAGE).expect("connected").len_bytes,
+                        false => u.read(fd, at, 8 * PAGE).expect("connected"),
+                    };
+                    let mut part = vec![0; len];
+                    u.load(at, &mut part);
+                    assert!(part == bytes(5, heard, len), "at {heard}");
+                    heard += len;
+                }
+                assert_eq!(u.read(fd, at, 1), Ok(0), "it has said all");
+                u.close(fd).expect("open");
+            });
+            let donated = ended.counter(Counter::PagesDonated) as usize;
+            assert_eq!(donated, if flips { LEN / PAGE } else { 0 }, "{name}, MTU {mtu}");
         }
     }
 }
