@@ -79,6 +79,13 @@ paths! {
     }
 }
 
+/// A driver copies segments as a card with header split would deliver them (page-flip paper, Appendix B).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repack {
+    /// And flushes the copy from the caches, where the card's bytes would not be either.
+    pub flushes: bool,
+}
+
 /// The Internet protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetConfig {
@@ -94,6 +101,8 @@ pub struct NetConfig {
     pub send_buffer_bytes: usize,
     /// Likewise.
     pub receive_buffer_bytes: usize,
+    /// The driver copies what arrives into pages of its own, where the card does not split headers off.
+    pub repack: Option<Repack>,
     /// What the card can do about checksums, it does.
     pub checksum_offload: bool,
     /// Cycles of a millisecond.

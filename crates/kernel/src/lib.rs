@@ -39,7 +39,7 @@ mod sys;
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
     Defect, ForwardWakeup, KernelConfig, KernelPaths, LentMapping, NetConfig, NetDefect, NetPaths,
-    PipeConfig, PipeKind, PipeMapping, SchedConfig, SocketConfig,
+    PipeConfig, PipeKind, PipeMapping, Repack, SchedConfig, SocketConfig,
 };
 pub use error::{BootError, Errno};
 pub use fs::Fd;

@@ -156,6 +156,7 @@ fn network(clock_mhz: u64) -> NetConfig {
         loopback_mtu_bytes: 16384,
         send_buffer_bytes: 65536,
         receive_buffer_bytes: 65536,
+        repack: None,
         checksum_offload: true,
         ms_cycles: pageferry_hal::Cycles(clock_mhz * 1000),
         delayed_ack_ms: 100,

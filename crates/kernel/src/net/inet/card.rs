@@ -364,6 +364,16 @@ impl<M: Machine> Stack<'_, M> {
                 self.frame_input(small, arrival.verdict);
                 continue;
             }
+            let repack = self.kernel.net.as_ref().and_then(|net| net.config.repack);
+            if let Some(repack) = repack.filter(|_| buffers.header.is_none())
+                && let Some(copy) = self.repacked(repack, &buffers.data, arrival.data_bytes)
+            {
+                let card = self.s.card.as_mut().expect("just seen");
+                card.post(m, pool, buffers);
+                self.frame_input(copy, arrival.verdict);
+                continue;
+            }
+            let Some(card) = self.s.card.as_mut() else { return any };
             // Others take their place first: without those the frame is lost, and the card keeps what it has.
             let Some(fresh) = card.buffers(pool) else {
                 card.post(m, pool, buffers);

@@ -5,7 +5,7 @@
 //! what is on its way; a socket as a process sees it ([`socket`]) has the number of its block.
 //!
 //! * [`wire`]: packets' headers, as values. [`pcb`]: blocks, and how an arriving packet finds its own.
-//! * [`iface`]: where a packet goes: loopback, or the card. [`card`]: its driver. [`arp`]: addresses of stations.
+//! * [`iface`]: where a packet goes: loopback, or the card. [`card`]: its driver, and [`repack`]: what that can do for a card. [`arp`]: addresses of stations.
 //! * [`ip`], [`icmp`], [`udp`], [`tcp`]: the protocols, each with its way in and its way out.
 //! * [`socket`]: the files that processes have. [`calls`]: what a process asks of them.
 //!
@@ -24,6 +24,7 @@ mod icmp;
 mod iface;
 mod ip;
 mod pcb;
+mod repack;
 mod socket;
 mod tcp;
 mod udp;

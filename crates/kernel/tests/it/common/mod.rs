@@ -162,6 +162,7 @@ pub fn internet() -> KernelConfig {
         loopback_mtu_bytes: 16384,
         send_buffer_bytes: 32768,
         receive_buffer_bytes: 65536,
+        repack: None,
         checksum_offload: true,
         ms_cycles: Cycles(2_400_000),
         delayed_ack_ms: 100,
