@@ -1,0 +1,177 @@
+//! Receiving a stream from the wire: copied out of the card's buffers, or by taking the card's pages over (page-flip paper).
+//!
+//! The far end sends as fast as the wire and the window let it (nttcp's transmitter, on a host that is never short of time). The
+//! receiver asks for so many bytes at a time into one buffer on a page boundary, and with `touch` compares them with others that
+//! it has, as the paper's modified nttcp did. A driver whose card splits no headers can do it by a copy (`mock`). The measured part
+//! begins when the receiver has the last byte of the warm-up, and ends when it has the last byte of all. CPU use is that of all
+//! CPUs of the machine, as sar counts it.
+
+use super::{Began, FAR_END, stream_socket};
+use crate::run::plan::RunSpec;
+use crate::run::testbed::Testbed;
+use crate::workload::mode::{measure_first, receive_by};
+use crate::workload::outcome::{Failed, OutcomeCell, named};
+use crate::workload::payload::{Payload, differs_behind};
+use crate::workload::process::first_process;
+use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Program, ReceiveMode, Repack, SendMode, User};
+use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
+use pageferry_model::{MachineConfig, Model};
+use pageferry_vm::Inherit;
+use std::net::SocketAddrV4;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Where nttcp's transmitter is.
+const NTTCP: SocketAddrV4 = SocketAddrV4::new(FAR_END, 5037);
+/// The stream is checked in pieces of so many bytes.
+const CHUNK_BYTES: usize = 65_536;
+/// Instructions of a comparison, for each word of four bytes: two loads that are charged apart, a comparison, a step, a branch.
+const COMPARE_INSTRUCTIONS: u32 = 3;
+
+/// The machine that a run is to have: a driver that does the card's work has a card that does not.
+pub(crate) fn adapt(spec: &RunSpec, config: &mut MachineConfig) {
+    if let Some(nic) = config.nic.as_mut().filter(|_| spec.choice("by").starts_with("mock")) {
+        nic.header_split.value = false;
+    }
+}
+
+/// Puts the transmitter at the far end.
+pub(super) fn connect(testbed: &mut Testbed, spec: &RunSpec) {
+    let mtu = spec.machine.config.nic.as_ref().map_or(1500, |nic| nic.mtu_bytes.value);
+    let config = LineConfig { ip: FAR_END, mtu_bytes: mtu as usize, ..LineConfig::default() };
+    let payload = Rc::new(Payload::new(spec.choices.seed, CHUNK_BYTES));
+    let write = Rc::new(move |at: u64, into: &mut [u8]| each_chunk(&payload, at, into.len(), |from, piece| {
+        into[from..from + piece.len()].copy_from_slice(piece);
+    }));
+    let speech = Speech { len: all(spec), write, closes_first: true };
+    testbed.model.attach(Box::new(LineHost::new(config, Transmitter(speech))));
+    if let (true, Some(net)) = (spec.choice("by").starts_with("mock"), &mut testbed.net) {
+        net.repack = Some(Repack { flushes: spec.choice("driver_flushes") == "true" });
+    }
+}
+
+fn all(spec: &RunSpec) -> u64 {
+    (spec.parameter("warmup_bytes") + spec.parameter("total_bytes")) as u64
+}
+
+/// Calls `with` for each piece of the stream's bytes from `at` on: where it begins among them, and what it is.
+fn each_chunk(payload: &Payload, at: u64, len: usize, mut with: impl FnMut(usize, &[u8])) {
+    let mut done = 0;
+    while done < len {
+        let place = at + done as u64;
+        let from = (place % CHUNK_BYTES as u64) as usize;
+        let part = (len - done).min(CHUNK_BYTES - from);
+        with(done, &payload.chunk(place / CHUNK_BYTES as u64)[from..from + part]);
+        done += part;
+    }
+}
+
+/// Says the same to everyone.
+struct Transmitter(Speech);
+
+impl Talker for Transmitter {
+    fn accepts(&mut self, _: u64, port: u16) -> Option<Speech> {
+        (port == NTTCP.port()).then(|| self.0.clone())
+    }
+    fn calls(&mut self, _: u64, _: u64) -> Option<Call> {
+        None
+    }
+    fn next_call_at(&mut self, _: u64) -> Option<u64> {
+        None
+    }
+    fn hears(&mut self, _: u64, _: u64, _: u64, _: &[u8]) {}
+    fn ended(&mut self, _: u64, _: u64, _: End) {}
+}
+
+struct Receiver {
+    model: Model,
+    cell: OutcomeCell,
+    mode: ReceiveMode,
+    touch: bool,
+    socket_bytes: usize,
+    read_bytes: usize,
+    warmup_bytes: u64,
+    all_bytes: u64,
+    clock_mhz: f64,
+    payload: Payload,
+}
+
+/// The program of the only process.
+pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
+    let work = Receiver {
+        model: testbed.model.clone(),
+        cell,
+        mode: match spec.choice("by") {
+            "flip" | "mock-flip" => ReceiveMode::Transfer,
+            "auto" => ReceiveMode::Auto,
+            _ => ReceiveMode::Copy,
+        },
+        touch: spec.choice("touch") == "true",
+        socket_bytes: spec.parameter("socket_bytes") as usize,
+        read_bytes: spec.parameter("read_bytes") as usize,
+        warmup_bytes: spec.parameter("warmup_bytes") as u64,
+        all_bytes: all(spec),
+        clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
+        payload: Payload::new(spec.choices.seed, CHUNK_BYTES),
+    };
+    let buffers = 2 * work.read_bytes + 2 * work.socket_bytes;
+    first_process(work.cell.clone(), buffers, move |user| work.run(user))
+}
+
+impl Receiver {
+    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+        let buffer = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
+        let expected = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
+        user.store(buffer, &vec![1; self.read_bytes]);
+        user.store(expected, &vec![1; self.read_bytes]);
+        measure_first(user, SendMode::Copy, self.mode)?;
+        let fd = stream_socket(user, self.socket_bytes)?;
+        user.connect(fd, NTTCP).map_err(named("connect"))?;
+        let (mut began, mut got, mut aside) = (None, 0, Duration::ZERO);
+        while got < self.all_bytes {
+            if got >= self.warmup_bytes && began.is_none() {
+                aside = Duration::ZERO;
+                began = Some(Began::now(user, &self.model));
+            }
+            let end = if got < self.warmup_bytes { self.warmup_bytes } else { self.all_bytes };
+            let want = (end - got).min(self.read_bytes as u64) as usize;
+            let (len, _) = receive_by(user, fd, buffer, want, self.mode).map_err(named("receive"))?;
+            if len == 0 {
+                self.cell.borrow_mut().damage(format!("the stream ended after {got} of {} bytes", self.all_bytes));
+                return Ok(());
+            }
+            if self.touch {
+                compare(user, buffer, expected, len);
+            }
+            let checking = Instant::now();
+            self.check(user, buffer, got, len);
+            aside += checking.elapsed();
+            got += len as u64;
+        }
+        let (began, bytes) = (began.expect("there is at least one byte to measure"), self.all_bytes - self.warmup_bytes);
+        began.ended(user, &self.model, self.clock_mhz, bytes, aside, &mut self.cell.borrow_mut());
+        user.close(fd).map_err(named("close"))
+    }
+
+    /// Compares what was received with what was sent, at no modelled cost.
+    fn check(&self, user: &User<Model>, buffer: Va, offset: u64, len: usize) {
+        let mut sent = vec![0; len];
+        each_chunk(&self.payload, offset, len, |at, piece| sent[at..at + piece.len()].copy_from_slice(piece));
+        if let Some(wrong) = differs_behind(user, &self.model, buffer, &sent) {
+            let fault = format!("byte {} of the stream is not what was sent", offset + wrong as u64);
+            self.cell.borrow_mut().damage(fault);
+        }
+    }
+}
+
+/// Compares every word with that of another buffer.
+fn compare(user: &User<Model>, at: Va, with: Va, len: usize) {
+    let mut seen = [0; PAGE_SIZE];
+    for start in (0..len).step_by(PAGE_SIZE) {
+        let part = PAGE_SIZE.min(len - start);
+        user.load(at + start, &mut seen[..part]);
+        user.load(with + start, &mut seen[..part]);
+        user.compute(Instructions(part.div_ceil(4) as u32 * COMPARE_INSTRUCTIONS));
+    }
+}
