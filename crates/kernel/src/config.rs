@@ -62,14 +62,18 @@ paths! {
         pub ip_output: Path,
         /// `ip_input`, for each packet.
         pub ip_input: Path,
-        /// `ether_output` and `ether_input`, for each frame.
-        pub ether: Path,
+        /// `ether_output`, for each frame.
+        pub ether_output: Path,
+        /// `ether_input`, for each frame.
+        pub ether_input: Path,
         /// Queueing a packet on loopback.
         pub loopback: Path,
         /// Handing a frame to the card.
         pub driver_output: Path,
-        /// One interrupt of the card.
+        /// One interrupt of the card, apart from the frames.
         pub driver_interrupt: Path,
+        /// Taking a frame from the card.
+        pub driver_input: Path,
         /// Giving the card a buffer to receive into.
         pub receive_buffer: Path,
         /// One timer of one connection.
@@ -95,24 +99,44 @@ pub struct NetConfig {
     pub prefix_bits: u8,
     /// The neighbour that leads to all others.
     pub gateway: Option<Ipv4Addr>,
+    /// Control blocks at a time: one for each socket, and for each connection that outlives its own.
+    pub sockets: usize,
     /// The most bytes of a packet on loopback (`LOMTU`).
     pub loopback_mtu_bytes: usize,
-    /// Buffers of a stream socket, unless it asks for others.
+    /// Packets that may wait on loopback.
+    pub loopback_packets: usize,
+    /// The buffer for sending of a stream socket, unless it asks for another.
     pub send_buffer_bytes: usize,
-    /// Likewise.
+    /// That for receiving, likewise.
     pub receive_buffer_bytes: usize,
+    /// Memory of the datagrams that a socket keeps, likewise.
+    pub datagram_buffer_bytes: usize,
     /// The driver copies what arrives into pages of its own, where the card does not split headers off.
     pub repack: Option<Repack>,
     /// What the card can do about checksums, it does.
     pub checksum_offload: bool,
     /// Cycles of a millisecond.
     pub ms_cycles: Cycles,
-    /// How long an acknowledgement may wait for another segment.
+    /// How long an acknowledgement may wait for other segments.
     pub delayed_ack_ms: u64,
+    /// So many segments in order are acknowledged at once; one means that no acknowledgement waits.
+    pub ack_segments: u32,
+    /// A segment with more data is cut to a multiple of it; 0 where none is.
+    pub segment_unit_bytes: usize,
+    /// What may be under way at first: so many segments, but no more than `first_window_bytes` unless that is less than two.
+    pub first_window_segments: usize,
+    /// See there (RFC 3390).
+    pub first_window_bytes: usize,
     /// The timeout that a connection begins with (RFC 6298: a second).
     pub first_timeout_ms: u64,
     /// The shortest timeout.
     pub least_timeout_ms: u64,
+    /// The longest.
+    pub most_timeout_ms: u64,
+    /// The least time between two probes of a window that is closed.
+    pub least_probe_ms: u64,
+    /// The most.
+    pub most_probe_ms: u64,
     /// A segment is sent again so many times before the connection is given up (4.4BSD: 12, `TCP_MAXRXTSHIFT`); a SYN half as often.
     pub retransmissions: u32,
     /// How long TIME_WAIT lasts: twice the life of a segment.

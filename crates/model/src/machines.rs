@@ -16,6 +16,7 @@
 //! | `xeon-htt` | 2 in a package | as those | the papers |
 //! | `xeon-mp` | 2 | as those | the papers |
 //! | `xeon-mp-htt` | 4, two in a package | as those | the papers |
+//! | `p4-flip` | 4, two in a package | as those, a card that splits headers | the page-flip paper |
 //! | `opteron-mp` | 2 | hardware, from tables of four levels (amd64) | the papers |
 //! | `today` | 2 | as that, with a second-level TLB | what is so now |
 //! | `ppc603` | 1 | the kernel's refill handler; blocks; fetches through a TLB and a cache of their own | the papers |
@@ -40,6 +41,7 @@ machines![
     "mini-hash",
     "mini-soft",
     "opteron-mp",
+    "p4-flip",
     "pentium",
     "pentium-iii",
     "pentium-pro",

@@ -79,7 +79,7 @@ fn files_come_as_they_are() {
     write("big", 3_000_001);
     write("below/index.html", 5000);
     for options in
-        [&[][..], &["--machine", "xeon-mp", "--kernel", "sf_buf"], &["-m", "ppc603", "-k", "linux-ppc"]]
+        [&[][..], &["--machine", "xeon-mp", "--kernel", "sf_buf"], &["-m", "ppc603", "-k", "sf_buf"]]
     {
         let server = Server::start(dir.path(), options);
         for (name, len) in
@@ -175,6 +175,13 @@ fn what_cannot_be_served_is_told() {
     assert!(said.contains("expected a directory"), "{said}");
     let said = refused(&["serve", ".", "--port", "0", "--machine", "486"]);
     assert!(said.contains("expected a machine with a network card"), "{said}");
+    let said = refused(&["serve", ".", "--port", "0", "--machine", "ppc603", "--kernel", "linux-ppc"]);
+    assert!(
+        said.contains("linux-ppc") && said.contains("expected a kernel with the Internet protocols"),
+        "{said}"
+    );
+    let said = refused(&["serve", ".", "--port", "0", "--set", "kernel.net.ack_segment=1"]);
+    assert!(said.contains("ack_segments"), "{said}");
     let said = refused(&["serve", ".", "--port", "0", "--set", "bytes=1"]);
     assert!(said.contains("expected machine.KEY or kernel.KEY"), "{said}");
     (0..300).for_each(|i| fs::write(dir.path().join(format!("{i}")), "x").expect("written"));

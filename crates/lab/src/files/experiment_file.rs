@@ -104,6 +104,10 @@ pub enum Workload {
     UvmPipe,
     /// [`crate::workload::ping_pong`].
     PingPong,
+    /// `crate::workload::net::netperf`.
+    Netperf,
+    /// `crate::workload::net::flip_receive`.
+    FlipReceive,
     /// [`crate::workload::cost_growth`].
     CostGrowth,
     /// [`crate::workload::pipeline`].

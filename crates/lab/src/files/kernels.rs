@@ -3,6 +3,7 @@
 //! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path lengths.
 //! All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
+use super::net::{self, NetFile};
 use super::registry::{self, Kind};
 use crate::error::LabError;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
@@ -49,6 +50,9 @@ pub struct KernelFile {
     /// The page daemon and its swap area; without this table memory that is full stays full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paging: Option<PagingFile>,
+    /// The Internet protocols; without this table, or with `net = false`, there are none.
+    #[serde(default, deserialize_with = "net::table_or_none", skip_serializing_if = "Option::is_none")]
+    pub net: Option<NetFile>,
     /// Path lengths in instructions.
     pub paths: PathsFile,
     /// The bibliography: a short key, and where to find the document.
@@ -337,12 +341,14 @@ macro_rules! paths {
         pub struct $name { $(pub $field: Sourced<u32>,)* $($(pub $more: Sourced<u32>,)*)? }
 
         impl $name {
-            fn lengths(&self) -> $target {
+            pub(super) fn lengths(&self) -> $target {
                 $target { $($field: Path::of(self.$field.value)),* }
             }
         }
     )* };
 }
+
+pub(super) use paths;
 
 paths! {
     /// See [`KernelPaths`].
@@ -430,6 +436,9 @@ impl KernelFile {
                 "paging.free_min_pages",
                 "expected daemon_reserve_pages <= kernel_reserve_pages < free_min_pages <= free_target_pages, and percentages up to 100",
             );
+        }
+        if let Some(net) = &self.net {
+            net.validate()?;
         }
         if self.mapping() == KernelMappingName::Fragmented && self.pmap.fragmented_percent.is_none() {
             return fault(
@@ -533,6 +542,7 @@ impl KernelFile {
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
             },
+            // Only where there is a network: see `NetFile::config`.
             net: None,
             sched: SchedConfig {
                 forward: self.sched.forward_wakeup.value.into(),
@@ -619,6 +629,18 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("pmap.renew_pages", 0, MOST_PAGES),
     range("refill.*", 0, MOST_INSTRUCTIONS),
     range("paths.*", 0, MOST_INSTRUCTIONS),
+    range("net.sockets", 8, 1 << 16),
+    range("net.loopback_mtu_bytes", 576, 65_535),
+    range("net.loopback_packets", 1, 1 << 16),
+    range("net.*_buffer_bytes", LEAST_BUFFER, MOST_BUFFER),
+    range("net.segment_unit_bytes", 0, 65_535),
+    range("net.first_window_bytes", 0, MOST_BUFFER),
+    range("net.first_window_segments", 1, 1000),
+    range("net.ack_segments", 1, 1000),
+    range("net.retransmissions", 1, 1000),
+    range("net.delayed_ack_ms", 0, 10_000),
+    range("net.*_ms", 1, 86_400_000),
+    range("net.paths.*", 0, MOST_INSTRUCTIONS),
 ]);
 
 #[cfg(test)]
@@ -715,6 +737,21 @@ mod tests {
         let e = load("extends = \"sf_buf\"\n[ephemeral]\nentries = { value = 1, source = \"papr, 3\", kind = \"paper\" }\n")
             .expect_err("no such source");
         assert_eq!(e.suggestion.as_deref(), Some("paper"));
+    }
+
+    #[test]
+    fn a_kernel_may_have_no_protocols_where_its_base_has_some() {
+        assert!(KernelChoice::find("sf_buf").expect("embedded").file.net.is_some());
+        assert!(load("extends = \"sf_buf\"\nnet = false\n").expect("a kernel").net.is_none());
+        let e = load("extends = \"sf_buf\"\nnet = true\n").expect_err("no table");
+        assert!(e.line == 2 && e.key == "net" && e.problem.contains("`false`"), "{e}");
+        let e = load("extends = \"sf_buf\"\n[net]\ndelayed_ack_msec = 3\n").expect_err("no such key");
+        assert_eq!((e.line, e.suggestion.as_deref()), (3, Some("delayed_ack_ms")));
+        let e = load("extends = \"sf_buf\"\n[net.paths]\ntcp_output = -1\n").expect_err("no length");
+        assert_eq!((e.line, e.key.as_str()), (3, "net.paths.tcp_output"));
+        let e =
+            load("extends = \"sf_buf\"\n[net]\nmost_timeout_ms = 229\n").expect_err("less than the least");
+        assert_eq!((e.line, e.key.as_str()), (3, "net.most_timeout_ms"));
     }
 
     #[test]

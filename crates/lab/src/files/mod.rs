@@ -7,6 +7,7 @@ mod experiment_file;
 mod experiments;
 mod kernels;
 mod machines;
+mod net;
 mod papers;
 mod reads;
 pub mod registry;
@@ -25,6 +26,7 @@ pub use kernels::{
     SchemeName, SocketFile, VmPathsFile,
 };
 pub use machines::MachineChoice;
+pub use net::{NetFile, NetPathsFile};
 pub use papers::{Paper, Published, Relation, Role};
 pub use rules::{Along, Compare, How, Shape};
 pub use setting::Setting;

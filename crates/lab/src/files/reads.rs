@@ -91,6 +91,26 @@ impl Workload {
                     ]
                 }
             }
+            Workload::Netperf => {
+                const {
+                    &[
+                        range("socket_bytes", 4096, 16 << 20),
+                        range("send_bytes", 1, 16 << 20),
+                        range("warmup_bytes", 0, BUFFER),
+                        range("total_bytes", 1, TOTAL),
+                    ]
+                }
+            }
+            Workload::FlipReceive => {
+                const {
+                    &[
+                        range("socket_bytes", 4096, 16 << 20),
+                        range("read_bytes", 1, 16 << 20),
+                        range("warmup_bytes", 0, BUFFER),
+                        range("total_bytes", 1, TOTAL),
+                    ]
+                }
+            }
             Workload::KernelCompile => const { &[range("sources", 1, WARMUP)] },
             Workload::Replay => const { &[range("processes", 1, 256)] },
             Workload::FrameBuffer => const { &[range("rectangles", 1, WARMUP), range("compilers", 0, 64)] },
@@ -104,6 +124,14 @@ impl Workload {
         match self {
             Workload::Invalidate | Workload::BwPipe | Workload::EphemeralHit => &[],
             Workload::KernelCompile | Workload::FrameBuffer => &[],
+            Workload::Netperf => &[("zero_copy", &["true", "false", "auto"])],
+            Workload::FlipReceive => {
+                &[
+                    ("by", &["copy", "flip", "mock-copy", "mock-flip", "auto"]),
+                    ("touch", FLAG),
+                    ("driver_flushes", FLAG),
+                ]
+            }
             Workload::Replay => &[("trace", &[])],
             Workload::NullWrite => &[SEND],
             Workload::NullRead => &[RECEIVE],

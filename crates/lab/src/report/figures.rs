@@ -46,6 +46,8 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::Pipeline
             | Workload::Replay
             | Workload::FrameBuffer
+            | Workload::Netperf
+            | Workload::FlipReceive
             | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());

@@ -58,7 +58,10 @@ pub fn run_traced(spec: &RunSpec, window: TraceWindow) -> Result<(RunResult, Tra
 
 fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Model), LabError> {
     let began = Instant::now();
-    let testbed = Testbed::new(&spec.machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    let mut machine = (*spec.machine).clone();
+    workload::net::adapt(spec, &mut machine.config);
+    let mut testbed = Testbed::new(&machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    workload::net::connect(&mut testbed, spec)?;
     prepare(&testbed.model);
     let cell = OutcomeCell::default();
     let program = program(&testbed, spec, cell.clone())?;
@@ -101,6 +104,8 @@ fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Result<Progr
         Workload::PingPong => workload::ping_pong::program(testbed, spec, cell),
         Workload::Mixed => workload::mixed::program(testbed, spec, cell),
         Workload::Pipeline => workload::pipeline::program(testbed, spec, cell),
+        Workload::Netperf => workload::net::netperf::program(testbed, spec, cell),
+        Workload::FlipReceive => workload::net::flip_receive::program(testbed, spec, cell),
         Workload::KernelCompile => workload::replay::compile::program(testbed, spec, cell)?,
         Workload::Replay => workload::replay::copies::program(testbed, spec, cell)?,
         Workload::FrameBuffer => workload::replay::screen::program(testbed, spec, cell)?,

@@ -136,6 +136,10 @@ impl RunSpec {
             Workload::NullWrite | Workload::NullRead | Workload::UvmPipe | Workload::Sound => {
                 parameter("total_bytes") / 4096 * 3
             }
+            // A segment takes some hundred modelled steps beside its pages.
+            Workload::Netperf | Workload::FlipReceive => {
+                parameter("total_bytes").saturating_add(parameter("warmup_bytes")) / 4096 * 10
+            }
             Workload::CostGrowth => parameter("n").min(100_000).saturating_mul(parameter("times")) / 100,
             Workload::KernelCompile => parameter("sources").saturating_mul(1_000_000),
             Workload::FrameBuffer => parameter("rectangles").saturating_mul(3000),

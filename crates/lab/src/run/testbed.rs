@@ -111,14 +111,15 @@ impl Testbed {
         Ok(Finish { laws, stale })
     }
 
-    /// Room for the kernel's structures: the VM system's, the mapping cache's, and some for processes and queues. Reverse
+    /// Room for the kernel's structures: the VM system's, the mapping cache's, the network's, and some for processes and queues. Reverse
     /// mappings take a quarter of the whole.
     fn arena_bytes(&self) -> usize {
         let paging = self.kernel.file.paging();
         let vm = VmConfig::arena_bytes_with(self.model.board(), paging.as_ref());
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
-        (vm.saturating_add(cache).saturating_add(2 << 20)).saturating_mul(3) / 2
+        let net = self.net.map_or(0, |net| net.sockets.saturating_mul(256));
+        (vm.saturating_add(cache).saturating_add(net).saturating_add(2 << 20)).saturating_mul(3) / 2
     }
 
     /// The error for a configuration that does not fit.

@@ -24,7 +24,6 @@ use crate::run::result::{Cycles, Law};
 use crate::run::testbed::Testbed;
 use forward::Forward;
 use http::Server;
-use pageferry_kernel::{NetConfig, NetPaths};
 use serde::Serialize;
 use site::Site;
 use std::collections::BTreeMap;
@@ -118,7 +117,10 @@ pub fn serve(
         return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
     }
     let clock_mhz = machine.config.cpu.clock_mhz.value;
-    testbed.net = Some(network(clock_mhz));
+    let Some(net) = &kernel.file.net else {
+        return Err(testbed.incompatible("expected a kernel with the Internet protocols ([net] of its file)"));
+    };
+    testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
     match link {
         Link::Port(port) => testbed.model.attach(Box::new(Forward::new(port.0, stop.clone()))),
         Link::Tap(tap) => testbed.model.attach(Box::new(TapEnd::new(tap, stop.clone()))),
@@ -143,43 +145,4 @@ pub fn serve(
         laws: finish.laws,
         host_ms: began.elapsed().as_secs_f64() * 1e3,
     })
-}
-
-/// The Internet protocols of FreeBSD 5, as they come. Path lengths are counted from its source, by about a third (`tcp_output`,
-/// `ip_output` and their like); those of the driver are those of `if_em`.
-fn network(clock_mhz: u64) -> NetConfig {
-    let n = pageferry_hal::Path::of;
-    NetConfig {
-        address: MACHINE,
-        prefix_bits: PREFIX_BITS,
-        gateway: None,
-        loopback_mtu_bytes: 16384,
-        send_buffer_bytes: 65536,
-        receive_buffer_bytes: 65536,
-        repack: None,
-        checksum_offload: true,
-        ms_cycles: pageferry_hal::Cycles(clock_mhz * 1000),
-        delayed_ack_ms: 100,
-        first_timeout_ms: 1000,
-        least_timeout_ms: 200,
-        retransmissions: 12,
-        time_wait_ms: 1000,
-        first_sequence: 0x1357_9bdf,
-        defect: pageferry_kernel::NetDefect::None,
-        paths: NetPaths {
-            tcp_output: n(700),
-            tcp_input: n(450),
-            udp_output: n(300),
-            udp_input: n(250),
-            ip_output: n(350),
-            ip_input: n(250),
-            ether: n(100),
-            loopback: n(60),
-            driver_output: n(200),
-            driver_interrupt: n(350),
-            receive_buffer: n(150),
-            timer: n(100),
-            checksum: n(24),
-        },
-    }
 }

@@ -12,6 +12,7 @@ pub mod invalidate;
 mod link;
 pub mod mixed;
 mod mode;
+pub(crate) mod net;
 pub mod null_read;
 pub mod null_write;
 mod outcome;

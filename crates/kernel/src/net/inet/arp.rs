@@ -124,7 +124,7 @@ impl<M: Machine> Stack<'_, M> {
     /// Puts an Ethernet header in front, and hands the frame to the card.
     fn send_frame(&mut self, to: MacAddress, kind: u16, mut packet: Chain, sum: SumBy) {
         let Some(own) = self.s.card.as_ref().map(|card| card.info().mac) else { return self.free(packet) };
-        self.m().execute(self.config().paths.ether);
+        self.m().execute(self.config().paths.ether_output);
         match packet.prepend(self.pool(), &ethernet(to, own, kind)) {
             Ok(()) => self.card_output(packet, sum),
             Err(_) => {

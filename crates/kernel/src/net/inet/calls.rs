@@ -82,14 +82,14 @@ impl<M: Machine> Net<M> {
     /// [`Errno::NoMemory`].
     pub(crate) fn create(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<PcbId, Errno> {
         self.with(call.kernel, call.thread, |stack| {
-            let at = stack.s.zone.alloc().ok_or(Errno::NoMemory)?;
+            let at = stack.block().ok_or(Errno::NoMemory)?;
             let timeout = stack.first_timeout();
             let kind = match kind {
                 SocketKind::Stream => {
                     let NetConfig { send_buffer_bytes, receive_buffer_bytes, .. } = self.config;
                     Kind::Tcp(Box::new(Tcb::new(send_buffer_bytes, receive_buffer_bytes, timeout)))
                 }
-                SocketKind::Datagram => Kind::Udp(Udp::new(self.config.receive_buffer_bytes)),
+                SocketKind::Datagram => Kind::Udp(Udp::new(self.config.datagram_buffer_bytes)),
             };
             let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
             let pcb = Pcb { at, local, remote: None, reuse: false, has_socket: true, error: None, kind };

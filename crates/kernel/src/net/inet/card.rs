@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Counter, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
-    NicArrival, NicChecksum, NicInfo, NicReceive, NicTransmit, PAGE_SIZE, StructArena, StructVa,
+    NicArrival, NicChecksum, NicInfo, NicReceive, NicTransmit, PAGE_SIZE, Path, StructArena, StructVa,
 };
 
 /// Buffers that are handed over by one write to the card's register.
@@ -46,6 +46,8 @@ pub(super) struct Card<M: Machine> {
     receiving: BTreeMap<u64, Buffers>,
     next_tag: u64,
     works: bool,
+    /// What giving it a buffer takes.
+    buffer_path: Path,
     machine: core::marker::PhantomData<M>,
 }
 
@@ -100,7 +102,12 @@ impl Buffers {
 }
 
 impl<M: Machine> Card<M> {
-    pub(super) fn new(m: &M, nic: Box<dyn Nic>, arena: &mut StructArena) -> Result<Card<M>, ArenaFull> {
+    pub(super) fn new(
+        m: &M,
+        nic: Box<dyn Nic>,
+        buffer_path: Path,
+        arena: &mut StructArena,
+    ) -> Result<Card<M>, ArenaFull> {
         let info = nic.info();
         let base = m.board().layout.kernel_base;
         let mut ring = |what, slots: usize| -> Result<Ring, ArenaFull> {
@@ -120,6 +127,7 @@ impl<M: Machine> Card<M> {
             receiving: BTreeMap::new(),
             next_tag: 0,
             works: true,
+            buffer_path,
             machine: core::marker::PhantomData,
         })
     }
@@ -215,6 +223,7 @@ impl<M: Machine> Card<M> {
     }
 
     fn post(&mut self, m: &M, pool: &Pool<M>, buffers: Buffers) {
+        m.execute(self.buffer_path);
         let tag = self.tag();
         let one = |mbuf: &Mbuf| pool.fragments_of(mbuf).pop().expect("it has bytes");
         let header = buffers.header.as_ref().map(one);
@@ -230,13 +239,11 @@ impl<M: Machine> Stack<'_, M> {
     /// Gives the card as many buffers as it has descriptors for, and there is memory for.
     pub(super) fn fill_card(&mut self) {
         let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
-        let path = self.kernel.net.as_ref().expect("its network is at work").config.paths.receive_buffer;
         let Some(card) = self.s.card.as_mut().filter(|card| card.works) else { return };
         let needed = card.descriptors();
         let mut posted = 0;
         while card.receive_ring.free() >= needed {
             let Some(buffers) = card.buffers(pool) else { break };
-            m.execute(path);
             card.post(m, pool, buffers);
             posted += 1;
             if posted % DOORBELL_EVERY == 0 {
@@ -346,12 +353,14 @@ impl<M: Machine> Stack<'_, M> {
 
     /// Takes in the frames that have arrived.
     fn reap_received(&mut self) -> bool {
+        let path = self.config().paths.driver_input;
         let mut any = false;
         loop {
             let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
             let Some(card) = self.s.card.as_mut() else { return any };
             let Some(answer) = card.nic.take_received() else { break };
             any = true;
+            m.execute(path);
             let buffers = card.receiving.remove(&answer.tag).expect("the card answers for what it was given");
             let slots = buffers.iter().count();
             card.receive_ring.look(m, slots);
@@ -417,7 +426,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// Takes in an Ethernet frame.
     fn frame_input(&mut self, mut frame: Chain, verdict: pageferry_hal::NicVerdict) {
-        self.m().execute(self.config().paths.ether);
+        self.m().execute(self.config().paths.ether_input);
         let mut header = [0; ETHERNET_HEADER_BYTES];
         if frame.load(self.pool(), 0, &mut header) < ETHERNET_HEADER_BYTES {
             self.s.counts.malformed += 1;

@@ -12,9 +12,6 @@ use crate::sched::SoftInt;
 use core::net::Ipv4Addr;
 use pageferry_hal::{Counter, Machine};
 
-/// Packets that wait on loopback (`ifq_maxlen`).
-const MAX_LOOPBACK: usize = 512;
-
 /// The way to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Route {
@@ -80,7 +77,7 @@ impl<M: Machine> Stack<'_, M> {
         self.m().count(Counter::PacketsSent, 1);
         self.s.counts.sent += 1;
         match route {
-            Route::Loopback if self.s.loopback.len() < MAX_LOOPBACK => {
+            Route::Loopback if self.s.loopback.len() < self.config().loopback_packets => {
                 self.m().execute(self.config().paths.loopback);
                 self.s.loopback.push_back(packet);
                 self.kernel.softints.schedule(SoftInt::Net);

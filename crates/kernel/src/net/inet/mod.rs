@@ -49,8 +49,6 @@ use pageferry_hal::{
 };
 use pcb::Pcbs;
 
-/// Blocks at a time.
-const MAX_PCBS: usize = 4096;
 /// A control block (`inpcb` and `tcpcb`); and what a segment uses of it.
 const PCB_BYTES: usize = 256;
 const PCB_USED_BYTES: usize = 192;
@@ -134,12 +132,12 @@ impl<M: Machine> Net<M> {
         arena: &mut StructArena,
     ) -> Result<Net<M>, ArenaFull> {
         let card = match nic {
-            Some(nic) => Some(Card::new(m, nic, arena)?),
+            Some(nic) => Some(Card::new(m, nic, config.paths.receive_buffer, arena)?),
             None => None,
         };
         let state = State {
             pcbs: Pcbs::default(),
-            zone: arena.zone("protocol control blocks", MAX_PCBS, PCB_BYTES)?,
+            zone: arena.zone("protocol control blocks", config.sockets, PCB_BYTES)?,
             arp: arp::Table::default(),
             loopback: VecDeque::new(),
             timer: None,

@@ -3,7 +3,7 @@
 //! A block outlives its socket while TCP still has something to deliver. Ports are given from 49152 on. A packet finds the block
 //! that is connected to where it comes from, or else one that is bound to its port, for this address before for any.
 
-use super::tcp::Tcb;
+use super::tcp::{Tcb, TcpState};
 use super::udp::Udp;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -188,6 +188,17 @@ impl<M: Machine> Pcbs<M> {
             }
         }
         None
+    }
+
+    /// The connection that has been over for longest, of those that no process has.
+    pub(super) fn first_in_time_wait(&self) -> Option<PcbId> {
+        let over = self.all.iter().filter(|(_, pcb)| !pcb.has_socket);
+        over.filter_map(|(id, pcb)| match &pcb.kind {
+            Kind::Tcp(tcb) if tcb.state() == TcpState::TimeWait => Some((tcb.deadline()?, *id)),
+            _ => None,
+        })
+        .min()
+        .map(|(_, id)| id)
     }
 
     /// When the first block has something to do.

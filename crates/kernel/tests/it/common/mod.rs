@@ -140,40 +140,35 @@ pub fn sockets() -> KernelConfig {
 
 /// A kernel with the Internet protocols; its machine's card has the address 10.0.0.2.
 pub fn internet() -> KernelConfig {
-    let paths = NetPaths {
-        tcp_output: n(700),
-        tcp_input: n(450),
-        udp_output: n(300),
-        udp_input: n(250),
-        ip_output: n(350),
-        ip_input: n(250),
-        ether: n(100),
-        loopback: n(60),
-        driver_output: n(200),
-        driver_interrupt: n(350),
-        receive_buffer: n(150),
-        timer: n(100),
-        checksum: n(24),
-    };
     let net = NetConfig {
         address: OUR_ADDRESS,
         prefix_bits: 24,
         gateway: None,
+        sockets: 4096,
         loopback_mtu_bytes: 16384,
+        loopback_packets: 512,
         send_buffer_bytes: 32768,
         receive_buffer_bytes: 65536,
+        datagram_buffer_bytes: 65536,
         repack: None,
         checksum_offload: true,
         ms_cycles: Cycles(2_400_000),
         delayed_ack_ms: 100,
+        ack_segments: 2,
+        segment_unit_bytes: 0,
+        first_window_segments: 4,
+        first_window_bytes: 4380,
         first_timeout_ms: 1000,
         least_timeout_ms: 200,
+        most_timeout_ms: 64_000,
+        least_probe_ms: 200,
+        most_probe_ms: 60_000,
         // Where the seed decides whose turn it is, time goes by as fast as it likes.
         retransmissions: 1_000_000,
         time_wait_ms: 60_000,
         first_sequence: 0x1357_9bdf,
         defect: NetDefect::None,
-        paths,
+        paths: NetPaths::all(n(200)),
     };
     KernelConfig { net: Some(net), ..sockets() }
 }

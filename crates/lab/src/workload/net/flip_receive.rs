@@ -29,8 +29,8 @@ const CHUNK_BYTES: usize = 65_536;
 /// Instructions of a comparison, for each word of four bytes: two loads that are charged apart, a comparison, a step, a branch.
 const COMPARE_INSTRUCTIONS: u32 = 3;
 
-/// The machine that a run is to have: a driver that does the card's work has a card that does not.
-pub(crate) fn adapt(spec: &RunSpec, config: &mut MachineConfig) {
+/// See [`super::adapt`].
+pub(super) fn adapt(spec: &RunSpec, config: &mut MachineConfig) {
     if let Some(nic) = config.nic.as_mut().filter(|_| spec.choice("by").starts_with("mock")) {
         nic.header_split.value = false;
     }

@@ -12,7 +12,7 @@ use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
 use pageferry_hal::{Cause, Machine as _, PAGE_SIZE};
 use pageferry_kernel::{Fd, SocketKind, SocketOption, User};
-use pageferry_model::{Model, Snapshot};
+use pageferry_model::{MachineConfig, Model, Snapshot};
 use std::net::Ipv4Addr;
 
 use super::outcome::{Failed, Outcome, named};
@@ -23,6 +23,13 @@ const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const FAR_END: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Bits of both that are those of the network.
 const PREFIX_BITS: u8 = 24;
+
+/// What a choice of the workload changes in the machine: a driver that does a card's work has a card that does not.
+pub(crate) fn adapt(spec: &RunSpec, machine: &mut MachineConfig) {
+    if spec.experiment.file.workload == Workload::FlipReceive {
+        flip_receive::adapt(spec, machine);
+    }
+}
 
 /// Puts a testbed on a network, where its workload is to have one.
 ///

@@ -7,11 +7,12 @@
 use super::{Began, stream_socket};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use crate::workload::mode::measure_first;
 use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::payload::{Payload, differs};
 use crate::workload::process::{first_process, other_process};
 use pageferry_hal::{Prot, Va};
-use pageferry_kernel::{Program, SendMode, User};
+use pageferry_kernel::{Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -90,10 +91,7 @@ impl Netperf {
         }
         let fd = stream_socket(user, self.socket_bytes)?;
         user.connect(fd, SERVER).map_err(named("connect"))?;
-        // Where the kernel chooses, it measures first.
-        if self.zero_copy == SendMode::Auto {
-            user.send(fd, ring, 0, self.zero_copy).map_err(named("send"))?;
-        }
+        measure_first(user, self.zero_copy, ReceiveMode::Copy)?;
         let mut sent = 0;
         while sent < self.all() {
             let buffer = ring + (sent / self.send_bytes as u64) as usize % self.ring() * self.send_bytes;

@@ -6,6 +6,7 @@ use super::input::Segment;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState};
 use crate::config::NetDefect;
+use core::ops::RangeInclusive;
 use pageferry_hal::{Cycles, Machine};
 
 /// Acknowledgements of the same that mean a loss (RFC 5681, 3.2).
@@ -18,6 +19,7 @@ impl<M: Machine> Stack<'_, M> {
         let by_number = self.has(NetDefect::OrderWithoutWrap);
         let wakes = !self.has(NetDefect::WriterNotWoken);
         let t = self.tcb(id);
+        t.snd.unanswered = 0;
         if ack.after(t.snd.max) {
             // Of what was never sent.
             t.ack_now = true;
@@ -38,14 +40,14 @@ impl<M: Machine> Stack<'_, M> {
             return true;
         }
         let acked = ack.since(t.snd.una);
-        let (ms, least) = (self.config().ms_cycles, self.cycles(self.config().least_timeout_ms));
+        let (ms, bounds) = (self.config().ms_cycles, self.timeout_bounds());
         let stamped = self.tcb(id).timestamps.is_some();
         let t = self.tcb(id);
         if let Some((_, echo)) = segment.timestamps.filter(|(_, echo)| stamped && *echo != 0) {
             let ours = (now.0 / ms.0.max(1)) as u32;
-            t.measured(u64::from(ours.wrapping_sub(echo)) * ms.0, ms, least);
+            t.measured(u64::from(ours.wrapping_sub(echo)) * ms.0, ms, bounds);
         } else if let Some((_, since)) = t.timing.timed.filter(|(seq, _)| ack.after(*seq)) {
-            t.measured(now.saturating_sub(since).0, ms, least);
+            t.measured(now.saturating_sub(since).0, ms, bounds);
         }
         t.timing.backoff = 0;
         // The front of the buffer is `una`, always: both move here, and nowhere else. What is acknowledged behind the data is the FIN.
@@ -160,7 +162,7 @@ impl<M: Machine> Stack<'_, M> {
 
 impl<M: Machine> Tcb<M> {
     /// A round trip took so long (RFC 6298, 2).
-    pub(super) fn measured(&mut self, took: u64, ms: Cycles, least: Cycles) {
+    pub(super) fn measured(&mut self, took: u64, ms: Cycles, bounds: RangeInclusive<u64>) {
         let timing = &mut self.timing;
         timing.timed = None;
         match timing.smoothed {
@@ -171,7 +173,7 @@ impl<M: Machine> Tcb<M> {
             }
         }
         let timeout = timing.smoothed.unwrap_or(0) + (4 * timing.variation).max(ms.0);
-        timing.timeout = timeout.clamp(least.0, ms.0 * super::timer::MOST_TIMEOUT_MS);
+        timing.timeout = timeout.clamp(*bounds.start(), *bounds.end());
     }
 
     /// Something was lost: half of what is under way may be from now on.

@@ -335,8 +335,8 @@ impl<M: Machine> Stack<'_, M> {
     /// Takes in data: in order to the socket, else to be kept.
     fn data_input(&mut self, id: PcbId, segment: &Segment, packet: Chain) {
         let has_socket = self.s.pcbs.get(id).is_some_and(|pcb| pcb.has_socket || pcb.awaits_accept());
-        let delay = self.config().delayed_ack_ms;
-        let (now, delay) = (self.now(), self.cycles(delay));
+        let (now, delay) = (self.now(), self.cycles(self.config().delayed_ack_ms));
+        let ack_segments = self.config().ack_segments;
         let at_once = self.has(NetDefect::EarlyAsInOrder);
         let t = self.tcb(id);
         if segment.fin && t.state.may_receive() {
@@ -357,11 +357,12 @@ impl<M: Machine> Stack<'_, M> {
             return self.keep(id, segment.seq, packet);
         }
         t.rcv.next = t.rcv.next + segment.len;
-        // Every second segment is acknowledged at once (RFC 5681, 4.2); and while some are missing, every one.
-        if t.deadlines.acknowledge.is_some() || !t.early.is_empty() {
+        t.rcv.unacknowledged += 1;
+        // So many segments are acknowledged at once (RFC 5681, 4.2: two); and while some are missing, every one.
+        if t.rcv.unacknowledged >= ack_segments || !t.early.is_empty() {
             t.ack_now = true;
         } else {
-            t.deadlines.acknowledge = Some(now + delay);
+            t.deadlines.acknowledge.get_or_insert(now + delay);
         }
         let buffer = t.receive.clone().expect("a connection has buffers");
         buffer.append(self.kernel, self.threads, packet);

@@ -12,7 +12,8 @@ use super::tcb::{Tcb, TcpState, Timestamps};
 use crate::config::NetDefect;
 use crate::error::Errno;
 use core::net::SocketAddrV4;
-use pageferry_hal::{Access, Cycles, Machine};
+use core::ops::RangeInclusive;
+use pageferry_hal::{Access, Cycles, Machine, StructVa};
 
 /// Bytes of the headers of IP and TCP without options, and of the timestamps option.
 const HEADERS_BYTES: usize = 40;
@@ -89,7 +90,7 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     fn new_connection(&mut self, listener: PcbId, segment: &Segment) -> Option<PcbId> {
-        let at = self.s.zone.alloc()?;
+        let at = self.block()?;
         self.m().touch(at, PCB_USED_BYTES, Access::Write);
         let of = self.tcb(listener);
         let (send_bytes, receive_bytes, no_delay) = (of.send_bytes, of.receive_bytes, of.no_delay);
@@ -121,9 +122,20 @@ impl<M: Machine> Stack<'_, M> {
         Some(id)
     }
 
+    /// Room for a block. Where there is none, the connection that has been over for longest is forgotten (FreeBSD 5,
+    /// `tcp_timer_2msl_tw`).
+    pub(in crate::net::inet) fn block(&mut self) -> Option<StructVa> {
+        if let Some(at) = self.s.zone.alloc() {
+            return Some(at);
+        }
+        let over = self.s.pcbs.first_in_time_wait()?;
+        self.drop_connection(over, None);
+        self.s.zone.alloc()
+    }
+
     /// What the SYN of the other end asks for.
     pub(super) fn take_options(&mut self, id: PcbId, segment: &Segment) {
-        let own = self.offered_segment(id);
+        let (own, unit) = (self.offered_segment(id), self.config().segment_unit_bytes);
         let t = self.tcb(id);
         let most = segment.most_segment.unwrap_or(536).clamp(64, own);
         match segment.scale {
@@ -137,23 +149,26 @@ impl<M: Machine> Stack<'_, M> {
             }
             _ => (t.timestamps, t.segment_bytes) = (None, most),
         }
+        if unit > 0 && t.segment_bytes > unit {
+            t.segment_bytes -= t.segment_bytes % unit;
+        }
     }
 
     /// Both ends agree. False when nothing wants the connection any more.
     pub(super) fn connected(&mut self, id: PcbId, segment: &Segment) -> bool {
-        let (now, ms) = (self.now(), self.config().ms_cycles);
-        let least = self.cycles(self.config().least_timeout_ms);
+        let (now, ms, bounds) = (self.now(), self.config().ms_cycles, self.timeout_bounds());
+        let (segments, bytes) = (self.config().first_window_segments, self.config().first_window_bytes);
         let t = self.tcb(id);
         // The SYN is the first that is timed. Left for later, the time would be how long the connection was idle.
         if let Some((_, since)) = t.timing.timed.take() {
-            t.measured(now.saturating_sub(since).0, ms, least);
+            t.measured(now.saturating_sub(since).0, ms, bounds);
         }
         t.state = if t.finishing { TcpState::FinWait1 } else { TcpState::Established };
         // The window of a SYN is not scaled.
         t.snd.window = segment.window << if segment.syn { 0 } else { t.snd.scale };
         (t.snd.window_seq, t.snd.window_ack) = (segment.seq, segment.ack.unwrap_or_default());
         t.snd.most_window = t.snd.window;
-        t.snd.congestion = (4 * t.segment_bytes).min((2 * t.segment_bytes).max(4380));
+        t.snd.congestion = (segments * t.segment_bytes).min((2 * t.segment_bytes).max(bytes));
         t.snd.threshold = usize::MAX;
         t.snd.next = t.snd.next.max(t.snd.una);
         let channel = self.s.pcbs.get(id).expect("the block exists").channel();
@@ -328,6 +343,16 @@ impl<M: Machine> Stack<'_, M> {
             }
         }
         self.s.zone.free(pcb.at);
+    }
+
+    /// The shortest and the longest timeout, in cycles.
+    pub(super) fn timeout_bounds(&self) -> RangeInclusive<u64> {
+        self.cycles(self.config().least_timeout_ms).0..=self.cycles(self.config().most_timeout_ms).0
+    }
+
+    /// The least and the most time between two probes of a closed window, in cycles.
+    pub(super) fn probe_bounds(&self) -> RangeInclusive<u64> {
+        self.cycles(self.config().least_probe_ms).0..=self.cycles(self.config().most_probe_ms).0
     }
 
     /// The timeout that connections begin with.

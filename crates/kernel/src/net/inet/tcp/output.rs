@@ -10,6 +10,7 @@ use super::super::wire::Addresses;
 use super::tcb::{Tcb, TcpState};
 use crate::config::NetDefect;
 use crate::net::chain::Chain;
+use core::ops::RangeInclusive;
 use etherparse::{IpNumber, TcpHeader, TcpOptionElement};
 use pageferry_hal::{Cycles, Machine};
 
@@ -34,8 +35,8 @@ impl<M: Machine> Stack<'_, M> {
     /// Sends a segment, if one is to be sent, or `forced` to; true when there may be another.
     pub(super) fn output_one(&mut self, id: PcbId, forced: bool) -> bool {
         let Some(next) = self.tcb(id).next_segment(forced) else {
-            let timeout = self.now();
-            self.tcb(id).persist_if_stuck(timeout);
+            let (now, bounds) = (self.now(), self.probe_bounds());
+            self.tcb(id).persist_if_stuck(now, bounds);
             return false;
         };
         self.m().execute(self.config().paths.tcp_output);
@@ -195,19 +196,29 @@ impl<M: Machine> Tcb<M> {
             self.deadlines.retransmit = Some(Cycles(now.0 + self.timing.timeout));
             self.deadlines.persist = None;
         }
-        (self.ack_now, self.deadlines.acknowledge) = (false, None);
+        (self.ack_now, self.deadlines.acknowledge, self.rcv.unacknowledged) = (false, None, 0);
     }
 
     /// Data waits for a window, and nothing is under way that would bring one: it is asked for from time to time.
-    fn persist_if_stuck(&mut self, now: Cycles) {
+    fn persist_if_stuck(&mut self, now: Cycles, bounds: RangeInclusive<u64>) {
         let stuck = self.state.is_synchronized()
             && self.queued() > 0
             && self.snd.una == self.snd.max
             && self.deadlines.retransmit.is_none()
             && self.deadlines.persist.is_none();
         if stuck {
-            self.timing.backoff = 0;
-            self.deadlines.persist = Some(Cycles(now.0 + self.timing.timeout));
+            (self.timing.backoff, self.snd.unanswered) = (0, 0);
+            self.deadlines.persist = Some(now + self.until_probe(bounds));
         }
+    }
+
+    /// How long a closed window is waited for before it is asked for again.
+    pub(super) fn until_probe(&self, bounds: RangeInclusive<u64>) -> Cycles {
+        Cycles(
+            self.timing
+                .timeout
+                .saturating_mul(1 << self.timing.backoff)
+                .clamp(*bounds.start(), *bounds.end()),
+        )
     }
 }

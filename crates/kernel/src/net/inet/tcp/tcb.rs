@@ -58,6 +58,8 @@ pub(super) struct Sending {
     pub(super) congestion: usize,
     pub(super) threshold: usize,
     pub(super) duplicates: u32,
+    /// Probes of a closed window since the other end was heard last.
+    pub(super) unanswered: u32,
     /// Fast recovery goes on until this is acknowledged (RFC 6582).
     pub(super) recover: Option<Seq>,
 }
@@ -72,6 +74,8 @@ pub(super) struct Receiving {
     pub(super) scale: u8,
     /// Where the other end's data ends, once that is known.
     pub(super) fin: Option<Seq>,
+    /// Segments that came in order since the last acknowledgement.
+    pub(super) unacknowledged: u32,
 }
 
 /// Times of the round trip, in cycles (RFC 6298).

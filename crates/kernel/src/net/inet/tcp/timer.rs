@@ -7,8 +7,8 @@ use super::tcb::TcpState;
 use crate::error::Errno;
 use pageferry_hal::{Cycles, Machine};
 
-/// A timeout does not become longer than this (RFC 6298, 2.5).
-pub(super) const MOST_TIMEOUT_MS: u64 = 64_000;
+/// The time between probes is not doubled more often.
+const MOST_BACKOFF: u32 = 12;
 /// After so many timeouts the way to the other end is looked for again (`TCP_MAXRXTSHIFT / 4`).
 const LOSING: u32 = 3;
 /// A SYN is sent again less often than a segment.
@@ -34,8 +34,8 @@ impl<M: Machine> Stack<'_, M> {
         if retransmit && !self.retransmit(id) {
             return;
         }
-        if persist {
-            self.probe(id, now);
+        if persist && !self.probe(id, now) {
+            return;
         }
         if acknowledge {
             self.tcb(id).ack_now = true;
@@ -45,7 +45,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// Nothing was acknowledged for too long. False when the connection is gone.
     fn retransmit(&mut self, id: PcbId) -> bool {
-        let most_ms = self.config().ms_cycles.0 * MOST_TIMEOUT_MS;
+        let longest = self.cycles(self.config().most_timeout_ms).0;
         let most_data = self.config().retransmissions;
         let t = self.tcb(id);
         t.timing.backoff += 1;
@@ -56,7 +56,7 @@ impl<M: Machine> Stack<'_, M> {
             self.abort_with(id, Errno::TimedOut);
             return false;
         }
-        t.timing.timeout = (t.timing.timeout * 2).min(most_ms);
+        t.timing.timeout = (t.timing.timeout * 2).min(longest);
         let losing = t.timing.backoff == LOSING;
         // What is timed is not clear any more (Karn).
         t.timing.timed = None;
@@ -77,24 +77,33 @@ impl<M: Machine> Stack<'_, M> {
         true
     }
 
-    /// Asks for a window, with one byte.
-    fn probe(&mut self, id: PcbId, now: Cycles) {
+    /// Asks for a window, with one byte. An end that answers may keep its window closed for ever; one that is not heard of is given up
+    /// as if it did not acknowledge. False when the connection is gone.
+    fn probe(&mut self, id: PcbId, now: Cycles) -> bool {
+        let (bounds, most) = (self.probe_bounds(), self.config().retransmissions);
         let t = self.tcb(id);
         if t.queued() == 0 {
-            return;
+            return true;
         }
         if t.snd.window > 0 {
             // A window, but too small a one to be worth a segment: by now it is.
             self.output_one(id, true);
-            return;
+            return true;
         }
-        t.timing.backoff = (t.timing.backoff + 1).min(6);
-        let next = Cycles(now.0 + (t.timing.timeout << t.timing.backoff));
+        if t.snd.unanswered >= most {
+            self.s.counts.reset += 1;
+            self.abort_with(id, Errno::TimedOut);
+            return false;
+        }
+        t.snd.unanswered += 1;
+        t.timing.backoff = (t.timing.backoff + 1).min(MOST_BACKOFF);
+        let next = now + t.until_probe(bounds);
         t.snd.next = t.snd.una;
         self.output_one(id, true);
         // The byte is sent again as part of a segment when there is a window.
         let t = self.tcb(id);
         (t.snd.next, t.timing.timed) = (t.snd.una, None);
         (t.deadlines.persist, t.deadlines.retransmit) = (Some(next), None);
+        true
     }
 }
