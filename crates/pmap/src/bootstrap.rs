@@ -126,7 +126,9 @@ fn plan(
     let in_superpages =
         |start| VaRange::pages_from(start, board.frames.next_multiple_of(super_bytes >> PAGE_SHIFT));
     let by_tables = layout.region == Region::Superpages;
-    let arena = by_tables.then(|| VaRange::new(layout.kernel_base, layout.kernel_base + mapped_bytes));
+    // Where all of memory is mapped from there on, the arena is.
+    let apart = by_tables && layout.direct_map != Some(layout.kernel_base);
+    let arena = apart.then(|| VaRange::new(layout.kernel_base, layout.kernel_base + mapped_bytes));
     let direct = layout.direct_map.filter(|_| by_tables).map(in_superpages);
     let tables = count_tables(format, &tabled, config.mapping, arena.into_iter().chain(direct));
     let mut frames = (arena_bytes >> PAGE_SHIFT) + tables;
@@ -162,7 +164,7 @@ fn uses_hash_table(board: &Board, config: &PmapConfig) -> bool {
 /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::TooFewBlocks`].
 pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Built, PmapError> {
     let board = machine.board();
-    let (format, layout) = (format_of(board.mmu), fixed::layout(&board, config.mapping)?);
+    let (format, layout) = (format_of(board.mmu), fixed::layout(&board, config)?);
     let plan = plan(&board, &layout, &format, config)?;
     let arena_frames = plan.arena_bytes >> PAGE_SHIFT;
     let mut b = Builder { machine, format, root: Pfn(arena_frames as u32).pa(), next: arena_frames };

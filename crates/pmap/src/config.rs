@@ -162,13 +162,16 @@ pub struct PmapConfig {
     /// Changing more pages of a space at once than this gives the space another tag, instead of invalidating them one by one; only
     /// where entries carry tags, on a uniprocessor. `None`: never.
     pub renew_pages: Option<usize>,
+    /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel: as Linux has its low
+    /// memory on i386.
+    pub low_memory: bool,
     /// A defect to plant; [`PmapDefect::None`] but in tests.
     pub defect: PmapDefect,
 }
 
 impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`, `2m`, `1g`,
-    /// `fragmented` (every third superpage), or `renew` (already from four pages on).
+    /// `fragmented` (every third superpage), `renew` (already from four pages on), or `low` (memory).
     /// False when there is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
@@ -182,6 +185,7 @@ impl PmapConfig {
             "1g" => self.mapping = KernelMapping::Huge,
             "fragmented" => self.mapping = KernelMapping::Fragmented { percent: 34 },
             "renew" => self.renew_pages = Some(4),
+            "low" => self.low_memory = true,
             _ => return false,
         }
         true
@@ -196,6 +200,7 @@ impl PmapConfig {
             refill: RefillConfig::NONE,
             mapping: KernelMapping::Board,
             renew_pages: None,
+            low_memory: false,
             defect: PmapDefect::None,
         }
     }
@@ -253,6 +258,14 @@ pub enum PmapError {
         "a kernel mapped by {0} needs page tables of the machine's that have such pages, and as much memory as one"
     )]
     NoSuchPages(KernelMapping),
+    /// Memory and what the kernel maps page by page do not fit its part of an address space.
+    #[error(
+        "{frames} frames of memory do not fit the kernel's part of an address space, where they are all to be mapped"
+    )]
+    MemoryTooLarge {
+        /// Frames of the machine.
+        frames: usize,
+    },
     /// Nothing maps all of memory, which a handler in C goes through.
     #[error("a refill handler in C needs all of memory mapped")]
     NoDirectMap,

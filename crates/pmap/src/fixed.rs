@@ -10,6 +10,9 @@ use pageferry_hal::{
     Attr, Block, BlockRegisters, Board, Layout, Mmu, PAGE_SHIFT, Pa, Pfn, Region, Va, VaRange,
 };
 
+/// What is left for pages that the kernel maps one by one, where it maps all of memory.
+const LEAST_PAGED_BYTES: u64 = 64 << 20;
+
 /// What permanent mappings are: global, and used and modified beforehand, so that nothing need be noted.
 pub(crate) const PERMANENT: Attr =
     Attr::WRITE.union(Attr::GLOBAL).union(Attr::REFERENCED).union(Attr::MODIFIED);
@@ -49,8 +52,26 @@ pub(crate) fn plan(
 /// Linux/PPC does it. Where page tables map superpages, the sizes of pages change nothing of where things are.
 ///
 /// # Errors
-/// [`PmapError::NoBlocks`], [`PmapError::NoSuchPages`].
-pub(crate) fn layout(board: &Board, mapping: KernelMapping) -> Result<Layout, PmapError> {
+/// [`PmapError::NoBlocks`], [`PmapError::NoSuchPages`], [`PmapError::MemoryTooLarge`].
+pub(crate) fn layout(board: &Board, config: &PmapConfig) -> Result<Layout, PmapError> {
+    let layout = by_mapping(board, config.mapping)?;
+    if !config.low_memory || layout.direct_map.is_some() || layout.region != Region::Superpages {
+        return Ok(layout);
+    }
+    let Mmu::Radix(format) = board.mmu else { return Ok(layout) };
+    let super_frames = format.superpage_bytes() >> PAGE_SHIFT;
+    let memory_bytes = (board.frames.next_multiple_of(super_frames) << PAGE_SHIFT) as u64;
+    // Addresses that the kernel maps page by page are to be left, as Linux leaves 128 MB.
+    let left = (layout.kernel_end - layout.kernel_base) as u64;
+    if memory_bytes + LEAST_PAGED_BYTES > left {
+        return Err(PmapError::MemoryTooLarge { frames: board.frames });
+    }
+    let end = Va(layout.kernel_base.0 + memory_bytes);
+    Ok(Layout { direct_map: Some(layout.kernel_base), paged_base: Some(end), ..layout })
+}
+
+/// Where things are, with the kernel's memory in pages of such sizes.
+fn by_mapping(board: &Board, mapping: KernelMapping) -> Result<Layout, PmapError> {
     let layout = board.layout;
     match (mapping, layout.region, layout.paged_base) {
         (KernelMapping::Board, ..) => Ok(layout),

@@ -111,6 +111,9 @@ pub struct PmapFile {
     /// is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_pages: Option<Sourced<u64>>,
+    /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel; not if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_memory: Option<Sourced<bool>>,
 }
 
 /// How the kernel's own memory is mapped. See [`KernelMapping`].
@@ -517,6 +520,7 @@ impl KernelFile {
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
                 refill: self.refill_config(),
                 mapping: self.mapping().mapping(self.pmap.fragmented_percent.as_ref().map_or(0, |p| p.value)),
+                low_memory: self.pmap.low_memory.as_ref().is_some_and(|low| low.value),
                 renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
                 defect: PmapDefect::None,
             },

@@ -125,13 +125,11 @@ impl Workload {
             Workload::Invalidate | Workload::BwPipe | Workload::EphemeralHit => &[],
             Workload::KernelCompile | Workload::FrameBuffer => &[],
             Workload::Netperf => &[("zero_copy", &["true", "false", "auto"])],
-            Workload::FlipReceive => {
-                &[
-                    ("by", &["copy", "flip", "mock-copy", "mock-flip", "auto"]),
-                    ("touch", FLAG),
-                    ("driver_flushes", FLAG),
-                ]
-            }
+            Workload::FlipReceive => &[
+                ("by", &["copy", "flip", "mock-copy", "mock-flip", "auto"]),
+                ("touch", FLAG),
+                ("driver_flushes", FLAG),
+            ],
             Workload::Replay => &[("trace", &[])],
             Workload::NullWrite => &[SEND],
             Workload::NullRead => &[RECEIVE],

@@ -41,9 +41,11 @@ pub(super) fn connect(testbed: &mut Testbed, spec: &RunSpec) {
     let mtu = spec.machine.config.nic.as_ref().map_or(1500, |nic| nic.mtu_bytes.value);
     let config = LineConfig { ip: FAR_END, mtu_bytes: mtu as usize, ..LineConfig::default() };
     let payload = Rc::new(Payload::new(spec.choices.seed, CHUNK_BYTES));
-    let write = Rc::new(move |at: u64, into: &mut [u8]| each_chunk(&payload, at, into.len(), |from, piece| {
-        into[from..from + piece.len()].copy_from_slice(piece);
-    }));
+    let write = Rc::new(move |at: u64, into: &mut [u8]| {
+        each_chunk(&payload, at, into.len(), |from, piece| {
+            into[from..from + piece.len()].copy_from_slice(piece);
+        })
+    });
     let speech = Speech { len: all(spec), write, closes_first: true };
     testbed.model.attach(Box::new(LineHost::new(config, Transmitter(speech))));
     if let (true, Some(net)) = (spec.choice("by").starts_with("mock"), &mut testbed.net) {
@@ -138,7 +140,9 @@ impl Receiver {
             let want = (end - got).min(self.read_bytes as u64) as usize;
             let (len, _) = receive_by(user, fd, buffer, want, self.mode).map_err(named("receive"))?;
             if len == 0 {
-                self.cell.borrow_mut().damage(format!("the stream ended after {got} of {} bytes", self.all_bytes));
+                self.cell
+                    .borrow_mut()
+                    .damage(format!("the stream ended after {got} of {} bytes", self.all_bytes));
                 return Ok(());
             }
             if self.touch {
@@ -149,7 +153,8 @@ impl Receiver {
             aside += checking.elapsed();
             got += len as u64;
         }
-        let (began, bytes) = (began.expect("there is at least one byte to measure"), self.all_bytes - self.warmup_bytes);
+        let (began, bytes) =
+            (began.expect("there is at least one byte to measure"), self.all_bytes - self.warmup_bytes);
         began.ended(user, &self.model, self.clock_mhz, bytes, aside, &mut self.cell.borrow_mut());
         user.close(fd).map_err(named("close"))
     }

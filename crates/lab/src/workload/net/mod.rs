@@ -77,7 +77,15 @@ impl Began {
     }
 
     /// Ends the measured part, in which `bytes` were moved; `aside` of the host's time went into checking them.
-    fn ended(self, user: &User<Model>, model: &Model, clock_mhz: f64, bytes: u64, aside: Duration, outcome: &mut Outcome) {
+    fn ended(
+        self,
+        user: &User<Model>,
+        model: &Model,
+        clock_mhz: f64,
+        bytes: u64,
+        aside: Duration,
+        outcome: &mut Outcome,
+    ) {
         let elapsed_us = user.machine().now().0.saturating_sub(self.at) as f64 / clock_mhz;
         let measured = model.snapshot().since(&self.before);
         let clocks = measured.clocks.iter().sum::<u64>() as f64;

@@ -121,7 +121,9 @@ impl Netperf {
             let want = (end - got).min(self.socket_bytes as u64) as usize;
             let len = user.read(fd, buffer, want).map_err(named("read"))?;
             if len == 0 {
-                self.cell.borrow_mut().damage(format!("the stream ended after {got} of {} bytes", self.all()));
+                self.cell
+                    .borrow_mut()
+                    .damage(format!("the stream ended after {got} of {} bytes", self.all()));
                 return Ok(());
             }
             let checking = Instant::now();
