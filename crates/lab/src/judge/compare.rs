@@ -140,6 +140,7 @@ pub fn compare(
 fn describe(rule: &Compare, published: &Published) -> String {
     match (rule.how, &rule.over) {
         (How::Gain, Some(over)) => format!("gain in {} over {over}", words(&rule.metric)),
+        (How::GainsMore, Some(over)) => format!("gain in {} over {over}", words(&rule.metric)),
         (How::MoreThan, Some(over)) => format!("{} above that under {over}", words(&rule.metric)),
         (How::MoreThan, None) if !rule.other_machines.is_empty() => {
             format!("{} above that of {}", words(&rule.metric), rule.other_machines.join(", "))

@@ -139,6 +139,16 @@ impl Inner {
         hw.cpus.iter().zip(waits.iter()).any(|(c, wait)| c.state == CpuState::Running && wait.is_none())
     }
 
+    /// Tests in vain since anything was done.
+    pub(super) fn in_vain(&self) -> u64 {
+        self.in_vain.get()
+    }
+
+    /// Counts `tests` that answer no.
+    pub(super) fn tested_more(&self, tests: u64) {
+        self.in_vain.set(self.in_vain.get() + tests);
+    }
+
     /// Counts a test that answers no, unless that might be one too many.
     pub(super) fn may_test_again(&self) -> bool {
         let tests = self.in_vain.get() + 1;
