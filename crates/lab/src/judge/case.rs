@@ -240,6 +240,8 @@ fn near(value: f64, published: &Published) -> (Option<f64>, bool) {
 /// The unit at the end of a metric's name.
 fn unit(metric: &str) -> &'static str {
     let units = [
+        ("_mbit_per_cpu_percent", "Mbit/s/%"),
+        ("_mbit_s", "Mbit/s"),
         ("_cycles", "cycles"),
         ("_ns", "ns"),
         ("_mb_s", "MB/s"),
