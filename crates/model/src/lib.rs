@@ -99,6 +99,7 @@ mod memory;
 pub mod mmu;
 pub mod net;
 mod outside;
+pub mod panics;
 mod params;
 pub mod range;
 pub mod sourced;
@@ -109,8 +110,8 @@ pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{
-    Awaited, Doing, Event, EventKind, LockCircle, LockWait, Model, Options, RunError, SLACK_CYCLES, Schedule,
-    Spent, Wait, Waits, Watched,
+    Awaited, Doing, Event, EventKind, LockCircle, LockId, LockWait, Model, Options, RunError, SLACK_CYCLES,
+    Schedule, Spent, Wait, Waits, Watched,
 };
 pub use mmu::oracle::{Site, StaleUse, Staleness};
 pub use range::{Range, Ranges, range};
