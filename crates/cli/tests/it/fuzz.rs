@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A case that takes longer hangs, as far as a user can tell.
+/// A case that runs for longer hangs, as far as a user can tell; and so does one that does not run at all for as long. Time in
+/// which the host runs other things is none of the case's.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// For how long cases are tried, unless the environment says.
 const SECONDS: u64 = 25;
@@ -468,30 +469,52 @@ fn entries(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A case that runs: since when, its process, and whether that was ended because it hung.
-type Running = Mutex<Option<(Instant, Child, bool)>>;
+/// A case that is under way.
+struct Running {
+    child: Child,
+    /// How long it has run when that was looked at last, and since when that has not changed.
+    ran: Duration,
+    since: Instant,
+    /// It was ended.
+    hangs: bool,
+}
+
+/// How long a process has run, all its threads together; nothing where the host does not say.
+fn ran(child: &Child) -> Duration {
+    // The kernel counts in hundredths of a second, whatever it counts in itself. The name, in parentheses, may have spaces.
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    let ticks = stat.rsplit(')').next().into_iter().flat_map(|rest| rest.split(' ').skip(12).take(2));
+    Duration::from_millis(ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10)
+}
 
 /// Ends cases that hang, until all are `over`.
-fn watch(running: &[Running], over: &AtomicBool) {
+fn watch(slots: &[Slot], over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
-        for case in running {
-            if let Some((began, child, hangs)) = lock(case).as_mut()
-                && began.elapsed() > PATIENCE
-            {
+        for slot in slots {
+            let mut slot = lock(slot);
+            let Some(case) = slot.as_mut() else { continue };
+            let ran = ran(&case.child);
+            if ran != case.ran {
+                (case.ran, case.since) = (ran, Instant::now());
+            }
+            if case.ran > PATIENCE || case.since.elapsed() > PATIENCE {
                 // One that has just ended by itself cannot be.
-                *hangs = child.kill().is_ok();
+                case.hangs = case.child.kill().is_ok();
             }
         }
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
+/// What a thread runs.
+type Slot = Mutex<Option<Running>>;
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread panicked that held it")
 }
 
 /// Runs a case in `dir`, which holds nothing before, and nothing afterwards; says what is wrong.
-fn run(shipped: &Shipped, case: &Case, dir: &Path, running: &Running) -> Result<i32, String> {
+fn run(shipped: &Shipped, case: &Case, dir: &Path, slot: &Slot) -> Result<i32, String> {
     let (arguments, file) = shipped.command(case);
     if let Some((name, bytes)) = &file {
         fs::write(dir.join(name), bytes).expect("written");
@@ -506,19 +529,19 @@ fn run(shipped: &Shipped, case: &Case, dir: &Path, running: &Running) -> Result<
         .spawn()
         .expect("it starts");
     let errors = child.stderr.take().expect("it is piped");
-    *lock(running) = Some((Instant::now(), child, false));
+    *lock(slot) = Some(Running { child, ran: Duration::ZERO, since: Instant::now(), hangs: false });
     // What it says ends when it does.
     let mut said = Vec::new();
     errors.take(MOST_SAID_BYTES).read_to_end(&mut said).expect("readable");
-    let (status, hung) = loop {
-        let mut case = lock(running);
-        let (_, child, hung) = case.as_mut().expect("it was put there");
-        if let Some(status) = child.try_wait().expect("waited for") {
-            let hung = *hung;
-            *case = None;
-            break (status, hung);
+    let (status, hangs) = loop {
+        let mut slot = lock(slot);
+        let case = slot.as_mut().expect("it was put there");
+        if let Some(status) = case.child.try_wait().expect("waited for") {
+            let hangs = case.hangs;
+            *slot = None;
+            break (status, hangs);
         }
-        drop(case);
+        drop(slot);
         std::thread::sleep(Duration::from_micros(100));
     };
     let text = String::from_utf8_lossy(&said).into_owned();
@@ -532,7 +555,7 @@ fn run(shipped: &Shipped, case: &Case, dir: &Path, running: &Running) -> Result<
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
     }
     let wrong = match status.code() {
-        _ if hung => "it hangs".to_owned(),
+        _ if hangs => "it hangs".to_owned(),
         _ if said.len() as u64 == MOST_SAID_BYTES => "it says without end".to_owned(),
         None => "a signal ended it".to_owned(),
         Some(0..=2) if text.contains("panic") => "a panic".to_owned(),
@@ -567,15 +590,15 @@ fn whatever_is_read_ends_in_words() {
     let shipped = Shipped::load();
     let (began, next) = (Instant::now(), AtomicU64::new(first));
     let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
-    let running: Vec<Running> = (0..threads).map(|_| Mutex::new(None)).collect();
+    let slots: Vec<Slot> = (0..threads).map(|_| Mutex::new(None)).collect();
     let over = AtomicBool::new(false);
-    let work = |running: &Running| {
+    let work = |slot: &Slot| {
         let (mut codes, mut bad) = (BTreeMap::<(Kind, i32), u64>::new(), Vec::new());
         let dir = tempfile::tempdir().expect("a directory");
         while began.elapsed() < time {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             let case = case_of(seed);
-            match run(&shipped, &case, dir.path(), running) {
+            match run(&shipped, &case, dir.path(), slot) {
                 Ok(code) => *codes.entry((case.kind, code)).or_default() += 1,
                 Err(wrong) => {
                     // At once, too: a long run that is interrupted has told what it found.
@@ -587,8 +610,8 @@ fn whatever_is_read_ends_in_words() {
         (codes, bad)
     };
     let all: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = running.iter().map(|running| scope.spawn(move || work(running))).collect();
-        let watcher = scope.spawn(|| watch(&running, &over));
+        let threads: Vec<_> = slots.iter().map(|slot| scope.spawn(move || work(slot))).collect();
+        let watcher = scope.spawn(|| watch(&slots, &over));
         let all = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
         over.store(true, Ordering::Relaxed);
         watcher.join().expect("no panic");
