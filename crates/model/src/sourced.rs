@@ -107,8 +107,9 @@ struct Written<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Written<T> {
     fn plain<E: de::Error>(value: impl IntoDeserializer<'de, E>) -> Result<Sourced<T>, E> {
-        let value = T::deserialize(value.into_deserializer())
-            .map_err(|error: E| E::custom(format!("{error}; expected such a value, or {FORM}")))?;
+        let value = T::deserialize(value.into_deserializer()).map_err(|error: E| {
+            E::custom(format!("{}; expected such a value, or {FORM}", error.to_string().trim_end()))
+        })?;
         Ok(Sourced { value, source: String::new(), kind: SourceKind::Yours, against: None })
     }
 }

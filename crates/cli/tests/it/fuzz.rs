@@ -410,7 +410,7 @@ impl Shipped {
                 (arguments, Some(("x.toml", changed(text, &case.changes))))
             }
             Kind::Scenario => {
-                let (all, machine) = (case.which / 32 % 64 == 0, case.which / 2048 % 2);
+                let (all, machine) = ((case.which / 32).is_multiple_of(64), case.which / 2048 % 2);
                 let text = &self.pick(Kind::Scenario, case.which).1;
                 let text = if all { text.clone() } else { one_variant(text, case.beside) };
                 let play = format!("scenarios x.toml --machine {}", ["xeon-mp", "pentium-pro"][machine]);

@@ -115,8 +115,8 @@ impl Inner {
             };
             RunError::LockOrder {
                 context: context.name.clone(),
-                takes: (id, at),
-                holds: (held.id, held.at),
+                takes: Box::new((id, at)),
+                holds: Box::new((held.id, held.at)),
                 schedule: self.options.schedule,
             }
         };

@@ -43,9 +43,9 @@ pub enum RunError {
         /// The context's name.
         context: String,
         /// The lock that it takes, and the call that does.
-        takes: (LockId, Site),
+        takes: Box<(LockId, Site)>,
         /// The lock that it holds, and the call that took it.
-        holds: (LockId, Site),
+        holds: Box<(LockId, Site)>,
         /// The schedule in which it happens again.
         schedule: Schedule,
     },
