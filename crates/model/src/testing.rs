@@ -22,9 +22,11 @@
 //! not the one that is behind.
 //!
 //! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed; where the kernel panicked, with
-//! the place of that, and with the calls that led there if `RUST_BACKTRACE=1`. Panics of single runs are not printed besides. `PAGEFERRY_SEED=17 cargo test
-//! NAME -- --nocapture` runs that schedule alone, and prints all that CPUs did, well or not, as far as `PAGEFERRY_EVENTS` goes
-//! (100,000 if it is not set). [`find`] and [`replay`] do not look at the variable.
+//! the place of that, and with the calls that led there if `RUST_BACKTRACE=1`. Nothing is printed besides: panics of single runs
+//! are results here.
+//!
+//! `PAGEFERRY_SEED=17 cargo test NAME -- --nocapture` runs that schedule alone, and prints all that CPUs did, well or not, as far
+//! as `PAGEFERRY_EVENTS` goes (100,000 if it is not set). [`find`] and [`replay`] do not look at the variable.
 //!
 //! Beside races there is what rigs of tests have in common: machines by name ([`small`]), and CPUs that do what they are handed
 //! ([`Workers`]).
