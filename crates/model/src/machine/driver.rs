@@ -246,7 +246,7 @@ impl Inner {
         self.tested_in_vain();
         let cpu = self.cpu.get();
         if !self.pass_time(cpu) {
-            self.fail_spinning();
+            self.fail_spinning(true);
         }
         self.spins_for.borrow_mut()[cpu] = held.cloned();
         self.suspend();
