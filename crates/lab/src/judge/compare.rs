@@ -150,7 +150,11 @@ fn describe(rule: &Compare, published: &Published) -> String {
 }
 
 fn words(metric: &str) -> String {
-    let name = metric.trim_end_matches("_mb_s").trim_end_matches("_mbit_s").trim_end_matches("_ns").trim_end_matches("_cycles");
+    let name = metric
+        .trim_end_matches("_mb_s")
+        .trim_end_matches("_mbit_s")
+        .trim_end_matches("_ns")
+        .trim_end_matches("_cycles");
     match name {
         "local_cached" => "cost of a local invalidation in time".to_owned(),
         _ => name.replace('_', " "),
