@@ -15,6 +15,7 @@ mod inet_card;
 mod inet_defects;
 mod inet_endings;
 mod inet_frames;
+mod inet_unread;
 mod inet_values;
 mod inet_wire;
 mod kernel_memory;
