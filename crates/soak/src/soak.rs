@@ -104,10 +104,10 @@ impl Soak {
     }
 
     /// The program that failed, and how; a storm has none.
-    fn run_episode(&self, episode: u64) -> Result<(), (Option<Program>, Failure)> {
+    fn run_episode(&self, episode: u64) -> Result<(), (Option<Box<Program>>, Failure)> {
         let run = |program: Program| {
             let result = program.run_with(Care::Usual, self.defect);
-            result.map_err(|failure| (Some(program), failure))
+            result.map_err(|failure| (Some(Box::new(program)), failure))
         };
         // A defect is looked for where it can be.
         let (in_memory, in_sockets) = match self.defect {
@@ -191,7 +191,7 @@ impl Soak {
                     let program = Program { steps: Vec::new(), ..self.program(episode) };
                     return Err(Found { episode, step, program, failure }.into());
                 };
-                let (program, failure) = quietly(|| shrink(program, failure, self.defect));
+                let (program, failure) = quietly(|| shrink(*program, failure, self.defect));
                 Err(Found { episode, step, program, failure }.into())
             }
         }
