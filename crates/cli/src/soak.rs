@@ -67,10 +67,8 @@ fn no_threads(started: usize, error: &io::Error) -> LabError {
 fn failed(found: &Found) {
     let style = terminal::stderr();
     tell(&format!("{}: step {}: {}", style.strong_red("pageferry"), found.step, found.failure.message));
-    tell(&format!("{} steps are enough to see it, on {}:", found.program.steps.len(), found.program.machine));
-    for step in &found.program.steps {
-        tell(&format!("  process {}, cpu {}: {:?}", step.process, step.cpu, step.op));
-    }
+    tell(&format!("{} steps are enough to see it, on {}:", found.program.len(), found.program.machine));
+    found.program.lines().iter().for_each(|line| tell(&format!("  {line}")));
 }
 
 /// Keeps the program. What was found has been told: that it cannot be kept any more does not hide it.
@@ -94,7 +92,7 @@ fn replay(file: &Path) -> Result<ExitCode, LabError> {
     program.validate().map_err(wrong)?;
     match program.run() {
         Ok(()) => {
-            print(&format!("{} steps: every law held at every step.\n", program.steps.len()))?;
+            print(&format!("{} steps: every law held at every step.\n", program.len()))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(failure) => {
@@ -121,7 +119,7 @@ fn planted(soak: Soak) -> Result<ExitCode, LabError> {
             Err(SoakError::Threads { started, error }) => return Err(no_threads(started, &error)),
             Err(SoakError::Found(found)) => {
                 let how = found.failure.message.lines().next().unwrap_or_default().replace("panic: ", "");
-                let shortest = found.program.steps.len();
+                let shortest = found.program.len();
                 let shortest = if shortest == 0 { String::new() } else { shortest.to_string() };
                 (found.step.to_string(), shortest, how)
             }

@@ -321,6 +321,97 @@ pub enum NetDefect {
     RepackedElsewhere,
 }
 
+impl NetDefect {
+    /// All of them.
+    pub const ALL: &[NetDefect] = &[
+        NetDefect::FreedWhileSent,
+        NetDefect::LengthBelieved,
+        NetDefect::SumsIgnored,
+        NetDefect::WindowUntold,
+        NetDefect::OrderWithoutWrap,
+        NetDefect::FinBeforeData,
+        NetDefect::AgainFromElsewhere,
+        NetDefect::WindowBeyondBuffer,
+        NetDefect::DuplicateDelivered,
+        NetDefect::EarlyAsInOrder,
+        NetDefect::EarlyLostOnReset,
+        NetDefect::BuffersLeftWithCard,
+        NetDefect::AnswerUnasked,
+        NetDefect::ResetAnywhere,
+        NetDefect::WriterNotWoken,
+        NetDefect::FlipOfShared,
+        NetDefect::FlipOfPart,
+        NetDefect::LenderNotTold,
+        NetDefect::LenderToldEarly,
+        NetDefect::LentMappingPrivate,
+        NetDefect::LentMappingKept,
+        NetDefect::FileBeyondEnd,
+        NetDefect::RepackedElsewhere,
+    ];
+
+    /// What is wrong with the protocols.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            NetDefect::None => "Sound protocols.",
+            NetDefect::FreedWhileSent => "A frame's memory is freed as soon as the card was told of it.",
+            NetDefect::LengthBelieved => {
+                "A header's word on its own length is believed, where that is longer than the packet."
+            }
+            NetDefect::SumsIgnored => "Sums of what arrives are not looked at.",
+            NetDefect::WindowUntold => "A window that opens is not told to the other end.",
+            NetDefect::OrderWithoutWrap => "Sequence numbers are compared as numbers, without their wrap.",
+            NetDefect::FinBeforeData => "A FIN is taken before the data in front of it is here.",
+            NetDefect::AgainFromElsewhere => "What is sent again begins a byte too late.",
+            NetDefect::WindowBeyondBuffer => "A larger window is told than the buffer has room for.",
+            NetDefect::DuplicateDelivered => "What was received before is delivered again.",
+            NetDefect::EarlyAsInOrder => "What comes too early is delivered at once.",
+            NetDefect::EarlyLostOnReset => "What was kept for later is lost when a reset comes.",
+            NetDefect::BuffersLeftWithCard => "The card keeps its buffers when it is stopped.",
+            NetDefect::AnswerUnasked => "Answers to questions that nobody asked are believed.",
+            NetDefect::ResetAnywhere => "A reset is believed whatever its number.",
+            NetDefect::WriterNotWoken => "The writer is not woken when what it has sent is acknowledged.",
+            NetDefect::FlipOfShared => "A page that another packet shows, too, becomes a receiver's.",
+            NetDefect::FlipOfPart => "A page of which a part has arrived becomes a receiver's.",
+            NetDefect::LenderNotTold => "A lender is not told that its pages are back.",
+            NetDefect::LenderToldEarly => {
+                "A lender is told that its pages are back as soon as they are lent."
+            }
+            NetDefect::LentMappingPrivate => {
+                "Mappings of lent pages are private to the CPU that has lent them."
+            }
+            NetDefect::LentMappingKept => "Mappings of lent pages are kept when the loan is over.",
+            NetDefect::FileBeyondEnd => "The last page of a file is sent as a whole.",
+            NetDefect::RepackedElsewhere => "A driver that copies puts the data a byte too far.",
+        }
+    }
+
+    /// It shows only where pages are lent to a connection, or taken over from it.
+    pub const fn needs_pages(self) -> bool {
+        matches!(
+            self,
+            NetDefect::FlipOfShared
+                | NetDefect::FlipOfPart
+                | NetDefect::LenderNotTold
+                | NetDefect::LenderToldEarly
+                | NetDefect::LentMappingPrivate
+                | NetDefect::LentMappingKept
+                | NetDefect::FileBeyondEnd
+                | NetDefect::RepackedElsewhere
+        )
+    }
+
+    /// It shows only where the other end sends what no host should, or resets what it has just sent.
+    pub const fn needs_a_liar(self) -> bool {
+        matches!(
+            self,
+            NetDefect::LengthBelieved
+                | NetDefect::AnswerUnasked
+                | NetDefect::ResetAnywhere
+                | NetDefect::EarlyLostOnReset
+        )
+    }
+}
+
 /// Everything that distinguishes one kernel from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelConfig {

@@ -7,11 +7,13 @@
 use crate::planted::Planted;
 use crate::program::{Op, Step};
 use crate::rig::{Job, MACHINES, Rig, with_rig};
+use crate::traffic::{Call, Traffic};
 use crate::world::{Task, World};
 use pageferry_model::Schedule;
 use pageferry_vm::{VmError, Watch};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A program, and where it is to run.
@@ -23,7 +25,11 @@ pub struct Program {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<u64>,
     /// The steps.
+    #[serde(default)]
     pub steps: Vec<Step>,
+    /// Instead of them, what is done with sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
 }
 
 /// How a program failed.
@@ -60,10 +66,49 @@ impl Program {
                 MACHINES.join(", ")
             ));
         }
+        if let Some(traffic) = &self.traffic {
+            if !self.steps.is_empty() {
+                return Err("it has both `steps` and `traffic`, expected one of them".into());
+            }
+            traffic.validate()?;
+        }
         for (i, step) in self.steps.iter().enumerate() {
             step.op.validate().map_err(|problem| format!("step {i}: {problem}"))?;
         }
         Ok(())
+    }
+
+    /// How many steps it has.
+    pub fn len(&self) -> usize {
+        self.traffic.as_ref().map_or(self.steps.len(), |traffic| traffic.steps.len())
+    }
+
+    /// True for one that does nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The program without some of its steps.
+    pub(crate) fn without(&self, range: Range<usize>) -> Program {
+        let mut shorter = self.clone();
+        match &mut shorter.traffic {
+            Some(traffic) => drop(traffic.steps.drain(range)),
+            None => drop(shorter.steps.drain(range)),
+        }
+        shorter
+    }
+
+    /// Its steps, in words.
+    pub fn lines(&self) -> Vec<String> {
+        let Some(traffic) = &self.traffic else {
+            let line = |step: &Step| format!("process {}, cpu {}: {:?}", step.process, step.cpu, step.op);
+            return self.steps.iter().map(line).collect();
+        };
+        let line = |call: &Call| {
+            let end = if call.other_end { ", its other end" } else { "" };
+            format!("connection {}{end}: {:?}", call.connection, call.op)
+        };
+        traffic.steps.iter().map(line).collect()
     }
 
     /// Runs it, looking at everything at every step.
@@ -75,9 +120,12 @@ impl Program {
     }
 
     pub(crate) fn run_with(&self, care: Care, defect: Option<Planted>) -> Result<(), Failure> {
+        let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
+        if let Some(traffic) = &self.traffic {
+            return traffic.run(&self.machine, schedule, defect);
+        }
         let at = Rc::new(Cell::new(0));
         let (steps, seen) = (self.steps.clone(), at.clone());
-        let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
         with_rig(&self.machine, schedule, defect, move |rig| {
             run(rig, &steps, care, &seen);
         })

@@ -1,5 +1,6 @@
 //! Defects to plant in what is run, to see them caught.
 
+use pageferry_kernel::NetDefect;
 use pageferry_pmap::PmapDefect;
 use pageferry_vm::Defect;
 
@@ -10,13 +11,25 @@ pub enum Planted {
     Vm(Defect),
     /// In the pmap.
     Pmap(PmapDefect),
+    /// In the Internet protocols.
+    Net(NetDefect),
 }
 
 impl Planted {
-    /// All that random programs must find. (A process has no block of its own yet that could stay.)
+    /// All that random programs must find. (A process has no block of its own yet that could stay. What only a host that lies would show,
+    /// or one that resets what it has just sent, the tests of the kernel show; and a writer that is not woken, which leaves the far
+    /// end with timers that go off for hours.)
     pub fn all() -> impl Iterator<Item = Planted> {
         let pmaps = PmapDefect::ALL.iter().copied().filter(|defect| *defect != PmapDefect::BlockStays);
-        Defect::ALL.iter().copied().map(Planted::Vm).chain(pmaps.map(Planted::Pmap))
+        let nets = NetDefect::ALL.iter().copied().filter(|defect| {
+            !defect.needs_a_liar() && !defect.needs_pages() && *defect != NetDefect::WriterNotWoken
+        });
+        Defect::ALL
+            .iter()
+            .copied()
+            .map(Planted::Vm)
+            .chain(pmaps.map(Planted::Pmap))
+            .chain(nets.map(Planted::Net))
     }
 
     /// What it does.
@@ -24,6 +37,7 @@ impl Planted {
         match self {
             Planted::Vm(defect) => defect.sentence(),
             Planted::Pmap(defect) => defect.sentence(),
+            Planted::Net(defect) => defect.sentence(),
         }
     }
 
@@ -57,7 +71,7 @@ impl Planted {
     pub(crate) const fn in_pmap(self) -> PmapDefect {
         match self {
             Planted::Pmap(defect) => defect,
-            Planted::Vm(_) => PmapDefect::None,
+            Planted::Vm(_) | Planted::Net(_) => PmapDefect::None,
         }
     }
 
@@ -65,7 +79,15 @@ impl Planted {
     pub(crate) const fn in_vm(self) -> Option<Defect> {
         match self {
             Planted::Vm(defect) => Some(defect),
-            Planted::Pmap(_) => None,
+            Planted::Pmap(_) | Planted::Net(_) => None,
+        }
+    }
+
+    /// The Internet protocols', if it is one.
+    pub(crate) const fn in_net(self) -> NetDefect {
+        match self {
+            Planted::Net(defect) => defect,
+            Planted::Vm(_) | Planted::Pmap(_) => NetDefect::None,
         }
     }
 }

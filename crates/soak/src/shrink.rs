@@ -15,16 +15,15 @@ pub(crate) fn shrink(program: Program, failure: Failure, defect: Option<Planted>
         return search.best;
     }
     // Nothing behind the failure matters.
-    let mut cut = search.best.0.clone();
-    cut.steps.truncate(search.best.1.step + 1);
+    let len = search.best.0.len();
+    let cut = search.best.0.without((search.best.1.step + 1).min(len)..len);
     search.try_out(cut);
-    let mut chunk = search.best.0.steps.len().div_ceil(2);
+    let mut chunk = search.best.0.len().div_ceil(2);
     while chunk > 0 {
         let mut at = 0;
-        while at < search.best.0.steps.len() {
-            let mut shorter = search.best.0.clone();
-            let end = (at + chunk).min(shorter.steps.len());
-            shorter.steps.drain(at..end);
+        while at < search.best.0.len() {
+            let end = (at + chunk).min(search.best.0.len());
+            let shorter = search.best.0.without(at..end);
             if !search.try_out(shorter) {
                 at = end;
             }

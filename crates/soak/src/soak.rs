@@ -9,6 +9,7 @@ use crate::program;
 use crate::rig::MACHINES;
 use crate::shrink::shrink;
 use crate::storm::{crowd, storm};
+use crate::traffic::Traffic;
 use pageferry_model::panics::quietly;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -18,6 +19,9 @@ use std::thread::Builder;
 
 /// Steps of one episode.
 pub const EPISODE_STEPS: u64 = 4000;
+
+/// Beside them, steps with sockets.
+const TRAFFIC_STEPS: usize = 120;
 
 /// The machine with the most CPUs, for storms.
 const FOUR_CPUS: &str = "xeon-mp-htt";
@@ -76,15 +80,50 @@ impl Soak {
     /// The program of an episode.
     pub fn program(&self, episode: u64) -> Program {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
-        let machine = self.machine.unwrap_or(MACHINES[(episode % MACHINES.len() as u64) as usize]);
+        let machine = self.machine_of(episode);
         // The clocks decide in one turn out of three.
         let schedule = (!(episode / MACHINES.len() as u64).is_multiple_of(3)).then_some(self.seed ^ episode);
         let steps = (0..EPISODE_STEPS).map(|_| program::step(&mut rng)).collect();
-        Program { machine: machine.into(), schedule, steps }
+        Program { machine: machine.into(), schedule, steps, traffic: None }
     }
 
-    fn run_episode(&self, episode: u64) -> Result<(), Failure> {
-        self.program(episode).run_with(Care::Usual, self.defect)?;
+    fn machine_of(&self, turn: u64) -> &'static str {
+        self.machine.unwrap_or(MACHINES[(turn % MACHINES.len() as u64) as usize])
+    }
+
+    /// What an episode does with sockets: over loopback, and under the machine's own timing over the wire, too.
+    pub fn traffic(&self, episode: u64) -> Program {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
+        rng.set_stream(1);
+        let traffic = Some(Traffic::random(&mut rng, TRAFFIC_STEPS));
+        let schedule = (episode % 2 == 1).then_some(self.seed ^ episode);
+        let machine = self.machine_of(episode / 2).into();
+        Program { machine, schedule, steps: Vec::new(), traffic }
+    }
+
+    /// The program that failed, and how; a storm has none.
+    fn run_episode(&self, episode: u64) -> Result<(), (Option<Box<Program>>, Failure)> {
+        let run = |program: Program| {
+            let result = program.run_with(Care::Usual, self.defect);
+            result.map_err(|failure| (Some(Box::new(program)), failure))
+        };
+        // A defect is looked for where it can be.
+        let (in_memory, in_sockets) = match self.defect {
+            None => (true, true),
+            Some(Planted::Net(_)) => (false, true),
+            Some(_) => (true, false),
+        };
+        if in_memory {
+            run(self.program(episode))?;
+            self.storms(episode).map_err(|failure| (None, failure))?;
+        }
+        if in_sockets {
+            run(self.traffic(episode))?;
+        }
+        Ok(())
+    }
+
+    fn storms(&self, episode: u64) -> Result<(), Failure> {
         // Two lenders and two writers meet on four CPUs only: every other storm is there.
         let turn = (episode / 2 % MACHINES.len() as u64) as usize;
         let any = if episode.is_multiple_of(2) { FOUR_CPUS } else { MACHINES[turn] };
@@ -106,7 +145,7 @@ impl Soak {
         let episodes = self.steps.div_ceil(EPISODE_STEPS);
         let (next, run, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let work = || {
-            let mut failed: Option<(u64, Failure)> = None;
+            let mut failed = None;
             while failed.is_none() && !stop.load(Ordering::Relaxed) {
                 let episode = next.fetch_add(1, Ordering::Relaxed);
                 if episode >= episodes {
@@ -119,9 +158,9 @@ impl Soak {
                             stop.store(true, Ordering::Relaxed);
                         }
                     }
-                    Err(failure) => {
+                    Err((program, failure)) => {
                         stop.store(true, Ordering::Relaxed);
-                        failed = Some((episode, failure));
+                        failed = Some((episode, program, failure));
                     }
                 }
             }
@@ -139,18 +178,18 @@ impl Soak {
                 }
             }
             let failed = threads.into_iter().filter_map(|t| t.join().expect("the thread catches panics"));
-            Ok(failed.min_by_key(|(episode, _)| *episode))
+            Ok(failed.min_by_key(|(episode, ..)| *episode))
         })?;
         match first {
             None => Ok(run.into_inner()),
-            Some((episode, failure)) => {
+            Some((episode, program, failure)) => {
                 let step = episode * EPISODE_STEPS + failure.step as u64;
-                if failure.step as u64 == EPISODE_STEPS {
+                let Some(program) = program else {
                     // It was a storm: no step of the program matters.
                     let program = Program { steps: Vec::new(), ..self.program(episode) };
                     return Err(Found { episode, step, program, failure }.into());
-                }
-                let (program, failure) = quietly(|| shrink(self.program(episode), failure, self.defect)).0;
+                };
+                let (program, failure) = quietly(|| shrink(*program, failure, self.defect)).0;
                 Err(Found { episode, step, program, failure }.into())
             }
         }

@@ -1,6 +1,6 @@
 //! Programs that failed once, a run of new ones, and the proof that a run can fail.
 
-use pageferry_soak::{Defect, Planted, Program, Soak, SoakError};
+use pageferry_soak::{Defect, NetDefect, Planted, Program, Soak, SoakError};
 use std::path::Path;
 
 const SOAK: Soak = Soak { seed: 1, steps: 80_000, machine: None, threads: 2, defect: None };
@@ -61,4 +61,50 @@ fn a_program_from_elsewhere_is_checked() {
     let far = r#"{ "machine": "xeon-up", "steps": [
         { "process": 0, "cpu": 0, "op": { "Unmap": { "page": 900, "pages": 1 } } } ] }"#;
     assert!(of(far).unwrap_err().starts_with("step 0"));
+}
+
+#[test]
+fn traffic_says_what_was_said() {
+    for episode in 0..16 {
+        let program = SOAK.traffic(episode);
+        program.validate().unwrap();
+        assert_eq!(program.run(), Ok(()), "{episode}: {:#?}", program.lines());
+    }
+}
+
+#[test]
+fn a_defect_of_the_protocols_is_found_and_cut_down() {
+    let soak = Soak { defect: Some(Planted::Net(NetDefect::DuplicateDelivered)), ..SOAK };
+    let Err(SoakError::Found(found)) = soak.run(&|_| true) else { panic!("the defect is planted") };
+    assert!(found.program.len() <= 10, "{:#?}", found.program);
+    let text = serde_json::to_string(&found.program).unwrap();
+    let kept: Program = serde_json::from_str(&text).unwrap();
+    assert_eq!((kept.validate(), kept.run()), (Ok(()), Ok(())), "a sound kernel: {text}");
+}
+
+#[test]
+fn traffic_from_elsewhere_is_checked() {
+    let of = |op: &str| {
+        let traffic = format!(
+            r#"{{ "seed": 1, "loss_ppm": 0, "duplicate_ppm": 0, "reorder_ppm": 0, "reorder_us": 0, "corrupt_ppm": 0, "delay_us": 0,
+                 "steps": [ {{ "connection": 7, "op": {op} }} ] }}"#
+        );
+        let text = format!(r#"{{ "machine": "xeon-up", "traffic": {traffic} }}"#);
+        let program: Program = serde_json::from_str(&text).unwrap();
+        program.validate().map(|()| assert_eq!(program.run(), Ok(())))
+    };
+    assert_eq!(of(r#"{ "Send": { "len": 9 } }"#), Ok(()), "there is no connection");
+    assert!(of(r#"{ "Send": { "len": 0 } }"#).unwrap_err().contains("step 0: 0 bytes, expected 1 to"));
+    assert!(
+        of(r#"{ "Connect": { "wire": true, "buffer": 1 } }"#).unwrap_err().contains("a buffer of 1 bytes")
+    );
+}
+
+#[test]
+fn every_defect_of_the_protocols_is_found() {
+    for defect in Planted::all().filter(|planted| matches!(planted, Planted::Net(_))) {
+        let soak = Soak { steps: 400_000, defect: Some(defect), ..SOAK };
+        let Err(SoakError::Found(found)) = soak.run(&|_| true) else { panic!("{defect:?} is not found") };
+        assert!(found.program.len() <= 120);
+    }
 }

@@ -73,6 +73,8 @@ pub(crate) struct Buffer {
     pub(crate) writer_gone: bool,
     /// Nothing more is sent, although the writer is there (`shutdown`).
     pub(crate) is_sealed: bool,
+    /// Nothing more is received, although the reader is there: what comes is freed.
+    pub(crate) is_deaf: bool,
 }
 
 /// The spin lock, held.
@@ -81,6 +83,11 @@ pub(crate) type Held<'a, M> = sched::Held<'a, M, Buffer>;
 impl Buffer {
     pub(crate) fn is_empty(&self) -> bool {
         self.chain.is_empty()
+    }
+
+    /// Behind what is there nothing comes.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.writer_gone || self.is_deaf
     }
 
     /// Nothing more may be sent.
@@ -273,10 +280,10 @@ impl<M: Machine> SockBuf<M> {
         bytes.min(self.limits.memory_bytes.saturating_sub(held.memory_bytes))
     }
 
-    /// Appends what has arrived, as it is, and wakes the reader. What comes after the reader has gone is freed.
+    /// Appends what has arrived, as it is, and wakes the reader. What comes when nobody reads any more is freed.
     pub(crate) fn append(&self, kernel: &Kernel<M>, threads: &dyn Threads, mut chain: Chain) {
         let mut held = self.lock();
-        if !held.reader_gone {
+        if !held.reader_gone && !held.is_deaf {
             kernel.machine.execute(kernel.config.paths.protocol);
             while let Some(mbuf) = chain.pop_front() {
                 held.count_bytes += mbuf.len();
@@ -294,6 +301,20 @@ impl<M: Machine> SockBuf<M> {
     pub(crate) fn seal(&self, threads: &dyn Threads) {
         self.lock().is_sealed = true;
         self.monitor.wake_all(threads);
+    }
+
+    /// Nothing is read any more: what is there is freed, as what comes will be; who waits for more is told.
+    pub(crate) fn deafen(&self, pool: &Pool<M>, threads: &dyn Threads) {
+        let mut held = self.lock();
+        held.is_deaf = true;
+        let rest = held.take(usize::MAX);
+        for mbuf in &rest {
+            held.count_bytes -= mbuf.len();
+            held.memory_bytes -= mbuf.memory_bytes();
+        }
+        drop(held);
+        self.monitor.wake_all(threads);
+        rest.into_iter().for_each(|mbuf| pool.free(mbuf));
     }
 
     /// Shares `len` bytes from `offset` on (`m_copym`).
@@ -336,7 +357,7 @@ impl<M: Machine> SockBuf<M> {
     /// A reader would not sleep.
     pub(crate) fn is_readable(&self) -> bool {
         let held = self.lock();
-        !held.chain.is_empty() || held.writer_gone
+        !held.chain.is_empty() || held.has_ended()
     }
 
     /// A writer would not sleep.

@@ -460,7 +460,7 @@ impl<M: Machine> SockBuf<M> {
                 if result.is_err() {
                     break (result, true);
                 }
-            } else if held.writer_gone || receiver.got.len_bytes > 0 {
+            } else if held.has_ended() || receiver.got.len_bytes > 0 {
                 break (Ok(()), true);
             } else if nonblocking {
                 break (Err(Errno::WouldBlock), true);

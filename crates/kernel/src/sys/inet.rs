@@ -92,6 +92,7 @@ impl<M: Machine> User<M> {
                 socket.no_send.store(true, Ordering::Relaxed);
             }
             if how != Shutdown::Send {
+                net.shutdown_receive(call, socket.id)?;
                 socket.no_receive.store(true, Ordering::Relaxed);
             }
             Ok(())

@@ -200,7 +200,32 @@ impl<M: Machine> Net<M> {
         Ok(self.state.lock())
     }
 
-    /// Ends one or both directions of a connection.
+    /// Ends the direction of a connection, or of datagrams, that comes here.
+    ///
+    /// # Errors
+    /// [`Errno::NotConnected`].
+    pub(crate) fn shutdown_receive(&self, call: &Syscall<'_, M>, id: PcbId) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, |stack| {
+            let pcb = stack.s.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+            let channel = pcb.channel();
+            match &mut pcb.kind {
+                Kind::Tcp(tcb) if tcb.buffers().is_none() || tcb.is_listening() => Err(Errno::NotConnected),
+                Kind::Tcp(_) => {
+                    stack.stop_receiving(id);
+                    Ok(())
+                }
+                Kind::Udp(udp) => {
+                    for datagram in udp.end() {
+                        stack.free(datagram.bytes);
+                    }
+                    stack.wake(channel);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// Ends the direction of a connection that goes from here.
     ///
     /// # Errors
     /// [`Errno::NotConnected`].
@@ -290,23 +315,30 @@ impl<M: Machine> Net<M> {
         })
     }
 
-    /// The oldest datagram that has arrived; waits for one.
+    /// The oldest datagram that has arrived; waits for one. None when no more are received.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`]; [`Errno::NotSupported`] for a stream.
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`]; [`Errno::Removed`], once, when the card was; [`Errno::NotSupported`] for a stream.
     pub(super) fn receive_datagram(
         &self,
         call: &Syscall<'_, M>,
         id: PcbId,
         nonblocking: bool,
-    ) -> Result<Datagram, Errno> {
+    ) -> Result<Option<Datagram>, Errno> {
         let mut held = self.state.lock();
         loop {
             let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
             let channel = pcb.channel();
+            let error = pcb.error.take();
             let Kind::Udp(udp) = &mut pcb.kind else { return Err(Errno::NotSupported) };
-            if let Some(datagram) = udp.take() {
-                return Ok(datagram);
+            match (udp.take(), error) {
+                (datagram @ Some(_), error) => {
+                    pcb.error = error;
+                    return Ok(datagram);
+                }
+                (None, Some(error)) => return Err(error),
+                (None, None) if udp.has_ended() => return Ok(None),
+                (None, None) => {}
             }
             if nonblocking {
                 return Err(Errno::WouldBlock);
@@ -320,7 +352,10 @@ impl<M: Machine> Net<M> {
         let held = self.state.lock();
         let Some(pcb) = held.pcbs.get(id) else { return Readiness { hung_up: true, ..Readiness::default() } };
         match &pcb.kind {
-            Kind::Udp(udp) => Readiness { readable: !udp.is_empty(), writable: true, hung_up: false },
+            Kind::Udp(udp) => {
+                let readable = !udp.is_empty() || udp.has_ended() || pcb.error.is_some();
+                Readiness { readable, writable: true, hung_up: false }
+            }
             Kind::Tcp(tcb) if tcb.is_listening() => {
                 Readiness { readable: !tcb.accepting.is_empty(), ..Readiness::default() }
             }

@@ -19,11 +19,13 @@ use super::ip::SumBy;
 use super::pcb::Protocol;
 use super::wire::{TYPE_ARP, TYPE_IP};
 use crate::config::NetDefect;
+use crate::error::Errno;
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::net::Ipv4Addr;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Counter, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
@@ -302,7 +304,7 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     /// A copy of a frame, in clusters.
-    fn in_one_piece(&self, frame: &Chain) -> Result<Chain, crate::error::Errno> {
+    fn in_one_piece(&self, frame: &Chain) -> Result<Chain, Errno> {
         let mut bytes = alloc::vec![0; frame.len()];
         if frame.load(self.pool(), 0, &mut bytes) < bytes.len() {
             return Err(crate::error::Errno::NoMemory);
@@ -324,14 +326,25 @@ impl<M: Machine> Stack<'_, M> {
         sent || received
     }
 
-    /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out.
+    /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out. Nor would who waits
+    /// for datagrams that nothing can bring any more, or perhaps only loopback.
     fn lose_connections(&mut self) {
         let address = self.config().address;
         for id in self.s.pcbs.ids() {
-            let remote =
-                self.s.pcbs.get(id).filter(|pcb| pcb.protocol() == Protocol::Tcp).and_then(|pcb| pcb.remote);
-            if remote.is_some_and(|remote| !remote.ip().is_loopback() && *remote.ip() != address) {
-                self.drop_connection(id, Some(crate::error::Errno::Removed));
+            let Some(pcb) = self.s.pcbs.get_mut(id) else { continue };
+            let by_card = |ip: &Ipv4Addr| !ip.is_loopback() && *ip != address;
+            match (pcb.protocol(), pcb.remote) {
+                (Protocol::Tcp, Some(remote)) if by_card(remote.ip()) => {
+                    self.drop_connection(id, Some(Errno::Removed));
+                }
+                (Protocol::Udp, remote)
+                    if !pcb.local.ip().is_loopback() && remote.is_none_or(|r| by_card(r.ip())) =>
+                {
+                    pcb.error = Some(Errno::Removed);
+                    let channel = pcb.channel();
+                    self.wake(channel);
+                }
+                _ => {}
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::net::chain::Chain;
 use crate::net::{ReceiveMode, Received, SendMode, Sender, Supply};
 use crate::proc::{Syscall, moved};
 use alloc::boxed::Box;
-use core::net::SocketAddrV4;
+use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::{Cause, Machine, Threads, Va};
 
@@ -111,7 +111,9 @@ impl InetSocket {
         len: usize,
         nonblocking: bool,
     ) -> Result<(usize, SocketAddrV4), Errno> {
-        let datagram = self.net(call).receive_datagram(call, self.id, nonblocking)?;
+        let Some(datagram) = self.net(call).receive_datagram(call, self.id, nonblocking)? else {
+            return Ok((0, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
+        };
         let (pool, from) = (&call.kernel.mbufs, datagram.from);
         let mut result = Ok(());
         let mut done = 0;

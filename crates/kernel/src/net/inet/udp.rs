@@ -29,16 +29,28 @@ pub(super) struct Datagram {
 pub(super) struct Udp {
     waiting: VecDeque<Datagram>,
     memory_bytes: usize,
+    /// The process receives no more.
+    ended: bool,
     pub(super) limit_bytes: usize,
 }
 
 impl Udp {
     pub(super) fn new(limit_bytes: usize) -> Udp {
-        Udp { waiting: VecDeque::new(), memory_bytes: 0, limit_bytes }
+        Udp { waiting: VecDeque::new(), memory_bytes: 0, ended: false, limit_bytes }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// No more are received: those that wait are the caller's to free.
+    pub(super) fn end(&mut self) -> VecDeque<Datagram> {
+        (self.ended, self.memory_bytes) = (true, 0);
+        core::mem::take(&mut self.waiting)
     }
 
     pub(super) fn take(&mut self) -> Option<Datagram> {
@@ -134,7 +146,7 @@ impl<M: Machine> Stack<'_, M> {
         let channel = pcb.channel();
         let Kind::Udp(udp) = &mut pcb.kind else { panic!("a block of TCP was found for UDP") };
         let memory_bytes = bytes.iter().map(|mbuf| mbuf.memory_bytes()).sum();
-        if udp.memory_bytes + memory_bytes > udp.limit_bytes {
+        if udp.ended || udp.memory_bytes + memory_bytes > udp.limit_bytes {
             self.s.counts.no_room += 1;
             return self.free(bytes);
         }

@@ -193,7 +193,10 @@ impl Talking {
             changed |= connection.go_on(sockets.get_mut(connection.socket), now_ns);
             let over = sockets.get::<tcp::Socket<'_>>(connection.socket).state() == State::Closed;
             if over {
-                sockets.remove(connection.socket);
+                // An empty one keeps its place: the stack asks the first socket that would take a packet, and one that listens is to be
+                // asked last. Else it would take a SYN that comes twice for a new call.
+                let nothing = || tcp::SocketBuffer::new(Vec::new());
+                *sockets.get_mut(connection.socket) = tcp::Socket::new(nothing(), nothing());
             }
             !over
         });

@@ -212,17 +212,29 @@ impl<M: Machine> Stack<'_, M> {
         self.tcp_output(id);
     }
 
+    /// The process receives no more: what is there and what still comes is thrown away, and acknowledged as if it were read.
+    pub(in crate::net::inet) fn stop_receiving(&mut self, id: PcbId) {
+        if let Some(buffer) = self.tcb(id).receive.clone() {
+            buffer.deafen(self.pool(), self.threads);
+            self.kernel.select.changed(self.threads);
+            // There is room again.
+            self.tcp_output(id);
+        }
+    }
+
     /// The process has closed its descriptor.
     pub(in crate::net::inet) fn close(&mut self, id: PcbId) {
         let Some(pcb) = self.s.pcbs.get_mut(id) else { return };
         pcb.has_socket = false;
+        // What was received and nobody will read is lost: the other end is told so (RFC 2525, 2.17).
+        let unread = pcb.tcb().receive.as_ref().is_some_and(|buffer| buffer.queued() > 0);
         self.end_process_side(id);
         let end = self.linger_ends();
         let t = self.tcb(id);
         match t.state {
             TcpState::Listen => self.close_listener(id),
             TcpState::Closed | TcpState::SynSent => self.drop_connection(id, None),
-            _ if t.resets_on_close => self.abort(id),
+            _ if t.resets_on_close || unread => self.abort(id),
             TcpState::FinWait2 => t.deadlines.end = Some(end),
             _ => self.finish(id),
         }

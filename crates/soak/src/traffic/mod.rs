@@ -1,0 +1,184 @@
+//! Random use of Internet sockets: several connections at a time, over loopback and over a modelled wire that loses, repeats,
+//! overtakes, delays and changes frames, with a host at its far end that is smoltcp.
+//!
+//! * [`Traffic`] (here): what is done, as plain data.
+//! * `hosts`: the machine, its kernel and the far end.
+//! * `talk`: the connections, each beside the bytes that it must say.
+//!
+//! The reference of a connection is a queue of bytes for each direction. What a call takes goes into it; what a call gives must be
+//! what comes out of it, at once or later; nothing may come behind the end of a stream, and the end not before all bytes. Only a
+//! connection that was reset, or closed with bytes in it, may lose some, and then only the last ones.
+
+mod hosts;
+mod talk;
+
+use crate::episode::Failure;
+use crate::planted::Planted;
+use pageferry_kernel::NetDefect;
+use pageferry_model::Schedule;
+use pageferry_model::net::Wire;
+use rand::{Rng, RngExt};
+use serde::{Deserialize, Serialize};
+
+/// Connections at a time.
+pub const CONNECTIONS: usize = 4;
+/// The most bytes of one call.
+pub const MOST_BYTES: usize = 20_000;
+
+/// What is done, and over which wire.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Where the wire's random numbers come from.
+    pub seed: u64,
+    /// How many of a million frames are lost, each way; and so on, with times in microseconds.
+    pub loss_ppm: u32,
+    /// Frames that arrive twice.
+    pub duplicate_ppm: u32,
+    /// Frames that others overtake, and how much longer they take.
+    pub reorder_ppm: u32,
+    /// See there.
+    pub reorder_us: u32,
+    /// Frames in which a bit is flipped.
+    pub corrupt_ppm: u32,
+    /// How long every frame takes.
+    pub delay_us: u32,
+    /// The steps.
+    pub steps: Vec<Call>,
+}
+
+/// A step: something is done with a connection. What makes no sense at the time is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The connection, by any number.
+    pub connection: usize,
+    /// The end of it that does it; over the wire there is but one here.
+    #[serde(default)]
+    pub other_end: bool,
+    /// What is done.
+    pub op: SocketOp,
+}
+
+/// What is done with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum SocketOp {
+    /// It is made, over loopback, or over the wire where no seed decides who runs; over loopback both of its ends have such a buffer, each way.
+    Connect {
+        /// Over the wire.
+        wire: bool,
+        /// Bytes.
+        buffer: usize,
+    },
+    /// Bytes are sent, as many as there is room for.
+    Send {
+        /// Bytes.
+        len: usize,
+    },
+    /// Bytes are received, as many as there are.
+    Receive {
+        /// Bytes.
+        len: usize,
+    },
+    /// Nothing more is sent.
+    Shutdown,
+    /// It is closed.
+    Close,
+    /// It is closed by a reset.
+    Reset,
+    /// Processes write to its ends, and read from them until nothing more comes; then it is closed.
+    Drain {
+        /// Bytes that each process writes.
+        len: usize,
+    },
+    /// Time passes.
+    Wait {
+        /// Microseconds.
+        us: u32,
+    },
+}
+
+impl Traffic {
+    /// Anything.
+    pub(crate) fn random(rng: &mut impl Rng, steps: usize) -> Traffic {
+        let mut some = |most: u32| if rng.random_bool(0.5) { rng.random_range(0..most) } else { 0 };
+        let (loss_ppm, duplicate_ppm, reorder_ppm) = (some(30_000), some(30_000), some(50_000));
+        let (reorder_us, corrupt_ppm, delay_us) = (1 + some(300), some(20_000), some(5000));
+        let steps = (0..steps).map(|_| Call::random(rng)).collect();
+        let seed = rng.random();
+        Traffic { seed, loss_ppm, duplicate_ppm, reorder_ppm, reorder_us, corrupt_ppm, delay_us, steps }
+    }
+
+    /// Says what is wrong with one that was not made here.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn validate(&self) -> Result<(), String> {
+        for (i, call) in self.steps.iter().enumerate() {
+            let wrong = |what: &str| Err(format!("step {i}: {what}"));
+            match call.op {
+                SocketOp::Send { len } | SocketOp::Receive { len } if len == 0 || len > MOST_BYTES => {
+                    return wrong(&format!("{len} bytes, expected 1 to {MOST_BYTES}"));
+                }
+                SocketOp::Drain { len } if len > 10 * MOST_BYTES => {
+                    return wrong(&format!("{len} bytes, expected at most {}", 10 * MOST_BYTES));
+                }
+                SocketOp::Connect { buffer, .. } if !(4096..=1 << 20).contains(&buffer) => {
+                    return wrong(&format!("a buffer of {buffer} bytes, expected 4096 to {}", 1 << 20));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs it on a machine.
+    ///
+    /// # Errors
+    /// How it failed.
+    pub(crate) fn run(
+        &self,
+        machine: &str,
+        schedule: Schedule,
+        defect: Option<Planted>,
+    ) -> Result<(), Failure> {
+        let defect = defect.map_or(NetDefect::None, Planted::in_net);
+        hosts::run(machine, schedule, self.wire(), self.steps.clone(), defect)
+    }
+
+    fn wire(&self) -> Wire {
+        Wire {
+            seed: self.seed,
+            loss_ppm: self.loss_ppm,
+            duplicate_ppm: self.duplicate_ppm,
+            reorder_ppm: self.reorder_ppm,
+            corrupt_ppm: self.corrupt_ppm,
+            delay_ns: u64::from(self.delay_us) * 1000,
+            reorder_ns: u64::from(self.reorder_us) * 1000,
+        }
+    }
+}
+
+impl Call {
+    fn random(rng: &mut impl Rng) -> Call {
+        let connection = rng.random_range(0..CONNECTIONS);
+        let other_end = rng.random_bool(0.5);
+        let len = match rng.random_range(0..4) {
+            0 => rng.random_range(1..100),
+            1 => 4096,
+            _ => rng.random_range(1..=MOST_BYTES),
+        };
+        let op = match rng.random_range(0..100) {
+            0..20 => SocketOp::Connect {
+                wire: rng.random_bool(0.5),
+                buffer: [4096, 10_000, 32_768, 65_536][rng.random_range(0..4)],
+            },
+            20..50 => SocketOp::Send { len },
+            50..80 => SocketOp::Receive { len },
+            80..83 => SocketOp::Shutdown,
+            83..86 => SocketOp::Close,
+            86..88 => SocketOp::Reset,
+            88..93 => SocketOp::Drain { len: rng.random_range(0..10 * MOST_BYTES) },
+            _ => SocketOp::Wait { us: rng.random_range(1..3000) },
+        };
+        Call { connection, other_end, op }
+    }
+}
