@@ -183,7 +183,9 @@ impl<M: Machine> Stack<'_, M> {
                 let of = of.tcb();
                 of.incomplete -= 1;
                 of.accepting.push_back(id);
-                self.wake(channel);
+                // A connection is for one process (FreeBSD, `sonewconn`).
+                self.threads.wakeup_one(channel);
+                self.kernel.select.changed(self.threads);
             }
         }
         true
