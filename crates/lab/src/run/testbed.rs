@@ -57,7 +57,14 @@ impl Testbed {
         // A use of a stale translation is the result of some experiments: it is a law of its own, and ends no run.
         let options = Options::new(schedule).tolerate_stale();
         let model = Model::new(&machine.config, options).map_err(|fault| refuse(fault.to_string()))?;
-        Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone(), net: None, files: 0, site: None })
+        Ok(Testbed {
+            model,
+            machine: machine.clone(),
+            kernel: kernel.clone(),
+            net: None,
+            files: 0,
+            site: None,
+        })
     }
 
     /// Boots the kernel with `program` as its only process, and runs until no process is left.
@@ -126,7 +133,12 @@ impl Testbed {
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
         let net = self.net.map_or(0, |net| net.sockets.saturating_mul(256));
-        (vm.saturating_add(cache).saturating_add(net).saturating_add(self.files * 512).saturating_add(2 << 20)).saturating_mul(3) / 2
+        (vm.saturating_add(cache)
+            .saturating_add(net)
+            .saturating_add(self.files * 512)
+            .saturating_add(2 << 20))
+        .saturating_mul(3)
+            / 2
     }
 
     /// The error for a configuration that does not fit.

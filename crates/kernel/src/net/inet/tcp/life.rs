@@ -302,6 +302,8 @@ impl<M: Machine> Stack<'_, M> {
         let t = self.tcb(id);
         t.state = TcpState::TimeWait;
         t.deadlines = super::tcb::Deadlines { end: Some(end), ..Default::default() };
+        // All is acknowledged: buffers are for connections that still carry something.
+        self.end_sending(id);
     }
 
     /// The connection is over. Its process, if it has one, is told why.

@@ -69,7 +69,9 @@ fn parse(log: impl Read, count: usize) -> std::io::Result<Result<Site, String>> 
     }
     if all.is_empty() {
         let why = match &skipped.first {
-            Some((line, problem)) => format!("; line {line} is the first that is no line of a log: {problem}"),
+            Some((line, problem)) => {
+                format!("; line {line} is the first that is no line of a log: {problem}")
+            }
             None => String::new(),
         };
         return Ok(Err(format!(
@@ -188,7 +190,10 @@ host - - [01/Aug/1995:00:00:13 -0400] \"GET /shuttle/a.txt\" 200 1840
     fn what_is_no_log_is_refused() {
         assert!(site(b"", 1).expect_err("empty").contains("none of its 0 lines"));
         let problem = site(b"hello\n\xff\xfe\n", 1).expect_err("no log");
-        assert!(problem.contains("line 1 is the first") && problem.contains("no request in quotes"), "{problem}");
+        assert!(
+            problem.contains("line 1 is the first") && problem.contains("no request in quotes"),
+            "{problem}"
+        );
         let error = read(Path::new("/nowhere/access.log"), 1).expect_err("no file").to_string();
         assert!(error.contains("/nowhere/access.log"), "{error}");
     }

@@ -34,16 +34,7 @@ pub(super) struct Clients {
 impl Clients {
     pub(super) fn new(site: Rc<Site>, seed: u64, most: usize, cell: OutcomeCell) -> Clients {
         let contents = Contents::new(seed);
-        Clients {
-            site,
-            contents,
-            cell,
-            most,
-            next: 0,
-            open: BTreeMap::new(),
-            heard_bytes: 0,
-            gone: false,
-        }
+        Clients { site, contents, cell, most, next: 0, open: BTreeMap::new(), heard_bytes: 0, gone: false }
     }
 
     fn asks(&self) -> bool {

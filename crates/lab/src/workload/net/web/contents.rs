@@ -37,7 +37,8 @@ pub(super) fn name(file: u32) -> String {
 /// What a client says.
 pub(super) fn request(file: u32) -> Vec<u8> {
     let name = name(file);
-    format!("GET /{name} HTTP/1.0\r\nHost: 10.0.0.2\r\nUser-Agent: client/1.0\r\nAccept: */*\r\n\r\n").into_bytes()
+    format!("GET /{name} HTTP/1.0\r\nHost: 10.0.0.2\r\nUser-Agent: client/1.0\r\nAccept: */*\r\n\r\n")
+        .into_bytes()
 }
 
 /// The file that a request asks for.
@@ -55,12 +56,6 @@ pub(super) fn header(file: u32, len: u64) -> Vec<u8> {
          Content-Length: {len}\r\nConnection: close\r\nContent-Type: text/plain; charset=ISO-8859-1\r\n\r\n"
     )
     .into_bytes()
-}
-
-/// A line of the server's log.
-pub(super) fn log_line(file: u32, len: u64) -> Vec<u8> {
-    let name = name(file);
-    format!("10.0.0.1 - - [01/Jul/2004:12:00:00 +0000] \"GET /{name} HTTP/1.0\" 200 {len}\n").into_bytes()
 }
 
 #[cfg(test)]

@@ -95,7 +95,8 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
     };
     let files = web.files();
     let pages = |file: &u32| web.site.sizes[*file as usize].div_ceil(PAGE_SIZE as u64) as usize;
-    let wanted = files.iter().map(pages).sum::<usize>() * PAGE_SIZE + web.processes * 4 * server::BUFFER_BYTES;
+    let wanted =
+        files.iter().map(pages).sum::<usize>() * PAGE_SIZE + web.processes * 4 * server::BUFFER_BYTES;
     first_process(cell, wanted, move |user| Rc::new(web).run(user, &files))
 }
 

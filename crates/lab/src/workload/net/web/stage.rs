@@ -29,7 +29,14 @@ impl Web {
         Ok(())
     }
 
-    fn fill(&self, user: &User<Model>, fd: Fd, contents: &Contents, file: u32, len: usize) -> Result<(), Failed> {
+    fn fill(
+        &self,
+        user: &User<Model>,
+        fd: Fd,
+        contents: &Contents,
+        file: u32,
+        len: usize,
+    ) -> Result<(), Failed> {
         let mapped = user.map_file(fd, 0, MapAddr::Anywhere, len, Prot::RW, true);
         let at = mapped.map_err(named("map a file"))?;
         for page in (0..len).step_by(PAGE_SIZE) {
