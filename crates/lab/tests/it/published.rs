@@ -7,11 +7,13 @@ use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
 /// The numbers and the statements in words that do not come out: their paper's file says why (`otherwise`), and so does `CAVEATS.md`. One that begins to is to be taken out here and there.
-const OTHERWISE: [&str; 8] = [
+const OTHERWISE: [&str; 10] = [
     "bat-hash-misses-per-s",
     "bat-kernel-tlb-share",
     "bat-tlb-misses-per-s",
     "sfbuf-pipe-gain-opteron-mp",
+    "sfbuf-web-larger-cache-slightly-higher",
+    "sfbuf-web-xeon",
     "uvm-pipe-copy-drops",
     "uvm-pipeline-copy-drops",
     "uvm-read-transfer-final-dip",
