@@ -215,19 +215,35 @@ pub trait Machine: Clone + 'static {
     /// # Errors
     /// What it is, if it is something else. Nothing has changed then.
     fn pt_replace(&self, at: Pa, width: Width, old: u64, new: u64) -> Result<(), u64>;
-    /// Clears a frame that is to become a page table, by its physical address.
+    /// Clears a frame that is to become a page table, by its physical address: all of it is zeros afterwards, which is no valid
+    /// entry in any format here.
+    ///
+    /// A frame that was used before holds what was left in it, and memory of hardware that was just switched on may hold
+    /// anything: a table is cleared before an entry leads to it. Memory of a modelled machine holds zeros when that is switched
+    /// on, so a kernel that forgets to clear goes wrong there only when it uses a frame again.
     fn pt_clear(&self, at: Pa);
     /// Writes the cache line at `at` back and drops it from all caches (`clflush`); for measurements.
     fn flush_line(&self, at: Pa);
 
     // ----------------------------------------------------------------------------------------------- what is true
 
-    /// Declares that the mapping of the page at `va` is now `new`, and was `old`; `None` is none. Called right after the word
-    /// was written that makes it so, with no call on the machine between. Translations made from `old` that say more than `new`
-    /// may live in TLBs until `window` is closed; `None` says that there can be no such translations.
+    /// Declares that the mapping of the page at `va` is now `new`, and was `old`; `None` is none. Called once for each page whose
+    /// mapping is made, changed or removed, and not for entries that lead to further tables.
+    ///
+    /// # When
+    /// Right after the word was written that makes it so, with no call on the machine between: then no other CPU can come
+    /// between the two. If the executing CPU itself touches the page between them, what it finds in the table is not declared:
+    /// on a modelled machine that is the use of a stale translation. So is every touch if the declaration is forgotten.
+    ///
+    /// # The window
+    /// Translations made from `old` that say more than `new` (another frame, a permission that is gone, a page noted as modified)
+    /// may live in TLBs. Until `window` is closed, any CPU may still use them, and it is not an error: hardware promises no more
+    /// while invalidations are on their way. From then on a use is an error. `None` says that there can be no such
+    /// translations: nothing was mapped before, or `new` only permits more.
     ///
     /// # Panics
-    /// A modelled machine panics where `old` is not there, or is and should not be; and when a window is wanted.
+    /// A modelled machine panics when `old` is not what was declared last, and when there is no window though translations made
+    /// from `old` could live.
     #[track_caller]
     fn mapping_changed(
         &self,
@@ -311,8 +327,12 @@ pub trait Machine: Clone + 'static {
     /// Sends `interrupt` to each of `to`, itself excluded. Does not wait.
     #[track_caller]
     fn send_ipi(&self, to: CpuSet, interrupt: Interrupt);
-    /// Spins, with interrupts enabled, until `done` answers true; in the cause in force. `done` makes no call on the
-    /// machine: it reads memory that another CPU will write.
+    /// Spins, with interrupts enabled, until `done` answers true; in the cause in force.
+    ///
+    /// `done` is asked again and again, once at least. It reads the kernel's own memory (a `Cell`, what a `RefCell` holds, an
+    /// atomic) that another CPU, or an interrupt handler, will write, and may write there. It makes no call on the machine, on
+    /// a lock or on a device: such a call takes turns with other CPUs, in the middle of the test. To wait for a device, have its
+    /// interrupt handler write what `done` reads, and take the device's answer afterwards.
     #[track_caller]
     fn spin_until(&self, done: &mut dyn FnMut() -> bool);
     /// Sets the executing CPU's timer: it interrupts with [`Interrupt::Timer`] when the clock reaches `at`, once, at once if
@@ -340,7 +360,12 @@ pub trait Machine: Clone + 'static {
     #[track_caller]
     fn start_cpu(&self, cpu: CpuId, first: ContextId);
     /// Halts the CPU until an interrupt, again and again, until `done` answers true. An interrupt that comes between
-    /// the test and the halt ends the halt. `done` makes no call on the machine.
+    /// the test and the halt ends the halt. `done` may do what it may in [`Machine::spin_until`].
+    ///
+    /// Only an interrupt to this CPU ends a halt: another CPU's, a device's (to CPU 0), or that of [`Machine::set_timer`]. That
+    /// `done` would answer true by now does not: who makes it true sends an interrupt, or the wakeup is lost. A CPU for which
+    /// none is on its way stays halted as long as others run. When all CPUs are halted and no interrupt is on its way, a modelled
+    /// machine ends the run with an error that says where each halted; hardware would sleep for ever.
     #[track_caller]
     fn idle_until(&self, done: &mut dyn FnMut() -> bool);
 }

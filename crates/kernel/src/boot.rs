@@ -105,8 +105,7 @@ impl<M: Machine> Kernel<M> {
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let ephemeral = Arc::new(ephemeral);
-        let its = (config.paths, &config.socket);
-        let mbufs = Pool::new(vm.clone(), ephemeral.clone(), (&sched, lenders.clone()), its, &mut arena)?;
+        let mbufs = Pool::new(vm.clone(), ephemeral.clone(), (&sched, lenders.clone()), &config, &mut arena)?;
         let processes = machine.new_lock(LockClass::PROCESS, Processes::new(&mut arena)?);
         let exports = machine.new_lock(LockClass::PROCESS, Exports::new(&mut arena)?);
         let softints = Arc::new(SoftInts::new(&sched));

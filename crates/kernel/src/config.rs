@@ -302,6 +302,23 @@ pub enum NetDefect {
     ResetAnywhere,
     /// The writer is not woken when what it has sent is acknowledged.
     WriterNotWoken,
+    /// A page that is received becomes the receiver's although another packet shows it, too: a clone that is read behind the flip
+    /// finds nothing there (page-flip paper, "Current issues").
+    FlipOfShared,
+    /// A page that is received becomes the receiver's although only a part of it has arrived.
+    FlipOfPart,
+    /// A lender is not told that its pages are back.
+    LenderNotTold,
+    /// A lender is told that its pages are back as soon as they are lent.
+    LenderToldEarly,
+    /// Mappings of lent pages are private to the CPU that has lent them, which need not be the one that frees them.
+    LentMappingPrivate,
+    /// Mappings of lent pages are kept when the loan is over.
+    LentMappingKept,
+    /// The last page of a file is sent as a whole.
+    FileBeyondEnd,
+    /// A driver that copies puts the data behind the headers a byte too far.
+    RepackedElsewhere,
 }
 
 /// Everything that distinguishes one kernel from another.

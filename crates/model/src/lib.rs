@@ -13,6 +13,47 @@
 //! | the kernel panics | [`RunError::Panicked`] |
 //! | at the end, a window of changes is open, or a lock is held | [`Model::check`], called after the run |
 //!
+//! # What to put into `Cargo.toml`
+//! The trait is in one crate and the machines are in the other; a kernel depends on the first, its tests on both:
+//!
+//! ```toml
+//! [dependencies]
+//! pageferry-hal = "0.1"
+//!
+//! [dev-dependencies]
+//! pageferry-model = "0.1"
+//!
+//! # A modelled machine in a test that is compiled without optimization takes ten times as long.
+//! [profile.dev.package.pageferry-model]
+//! opt-level = 3
+//! ```
+//!
+//! The feature `smoltcp` of `pageferry-model` adds hosts with a TCP/IP stack of their own to the far end of a network
+//! card's wire ([`net`]).
+//!
+//! # What to call
+//! | I want to | call |
+//! |---|---|
+//! | have a machine | [`MachineConfig::named`], then [`Model::new`]; [`Model::flat`] where time does not matter |
+//! | boot my kernel on it | [`Model::run`] |
+//! | try it under many schedules, and see the one that fails | [`testing::seeds`]; [`testing::find`] where one must fail; [`testing::replay`] for one again |
+//! | start another CPU | [`context_new`], then [`start_cpu`] |
+//! | account for code between two accesses, and let others come between | [`execute`] |
+//! | have a lock | a [`LockClass`], then [`new_lock`] |
+//! | write page tables | [`pt_clear`], [`pt_store`], [`pt_swap`], with the words of a [`RadixFormat`] |
+//! | say what I have mapped | [`mapping_changed`], within [`open_flush_window`] and [`close_flush_window`] |
+//! | use page tables on this CPU | [`activate`] |
+//! | load and store through them | [`load`], [`store`], [`copy_in`], [`copy_out`] |
+//! | invalidate here; elsewhere | [`tlb_flush`]; [`send_ipi`] to a handler that does |
+//! | have interrupts | [`set_interrupt_handler`], [`set_timer`], [`send_ipi`] |
+//! | wait: busily; halted | [`spin_until`]; [`idle_until`] |
+//! | switch threads | [`context_switch`] |
+//! | have a disk, a sound device, a network card | [`Model::devices`] |
+//! | look at memory from a test, without cost | [`Model::peek`], [`Model::poke`], [`Model::frame_bytes`] |
+//! | know what it cost, and why | [`Model::snapshot`], [`scope`] |
+//! | see what CPUs did | [`Options::keep_events`], then [`Model::events`] |
+//! | know that all is well at the end | [`Model::check`] |
+//!
 //! # A first run
 //! A machine is either [built in](machines) or described in a file of your own ([`config`]). [`Model::run`] switches it on:
 //! CPU 0 runs your boot code, which starts the others, and the run ends when all CPUs have stopped.
@@ -42,13 +83,36 @@
 //!   [`mapping_changed`], and a change is over when its [window] is closed. By these declarations the
 //!   [oracle](mmu::oracle) judges every translation that is used.
 //! * **Locks have classes.** A [`LockClass`] is a name and a rank, or a name alone; yours are constants of your kernel.
+//! * **Memory begins as zeros**, and a frame that is used again holds what was left in it: tables are cleared by [`pt_clear`].
 //! * **Errors end the run**, by a panic on the stack of the CPU that erred, so that `RUST_BACKTRACE=1` shows the calls
 //!   that led to the error. [`Options`] says what is tolerated, and how long CPUs may wait.
 //!
 //! [`Machine`]: pageferry_hal::Machine
-//! [`execute`]: pageferry_hal::Machine::execute
-//! [`mapping_changed`]: pageferry_hal::Machine::mapping_changed
 //! [window]: pageferry_hal::Machine::open_flush_window
+//! [`activate`]: pageferry_hal::Machine::activate
+//! [`close_flush_window`]: pageferry_hal::Machine::close_flush_window
+//! [`context_new`]: pageferry_hal::Machine::context_new
+//! [`context_switch`]: pageferry_hal::Machine::context_switch
+//! [`copy_in`]: pageferry_hal::Machine::copy_in
+//! [`copy_out`]: pageferry_hal::Machine::copy_out
+//! [`execute`]: pageferry_hal::Machine::execute
+//! [`idle_until`]: pageferry_hal::Machine::idle_until
+//! [`load`]: pageferry_hal::Machine::load
+//! [`mapping_changed`]: pageferry_hal::Machine::mapping_changed
+//! [`new_lock`]: pageferry_hal::Machine::new_lock
+//! [`open_flush_window`]: pageferry_hal::Machine::open_flush_window
+//! [`pt_clear`]: pageferry_hal::Machine::pt_clear
+//! [`pt_store`]: pageferry_hal::Machine::pt_store
+//! [`pt_swap`]: pageferry_hal::Machine::pt_swap
+//! [`scope`]: pageferry_hal::Machine::scope
+//! [`send_ipi`]: pageferry_hal::Machine::send_ipi
+//! [`set_interrupt_handler`]: pageferry_hal::Machine::set_interrupt_handler
+//! [`set_timer`]: pageferry_hal::Machine::set_timer
+//! [`spin_until`]: pageferry_hal::Machine::spin_until
+//! [`start_cpu`]: pageferry_hal::Machine::start_cpu
+//! [`store`]: pageferry_hal::Machine::store
+//! [`tlb_flush`]: pageferry_hal::Machine::tlb_flush
+//! [`RadixFormat`]: pageferry_hal::isa::RadixFormat
 //! [`LockClass`]: pageferry_hal::LockClass
 //!
 //! # A stale read
@@ -79,7 +143,8 @@
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
 //! * [`machines`], [`config`], [`sourced`], [`mod@range`]: machines by name, and described in TOML, each constant with its source
 //!   and its range.
-//! * [`testing`]: one test under many schedules; machines of tests by name, and CPUs that do what a test hands them.
+//! * [`testing`]: one test under many schedules; machines of tests by name, and CPUs that do what a test hands them. [`panics`]:
+//!   what a run's panic would have printed.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
 //! * [`lock`]: spin locks with costs and a checked order.
 //! * [`account`], [`trace`]: the accounts and their laws; where the time went.
@@ -99,18 +164,20 @@ mod memory;
 pub mod mmu;
 pub mod net;
 mod outside;
+pub mod panics;
 mod params;
 pub mod range;
 pub mod sourced;
 pub mod testing;
 pub mod trace;
+mod wanted;
 
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{
-    Awaited, Doing, Event, EventKind, LockCircle, LockWait, Model, Options, RunError, SLACK_CYCLES, Schedule,
-    Spent, Wait, Waits, Watched,
+    Awaited, Doing, Event, EventKind, LockCircle, LockId, LockWait, Model, Options, RunError, SLACK_CYCLES,
+    Schedule, Spent, Wait, Waits, Watched,
 };
 pub use mmu::oracle::{Site, StaleUse, Staleness};
 pub use range::{Range, Ranges, range};

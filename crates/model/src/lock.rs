@@ -4,7 +4,7 @@
 //! brings its cache line from there. A uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes
 //! to [`Cause::Lock`], with interrupts taken meanwhile.
 
-use crate::machine::held::LockRef;
+use crate::machine::held::{LockId, LockRef};
 use crate::machine::inner::Inner;
 use crate::machine::{Awaited, Doing, EventKind};
 use crate::mmu::oracle::Site;
@@ -21,7 +21,7 @@ const LOCK_PATH: Instructions = Instructions(4);
 /// A spin lock of a modelled machine.
 pub struct ModelLock<T> {
     machine: Rc<Inner>,
-    class: LockClass,
+    id: LockId,
     /// Shared with the driver while a CPU spins for it.
     held: Rc<Cell<bool>>,
     /// When it was released last, on the clock of the CPU that did.
@@ -41,9 +41,10 @@ impl<T> ModelLock<T> {
         // Making a lock writes it: the line is in that CPU's cache.
         let maker = machine.is_running().then(|| machine.hw.borrow().cpus[machine.cpu()].package);
         let package = Cell::new(maker.unwrap_or(0));
+        let id = machine.new_lock_id(class);
         ModelLock {
             machine,
-            class,
+            id,
             held: Rc::default(),
             free_at: Cell::new(0),
             last_package: package,
@@ -71,7 +72,7 @@ impl<T> ModelLock<T> {
     }
 
     fn reference(&self, at: Site) -> LockRef {
-        LockRef { lock: self.address(), class: self.class, at }
+        LockRef { lock: self.address(), id: self.id, at }
     }
 
     fn address(&self) -> usize {
@@ -79,12 +80,12 @@ impl<T> ModelLock<T> {
     }
 
     fn taken(&self, at: Site) -> ModelGuard<'_, T> {
-        assert!(!self.held.replace(true), "the lock {:?} is taken twice", self.class);
+        assert!(!self.held.replace(true), "the lock {} is taken twice", self.id);
         if self.live() {
             self.machine.lock_taken(self.reference(at));
             let mut hw = self.machine.hw.borrow_mut();
             let cpu = self.machine.cpu();
-            hw.cpus[cpu].masked += u32::from(self.class.masks_interrupts());
+            hw.cpus[cpu].masked += u32::from(self.id.class.masks_interrupts());
             let package = hw.cpus[cpu].package;
             if self.last_package.replace(package) != package {
                 let cycles = hw.params.transfer;
@@ -109,11 +110,11 @@ impl<T: 'static> SpinLock<T> for ModelLock<T> {
         let at = Location::caller();
         if self.live() {
             self.machine.sync();
-            self.machine.check_lock_order(self.class, at);
+            self.machine.check_lock_order(self.id, at);
             self.charge_atomic();
             if self.held.get() {
                 let _cause = self.machine.scope(Cause::Lock);
-                let before = self.machine.begin_wait(Awaited::Lock(self.class), at);
+                let before = self.machine.begin_wait(Awaited::Lock(self.id), at);
                 let wanted_before = self.machine.wants_lock(self.reference(at));
                 while self.held.get() {
                     self.machine.wait(Some(&self.held));
@@ -133,7 +134,7 @@ impl<T: 'static> SpinLock<T> for ModelLock<T> {
             self.charge_atomic();
         }
         if self.held.get() {
-            self.machine.note(EventKind::FailsToTake(self.class), Some(at));
+            self.machine.note(EventKind::FailsToTake(self.id), Some(at));
             return None;
         }
         Some(self.taken(at))
@@ -150,7 +151,7 @@ impl<T> Drop for ModelGuard<'_, T> {
         }
         lock.charge_atomic();
         lock.free_at.set(lock.machine.hw.borrow().cpus[lock.machine.cpu()].clock);
-        lock.machine.lock_released(lock.address(), lock.class);
+        lock.machine.lock_released(lock.address(), lock.id);
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) mod watched;
 pub use calls::FlushWindow;
 pub use driver::Scope;
 pub use events::{Event, EventKind};
-pub use held::{LockCircle, LockWait};
+pub use held::{LockCircle, LockId, LockWait};
 pub use inner::SLACK_CYCLES;
 pub use options::{Options, Schedule};
 pub use run_error::RunError;
@@ -118,6 +118,7 @@ impl Model {
             failure: RefCell::default(),
             waits: RefCell::new(vec![None; cpus]),
             spins_for: RefCell::new(vec![None; cpus]),
+            locks_made: RefCell::default(),
             in_vain: Cell::new(0),
             events: RefCell::new(Events::with_room(options.keep_events)),
             rng: RefCell::new(rng),

@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::range::Ranges;
+use crate::wanted;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeOwned, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -106,8 +107,9 @@ struct Written<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Written<T> {
     fn plain<E: de::Error>(value: impl IntoDeserializer<'de, E>) -> Result<Sourced<T>, E> {
-        let value = T::deserialize(value.into_deserializer())
-            .map_err(|error: E| E::custom(format!("{error}; expected such a value, or {FORM}")))?;
+        let value = T::deserialize(value.into_deserializer()).map_err(|error: E| {
+            E::custom(format!("{}; expected such a value, or {FORM}", error.to_string().trim_end()))
+        })?;
         Ok(Sourced { value, source: String::new(), kind: SourceKind::Yours, against: None })
     }
 }
@@ -291,7 +293,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 /// # Errors
 /// When `text` is not TOML, or not what `T` wants: file, line, column, key, and what was expected.
 pub fn load_toml<T: DeserializeOwned>(path_name: &str, text: &str) -> Result<T, ConfigError> {
-    from_table(path_name, text, parse_table(path_name, text)?, &[])
+    from_table(path_name, text, parse_table(path_name, text)?, &[], &Ranges(&[]))
 }
 
 /// A value that nothing real could have: what a check of a whole configuration finds, before it has a place in a file.
@@ -342,7 +344,7 @@ pub fn load_extending<T: DeserializeOwned>(
         over.remove("extends");
         ranges.text(file, text, &over)?;
         merge(&mut merged, over);
-        let config: T = from_table(file, text, Spanned::new(span, merged.clone()), &["extends"])?;
+        let config: T = from_table(file, text, Spanned::new(span, merged.clone()), &["extends"], ranges)?;
         check(&config).map_err(|Fault { key, problem, suggestion }| ConfigError {
             suggestion,
             ..ConfigError::of_value(file, text, &key, problem)
@@ -367,11 +369,11 @@ fn extends((file, text): &(String, String)) -> Result<Option<String>, ConfigErro
 /// # Errors
 /// When `text` is not TOML.
 fn parse_table<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTable<'a>>, ConfigError> {
-    DeTable::parse(text).map_err(|error| translate(file, text, error, &[]))
+    DeTable::parse(text).map_err(|error| translate(file, text, error, &[], &Ranges(&[])))
 }
 
-/// Reads a parsed `table`, whose places are in `text`, as a `T`; `also` are keys that a file may have beside those of a `T`, for
-/// errors.
+/// Reads a parsed `table`, whose places are in `text`, as a `T`; `also` are keys that a file may have beside those of a `T`, and
+/// `ranges` are of its numbers: both for errors.
 ///
 /// # Errors
 /// When it is not what `T` wants.
@@ -380,8 +382,10 @@ fn from_table<T: DeserializeOwned>(
     text: &str,
     table: Spanned<DeTable<'_>>,
     also: &[&str],
+    ranges: &Ranges,
 ) -> Result<T, ConfigError> {
-    T::deserialize(toml::de::Deserializer::from(table)).map_err(|error| translate(file, text, error, also))
+    T::deserialize(toml::de::Deserializer::from(table))
+        .map_err(|error| translate(file, text, error, also, ranges))
 }
 
 /// `over` laid upon `base`, table by table and key by key. A sourced constant is replaced as a whole, so that a value
@@ -402,7 +406,13 @@ fn merge<'a>(base: &mut DeTable<'a>, over: DeTable<'a>) {
 }
 
 /// The parser's error in our words.
-fn translate(file: &str, text: &str, mut error: toml::de::Error, also: &[&str]) -> ConfigError {
+fn translate(
+    file: &str,
+    text: &str,
+    mut error: toml::de::Error,
+    also: &[&str],
+    ranges: &Ranges,
+) -> ConfigError {
     let at = error.span();
     let message = error.message().replace('\n', ", ");
     // Without its input the error shows the path of the key, which it does not offer otherwise.
@@ -428,6 +438,10 @@ fn translate(file: &str, text: &str, mut error: toml::de::Error, also: &[&str]) 
         && let Some(at) = at
     {
         key = key_at(text, &at);
+    }
+    let constant = key.strip_suffix(".value").unwrap_or(&key);
+    if let Some(words) = wanted::in_words(&problem, &key, ranges.of(constant)) {
+        problem = words;
     }
     ConfigError { file: file.to_owned(), line, column, key, problem, suggestion }
 }
@@ -540,12 +554,18 @@ mod tests {
 
     #[test]
     fn anything_else_is_told_what_was_expected() {
-        for (wrong, told) in
-            [("\"fast\"", "expected u64"), ("[1]", "expected a value"), ("-1", "expected u64")]
-        {
+        for (wrong, found) in [
+            ("\"fast\"", "the text \"fast\""),
+            ("[1]", "a list"),
+            ("-1", "the number -1"),
+            ("1.5", "the number 1.5"),
+        ] {
+            let told = format!(
+                "found {found}, expected a whole number of megahertz, such as `clock_mhz = 3000`, or {{"
+            );
             let e = fault(&format!("[cpu]\nclock_mhz = {wrong}\n"));
             assert_eq!((e.line, e.column, e.key.as_str()), (2, 13, "cpu.clock_mhz"), "{e}");
-            assert!(e.problem.contains(told), "{e}");
+            assert!(e.problem.starts_with(&told), "{e}");
             assert!(e.problem.contains("or { value = ..., source = \"...\", kind = \"...\" }"), "{e}");
         }
         let e = fault("[cpu]\nclock_mhz = { value = 3000 }\n");
@@ -575,7 +595,10 @@ mod tests {
     fn a_wrong_type_and_a_wrong_word_are_placed() {
         let e = fault("[cpu]\nclock_mhz = { value = \"fast\", source = \"s\", kind = \"paper\" }\n");
         assert_eq!((e.line, e.column, e.key.as_str()), (2, 23, "cpu.clock_mhz.value"));
-        assert!(e.problem.contains("expected u64"), "{e}");
+        assert!(
+            e.problem.contains("expected a whole number of megahertz, such as `clock_mhz = 3000`"),
+            "{e}"
+        );
         let e = fault("[cpu]\nclock_mhz = { value = 1, source = \"s\", kind = \"mesured\" }\n");
         assert_eq!(
             (e.line, e.key.as_str(), e.suggestion.as_deref()),
@@ -619,7 +642,8 @@ mod tests {
         let over = "[cpu]\na = { value = 2, source = \"t\", kind = \"paper\" }\n[new]\nc = 3\n";
         let mut table = parse_table("b", base).expect("base").into_inner();
         merge(&mut table, parse_table("o", over).expect("over").into_inner());
-        let merged: toml::Table = from_table("o", over, Spanned::new(0..0, table), &[]).expect("merged");
+        let merged: toml::Table =
+            from_table("o", over, Spanned::new(0..0, table), &[], &Ranges(&[])).expect("merged");
         assert!(merged["cpu"]["a"].get("against").is_none());
         assert_eq!(merged["cpu"]["b"].as_integer(), Some(1));
         assert_eq!(merged["new"]["c"].as_integer(), Some(3));

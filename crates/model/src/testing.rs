@@ -21,9 +21,12 @@
 //! [`replay`] is told), and the rest of the options is yours. Clocks of events may go back: under a seed the CPU that goes on is
 //! not the one that is behind.
 //!
-//! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed. `PAGEFERRY_SEED=17 cargo test
-//! NAME -- --nocapture` runs that schedule alone, and prints all that CPUs did, well or not, as far as `PAGEFERRY_EVENTS` goes
-//! (100,000 if it is not set). [`find`] and [`replay`] do not look at the variable.
+//! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed; where the kernel panicked, with
+//! the place of that, and with the calls that led there if `RUST_BACKTRACE=1`. Nothing is printed besides: panics of single runs
+//! are results here.
+//!
+//! `PAGEFERRY_SEED=17 cargo test NAME -- --nocapture` runs that schedule alone, and prints all that CPUs did, well or not, as far
+//! as `PAGEFERRY_EVENTS` goes (100,000 if it is not set). [`find`] and [`replay`] do not look at the variable.
 //!
 //! Beside races there is what rigs of tests have in common: machines by name ([`small`]), and CPUs that do what they are handed
 //! ([`Workers`]).
@@ -37,6 +40,7 @@ pub use workers::{Job, Workers};
 use crate::account::Snapshot;
 use crate::config::MachineConfig;
 use crate::machine::{Event, Model, Options, RunError, Schedule};
+use crate::panics::{PanicPlace, quietly};
 use core::fmt;
 use pageferry_hal::ContextId;
 
@@ -63,6 +67,8 @@ pub struct Outcome {
     pub seed: u64,
     /// How it ended.
     pub result: Result<(), Wrong>,
+    /// Where the panic was, if one ended it.
+    pub panicked: Option<PanicPlace>,
     /// What CPUs did last.
     pub events: Vec<Event>,
     /// The accounts at the end.
@@ -77,11 +83,18 @@ impl fmt::Display for Outcome {
         match &self.result {
             Ok(()) => write!(f, "seed {}: all is well", self.seed),
             Err(wrong) => write!(f, "seed {}: {wrong}", self.seed),
+        }?;
+        match (&self.result, &self.panicked) {
+            (Err(Wrong::Run(RunError::Panicked(_))), Some(place)) => write!(f, "\n{place}"),
+            // The words say where; only the calls are more.
+            (_, Some(PanicPlace { backtrace: Some(calls), .. })) => write!(f, "\n{calls}"),
+            _ => Ok(()),
         }
     }
 }
 
-/// Runs `body` under one seed, and keeps the last `keep_events` events.
+/// Runs `body` under one seed, and keeps the last `keep_events` events. Prints nothing: what a panic would have printed is in
+/// the [`Outcome`].
 ///
 /// # Panics
 /// When the machine's configuration contradicts itself.
@@ -94,14 +107,14 @@ pub fn replay(
 ) -> Outcome {
     let options = Options { schedule: Schedule::Seeded(seed), ..options }.keep_events(keep_events);
     let model = Model::flat(machine, options).unwrap_or_else(|fault| panic!("the machine: {fault}"));
-    let ran = model.run(Box::new(body));
+    let (ran, panicked) = quietly(|| model.run(Box::new(body)));
     let accounts = model.snapshot();
     let laws = || model.check().and_then(|()| accounts.check()).map_err(Wrong::Law);
     let result = ran.map_err(Wrong::Run).and_then(|()| laws());
-    Outcome { seed, result, events: model.events(), accounts }
+    Outcome { seed, result, panicked, events: model.events(), accounts }
 }
 
-/// The first of `seeds` under which `body` goes wrong: for tests of what must be found.
+/// The first of `seeds` under which `body` goes wrong: for tests of what must be found. Prints nothing.
 ///
 /// # Panics
 /// As [`replay`].

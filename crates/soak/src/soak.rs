@@ -9,12 +9,10 @@ use crate::program;
 use crate::rig::MACHINES;
 use crate::shrink::shrink;
 use crate::storm::{crowd, storm};
+use pageferry_model::panics::quietly;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use std::cell::Cell;
 use std::io;
-use std::panic;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Builder;
 
@@ -114,7 +112,7 @@ impl Soak {
                 if episode >= episodes {
                     break;
                 }
-                match quietly(|| self.run_episode(episode)) {
+                match quietly(|| self.run_episode(episode)).0 {
                     Ok(()) => {
                         run.fetch_add(EPISODE_STEPS, Ordering::Relaxed);
                         if !done(EPISODE_STEPS) {
@@ -152,30 +150,9 @@ impl Soak {
                     let program = Program { steps: Vec::new(), ..self.program(episode) };
                     return Err(Found { episode, step, program, failure }.into());
                 }
-                let (program, failure) = quietly(|| shrink(self.program(episode), failure, self.defect));
+                let (program, failure) = quietly(|| shrink(self.program(episode), failure, self.defect)).0;
                 Err(Found { episode, step, program, failure }.into())
             }
         }
     }
-}
-
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work`, whose panics are results, without printing them.
-fn quietly<R>(work: impl FnOnce() -> R) -> R {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let loud = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                loud(info);
-            }
-        }));
-    });
-    QUIET.set(true);
-    let result = work();
-    QUIET.set(false);
-    result
 }

@@ -44,7 +44,7 @@ impl Step {
 }
 
 /// What followed last in some place, and what followed before that. Above the first: how often it was right lately, 0 to 7.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Guess {
     first: u64,
     other: u64,
@@ -64,24 +64,25 @@ impl Guess {
     }
 
     /// A value that proved right often is not given up at once.
-    fn learn(&mut self, value: u64) {
+    fn learned(self, value: u64) -> Guess {
         let trust = self.first >> GUESS_BITS;
-        *self = match self.value() {
+        match self.value() {
             first if first == value => Guess::new(first, self.other, (trust + 1).min(7)),
             first if trust > 1 => Guess::new(first, value, trust / 2),
             first => Guess::new(value, first, 0),
-        };
+        }
     }
 
     /// The first is always that which came last, `other` the one before.
-    fn follow(&mut self, value: u64) {
+    fn followed(self, value: u64) -> Guess {
         let (first, trust) = (self.value(), self.first >> GUESS_BITS);
-        *self = Guess::new(value, first, if first == value { (trust + 1).min(7) } else { trust / 2 });
+        Guess::new(value, first, if first == value { (trust + 1).min(7) } else { trust / 2 })
     }
 }
 
-/// Guesses by context. Contexts that fall on the same entry share it.
-struct Table(Box<[Guess]>);
+/// Guesses by context. Contexts that fall on the same entry share it. Guesses are kept as bare numbers, because a table of zeros
+/// is had from the host without touching it: reading a short trace takes the memory that it uses, not 32 MB.
+struct Table(Box<[[u64; 2]]>);
 
 /// Where in a table.
 #[derive(Clone, Copy)]
@@ -95,15 +96,24 @@ impl At {
 
 impl Table {
     fn new() -> Table {
-        Table(vec![Guess::default(); 1 << TABLE_BITS].into_boxed_slice())
+        Table(vec![[0; 2]; 1 << TABLE_BITS].into_boxed_slice())
     }
 
     fn get(&self, at: At) -> Guess {
-        self.0[at.0]
+        let [first, other] = self.0[at.0];
+        Guess { first, other }
     }
 
-    fn entry(&mut self, at: At) -> &mut Guess {
-        &mut self.0[at.0]
+    fn learn(&mut self, at: At, value: u64) {
+        self.put(at, self.get(at).learned(value));
+    }
+
+    fn follow(&mut self, at: At, value: u64) {
+        self.put(at, self.get(at).followed(value));
+    }
+
+    fn put(&mut self, at: At, Guess { first, other }: Guess) {
+        self.0[at.0] = [first, other];
     }
 }
 
@@ -280,11 +290,11 @@ impl Model {
         };
         if step.kind == 0 {
             let exit = self.exit(step.instructions);
-            self.exits.entry(exit).learn(step.line);
+            self.exits.learn(exit, step.line);
         }
         let packed = step.packed();
-        self.by_history.entry(long).learn(packed);
-        self.by_place.entry(short).learn(packed);
+        self.by_history.learn(long, packed);
+        self.by_place.learn(short, packed);
         self.history = [packed, self.history[0], self.history[1], self.history[2]];
         step
     }
@@ -344,11 +354,11 @@ impl Model {
                 d.value().wrapping_add(difference) & self.lines()
             }
         };
-        self.data_by_last_and_place.entry(last_and_place).learn(line);
-        self.data_by_last_two.entry(last_two).learn(line);
-        self.data_by_path.entry(path).learn(line);
-        self.data_by_place.entry(place).follow(line);
-        self.data_by_last.entry(last).learn(line);
+        self.data_by_last_and_place.learn(last_and_place, line);
+        self.data_by_last_two.learn(last_two, line);
+        self.data_by_path.learn(path, line);
+        self.data_by_place.follow(place, line);
+        self.data_by_last.learn(last, line);
         self.data = [line, self.data[0]];
         line
     }

@@ -2,22 +2,35 @@
 //!
 //! A case takes a machine, kernel, experiment or scenario file, a program of `soak --replay`, or `--set` values, changes it in
 //! up to three places (keys dropped, doubled, renamed; extreme numbers; other types; cut off; bytes that are no text), and gives
-//! it to the command with a run that is as small as there are. Or it is a trace, sound as a file, of a program that never was. It has to end by itself within [`PATIENCE`], with an exit code
-//! of its own, without a panic anywhere, and with nothing left behind.
+//! it to the command. Or it is a trace, sound as a file, of a program that never was. It has to end by itself within
+//! [`PATIENCE`], with an exit code of its own, without a panic anywhere, and with nothing left behind.
 //!
-//! `PAGEFERRY_FUZZ_SECONDS` says for how long, a minute if it is not set; `PAGEFERRY_FUZZ_SEED` where it begins.
+//! Every case is a process of its own: what a user starts. What it does if its input is sound is as small as there is
+//! ([`TINY`], [`MEMORY_MB`], mostly one variant of a scenario), because it is the input that is tried.
+//!
+//! `PAGEFERRY_FUZZ_SECONDS` says for how long, [`SECONDS`] if it is not set; `PAGEFERRY_FUZZ_SEED` where it begins.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A case that takes longer hangs, as far as a user can tell.
+/// A case that runs for longer hangs, as far as a user can tell; and so does one that does not run at all for as long. Time in
+/// which the host runs other things is none of the case's.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// For how long cases are tried, unless the environment says.
+const SECONDS: u64 = 25;
+/// Memory of the machines that are booted, at most: frames cost time, and nothing here uses more.
+const MEMORY_MB: u64 = 64;
+/// The most that a case says.
+const MOST_SAID_BYTES: u64 = 1 << 20;
 
 /// What a case feeds to the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,6 +281,39 @@ fn trace(seed: usize) -> Vec<u8> {
     bytes
 }
 
+/// A machine's file, with little memory. Its other lines are as they were.
+fn with_little_memory(text: &str) -> String {
+    let mut table = "";
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    for (old, line) in text.lines().zip(&mut lines) {
+        table = if old.starts_with('[') { old } else { table };
+        let number = numbers(old.as_bytes()).first().copied();
+        if let Some((from, end)) = number.filter(|_| table == "[memory]" && old.starts_with("size_mb =")) {
+            let mb: u64 = old[from..end].parse().expect("a number");
+            line.replace_range(from..end, &mb.min(MEMORY_MB).to_string());
+        }
+    }
+    lines.join("\n")
+}
+
+/// A scenario of one variant: of each list of what varies there is one element, in turn.
+fn one_variant(text: &str, mut which: usize) -> String {
+    let mut varies = false;
+    let narrowed = text.lines().map(|line| {
+        varies = if line.starts_with('[') { line == "[vary]" } else { varies };
+        match line.split_once(" = [").filter(|_| varies) {
+            None => line.to_owned(),
+            Some((key, list)) => {
+                let elements: Vec<_> = list.trim_end_matches(']').split(", ").collect();
+                let one = elements[which % elements.len()];
+                which /= elements.len();
+                format!("{key} = [{one}]")
+            }
+        }
+    });
+    narrowed.collect::<Vec<_>>().join("\n")
+}
+
 struct Shipped {
     by_kind: BTreeMap<Kind, Vec<(String, String)>>,
 }
@@ -298,13 +344,15 @@ const TINY: [&str; 22] = [
     "processes=1",
 ];
 
-/// The settings of `TINY` that an experiment file knows.
-fn tiny(experiment: &str) -> Vec<String> {
+/// The settings of `TINY` that an experiment file knows, and [`MEMORY_MB`] where the machine is not the case's own.
+fn tiny(experiment: &str, machine_is_shipped: bool) -> Vec<String> {
     let known = |setting: &&&str| {
         let key = setting.split('=').next().expect("a key");
         experiment.contains(&format!("[parameters.{key}]"))
     };
-    TINY.iter().filter(known).flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]).collect()
+    let memory = machine_is_shipped.then(|| format!("machine.memory.size_mb={MEMORY_MB}"));
+    let settings = TINY.iter().filter(known).map(|setting| (*setting).to_owned()).chain(memory);
+    settings.flat_map(|setting| ["--set".to_owned(), setting]).collect()
 }
 
 impl Shipped {
@@ -316,7 +364,12 @@ impl Shipped {
             (Kind::Scenario, "crates/lab/scenarios"),
             (Kind::Program, "crates/soak/programs"),
         ];
-        Shipped { by_kind: kinds.into_iter().map(|(kind, folder)| (kind, files(folder))).collect() }
+        let mut by_kind: BTreeMap<_, _> =
+            kinds.into_iter().map(|(kind, folder)| (kind, files(folder))).collect();
+        for (_, text) in by_kind.get_mut(&Kind::Machine).expect("there are machines") {
+            *text = with_little_memory(text);
+        }
+        Shipped { by_kind }
     }
 
     fn pick(&self, kind: Kind, which: usize) -> &(String, String) {
@@ -324,7 +377,7 @@ impl Shipped {
         &files[which % files.len()]
     }
 
-    /// Experiments in turn. Those that replay long recordings, which take seconds, have a turn in 32.
+    /// Experiments in turn. Those that replay long recordings, which take seconds, have a turn in 128.
     fn experiment(&self, which: usize) -> &(String, String) {
         let files = &self.by_kind[&Kind::Experiment];
         let long = |text: &str| {
@@ -333,7 +386,7 @@ impl Shipped {
                 .any(|w| text.contains(&format!("workload = \"{w}\"")))
         };
         let from = which % files.len();
-        let any = (which / files.len()).is_multiple_of(32);
+        let any = (which / files.len()).is_multiple_of(128);
         let mut turns = files.iter().cycle().skip(from);
         turns.find(|(_, text)| any || !long(text)).expect("some are short")
     }
@@ -342,21 +395,27 @@ impl Shipped {
     fn command(&self, case: &Case) -> (Vec<String>, Option<(&'static str, Vec<u8>)>) {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let (name, experiment) = self.experiment(case.beside);
-        let run = || [words(&format!("run {name} --quick")), tiny(experiment)].concat();
+        let run = |shipped| [words(&format!("run {name} --quick")), tiny(experiment, shipped)].concat();
         let file = |kind: Kind| changed(&self.pick(kind, case.which).1, &case.changes);
         match case.kind {
             Kind::Machine => {
-                ([run(), words("--machine x.toml")].concat(), Some(("x.toml", file(Kind::Machine))))
+                ([run(false), words("--machine x.toml")].concat(), Some(("x.toml", file(Kind::Machine))))
             }
             Kind::Kernel => {
-                ([run(), words("--kernel x.toml")].concat(), Some(("x.toml", file(Kind::Kernel))))
+                ([run(true), words("--kernel x.toml")].concat(), Some(("x.toml", file(Kind::Kernel))))
             }
             Kind::Experiment => {
                 let text = &self.experiment(case.which).1;
-                let arguments = [words("run x.toml --quick"), tiny(text)].concat();
+                let arguments = [words("run x.toml --quick"), tiny(text, true)].concat();
                 (arguments, Some(("x.toml", changed(text, &case.changes))))
             }
-            Kind::Scenario => (words("scenarios x.toml"), Some(("x.toml", file(Kind::Scenario)))),
+            Kind::Scenario => {
+                let (all, machine) = ((case.which / 32).is_multiple_of(64), case.which / 2048 % 2);
+                let text = &self.pick(Kind::Scenario, case.which).1;
+                let text = if all { text.clone() } else { one_variant(text, case.beside) };
+                let play = format!("scenarios x.toml --machine {}", ["xeon-mp", "pentium-pro"][machine]);
+                (words(&play), Some(("x.toml", changed(&text, &case.changes))))
+            }
             Kind::Program => (words("soak --replay x.json"), Some(("x.json", file(Kind::Program)))),
             Kind::Trace => {
                 let machine = ["ppc603", "ppc604", "pentium-pro"][case.beside % 3];
@@ -366,7 +425,7 @@ impl Shipped {
                 (words(&run), Some(("x.pft", trace(case.which))))
             }
             Kind::Settings => {
-                let mut arguments = run();
+                let mut settings = Vec::new();
                 for (which, change) in &case.changes {
                     let (kind, prefix) =
                         if which % 2 == 0 { (Kind::Machine, "machine.") } else { (Kind::Kernel, "kernel.") };
@@ -376,12 +435,11 @@ impl Shipped {
                         Change::Scale(n, times, by) => ((*n as u64 % 4096) * times / by).to_string(),
                         _ => "1".to_owned(),
                     };
-                    arguments.extend([
-                        "--set".to_owned(),
-                        format!("{prefix}{}={value}", keys[(which / 2) % keys.len()]),
-                    ]);
+                    settings.push(format!("{prefix}{}={value}", keys[(which / 2) % keys.len()]));
                 }
-                (arguments, None)
+                let memory = settings.iter().any(|setting| setting.starts_with("machine.memory.size_mb="));
+                let settings = settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]);
+                (run(!memory).into_iter().chain(settings).collect(), None)
             }
         }
     }
@@ -411,49 +469,101 @@ fn entries(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Runs a case; says what is wrong.
-fn run(shipped: &Shipped, case: &Case) -> Result<i32, String> {
-    let dir = tempfile::tempdir().expect("a directory");
+/// A case that is under way.
+struct Running {
+    child: Child,
+    /// How long it has run when that was looked at last, and since when that has not changed.
+    ran: Duration,
+    since: Instant,
+    /// It was ended.
+    hangs: bool,
+}
+
+/// How long a process has run, all its threads together; nothing where the host does not say.
+fn ran(child: &Child) -> Duration {
+    // The kernel counts in hundredths of a second, whatever it counts in itself. The name, in parentheses, may have spaces.
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    let ticks = stat.rsplit(')').next().into_iter().flat_map(|rest| rest.split(' ').skip(12).take(2));
+    Duration::from_millis(ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10)
+}
+
+/// Ends cases that hang, until all are `over`.
+fn watch(slots: &[Slot], over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        for slot in slots {
+            let mut slot = lock(slot);
+            let Some(case) = slot.as_mut() else { continue };
+            let ran = ran(&case.child);
+            if ran != case.ran {
+                (case.ran, case.since) = (ran, Instant::now());
+            }
+            if case.ran > PATIENCE || case.since.elapsed() > PATIENCE {
+                // One that has just ended by itself cannot be.
+                case.hangs = case.child.kill().is_ok();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// What a thread runs.
+type Slot = Mutex<Option<Running>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panicked that held it")
+}
+
+/// Runs a case in `dir`, which holds nothing before, and nothing afterwards; says what is wrong.
+fn run(shipped: &Shipped, case: &Case, dir: &Path, slot: &Slot) -> Result<i32, String> {
     let (arguments, file) = shipped.command(case);
     if let Some((name, bytes)) = &file {
-        fs::write(dir.path().join(name), bytes).expect("written");
+        fs::write(dir.join(name), bytes).expect("written");
     }
-    let before = entries(dir.path());
-    // Errors go to a file: a pipe that nothing reads would hold the command up.
-    let said: PathBuf =
-        tempfile::NamedTempFile::new().expect("a file").into_temp_path().keep().expect("kept");
     let mut child = Command::new(env!("CARGO_BIN_EXE_pageferry"))
         .args(&arguments)
-        .current_dir(dir.path())
+        .current_dir(dir)
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(fs::File::create(&said).expect("a file"))
+        .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let began = Instant::now();
-    let code = loop {
-        if let Some(status) = child.try_wait().expect("waited for") {
-            break Some(status.code());
+    let errors = child.stderr.take().expect("it is piped");
+    *lock(slot) = Some(Running { child, ran: Duration::ZERO, since: Instant::now(), hangs: false });
+    // What it says ends when it does.
+    let mut said = Vec::new();
+    errors.take(MOST_SAID_BYTES).read_to_end(&mut said).expect("readable");
+    let (status, hangs) = loop {
+        let mut slot = lock(slot);
+        let case = slot.as_mut().expect("it was put there");
+        if let Some(status) = case.child.try_wait().expect("waited for") {
+            let hangs = case.hangs;
+            *slot = None;
+            break (status, hangs);
         }
-        if began.elapsed() > PATIENCE {
-            child.kill().and_then(|()| child.wait()).expect("killed");
-            break None;
-        }
-        std::thread::sleep(Duration::from_micros(500));
+        drop(slot);
+        std::thread::sleep(Duration::from_micros(100));
     };
-    let text = String::from_utf8_lossy(&fs::read(&said).expect("readable")).into_owned();
-    let _ = fs::remove_file(&said);
-    let left = entries(dir.path());
-    let wrong = match code {
-        None => "it hangs".to_owned(),
-        Some(None) => "a signal ended it".to_owned(),
-        Some(Some(0..=2)) if text.contains("panic") => "a panic".to_owned(),
+    let text = String::from_utf8_lossy(&said).into_owned();
+    let left: Vec<_> =
+        entries(dir).into_iter().filter(|name| file.as_ref().is_none_or(|f| f.0 != name)).collect();
+    if let Some((name, _)) = &file {
+        fs::remove_file(dir.join(name)).expect("what a case reads stays");
+    }
+    for name in &left {
+        let path = dir.join(name);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
+    }
+    let wrong = match status.code() {
+        _ if hangs => "it hangs".to_owned(),
+        _ if said.len() as u64 == MOST_SAID_BYTES => "it says without end".to_owned(),
+        None => "a signal ended it".to_owned(),
+        Some(0..=2) if text.contains("panic") => "a panic".to_owned(),
         // What a scenario expects may be changed to what does not hold, what a run does may not.
-        Some(Some(1)) if case.kind != Kind::Scenario => "a law is broken".to_owned(),
-        Some(Some(_)) if left != before => format!("left behind: {left:?}"),
-        Some(Some(code @ 0..=2)) => return Ok(code),
-        Some(Some(code)) => format!("exit code {code}"),
+        Some(1) if case.kind != Kind::Scenario => "a law is broken".to_owned(),
+        Some(_) if !left.is_empty() => format!("left behind: {left:?}"),
+        Some(code @ 0..=2) => return Ok(code),
+        Some(code) => format!("exit code {code}"),
     };
     let shown = file.map_or_else(String::new, |(name, bytes)| {
         format!("\n--- {name}\n{}", String::from_utf8_lossy(&bytes))
@@ -461,35 +571,51 @@ fn run(shipped: &Shipped, case: &Case) -> Result<i32, String> {
     Err(format!("{wrong}: pageferry {}\n{text}{shown}", arguments.join(" ")))
 }
 
+/// The case of a seed.
+fn case_of(seed: u64) -> Case {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    case().new_tree(&mut runner).expect("there are cases").current()
+}
+
 #[test]
 fn whatever_is_read_ends_in_words() {
     let number = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
     };
-    let time = Duration::from_secs(number("PAGEFERRY_FUZZ_SECONDS", 60));
+    let time = Duration::from_secs(number("PAGEFERRY_FUZZ_SECONDS", SECONDS));
     let first = number("PAGEFERRY_FUZZ_SEED", 1);
     let shipped = Shipped::load();
-    let (began, next) = (Instant::now(), std::sync::atomic::AtomicU64::new(first));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let work = || {
+    let (began, next) = (Instant::now(), AtomicU64::new(first));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+    let slots: Vec<Slot> = (0..threads).map(|_| Mutex::new(None)).collect();
+    let over = AtomicBool::new(false);
+    let work = |slot: &Slot| {
         let (mut codes, mut bad) = (BTreeMap::<(Kind, i32), u64>::new(), Vec::new());
+        let dir = tempfile::tempdir().expect("a directory");
         while began.elapsed() < time {
-            let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let mut bytes = [0; 32];
-            bytes[..8].copy_from_slice(&seed.to_le_bytes());
-            let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-            let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-            let case = case().new_tree(&mut runner).expect("there are cases").current();
-            match run(&shipped, &case) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let case = case_of(seed);
+            match run(&shipped, &case, dir.path(), slot) {
                 Ok(code) => *codes.entry((case.kind, code)).or_default() += 1,
-                Err(wrong) => bad.push(format!("seed {seed}, {case:?}: {wrong}")),
+                Err(wrong) => {
+                    // At once, too: a long run that is interrupted has told what it found.
+                    println!("seed {seed}, {case:?}: {wrong}\n");
+                    bad.push(seed);
+                }
             }
         }
         (codes, bad)
     };
     let all: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        let threads: Vec<_> = slots.iter().map(|slot| scope.spawn(move || work(slot))).collect();
+        let watcher = scope.spawn(|| watch(&slots, &over));
+        let all = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        over.store(true, Ordering::Relaxed);
+        watcher.join().expect("no panic");
+        all
     });
     let mut codes = BTreeMap::<(Kind, i32), u64>::new();
     let mut bad = Vec::new();
@@ -498,8 +624,12 @@ fn whatever_is_read_ends_in_words() {
         bad.extend(more);
     }
     let cases = next.into_inner() - first;
-    println!("{cases} cases, by kind and exit code: {codes:?}");
-    assert!(bad.is_empty(), "{} of {cases} cases end badly:\n{}", bad.len(), bad.join("\n\n"));
+    println!("{cases} cases in {:.0?}, by kind and exit code: {codes:?}", began.elapsed());
+    assert!(
+        bad.is_empty(),
+        "{} of {cases} cases end badly, those of the seeds {bad:?}: see above",
+        bad.len()
+    );
     let well: u64 = codes.iter().filter(|((_, code), _)| *code == 0).map(|(_, count)| count).sum();
     assert!(well * 20 > cases, "hardly a case is run at all: {codes:?}");
 }

@@ -19,7 +19,8 @@ pub trait Audio {
     /// # Panics
     /// When the fragment is in no frame.
     fn submit(&self, request: AudioRequest);
-    /// The answer to the oldest fragment that is done and was not answered yet.
+    /// The answer to the oldest fragment that is done and was not answered yet. A call on the machine: not for the tests of
+    /// [`Machine::spin_until`](crate::Machine::spin_until) and [`Machine::idle_until`](crate::Machine::idle_until).
     fn take_done(&self) -> Option<AudioDone>;
 }
 

@@ -18,7 +18,8 @@ pub trait BlockDevice {
     /// # Panics
     /// When it has no such blocks, or the request moves nothing.
     fn submit(&self, request: DiskRequest);
-    /// The answer to the oldest request that is done and was not answered yet.
+    /// The answer to the oldest request that is done and was not answered yet. A call on the machine: not for the tests of
+    /// [`Machine::spin_until`](crate::Machine::spin_until) and [`Machine::idle_until`](crate::Machine::idle_until).
     fn take_done(&self) -> Option<DiskDone>;
 }
 

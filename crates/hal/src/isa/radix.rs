@@ -106,7 +106,23 @@ impl RadixFormat {
         }
     }
 
-    /// The entry of a leaf table, or of level 1 for a superpage, that says `tte`.
+    /// The entry that says `tte`: of a leaf table, or of level 1 or 2 for a larger page ([`Tte::shift`]).
+    ///
+    /// An entry that leads to the next table is made by this too, as one of a page, the table's frame. Hardware permits an
+    /// access only if the entries of *all* levels do. So an inner entry needs [`Attr::WRITE`] if any page below it is to be
+    /// written, and [`Attr::USER`] if any is the user's; the leaf then decides for each page. Inner entries usually have both in
+    /// the user's half, and [`Attr::WRITE`] alone in the kernel's. [`Attr::GLOBAL`] and [`Attr::MODIFIED`] mean nothing in
+    /// them; a walk sets [`Attr::REFERENCED`] at every level.
+    ///
+    /// ```
+    /// use pageferry_hal::isa::x86::I386;
+    /// use pageferry_hal::{Attr, Pfn, Tte};
+    ///
+    /// // The table in frame 2, below which the user's pages lie; and one of them, which the user may only read.
+    /// let inner = I386.encode(Tte::page(Pfn(2), Attr::USER | Attr::WRITE));
+    /// let leaf = I386.encode(Tte::page(Pfn(5), Attr::USER));
+    /// assert_eq!((inner, leaf), (0x2007, 0x5005));
+    /// ```
     pub fn encode(&self, tte: Tte) -> u64 {
         let bits =
             BITS.iter().filter(|(_, attr)| tte.attr.contains(*attr)).fold(0, |all, (bit, _)| all | bit);

@@ -13,6 +13,7 @@
 
 use super::vnode::Regular;
 use crate::choose::Plan;
+use crate::config::NetDefect;
 use crate::error::Errno;
 use crate::net::{Mbuf, SendMode, Supply};
 use crate::proc::Syscall;
@@ -88,7 +89,11 @@ impl<M: Machine> FileSupply<'_, M> {
         let (call, vm) = (self.call, &self.call.kernel.vm);
         let loan = self.file.inode.locked(call, || match self.there(at, wanted) {
             0 => Ok(None),
-            len => Ok(Some(vm.loan_object_to_kernel(call.thread, &self.file.inode.object, at, len)?)),
+            len => {
+                let beyond = call.kernel.config.net.is_some_and(|net| net.defect == NetDefect::FileBeyondEnd);
+                let len = if beyond { wanted } else { len };
+                Ok(Some(vm.loan_object_to_kernel(call.thread, &self.file.inode.object, at, len)?))
+            }
         })?;
         let Some(loan) = loan else { return Ok(None) };
         let mbuf = call.kernel.mbufs.external(call.sleeper(self.nonblocking), loan, None)?;

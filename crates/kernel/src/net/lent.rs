@@ -13,7 +13,7 @@
 //! Getting an address: with the loan, then it is given back; while looking, then the bytes are not seen.
 
 use super::mbuf::{Mbuf, Pool, Storage};
-use crate::config::LentMapping;
+use crate::config::{LentMapping, NetDefect};
 use crate::error::Errno;
 use crate::net::lending::Lender;
 use alloc::sync::Arc;
@@ -80,6 +80,13 @@ impl<M: Machine> Pool<M> {
         lender: Option<Lender>,
     ) -> Result<Mbuf, Errno> {
         let (offset, len) = (loan.offset(), loan.len_bytes());
+        let lender = match lender {
+            Some(lender) if self.has(NetDefect::LenderToldEarly) => {
+                self.lenders().returned(lender, loan.frames().len());
+                None
+            }
+            lender => lender,
+        };
         let mapped = match self.map_lent(sleeper, loan.frames()) {
             Ok(mapped) => mapped,
             Err(e) => {
@@ -101,9 +108,11 @@ impl<M: Machine> Pool<M> {
                 for &frame in frames {
                     // One that holds some must not wait for more: others may do the same.
                     let waits = sleeper.filter(|_| mappings.is_empty());
+                    let private = self.has(NetDefect::LentMappingPrivate);
+                    let private = if private { Flags::PRIVATE } else { Flags::empty() };
                     let made = match waits {
-                        Some(t) => self.ephemeral().alloc(t, frame, Flags::INTERRUPTIBLE),
-                        None => self.ephemeral().alloc(self.waker(), frame, Flags::NOWAIT),
+                        Some(t) => self.ephemeral().alloc(t, frame, Flags::INTERRUPTIBLE | private),
+                        None => self.ephemeral().alloc(self.waker(), frame, Flags::NOWAIT | private),
                     };
                     match made {
                         Ok(mapping) => mappings.push(mapping),
@@ -122,6 +131,7 @@ impl<M: Machine> Pool<M> {
         match mapped {
             Mapped::Direct | Mapped::Nowhere => {}
             Mapped::Run(range) => self.unmap(Some(range)),
+            Mapped::Pages(mappings) if self.has(NetDefect::LentMappingKept) => drop(mappings),
             Mapped::Pages(mappings) => {
                 mappings.into_iter().for_each(|mapping| self.ephemeral().free(self.waker(), mapping));
             }
@@ -137,7 +147,8 @@ impl<M: Machine> Pool<M> {
     fn give_back(&self, loan: KernelLoan, lender: Option<Lender>) {
         let len_pages = loan.frames().len();
         self.vm().unloan(loan);
-        lender.into_iter().for_each(|lender| self.lenders().returned(lender, len_pages));
+        let told = lender.into_iter().filter(|_| !self.has(NetDefect::LenderNotTold));
+        told.for_each(|lender| self.lenders().returned(lender, len_pages));
     }
 
     /// Calls `look` with an address of the byte `at` of an mbuf, and how many bytes from there on, at most `most`, are in a row. The

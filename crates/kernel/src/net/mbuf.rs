@@ -22,7 +22,7 @@
 
 use super::lending::Lenders;
 use super::lent::External;
-use crate::config::{KernelPaths, LentMapping, SocketConfig};
+use crate::config::{KernelConfig, KernelPaths, LentMapping, NetDefect};
 use crate::error::Errno;
 use crate::sched::{Sched, Waker};
 use alloc::sync::Arc;
@@ -150,12 +150,6 @@ impl Mbuf {
         self.len += len;
     }
 
-    /// True for a cluster that is full, and that no other mbuf refers to: its page may be given away.
-    pub(crate) fn is_donatable(&self) -> bool {
-        let whole = self.offset == 0 && self.len == PAGE_SIZE;
-        matches!(&self.storage, Storage::Cluster(c) if whole && Arc::strong_count(c) == 1)
-    }
-
     /// How many whole pages of a loan it begins with.
     pub(crate) fn whole_lent_pages(&self) -> usize {
         match self.storage {
@@ -209,6 +203,7 @@ pub(crate) struct Pool<M: Machine> {
     /// For waking those that wait for a mapping, where the calling thread is not known.
     waker: Waker<M>,
     lent_mapping: LentMapping,
+    defect: NetDefect,
     paths: KernelPaths,
     /// Clusters that may exist.
     most_clusters: usize,
@@ -226,14 +221,24 @@ impl<M: Machine> Pool<M> {
         vm: Arc<Vm<M>>,
         ephemeral: Arc<Ephemeral<M, Vm<M>>>,
         (sched, lenders): (&Arc<Sched<M>>, Arc<Lenders<M>>),
-        (paths, config): (KernelPaths, &SocketConfig),
+        config: &KernelConfig,
         arena: &mut StructArena,
     ) -> Result<Pool<M>, ArenaFull> {
         let machine = vm.machine().clone();
         let mbufs = arena.zone("mbufs", MAX_MBUFS, MBUF_BYTES)?;
         let state = machine.new_lock(LockClass::MBUF, State { mbufs, free: Vec::new(), clusters: 0 });
-        let (waker, most_clusters, lent_mapping) = (Waker::new(sched), config.clusters, config.lent_mapping);
-        Ok(Pool { machine, vm, ephemeral, lenders, waker, lent_mapping, paths, most_clusters, state })
+        Ok(Pool {
+            machine,
+            vm,
+            ephemeral,
+            lenders,
+            waker: Waker::new(sched),
+            lent_mapping: config.socket.lent_mapping,
+            defect: config.net.map_or(NetDefect::None, |net| net.defect),
+            paths: config.paths,
+            most_clusters: config.socket.clusters,
+            state,
+        })
     }
 
     pub(crate) fn machine(&self) -> &M {
@@ -254,6 +259,11 @@ impl<M: Machine> Pool<M> {
 
     pub(super) fn waker(&self) -> &dyn Threads {
         &self.waker
+    }
+
+    /// This defect is planted.
+    pub(super) fn has(&self, defect: NetDefect) -> bool {
+        self.defect == defect
     }
 
     pub(super) fn lent_mapping(&self) -> LentMapping {
@@ -539,6 +549,14 @@ impl<M: Machine> Pool<M> {
     }
 
     // ------------------------------------------------------------------------------------------- giving pages away
+
+    /// True for a cluster that is full, and that no other mbuf refers to: its page may be given away.
+    pub(crate) fn is_donatable(&self, mbuf: &Mbuf) -> bool {
+        let Storage::Cluster(cluster) = &mbuf.storage else { return false };
+        let whole = mbuf.len == PAGE_SIZE || self.defect == NetDefect::FlipOfPart;
+        let alone = Arc::strong_count(cluster) == 1 || self.defect == NetDefect::FlipOfShared;
+        mbuf.offset == 0 && whole && alone
+    }
 
     /// Takes the pages out of donatable clusters: the kernel maps them no more. Then `give` puts them somewhere, and the
     /// clusters get other pages; or it gives them back, and the clusters are as before.

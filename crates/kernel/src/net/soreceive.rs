@@ -180,7 +180,8 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let aligned = at.is_none() || self.next_at().is_page_aligned();
         let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
         let most = if self.no_donation { 0 } else { pages };
-        let donatable = self.mbufs.iter().take(most).take_while(|m| m.is_donatable()).count();
+        let pool = &self.call.kernel.mbufs;
+        let donatable = self.mbufs.iter().take(most).take_while(|m| pool.is_donatable(m)).count();
         if donatable > 0 && self.donation_pays(donatable) && self.donate(donatable) {
             return Ok(());
         }

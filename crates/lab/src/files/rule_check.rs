@@ -44,11 +44,13 @@ impl Compare {
             return fault("published", format!("{} has no `{}`", paper.short, self.published), near);
         };
         let fits = match self.how {
-            How::Value => published.value.is_some() || published.low.is_some() && published.high.is_some(),
-            How::Gain => published.value.is_some(),
+            How::Value | How::Gain => {
+                published.value.is_some() || published.low.is_some() && published.high.is_some()
+            }
             How::Zero | How::AtLeast | How::AtMost => published.relation != Relation::HeldOut,
             How::SameAs
             | How::MoreThan
+            | How::GainsMore
             | How::Rises
             | How::Falls
             | How::Flat

@@ -29,8 +29,10 @@ pub enum How {
     /// The metric against the number, or against the range.
     #[default]
     Value,
-    /// The metric's gain over that of another kernel against the number, a percentage.
+    /// The metric's gain over that of another kernel against the number or the range, a percentage.
     Gain,
+    /// That gain exceeds the gain in runs with other settings.
+    GainsMore,
     /// The metric is 0.
     Zero,
     /// The metric reaches `bound`.
@@ -64,7 +66,7 @@ impl How {
             How::Flat => Some(Shape::Flat),
             How::Peaks => Some(Shape::Peaks),
             How::Value | How::Gain | How::Zero | How::AtLeast | How::AtMost => None,
-            How::SameAs | How::MoreThan | How::FallsLess => None,
+            How::SameAs | How::MoreThan | How::FallsLess | How::GainsMore => None,
         }
     }
 
@@ -72,6 +74,7 @@ impl How {
         match self {
             How::Value => "value",
             How::Gain => "gain",
+            How::GainsMore => "gains_more",
             How::Zero => "zero",
             How::AtLeast => "at_least",
             How::AtMost => "at_most",
@@ -150,11 +153,12 @@ impl Compare {
         let bound = matches!(self.how, How::AtLeast | How::AtMost);
         let shape = self.how.shape().is_some();
         let two_lines = self.how == How::FallsLess;
+        let gains_more = self.how == How::GainsMore;
         // Of each key: whether it is there, whether it must be, whether it may be.
         let keys = [
-            ("over", self.over.is_some(), self.how == How::Gain, order),
+            ("over", self.over.is_some(), self.how == How::Gain || gains_more, order),
             ("other_machines", !self.other_machines.is_empty(), false, order),
-            ("other_set", !self.other_set.is_empty(), two_lines || same, order),
+            ("other_set", !self.other_set.is_empty(), two_lines || same || gains_more, order),
             ("along", self.along.is_some(), shape || two_lines, order),
             ("tolerance_percent", self.tolerance_percent.is_some(), shape || same, order),
             ("bound", self.bound.is_some(), bound, false),

@@ -50,12 +50,21 @@ impl Case<'_> {
                 Some(plain(value, ratio, agrees))
             }
             How::Gain => {
-                let gain = (metric(&rule.kernel)? / metric(rule.over.as_deref()?)? - 1.0) * 100.0;
-                let ratio = gain / published.value?;
+                let gain = self.gain(&rule.set)?;
+                let (ratio, agrees) = near(gain, published);
                 Some(Judged {
                     ours: format!("{gain:+.0} %"),
                     theirs: format!("+{}", published.shown()),
-                    ..plain(gain, Some(ratio), (ratio - 1.0).abs() <= TOLERANCE)
+                    ..plain(gain, ratio, agrees)
+                })
+            }
+            How::GainsMore => {
+                let (gain, other) = (self.gain(&rule.set)?, self.gain(&rule.other_set)?);
+                let (this, that) = (self.name(&rule.set), self.name(&rule.other_set));
+                Some(Judged {
+                    ours: format!("{gain:+.0} % against {other:+.0} %"),
+                    reading: Some(format!("more is gained with {this} than with {that}")),
+                    ..plain(gain, None, gain > other)
                 })
             }
             How::Zero => {
@@ -167,6 +176,12 @@ impl Case<'_> {
         })
     }
 
+    /// The gain over the other kernel, in percent.
+    fn gain(&self, set: &[String]) -> Option<f64> {
+        let metric = |kernel: &str| self.metric(self.machine, kernel, set, None);
+        Some((metric(&self.rule.kernel)? / metric(self.rule.over.as_deref()?)? - 1.0) * 100.0)
+    }
+
     /// The metric of the run there, with `set` and the setting that varies at `place`.
     fn metric(&self, machine: &str, kernel: &str, set: &[String], place: Option<i64>) -> Option<f64> {
         let at = self.rule.at(place);
@@ -225,6 +240,8 @@ fn near(value: f64, published: &Published) -> (Option<f64>, bool) {
 /// The unit at the end of a metric's name.
 fn unit(metric: &str) -> &'static str {
     let units = [
+        ("_mbit_per_cpu_percent", "Mbit/s/%"),
+        ("_mbit_s", "Mbit/s"),
         ("_cycles", "cycles"),
         ("_ns", "ns"),
         ("_mb_s", "MB/s"),

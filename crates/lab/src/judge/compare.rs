@@ -140,6 +140,7 @@ pub fn compare(
 fn describe(rule: &Compare, published: &Published) -> String {
     match (rule.how, &rule.over) {
         (How::Gain, Some(over)) => format!("gain in {} over {over}", words(&rule.metric)),
+        (How::GainsMore, Some(over)) => format!("gain in {} over {over}", words(&rule.metric)),
         (How::MoreThan, Some(over)) => format!("{} above that under {over}", words(&rule.metric)),
         (How::MoreThan, None) if !rule.other_machines.is_empty() => {
             format!("{} above that of {}", words(&rule.metric), rule.other_machines.join(", "))
@@ -149,7 +150,11 @@ fn describe(rule: &Compare, published: &Published) -> String {
 }
 
 fn words(metric: &str) -> String {
-    let name = metric.trim_end_matches("_mb_s").trim_end_matches("_ns").trim_end_matches("_cycles");
+    let name = metric
+        .trim_end_matches("_mb_s")
+        .trim_end_matches("_mbit_s")
+        .trim_end_matches("_ns")
+        .trim_end_matches("_cycles");
     match name {
         "local_cached" => "cost of a local invalidation in time".to_owned(),
         _ => name.replace('_', " "),

@@ -18,12 +18,14 @@ pub struct Entry {
 }
 
 /// What experiments measure.
-const RESULTS: [(&str, &str, &str); 30] = [
+const RESULTS: [(&str, &str, &str); 33] = [
     ("bandwidth_mb_s", "MB/s", "Payload through the whole path in modelled time; an MB is 1,000,000 bytes."),
     ("busy_bandwidth_mb_s", "MB/s", "Payload in the time in which a CPU was not idle."),
     ("busy_cycles_per_page", "cycles", "Cycles in which a CPU was not idle, for each page of payload."),
+    ("cpu_percent", "%", "Time in which a CPU was not idle, of all CPUs that the kernel sees."),
     ("cycles_per_call", "cycles", "Modelled time of one call of what grows."),
     ("cycles_per_unit", "cycles", "Modelled time of one call, for each unit that it deals with."),
+    ("efficiency_mbit_per_cpu_percent", "Mbit/s/%", "Throughput by CPU use."),
     ("elapsed_cycles_per_page", "cycles", "Modelled time for each page of payload."),
     ("elapsed_cycles_per_round", "cycles", "Modelled time of one round through all processes."),
     ("elapsed_cycles_per_transfer", "cycles", "Modelled time of one transfer from a process to the other."),
@@ -72,6 +74,7 @@ const RESULTS: [(&str, &str, &str); 30] = [
     ("pair_ns", "ns", "The same in time."),
     ("remote_cycles", "cycles", "A shootdown, as its sender sees it."),
     ("remote_ns", "ns", "The same in time."),
+    ("throughput_mbit_s", "Mbit/s", "Payload through the whole path in modelled time, in 1,000,000 bits."),
     (
         "tlb_invalidations",
         "count",
@@ -79,11 +82,8 @@ const RESULTS: [(&str, &str, &str); 30] = [
     ),
 ];
 
-/// What experiments over the network measure.
-const NETWORK: [(&str, &str, &str); 7] = [
-    ("throughput_mbit_s", "Mbit/s", "Payload of the protocol in modelled time; a Mbit is 1,000,000 bits."),
-    ("cpu_percent", "%", "Time in which a CPU was not idle, of that of all CPUs."),
-    ("efficiency_mbit_per_cpu_percent", "Mbit/s", "Throughput for each percent of CPU time."),
+/// What a web server does.
+const WEB: [(&str, &str, &str); 4] = [
     ("requests_per_s", "1/s", "Requests answered, a second of modelled time."),
     ("bytes_per_request", "bytes", "Bytes that clients heard, for each request that was answered meanwhile."),
     ("log_lines_skipped", "count", "Lines of the log that could not be read."),
@@ -125,7 +125,7 @@ const MORE: [(&str, &str, &str); 3] = [
 
 /// All metrics.
 pub fn dictionary() -> Vec<Entry> {
-    let listed = RESULTS.into_iter().chain(NETWORK).chain(HARDWARE).chain(MORE);
+    let listed = RESULTS.into_iter().chain(WEB).chain(HARDWARE).chain(MORE);
     let mut all: Vec<Entry> =
         listed.map(|(metric, unit, about)| Entry { metric: metric.to_owned(), unit, about }).collect();
     let bytes = |c: &Counter| matches!(c, Counter::BytesCopied | Counter::TransferBytesCopied);

@@ -9,12 +9,11 @@ use crate::files::{KernelChoice, MachineChoice};
 use crate::workload::net::web::Site;
 use pageferry_hal::{ContextId, Machine as _};
 use pageferry_kernel::{BootError, Errno, Kernel, NetConfig, Program};
+use pageferry_model::panics::quietly;
 use pageferry_model::{Model, Options, RunError};
 use pageferry_vm::VmConfig;
-use std::cell::{Cell, RefCell};
-use std::panic;
+use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Once;
 
 /// A machine with a kernel configuration, ready to boot once.
 pub(crate) struct Testbed {
@@ -99,7 +98,7 @@ impl Testbed {
             end.killed = kernel.killed().iter().map(|k| format!("{k:?}")).collect();
             next
         };
-        let ran = quietly(|| self.model.run(Box::new(boot)));
+        let ran = run_quietly(|| self.model.run(Box::new(boot)));
         let end = end.take();
         if let Some(error) = end.boot {
             return Err(self.incompatible(error));
@@ -151,32 +150,11 @@ impl Testbed {
     }
 }
 
-thread_local! {
-    /// In a run: where the panic was that ended it.
-    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
-    static RUNNING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs a machine. A panic within is an outcome like others: it is reported once, with its place, and not also by
-/// the handler that panics have by default.
-fn quietly(run: impl FnOnce() -> Result<(), RunError>) -> Result<(), String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if RUNNING.get() {
-                PANICKED_AT.set(info.location().map(ToString::to_string));
-            } else {
-                before(info);
-            }
-        }));
-    });
-    RUNNING.set(true);
-    let ran = run();
-    RUNNING.set(false);
-    let at = PANICKED_AT.take();
-    ran.map_err(|error| match (&error, at) {
-        (RunError::Panicked(_), Some(at)) => format!("{error} ({at})"),
+/// Runs a machine. A panic within is an outcome like others, told once, with its place.
+fn run_quietly(run: impl FnOnce() -> Result<(), RunError>) -> Result<(), String> {
+    let (ran, panicked) = quietly(run);
+    ran.map_err(|error| match (&error, panicked) {
+        (RunError::Panicked(_), Some(place)) => format!("{error} ({})", place.at),
         _ => error.to_string(),
     })
 }

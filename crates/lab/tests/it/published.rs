@@ -7,10 +7,17 @@ use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
 /// The numbers and the statements in words that do not come out: their paper's file says why (`otherwise`), and so does `CAVEATS.md`. One that begins to is to be taken out here and there.
-const OTHERWISE: [&str; 10] = [
+const OTHERWISE: [&str; 17] = [
     "bat-hash-misses-per-s",
     "bat-kernel-tlb-share",
     "bat-tlb-misses-per-s",
+    "flip-eff-18-4148-copy",
+    "flip-eff-18-4148-flip",
+    "flip-eff-18-8244-copy",
+    "flip-eff-18-8244-flip",
+    "flip-mock-no-difference",
+    "sfbuf-netperf-gain",
+    "sfbuf-netperf-large-mtu-gain-higher",
     "sfbuf-pipe-gain-opteron-mp",
     "sfbuf-web-larger-cache-slightly-higher",
     "sfbuf-web-xeon",

@@ -35,6 +35,18 @@ impl Drop for Scope {
 /// How deep refill handlers may miss within one another.
 const MOST_NESTED: u32 = 16;
 
+/// The most CPUs whose spinning is taken together.
+const MOST_TOGETHER: usize = 8;
+
+/// A CPU that spins for a lock: its clock, when its next interrupt comes, and when it could take it.
+#[derive(Clone, Copy, Default)]
+struct Spinner {
+    cpu: usize,
+    clock: u64,
+    pending: u64,
+    taken_at: u64,
+}
+
 impl Inner {
     pub(crate) fn cpu(&self) -> usize {
         self.cpu.get()
@@ -61,6 +73,9 @@ impl Inner {
     /// Runs CPUs until all have stopped.
     pub(super) fn drive(&self) -> Result<(), RunError> {
         while let Some(cpu) = self.pick()? {
+            if self.spin_together() {
+                continue;
+            }
             if self.spin(cpu) {
                 self.hw.borrow_mut().take_turn(cpu);
                 continue;
@@ -202,11 +217,11 @@ impl Inner {
         self.take_interrupts();
     }
 
-    /// True when an interrupt has arrived that the executing CPU can take.
+    /// True when an interrupt has arrived that a CPU can take.
     #[inline]
-    fn is_interrupted(&self) -> bool {
+    fn is_interrupted(&self, cpu: usize) -> bool {
         let hw = self.hw.borrow();
-        let c = &hw.cpus[self.cpu.get()];
+        let c = &hw.cpus[cpu];
         // In the order in which they arrive; where the seed decides, they may come early.
         let first = c.pending.front();
         first.is_some_and(|&(at, _)| at <= c.clock || self.seeded) && !c.in_handler && c.masked == 0
@@ -231,7 +246,7 @@ impl Inner {
         self.tested_in_vain();
         let cpu = self.cpu.get();
         if !self.pass_time(cpu) {
-            self.fail_spinning();
+            self.fail_spinning(true);
         }
         self.spins_for.borrow_mut()[cpu] = held.cloned();
         self.suspend();
@@ -259,16 +274,69 @@ impl Inner {
     /// back. False when there is more to do than to spin: then the context does it.
     fn spin(&self, cpu: usize) -> bool {
         let is_held = self.spins_for.borrow()[cpu].as_ref().is_some_and(|held| held.get());
-        is_held
-            && self.hw.borrow().cpus[cpu].pending.is_empty()
-            && self.may_test_again()
-            && self.pass_time(cpu)
+        is_held && !self.is_interrupted(cpu) && self.may_test_again() && self.pass_time(cpu)
+    }
+
+    /// Takes the turns of several CPUs that spin for locks that are still held, one after the other as [`Inner::spin`] would, until
+    /// one of the others or an event is next, or there is more to do than to spin: so many turns of a cycle or two are taken at
+    /// once. False when none was.
+    fn spin_together(&self) -> bool {
+        // Two that spin, and one that holds.
+        if self.seeded() || self.spins_for.borrow().len() < 3 {
+            return false;
+        }
+        let (mut hw, spins_for) = (self.hw.borrow_mut(), self.spins_for.borrow());
+        let spins = |cpu: usize| spins_for[cpu].as_ref().is_some_and(|held| held.get());
+        if (0..hw.cpus.len()).filter(|&cpu| spins(cpu)).count() < 2 {
+            return false;
+        }
+        let mut those = [Spinner::default(); MOST_TOGETHER];
+        let (mut count, mut bound) = (0, hw.outside_at);
+        for (cpu, c) in hw.cpus.iter().enumerate() {
+            let at = hw.turns.time(cpu);
+            if !spins(cpu) || c.state != CpuState::Running || count == MOST_TOGETHER {
+                bound = bound.min(at);
+                continue;
+            }
+            // What cannot be taken does not interrupt, but a wait looks when it comes.
+            let pending = c.pending.front().map_or(NEVER, |&(at, _)| at);
+            let taken_at = if c.in_handler || c.masked > 0 { NEVER } else { pending };
+            those[count] = Spinner { cpu, clock: c.clock, pending, taken_at };
+            count += 1;
+        }
+        let (those, limit) = (&mut those[..count], self.options.cycle_limit.map_or(NEVER, |limit| limit.0));
+        let most_tests = (self.options.spin_limit / 100).saturating_sub(self.in_vain() + 1);
+        let mut tests = 0;
+        while tests < most_tests {
+            let Some(first) = (0..those.len()).min_by_key(|&i| (those[i].clock, those[i].cpu)) else { break };
+            let Spinner { clock, pending, taken_at, .. } = those[first];
+            if clock >= bound || clock >= taken_at || clock > limit {
+                break;
+            }
+            let others = those.iter().enumerate().filter(|(i, _)| *i != first).map(|(_, s)| s.clock);
+            let next = others.fold(bound.min(pending), u64::min);
+            if next == NEVER {
+                break;
+            }
+            those[first].clock = next.max(clock) + 1;
+            tests += 1;
+        }
+        for &mut Spinner { cpu, clock, .. } in those {
+            let passed = clock - hw.cpus[cpu].clock;
+            if passed > 0 {
+                hw.charge(cpu, passed);
+                hw.cpus[cpu].spinning = true;
+                hw.take_turn(cpu);
+            }
+        }
+        self.tested_more(tests);
+        tests > 0
     }
 
     /// Runs the handler for every interrupt that has arrived.
     #[inline]
     pub(super) fn take_interrupts(&self) {
-        if self.is_interrupted() {
+        if self.is_interrupted(self.cpu.get()) {
             self.run_handlers();
         }
     }

@@ -4,11 +4,12 @@
 //! event stands when its call begins to act: after the CPUs that were to come first. Calls that only account are none, nor
 //! are accesses to page tables, of which what is declared of mappings tells.
 
+use crate::machine::held::LockId;
 use crate::machine::inner::Inner;
 use crate::machine::waits::Awaited;
 use crate::mmu::oracle::Site;
 use core::fmt;
-use pageferry_hal::{CpuId, CpuSet, Cycles, Flush, Interrupt, LockClass, SpaceId, Tte, Va};
+use pageferry_hal::{CpuId, CpuSet, Cycles, Flush, Interrupt, SpaceId, Tte, Va};
 use std::collections::VecDeque;
 
 /// Something that a CPU did.
@@ -63,11 +64,11 @@ pub enum EventKind {
     /// Closes the window of a change of mappings.
     ClosesWindow,
     /// Has taken a lock.
-    Takes(LockClass),
+    Takes(LockId),
     /// Has found a lock taken, by `try_lock`.
-    FailsToTake(LockClass),
+    FailsToTake(LockId),
     /// Releases a lock.
-    Releases(LockClass),
+    Releases(LockId),
     /// Begins to wait.
     Waits(Awaited),
     /// Has waited.
@@ -108,9 +109,9 @@ impl fmt::Display for EventKind {
             }
             EventKind::Flushes(what) => write!(f, "invalidates {what:?}"),
             EventKind::ClosesWindow => f.write_str("has invalidated what it changed"),
-            EventKind::Takes(class) => write!(f, "takes {class:?}"),
-            EventKind::FailsToTake(class) => write!(f, "does not get {class:?}"),
-            EventKind::Releases(class) => write!(f, "releases {class:?}"),
+            EventKind::Takes(lock) => write!(f, "takes {lock}"),
+            EventKind::FailsToTake(lock) => write!(f, "does not get {lock}"),
+            EventKind::Releases(lock) => write!(f, "releases {lock}"),
             EventKind::Waits(awaited) => write!(f, "{awaited}"),
             EventKind::GoesOn(_) => f.write_str("goes on"),
             EventKind::Sends(interrupt, to) => write!(f, "sends {interrupt:?} to {to:?}"),

@@ -10,19 +10,43 @@ use crate::mmu::oracle::Site;
 use core::fmt;
 use pageferry_hal::LockClass;
 
+/// A lock, as errors and [events](crate::Event) name it: `runq#1` is the second lock of the class `runq` that this machine made.
+///
+/// A kernel makes its locks in the same order in every run, so the number says which lock it is: of one run queue for each CPU,
+/// the second is that of CPU 1. Where a class has many locks that come and go, the number tells two of them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LockId {
+    /// Its class.
+    pub class: LockClass,
+    /// How many locks of that class were made before it.
+    pub number: u32,
+}
+
+impl fmt::Debug for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}#{}", self.class, self.number)
+    }
+}
+
+impl fmt::Display for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
 /// A lock that a context holds, or waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockRef {
     /// Its address.
     pub(crate) lock: usize,
-    pub(crate) class: LockClass,
+    pub(crate) id: LockId,
     /// The call that took it, or waits for it.
     pub(crate) at: Site,
 }
 
 impl fmt::Debug for LockRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} (taken at {})", self.class, self.at)
+        write!(f, "{} (taken at {})", self.id, self.at)
     }
 }
 
@@ -40,19 +64,16 @@ pub(crate) struct Wanted {
 pub struct LockWait {
     /// The context's name.
     pub context: String,
-    /// The class of the lock that the context before it waits for, and the call that took it.
-    pub holds: (LockClass, Site),
-    /// The class of the lock that it waits for, and the call that does.
-    pub wants: (LockClass, Site),
+    /// The lock that the context before it waits for, and the call that took it.
+    pub holds: (LockId, Site),
+    /// The lock that it waits for, and the call that does.
+    pub wants: (LockId, Site),
 }
 
 impl fmt::Display for LockWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { context, holds: (held, taken_at), wants: (wanted, waits_at) } = self;
-        write!(
-            f,
-            "context {context} holds {held:?}, taken at {taken_at}, and waits for {wanted:?} at {waits_at}"
-        )
+        write!(f, "context {context} holds {held}, taken at {taken_at}, and waits for {wanted} at {waits_at}")
     }
 }
 
@@ -71,24 +92,31 @@ impl fmt::Display for LockCircle {
 }
 
 impl Inner {
+    /// The name of a lock that is made.
+    pub(crate) fn new_lock_id(&self, class: LockClass) -> LockId {
+        let mut made = self.locks_made.borrow_mut();
+        let made = made.entry(class).or_default();
+        *made += 1;
+        LockId { class, number: *made - 1 }
+    }
+
     /// Refuses a lock that the order forbids to the executing context.
     ///
     /// # Panics
     /// When it does.
-    pub(crate) fn check_lock_order(&self, class: LockClass, at: Site) {
+    pub(crate) fn check_lock_order(&self, id: LockId, at: Site) {
         let in_handler = self.hw.borrow().cpus[self.cpu()].in_handler;
-        assert!(
-            !in_handler || class.masks_interrupts(),
-            "{at}: an interrupt handler takes the lock {class:?}"
-        );
+        assert!(!in_handler || id.class.masks_interrupts(), "{at}: an interrupt handler takes the lock {id}");
         let error = {
             let contexts = self.contexts.borrow();
             let context = &contexts[self.context.get()];
-            let Some(held) = context.held.iter().find(|held| !class.may_follow(held.class)) else { return };
+            let Some(held) = context.held.iter().find(|held| !id.class.may_follow(held.id.class)) else {
+                return;
+            };
             RunError::LockOrder {
                 context: context.name.clone(),
-                takes: (class, at),
-                holds: (held.class, held.at),
+                takes: Box::new((id, at)),
+                holds: Box::new((held.id, held.at)),
                 schedule: self.options.schedule,
             }
         };
@@ -97,16 +125,16 @@ impl Inner {
 
     pub(crate) fn lock_taken(&self, lock: LockRef) {
         self.contexts.borrow_mut()[self.context.get()].held.push(lock);
-        self.note(EventKind::Takes(lock.class), Some(lock.at));
+        self.note(EventKind::Takes(lock.id), Some(lock.at));
     }
 
-    pub(crate) fn lock_released(&self, lock: usize, class: LockClass) {
-        self.note(EventKind::Releases(class), None);
+    pub(crate) fn lock_released(&self, lock: usize, id: LockId) {
+        self.note(EventKind::Releases(id), None);
         let mut contexts = self.contexts.borrow_mut();
         let held = &mut contexts[self.context.get()].held;
         let at = held.iter().rposition(|h| h.lock == lock);
         held.remove(at.expect("a lock is released by the context that took it"));
-        if class.masks_interrupts() {
+        if id.class.masks_interrupts() {
             self.hw.borrow_mut().cpus[self.cpu()].masked -= 1;
         }
     }
@@ -145,7 +173,7 @@ impl Inner {
             let (holder, index) = (0..contexts.len()).find_map(|c| Some((c, holds(c)?)))?;
             let held = &contexts[holder].held[index];
             let context = contexts[waiter].name.clone();
-            circle.push(LockWait { context, holds: (held.class, held.at), wants: (wanted.class, wanted.at) });
+            circle.push(LockWait { context, holds: (held.id, held.at), wants: (wanted.id, wanted.at) });
             if holder == first {
                 // Each was given what it waits for as what it holds: that is the next one's.
                 let mut held: Vec<_> = circle.iter().map(|wait| wait.holds).collect();

@@ -7,8 +7,9 @@ use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
 use crate::machine::waits::Waiting;
 use corosensei::{Coroutine, Yielder};
-use pageferry_hal::{Board, Cause, ContextId, Interrupt, Miss, TrapKind, Va};
+use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
+use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -58,6 +59,8 @@ pub(crate) struct Inner {
     pub(super) waits: RefCell<Vec<Option<Waiting>>>,
     /// For each CPU that spins for a lock, whether that is held.
     pub(super) spins_for: RefCell<Vec<Option<Rc<Cell<bool>>>>>,
+    /// How many locks were made of each class.
+    pub(super) locks_made: RefCell<FxHashMap<LockClass, u32>>,
     /// Tests of what CPUs wait for, since one has executed anything else.
     pub(super) in_vain: Cell<u64>,
     pub(super) events: RefCell<Events>,

@@ -57,7 +57,7 @@ impl Inner {
             let tests = self.in_vain.get() + 1;
             self.in_vain.set(tests);
             if tests >= self.options.spin_limit {
-                return Err(RunError::Spinning { waits: self.waits(), tests, schedule });
+                return Err(RunError::Spinning { waits: self.waits(), tests, alone: false, schedule });
             }
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! Why a run did not come to its end.
 
-use crate::machine::held::LockCircle;
+use crate::machine::held::{LockCircle, LockId};
 use crate::machine::options::Schedule;
 use crate::machine::waits::Waits;
 use crate::mmu::oracle::{Site, StaleUse};
-use pageferry_hal::{Cycles, LockClass};
+use pageferry_hal::Cycles;
 
 /// Why a run did not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,27 +23,29 @@ pub enum RunError {
         schedule: Schedule,
     },
     /// No CPU does anything but test what it waits for: see [`Options::spin_limit`](crate::Options::spin_limit).
-    #[error("no CPU gets on, after {tests} tests in vain: {waits} ({schedule})")]
+    #[error("no CPU gets on: {waits}; {} ({schedule})", why(*.tests, *.alone))]
     Spinning {
         /// What they wait for, and where.
         waits: Waits,
-        /// How often, all CPUs together, it was not so.
+        /// How often it was tested, by all CPUs together, since one of them did anything else.
         tests: u64,
+        /// No other CPU runs, and no interrupt is on its way: nothing is left that could end the wait.
+        alone: bool,
         /// The schedule in which it happens again.
         schedule: Schedule,
     },
     /// A context takes a lock that the [order](pageferry_hal::lock) forbids while it holds another.
     #[error(
-        "lock order: context {context} takes {:?} at {} while it holds {:?}, taken at {} ({schedule})",
+        "lock order: context {context} takes {} at {} while it holds {}, taken at {} ({schedule})",
         takes.0, takes.1, holds.0, holds.1
     )]
     LockOrder {
         /// The context's name.
         context: String,
-        /// The class of the lock that it takes, and the call that does.
-        takes: (LockClass, Site),
-        /// The class of the lock that it holds, and the call that took it.
-        holds: (LockClass, Site),
+        /// The lock that it takes, and the call that does.
+        takes: Box<(LockId, Site)>,
+        /// The lock that it holds, and the call that took it.
+        holds: Box<(LockId, Site)>,
         /// The schedule in which it happens again.
         schedule: Schedule,
     },
@@ -83,4 +85,13 @@ pub enum RunError {
     /// Kernel code, or the machine on its behalf, panicked.
     #[error("panic: {0}")]
     Panicked(String),
+}
+
+/// How it is known that the wait would not end.
+fn why(tests: u64, alone: bool) -> String {
+    if alone {
+        return "no other CPU runs and no interrupt is on its way, so nothing can end the wait".into();
+    }
+    let times = if tests == 1 { "the one time".into() } else { format!("all {tests} times") };
+    format!("what is waited for was false {times} that it was tested, and no CPU did anything else meanwhile")
 }

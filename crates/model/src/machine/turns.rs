@@ -38,6 +38,12 @@ impl Turns {
         }
     }
 
+    /// When `cpu` can go on.
+    #[inline]
+    pub(crate) fn time(&self, cpu: usize) -> u64 {
+        self.times[self.width + cpu]
+    }
+
     /// The CPU that can go on first, when, and when the next one can.
     #[inline]
     pub(crate) fn first(&self) -> Option<(usize, u64, u64)> {

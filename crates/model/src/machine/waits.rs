@@ -11,12 +11,13 @@
 
 use crate::hw::CpuState;
 use crate::machine::events::EventKind;
+use crate::machine::held::LockId;
 use crate::machine::inner::Inner;
 use crate::machine::run_error::RunError;
 use crate::machine::turns::NEVER;
 use crate::mmu::oracle::Site;
 use core::fmt;
-use pageferry_hal::{CpuId, Cycles, LockClass};
+use pageferry_hal::{CpuId, Cycles};
 
 /// What a CPU waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,8 @@ pub enum Awaited {
     Condition,
     /// A condition, halted in [`idle_until`](pageferry_hal::Machine::idle_until).
     Interrupt,
-    /// A lock of this class.
-    Lock(LockClass),
+    /// A lock.
+    Lock(LockId),
     /// A context that its CPU has not left yet, in [`context_switch`](pageferry_hal::Machine::context_switch).
     Context,
 }
@@ -51,7 +52,7 @@ impl fmt::Display for Awaited {
         match self {
             Awaited::Condition => f.write_str("spins"),
             Awaited::Interrupt => f.write_str("is halted"),
-            Awaited::Lock(class) => write!(f, "spins for the lock {class:?}"),
+            Awaited::Lock(lock) => write!(f, "spins for the lock {lock}"),
             Awaited::Context => f.write_str("spins for a context to be left by its CPU"),
         }
     }
@@ -128,7 +129,7 @@ impl Inner {
             if self.some_cpu_goes_on() {
                 return self.progress();
             }
-            self.fail_spinning();
+            self.fail_spinning(false);
         }
     }
 
@@ -137,6 +138,16 @@ impl Inner {
     fn some_cpu_goes_on(&self) -> bool {
         let (hw, waits) = (self.hw.borrow(), self.waits.borrow());
         hw.cpus.iter().zip(waits.iter()).any(|(c, wait)| c.state == CpuState::Running && wait.is_none())
+    }
+
+    /// Tests in vain since anything was done.
+    pub(super) fn in_vain(&self) -> u64 {
+        self.in_vain.get()
+    }
+
+    /// Counts `tests` that answer no.
+    pub(super) fn tested_more(&self, tests: u64) {
+        self.in_vain.set(self.in_vain.get() + tests);
     }
 
     /// Counts a test that answers no, unless that might be one too many.
@@ -149,10 +160,10 @@ impl Inner {
         may
     }
 
-    /// Ends the run because no CPU gets on.
-    pub(super) fn fail_spinning(&self) -> ! {
+    /// Ends the run because no CPU gets on; `alone` where nothing is left that could happen.
+    pub(super) fn fail_spinning(&self, alone: bool) -> ! {
         let (waits, tests) = (self.waits(), self.in_vain.get());
-        self.fail(RunError::Spinning { waits, tests, schedule: self.options.schedule })
+        self.fail(RunError::Spinning { waits, tests, alone, schedule: self.options.schedule })
     }
 
     fn nothing_pending(&self) -> bool {

@@ -388,7 +388,7 @@ fn the_lock_order_is_checked() {
     }));
     let error = result.expect_err("the order is broken");
     let RunError::LockOrder { takes, holds, .. } = &error else { panic!("{error}") };
-    assert_eq!((takes.0, holds.0), (LockClass::AMAP, LockClass::ANON));
+    assert_eq!((takes.0.class, holds.0.class), (LockClass::AMAP, LockClass::ANON));
     assert_eq!(takes.1.line() - holds.1.line(), 2, "each is told with its place");
 }
 
@@ -417,9 +417,27 @@ fn the_order_of_own_classes_is_checked() {
     const BUFFER: LockClass = LockClass::new("buffer", 2);
     let error = abba([INODE, BUFFER], Schedule::Seeded(4)).expect_err("the order is broken");
     let said = error.to_string();
-    let expected = "lock order: context second takes inode at crates/model/tests/it/machine.rs:";
-    assert!(said.starts_with(expected) && said.contains("while it holds buffer, taken at"), "{said}");
+    let expected = "lock order: context second takes inode#0 at crates/model/tests/it/machine.rs:";
+    assert!(said.starts_with(expected) && said.contains("while it holds buffer#0, taken at"), "{said}");
     assert!(said.contains("seed 4"), "{said}");
+}
+
+#[test]
+fn locks_of_one_class_are_told_apart() {
+    const RUNQ: LockClass = LockClass::new("runq", 1);
+    let said = abba([RUNQ, RUNQ], Schedule::Seeded(4)).expect_err("two of one class").to_string();
+    let order = |takes, holds| {
+        said.contains(&format!(" takes runq#{takes} at "))
+            && said.contains(&format!(" holds runq#{holds}, taken"))
+    };
+    assert!(order(0, 1) || order(1, 0), "{said}");
+    let any_order = LockClass::unordered("runq");
+    let mut outcomes = (0..50).map(|seed| abba([any_order, any_order], Schedule::Seeded(seed)));
+    let said = outcomes.find_map(Result::err).expect("one seed comes to it").to_string();
+    for number in 0..2 {
+        assert!(said.contains(&format!(" holds runq#{number}, taken at")), "{said}");
+        assert!(said.contains(&format!(" waits for runq#{number} at")), "{said}");
+    }
 }
 
 #[test]
@@ -494,7 +512,16 @@ fn a_deadlock_is_an_error() {
         None
     }));
     let error = result.expect_err("it spins alone");
-    assert!(matches!(error, RunError::Spinning { tests: 1, .. }), "{error}");
+    assert!(matches!(error, RunError::Spinning { tests: 1, alone: true, .. }), "{error}");
+    let said = error.to_string();
+    assert!(
+        said.starts_with("no CPU gets on: cpu0, context boot, spins at crates/model/tests/it/machine.rs:"),
+        "{said}"
+    );
+    assert!(
+        said.contains("; no other CPU runs and no interrupt is on its way, so nothing can end the wait ("),
+        "{said}"
+    );
 }
 
 /// CPU 0 runs `first`, CPU 1 `second`.
@@ -553,7 +580,9 @@ fn a_clock_keeps_no_run_alive() {
             None
         }));
         let error = result.expect_err("nothing happens");
-        assert!(matches!(error, RunError::Spinning { tests: 5_000, .. }), "{error}");
+        assert!(matches!(error, RunError::Spinning { tests: 5_000, alone: false, .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("what is waited for was false all 5000 times that it was tested"), "{said}");
     }
 }
 

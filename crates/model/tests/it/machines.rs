@@ -187,7 +187,10 @@ fn impossible_network_cards_are_refused() {
     let near = parse("extends = \"xeon-up\"\n[nic]\nlink_mbits_s = 8\n").expect_err("no such key");
     assert_eq!((near.line, near.suggestion.as_deref()), (3, Some("link_mbit_s")), "{near}");
     let word = parse("extends = \"xeon-up\"\n[nic]\nheader_split = 1\n").expect_err("no truth value");
-    assert!(word.line == 3 && word.to_string().contains("boolean"), "{word}");
+    assert!(
+        word.line == 3 && word.to_string().contains("expected true or false, as in `header_split = true`"),
+        "{word}"
+    );
     let part = MachineConfig::extending("mine", "extends = \"486\"\n[nic]\nlink_mbit_s = 8\n");
     let part = part.expect_err("a card is described in full");
     assert!(part.to_string().contains("`nic`: missing key `mtu_bytes`"), "{part}");

@@ -68,7 +68,7 @@ fn the_seed_is_told() {
     seeds(&machine(), Options::default(), 0..50, |m| count(m, false));
 }
 
-/// For `one_seed_is_replayed_by_the_environment`, which runs it in a process of its own.
+/// For the tests below, which run it in a process of its own.
 #[test]
 #[ignore = "goes wrong on purpose"]
 fn goes_wrong() {
@@ -95,4 +95,50 @@ fn one_seed_is_replayed_by_the_environment() {
     assert!(well && said.contains("all is well"), "{said}");
     let (well, said) = run("seventeen");
     assert!(!well && said.contains("PAGEFERRY_SEED=seventeen: expected a number"), "{said}");
+}
+
+/// For `failing_seeds_print_nothing_of_their_own`, which runs it in a process of its own.
+#[test]
+#[ignore = "prints on purpose"]
+fn finds_the_one_that_goes_wrong() {
+    let wrong = find(&machine(), Options::default(), 0..50, |m| count(m, false)).expect("one is wrong");
+    for seed in 0..20 {
+        let _ = replay(&machine(), Options::default(), seed, 0, |m| count(m, false));
+    }
+    eprintln!("found:\n{wrong}");
+}
+
+#[test]
+fn failing_seeds_print_nothing_of_their_own() {
+    let run = |backtrace: &str| {
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        command
+            .args(["--ignored", "--exact", "testing::finds_the_one_that_goes_wrong", "--nocapture"])
+            .env_remove("PAGEFERRY_SEED")
+            .env("RUST_BACKTRACE", backtrace);
+        let output = command.output().expect("it runs");
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = run("0");
+    let (before, told) = said.split_once("found:\n").expect("one was found");
+    assert_eq!(before, "", "the seeds are quiet");
+    // All that a panic would have printed is there, once: its words, its place, and the calls if they are asked for.
+    for words in ["both have counted", "panicked at crates/model/tests/it/testing.rs:"] {
+        assert_eq!(told.matches(words).count(), 1, "{told}");
+    }
+    let places = |said: &str| said.matches("testing.rs:").count();
+    let with_calls = run("1");
+    assert!(with_calls.starts_with("found:\n") && places(&with_calls) > places(told), "{with_calls}");
+    assert!(!with_calls.contains("corosensei"), "the calls of the kernel, not of the host: {with_calls}");
+}
+
+#[test]
+fn the_failing_seed_is_told_once() {
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--ignored", "--exact", "testing::goes_wrong", "--nocapture"]);
+    let output = command.env_remove("PAGEFERRY_SEED").env("RUST_BACKTRACE", "0").output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said.matches("both have counted").count(), 1, "{said}");
+    assert_eq!(said.matches("panicked at").count(), 2, "of the seed, and of the test: {said}");
 }

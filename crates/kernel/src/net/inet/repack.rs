@@ -7,7 +7,7 @@
 
 use super::Stack;
 use super::wire::{IP_BYTES, MOST_HEADER_BYTES, TCP_BYTES, TYPE_IP};
-use crate::config::Repack;
+use crate::config::{NetDefect, Repack};
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
@@ -59,8 +59,9 @@ impl<M: Machine> Stack<'_, M> {
                     filled = 0;
                 }
                 let piece = (to.len() - filled).min(from.len() - at).min(len - done);
-                let (target, source) =
-                    (pool.address(&to, filled..filled + piece), pool.address(from, at..at + piece));
+                let misplaced = usize::from(self.has(NetDefect::RepackedElsewhere) && filled > 0);
+                let target = pool.address(&to, filled - misplaced..filled + piece);
+                let source = pool.address(from, at..at + piece);
                 m.copy_kernel(target, source, piece).expect("the kernel's own addresses are mapped");
                 m.count(Counter::BytesCopied, piece as u64);
                 (at, filled, done) = (at + piece, filled + piece, done + piece);
