@@ -21,7 +21,7 @@ pub(crate) fn arena_bytes(board: Board) -> usize {
 pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
     KernelConfig {
         pmap: PmapConfig::new(arena_bytes, PmapPaths::all(NONE)),
-        vm: VmConfig { paths: VmPaths::all(NONE), paging: None },
+        vm: VmConfig { paths: VmPaths::all(NONE), paging: None, objects: 0 },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Direct,
             honour_private: true,
@@ -44,6 +44,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             null_protocol: false,
         },
         net: None,
+        files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths::all(NONE),
         defect: Defect::None,

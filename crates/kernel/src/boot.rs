@@ -139,7 +139,7 @@ impl<M: Machine> Kernel<M> {
                 work.upgrade().into_iter().for_each(|softints| softints.schedule(kind));
             }
         }));
-        let files = FileSystem::new(&vm, &mut arena)?;
+        let files = FileSystem::new(&vm, config.files, &mut arena)?;
         let moves = Moves::new(&machine, measure, &mut arena)?;
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel {

@@ -427,6 +427,8 @@ pub struct KernelConfig {
     pub socket: SocketConfig,
     /// The Internet protocols, for a kernel that has them.
     pub net: Option<NetConfig>,
+    /// Files at a time that there is room for at least; for 0, a few hundred.
+    pub files: usize,
     /// The scheduler.
     pub sched: SchedConfig,
     /// Path lengths of this floor.

@@ -43,6 +43,8 @@ pub struct VmConfig {
     pub paths: VmPaths,
     /// The page daemon and its swap area; `None` for a kernel without them, in which memory that is full stays full.
     pub paging: Option<PagingConfig>,
+    /// Objects at a time that there is room for at least; for 0, as many as memory suggests.
+    pub objects: usize,
 }
 
 paths! {

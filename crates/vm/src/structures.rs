@@ -55,14 +55,16 @@ impl<M: Machine, S> Structures<M, S> {
     pub(crate) fn new(
         machine: &M,
         board: Board,
-        virtual_pages: usize,
+        (virtual_pages, objects): (usize, usize),
         arena: &mut StructArena,
         probes: Probes,
     ) -> Result<Structures<M, S>, VmError> {
         let sizes = Sizes::of(board.pointer);
         let mut zones = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
-            zones.push(arena.zone(kind.name(), kind.capacity(virtual_pages), sizes.item_bytes(kind))?);
+            let asked = if kind == Kind::Object { objects } else { 0 };
+            let capacity = kind.capacity(virtual_pages).max(asked);
+            zones.push(arena.zone(kind.name(), capacity, sizes.item_bytes(kind))?);
         }
         let Ok(zones) = zones.try_into() else { unreachable!("as many zones as kinds") };
         let state = State { zones, spaces: Register::default(), objects: Register::default() };

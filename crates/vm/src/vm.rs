@@ -65,7 +65,8 @@ impl<M: Machine> Vm<M> {
         let frames = Frames::new(machine.clone(), &config, board, arena, first_free, probes.clone())?;
         let kernel_map = KernelMap::new(machine.clone(), paths, board, arena, kva, probes.clone())?;
         let virtual_pages = virtual_pages(board, paging.as_ref());
-        let structures = Structures::new(&machine, board, virtual_pages, arena, probes.clone())?;
+        let structures =
+            Structures::new(&machine, board, (virtual_pages, config.objects), arena, probes.clone())?;
         Ok(Arc::new(Vm {
             io,
             swap: Swap::new(&machine, swap_pages),

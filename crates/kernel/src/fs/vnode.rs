@@ -33,7 +33,7 @@ use pageferry_hal::{
 };
 use pageferry_vm::{Object, Vm};
 
-/// Files at a time, and bytes of an inode in memory.
+/// Files at a time, unless more are asked for, and bytes of an inode in memory.
 const MAX_INODES: usize = 256;
 const INODE_BYTES: usize = 256;
 /// The longest name (`NAME_MAX`).
@@ -78,14 +78,14 @@ pub(crate) struct Regular<M: Machine> {
 }
 
 impl<M: Machine> FileSystem<M> {
-    /// An empty directory over the blocks of the disk that are not the swap area.
-    pub(crate) fn new(vm: &Vm<M>, arena: &mut StructArena) -> Result<FileSystem<M>, ArenaFull> {
+    /// An empty directory over the blocks of the disk that are not the swap area, for at least so many `files`.
+    pub(crate) fn new(vm: &Vm<M>, files: usize, arena: &mut StructArena) -> Result<FileSystem<M>, ArenaFull> {
         let directory = Directory {
             names: BTreeMap::new(),
             leaving: Vec::new(),
             fresh_blocks: vm.file_blocks(),
             freed_blocks: BTreeSet::new(),
-            structures: arena.zone("inodes", MAX_INODES, INODE_BYTES)?,
+            structures: arena.zone("inodes", files.max(MAX_INODES), INODE_BYTES)?,
         };
         Ok(FileSystem { state: vm.machine().new_lock(LockClass::PROCESS, directory) })
     }

@@ -108,6 +108,8 @@ pub enum Workload {
     Netperf,
     /// `crate::workload::net::flip_receive`.
     FlipReceive,
+    /// `crate::workload::net::web`.
+    Web,
     /// [`crate::workload::cost_growth`].
     CostGrowth,
     /// [`crate::workload::pipeline`].

@@ -524,7 +524,7 @@ impl KernelFile {
                 renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
                 defect: PmapDefect::None,
             },
-            vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging() },
+            vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging(), objects: 0 },
             ephemeral: EphemeralConfig {
                 scheme: self.scheme(machine.board().layout.direct_map.is_some()),
                 honour_private: self.ephemeral.honour_private.value,
@@ -548,6 +548,8 @@ impl KernelFile {
             },
             // Only where there is a network: see `NetFile::config`.
             net: None,
+            // Only where a workload has more than usual.
+            files: 0,
             sched: SchedConfig {
                 forward: self.sched.forward_wakeup.value.into(),
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),

@@ -111,6 +111,17 @@ impl Workload {
                     ]
                 }
             }
+            Workload::Web => {
+                const {
+                    &[
+                        range("clients", 1, 128),
+                        range("processes", 1, 200),
+                        range("warmup_requests", 0, WARMUP),
+                        range("requests", 1, WARMUP),
+                        range("user_instructions", 0, TIMES),
+                    ]
+                }
+            }
             Workload::KernelCompile => const { &[range("sources", 1, WARMUP)] },
             Workload::Replay => const { &[range("processes", 1, 256)] },
             Workload::FrameBuffer => const { &[range("rectangles", 1, WARMUP), range("compilers", 0, 64)] },
@@ -130,7 +141,7 @@ impl Workload {
                 ("touch", FLAG),
                 ("driver_flushes", FLAG),
             ],
-            Workload::Replay => &[("trace", &[])],
+            Workload::Replay | Workload::Web => &[("trace", &[])],
             Workload::NullWrite => &[SEND],
             Workload::NullRead => &[RECEIVE],
             Workload::UvmPipe => &[SEND, RECEIVE, ("refill", FLAG)],

@@ -82,6 +82,14 @@ const RESULTS: [(&str, &str, &str); 33] = [
     ),
 ];
 
+/// What a web server does.
+const WEB: [(&str, &str, &str); 4] = [
+    ("requests_per_s", "1/s", "Requests answered, a second of modelled time."),
+    ("bytes_per_request", "bytes", "Bytes that clients heard, for each request that was answered meanwhile."),
+    ("log_lines_skipped", "count", "Lines of the log that could not be read."),
+    ("log_first_skipped_line", "", "The number of the first of them."),
+];
+
 /// What the machine counts.
 const HARDWARE: [(&str, &str, &str); 18] = [
     ("tlb_lookups", "count", "Look-ups in TLBs for data."),
@@ -117,7 +125,7 @@ const MORE: [(&str, &str, &str); 3] = [
 
 /// All metrics.
 pub fn dictionary() -> Vec<Entry> {
-    let listed = RESULTS.into_iter().chain(HARDWARE).chain(MORE);
+    let listed = RESULTS.into_iter().chain(WEB).chain(HARDWARE).chain(MORE);
     let mut all: Vec<Entry> =
         listed.map(|(metric, unit, about)| Entry { metric: metric.to_owned(), unit, about }).collect();
     let bytes = |c: &Counter| matches!(c, Counter::BytesCopied | Counter::TransferBytesCopied);

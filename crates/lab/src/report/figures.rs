@@ -48,6 +48,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::FrameBuffer
             | Workload::Netperf
             | Workload::FlipReceive
+            | Workload::Web
             | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());

@@ -140,6 +140,10 @@ impl RunSpec {
             Workload::Netperf | Workload::FlipReceive => {
                 parameter("total_bytes").saturating_add(parameter("warmup_bytes")) / 4096 * 10
             }
+            // A request takes some twenty segments, and files are made first.
+            Workload::Web => {
+                (parameter("requests") + parameter("warmup_requests")).saturating_mul(300) + 400_000
+            }
             Workload::CostGrowth => parameter("n").min(100_000).saturating_mul(parameter("times")) / 100,
             Workload::KernelCompile => parameter("sources").saturating_mul(1_000_000),
             Workload::FrameBuffer => parameter("rectangles").saturating_mul(3000),

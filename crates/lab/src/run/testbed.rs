@@ -6,6 +6,7 @@ use super::plan::Schedule;
 use super::result::Law;
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
+use crate::workload::net::web::Site;
 use pageferry_hal::{ContextId, Machine as _};
 use pageferry_kernel::{BootError, Errno, Kernel, NetConfig, Program};
 use pageferry_model::panics::quietly;
@@ -21,6 +22,10 @@ pub(crate) struct Testbed {
     pub(crate) kernel: KernelChoice,
     /// The Internet protocols, where the kernel is to have them.
     pub(crate) net: Option<NetConfig>,
+    /// Files that the kernel is to have room for.
+    pub(crate) files: usize,
+    /// What is asked of the machine, where it serves files.
+    pub(crate) site: Option<Rc<Site>>,
 }
 
 /// What is known when everything has stopped.
@@ -51,7 +56,14 @@ impl Testbed {
         // A use of a stale translation is the result of some experiments: it is a law of its own, and ends no run.
         let options = Options::new(schedule).tolerate_stale();
         let model = Model::new(&machine.config, options).map_err(|fault| refuse(fault.to_string()))?;
-        Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone(), net: None })
+        Ok(Testbed {
+            model,
+            machine: machine.clone(),
+            kernel: kernel.clone(),
+            net: None,
+            files: 0,
+            site: None,
+        })
     }
 
     /// Boots the kernel with `program` as its only process, and runs until no process is left.
@@ -61,6 +73,8 @@ impl Testbed {
     pub(crate) fn execute(&self, name: &str, program: Program<Model>) -> Result<Finish, LabError> {
         let mut config = self.kernel.file.config(&self.machine.config, self.arena_bytes());
         config.net = self.net;
+        config.files = self.files;
+        config.vm.objects = self.files;
         let end: Rc<RefCell<End>> = Rc::default();
         let (name, cell) = (name.to_owned(), end.clone());
         let boot = move |m: &Model| -> Option<ContextId> {
@@ -118,7 +132,12 @@ impl Testbed {
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
         let net = self.net.map_or(0, |net| net.sockets.saturating_mul(256));
-        (vm.saturating_add(cache).saturating_add(net).saturating_add(2 << 20)).saturating_mul(3) / 2
+        (vm.saturating_add(cache)
+            .saturating_add(net)
+            .saturating_add(self.files * 512)
+            .saturating_add(2 << 20))
+        .saturating_mul(3)
+            / 2
     }
 
     /// The error for a configuration that does not fit.

@@ -11,3 +11,4 @@ mod scenarios;
 mod sockets;
 mod stream;
 mod trace;
+mod web;

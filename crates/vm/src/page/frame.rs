@@ -240,7 +240,7 @@ impl<M: Machine> Frames<M> {
         let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
         machine.trace_level(Level::FreeFrames, table.free_count() as i64);
         let table = machine.new_lock(LockClass::PAGE_QUEUES, table);
-        let VmConfig { paths, paging } = *config;
+        let VmConfig { paths, paging, .. } = *config;
         Ok(Frames { machine, paths, array, page_bytes, probes, paging, free_now, refusals, table })
     }
 

@@ -183,7 +183,14 @@ impl<M: Machine> Net<M> {
             if nonblocking {
                 return Err(Errno::WouldBlock);
             }
-            held = self.wait(call, held, channel, "accept")?;
+            held = match self.wait(call, held, channel, "accept") {
+                Ok(held) => held,
+                Err(e) => {
+                    // It may have been woken for a connection that it does not take.
+                    call.thread.wakeup_one(channel);
+                    return Err(e);
+                }
+            };
         }
     }
 

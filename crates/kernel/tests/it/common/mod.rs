@@ -72,6 +72,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
                 pass: n(160),
             },
             paging: None,
+            objects: 0,
         },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
@@ -95,6 +96,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             null_protocol: true,
         },
         net: None,
+        files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths {
             syscall: n(150),

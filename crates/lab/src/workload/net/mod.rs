@@ -1,10 +1,12 @@
 //! Programs that use the Internet protocols: over loopback, or through the card to a host at the far end of its wire.
 //!
 //! * `netperf`: a stream over loopback (sf_buf paper, 6.5.1).
+//! * `web`: a web server, and clients that ask for the files of a trace (sf_buf paper, 6.5.2).
 //! * `flip_receive`: a stream from the wire, received by copy or by taking pages over (page-flip paper).
 
 pub mod flip_receive;
 pub mod netperf;
+pub(crate) mod web;
 
 use crate::error::LabError;
 use crate::files::Workload;
@@ -38,7 +40,7 @@ pub(crate) fn adapt(spec: &RunSpec, machine: &mut MachineConfig) {
 pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabError> {
     let through_card = match spec.experiment.file.workload {
         Workload::Netperf => false,
-        Workload::FlipReceive => true,
+        Workload::FlipReceive | Workload::Web => true,
         _ => return Ok(()),
     };
     let Some(net) = &spec.kernel.file.net else {
@@ -49,8 +51,10 @@ pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabEr
     }
     let clock_mhz = spec.machine.config.cpu.clock_mhz.value;
     testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
-    if spec.experiment.file.workload == Workload::FlipReceive {
-        flip_receive::connect(testbed, spec);
+    match spec.experiment.file.workload {
+        Workload::FlipReceive => flip_receive::connect(testbed, spec),
+        Workload::Web => web::prepare(testbed, spec)?,
+        _ => {}
     }
     Ok(())
 }

@@ -183,7 +183,9 @@ impl<M: Machine> Stack<'_, M> {
                 let of = of.tcb();
                 of.incomplete -= 1;
                 of.accepting.push_back(id);
-                self.wake(channel);
+                // A connection is for one process (FreeBSD, `sonewconn`).
+                self.threads.wakeup_one(channel);
+                self.kernel.select.changed(self.threads);
             }
         }
         true
@@ -312,6 +314,8 @@ impl<M: Machine> Stack<'_, M> {
         let t = self.tcb(id);
         t.state = TcpState::TimeWait;
         t.deadlines = super::tcb::Deadlines { end: Some(end), ..Default::default() };
+        // All is acknowledged: buffers are for connections that still carry something.
+        self.end_sending(id);
     }
 
     /// The connection is over. Its process, if it has one, is told why.
