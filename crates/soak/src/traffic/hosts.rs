@@ -93,7 +93,7 @@ fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> KernelConfig {
     };
     KernelConfig {
         pmap,
-        vm: VmConfig { paths: VmPaths::all(PATH), paging: None },
+        vm: VmConfig { paths: VmPaths::all(PATH), paging: None, objects: 0 },
         ephemeral: EphemeralConfig { scheme, honour_private: true, paths: EphemeralPaths::all(PATH) },
         pipe: PipeConfig {
             kind: PipeKind::Socket,
@@ -111,6 +111,7 @@ fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> KernelConfig {
             clusters: 2048,
             null_protocol: false,
         },
+        files: 0,
         net: Some(net),
         sched: SchedConfig::default(),
         paths: KernelPaths::all(PATH),
