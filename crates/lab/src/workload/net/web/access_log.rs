@@ -96,8 +96,8 @@ fn parse(log: impl Read, count: usize) -> std::io::Result<Result<Site, String>> 
 fn entry(line: &[u8]) -> Result<Option<(&[u8], u64)>, &'static str> {
     let open = line.iter().position(|&b| b == b'"').ok_or("no request in quotes")?;
     let head = &line[..open];
-    let date = head.iter().position(|&b| b == b'[').zip(head.iter().rposition(|&b| b == b']'));
-    if !date.is_some_and(|(from, to)| from < to) {
+    let has = |bracket| head.contains(&bracket);
+    if !has(b'[') || !has(b']') {
         return Err("no date in brackets");
     }
     // What was asked for may have quotes in it: it ends where a status and a length follow.
