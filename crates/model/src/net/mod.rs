@@ -5,7 +5,7 @@
 //! the machine, as long as the far end is.
 //!
 //! * [`far_end`]: what can be at the far end, and simple things that are: [`Reflector`], [`Sink`].
-//! * [`line`]: a host that sends and takes whatever the wire can carry, and costs nothing.
+//! * [`mod@line`]: a host that sends and takes whatever the wire can carry, and costs nothing.
 //! * [`wire`]: what happens to frames on their way.
 //! * `smol`: a host with a TCP/IP stack, behind the feature `smoltcp`.
 //! * `pcap`: what goes over the wire, as a file that other tools read.

@@ -18,13 +18,16 @@ const DELAY_NS: u64 = 40_000_000;
 const HEADERS_BYTES: usize = 40;
 const TIMESTAMPS_BYTES: usize = 12;
 
+/// Writes what is at an offset of what a host says.
+pub type Words = Rc<dyn Fn(u64, &mut [u8])>;
+
 /// What a host says on a connection.
 #[derive(Clone)]
 pub struct Speech {
     /// How much.
     pub len: u64,
     /// Writes what is at an offset.
-    pub write: Rc<dyn Fn(u64, &mut [u8])>,
+    pub write: Words,
     /// It closes its side behind that; else when the machine has closed its own.
     pub closes_first: bool,
 }

@@ -16,7 +16,7 @@ mod frame;
 #[cfg(test)]
 mod tests;
 
-pub use conn::{End, Speech};
+pub use conn::{End, Speech, Words};
 
 use super::FarEnd;
 use conn::{Conn, Heard};
