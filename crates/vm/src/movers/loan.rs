@@ -69,7 +69,6 @@ impl KernelLoan {
         offset: usize,
         len_bytes: usize,
     ) -> KernelLoan {
-        vm.tally().kernel_loans.add(frames.len());
         KernelLoan { frames, offset, len_bytes, tally: vm.tally().clone() }
     }
 
@@ -183,6 +182,8 @@ impl<M: Machine> LoanTarget<M> {
         match self {
             LoanTarget::Kernel(frames) => {
                 table.lend_to_kernel(frame);
+                // In the same step, as at its end: the law that compares the two holds at any time.
+                vm.tally().kernel_loans.add(1);
                 frames.push(frame);
             }
             LoanTarget::Anons(anons) => {
@@ -207,6 +208,8 @@ impl<M: Machine> LoanTarget<M> {
                 table.touch_counts(frame, Access::Read);
                 protect_first(vm, table.get(frame), frame, pending)?;
                 table.lend_to_kernel(frame);
+                // In the same step, as at its end: the law that compares the two holds at any time.
+                vm.tally().kernel_loans.add(1);
                 frames.push(frame);
             }
             LoanTarget::Anons(anons) => anons.push(loan_anon(vm, frame, pending)?),
@@ -227,7 +230,7 @@ impl<M: Machine> LoanTarget<M> {
     /// Gives everything back.
     pub(super) fn give_back(self, vm: &Vm<M>) {
         match self {
-            LoanTarget::Kernel(frames) => end_kernel_loans(vm, &frames),
+            LoanTarget::Kernel(frames) => end_kernel_loans(vm, &frames, frames.len()),
             LoanTarget::Anons(anons) => anons.iter().for_each(|anon| anon.drop_ref(vm)),
         }
     }
@@ -253,11 +256,13 @@ fn protect_first<M: Machine>(
     Ok(())
 }
 
-fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn]) {
-    if frames.is_empty() {
+/// Ends `count` loans: those of `frames`, which are all of them but for a planted defect.
+fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn], count: usize) {
+    if count == 0 {
         return;
     }
     let mut table = vm.frames().lock();
+    vm.tally().kernel_loans.sub(count);
     frames.iter().for_each(|&frame| table.end_kernel_loan(frame));
     if vm.has(Defect::UnloanInTwoSteps) {
         drop(table);
@@ -536,11 +541,11 @@ impl<M: Machine> Vm<M> {
         let _c = self.machine().scope(Cause::Vm);
         let mut frames = core::mem::take(&mut loan.frames);
         self.machine().execute(self.paths().loan);
-        self.tally().kernel_loans.sub(frames.len());
+        let count = frames.len();
         if self.has(Defect::LoanLeaked) {
             frames.pop();
         }
-        end_kernel_loans(self, &frames);
+        end_kernel_loans(self, &frames, count);
     }
 
     /// Lends `pages` of those that the kernel has on loan further, as anons: the anon of each, or a new one for an object's

@@ -492,7 +492,8 @@ impl<M: Machine> Vm<M> {
     }
 
     /// A lent page was written, or not. If it was, the object gives it up: then it is the borrower's, or free, if the
-    /// loan has ended meanwhile. Threads that would write to it wait for the end of the move.
+    /// loan has ended meanwhile. Threads that would write to it wait for the end of the move; but its mappings stand, and it may
+    /// have been wired through one, to be read or to stay: then the object keeps it.
     fn finish_pageout_lent(
         &self,
         t: &DaemonThread<'_>,
@@ -504,13 +505,15 @@ impl<M: Machine> Vm<M> {
     ) {
         let mut state = object.lock();
         assert!(state.pages().get(&page) == Some(&frame), "a busy page has lost its frame");
-        let is_lent = {
+        let (is_lent, is_pinned) = {
             let mut table = self.frames().lock();
             table.unwire(frame);
-            assert!(!table.get(frame).is_pinned(), "{frame:?} was wired while the page daemon wrote it");
-            table.get(frame).loan_count > 0
+            (table.get(frame).loan_count > 0, table.get(frame).is_pinned())
         };
         match outcome {
+            Outcome::Clean(new) if is_pinned => {
+                new.into_iter().for_each(|new| self.swap().free(new, false));
+            }
             Outcome::Clean(new) => {
                 self.note_written(object, &mut state, page, frame, new);
                 self.release_clean(&mut state, page, frame);
