@@ -55,10 +55,12 @@ const fn series(
 }
 
 /// Mechanisms, then what else grows, then kernels, then kinds of invalidations.
-const SERIES: [Series; 19] = [
+const SERIES: [Series; 20] = [
     series("copy", "copy", Mark::Circle, "", "14 4"),
     series("loan", "loan", Mark::Square, "8 3", "8 3 1.5 3"),
     series("transfer", "transfer", Mark::Up, "2.5 3", "2.5 3 2.5 7"),
+    // A page flip is a transfer of the card's page.
+    series("flip", "transfer", Mark::Up, "2.5 3", "2.5 3 2.5 7"),
     series("both", "both", Mark::Star, "10 3 2.5 3", "10 3 2.5 3 2.5 3"),
     series("pass and loan", "pass-loan", Mark::Left, "12 3 2.5 3 2.5 3", "12 6 2.5 6"),
     series("pass", "pass", Mark::Down, "12 3 4 3", "12 3 4 3 4 3"),

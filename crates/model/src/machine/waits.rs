@@ -19,6 +19,9 @@ use crate::mmu::oracle::Site;
 use core::fmt;
 use pageferry_hal::{CpuId, Cycles};
 
+/// CPUs that all test in vain are no farther apart.
+const FAR_CYCLES: u64 = 1000;
+
 /// What a CPU waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
@@ -134,10 +137,14 @@ impl Inner {
     }
 
     /// A CPU that does not wait is ahead of those that do: it has done something that took long, and goes on when they have
-    /// waited as long.
+    /// waited as long. So may one that waits, and is far ahead: it has not tested yet what the others have done since. (Where all
+    /// have, their clocks are a few cycles apart.)
     fn some_cpu_goes_on(&self) -> bool {
         let (hw, waits) = (self.hw.borrow(), self.waits.borrow());
-        hw.cpus.iter().zip(waits.iter()).any(|(c, wait)| c.state == CpuState::Running && wait.is_none())
+        let running = || hw.cpus.iter().zip(waits.iter()).filter(|(c, _)| c.state == CpuState::Running);
+        let clocks = || running().map(|(c, _)| c.clock);
+        let apart = clocks().max().unwrap_or(0) - clocks().min().unwrap_or(0);
+        apart > FAR_CYCLES || running().any(|(_, wait)| wait.is_none())
     }
 
     /// Tests in vain since anything was done.
