@@ -120,6 +120,7 @@ impl Model {
             spins_for: RefCell::new(vec![None; cpus]),
             locks_made: RefCell::default(),
             in_vain: Cell::new(0),
+            quiet_from: Cell::new(0),
             events: RefCell::new(Events::with_room(options.keep_events)),
             rng: RefCell::new(rng),
             running: Cell::new(false),

@@ -35,6 +35,11 @@ impl Drop for Scope {
 /// How deep refill handlers may miss within one another.
 const MOST_NESTED: u32 = 16;
 
+/// Where the seed decides, a CPU has a turn while it is no farther ahead of the last: some milliseconds, in which others may do
+/// whatever they are at. Were a CPU that is halted until a timer of seconds as good as one that works, much time would go by
+/// with nothing done in it, and every host that waits for an answer would give up.
+const SEEDED_APART_CYCLES: u64 = 10_000_000;
+
 /// The most CPUs whose spinning is taken together.
 const MOST_TOGETHER: usize = 8;
 
@@ -151,8 +156,10 @@ impl Inner {
             return Err(RunError::OutOfTime { limit, waits, left, schedule: self.options.schedule });
         }
         if let Some(rng) = self.rng.borrow_mut().as_mut() {
-            let nth = rng.next_u32() as usize % hw.turns.ready().count();
-            (cpu, at) = hw.turns.ready().nth(nth).expect("fewer than are ready");
+            let until = at.saturating_add(SEEDED_APART_CYCLES);
+            let ready = || hw.turns.ready().filter(|&(_, at)| at <= until);
+            let nth = rng.next_u32() as usize % ready().count();
+            (cpu, at) = ready().nth(nth).expect("fewer than are ready");
         }
         self.others_at.set(second.min(hw.outside_at));
         if hw.cpus[cpu].state == CpuState::Halted {
@@ -305,7 +312,7 @@ impl Inner {
             count += 1;
         }
         let (those, limit) = (&mut those[..count], self.options.cycle_limit.map_or(NEVER, |limit| limit.0));
-        let most_tests = (self.options.spin_limit / 100).saturating_sub(self.in_vain() + 1);
+        let most_tests = self.tests_left();
         let mut tests = 0;
         while tests < most_tests {
             let Some(first) = (0..those.len()).min_by_key(|&i| (those[i].clock, those[i].cpu)) else { break };
@@ -362,6 +369,7 @@ impl Inner {
                 Interrupt::Shootdown => Cause::ShootdownReceived,
                 Interrupt::Reschedule | Interrupt::Timer | Interrupt::Device(_) => Cause::Interrupt,
             };
+            self.something_happened();
             self.push_cause(cause);
             self.note(EventKind::Handles(interrupt), None);
             {
@@ -385,6 +393,7 @@ impl Inner {
             }
             self.note(EventKind::Returns(interrupt), None);
             self.pop_cause();
+            self.something_happened();
         }
     }
 

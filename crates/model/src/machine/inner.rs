@@ -63,6 +63,8 @@ pub(crate) struct Inner {
     pub(super) locks_made: RefCell<FxHashMap<LockClass, u32>>,
     /// Tests of what CPUs wait for, since one has executed anything else.
     pub(super) in_vain: Cell<u64>,
+    /// What that was when an interrupt or an event was last taken.
+    pub(super) quiet_from: Cell<u64>,
     pub(super) events: RefCell<Events>,
     /// What ended the run, when it is more than a panic's words.
     pub(super) failure: RefCell<Option<RunError>>,

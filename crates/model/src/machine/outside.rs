@@ -34,6 +34,7 @@ impl Inner {
             }
             self.may_happen(cpu_at, at)?;
             hw.outside_happens();
+            self.something_happened();
         }
     }
 

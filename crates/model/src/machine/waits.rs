@@ -113,6 +113,18 @@ impl Inner {
     /// Some CPU has executed something.
     pub(super) fn progress(&self) {
         self.in_vain.set(0);
+        self.quiet_from.set(0);
+    }
+
+    /// An interrupt or an event has been taken: what waits may go on for that. (Handlers of CPUs that wait are no progress: a tick
+    /// comes to them for ever.)
+    pub(super) fn something_happened(&self) {
+        self.quiet_from.set(self.in_vain.get());
+    }
+
+    /// True when one more test is no later than those after which a machine must have something pending to go on.
+    fn is_soon(&self, tests: u64) -> bool {
+        tests - self.quiet_from.get() < self.options.spin_limit / 100
     }
 
     /// True when the CPU waits; a handler may be running on it.
@@ -127,8 +139,7 @@ impl Inner {
     pub(super) fn tested_in_vain(&self) {
         let tests = self.in_vain.get() + 1;
         self.in_vain.set(tests);
-        let limit = self.options.spin_limit;
-        if tests >= limit / 100 && (tests >= limit || self.nothing_pending()) {
+        if tests >= self.options.spin_limit || (!self.is_soon(tests) && self.nothing_pending()) {
             if self.some_cpu_goes_on() {
                 return self.progress();
             }
@@ -147,9 +158,10 @@ impl Inner {
         apart > FAR_CYCLES || running().any(|(_, wait)| wait.is_none())
     }
 
-    /// Tests in vain since anything was done.
-    pub(super) fn in_vain(&self) -> u64 {
-        self.in_vain.get()
+    /// The tests in vain that may follow before one must be looked at ([`Inner::tested_in_vain`]).
+    pub(super) fn tests_left(&self) -> u64 {
+        let until = self.quiet_from.get() + self.options.spin_limit / 100;
+        until.min(self.options.spin_limit).saturating_sub(self.in_vain.get() + 1)
     }
 
     /// Counts `tests` that answer no.
@@ -159,10 +171,9 @@ impl Inner {
 
     /// Counts a test that answers no, unless that might be one too many.
     pub(super) fn may_test_again(&self) -> bool {
-        let tests = self.in_vain.get() + 1;
-        let may = tests < self.options.spin_limit / 100;
+        let may = self.tests_left() > 0;
         if may {
-            self.in_vain.set(tests);
+            self.tested_more(1);
         }
         may
     }

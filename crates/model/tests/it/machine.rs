@@ -623,6 +623,42 @@ fn who_waits_for_a_cpu_that_works_may_wait() {
     assert!(seen.get() > 9_000_000_000, "minutes are no error");
 }
 
+/// Two CPUs have waited long for an interrupt of a third. Its handler takes its time in small steps, with nothing else pending.
+#[test]
+fn who_waited_for_an_interrupt_may_wait_for_its_handler() {
+    for steps in [1, 30, 100, 300] {
+        let options = Options::default().spin_limit(500_000);
+        let m = Model::flat(&pageferry_model::testing::small("mini-soft:4", 8), options)
+            .expect("a valid machine");
+        let result = m.run(Box::new(move |m| {
+            let done = Rc::new(Cell::new(false));
+            let (h, set) = (m.clone(), done.clone());
+            m.set_interrupt_handler(Box::new(move |interrupt| {
+                if interrupt == Interrupt::Timer {
+                    (0..steps).for_each(|_| h.execute(Instructions(4)));
+                    set.set(true);
+                }
+            }));
+            for cpu in 1..3 {
+                let (m2, done) = (m.clone(), done.clone());
+                let entry = move || {
+                    if cpu == 1 {
+                        m2.spin_until(&mut || done.get());
+                    } else {
+                        m2.set_timer(Some(Cycles(m2.now().0 + 100_000)));
+                        m2.idle_until(&mut || done.get());
+                    }
+                    None
+                };
+                m.start_cpu(CpuId(cpu), m.context_new("other", Box::new(entry)));
+            }
+            m.spin_until(&mut || done.get());
+            None
+        }));
+        assert_eq!(result, Ok(()), "{steps} steps");
+    }
+}
+
 #[test]
 fn a_run_that_takes_too_long_is_ended_if_that_is_asked_for() {
     let limit = Cycles(1_000_000);
