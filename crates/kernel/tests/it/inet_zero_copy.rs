@@ -259,7 +259,6 @@ fn with_source(name: &str, mtu: u64, split: bool, len: u64) -> pageferry_model::
         ip: FAR_ADDRESS,
         seed: 1,
         mtu_bytes: mtu as usize,
-        timeout_ms: 100_000_000,
         ..SmolConfig::default()
     });
     far.listen(SOURCE.port(), Service::Source(len));

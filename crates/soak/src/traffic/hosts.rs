@@ -37,7 +37,7 @@ fn machine(name: &str, schedule: Schedule, wire: Wire) -> Model {
     // The card's constants cite documents of their own.
     config.sources.extend(sources);
     let m = Model::new(&config, Options::new(schedule).spin_limit(SPIN_LIMIT)).expect("a valid machine");
-    let far = SmolConfig { ip: THEIRS, seed: wire.seed, timeout_ms: 100_000_000, ..SmolConfig::default() };
+    let far = SmolConfig { ip: THEIRS, seed: wire.seed, ..SmolConfig::default() };
     let mut far = SmolFarEnd::new(far);
     far.listen(ECHO.port(), Service::Echo);
     m.attach_over(wire, Box::new(far));

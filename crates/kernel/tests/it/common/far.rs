@@ -20,7 +20,7 @@ pub const DISCARD: SocketAddrV4 = SocketAddrV4::new(FAR_ADDRESS, 10);
 /// A host that does nothing yet.
 pub fn far_end(seed: u64) -> SmolFarEnd {
     // Where a seed decides whose turn it is, time goes by as fast as it likes.
-    SmolFarEnd::new(SmolConfig { ip: FAR_ADDRESS, seed, timeout_ms: 100_000_000, ..SmolConfig::default() })
+    SmolFarEnd::new(SmolConfig { ip: FAR_ADDRESS, seed, ..SmolConfig::default() })
 }
 
 /// What a host says at our port, and what it expects to hear.
