@@ -369,7 +369,6 @@ impl Inner {
                 Interrupt::Shootdown => Cause::ShootdownReceived,
                 Interrupt::Reschedule | Interrupt::Timer | Interrupt::Device(_) => Cause::Interrupt,
             };
-            self.something_happened();
             self.push_cause(cause);
             self.note(EventKind::Handles(interrupt), None);
             {

@@ -88,6 +88,8 @@ pub(crate) struct Waiting {
     awaited: Awaited,
     at: Site,
     since: u64,
+    /// An interrupt handler waits. Where a handler runs on a CPU that waits without this, the handler does not.
+    in_handler: bool,
 }
 
 impl Inner {
@@ -96,7 +98,8 @@ impl Inner {
     #[must_use = "the wait ends"]
     pub(crate) fn begin_wait(&self, awaited: Awaited, at: Site) -> Option<Waiting> {
         let (cpu, since) = (self.cpu(), self.clock());
-        let before = self.waits.borrow_mut()[cpu].replace(Waiting { awaited, at, since });
+        let in_handler = self.hw.borrow().cpus[cpu].in_handler;
+        let before = self.waits.borrow_mut()[cpu].replace(Waiting { awaited, at, since, in_handler });
         if before.is_none() {
             self.progress();
         }
@@ -184,16 +187,18 @@ impl Inner {
         self.fail(RunError::Spinning { waits, tests, alone, schedule: self.options.schedule })
     }
 
+    /// No interrupt is on its way, no handler at work, and nothing happens outside.
     fn nothing_pending(&self) -> bool {
-        let hw = self.hw.borrow();
-        hw.outside_at == NEVER && hw.cpus.iter().all(|c| c.pending.is_empty())
+        let (hw, waits) = (self.hw.borrow(), self.waits.borrow());
+        let handles = |cpu: usize| hw.cpus[cpu].in_handler && waits[cpu].is_none_or(|wait| !wait.in_handler);
+        hw.outside_at == NEVER && (0..hw.cpus.len()).all(|cpu| hw.cpus[cpu].pending.is_empty() && !handles(cpu))
     }
 
     /// All CPUs that wait.
     pub(super) fn waits(&self) -> Waits {
         let (waits, current, contexts) = (self.waits.borrow(), self.current.borrow(), self.contexts.borrow());
         let wait = |(cpu, waiting): (usize, &Option<Waiting>)| {
-            let Waiting { awaited, at, since } = (*waiting)?;
+            let Waiting { awaited, at, since, .. } = (*waiting)?;
             let context = contexts[current[cpu]].name.clone();
             Some(Wait { cpu: CpuId(cpu as u8), context, awaited, at, since: Cycles(since) })
         };
