@@ -23,7 +23,7 @@ pub(super) const ECHO: SocketAddrV4 = SocketAddrV4::new(THEIRS, 7);
 
 const MEMORY_MB: u64 = 64;
 /// Frames and timers of the far end that nothing here has any use for, before the machine is taken to be stuck.
-const SPIN_LIMIT: u64 = 10_000;
+const SPIN_LIMIT: u64 = 1_000_000;
 const PATH: Path = Path::of(20);
 /// Steps between two looks at all laws, which take locks, and with them time.
 const CHECK_EVERY: usize = 16;
@@ -73,7 +73,7 @@ fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> KernelConfig {
         repack: None,
         datagram_buffer_bytes: 65536,
         checksum_offload: true,
-        ms_cycles: Cycles(2_400_000),
+        ms_cycles: Cycles(small(name, MEMORY_MB).cpu.clock_mhz.value * 1000),
         delayed_ack_ms: 100,
         ack_segments: 2,
         segment_unit_bytes: 0,

@@ -154,7 +154,8 @@ pub fn internet() -> KernelConfig {
         datagram_buffer_bytes: 65536,
         repack: None,
         checksum_offload: true,
-        ms_cycles: Cycles(2_400_000),
+        // As the machine has it.
+        ms_cycles: Cycles(0),
         delayed_ack_ms: 100,
         ack_segments: 2,
         segment_unit_bytes: 0,
@@ -261,6 +262,10 @@ pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnO
     }
     if config.ephemeral.scheme == Scheme::Direct && m.board().layout.direct_map.is_none() {
         config.ephemeral.scheme = Scheme::Cache { entries: 64, rule: AccessedRule::Safe };
+    }
+    if let Some(net) = &mut config.net {
+        // The far end has a clock of its own.
+        net.ms_cycles = Cycles(small(&or_other_kind(name), 64).cpu.clock_mhz.value * 1000);
     }
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
