@@ -191,7 +191,8 @@ impl Inner {
     fn nothing_pending(&self) -> bool {
         let (hw, waits) = (self.hw.borrow(), self.waits.borrow());
         let handles = |cpu: usize| hw.cpus[cpu].in_handler && waits[cpu].is_none_or(|wait| !wait.in_handler);
-        hw.outside_at == NEVER && (0..hw.cpus.len()).all(|cpu| hw.cpus[cpu].pending.is_empty() && !handles(cpu))
+        hw.outside_at == NEVER
+            && (0..hw.cpus.len()).all(|cpu| hw.cpus[cpu].pending.is_empty() && !handles(cpu))
     }
 
     /// All CPUs that wait.
