@@ -45,6 +45,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             null_protocol: false,
         },
         net: None,
+        ispc: None,
         files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths::all(NONE),

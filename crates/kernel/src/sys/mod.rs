@@ -3,6 +3,7 @@
 mod file;
 mod inet;
 mod invalidate;
+mod ispc;
 mod memory;
 mod pass;
 mod poll;

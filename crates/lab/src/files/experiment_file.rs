@@ -112,6 +112,8 @@ pub enum Workload {
     Web,
     /// [`crate::workload::cost_growth`].
     CostGrowth,
+    /// [`crate::workload::ispc`].
+    Ispc,
     /// [`crate::workload::pipeline`].
     Pipeline,
     /// [`crate::workload::mixed`].

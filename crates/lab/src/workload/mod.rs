@@ -9,6 +9,7 @@ pub mod cost_growth;
 pub mod ephemeral_hit;
 pub mod file_read;
 pub mod invalidate;
+pub mod ispc;
 mod link;
 pub mod mixed;
 mod mode;

@@ -96,6 +96,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             null_protocol: true,
         },
         net: None,
+        ispc: None,
         files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths {
