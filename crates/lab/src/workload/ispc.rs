@@ -35,7 +35,6 @@ enum Op {
 }
 
 /// The steps that were measured.
-#[derive(Default)]
 struct Probe {
     /// The step under way.
     began: Option<(u64, Snapshot)>,
@@ -46,6 +45,20 @@ struct Probe {
     causes: [u64; Cause::COUNT],
     counters: [u64; Counter::COUNT],
     misses: u64,
+}
+
+impl Default for Probe {
+    fn default() -> Probe {
+        Probe {
+            began: None,
+            steps: 0,
+            all: 0,
+            first_access: 0,
+            causes: [0; Cause::COUNT],
+            counters: [0; Counter::COUNT],
+            misses: 0,
+        }
+    }
 }
 
 #[derive(Clone)]
