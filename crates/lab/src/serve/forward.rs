@@ -6,7 +6,8 @@
 //!
 //! While the machine is idle, this waits for the real world and lets modelled time pass with it.
 
-use super::{HOST, HTTP, MACHINE, PREFIX_BITS};
+use super::{HTTP, MACHINE};
+use crate::workload::net::{FAR_END, PREFIX_BITS};
 use pageferry_model::net::FarEnd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
@@ -124,7 +125,7 @@ impl Forward {
         config.random_seed = 1;
         let mut interface = Interface::new(config, &mut frames, at(0));
         interface.update_ip_addrs(|addresses| {
-            addresses.push(IpCidr::new(HOST.into(), PREFIX_BITS)).expect("there is room for one");
+            addresses.push(IpCidr::new(FAR_END.into(), PREFIX_BITS)).expect("there is room for one");
         });
         Forward {
             listener,

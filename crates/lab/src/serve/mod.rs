@@ -25,6 +25,8 @@ use crate::run::measured::{counters, cycles};
 use crate::run::plan::Schedule;
 use crate::run::result::{Cycles, Law};
 use crate::run::testbed::Testbed;
+pub use crate::workload::net::MACHINE;
+use crate::workload::net::give_address;
 use forward::Forward;
 use http::Server;
 use pageferry_kernel::{ReceiveMode, SendMode};
@@ -38,12 +40,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tap::TapEnd;
 
-/// The machine's address on its modelled wire.
-pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-/// That of the host at the other end.
-const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// Bits of both that are those of the network.
-const PREFIX_BITS: u8 = 24;
 /// The server's port on the machine.
 const HTTP: u16 = 80;
 
@@ -137,19 +133,12 @@ pub fn serve(
         PendingFile::check(&uploads.join("an upload"))?;
     }
     let mut testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
-    let Some(nic) = machine.config.nic.as_ref().filter(|_| testbed.model.devices().nic.is_some()) else {
-        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
-    };
+    give_address(&mut testbed, true)?;
     testbed.files = site.most_files();
     let clock_mhz = machine.config.cpu.clock_mhz.value;
-    let Some(net) = &kernel.file.net else {
-        return Err(testbed.incompatible("expected a kernel with the Internet protocols ([net] of its file)"));
-    };
-    testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
+    let mtu_bytes = machine.config.nic.as_ref().map_or(0, |nic| nic.mtu_bytes.value);
     match link {
-        Link::Port(port) => {
-            testbed.model.attach(Box::new(Forward::new(port.0, nic.mtu_bytes.value, stop.clone())))
-        }
+        Link::Port(port) => testbed.model.attach(Box::new(Forward::new(port.0, mtu_bytes, stop.clone()))),
         Link::Tap(tap) => testbed.model.attach(Box::new(TapEnd::new(tap, stop.clone()))),
     }
     let server = Server::new(testbed.model.clone(), site, ways, stop);

@@ -20,11 +20,12 @@ use std::net::Ipv4Addr;
 use super::outcome::{Failed, Outcome, named};
 use std::time::Duration;
 
-/// The machine's address, and that of the host at the far end.
-const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const FAR_END: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// The machine's address on its modelled wire.
+pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// That of the host at the far end.
+pub(crate) const FAR_END: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Bits of both that are those of the network.
-const PREFIX_BITS: u8 = 24;
+pub(crate) const PREFIX_BITS: u8 = 24;
 
 /// What a choice of the workload changes in the machine: a driver that does a card's work has a card that does not.
 pub(crate) fn adapt(spec: &RunSpec, machine: &mut MachineConfig) {
@@ -43,14 +44,7 @@ pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabEr
         Workload::FlipReceive | Workload::Web => true,
         _ => return Ok(()),
     };
-    let Some(net) = &spec.kernel.file.net else {
-        return Err(testbed.incompatible("expected a kernel with the Internet protocols ([net] of its file)"));
-    };
-    if through_card && testbed.model.devices().nic.is_none() {
-        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
-    }
-    let clock_mhz = spec.machine.config.cpu.clock_mhz.value;
-    testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
+    give_address(testbed, through_card)?;
     match spec.experiment.file.workload {
         Workload::FlipReceive => flip_receive::connect(testbed, spec),
         Workload::Web => web::prepare(testbed, spec)?,
@@ -59,8 +53,24 @@ pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabEr
     Ok(())
 }
 
+/// Has the kernel of a testbed boot with the protocols, at [`MACHINE`].
+///
+/// # Errors
+/// A kernel without them, or a machine without a card where one is needed.
+pub(crate) fn give_address(testbed: &mut Testbed, through_card: bool) -> Result<(), LabError> {
+    let Some(net) = &testbed.kernel.file.net else {
+        return Err(testbed.incompatible("expected a kernel with the Internet protocols ([net] of its file)"));
+    };
+    if through_card && testbed.model.devices().nic.is_none() {
+        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
+    }
+    let clock_mhz = testbed.machine.config.cpu.clock_mhz.value;
+    testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
+    Ok(())
+}
+
 /// A stream socket with buffers of so many bytes.
-fn stream_socket(user: &User<Model>, buffers_bytes: usize) -> Result<Fd, Failed> {
+pub(crate) fn stream_socket(user: &User<Model>, buffers_bytes: usize) -> Result<Fd, Failed> {
     let fd = user.socket(SocketKind::Stream).map_err(named("socket"))?;
     for option in [SocketOption::SendBuffer(buffers_bytes), SocketOption::ReceiveBuffer(buffers_bytes)] {
         user.set_socket_option(fd, option).map_err(named("set the socket's buffers"))?;
