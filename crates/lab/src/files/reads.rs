@@ -108,6 +108,8 @@ impl Workload {
                         range("read_bytes", 1, 16 << 20),
                         range("warmup_bytes", 0, BUFFER),
                         range("total_bytes", 1, TOTAL),
+                        range("processes", 1, 64),
+                        range("process_bytes", 4096, 16 << 20),
                     ]
                 }
             }

@@ -18,8 +18,9 @@ pub struct Entry {
 }
 
 /// What experiments measure.
-const RESULTS: [(&str, &str, &str); 33] = [
+const RESULTS: [(&str, &str, &str); 36] = [
     ("bandwidth_mb_s", "MB/s", "Payload through the whole path in modelled time; an MB is 1,000,000 bytes."),
+    ("beside_mb_s", "MB/s", "Memory that other processes computed over meanwhile, all together."),
     ("busy_bandwidth_mb_s", "MB/s", "Payload in the time in which a CPU was not idle."),
     ("busy_cycles_per_page", "cycles", "Cycles in which a CPU was not idle, for each page of payload."),
     ("cpu_percent", "%", "Time in which a CPU was not idle, of all CPUs that the kernel sees."),
@@ -36,6 +37,11 @@ const RESULTS: [(&str, &str, &str); 33] = [
         "Allocations from the cache of ephemeral mappings that found the page mapped.",
     ),
     (
+        "flush_cycles_per_page",
+        "cycles",
+        "Cycles of TLB invalidations, the CPU's own and those of others, for each page of payload.",
+    ),
+    (
         "kernel_tlb_high_water",
         "count",
         "The most entries of both TLBs of a CPU that the kernel's addresses had in a sample, once warm.",
@@ -47,6 +53,7 @@ const RESULTS: [(&str, &str, &str); 33] = [
         "Entries of both TLBs in use that the kernel's addresses had, in samples.",
     ),
     ("load_percent", "%", "Time in which a CPU was not idle."),
+    ("lock_cycles_per_page", "cycles", "Cycles of locks and of waiting for them, for each page of payload."),
     (
         "million_references_per_s",
         "1e6/s",

@@ -78,6 +78,9 @@ pub(crate) fn stream_socket(user: &User<Model>, buffers_bytes: usize) -> Result<
     Ok(fd)
 }
 
+/// What it costs that translations go.
+const FLUSHES: [Cause; 3] = [Cause::InvalidateLocal, Cause::ShootdownSent, Cause::ShootdownReceived];
+
 /// When a measured stream began, and what the machine had done by then.
 struct Began {
     at: u64,
@@ -107,12 +110,17 @@ impl Began {
         let throughput = bytes as f64 * 8.0 / elapsed_us;
         // Of all CPUs that the system sees, as sar has it.
         let cpu_percent = 100.0 * busy / clocks;
+        let pages = bytes as f64 / PAGE_SIZE as f64;
+        let per_page =
+            |causes: &[Cause]| causes.iter().map(|cause| measured.cause(*cause)).sum::<u64>() as f64 / pages;
         let results = [
             ("elapsed_us", elapsed_us),
             ("throughput_mbit_s", throughput),
             ("cpu_percent", cpu_percent),
             ("efficiency_mbit_per_cpu_percent", throughput / cpu_percent),
-            ("busy_cycles_per_page", busy / (bytes as f64 / PAGE_SIZE as f64)),
+            ("busy_cycles_per_page", busy / pages),
+            ("lock_cycles_per_page", per_page(&[Cause::Lock])),
+            ("flush_cycles_per_page", per_page(&FLUSHES)),
         ];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
         outcome.measured_s = self.host.elapsed().saturating_sub(aside).as_secs_f64();
