@@ -4,7 +4,7 @@
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, PAGE_SIZE, Path};
 use pageferry_kernel::{
-    Defect, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
+    Defect, DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
     SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
@@ -45,6 +45,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             null_protocol: false,
         },
         net: None,
+        disk: DiskConfig::default(),
         files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths::all(NONE),

@@ -9,7 +9,7 @@
 use crate::Kernel;
 use crate::choose::{Moves, measure};
 use crate::config::{Defect, KernelConfig, KernelPaths, SchedConfig};
-use crate::dev::{Audio, Screen, acknowledge};
+use crate::dev::{Audio, MemoryDisk, Screen, acknowledge};
 use crate::error::{BootError, Errno};
 use crate::fs::{FileSystem, FileTable};
 use crate::ipc::Exports;
@@ -103,6 +103,7 @@ impl<M: Machine> Kernel<M> {
         let paths = SchedPaths { switch, sleep, wakeup, clock };
         let audio = Arc::new(Audio::new(&machine, devices.audio, &mut arena)?);
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
+        let memory_disk = MemoryDisk::new(&machine, &mut arena)?;
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let ephemeral = Arc::new(ephemeral);
         let mbufs = Pool::new(vm.clone(), ephemeral.clone(), (&sched, lenders.clone()), &config, &mut arena)?;
@@ -156,6 +157,7 @@ impl<M: Machine> Kernel<M> {
             exports,
             files,
             audio,
+            memory_disk,
             lenders,
             softints,
             callouts,
@@ -333,6 +335,9 @@ impl<M: Machine> Kernel<M> {
         }
         // First: files without a name, an opener and a mapping end here.
         let cached = self.files.resident_pages(&self.vm);
+        if self.memory_disk.exists() {
+            return Err("the memory disk is left".into());
+        }
         let free = self.vm.free_frames() + cached;
         if free != self.boot_free_frames {
             return Err(format!(

@@ -91,6 +91,9 @@ pub enum Errno {
     /// There is no file of this name.
     #[error("no such file (ENOENT)")]
     NoFile,
+    /// There is no such device.
+    #[error("no such device (ENXIO)")]
+    NoDevice,
     /// No blocks of the disk are left.
     #[error("no space left on device (ENOSPC)")]
     NoSpace,

@@ -11,7 +11,7 @@
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
 //! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
 //! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `net`: mbufs, sockets, and the Internet protocols. `dev`:
-//!   the sound device.
+//!   the sound device, memory disks.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
 //!
@@ -38,8 +38,8 @@ mod sys;
 
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
-    Defect, ForwardWakeup, KernelConfig, KernelPaths, LentMapping, NetConfig, NetDefect, NetPaths,
-    PipeConfig, PipeKind, PipeMapping, Repack, SchedConfig, SocketConfig,
+    Defect, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping,
+    NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, Repack, SchedConfig, SocketConfig,
 };
 pub use error::{BootError, Errno};
 pub use fs::Fd;
@@ -71,6 +71,7 @@ pub struct Kernel<M: Machine> {
     exports: M::Lock<ipc::Exports<M>>,
     files: fs::FileSystem<M>,
     audio: Arc<dev::Audio<M>>,
+    memory_disk: dev::MemoryDisk<M>,
     lenders: Arc<net::Lenders<M>>,
     softints: Arc<sched::SoftInts<M>>,
     callouts: Arc<sched::Callouts<M>>,

@@ -24,10 +24,10 @@ bitflags::bitflags! {
 }
 
 impl<M: Machine> User<M> {
-    /// Opens a file by its name in the one directory (`open`).
+    /// Opens a file by its name in the one directory, or a device file (`open`).
     ///
     /// # Errors
-    /// [`Errno::NoFile`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
+    /// [`Errno::NoFile`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
     /// [`Errno::NoSpace`], [`Errno::NoMemory`].
     pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
         self.system_call(|call| {
@@ -38,6 +38,9 @@ impl<M: Machine> User<M> {
             }
             if !self.process.files.lock().has_room(1) {
                 return Err(Errno::TooManyFiles);
+            }
+            if let Some(device) = self.open_device(name, flags) {
+                return device;
             }
             let create = flags.contains(OpenFlags::CREATE);
             let files = &self.kernel.files;

@@ -22,6 +22,7 @@ mod inet_wire;
 mod inet_zero_copy;
 mod kernel_memory;
 mod lending;
+mod memory_disk;
 mod paging;
 mod pipe;
 mod process;

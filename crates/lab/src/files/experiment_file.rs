@@ -110,6 +110,8 @@ pub enum Workload {
     FlipReceive,
     /// `crate::workload::net::web`.
     Web,
+    /// `crate::workload::disk::dd`.
+    Dd,
     /// [`crate::workload::cost_growth`].
     CostGrowth,
     /// [`crate::workload::pipeline`].

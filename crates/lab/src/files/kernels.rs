@@ -9,8 +9,8 @@ use crate::error::LabError;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
 use pageferry_kernel::{
-    ForwardWakeup, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
-    SocketConfig,
+    DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping, PipeConfig,
+    PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
 use pageferry_model::{
     Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
@@ -45,6 +45,8 @@ pub struct KernelFile {
     pub pipe: PipeFile,
     /// Sockets.
     pub socket: SocketFile,
+    /// Memory disks.
+    pub disk: DiskFile,
     /// The scheduler.
     pub sched: SchedFile,
     /// The page daemon and its swap area; without this table memory that is full stays full.
@@ -87,6 +89,8 @@ words! {
     MappingName for PipeMapping { WriterRun, ReaderPage }
     /// What a pipe is. See [`PipeKind`].
     PipeKindName for PipeKind { Fifo, Socket }
+    /// Who maps frames for a moment. See [`FrameMapping`].
+    FrameMappingName for FrameMapping { Own, Ephemeral }
     /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
     LentMappingName for LentMapping { Run, Pages, WhileRead }
     /// How the refill handler works. See [`Reload`].
@@ -242,6 +246,17 @@ pub struct EphemeralFile {
     pub honour_private: Sourced<bool>,
 }
 
+/// Memory disks, and what is on them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskFile {
+    /// Who maps the frames that the kernel looks at for a moment: of a memory disk, of an executable's header, of a traced process, of
+    /// a page that the vnode pager fills.
+    pub mapping: Sourced<FrameMappingName>,
+    /// Path lengths in instructions.
+    pub paths: DiskPathsFile,
+}
+
 /// Sockets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -354,6 +369,8 @@ macro_rules! paths {
 pub(super) use paths;
 
 paths! {
+    /// See [`DiskPaths`].
+    DiskPathsFile for DiskPaths { request, lookup, file_call, buffer, alloc }
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths {
         syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol, transfer_call, mbuf,
@@ -456,6 +473,12 @@ impl KernelFile {
                 "`writer-run` goes with ephemeral.scheme = `original` only; expected `reader-page`",
             );
         }
+        if self.disk.mapping.value == FrameMappingName::Own && scheme != SchemeName::Original {
+            return fault(
+                "disk.mapping",
+                "`own` goes with ephemeral.scheme = `original` only; expected `ephemeral`",
+            );
+        }
         self.validate_sources()
     }
 
@@ -546,6 +569,7 @@ impl KernelFile {
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
             },
+            disk: DiskConfig { mapping: self.disk.mapping.value.into(), paths: self.disk.paths.lengths() },
             // Only where there is a network: see `NetFile::config`.
             net: None,
             // Only where a workload has more than usual.
@@ -624,6 +648,7 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("pipe.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("socket.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("socket.clusters", 0, 1 << 20),
+    range("disk.paths.*", 0, MOST_INSTRUCTIONS),
     range("sched.quantum_ms", 1, 1_000_000),
     range("sched.hz", 1, 100_000),
     range("paging.swap_mb", 1, 1 << 20),

@@ -113,6 +113,7 @@ impl Workload {
                     ]
                 }
             }
+            Workload::Dd => const { &[range("disk_mb", 1, 4096), range("block_bytes", 512, 16 << 20)] },
             Workload::Web => {
                 const {
                     &[
@@ -136,7 +137,7 @@ impl Workload {
     pub(super) fn choices(self) -> &'static [Words] {
         match self {
             Workload::Invalidate | Workload::BwPipe | Workload::EphemeralHit => &[],
-            Workload::KernelCompile | Workload::FrameBuffer => &[],
+            Workload::KernelCompile | Workload::FrameBuffer | Workload::Dd => &[],
             Workload::Netperf => &[("zero_copy", &["true", "false", "auto"])],
             Workload::FlipReceive => &[
                 ("by", &["copy", "flip", "mock-copy", "mock-flip", "auto"]),

@@ -49,6 +49,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::Netperf
             | Workload::FlipReceive
             | Workload::Web
+            | Workload::Dd
             | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());

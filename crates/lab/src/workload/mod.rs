@@ -6,6 +6,7 @@
 
 pub mod bw_pipe;
 pub mod cost_growth;
+pub(crate) mod disk;
 pub mod ephemeral_hit;
 pub mod file_read;
 pub mod invalidate;

@@ -96,6 +96,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             null_protocol: true,
         },
         net: None,
+        disk: DiskConfig { mapping: FrameMapping::Ephemeral, paths: DiskPaths::all(n(300)) },
         files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths {
@@ -130,6 +131,7 @@ pub fn with_scheme(scheme: Scheme) -> KernelConfig {
 pub fn original() -> KernelConfig {
     let mut config = with_scheme(Scheme::Original);
     config.pipe.mapping = PipeMapping::WriterRun;
+    config.disk.mapping = FrameMapping::Own;
     config
 }
 

@@ -1,0 +1,3 @@
+//! Workloads on a memory disk.
+
+pub(crate) mod dd;
