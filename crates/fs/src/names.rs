@@ -294,21 +294,24 @@ impl Volume {
             self.leave(store, from, old)?;
         }
         self.change(store, ino, When::Now, |inode| inode.links = inode.links.saturating_add(1))?;
+        if moves {
+            // A directory that replaces another has that one's link of the parent, later.
+            self.change(store, to, When::Now, |inode| inode.links = inode.links.saturating_add(1))?;
+        }
         let named = match target {
             Some(_) => self.reassign(store, to, new, ino, kind),
             None => self.enter(store, to, new, ino, kind),
         };
         if let Err(e) = named {
+            if moves {
+                self.change(store, to, When::Now, |inode| inode.links = inode.links.saturating_sub(1))?;
+            }
             self.change(store, ino, When::Now, |inode| inode.links = inode.links.saturating_sub(1))?;
             self.let_go(store, ino)?;
             return Err(e);
         }
-        if moves {
-            // A directory that replaces another has that one's link of the parent.
-            self.change(store, to, When::Now, |inode| inode.links = inode.links.saturating_add(1))?;
-            if self.defect != Defect::ParentKept {
-                self.reassign(store, ino, b"..", to, Kind::Directory)?;
-            }
+        if moves && self.defect != Defect::ParentKept {
+            self.reassign(store, ino, b"..", to, Kind::Directory)?;
         }
         if self.defect != Defect::OldNameFirst {
             self.leave(store, from, old)?;

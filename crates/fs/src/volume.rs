@@ -239,11 +239,8 @@ impl Volume {
         let len = len_bytes.min((block_bytes - offset) as usize);
         let (block, is_new) = self.take_block_of(store, ino, at / block_bytes, When::Later)?;
         let start = self.geometry.byte_of(block);
-        if is_new && self.defect != Defect::FreshNotCleared {
-            let end = offset as usize + len;
-            let zeros = vec![0; block_bytes as usize];
-            store.write(start, &zeros[..offset as usize], When::Later)?;
-            store.write(start + end as u64, &zeros[end..], When::Later)?;
+        if is_new && len < block_bytes as usize && self.defect != Defect::FreshNotCleared {
+            store.write(start, &vec![0; block_bytes as usize], When::Later)?;
         }
         Ok((start + offset, len))
     }

@@ -11,7 +11,7 @@ use crate::choose::{Moves, measure};
 use crate::config::{Defect, KernelConfig, KernelPaths, SchedConfig};
 use crate::dev::{Audio, MemoryDisk, Screen, acknowledge};
 use crate::error::{BootError, Errno};
-use crate::fs::{FileSystem, FileTable};
+use crate::fs::{FileSystem, FileTable, Mount};
 use crate::ipc::Exports;
 use crate::net::{Lenders, Net, Pool};
 use crate::proc::{Killed, Pid, Processes};
@@ -104,6 +104,7 @@ impl<M: Machine> Kernel<M> {
         let audio = Arc::new(Audio::new(&machine, devices.audio, &mut arena)?);
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let memory_disk = MemoryDisk::new(&machine, &mut arena)?;
+        let mount = Mount::new(&machine, &mut arena)?;
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let ephemeral = Arc::new(ephemeral);
         let mbufs = Pool::new(vm.clone(), ephemeral.clone(), (&sched, lenders.clone()), &config, &mut arena)?;
@@ -158,6 +159,7 @@ impl<M: Machine> Kernel<M> {
             files,
             audio,
             memory_disk,
+            mount,
             lenders,
             softints,
             callouts,
@@ -335,8 +337,8 @@ impl<M: Machine> Kernel<M> {
         }
         // First: files without a name, an opener and a mapping end here.
         let cached = self.files.resident_pages(&self.vm);
-        if self.memory_disk.exists() {
-            return Err("the memory disk is left".into());
+        if self.memory_disk.exists() || self.mount.exists() {
+            return Err("the memory disk is left, or mounted".into());
         }
         let free = self.vm.free_frames() + cached;
         if free != self.boot_free_frames {

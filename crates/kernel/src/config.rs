@@ -117,6 +117,10 @@ pub enum FrameMapping {
 pub struct DiskConfig {
     /// Who maps their frames.
     pub mapping: FrameMapping,
+    /// Buffers of the file systems on them, 16 KB each; for 0, a few.
+    pub buffers: usize,
+    /// Buffers that may wait to be written.
+    pub dirty_buffers: usize,
     /// Path lengths.
     pub paths: DiskPaths,
 }

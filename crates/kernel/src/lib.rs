@@ -72,6 +72,7 @@ pub struct Kernel<M: Machine> {
     files: fs::FileSystem<M>,
     audio: Arc<dev::Audio<M>>,
     memory_disk: dev::MemoryDisk<M>,
+    mount: fs::Mount<M>,
     lenders: Arc<net::Lenders<M>>,
     softints: Arc<sched::SoftInts<M>>,
     callouts: Arc<sched::Callouts<M>>,

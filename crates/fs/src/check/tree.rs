@@ -203,11 +203,17 @@ impl Scan {
                     self.report.add(Weight::Damage, Fix::Attach(ino, kind), text);
                 }
             }
-            let subdirs = names.children.get(&ino).into_iter().flatten();
-            let subdirs = subdirs.filter(|child| names.of_dirs.contains_key(child));
+            // A directory on its way may have two names in one.
+            let subdirs: BTreeSet<&Ino> = names
+                .children
+                .get(&ino)
+                .into_iter()
+                .flatten()
+                .filter(|child| names.of_dirs.contains_key(child))
+                .collect();
             let links = match kind {
                 Kind::File => named,
-                Kind::Directory => 2 + subdirs.count() as u32,
+                Kind::Directory => 2 + subdirs.len() as u32,
             };
             if u32::from(inode.links) != links {
                 let few = u32::from(inode.links) < links;

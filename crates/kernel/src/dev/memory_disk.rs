@@ -117,29 +117,31 @@ impl<M: Machine> MemoryDisk<M> {
     /// Answers how many bytes were done.
     pub(crate) fn request(
         &self,
-        call: &Syscall<'_, M>,
+        kernel: &Kernel<M>,
+        threads: &dyn Threads,
         bytes: Range<u64>,
         writes: bool,
         piece: Piece<'_>,
     ) -> Result<(usize, Result<(), Errno>), Errno> {
-        let _c = call.machine().scope(Cause::Protocol);
-        call.machine().execute(call.kernel.config.disk.paths.request);
-        let (held, taken) = self.state.acquire(call.thread, self.state.lock(), |s| &mut s.io, "mdwait", true);
+        let _c = kernel.machine.scope(Cause::Protocol);
+        kernel.machine.execute(kernel.config.disk.paths.request);
+        let (held, taken) = self.state.acquire(threads, self.state.lock(), |s| &mut s.io, "mdwait", true);
         drop(held);
         taken?;
-        let result = Window::open(call.kernel).map(|mut window| {
-            let result = self.move_pages(call, &mut window, bytes, writes, piece);
-            window.close(call.kernel);
+        let result = Window::open(kernel).map(|mut window| {
+            let result = self.move_pages(kernel, threads, &mut window, bytes, writes, piece);
+            window.close(kernel);
             result
         });
         let mut held = self.state.lock();
-        self.state.release(call.thread, &mut held, |s| &mut s.io);
+        self.state.release(threads, &mut held, |s| &mut s.io);
         result
     }
 
     fn move_pages(
         &self,
-        call: &Syscall<'_, M>,
+        kernel: &Kernel<M>,
+        threads: &dyn Threads,
         window: &mut Window,
         bytes: Range<u64>,
         writes: bool,
@@ -151,11 +153,12 @@ impl<M: Machine> MemoryDisk<M> {
             let len = (PAGE_SIZE - offset).min((bytes.end - at) as usize);
             let whole = writes && len == PAGE_SIZE;
             let clear = |at: Va, len: usize| {
-                let _c = call.machine().scope(Cause::Zero);
-                call.machine().zero(at, len).expect("the kernel's own address is mapped");
+                let _c = kernel.machine.scope(Cause::Zero);
+                kernel.machine.zero(at, len).expect("the kernel's own address is mapped");
             };
-            let shown = self.frame(call, (at / PAGE_SIZE as u64) as usize).and_then(|(frame, is_new)| {
-                window.show(call.kernel, call.thread, frame, Shown::Privately, |va| {
+            let page = (at / PAGE_SIZE as u64) as usize;
+            let shown = self.frame(kernel, threads, page).and_then(|(frame, is_new)| {
+                window.show(kernel, threads, frame, Shown::Privately, |va| {
                     if is_new && !whole {
                         clear(va, PAGE_SIZE);
                     }
@@ -179,7 +182,7 @@ impl<M: Machine> MemoryDisk<M> {
     }
 
     /// The frame of a page, and whether it is new: then its bytes are whoever's. The caller holds the sleep lock.
-    fn frame(&self, call: &Syscall<'_, M>, page: usize) -> Result<(Pfn, bool), Errno> {
+    fn frame(&self, kernel: &Kernel<M>, threads: &dyn Threads, page: usize) -> Result<(Pfn, bool), Errno> {
         let known = |state: &mut State| {
             let disk = state.disk.as_mut().expect("a disk that is open is there");
             disk.frames[page].as_ref().map(|pages| pages.frames()[0])
@@ -187,7 +190,7 @@ impl<M: Machine> MemoryDisk<M> {
         if let Some(frame) = known(&mut self.state.lock()) {
             return Ok((frame, false));
         }
-        let new = call.kernel.vm.kernel_pages_waiting(call.thread, 1)?;
+        let new = kernel.vm.kernel_pages_waiting(threads, 1)?;
         let frame = new.frames()[0];
         let mut state = self.state.lock();
         state.disk.as_mut().expect("a disk that is open is there").frames[page] = Some(new);
@@ -229,7 +232,8 @@ impl<M: Machine> DiskFile<M> {
         piece: Piece<'_>,
     ) -> Result<usize, Errno> {
         let at = bytes.start;
-        let (done, result) = call.kernel.memory_disk.request(call, bytes, writes, piece)?;
+        let (done, result) =
+            { call.kernel.memory_disk.request(call.kernel, call.thread, bytes, writes, piece)? };
         *self.offset.lock() = at + done as u64;
         if done > 0 { Ok(done) } else { result.map(|()| 0) }
     }

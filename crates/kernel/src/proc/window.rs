@@ -15,7 +15,6 @@
 use crate::Kernel;
 use crate::config::FrameMapping;
 use crate::error::Errno;
-use crate::sched::Thread;
 use pageferry_ephemeral::{Flags, KvaRun};
 use pageferry_hal::{Machine, Pfn, Threads, Va};
 
@@ -25,7 +24,6 @@ pub(crate) enum Shown {
     /// The thread that asks, and it only.
     Privately,
     /// Any CPU.
-    #[expect(dead_code, reason = "the vnode pager shows pages so")]
     ToAll,
 }
 
@@ -55,7 +53,7 @@ impl Window {
     pub(crate) fn show<M: Machine, R>(
         &mut self,
         kernel: &Kernel<M>,
-        thread: &Thread<M>,
+        threads: &dyn Threads,
         frame: Pfn,
         shown: Shown,
         work: impl FnOnce(Va) -> R,
@@ -69,18 +67,18 @@ impl Window {
         }
         let flags = match shown {
             Shown::Privately => {
-                thread.pin();
+                threads.pin();
                 Flags::PRIVATE
             }
             Shown::ToAll => Flags::empty(),
         };
-        let result = ephemeral.alloc(thread, frame, flags).map(|mapping| {
+        let result = ephemeral.alloc(threads, frame, flags).map(|mapping| {
             let result = work(ephemeral.kva(&mapping));
-            ephemeral.free(thread, mapping);
+            ephemeral.free(threads, mapping);
             result
         });
         if shown == Shown::Privately {
-            thread.unpin();
+            threads.unpin();
         }
         Ok(result?)
     }

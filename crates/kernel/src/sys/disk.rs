@@ -1,10 +1,14 @@
-//! The system calls of memory disks: to make one, to open it as a device file, to destroy it; and the null device.
+//! The system calls of memory disks: to make one, to open it as a device file, to destroy it; the null device; and what is done with
+//! volumes and their directories.
 
 use super::file::OpenFlags;
 use super::user::User;
 use crate::dev::{DiskFile, NullFile};
 use crate::error::Errno;
-use crate::fs::{Fd, File};
+use crate::fs::{Change, Fd, File, on_volume};
+use alloc::string::String;
+use alloc::vec::Vec;
+use pageferry_fs::{Format, Kind};
 use pageferry_hal::{Machine, SpinLock};
 
 /// The names of device files.
@@ -26,6 +30,80 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoDevice`]: there is none. [`Errno::Busy`]: it is open.
     pub fn detach_memory_disk(&self) -> Result<(), Errno> {
         self.system_call(|_| self.kernel.memory_disk.detach(&self.kernel))
+    }
+
+    /// Makes an empty volume on the memory disk, and mounts it below `/mnt` (`newfs`, `mount`).
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: blocks of a size that there is not, or too small a disk. [`Errno::Busy`]: something is mounted.
+    /// [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
+    pub fn make_volume(&self, block_bytes: u32) -> Result<(), Errno> {
+        let format = Some(Format { block_bytes });
+        self.system_call(|call| self.kernel.mount.mount(call.kernel, call.thread, format))
+    }
+
+    /// Mounts the volume that is on the memory disk; one that was not unmounted is repaired first.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: there is none, or it cannot be used. As [`User::make_volume`].
+    pub fn mount(&self) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.mount.mount(call.kernel, call.thread, None))
+    }
+
+    /// Writes all that waits to be written, and unmounts the volume.
+    ///
+    /// # Errors
+    /// [`Errno::Busy`]: files are open. [`Errno::Invalid`]: nothing is mounted. [`Errno::Io`], [`Errno::Interrupted`].
+    pub fn unmount(&self) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.mount.unmount(call.kernel, call.thread))
+    }
+
+    /// Makes a directory on the volume (`mkdir`).
+    ///
+    /// # Errors
+    /// [`Errno::Exists`], [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::NoSpace`]; [`Errno::NotSupported`] elsewhere.
+    pub fn mkdir(&self, name: &str) -> Result<(), Errno> {
+        self.change_name(name, Change::MakeDirectory)
+    }
+
+    /// Takes an empty directory of the volume away (`rmdir`).
+    ///
+    /// # Errors
+    /// [`Errno::NotEmpty`], [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.
+    pub fn rmdir(&self, name: &str) -> Result<(), Errno> {
+        self.change_name(name, Change::RemoveDirectory)
+    }
+
+    fn change_name(&self, name: &str, how: Change) -> Result<(), Errno> {
+        let path = on_volume(name).ok_or(Errno::NotSupported);
+        self.system_call(|call| self.kernel.mount.change_name(call, path?, how))
+    }
+
+    /// Renames on the volume (`rename`): what has the new name goes.
+    ///
+    /// # Errors
+    /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::IsDirectory`], [`Errno::NotEmpty`]; [`Errno::Invalid`]: a directory would
+    /// come to lie within itself; [`Errno::NotSupported`] elsewhere.
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
+        let (from, to) = (on_volume(from), on_volume(to));
+        self.system_call(|call| match (from, to) {
+            (Some(from), Some(to)) => self.kernel.mount.rename(call, from, to),
+            _ => Err(Errno::NotSupported),
+        })
+    }
+
+    /// The names in a directory of the volume, in order, with whether each is a directory (`getdents`). The bytes of names that are no
+    /// UTF-8 are replaced.
+    ///
+    /// # Errors
+    /// [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.
+    pub fn list(&self, name: &str) -> Result<Vec<(String, bool)>, Errno> {
+        let path = on_volume(name).ok_or(Errno::NotSupported);
+        self.system_call(|call| {
+            let entries = self.kernel.mount.entries(call, path?)?;
+            let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+            Ok(entries.iter().map(|e| (shown(&e.name), e.kind == Kind::Directory)).collect())
+        })
     }
 
     /// Opens a device file, if `name` is one's.

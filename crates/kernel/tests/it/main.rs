@@ -29,3 +29,4 @@ mod process;
 mod receive_laws;
 mod sched;
 mod socket;
+mod volume;

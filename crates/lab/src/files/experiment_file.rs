@@ -112,6 +112,8 @@ pub enum Workload {
     Web,
     /// `crate::workload::disk::dd`.
     Dd,
+    /// `crate::workload::disk::postmark`.
+    Postmark,
     /// [`crate::workload::cost_growth`].
     CostGrowth,
     /// [`crate::workload::pipeline`].

@@ -253,6 +253,10 @@ pub struct DiskFile {
     /// Who maps the frames that the kernel looks at for a moment: of a memory disk, of an executable's header, of a traced process, of
     /// a page that the vnode pager fills.
     pub mapping: Sourced<FrameMappingName>,
+    /// Buffers of the file systems on them, 16 KB each.
+    pub buffers: Sourced<u64>,
+    /// Buffers that may wait to be written.
+    pub dirty_buffers: Sourced<u64>,
     /// Path lengths in instructions.
     pub paths: DiskPathsFile,
 }
@@ -569,7 +573,12 @@ impl KernelFile {
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
             },
-            disk: DiskConfig { mapping: self.disk.mapping.value.into(), paths: self.disk.paths.lengths() },
+            disk: DiskConfig {
+                mapping: self.disk.mapping.value.into(),
+                buffers: self.disk.buffers.value as usize,
+                dirty_buffers: self.disk.dirty_buffers.value as usize,
+                paths: self.disk.paths.lengths(),
+            },
             // Only where there is a network: see `NetFile::config`.
             net: None,
             // Only where a workload has more than usual.
@@ -648,6 +657,8 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("pipe.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("socket.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("socket.clusters", 0, 1 << 20),
+    range("disk.buffers", 8, 1 << 20),
+    range("disk.dirty_buffers", 1, 1 << 20),
     range("disk.paths.*", 0, MOST_INSTRUCTIONS),
     range("sched.quantum_ms", 1, 1_000_000),
     range("sched.hz", 1, 100_000),

@@ -97,6 +97,23 @@ const WEB: [(&str, &str, &str); 4] = [
     ("log_first_skipped_line", "", "The number of the first of them."),
 ];
 
+/// What PostMark tells of itself.
+const POSTMARK: [(&str, &str, &str); 9] = [
+    ("transactions_per_s", "1/s", "PostMark's transactions, a second of modelled time while it makes them."),
+    (
+        "read_mb_s",
+        "MB/s",
+        "Bytes of files read, in the time of the whole of PostMark; an MB is 1,000,000 bytes.",
+    ),
+    ("write_mb_s", "MB/s", "Bytes of files written, likewise."),
+    ("files_created", "count", "Files that PostMark made."),
+    ("files_read", "count", "Files that it read."),
+    ("files_appended", "count", "Files that it made longer."),
+    ("files_deleted", "count", "Files that it took away."),
+    ("file_bytes_read", "bytes", "Bytes that it read."),
+    ("file_bytes_written", "bytes", "Bytes that it wrote."),
+];
+
 /// What the machine counts.
 const HARDWARE: [(&str, &str, &str); 18] = [
     ("tlb_lookups", "count", "Look-ups in TLBs for data."),
@@ -132,7 +149,7 @@ const MORE: [(&str, &str, &str); 3] = [
 
 /// All metrics.
 pub fn dictionary() -> Vec<Entry> {
-    let listed = RESULTS.into_iter().chain(WEB).chain(HARDWARE).chain(MORE);
+    let listed = RESULTS.into_iter().chain(WEB).chain(POSTMARK).chain(HARDWARE).chain(MORE);
     let mut all: Vec<Entry> =
         listed.map(|(metric, unit, about)| Entry { metric: metric.to_owned(), unit, about }).collect();
     let bytes = |c: &Counter| matches!(c, Counter::BytesCopied | Counter::TransferBytesCopied);

@@ -35,6 +35,9 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("wall_s", 2.0),
         ("pair_cycles", 123.4),
         ("pair_ns", 51.4),
+        ("transactions_per_s", 5000.0 * fast),
+        ("read_mb_s", 20.0 * fast),
+        ("write_mb_s", 30.0 * fast),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();

@@ -96,7 +96,12 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             null_protocol: true,
         },
         net: None,
-        disk: DiskConfig { mapping: FrameMapping::Ephemeral, paths: DiskPaths::all(n(300)) },
+        disk: DiskConfig {
+            mapping: FrameMapping::Ephemeral,
+            buffers: 64,
+            dirty_buffers: 16,
+            paths: DiskPaths::all(n(300)),
+        },
         files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths {
