@@ -206,7 +206,7 @@ impl Machine for Metal {
         match what {
             Flush::Page(_, va) => cpu::invalidate_page(va),
             Flush::Context(_) => cpu::invalidate_context(),
-            Flush::All => cpu::invalidate_all(),
+            Flush::All | Flush::Everything => cpu::invalidate_all(),
         }
     }
 

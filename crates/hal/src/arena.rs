@@ -69,6 +69,22 @@ impl StructArena {
         Ok(StructVa(at))
     }
 
+    /// So many bytes whose physical address is a multiple of `align_bytes`, a power of two: the arena begins at physical address 0,
+    /// and at an address that is such a multiple.
+    ///
+    /// # Errors
+    /// [`ArenaFull`].
+    pub fn aligned_array(
+        &mut self,
+        what: &'static str,
+        len_bytes: usize,
+        align_bytes: usize,
+    ) -> Result<StructVa, ArenaFull> {
+        let skew = self.next.0 as usize & (align_bytes - 1);
+        self.array(what, (align_bytes - skew) % align_bytes, 1)?;
+        self.array(what, len_bytes, 1)
+    }
+
     /// A zone of up to `capacity` structures of `item_bytes`, page-aligned.
     ///
     /// # Errors

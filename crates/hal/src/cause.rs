@@ -72,6 +72,10 @@ named! {
         Interrupt = "interrupt",
         /// What carries data: pipes, sockets, mbufs, protocols.
         Protocol = "protocol",
+        /// Attaching memory of the communication area to a process.
+        IcaAttach = "ica_attach",
+        /// Detaching memory of the communication area from a process.
+        IcaDetach = "ica_detach",
         /// Computing checksums of packets.
         Checksum = "checksum",
         /// Starting up, before the measured part.
@@ -177,6 +181,16 @@ named! {
         PacketsSent = "packets_sent",
         /// Address spaces that were given another tag instead of being invalidated page by page.
         ContextsRenewed = "contexts_renewed",
+        /// Pages of the communication area that were attached to a process.
+        IcaAttachments = "ica_attachments",
+        /// Pages of the communication area that were detached from a process.
+        IcaDetachments = "ica_detachments",
+        /// Reserved TLB entries that the kernel has written or cleared.
+        ReservedWrites = "reserved_writes",
+        /// Requests that processes have made of servers.
+        IspcRequests = "ispc_requests",
+        /// Sleeps for want of a reserved TLB entry.
+        EntrySleeps = "entry_sleeps",
     }
 }
 

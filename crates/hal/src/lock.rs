@@ -110,6 +110,8 @@ impl LockClass {
     pub const CALLOUT: LockClass = LockClass::new("Callout", 140);
     /// Run and sleep queues (`sched_lock`); interrupt handlers take it to make threads runnable.
     pub const SCHEDULER: LockClass = LockClass::new("Scheduler", 150).masking_interrupts();
+    /// The reserved entries of a TLB: a switch takes it.
+    pub const RESERVED_ENTRIES: LockClass = LockClass::new("ReservedEntries", 155).masking_interrupts();
     /// A hash table of translations: the refill handler takes it, whatever it interrupts.
     pub const HASH_TABLE: LockClass = LockClass::new("HashTable", 160).masking_interrupts();
 }

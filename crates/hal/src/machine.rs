@@ -273,9 +273,27 @@ pub trait Machine: Clone + 'static {
     /// Puts a translation into the own TLB, tagged `asid` unless it is global.
     ///
     /// # Panics
-    /// When the kernel does not load the TLB of this machine.
+    /// When the kernel does not load the TLB of this machine. On a modelled machine whose entries are all compared at once, also when
+    /// another entry maps the page already, whatever its size: a multiple hit.
+    #[track_caller]
     fn tlb_load(&self, slot: Slot, asid: Asid, va: Va, tte: Tte) {
         panic!("the kernel does not load this TLB: {slot:?}, {asid:?}, {va:?}, {tte:?}");
+    }
+    /// The entry that [`Slot::Replace`] would take now: for software that chooses by itself, and takes hardware's word where it has
+    /// no better one.
+    ///
+    /// # Panics
+    /// When no counter names entries of this machine's TLB.
+    fn tlb_random(&self) -> usize {
+        panic!("no counter names entries of this TLB");
+    }
+    /// Looks through the entries of the own TLB, from the first one on, for the one that maps the page at `va` of the address space
+    /// tagged `asid`: by software, which reads one after the other.
+    ///
+    /// # Panics
+    /// When software cannot read the TLB of this machine.
+    fn tlb_search(&self, asid: Asid, va: Va) -> Option<usize> {
+        panic!("software cannot read this TLB, in which {va:?} of {asid:?} is looked for");
     }
     /// Reserves the first `entries` entries of the own TLB: from here on only [`Slot::Reserved`] loads them, and nothing but a
     /// flush of their page or a load takes them away.

@@ -112,11 +112,13 @@ pub enum Flush {
     /// The page at this address: of the address space with this tag, or global. Hardware may drop more, and drop it on all CPUs
     /// ([`crate::Board::broadcasts_flushes`]).
     Page(Asid, Va),
-    /// Everything of the address space with this tag that is not global, reserved or not. On machines without tags, everything that is not
-    /// global.
+    /// Everything of the address space with this tag that is neither global nor reserved. On machines without tags, everything that
+    /// is not global.
     Context(Asid),
     /// Everything but reserved entries, global or not.
     All,
+    /// Everything, reserved entries too: what a bit of a control register does where a loop over the others would be slower.
+    Everything,
 }
 
 /// Which TLB entry a load of the TLB takes.
@@ -126,6 +128,8 @@ pub enum Slot {
     Replace,
     /// This reserved one: see [`crate::Machine::tlb_reserve`].
     Reserved(usize),
+    /// This one, which software has chosen among those that are not reserved.
+    Chosen(usize),
     /// One that the machine chooses for a translation that a fetch missed: in the instruction TLB, where software loads that
     /// apart from the other.
     Instruction,

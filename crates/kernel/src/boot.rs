@@ -13,6 +13,7 @@ use crate::dev::{Audio, MemoryDisk, Screen, acknowledge};
 use crate::error::{BootError, Errno};
 use crate::fs::{FileSystem, FileTable, Mount};
 use crate::ipc::Exports;
+use crate::ispc::Ispc;
 use crate::net::{Lenders, Net, Pool};
 use crate::proc::{Killed, Pid, Processes};
 use crate::sched::{Callouts, Sched, SchedPaths, SoftInt, SoftInts, Thread};
@@ -78,6 +79,9 @@ impl<M: Machine> Kernel<M> {
             return Err(BootError::SocketBuffer { high_water_bytes, loan_bytes });
         }
         let board = machine.board();
+        if let Some(ispc) = &config.ispc {
+            config.pmap.area = Some(ispc.area(&board)?);
+        }
         let text = board.fetches.then(|| config.lay_out(&board));
         let (pmaps, boot) = Pmaps::bootstrap(machine.clone(), config.pmap)?;
         let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
@@ -141,6 +145,10 @@ impl<M: Machine> Kernel<M> {
                 work.upgrade().into_iter().for_each(|softints| softints.schedule(kind));
             }
         }));
+        let ispc = match (config.ispc, pmaps.area_range()) {
+            (Some(its), Some(range)) => Some(Ispc::new(&machine, its, range, &mut arena)?),
+            _ => None,
+        };
         let files = FileSystem::new(&vm, config.files, &mut arena)?;
         let moves = Moves::new(&machine, measure, &mut arena)?;
         let boot_free_frames = vm.free_frames();
@@ -152,6 +160,7 @@ impl<M: Machine> Kernel<M> {
             sched,
             mbufs,
             net,
+            ispc,
             select: Select::default(),
             moves,
             processes,
@@ -295,6 +304,7 @@ impl<M: Machine> Kernel<M> {
             info.wire_count > 0 && info.loan_count > 0
         };
         sockets.iter().try_for_each(|socket| socket.check(is_lent))?;
+        self.ispc.as_ref().map_or(Ok(()), |ispc| ispc.check(self))?;
         self.net().map_or(Ok(()), Net::check)
     }
 
@@ -324,6 +334,7 @@ impl<M: Machine> Kernel<M> {
             return Err(format!("{exports} offers of memory are left"));
         }
         self.net().map_or(Ok(()), Net::check_quiescent)?;
+        self.ispc.as_ref().map_or(Ok(()), Ispc::check_quiescent)?;
         let (sockets, (mbufs, clusters)) = (self.processes.lock().sockets.len(), self.mbufs.in_use());
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));

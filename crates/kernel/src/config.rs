@@ -1,5 +1,6 @@
 //! What kind of kernel to boot: policies and path lengths, chosen at run time over one code base.
 
+use crate::ispc::IspcConfig;
 use core::net::Ipv4Addr;
 use pageferry_ephemeral::EphemeralConfig;
 use pageferry_hal::{Board, Cycles, Path, Text, paths};
@@ -471,6 +472,8 @@ pub struct KernelConfig {
     pub net: Option<NetConfig>,
     /// Memory disks.
     pub disk: DiskConfig,
+    /// Communication by a common area, for a kernel that has it.
+    pub ispc: Option<IspcConfig>,
     /// Files at a time that there is room for at least; for 0, a few hundred.
     pub files: usize,
     /// The scheduler.
@@ -497,6 +500,10 @@ impl KernelConfig {
         self.pmap.refill.paths.each_mut(place);
         if let Some(net) = &mut self.net {
             net.paths.each_mut(place);
+        }
+        if let (Some(ispc), Some(area)) = (&mut self.ispc, &mut self.pmap.area) {
+            ispc.paths.each_mut(place);
+            area.paths.each_mut(place);
         }
         text
     }

@@ -18,6 +18,9 @@ pub enum BootError {
     /// Ephemeral mappings.
     #[error("{0}")]
     Ephemeral(#[from] pageferry_ephemeral::ConfigError),
+    /// Communication by a common area.
+    #[error("{0}")]
+    Ispc(#[from] crate::ispc::IspcError),
     /// The arena of kernel structures is too small.
     #[error("{0}")]
     Arena(#[from] ArenaFull),

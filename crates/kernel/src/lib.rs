@@ -10,8 +10,8 @@
 //! * `boot`: bringing all of it up, and checking it.
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
 //! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
-//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `net`: mbufs, sockets, and the Internet protocols. `dev`:
-//!   the sound device, memory disks.
+//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `ispc`: servers that are processes. `net`:
+//!   mbufs, sockets, and the Internet protocols. `dev`: the sound device, memory disks.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
 //!
@@ -31,6 +31,7 @@ mod dev;
 mod error;
 mod fs;
 mod ipc;
+mod ispc;
 mod net;
 mod proc;
 mod sched;
@@ -44,6 +45,7 @@ pub use config::{
 pub use error::{BootError, Errno};
 pub use fs::Fd;
 pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
+pub use ispc::{Completed, Inquiry, IspcConfig, IspcDefect, IspcError, IspcPaths, Method, RequestId, Wait};
 pub use net::{
     Counts as NetCounts, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
 };
@@ -65,6 +67,7 @@ pub struct Kernel<M: Machine> {
     sched: Arc<sched::Sched<M>>,
     mbufs: net::Pool<M>,
     net: Option<net::Net<M>>,
+    ispc: Option<ispc::Ispc<M>>,
     select: sys::Select,
     moves: choose::Moves<M>,
     processes: M::Lock<proc::Processes<M>>,

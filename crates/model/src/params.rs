@@ -1,6 +1,6 @@
 //! The plain numbers of a machine, taken from its configuration once, for the hot paths.
 
-use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
+use crate::config::{ArchName, InvalidatesName, MachineConfig, Number, RefillConfig};
 use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
 use crate::outside::OutsideClock;
@@ -63,6 +63,8 @@ pub(crate) struct Params {
     pub(crate) refill_exit: u64,
     /// One load of the TLB by software.
     pub(crate) tlb_load: u64,
+    /// Looking at one entry of the TLB by software, where it can.
+    pub(crate) search: Option<u64>,
     /// Writing one block register.
     pub(crate) block_set: u64,
     pub(crate) line_bytes: usize,
@@ -136,7 +138,9 @@ impl Params {
                 superpage: format.superpage_shift(),
                 huge: board.huge_pages.then(|| format.huge_shift()),
             },
-            // One further size, which nothing but a kernel's own choice loads.
+            // 64 KB and 1 MB, which nothing but a kernel's own choice loads.
+            Mmu::Soft { .. } if c.arch == ArchName::Sh4 => PageShifts { superpage: 16, huge: Some(20) },
+            // One further size, likewise.
             Mmu::Hash | Mmu::Soft { .. } => PageShifts { superpage: 20, huge: None },
         };
         let data = &c.tlb.data;
@@ -209,6 +213,7 @@ impl Params {
             refill_enter: refill(|r| &r.enter_cycles),
             refill_exit: refill(|r| &r.exit_cycles),
             tlb_load: refill(|r| &r.tlb_load_cycles),
+            search: c.mmu.soft.as_ref().and_then(|soft| Some(soft.search_cycles.as_ref()?.value)),
             block_set: c.mmu.blocks.as_ref().map_or(0, |b| b.set_cycles.value),
             first_level: c.cache[0].latency_cycles.value,
             line_bytes: c.cache[0].line_bytes.value as usize,

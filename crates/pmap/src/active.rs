@@ -31,6 +31,7 @@ impl<M: Machine> Pmaps<M> {
         let me = self.active_here();
         assert!(!me.started.load(SeqCst), "{:?} was initialised before", self.machine.cpu());
         self.load(me, None);
+        self.reserve_entries();
         for (register, block) in self.kernel.blocks.iter().enumerate() {
             self.machine.block_set(BlockRegister::Data(register), Some(*block));
             if self.machine.board().blocks.is_some_and(|blocks| blocks.instruction_count > 0) {
@@ -121,10 +122,10 @@ impl<M: Machine> Pmaps<M> {
     pub(crate) fn flush_space(&self, me: CpuId, space: SpaceId, asid: Option<Asid>) {
         match self.tagging {
             Tagging::None => self.reload_root(me),
-            Tagging::Shared => self.machine.tlb_flush(Flush::Context(asid.expect("a shared tag is known"))),
+            Tagging::Shared => self.flush_own(Flush::Context(asid.expect("a shared tag is known"))),
             Tagging::PerCpu => match self.tag_here(me, space) {
-                Some(asid) => self.machine.tlb_flush(Flush::Context(asid)),
-                None => self.machine.tlb_flush(Flush::All),
+                Some(asid) => self.flush_own(Flush::Context(asid)),
+                None => self.flush_own(Flush::All),
             },
         }
     }
@@ -185,10 +186,16 @@ impl<M: Machine> Pmaps<M> {
         cpu.loading.store(space.0, SeqCst);
         let tags = to.and_then(|to| to.tags.as_deref());
         let (m, defect) = (&self.machine, self.config.defect);
+        let before = cpu.numbers.generation();
         let asid = tags.map_or(Asid::KERNEL, |tags| tags.number(m, m.cpu(), &cpu.numbers, defect));
+        if cpu.numbers.generation() != before {
+            self.forget_loaded(Flush::All);
+            self.clear_reserved();
+        }
         cpu.asid.store(asid.0, SeqCst);
         self.load_block(cpu, to.map_or(0, |to| to.block.load(SeqCst)));
         self.machine.activate(Context { space, root, asid });
+        to.into_iter().for_each(|to| self.rewire(to, asid));
         cpu.loaded.store(space.0, SeqCst);
     }
 

@@ -46,6 +46,13 @@ pub(crate) struct Numbers {
     given: AtomicU32,
 }
 
+impl Numbers {
+    /// How often the tags began anew.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(SeqCst)
+    }
+}
+
 /// The numbers of one address space.
 #[derive(Debug)]
 pub(crate) enum Tags {

@@ -1,6 +1,8 @@
 //! What a pmap is built from, what it asks for, and what can go wrong.
 
+use crate::area::AreaConfig;
 pub use crate::defect::PmapDefect;
+use crate::entries::EntryChoice;
 use crate::protect::Whole;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Path, Pfn, Va, paths};
@@ -44,6 +46,8 @@ paths! {
         pub insert_c: Path,
         /// Back from C: untranslated.
         pub restore: Path,
+        /// Finding an entry of the TLB that is not in use, where the kernel does that ([`crate::EntryChoice`]).
+        pub choose: Path,
     }
 }
 
@@ -165,13 +169,18 @@ pub struct PmapConfig {
     /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel: as Linux has its low
     /// memory on i386.
     pub low_memory: bool,
+    /// The communication area, for a kernel that has one.
+    pub area: Option<AreaConfig>,
+    /// Which entry of the TLB a refill takes, where the kernel loads it and hardware has a counter.
+    pub choice: EntryChoice,
     /// A defect to plant; [`PmapDefect::None`] but in tests.
     pub defect: PmapDefect,
 }
 
 impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`, `2m`, `1g`,
-    /// `fragmented` (every third superpage), `renew` (already from four pages on), or `low` (memory).
+    /// `fragmented` (every third superpage), `renew` (already from four pages on), `low` (memory), or `unused`
+    /// (entries of the TLB first).
     /// False when there is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
@@ -186,6 +195,7 @@ impl PmapConfig {
             "fragmented" => self.mapping = KernelMapping::Fragmented { percent: 34 },
             "renew" => self.renew_pages = Some(4),
             "low" => self.low_memory = true,
+            "unused" => self.choice = EntryChoice::UnusedFirst,
             _ => return false,
         }
         true
@@ -201,6 +211,8 @@ impl PmapConfig {
             mapping: KernelMapping::Board,
             renew_pages: None,
             low_memory: false,
+            area: None,
+            choice: EntryChoice::Hardware,
             defect: PmapDefect::None,
         }
     }
@@ -279,6 +291,30 @@ pub enum PmapError {
         page: Va,
         /// What maps it.
         by: Whole,
+    },
+    /// The communication area is no whole number of pages.
+    #[error("a communication area of {len_bytes} bytes: expected whole pages, and 64 MB at most")]
+    BadArea {
+        /// Bytes asked for.
+        len_bytes: usize,
+    },
+    /// More entries are to be reserved than leave room for anything else.
+    #[error(
+        "{reserved} entries of {entries} are to be reserved: two at least must be left, as a copy needs both at once"
+    )]
+    TooManyReserved {
+        /// How many.
+        reserved: usize,
+        /// How many there are.
+        entries: usize,
+    },
+    /// Nothing can be reserved.
+    #[error(
+        "{reserved} TLB entries are to be reserved: that needs one processor whose TLB the kernel loads, with tags"
+    )]
+    NoReserved {
+        /// How many.
+        reserved: usize,
     },
     /// The configured arena has no room for this floor's own structures.
     #[error("{0}")]

@@ -30,6 +30,7 @@ extern crate alloc;
 extern crate std;
 
 mod active;
+mod area;
 mod asid;
 mod bootstrap;
 mod config;
@@ -37,6 +38,7 @@ mod copy_page;
 mod cpu;
 mod defect;
 mod device;
+mod entries;
 mod fixed;
 mod flush;
 mod ipi;
@@ -53,11 +55,13 @@ mod space;
 mod sysmap;
 mod user;
 
+pub use area::{AreaConfig, AreaDefect, AreaPage, AreaPaths};
 pub use bootstrap::Bootstrap;
 pub use config::{
     FrameSource, KernelMapping, PmapConfig, PmapDefect, PmapError, PmapPaths, RefillConfig, RefillPaths,
     Reload,
 };
+pub use entries::EntryChoice;
 pub use flush::TlbFlush;
 pub use pmap::{Pmap, Pmaps};
 pub use protect::Whole;

@@ -4,10 +4,12 @@
 //! loaded, and the shootdown in flight. A [`Pmap`] is owned by its address space (`vm`); the registry shares what is
 //! needed to reach its entries from a frame.
 
+use crate::area::Area;
 use crate::asid::{FreeNumbers, Tagging, Tags};
 use crate::bootstrap::{self, Bootstrap, Built, KernelTables};
 use crate::config::{FrameSource, PmapConfig, PmapDefect, PmapError, Reload};
 use crate::cpu::Active;
+use crate::entries::Loaded;
 use crate::ipi::{REQUEST_BYTES, Shootdown};
 use crate::pv::PvTable;
 use crate::radix::Tables;
@@ -65,6 +67,10 @@ pub struct Pmaps<M: Machine> {
     pub(crate) active: Box<[Active]>,
     /// One for each CPU where there is no direct map; else empty.
     pub(crate) sysmaps: Box<[Sysmap<M>]>,
+    /// The communication area, if there is one.
+    pub(crate) area: Option<Area<M>>,
+    /// One for each CPU.
+    pub(crate) loaded: Box<[Loaded]>,
 }
 
 impl<M: Machine> Pmaps<M> {
@@ -75,7 +81,7 @@ impl<M: Machine> Pmaps<M> {
     ///
     /// # Errors
     /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::ArenaTooSmall`],
-    /// [`PmapError::TooFewBlocks`].
+    /// [`PmapError::TooFewBlocks`], and those of the communication area.
     pub fn bootstrap(machine: M, config: PmapConfig) -> Result<(Pmaps<M>, Bootstrap), PmapError> {
         let _c = machine.scope(Cause::Boot);
         let board = machine.board();
@@ -97,6 +103,7 @@ impl<M: Machine> Pmaps<M> {
                 arena.array("exception frames", board.cpus * REFILL_FRAMES, FRAME_BYTES)?
             }
         };
+        let area = config.area.map(|area| Area::new(&machine, area, &mut arena)).transpose()?;
         let pv = PvTable::new(board.frames, entries, entry_bytes, capacity, FreeNumbers::new(board.asids));
 
         let mut kva = paged;
@@ -118,6 +125,8 @@ impl<M: Machine> Pmaps<M> {
             frames,
             active: (0..board.cpus).map(|_| Active::new(tables.root)).collect(),
             sysmaps: sysmaps.into(),
+            area,
+            loaded: (0..board.cpus).map(|_| Loaded::new(&board, config.choice)).collect(),
             kernel: tables,
             machine,
         };
@@ -161,8 +170,15 @@ impl<M: Machine> Pmaps<M> {
         let mut pv = self.pv.lock();
         let id = pv.new_id();
         let tables = m.new_lock(LockClass::PMAP, Tables::new(frame));
-        let shared =
-            Arc::new(Shared { id, root, tables, block: AtomicU64::new(0), tags: tags.map(Arc::new) });
+        let shared = Arc::new(Shared {
+            id,
+            root,
+            tables,
+            block: AtomicU64::new(0),
+            tags: tags.map(Arc::new),
+            wired: AtomicU32::new(0),
+            wired_asid: AtomicU32::new(Asid::KERNEL.0),
+        });
         pv.spaces.insert(id, shared.clone());
         Ok(Pmap { shared })
     }
@@ -205,6 +221,8 @@ impl<M: Machine> Pmaps<M> {
     pub fn destroy(&self, frames: &dyn FrameSource, pmap: Pmap<M>) {
         let _c = self.machine.scope(Cause::PteWork);
         let shared = pmap.shared;
+        let wired = shared.wired.load(core::sync::atomic::Ordering::SeqCst);
+        assert_eq!(wired, 0, "an address space is destroyed with reserved entries of its own");
         self.leave_everywhere(&shared);
         let taken = {
             let mut tables = shared.tables.lock();

@@ -138,7 +138,7 @@ impl<M: Machine> Pmaps<M> {
         if self.loads_tlb() {
             self.load_tlb(whose, miss, tte);
         } else if miss.kind != MissKind::Absent && self.config.defect != PmapDefect::RefusedStays {
-            m.tlb_flush(Flush::Page(whose.asid, miss.va));
+            self.flush_own(Flush::Page(whose.asid, miss.va));
         }
         Ok(searched)
     }
@@ -146,9 +146,12 @@ impl<M: Machine> Pmaps<M> {
     fn load_tlb(&self, whose: Whose, miss: Miss, mut tte: Tte) {
         let m = &self.machine;
         if miss.kind != MissKind::Absent {
-            m.tlb_flush(Flush::Page(whose.asid, miss.va));
+            self.flush_own(Flush::Page(whose.asid, miss.va));
         }
-        let slot = if miss.access == Access::Fetch { Slot::Instruction } else { Slot::Replace };
+        let slot = match (miss.access, self.choose_entry(whose.asid, miss.va)) {
+            (Access::Fetch, Slot::Replace) => Slot::Instruction,
+            (_, slot) => slot,
+        };
         match self.config.defect {
             PmapDefect::ModifiedLost => tte.attr |= Attr::MODIFIED,
             PmapDefect::WriteAlways => tte.attr |= Attr::WRITE | Attr::MODIFIED,

@@ -99,7 +99,7 @@ impl<M: Machine> Pmaps<M> {
                 }
             }
             IpiOp::Leave => self.leave(me, space),
-            IpiOp::All => m.tlb_flush(Flush::All),
+            IpiOp::All => self.flush_own(Flush::All),
         }
         m.touch(request.at, size_of::<u64>(), Access::Write);
         request.pending.fetch_and(!CpuSet::only(me).bits(), Ordering::AcqRel);
@@ -107,7 +107,6 @@ impl<M: Machine> Pmaps<M> {
 
     /// Invalidates pages of `space` in the own TLB, one by one. `asid` is the space's tag where that is the same on all CPUs.
     fn flush_pages(&self, me: CpuId, space: SpaceId, asid: Option<Asid>, range: VaRange) {
-        let m = &self.machine;
         if self.config.defect == PmapDefect::MissingFlush {
             return;
         }
@@ -118,9 +117,9 @@ impl<M: Machine> Pmaps<M> {
             Tagging::PerCpu => self.tag_here(me, space),
         };
         match tag {
-            Some(asid) => range.pages().for_each(|va| m.tlb_flush(Flush::Page(asid, va))),
+            Some(asid) => range.pages().for_each(|va| self.flush_own(Flush::Page(asid, va))),
             // In the middle of a switch: nothing says under which tag they are.
-            None => m.tlb_flush(Flush::All),
+            None => self.flush_own(Flush::All),
         }
     }
 
@@ -130,7 +129,7 @@ impl<M: Machine> Pmaps<M> {
     /// Takes none. The caller is pinned or holds a spin lock.
     pub fn invalidate_local(&self, va: Va) {
         let _c = self.machine.scope(Cause::InvalidateLocal);
-        self.machine.tlb_flush(Flush::Page(Asid::KERNEL, va.page()));
+        self.flush_own(Flush::Page(Asid::KERNEL, va.page()));
         self.machine.count(Counter::TlbInvalidationsLocal, 1);
     }
 
@@ -147,7 +146,7 @@ impl<M: Machine> Pmaps<M> {
         }
         if self.broadcasts() {
             let _c = self.machine.scope(Cause::ShootdownSent);
-            self.machine.tlb_flush(Flush::Page(Asid::KERNEL, va.page()));
+            self.flush_own(Flush::Page(Asid::KERNEL, va.page()));
             self.machine.count(Counter::TlbInvalidationsRemoteIssued, 1);
             return;
         }
@@ -296,7 +295,7 @@ impl<M: Machine> Pmaps<M> {
     pub(crate) fn empty_everywhere(&self) {
         let _ipi = self.ipi_lock();
         let me = self.machine.cpu();
-        self.machine.tlb_flush(Flush::All);
+        self.flush_own(Flush::All);
         let others = self.active_cpus(SpaceId::KERNEL, None).difference(CpuSet::only(me));
         if !others.is_empty() {
             self.send_and_wait(IpiOp::All, SpaceId::KERNEL, None, others);

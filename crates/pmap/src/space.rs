@@ -3,7 +3,7 @@
 use crate::asid::Tags;
 use crate::radix::Tables;
 use alloc::sync::Arc;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use pageferry_hal::{Asid, Machine, Pa, SpaceId};
 
 /// What the registry shares of an address space.
@@ -15,6 +15,10 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) block: AtomicU64,
     /// The numbers of its TLB entries, where they carry any.
     pub(crate) tags: Option<Arc<Tags>>,
+    /// Reserved entries of the TLB that are its own,
+    pub(crate) wired: AtomicU32,
+    /// and the tag that they carry; the kernel's where they were cleared.
+    pub(crate) wired_asid: AtomicU32,
 }
 
 impl<M: Machine> Shared<M> {

@@ -54,7 +54,6 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Arc<Vm<M>>, VmError> {
         let machine = pmaps.machine().clone();
         let board = machine.board();
-        let layout = board.layout;
         let io = Io::new(&machine, disk, config.paging);
         let probes = Probes::default();
         let (paths, paging) = (config.paths, config.paging);
@@ -74,7 +73,7 @@ impl<M: Machine> Vm<M> {
             machine,
             config,
             sizes: Sizes::of(board.pointer),
-            user: VaRange::new(layout.user_start, layout.user_end),
+            user: pmaps.user_range(),
             pmaps,
             frames,
             kernel_map,
@@ -247,6 +246,14 @@ impl<M: Machine> Space<M> {
     /// The page tables.
     pub fn pmap(&self) -> &Pmap<M> {
         self.pmap.as_ref().expect("taken only when the space is dropped")
+    }
+
+    /// Attaches page `page` of the communication area by a page table ([`pageferry_pmap::Pmaps::area_enter`]).
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub fn area_enter(&self, page: usize) -> Result<(), VmError> {
+        Ok(self.vm.pmaps.area_enter(&self.vm.frames, self.pmap(), page)?)
     }
 
     /// What became of the loans of this space.

@@ -179,6 +179,10 @@ impl<M: Machine> Kernel<M> {
         files.into_iter().for_each(|file| file.close(self, thread));
         self.withdraw_all(process.pid);
         self.lenders.watch(process.pid, false);
+        if let Some(ispc) = &self.ispc {
+            let Process { space, pid, loans, .. } = process;
+            ispc.end(&Syscall { kernel: self, thread, space, pid: *pid, loans });
+        }
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.
         self.sched.leave_space(&thread.tcb);
         process.space.terminate(thread);

@@ -4,6 +4,7 @@ mod disk;
 mod file;
 mod inet;
 mod invalidate;
+mod ispc;
 mod memory;
 mod pass;
 mod poll;

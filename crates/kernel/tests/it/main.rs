@@ -20,6 +20,7 @@ mod inet_unread;
 mod inet_values;
 mod inet_wire;
 mod inet_zero_copy;
+mod ispc;
 mod kernel_memory;
 mod lending;
 mod memory_disk;

@@ -116,6 +116,8 @@ pub enum Workload {
     Postmark,
     /// [`crate::workload::cost_growth`].
     CostGrowth,
+    /// [`crate::workload::ispc`].
+    Ispc,
     /// [`crate::workload::pipeline`].
     Pipeline,
     /// [`crate::workload::mixed`].

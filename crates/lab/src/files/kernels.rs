@@ -3,6 +3,7 @@
 //! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path lengths.
 //! All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
+use super::ispc::IspcFile;
 use super::net::{self, NetFile};
 use super::registry::{self, Kind};
 use crate::error::LabError;
@@ -15,7 +16,9 @@ use pageferry_kernel::{
 use pageferry_model::{
     Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
 };
-use pageferry_pmap::{KernelMapping, PmapConfig, PmapDefect, PmapPaths, RefillConfig, RefillPaths, Reload};
+use pageferry_pmap::{
+    EntryChoice, KernelMapping, PmapConfig, PmapDefect, PmapPaths, RefillConfig, RefillPaths, Reload,
+};
 use pageferry_vm::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -55,6 +58,9 @@ pub struct KernelFile {
     /// The Internet protocols; without this table, or with `net = false`, there are none.
     #[serde(default, deserialize_with = "net::table_or_none", skip_serializing_if = "Option::is_none")]
     pub net: Option<NetFile>,
+    /// Communication by a common area; without this table there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ispc: Option<IspcFile>,
     /// Path lengths in instructions.
     pub paths: PathsFile,
     /// The bibliography: a short key, and where to find the document.
@@ -549,6 +555,9 @@ impl KernelFile {
                 mapping: self.mapping().mapping(self.pmap.fragmented_percent.as_ref().map_or(0, |p| p.value)),
                 low_memory: self.pmap.low_memory.as_ref().is_some_and(|low| low.value),
                 renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
+                // As communication wants it, when the kernel boots.
+                area: None,
+                choice: self.ispc.as_ref().map_or(EntryChoice::Hardware, IspcFile::choice),
                 defect: PmapDefect::None,
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging(), objects: 0 },
@@ -581,6 +590,7 @@ impl KernelFile {
             },
             // Only where there is a network: see `NetFile::config`.
             net: None,
+            ispc: self.ispc.as_ref().map(IspcFile::config),
             // Only where a workload has more than usual.
             files: 0,
             sched: SchedConfig {
@@ -595,8 +605,9 @@ impl KernelFile {
 
     fn refill_config(&self) -> RefillConfig {
         let direct = Path::of(self.paths.pmap.refill.value);
-        let none =
-            RefillConfig { paths: RefillPaths { direct, ..RefillConfig::NONE.paths }, ..RefillConfig::NONE };
+        let choose = self.ispc.as_ref().map_or(Path::of(0), |ispc| Path::of(ispc.paths.choose.value));
+        let paths = RefillPaths { direct, choose, ..RefillConfig::NONE.paths };
+        let none = RefillConfig { paths, ..RefillConfig::NONE };
         let Some(file) = &self.refill else { return none };
         let path = |of: &Sourced<u32>| Path::of(of.value);
         RefillConfig {
@@ -613,6 +624,7 @@ impl KernelFile {
                 search_c: path(&file.search_c),
                 insert_c: path(&file.insert_c),
                 restore: path(&file.restore),
+                choose,
             },
         }
     }
@@ -683,6 +695,9 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("net.delayed_ack_ms", 0, 10_000),
     range("net.*_ms", 1, 86_400_000),
     range("net.paths.*", 0, MOST_INSTRUCTIONS),
+    range("ispc.*_bytes", LEAST_BUFFER, MOST_BUFFER),
+    range("ispc.*_entries", 0, 1 << 12),
+    range("ispc.paths.*", 0, MOST_INSTRUCTIONS),
 ]);
 
 #[cfg(test)]
@@ -724,8 +739,8 @@ mod tests {
     #[test]
     fn kernels_differ_in_policies_only() {
         let original = KernelChoice::find("original").expect("embedded").file;
-        // UVM and Linux are other systems: their ways from process to process are their own.
-        let of_its_own = |name: &&str| name.starts_with("uvm") || name.starts_with("linux");
+        // UVM, Linux, AnT and ART-Linux are other systems: their ways from process to process are their own.
+        let of_its_own = |name: &&str| ["uvm", "linux", "a"].iter().any(|own| name.starts_with(own));
         for name in registry::names(Kind::Kernel).into_iter().filter(|name| !of_its_own(name)) {
             let other = KernelChoice::find(name).expect("embedded").file;
             let lengths = |k: &KernelFile| {

@@ -5,6 +5,7 @@
 
 mod experiment_file;
 mod experiments;
+mod ispc;
 mod kernels;
 mod machines;
 mod net;

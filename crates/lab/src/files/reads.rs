@@ -140,6 +140,9 @@ impl Workload {
             Workload::Replay => const { &[range("processes", 1, 256)] },
             Workload::FrameBuffer => const { &[range("rectangles", 1, WARMUP), range("compilers", 0, 64)] },
             Workload::Mixed => const { &[range("rounds", 1, TIMES), range("warmup_rounds", 0, WARMUP)] },
+            Workload::Ispc => {
+                const { &[range("steps", 1, WARMUP), range("warmup", 0, WARMUP), range("data_bytes", 1, 1 << 20)] }
+            }
             Workload::CostGrowth => const { &[range("n", 1, BUFFER), range("times", 1, WARMUP)] },
         }
     }
@@ -164,6 +167,9 @@ impl Workload {
             Workload::Sound => &[("direction", &["play", "record"]), SEND, RECEIVE],
             Workload::PingPong => &[BY, ("touch", FLAG)],
             Workload::Pipeline => &[BY, SEND],
+            Workload::Ispc => {
+                &[("op", &["sync-request", "async-request", "sync-return", "async-return"]), ("data", FLAG)]
+            }
             Workload::CostGrowth => {
                 &[("of", &["loan", "transfer", "pass", "lookup", "space", "amap", "fork"])]
             }

@@ -138,6 +138,7 @@ mod tests {
         assert_eq!(
             names(Kind::Kernel),
             [
+                "ant",
                 "linux-2.6",
                 "linux-ppc",
                 "original",

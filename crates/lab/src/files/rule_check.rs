@@ -44,7 +44,7 @@ impl Compare {
             return fault("published", format!("{} has no `{}`", paper.short, self.published), near);
         };
         let fits = match self.how {
-            How::Value | How::Gain => {
+            How::Value | How::Gain | How::Less => {
                 published.value.is_some() || published.low.is_some() && published.high.is_some()
             }
             How::Zero | How::AtLeast | How::AtMost => published.relation != Relation::HeldOut,

@@ -44,6 +44,9 @@ pub enum How {
     /// The metric exceeds that of another kernel, of other machines, or of runs with other settings; `along` a setting,
     /// at each of its values.
     MoreThan,
+    /// What the metric is less than in runs with other settings, against the number or the range: a percentage of theirs, where the
+    /// published unit is one.
+    Less,
     /// `along` a setting the metric [rises](Shape::Rises).
     Rises,
     /// It [falls](Shape::Falls).
@@ -66,7 +69,7 @@ impl How {
             How::Flat => Some(Shape::Flat),
             How::Peaks => Some(Shape::Peaks),
             How::Value | How::Gain | How::Zero | How::AtLeast | How::AtMost => None,
-            How::SameAs | How::MoreThan | How::FallsLess | How::GainsMore => None,
+            How::SameAs | How::MoreThan | How::FallsLess | How::GainsMore | How::Less => None,
         }
     }
 
@@ -80,6 +83,7 @@ impl How {
             How::AtMost => "at_most",
             How::SameAs => "same_as",
             How::MoreThan => "more_than",
+            How::Less => "less",
             How::Rises => "rises",
             How::Falls => "falls",
             How::Flat => "flat",
@@ -154,11 +158,12 @@ impl Compare {
         let shape = self.how.shape().is_some();
         let two_lines = self.how == How::FallsLess;
         let gains_more = self.how == How::GainsMore;
+        let less = self.how == How::Less;
         // Of each key: whether it is there, whether it must be, whether it may be.
         let keys = [
             ("over", self.over.is_some(), self.how == How::Gain || gains_more, order),
             ("other_machines", !self.other_machines.is_empty(), false, order),
-            ("other_set", !self.other_set.is_empty(), two_lines || same || gains_more, order),
+            ("other_set", !self.other_set.is_empty(), two_lines || same || gains_more || less, order),
             ("along", self.along.is_some(), shape || two_lines, order),
             ("tolerance_percent", self.tolerance_percent.is_some(), shape || same, order),
             ("bound", self.bound.is_some(), bound, false),

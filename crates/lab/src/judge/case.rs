@@ -92,6 +92,22 @@ impl Case<'_> {
                     ..plain(value, None, (value / other - 1.0).abs() <= rule.tolerance())
                 })
             }
+            How::Less => {
+                let value = metric(&rule.kernel)?;
+                let other = self.metric(machine, &rule.kernel, &rule.other_set, None)?;
+                let percent = published.unit == "%";
+                let less = if percent { 100.0 * (other - value) / other } else { other - value };
+                let (ratio, agrees) = near(less, published);
+                Some(Judged {
+                    ours: format!("{} {}", text::number(less), published.unit),
+                    reading: Some(format!(
+                        "less with {} than with {}",
+                        self.name(&rule.set),
+                        self.name(&rule.other_set)
+                    )),
+                    ..plain(less, ratio, agrees)
+                })
+            }
             How::MoreThan => self.more_than(),
             How::Rises | How::Falls | How::Flat | How::Peaks => self.shape(rule.how.shape()?),
             How::FallsLess => self.falls_less(),

@@ -89,6 +89,19 @@ const RESULTS: [(&str, &str, &str); 36] = [
     ),
 ];
 
+/// What a step of communication by a common area takes.
+const ISPC: [(&str, &str, &str); 9] = [
+    ("time_us", "us", "Modelled time of one step, from the sender's call to the receiver's first access."),
+    ("process_switch_us", "us", "Of that: sleeping, waking, choosing the next thread and switching to it."),
+    ("first_access_us", "us", "Of that: the receiver's first access to what came, with the misses in it."),
+    ("ica_detach_us", "us", "Of that: detaching memory of the area from its sender."),
+    ("ica_attach_us", "us", "Of that: attaching memory of the area to its receiver."),
+    ("system_call_us", "us", "Of that: entering and leaving the kernel."),
+    ("other_us", "us", "Of that: all else, such as tests and queues."),
+    ("tlb_misses_per_step", "count", "Misses of the TLB for data in one step."),
+    ("entries_written_per_step", "count", "Reserved TLB entries written or cleared in one step."),
+];
+
 /// What a web server does.
 const WEB: [(&str, &str, &str); 4] = [
     ("requests_per_s", "1/s", "Requests answered, a second of modelled time."),
@@ -149,7 +162,7 @@ const MORE: [(&str, &str, &str); 3] = [
 
 /// All metrics.
 pub fn dictionary() -> Vec<Entry> {
-    let listed = RESULTS.into_iter().chain(WEB).chain(POSTMARK).chain(HARDWARE).chain(MORE);
+    let listed = RESULTS.into_iter().chain(ISPC).chain(WEB).chain(POSTMARK).chain(HARDWARE).chain(MORE);
     let mut all: Vec<Entry> =
         listed.map(|(metric, unit, about)| Entry { metric: metric.to_owned(), unit, about }).collect();
     let bytes = |c: &Counter| matches!(c, Counter::BytesCopied | Counter::TransferBytesCopied);

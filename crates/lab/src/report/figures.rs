@@ -8,6 +8,7 @@ use super::charts::{
 use super::compile;
 use super::curves;
 use super::figure::{Figure, Key, Table, both};
+use super::ispc;
 use super::looks::{CAUSES, Look, Looks};
 use super::reproduction::Reproduction;
 use crate::files::{Compare, How, Workload};
@@ -36,6 +37,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             }
             Workload::KernelCompile => vec![compile::time(of, name), compile::entries(of, name, &looks)],
             Workload::EphemeralHit => vec![hits(of, name, &looks)],
+            Workload::Ispc => vec![ispc::steps(of, name)],
             Workload::NullWrite
             | Workload::NullRead
             | Workload::UvmPipe

@@ -96,7 +96,7 @@ pub(super) const CAUSES: [(&str, &str, &str, &[&str]); 13] = [
     ("tlb", "T", "TLB misses", &["tlb_miss", "refill"]),
     ("local", "L", "local invalidation", &["invalidate_local"]),
     ("shoot", "S", "shootdowns", &["shootdown_sent", "shootdown_received"]),
-    ("pte", "P", "page-table work", &["pte_work"]),
+    ("pte", "P", "page-table work", &["pte_work", "ica_attach", "ica_detach"]),
     ("kva", "A", "address allocation", &["address_allocation"]),
     ("eph", "E", "ephemeral mappings", &["ephemeral"]),
     ("vm", "V", "frames, faults, VM", &["frame", "vm", "fault", "zero"]),

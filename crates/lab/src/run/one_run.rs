@@ -102,6 +102,7 @@ fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Result<Progr
         Workload::UvmPipe => workload::uvm_pipe::program(testbed, spec, cell),
         Workload::CostGrowth => workload::cost_growth::program(testbed, spec, cell),
         Workload::PingPong => workload::ping_pong::program(testbed, spec, cell),
+        Workload::Ispc => workload::ispc::program(testbed, spec, cell),
         Workload::Mixed => workload::mixed::program(testbed, spec, cell),
         Workload::Pipeline => workload::pipeline::program(testbed, spec, cell),
         Workload::Netperf => workload::net::netperf::program(testbed, spec, cell),

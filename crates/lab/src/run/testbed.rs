@@ -132,8 +132,12 @@ impl Testbed {
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
         let net = self.net.map_or(0, |net| net.sockets.saturating_mul(256));
+        // The area is aligned to the largest page.
+        let area =
+            self.kernel.file.ispc.as_ref().map_or(0, |ispc| ispc.area_bytes.value as usize + (1 << 20));
         (vm.saturating_add(cache)
             .saturating_add(net)
+            .saturating_add(area)
             .saturating_add(self.files * 512)
             .saturating_add(2 << 20))
         .saturating_mul(3)

@@ -10,6 +10,7 @@ pub(crate) mod disk;
 pub mod ephemeral_hit;
 pub mod file_read;
 pub mod invalidate;
+pub mod ispc;
 mod link;
 pub mod mixed;
 pub(crate) mod mode;

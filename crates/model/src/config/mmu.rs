@@ -71,6 +71,9 @@ pub struct SoftConfig {
     pub replace: Sourced<ReplaceName>,
     /// Entries that are set aside from the start, for the kernel to load one by one.
     pub reserved_entries: Number,
+    /// One entry that software reads and compares when it looks for a page; absent where it cannot read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search_cycles: Option<Number>,
 }
 
 /// Which entry of the TLB a load by software takes.

@@ -303,9 +303,20 @@ impl Machine for Model {
         self.0.step(|hw, cpu| hw.tlb_flush(cpu, what));
     }
 
+    #[track_caller]
     fn tlb_load(&self, slot: Slot, asid: Asid, va: Va, tte: Tte) {
         self.0.poll();
-        self.0.step(|hw, cpu| hw.tlb_load(cpu, slot, asid, va, tte));
+        let by = Location::caller();
+        self.0.step(|hw, cpu| hw.tlb_load(cpu, slot, asid, va, tte, by));
+    }
+
+    fn tlb_random(&self) -> usize {
+        self.0.step(|hw, cpu| hw.tlb_random(cpu))
+    }
+
+    fn tlb_search(&self, asid: Asid, va: Va) -> Option<usize> {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.tlb_search(cpu, asid, va))
     }
 
     fn tlb_reserve(&self, entries: usize) {

@@ -7,6 +7,7 @@
 //! Hardware takes the entry of a set that was used longest ago; a TLB that software loads may have a counter instead, which
 //! counts look-ups and names the entry that the next load takes. Its first entries can be reserved.
 
+use super::oracle::Site;
 use super::size::{PageShifts, PageSize};
 use pageferry_hal::{Asid, CpuId, Pa, SpaceId, Va};
 
@@ -47,6 +48,8 @@ pub(crate) struct Entry {
     pub(crate) space: SpaceId,
     /// Number of the change that made it stale, counted from 1; 0 while the mapping stands.
     pub(crate) stale: u32,
+    /// The caller that loaded it, where software does.
+    pub(crate) loaded_by: Option<Site>,
 }
 
 const FREE: u64 = u64::MAX;
@@ -65,8 +68,20 @@ impl Entry {
             global: false,
             space: SpaceId::KERNEL,
             stale: 0,
+            loaded_by: None,
         }
     }
+}
+
+/// Where a load by software is to put its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadAt {
+    /// Where hardware says.
+    Any,
+    /// In this entry, which is reserved.
+    Reserved(usize),
+    /// In this entry, which is not.
+    Chosen(usize),
 }
 
 #[derive(Debug)]
@@ -227,6 +242,8 @@ pub(crate) struct Tlb {
     /// Counts look-ups and fills.
     clock: u64,
     asides: [Aside; ASIDES],
+    /// Software has loaded an entry of a larger page, once.
+    larger_loaded: bool,
 }
 
 /// What a TLB looks like.
@@ -261,6 +278,7 @@ impl Tlb {
             shifts: shape.shifts,
             clock: 0,
             asides: [NO_ASIDE; ASIDES],
+            larger_loaded: false,
         };
         if shape.reserved > 0 {
             tlb.reserve(shape.reserved);
@@ -353,28 +371,47 @@ impl Tlb {
     // ------------------------------------------------------------------------------------------- loads by software
 
     /// Adds an entry that software made: in place of one that maps the same page, where hardware names the way to use; else
-    /// as [`Tlb::fill`], or in this reserved slot.
+    /// as [`Tlb::fill`], or in this slot. A counter counts look-ups, and stays where it is when it is used.
     ///
     /// # Panics
-    /// When two entries would map one page (a multiple hit), or the slot is not reserved.
-    pub(crate) fn load(&mut self, entry: Entry, reserved: Option<usize>) {
-        self.clock += 1;
-        let clock = self.clock;
-        let array = self.array_of(entry.size);
-        let same = array.find(entry.page, entry.cpu, entry.size, entry.asid);
-        let slot = match (reserved, same) {
-            (Some(slot), _) => {
-                assert!(slot < array.reserved, "entry {slot} of the TLB is not reserved");
+    /// When two entries would map one page (a multiple hit), or the slot is not of the kind that was said.
+    pub(crate) fn load(&mut self, entry: Entry, at: LoadAt) {
+        let same = self.array_of(entry.size).find(entry.page, entry.cpu, entry.size, entry.asid);
+        let reserved = self.small.reserved;
+        let slot = match at {
+            LoadAt::Reserved(slot) => {
+                assert!(slot < reserved, "entry {slot} of the TLB is not reserved");
                 Some(slot)
             }
-            (None, same) if array.replace == Replace::Lru => same,
-            (None, _) => None,
+            LoadAt::Chosen(slot) => {
+                assert!(
+                    (reserved..self.small.tags.len()).contains(&slot),
+                    "entry {slot} of the TLB is not free to be chosen"
+                );
+                Some(slot)
+            }
+            LoadAt::Any if self.small.replace == Replace::Lru => same,
+            LoadAt::Any => None,
         };
-        assert!(
-            same.is_none() || same == slot,
-            "a multiple hit: {:?} of the TLB maps the page of {entry:?} already",
-            same
-        );
+        let hit = same.filter(|same| Some(*same) != slot).or_else(|| self.overlapping(&entry, slot));
+        if let Some(hit) = hit {
+            let by = |by: Option<Site>| by.map_or("hardware".into(), ToString::to_string);
+            let (old, size) = (self.small.entries[hit], self.shifts.of(self.small.entries[hit].size));
+            panic!(
+                "a multiple hit: entry {hit} of the TLB maps {:#x} ({} bytes) of {:?} since {} loaded it, and {} loads another for {:#x}",
+                old.page << size,
+                1u64 << size,
+                old.space,
+                by(old.loaded_by),
+                by(entry.loaded_by),
+                entry.page << self.shifts.of(entry.size),
+            );
+        }
+        if self.small.replace == Replace::Lru {
+            self.clock += 1;
+        }
+        let clock = self.clock;
+        let array = self.array_of(entry.size);
         let slot = match slot {
             Some(slot) => {
                 array.put(slot, entry, clock);
@@ -382,7 +419,49 @@ impl Tlb {
             }
             None => array.insert(entry, clock).0,
         };
+        self.larger_loaded |= entry.size != PageSize::Base;
         self.remember(&entry, slot);
+    }
+
+    /// An entry of another size, beside the one in `slot`, that maps some of what `entry` maps: for the same space, or for all.
+    fn overlapping(&self, entry: &Entry, slot: Option<usize>) -> Option<usize> {
+        if !self.larger_loaded && entry.size == PageSize::Base {
+            return None;
+        }
+        let range = |e: &Entry| (e.page << self.shifts.of(e.size), (e.page + 1) << self.shifts.of(e.size));
+        let (start, end) = range(entry);
+        let meets = |e: &Entry| {
+            let (other_start, other_end) = range(e);
+            e.cpu == entry.cpu
+                && e.asid == entry.asid
+                && e.size != entry.size
+                && start < other_end
+                && other_start < end
+        };
+        let array = &self.small;
+        (0..array.tags.len()).find(|&i| Some(i) != slot && array.tags[i] != FREE && meets(&array.entries[i]))
+    }
+
+    /// The entry that a load takes now if hardware is to say which.
+    ///
+    /// # Panics
+    /// When no counter says so.
+    pub(crate) fn random(&self) -> usize {
+        assert!(self.small.replace == Replace::Counter, "no counter names entries of this TLB");
+        let (reserved, all) = (self.small.reserved, self.small.tags.len());
+        reserved + self.clock as usize % (all - reserved)
+    }
+
+    /// The entry of the first level for the page at `va`, whatever its size, as software finds it that reads them all.
+    pub(crate) fn search(&self, cpu: CpuId, asid: Asid, va: Va) -> Option<usize> {
+        let maps = |e: &Entry| e.cpu == cpu && e.asid == asid && e.page == self.shifts.number(va, e.size);
+        let array = &self.small;
+        (0..array.tags.len()).find(|&i| array.tags[i] != FREE && maps(&array.entries[i]))
+    }
+
+    /// Entries of the first level.
+    pub(crate) fn entries(&self) -> usize {
+        self.small.tags.len()
     }
 
     /// Keeps the first `entries` entries for [`Tlb::load`] alone. What was in them is dropped.
@@ -446,11 +525,16 @@ impl Tlb {
         self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(a.reserved, cpu, |_| true));
     }
 
-    /// Drops the CPU's entries of the address space tagged `asid` that are not global, reserved or not.
+    /// Drops the CPU's entries, reserved ones too.
+    pub(crate) fn invalidate_everything(&mut self, cpu: CpuId) {
+        self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(0, cpu, |_| true));
+    }
+
+    /// Drops the CPU's entries of the address space tagged `asid` that are neither global nor reserved.
     pub(crate) fn invalidate_context(&mut self, cpu: CpuId, asid: Asid) {
         self.arrays()
             .filter(|a| a.live > 0)
-            .for_each(|a| a.clear_some(0, cpu, |e| !e.global && e.asid == asid));
+            .for_each(|a| a.clear_some(a.reserved, cpu, |e| !e.global && e.asid == asid));
     }
 
     /// The CPU's entries for the page at `va`, of this size, tagged `asid`.
@@ -607,12 +691,12 @@ mod tests {
     fn the_counter_never_names_what_is_reserved() {
         let mut tlb = Tlb::new(shape(8, Replace::Counter));
         tlb.reserve(3);
-        tlb.load(entry(1000, CPU), Some(2));
+        tlb.load(entry(1000, CPU), LoadAt::Reserved(2));
         for vpn in 0..100 {
             for other in 0..vpn % 5 {
                 hit(&mut tlb, 2000 + other, CPU);
             }
-            tlb.load(entry(vpn, CPU), None);
+            tlb.load(entry(vpn, CPU), LoadAt::Any);
             assert!(hit(&mut tlb, 1000, CPU).is_some(), "reserved");
         }
         assert!(tlb.live() <= 6);
@@ -625,15 +709,15 @@ mod tests {
     #[should_panic(expected = "a multiple hit")]
     fn two_entries_for_one_page_are_refused() {
         let mut tlb = Tlb::new(shape(8, Replace::Counter));
-        tlb.load(entry(1, CPU), None);
-        tlb.load(entry(1, CPU), None);
+        tlb.load(entry(1, CPU), LoadAt::Any);
+        tlb.load(entry(1, CPU), LoadAt::Any);
     }
 
     #[test]
     fn where_hardware_names_the_way_a_load_replaces_the_same_page() {
         let mut tlb = tlb(8);
-        tlb.load(entry(1, CPU), None);
-        tlb.load(Entry { dirty: true, ..entry(1, CPU) }, None);
+        tlb.load(entry(1, CPU), LoadAt::Any);
+        tlb.load(Entry { dirty: true, ..entry(1, CPU) }, LoadAt::Any);
         assert_eq!(tlb.live(), 1);
         assert!(tlb.lookup(CPU, NONE, Va(1 << 12)).is_some_and(|(_, e)| e.dirty));
     }

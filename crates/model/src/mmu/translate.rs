@@ -8,7 +8,7 @@ use crate::hw::Hw;
 use crate::machine::Doing;
 use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::{Site, StaleUse, Staleness};
-use crate::mmu::tlb::{Entry, Level, Tlb};
+use crate::mmu::tlb::{Entry, Level, LoadAt, Tlb};
 use pageferry_hal::{
     Access, Asid, Attr, Block, BlockRegister, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu,
     Mode, Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
@@ -329,12 +329,16 @@ impl Hw {
                 self.charge(cpu, self.params.invalidate_all);
                 self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_all(id));
             }
+            Flush::Everything => {
+                self.charge(cpu, self.params.load_root);
+                self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_everything(id));
+            }
         }
     }
 
     /// # Panics
     /// When the entry is tagged for an address space that is not active: nothing says whose it would be.
-    pub(crate) fn tlb_load(&mut self, cpu: usize, slot: Slot, asid: Asid, va: Va, tte: Tte) {
+    pub(crate) fn tlb_load(&mut self, cpu: usize, slot: Slot, asid: Asid, va: Va, tte: Tte, by: Site) {
         assert!(
             matches!(self.params.mmu, Mmu::Soft { .. }),
             "the kernel does not load the TLB of this machine"
@@ -357,17 +361,37 @@ impl Hw {
         entry.asid = self.asid_for(cpu, va);
         entry.space = self.space_for(cpu, va);
         entry.stale = self.oracle.judge(&entry, va, self.params.shifts);
+        entry.loaded_by = Some(by);
         self.sample_tlbs(cpu);
         let core = self.core(cpu);
         match slot {
-            Slot::Reserved(slot) => self.tlbs[core].load(entry, Some(slot)),
+            Slot::Reserved(slot) => self.tlbs[core].load(entry, LoadAt::Reserved(slot)),
+            Slot::Chosen(slot) => self.tlbs[core].load(entry, LoadAt::Chosen(slot)),
             Slot::Instruction if self.params.data_hit.is_none() => {
                 let tlb = self.instruction_tlbs.get_mut(core);
-                tlb.expect("this machine has no instruction TLB").load(entry, None);
+                tlb.expect("this machine has no instruction TLB").load(entry, LoadAt::Any);
             }
-            Slot::Replace | Slot::Instruction => self.tlbs[core].load(entry, None),
+            Slot::Replace | Slot::Instruction => self.tlbs[core].load(entry, LoadAt::Any),
         }
         self.did(cpu, Doing::LoadsTlb(va));
+    }
+
+    /// # Panics
+    /// See [`pageferry_hal::Machine::tlb_random`].
+    pub(crate) fn tlb_random(&self, cpu: usize) -> usize {
+        self.tlbs[self.core(cpu)].random()
+    }
+
+    /// # Panics
+    /// See [`pageferry_hal::Machine::tlb_search`].
+    pub(crate) fn tlb_search(&mut self, cpu: usize, asid: Asid, va: Va) -> Option<usize> {
+        let each = self.params.search.expect("software cannot read the TLB of this machine");
+        let asid = if va >= self.params.layout.user_end { Asid::KERNEL } else { asid };
+        let tlb = &self.tlbs[self.core(cpu)];
+        let found = tlb.search(CpuId(cpu as u8), asid, va);
+        let looked_at = found.map_or(tlb.entries(), |found| found + 1);
+        self.charge(cpu, each * looked_at as u64);
+        found
     }
 
     /// Entries that the CPU's core has in its TLBs, and those of them that are the kernel's.

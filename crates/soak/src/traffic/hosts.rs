@@ -114,6 +114,7 @@ fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> KernelConfig {
         disk: DiskConfig::default(),
         files: 0,
         net: Some(net),
+        ispc: None,
         sched: SchedConfig::default(),
         paths: KernelPaths::all(PATH),
         defect: Defect::None,

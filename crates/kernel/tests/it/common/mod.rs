@@ -102,6 +102,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             dirty_buffers: 16,
             paths: DiskPaths::all(n(300)),
         },
+        ispc: None,
         files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths {

@@ -1,0 +1,366 @@
+//! The system calls: a piece of the area, a service, a request, its answer.
+//!
+//! # Locks
+//! That of [`super::ica::State`], let go while a thread sleeps. Who wakes looks again.
+//!
+//! # What can fail
+//! What the caller got wrong (a piece that it has not, a service that is not there), a reserved entry that is not free where it does
+//! not wait for one, and a server that dies ([`Errno::ConnectionReset`]): then the pieces of the request come back as they are.
+
+use super::IspcDefect;
+use super::ica::{Holder, Ispc, State};
+use super::port::{Port, Request, RequestId, Stage};
+use crate::error::Errno;
+use crate::proc::{Pid, Syscall};
+use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, SpinLock, Threads, Va};
+
+/// Whether a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// For what it asks for, and for reserved entries to attach it.
+    Yes,
+    /// For neither: [`Errno::WouldBlock`] instead.
+    No,
+}
+
+/// A request as its server gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inquiry {
+    /// Its number, for the answer.
+    pub id: RequestId,
+    /// Who has made it.
+    pub from: Pid,
+    /// Where the control piece is.
+    pub control: Va,
+    /// Where the data piece is, if there is one, and how long.
+    pub data: Option<(Va, usize)>,
+}
+
+/// A request that is done, as its maker gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// Its number.
+    pub id: RequestId,
+    /// [`Errno::ConnectionReset`] when its server has died.
+    pub outcome: Result<(), Errno>,
+}
+
+impl<M: Machine> Ispc<M> {
+    /// The caller's port, made if it has none.
+    fn port<'a>(&self, call: &Syscall<'_, M>, state: &'a mut State) -> Result<&'a mut Port, Errno> {
+        if !state.ports.contains_key(&call.pid) {
+            let at = state.structures.alloc().ok_or(Errno::NoMemory)?;
+            state.ports.insert(call.pid, Port::new(at));
+        }
+        let port = state.ports.get_mut(&call.pid).expect("there, or just made");
+        self.touch(call.machine(), port.at);
+        Ok(port)
+    }
+
+    /// A piece of the area for the caller.
+    pub(crate) fn call_alloc(&self, call: &Syscall<'_, M>, pages: usize, wait: Wait) -> Result<Va, Errno> {
+        if pages == 0 {
+            return Err(Errno::Invalid);
+        }
+        let _c = call.machine().scope(Cause::Protocol);
+        call.machine().execute(self.config.paths.call);
+        loop {
+            let mut state = self.state.lock();
+            self.port(call, &mut state)?;
+            match self.alloc(call, &mut state, pages) {
+                Err(Errno::WouldBlock) if wait == Wait::Yes => self.wait_for_entry(call, state)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Gives a piece of the caller's back.
+    pub(crate) fn call_free(&self, call: &Syscall<'_, M>, va: Va) -> Result<(), Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.config.paths.call);
+        let mut state = self.state.lock();
+        let page = self.held_by(call, &state, va)?;
+        let holder = Holder::Process(call.pid);
+        self.detach(call, &mut state, page, holder);
+        self.free(m, &mut state, page);
+        Ok(())
+    }
+
+    /// Makes the caller the server of `service`.
+    pub(crate) fn call_serve(&self, call: &Syscall<'_, M>, service: u32) -> Result<(), Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.config.paths.call);
+        let mut state = self.state.lock();
+        if state.servers.contains_key(&service) {
+            return Err(Errno::AddressInUse);
+        }
+        if self.port(call, &mut state)?.service.is_some() {
+            return Err(Errno::Invalid);
+        }
+        // What it has already is seen from now on by what shows all.
+        let own: alloc::vec::Vec<usize> = (state.icas.iter())
+            .filter(|(_, ica)| ica.holder == Holder::Process(call.pid))
+            .map(|(&page, _)| page)
+            .collect();
+        if self.config.method.shows_servers_all() {
+            if state.free_server.len() < self.config.entries_of_a_server() {
+                return Err(Errno::WouldBlock);
+            }
+            own.iter().for_each(|&page| self.detach(call, &mut state, page, Holder::Process(call.pid)));
+            let entries = self.show_all(call, &mut state)?;
+            state.ports.get_mut(&call.pid).expect("made above").entries = entries;
+        }
+        state.ports.get_mut(&call.pid).expect("made above").service = Some(service);
+        state.servers.insert(service, call.pid);
+        Ok(())
+    }
+
+    /// Makes a request of a server: the caller's pieces go there, and come back with the answer. A synchronous one waits for that.
+    pub(crate) fn call_request(
+        &self,
+        call: &Syscall<'_, M>,
+        service: u32,
+        (control, data): (Va, Option<Va>),
+        synchronous: bool,
+        wait: Wait,
+    ) -> Result<RequestId, Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.config.paths.call);
+        m.count(Counter::IspcRequests, 1);
+        let mut state = self.state.lock();
+        let to = *state.servers.get(&service).ok_or(Errno::ConnectionRefused)?;
+        if to == call.pid {
+            return Err(Errno::Invalid);
+        }
+        let control = self.held_by(call, &state, control)?;
+        let data = data.map(|va| self.held_by(call, &state, va)).transpose()?;
+        if data == Some(control) {
+            return Err(Errno::Invalid);
+        }
+        self.port(call, &mut state)?;
+        let at = state.structures.alloc().ok_or(Errno::NoMemory)?;
+        let id = RequestId(state.next);
+        state.next += 1;
+        let request =
+            Request { at, from: Some(call.pid), to, control, data, synchronous, stage: Stage::Queued };
+        for page in request.pieces() {
+            self.detach(call, &mut state, page, Holder::Request(id));
+        }
+        m.execute(self.config.paths.queue);
+        self.touch(m, at);
+        let channel = request.channel();
+        state.requests.insert(id, request);
+        let port = state.ports.get_mut(&to).expect("a server has a port");
+        self.touch(m, port.at);
+        port.requests.push_back(id);
+        let server = port.channel();
+        // Still locked: the server comes to the queue only when this thread is ready to be woken, or on its way.
+        call.thread.wakeup(server);
+        if !synchronous {
+            return Ok(id);
+        }
+        let mut interruptible = true;
+        loop {
+            let stage = state.requests.get(&id).expect("its maker takes it out").stage;
+            if let Stage::Done(_) = stage {
+                break;
+            }
+            let mut held = Some(state);
+            let slept = call.thread.sleep(channel, "reply", interruptible, &mut || drop(held.take()));
+            state = self.state.lock();
+            if slept.is_err() {
+                // What its server has is not called back.
+                interruptible = false;
+                self.call_back(&mut state, id);
+            }
+        }
+        drop(state);
+        let done = self.finish(call, id, wait)?;
+        done.outcome.map(|()| id)
+    }
+
+    /// Takes a request out of its server's queue, if it is still there.
+    fn call_back(&self, state: &mut State, id: RequestId) {
+        let State { requests, ports, .. } = state;
+        let request = requests.get_mut(&id).expect("its maker takes it out");
+        if request.stage == Stage::Queued {
+            let port = ports.get_mut(&request.to).expect("a server with a queue has a port");
+            port.requests.retain(|other| *other != id);
+            request.stage = Stage::Done(Err(Errno::Interrupted));
+        }
+    }
+
+    /// Attaches the pieces of a request that is done to its maker, the caller, and ends the request. If it must not wait for entries
+    /// and there are none, the request goes to the results.
+    fn finish(&self, call: &Syscall<'_, M>, id: RequestId, wait: Wait) -> Result<Completed, Errno> {
+        loop {
+            let mut state = self.state.lock();
+            match self.attach_all(call, &mut state, id) {
+                Ok(()) => {
+                    let request = state.requests.remove(&id).expect("its maker takes it out");
+                    state.structures.free(request.at);
+                    let Stage::Done(outcome) = request.stage else {
+                        unreachable!("only what is done is finished")
+                    };
+                    return Ok(Completed { id, outcome });
+                }
+                Err(Errno::WouldBlock) if wait == Wait::Yes => {
+                    if let Err(error) = self.wait_for_entry(call, state) {
+                        self.keep_result(call, id);
+                        return Err(error);
+                    }
+                }
+                Err(error) => {
+                    drop(state);
+                    self.keep_result(call, id);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn keep_result(&self, call: &Syscall<'_, M>, id: RequestId) {
+        let mut state = self.state.lock();
+        state.ports.get_mut(&call.pid).expect("who makes requests has a port").results.push_front(id);
+    }
+
+    /// Attaches the pieces that go with a request to the caller: all, or none.
+    fn attach_all(&self, call: &Syscall<'_, M>, state: &mut State, id: RequestId) -> Result<(), Errno> {
+        let pieces: alloc::vec::Vec<usize> = state.requests.get(&id).expect("it is there").pieces().collect();
+        for (done, &page) in pieces.iter().enumerate() {
+            if let Err(error) = self.attach(call, state, page) {
+                for &back in &pieces[..done] {
+                    self.detach(call, state, back, Holder::Request(id));
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next request made of the caller.
+    pub(crate) fn call_receive(&self, call: &Syscall<'_, M>, wait: Wait) -> Result<Inquiry, Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.config.paths.call);
+        loop {
+            let mut state = self.state.lock();
+            let port = state.ports.get_mut(&call.pid).filter(|port| port.service.is_some());
+            let port = port.ok_or(Errno::NotSupported)?;
+            self.touch(m, port.at);
+            let (channel, first) = (port.channel(), port.requests.front().copied());
+            let Some(id) = first else {
+                if wait == Wait::No {
+                    return Err(Errno::WouldBlock);
+                }
+                let mut held = Some(state);
+                call.thread.sleep(channel, "request", true, &mut || drop(held.take()))?;
+                continue;
+            };
+            match self.attach_all(call, &mut state, id) {
+                Ok(()) => {}
+                Err(Errno::WouldBlock) if wait == Wait::Yes => {
+                    self.wait_for_entry(call, state)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            m.execute(self.config.paths.queue);
+            let taken = state.ports.get_mut(&call.pid).expect("seen above").requests.pop_front();
+            assert_eq!(taken, Some(id), "a queue of requests is its server's alone");
+            let State { requests, icas, .. } = &mut *state;
+            let request = requests.get_mut(&id).expect("what is queued is there");
+            self.touch(m, request.at);
+            request.stage = Stage::Served;
+            let from = request.from.expect("a queued request goes with its maker");
+            let data = request.data.map(|page| (self.va(page), icas[&page].pages * PAGE_SIZE));
+            return Ok(Inquiry { id, from, control: self.va(request.control), data });
+        }
+    }
+
+    /// Answers a request: its pieces go back to its maker.
+    pub(crate) fn call_return(&self, call: &Syscall<'_, M>, id: RequestId) -> Result<(), Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.config.paths.call);
+        let mut state = self.state.lock();
+        let request = state.requests.get(&id).ok_or(Errno::Invalid)?;
+        let others = request.to != call.pid && !self.has(IspcDefect::AnswerUnasked);
+        if others || request.stage != Stage::Served {
+            return Err(Errno::Access);
+        }
+        let mut pieces: alloc::vec::Vec<usize> = request.pieces().collect();
+        let holder = Holder::Process(call.pid);
+        if !self.has(IspcDefect::AnswerUnasked)
+            && pieces.iter().any(|page| state.icas.get(page).is_none_or(|ica| ica.holder != holder))
+        {
+            // It has made a request of its own of them.
+            return Err(Errno::Busy);
+        }
+        if self.has(IspcDefect::DataKept) {
+            pieces.truncate(1);
+        }
+        pieces.into_iter().for_each(|page| self.detach(call, &mut state, page, Holder::Request(id)));
+        self.complete(call, &mut state, id, Ok(()));
+        Ok(())
+    }
+
+    /// A request is done, and its pieces are attached to nobody: tells its maker, if that is still there.
+    pub(crate) fn complete(
+        &self,
+        call: &Syscall<'_, M>,
+        state: &mut State,
+        id: RequestId,
+        outcome: Result<(), Errno>,
+    ) {
+        let m = call.machine();
+        let request = state.requests.get_mut(&id).expect("it is there");
+        self.touch(m, request.at);
+        request.stage = Stage::Done(outcome);
+        let (from, synchronous, channel) = (request.from, request.synchronous, request.channel());
+        let Some(from) = from else {
+            let request = state.requests.remove(&id).expect("it is there");
+            state.structures.free(request.at);
+            request.pieces().for_each(|page| self.free(m, state, page));
+            return;
+        };
+        let port = state.ports.get_mut(&from).expect("who makes requests has a port");
+        if synchronous {
+            call.thread.wakeup(channel);
+        } else {
+            m.execute(self.config.paths.queue);
+            self.touch(m, port.at);
+            port.results.push_back(id);
+            call.thread.wakeup(port.channel());
+        }
+    }
+
+    /// The next of the caller's requests that is done.
+    pub(crate) fn call_result(&self, call: &Syscall<'_, M>, wait: Wait) -> Result<Completed, Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.config.paths.call);
+        loop {
+            let mut state = self.state.lock();
+            let outstanding = state.requests.values().any(|r| r.from == Some(call.pid));
+            let port = self.port(call, &mut state)?;
+            let channel = port.channel();
+            if let Some(id) = port.results.pop_front() {
+                m.execute(self.config.paths.queue);
+                drop(state);
+                return self.finish(call, id, wait);
+            }
+            if !outstanding {
+                return Err(Errno::NoChild);
+            }
+            if wait == Wait::No {
+                return Err(Errno::WouldBlock);
+            }
+            let mut held = Some(state);
+            call.thread.sleep(channel, "result", true, &mut || drop(held.take()))?;
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! How a kernel attaches memory for communication, and what it must have for that.
+
+use pageferry_hal::{PAGE_SIZE, paths};
+use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
+
+/// How pieces of the communication area are attached to processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// By page tables; misses fill the TLB, in entries that hardware chooses, and a detachment searches all of them.
+    Random,
+    /// By a reserved entry for each page, whoever has it, and by no page table.
+    Previous,
+    /// Servers see the whole area by permanent reserved entries of large pages; an application has a reserved entry for each of
+    /// its pages. No page table.
+    Proposed,
+    /// As `Proposed`; and a request takes its caller's thread into the server's space and back, with no other thread and no queue.
+    Migrating,
+}
+
+impl Method {
+    /// Servers have the whole area, for as long as they serve.
+    pub const fn shows_servers_all(self) -> bool {
+        matches!(self, Method::Proposed | Method::Migrating)
+    }
+    /// Attachments are reserved entries of the TLB.
+    pub const fn uses_entries(self) -> bool {
+        !matches!(self, Method::Random)
+    }
+}
+
+paths! {
+    /// Path lengths of communication between processes. Attaching and detaching by entry are [`AreaPaths`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct IspcPaths {
+        /// One call: looking up the target, and testing its number, owner and queue.
+        pub call: Path,
+        /// Putting a request into a queue, or taking one out.
+        pub queue: Path,
+        /// Looking up one piece of the area, and noting who has it from now on.
+        pub ica: Path,
+        /// Finding a reserved entry that is free, or giving one back.
+        pub entry: Path,
+    }
+}
+
+/// A defect to plant: a kernel with one of these must be caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum IspcDefect {
+    /// Sound.
+    #[default]
+    None,
+    /// A sender keeps what it has sent.
+    SenderKeeps,
+    /// What is detached is attached to nobody, though its owner is told that it has it.
+    NotAttached,
+    /// A request that a dead server had taken is lost: its caller is not told.
+    RequestLost,
+    /// Reserved entries of a process that ends are not given back.
+    EntriesLost,
+    /// A piece of the area is given out with what was left in it.
+    NotCleared,
+    /// An entry is chosen without a look whether it is free.
+    EntryTaken,
+    /// Any process may answer any request.
+    AnswerUnasked,
+    /// Where reserved entries run out, a page-table entry attaches.
+    SilentlyByTable,
+    /// Data goes with its request, but stays with the server when that answers.
+    DataKept,
+}
+
+impl IspcDefect {
+    /// All that can be planted.
+    pub const ALL: &[IspcDefect] = &[
+        IspcDefect::SenderKeeps,
+        IspcDefect::NotAttached,
+        IspcDefect::RequestLost,
+        IspcDefect::EntriesLost,
+        IspcDefect::NotCleared,
+        IspcDefect::EntryTaken,
+        IspcDefect::AnswerUnasked,
+        IspcDefect::SilentlyByTable,
+        IspcDefect::DataKept,
+    ];
+}
+
+/// A kernel with communication between processes by a common area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IspcConfig {
+    /// How it attaches.
+    pub method: Method,
+    /// Bytes of the area: whole pages of the servers' size.
+    pub len_bytes: usize,
+    /// Entries of the TLB that are reserved for the area (N); not used by [`Method::Random`].
+    pub reserved: usize,
+    /// How many of them are servers' (X), where those see all of the area.
+    pub server_entries: usize,
+    /// Bytes of a page of the servers', where those see all of the area.
+    pub server_page_bytes: usize,
+    /// Detachment from a page table looks through all TLB entries by software where it can; else the page is invalidated by an
+    /// associative write.
+    pub searches: bool,
+    /// Pieces of the area, and requests, at a time.
+    pub pieces: usize,
+    /// Path lengths.
+    pub paths: IspcPaths,
+    /// Of attaching and detaching.
+    pub area_paths: AreaPaths,
+    /// A defect to plant; [`IspcDefect::None`] but in tests.
+    pub defect: IspcDefect,
+    /// Another, of what attaches; [`AreaDefect::None`] but in tests.
+    pub area_defect: AreaDefect,
+}
+
+/// What is wrong with such a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IspcError {
+    /// More entries for servers than are reserved.
+    #[error(
+        "{server_entries} TLB entries for servers, expected no more than the {reserved} that are reserved"
+    )]
+    ServersBeyondReserved {
+        /// X.
+        server_entries: usize,
+        /// N.
+        reserved: usize,
+    },
+    /// Reserved entries and those of servers beside them are more than the TLB has.
+    #[error(
+        "{reserved} reserved TLB entries, {server_entries} of them for servers, in a TLB of {entries}: two at least must be left"
+    )]
+    BeyondTlb {
+        /// N.
+        reserved: usize,
+        /// X.
+        server_entries: usize,
+        /// What the TLB has.
+        entries: usize,
+    },
+    /// The area is no whole number of the servers' pages.
+    #[error(
+        "a communication area of {len_bytes} bytes, expected a multiple of the servers' pages of {server_page_bytes}"
+    )]
+    NotDivided {
+        /// The area.
+        len_bytes: usize,
+        /// A page.
+        server_page_bytes: usize,
+    },
+    /// The machine has no pages of this size.
+    #[error("pages of {server_page_bytes} bytes for servers, expected 4096, 65536 or 1048576")]
+    NoSuchPages {
+        /// A page.
+        server_page_bytes: usize,
+    },
+    /// Not one server has room.
+    #[error(
+        "{server_entries} TLB entries for servers, expected at least the {needed} by which one sees the area"
+    )]
+    NoServer {
+        /// X.
+        server_entries: usize,
+        /// What one server takes.
+        needed: usize,
+    },
+    /// The machine's TLB is not loaded by the kernel.
+    #[error(
+        "memory is to be attached by TLB entries: expected one processor whose TLB the kernel loads, with tags (sh7751r)"
+    )]
+    NoSoftTlb,
+}
+
+impl IspcConfig {
+    /// Entries by which one server sees the area.
+    pub(crate) const fn entries_of_a_server(&self) -> usize {
+        if self.method.shows_servers_all() { self.len_bytes / self.server_page_bytes } else { 0 }
+    }
+
+    /// What the pmap is to make.
+    ///
+    /// # Errors
+    /// [`IspcError`].
+    pub(crate) fn area(&self, board: &pageferry_hal::Board) -> Result<AreaConfig, IspcError> {
+        let IspcConfig { method, len_bytes, server_entries, server_page_bytes, .. } = *self;
+        let reserved = if method.uses_entries() { self.reserved } else { 0 };
+        if method.uses_entries() {
+            let entries = match board.mmu {
+                pageferry_hal::Mmu::Soft { entries, .. } if board.cpus == 1 && board.asids > 0 => entries,
+                _ => return Err(IspcError::NoSoftTlb),
+            };
+            if server_entries > reserved {
+                return Err(IspcError::ServersBeyondReserved { server_entries, reserved });
+            }
+            if reserved + 2 > entries {
+                return Err(IspcError::BeyondTlb { reserved, server_entries, entries });
+            }
+        }
+        if method.shows_servers_all() {
+            if ![PAGE_SIZE, 1 << 16, 1 << 20].contains(&server_page_bytes) {
+                return Err(IspcError::NoSuchPages { server_page_bytes });
+            }
+            if !len_bytes.is_multiple_of(server_page_bytes) {
+                return Err(IspcError::NotDivided { len_bytes, server_page_bytes });
+            }
+            let needed = self.entries_of_a_server();
+            if server_entries < needed {
+                return Err(IspcError::NoServer { server_entries, needed });
+            }
+        }
+        Ok(AreaConfig {
+            len_bytes,
+            reserved,
+            searches: self.searches,
+            paths: self.area_paths,
+            defect: self.area_defect,
+        })
+    }
+}

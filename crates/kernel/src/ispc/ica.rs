@@ -1,0 +1,297 @@
+//! Pieces of the communication area (ICAs): who has each, and what attaches it.
+//!
+//! # What it holds
+//! [`State`] is all of ISPC: pieces of the area by their first page, ports, requests, and the reserved entries that are free. A
+//! *piece* is some pages of the area in a row. It is attached to one process, or on its way with a request and attached to nobody.
+//! (Servers that see all of the area can reach every piece; it is not attached to them for that.) A piece has the same address
+//! wherever it is.
+//!
+//! # Attaching
+//! Always in the space that runs: who sends detaches, who receives attaches, each in a call of its own. So an entry is never
+//! written for a space whose tag is not known.
+//!
+//! # Locks
+//! One of class `Pipe` over [`State`]. What attaches takes the pmap's locks within.
+//!
+//! # What can fail
+//! An attachment, when no reserved entry is free: the caller waits or is told ([`Errno::WouldBlock`]); by a page table, for want of a
+//! frame. Nothing is attached then.
+
+use super::config::{IspcConfig, IspcDefect, Method};
+use super::port::{Port, Request, RequestId};
+use crate::error::Errno;
+use crate::proc::{Pid, Syscall};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{
+    Access, Cause, Channel, Counter, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE, SpinLock, StructArena,
+    StructVa, Threads, Va, VaRange, Zone,
+};
+use pageferry_pmap::AreaPage;
+
+/// A port, a piece or a request: numbers, links, and what is said of them.
+const STRUCTURE_BYTES: usize = 64;
+
+/// Who has a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// This process, to which it is attached.
+    Process(Pid),
+    /// Nobody: it goes with this request.
+    Request(RequestId),
+}
+
+/// A piece of the area.
+pub(crate) struct Ica {
+    pub(crate) pages: usize,
+    pub(crate) at: StructVa,
+    pub(crate) holder: Holder,
+    /// Reserved entries that attach it, one for each page.
+    pub(crate) entries: Vec<usize>,
+    /// A page table attaches it.
+    pub(crate) tabled: bool,
+}
+
+/// All of it. See the [module](self).
+pub(crate) struct State {
+    /// By first page.
+    pub(crate) icas: BTreeMap<usize, Ica>,
+    pub(crate) ports: BTreeMap<Pid, Port>,
+    pub(crate) requests: BTreeMap<RequestId, Request>,
+    pub(crate) next: u64,
+    /// By service.
+    pub(crate) servers: BTreeMap<u32, Pid>,
+    /// Reserved entries that are free: servers' permanent ones, and the others. The last is taken first.
+    pub(crate) free_server: Vec<usize>,
+    pub(crate) free: Vec<usize>,
+    pub(crate) structures: Zone,
+}
+
+/// The part of a kernel. See the [module](super).
+pub(crate) struct Ispc<M: Machine> {
+    pub(crate) config: IspcConfig,
+    pub(crate) range: VaRange,
+    /// Where threads sleep for an entry.
+    at: StructVa,
+    pub(crate) state: M::Lock<State>,
+}
+
+impl<M: Machine> Ispc<M> {
+    pub(crate) fn new(
+        m: &M,
+        config: IspcConfig,
+        range: VaRange,
+        arena: &mut StructArena,
+    ) -> Result<Ispc<M>, ArenaFull> {
+        let at = arena.array("communication", 1, STRUCTURE_BYTES)?;
+        let structures = arena.zone("pieces and requests", config.pieces, STRUCTURE_BYTES)?;
+        let reserved = if config.method.uses_entries() { config.reserved } else { 0 };
+        let servers = if config.method.shows_servers_all() { config.server_entries } else { 0 };
+        let state = State {
+            icas: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            next: 1,
+            servers: BTreeMap::new(),
+            free_server: (0..servers).rev().collect(),
+            free: (servers..reserved).rev().collect(),
+            structures,
+        };
+        Ok(Ispc { config, range, at, state: m.new_lock(LockClass::PIPE, state) })
+    }
+
+    pub(crate) fn has(&self, defect: IspcDefect) -> bool {
+        self.config.defect == defect
+    }
+
+    /// What a thread sleeps on that wants an entry.
+    pub(crate) fn entries(&self) -> Channel {
+        Channel(self.at.0.0)
+    }
+
+    /// The first page of the piece at `va`.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: no page of the area begins there.
+    pub(crate) fn page(&self, va: Va) -> Result<usize, Errno> {
+        match self.range.contains(va) && va.is_page_aligned() {
+            true => Ok((va - self.range.start()) >> PAGE_SHIFT),
+            false => Err(Errno::Invalid),
+        }
+    }
+
+    pub(crate) fn va(&self, page: usize) -> Va {
+        self.range.start() + (page << PAGE_SHIFT)
+    }
+
+    pub(crate) fn touch(&self, m: &M, at: StructVa) {
+        m.touch(at, STRUCTURE_BYTES, Access::Write);
+    }
+
+    // ------------------------------------------------------------------------------------------- pieces
+
+    /// A piece of so many pages, clear, attached to the caller.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`]: the area is full. As of [`Ispc::attach`].
+    pub(crate) fn alloc(&self, call: &Syscall<'_, M>, state: &mut State, pages: usize) -> Result<Va, Errno> {
+        let m = call.machine();
+        m.execute(self.config.paths.ica);
+        let mut first = 0;
+        for (&page, ica) in &state.icas {
+            if page - first >= pages {
+                break;
+            }
+            first = page + ica.pages;
+        }
+        if first + pages > self.range.len_pages() {
+            return Err(Errno::NoMemory);
+        }
+        let at = state.structures.alloc().ok_or(Errno::NoMemory)?;
+        self.touch(m, at);
+        if !self.has(IspcDefect::NotCleared) {
+            let _c = m.scope(Cause::Zero);
+            let kernel_va = call.kernel.vm.pmaps().area_kernel_va(first).0;
+            m.zero(kernel_va, pages * PAGE_SIZE).expect("the arena is mapped for ever");
+        }
+        let ica = Ica { pages, at, holder: Holder::Process(call.pid), entries: Vec::new(), tabled: false };
+        state.icas.insert(first, ica);
+        if let Err(error) = self.attach(call, state, first) {
+            let ica = state.icas.remove(&first).expect("just put there");
+            state.structures.free(ica.at);
+            return Err(error);
+        }
+        Ok(self.va(first))
+    }
+
+    /// Gives a piece back that is attached to nobody.
+    pub(crate) fn free(&self, m: &M, state: &mut State, page: usize) {
+        m.execute(self.config.paths.ica);
+        let ica = state.icas.remove(&page).expect("a piece is freed once");
+        assert!(ica.entries.is_empty() && !ica.tabled, "a piece is freed that is attached");
+        state.structures.free(ica.at);
+    }
+
+    /// The piece at `va`, if the caller has it.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: there is none. [`Errno::Access`]: it is another's.
+    pub(crate) fn held_by(&self, call: &Syscall<'_, M>, state: &State, va: Va) -> Result<usize, Errno> {
+        let page = self.page(va)?;
+        let ica = state.icas.get(&page).ok_or(Errno::Invalid)?;
+        if ica.holder == Holder::Process(call.pid) { Ok(page) } else { Err(Errno::Access) }
+    }
+
+    /// Attaches a piece to the caller, who has it from then on.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`]: no reserved entry is free. [`Errno::NoMemory`]: no frame for a page table. Nothing has changed then.
+    pub(crate) fn attach(&self, call: &Syscall<'_, M>, state: &mut State, page: usize) -> Result<(), Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::IcaAttach);
+        let is_server = state.ports.get(&call.pid).is_some_and(|port| port.service.is_some());
+        let (pmaps, pmap) = (call.kernel.vm.pmaps(), call.space.pmap());
+        let ica = state.icas.get_mut(&page).expect("what is attached is there");
+        if self.config.method.shows_servers_all() && is_server {
+            ica.holder = Holder::Process(call.pid);
+            return Ok(());
+        }
+        m.execute(self.config.paths.ica);
+        self.touch(m, ica.at);
+        let silently = self.has(IspcDefect::SilentlyByTable) && state.free.len() < ica.pages;
+        if self.has(IspcDefect::NotAttached) {
+        } else if self.config.method == Method::Random || silently {
+            for i in 0..ica.pages {
+                if let Err(error) = call.space.area_enter(page + i) {
+                    (0..i).for_each(|done| pmaps.area_remove(pmap, page + done));
+                    return Err(error.into());
+                }
+            }
+            ica.tabled = true;
+        } else {
+            if state.free.len() < ica.pages {
+                return Err(Errno::WouldBlock);
+            }
+            for i in 0..ica.pages {
+                m.execute(self.config.paths.entry);
+                let entry = match self.has(IspcDefect::EntryTaken) {
+                    true => *state.free.last().expect("there are enough"),
+                    false => state.free.pop().expect("there are enough"),
+                };
+                pmaps.wire(pmap, entry, AreaPage { page: page + i, shift: PAGE_SHIFT as u8 });
+                ica.entries.push(entry);
+            }
+        }
+        ica.holder = Holder::Process(call.pid);
+        Ok(())
+    }
+
+    /// Detaches a piece from the caller, who has it no more. True when entries became free that others may wait for.
+    pub(crate) fn detach(&self, call: &Syscall<'_, M>, state: &mut State, page: usize, to: Holder) {
+        let m = call.machine();
+        let _c = m.scope(Cause::IcaDetach);
+        let (pmaps, pmap) = (call.kernel.vm.pmaps(), call.space.pmap());
+        let ica = state.icas.get_mut(&page).expect("what is detached is there");
+        ica.holder = to;
+        if self.has(IspcDefect::SenderKeeps) || ica.entries.is_empty() && !ica.tabled {
+            return;
+        }
+        m.execute(self.config.paths.ica);
+        self.touch(m, ica.at);
+        if core::mem::take(&mut ica.tabled) {
+            (0..ica.pages).for_each(|i| pmaps.area_remove(pmap, page + i));
+        }
+        let freed = !ica.entries.is_empty();
+        for entry in core::mem::take(&mut ica.entries).into_iter().rev() {
+            m.execute(self.config.paths.entry);
+            pmaps.unwire(entry);
+            if !self.has(IspcDefect::EntryTaken) {
+                state.free.push(entry);
+            }
+        }
+        if freed && state.ports.values().any(|port| port.wants_entry) {
+            call.thread.wakeup(self.entries());
+        }
+    }
+
+    /// Attaches all of the area to a server, for as long as it serves.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`]: no reserved entries of servers' are left.
+    pub(crate) fn show_all(&self, call: &Syscall<'_, M>, state: &mut State) -> Result<Vec<usize>, Errno> {
+        let needed = self.config.entries_of_a_server();
+        if state.free_server.len() < needed {
+            return Err(Errno::WouldBlock);
+        }
+        let entries: Vec<usize> = (0..needed).filter_map(|_| state.free_server.pop()).collect();
+        let pages = self.config.server_page_bytes / PAGE_SIZE;
+        let shift = self.config.server_page_bytes.ilog2() as u8;
+        for (i, &entry) in entries.iter().enumerate() {
+            call.kernel.vm.pmaps().wire(call.space.pmap(), entry, AreaPage { page: i * pages, shift });
+        }
+        Ok(entries)
+    }
+
+    /// Sleeps until an entry may be free; the lock is let go meanwhile.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`] by a signal.
+    pub(crate) fn wait_for_entry(
+        &self,
+        call: &Syscall<'_, M>,
+        guard: <M::Lock<State> as SpinLock<State>>::Guard<'_>,
+    ) -> Result<(), Errno> {
+        let mut guard = guard;
+        if let Some(port) = guard.ports.get_mut(&call.pid) {
+            port.wants_entry = true;
+        }
+        call.machine().count(Counter::EntrySleeps, 1);
+        let mut held = Some(guard);
+        let slept = call.thread.sleep(self.entries(), "entry", true, &mut || drop(held.take()));
+        if let Some(port) = self.state.lock().ports.get_mut(&call.pid) {
+            port.wants_entry = false;
+        }
+        Ok(slept?)
+    }
+}

@@ -1,0 +1,19 @@
+//! Communication between processes by memory that is attached to one of them at a time (ISPC; Yamauchi et al., 3): servers are
+//! processes, a request and its data are pages of the communication area, and the kernel attaches them and queues requests.
+//!
+//! * `config`: the methods of attaching, and what a kernel chooses.
+//! * `ica`: pieces of the area, who has them, and the entries that attach them.
+//! * `port`: what is queued for a process; requests.
+//! * `call`: the system calls.
+//! * `ending`: what becomes of all that when a process ends, and the laws that hold.
+
+mod call;
+mod config;
+mod ending;
+mod ica;
+mod port;
+
+pub use call::{Completed, Inquiry, Wait};
+pub use config::{IspcConfig, IspcDefect, IspcError, IspcPaths, Method};
+pub(crate) use ica::Ispc;
+pub use port::RequestId;

@@ -1,0 +1,83 @@
+//! Ports and requests: what is queued for a process, and how far each request is.
+
+use crate::proc::Pid;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use pageferry_hal::{Channel, StructVa};
+
+use crate::error::Errno;
+
+/// The number of a request; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// What is queued for a process.
+pub(crate) struct Port {
+    pub(crate) at: StructVa,
+    /// What it serves, if it is a server.
+    pub(crate) service: Option<u32>,
+    /// Its permanent reserved entries.
+    pub(crate) entries: Vec<usize>,
+    /// Requests made of it.
+    pub(crate) requests: VecDeque<RequestId>,
+    /// Its own requests that are done.
+    pub(crate) results: VecDeque<RequestId>,
+    /// It sleeps for a reserved entry.
+    pub(crate) wants_entry: bool,
+}
+
+impl Port {
+    pub(crate) fn new(at: StructVa) -> Port {
+        Port {
+            at,
+            service: None,
+            entries: Vec::new(),
+            requests: VecDeque::new(),
+            results: VecDeque::new(),
+            wants_entry: false,
+        }
+    }
+
+    /// What its process sleeps on.
+    pub(crate) fn channel(&self) -> Channel {
+        Channel(self.at.0.0)
+    }
+}
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// In its server's queue.
+    Queued,
+    /// Taken by its server.
+    Served,
+    /// Answered, or its server is dead.
+    Done(Result<(), Errno>),
+}
+
+/// A request.
+pub(crate) struct Request {
+    pub(crate) at: StructVa,
+    /// Who has made it; `None` when that has ended.
+    pub(crate) from: Option<Pid>,
+    pub(crate) to: Pid,
+    /// The piece with what is asked, and what is answered.
+    pub(crate) control: usize,
+    /// The piece with the data; `None` also when a dead server had handed it on.
+    pub(crate) data: Option<usize>,
+    /// Its maker waits in the call.
+    pub(crate) synchronous: bool,
+    pub(crate) stage: Stage,
+}
+
+impl Request {
+    /// What its maker sleeps on.
+    pub(crate) fn channel(&self) -> Channel {
+        Channel(self.at.0.0)
+    }
+
+    /// Its pieces.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = usize> + use<> {
+        core::iter::once(self.control).chain(self.data)
+    }
+}

@@ -1,0 +1,87 @@
+//! The system calls of communication by the common area. See [`crate::ispc`] for what they do.
+
+use super::user::User;
+use crate::error::Errno;
+use crate::ispc::{Completed, Inquiry, Ispc, RequestId, Wait};
+use crate::proc::Syscall;
+use pageferry_hal::{Machine, Va};
+
+impl<M: Machine> User<M> {
+    fn ispc_call<R>(
+        &self,
+        work: impl FnOnce(&Ispc<M>, &Syscall<'_, M>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.system_call(|call| work(self.kernel.ispc.as_ref().ok_or(Errno::NotSupported)?, call))
+    }
+
+    /// A piece of the communication area of so many pages, clear, that this process has.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`] by a kernel without an area, as for all of these calls. [`Errno::Invalid`] for no pages.
+    /// [`Errno::NoMemory`] when the area is full. [`Errno::WouldBlock`] when no reserved TLB entry is free and `wait` says so.
+    /// [`Errno::Interrupted`].
+    pub fn ica_alloc(&self, pages: usize, wait: Wait) -> Result<Va, Errno> {
+        self.ispc_call(|ispc, call| ispc.call_alloc(call, pages, wait))
+    }
+
+    /// Gives a piece back that this process has.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: none begins at `at`. [`Errno::Access`]: it is another's, or on its way.
+    pub fn ica_free(&self, at: Va) -> Result<(), Errno> {
+        self.ispc_call(|ispc, call| ispc.call_free(call, at))
+    }
+
+    /// Makes this process the server of `service`.
+    ///
+    /// # Errors
+    /// [`Errno::AddressInUse`]: another is. [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries
+    /// of servers' are left.
+    pub fn ispc_serve(&self, service: u32) -> Result<(), Errno> {
+        self.ispc_call(|ispc, call| ispc.call_serve(call, service))
+    }
+
+    /// Makes a request of a server: the two pieces go there, and come back with the answer, for which this waits.
+    ///
+    /// # Errors
+    /// [`Errno::ConnectionRefused`]: nobody serves that. [`Errno::Invalid`], [`Errno::Access`] as of [`User::ica_free`].
+    /// [`Errno::ConnectionReset`]: the server has died; the pieces are back. [`Errno::Interrupted`]: by a signal, before the server had
+    /// taken the request; the pieces are back. [`Errno::WouldBlock`]: the answer is there, but no reserved entry is free for its
+    /// pieces: they come with [`User::ispc_result`]. [`Errno::NoMemory`].
+    pub fn ispc_request(&self, service: u32, control: Va, data: Option<Va>, wait: Wait) -> Result<(), Errno> {
+        self.ispc_call(|ispc, call| ispc.call_request(call, service, (control, data), true, wait)).map(|_| ())
+    }
+
+    /// The same, without waiting: the answer comes with [`User::ispc_result`].
+    ///
+    /// # Errors
+    /// As [`User::ispc_request`], but for those that an answer brings.
+    pub fn ispc_post(&self, service: u32, control: Va, data: Option<Va>) -> Result<RequestId, Errno> {
+        self.ispc_call(|ispc, call| ispc.call_request(call, service, (control, data), false, Wait::No))
+    }
+
+    /// The next request made of this server.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`]: it is no server. [`Errno::WouldBlock`], [`Errno::Interrupted`].
+    pub fn ispc_receive(&self, wait: Wait) -> Result<Inquiry, Errno> {
+        self.ispc_call(|ispc, call| ispc.call_receive(call, wait))
+    }
+
+    /// Answers a request: its pieces go back.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: there is no such request. [`Errno::Access`]: it is not this server's to answer. [`Errno::Busy`]: one of its
+    /// pieces is on its way with another request.
+    pub fn ispc_return(&self, id: RequestId) -> Result<(), Errno> {
+        self.ispc_call(|ispc, call| ispc.call_return(call, id))
+    }
+
+    /// The next of this process's posted requests that is done; its pieces are attached again.
+    ///
+    /// # Errors
+    /// [`Errno::NoChild`]: nothing is outstanding. [`Errno::WouldBlock`], [`Errno::Interrupted`].
+    pub fn ispc_result(&self, wait: Wait) -> Result<Completed, Errno> {
+        self.ispc_call(|ispc, call| ispc.call_result(call, wait))
+    }
+}

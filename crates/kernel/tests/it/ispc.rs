@@ -1,0 +1,568 @@
+//! Communication by the common area: what is attached to whom, and when.
+
+use crate::common::*;
+use pageferry_hal::*;
+use pageferry_kernel::*;
+use pageferry_model::testing::small;
+use pageferry_model::{Model, Options, Schedule};
+use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const SERVICE: u32 = 7;
+
+const fn n(instructions: u32) -> Path {
+    Path::of(instructions)
+}
+
+/// The microkernel of the paper, in small.
+pub fn ant(method: Method) -> KernelConfig {
+    let mut config = with_scheme(pageferry_ephemeral::Scheme::Direct);
+    config.ispc = Some(IspcConfig {
+        method,
+        len_bytes: 1 << 20,
+        reserved: 32,
+        server_entries: 8,
+        server_page_bytes: 1 << 20,
+        searches: true,
+        pieces: 256,
+        paths: IspcPaths { call: n(45), queue: n(15), ica: n(25), entry: n(10) },
+        area_paths: AreaPaths { wire: n(14), unwire: n(6), table: n(15) },
+        defect: IspcDefect::None,
+        area_defect: AreaDefect::None,
+    });
+    if method.uses_entries() {
+        config.pmap.choice = EntryChoice::UnusedFirst;
+    }
+    config
+}
+
+const METHODS: [Method; 3] = [Method::Random, Method::Previous, Method::Proposed];
+const PAGE: usize = PAGE_SIZE;
+/// More cycles than any of these tests takes: one that goes on and on has gone wrong.
+const LIMIT: u64 = 1_000_000_000;
+
+/// The paper's machine, whatever kind other tests run on; with tags of so many bits.
+fn sh4(schedule: Schedule, asid_bits: u64) -> Model {
+    let mut config = small("sh7751r", 64);
+    config.mmu.asid_bits.as_mut().expect("it has tags").value = asid_bits;
+    let options = Options::new(schedule).tolerate_stale().spin_limit(1_000_000).cycle_limit(Cycles(LIMIT));
+    Model::new(&config, options).expect("a valid machine")
+}
+
+fn try_sh4(config: KernelConfig, asid_bits: u64, init: impl FnOnce(&U) + 'static) -> Ended {
+    let kernel = Rc::new(RefCell::new(None));
+    let booted = kernel.clone();
+    let m = sh4(Schedule::Timed, asid_bits);
+    let result = m.run(Box::new(move |m| {
+        let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
+        booted.replace(Some(kernel.clone()));
+        kernel.spawn("init", Box::new(init)).expect("the first process");
+        kernel.run()
+    }));
+    Ended { m, result, kernel: kernel.take() }
+}
+
+fn on_sh4(config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
+    let ended = try_sh4(config, 8, init);
+    sound(&ended, "sh7751r");
+    ended
+}
+
+fn check(u: &U) {
+    u.kernel().check().unwrap();
+}
+
+fn load(u: &U, at: Va, len: usize) -> Vec<u8> {
+    let mut buf = vec![0; len];
+    u.load(at, &mut buf);
+    buf
+}
+
+/// A server that adds one to each byte of the data, until its pieces say that it is to end.
+fn adder(u: &U) {
+    u.ispc_serve(SERVICE).unwrap();
+    loop {
+        let request = u.ispc_receive(Wait::Yes).unwrap();
+        let what = load(u, request.control, 1)[0];
+        if let Some((at, len)) = request.data {
+            let more: Vec<u8> = load(u, at, len).iter().map(|b| b.wrapping_add(1)).collect();
+            u.store(at, &more);
+        }
+        u.store(request.control, &[what, 0xaa]);
+        check(u);
+        u.ispc_return(request.id).unwrap();
+        if what == 0 {
+            return;
+        }
+    }
+}
+
+/// Waits until somebody serves.
+fn until_served(u: &U, control: Va) {
+    while u.ispc_request(SERVICE, control, None, Wait::Yes) == Err(Errno::ConnectionRefused) {
+        u.yield_now().unwrap();
+    }
+}
+
+#[test]
+fn requests_go_and_come_back_with_their_pieces() {
+    for method in METHODS {
+        let ended = on_sh4(ant(method), |u| {
+            u.fork("server", Box::new(adder)).unwrap();
+            let control = u.ica_alloc(1, Wait::Yes).unwrap();
+            let data = u.ica_alloc(2, Wait::Yes).unwrap();
+            assert!(load(u, data, 2 * PAGE) == vec![0; 2 * PAGE], "clear");
+            u.store(control, &[1]);
+            until_served(u, control);
+            u.store(data, &bytes(3, 0, 2 * PAGE));
+            for round in 1..4u8 {
+                if round % 2 == 0 {
+                    u.ispc_request(SERVICE, control, Some(data), Wait::Yes).unwrap();
+                } else {
+                    let id = u.ispc_post(SERVICE, control, Some(data)).unwrap();
+                    assert_eq!(u.ica_free(data), Err(Errno::Access), "on its way");
+                    assert_eq!(u.ispc_result(Wait::Yes), Ok(Completed { id, outcome: Ok(()) }));
+                }
+                assert_eq!(u.ispc_result(Wait::Yes), Err(Errno::NoChild));
+                let expected: Vec<u8> = bytes(3, 0, 2 * PAGE).iter().map(|b| b.wrapping_add(round)).collect();
+                assert!(load(u, data, 2 * PAGE) == expected, "round {round}");
+                assert_eq!(load(u, control, 2), [1, 0xaa]);
+                check(u);
+            }
+            u.store(control, &[0]);
+            u.ispc_request(SERVICE, control, None, Wait::Yes).unwrap();
+            u.wait().unwrap();
+            assert_eq!(u.ispc_request(SERVICE, control, None, Wait::Yes), Err(Errno::ConnectionRefused));
+            u.ica_free(data).unwrap();
+            assert_eq!(u.ica_free(data), Err(Errno::Invalid));
+        });
+        assert!(ended.kernel.unwrap().killed().is_empty());
+    }
+}
+
+#[test]
+fn what_is_not_attached_is_out_of_reach() {
+    for method in METHODS {
+        // Never attached; detached a moment ago; another's.
+        for which in 0..3 {
+            let ended = on_sh4(ant(method), move |u| {
+                let other = u.ica_alloc(1, Wait::Yes).unwrap();
+                u.store(other, &[77; PAGE]);
+                u.fork(
+                    "toucher",
+                    Box::new(move |u| {
+                        let own = u.ica_alloc(1, Wait::Yes).unwrap();
+                        u.store(own, &[88; PAGE]);
+                        let at = match which {
+                            0 => own + 9 * PAGE,
+                            1 => {
+                                u.ica_free(own).unwrap();
+                                own
+                            }
+                            _ => other,
+                        };
+                        assert_eq!(load(u, at, 8), [0; 8], "never a byte");
+                        assert!(u.is_killed(), "{method:?} {which}");
+                    }),
+                )
+                .unwrap();
+                u.wait().unwrap();
+                assert_eq!(load(u, other, PAGE), [77; PAGE]);
+                check(u);
+            });
+            let killed = ended.kernel.as_ref().unwrap().killed();
+            assert_eq!(killed.len(), 1);
+            assert_eq!(killed[0].trap.kind, TrapKind::NotPresent);
+        }
+    }
+}
+
+#[test]
+fn the_area_is_nobodys_to_map() {
+    on_sh4(ant(Method::Proposed), |u| {
+        let own = u.ica_alloc(1, Wait::Yes).unwrap();
+        assert_eq!(u.unmap(own, PAGE), Err(Errno::Invalid));
+        assert!(u.protect(own, PAGE, Prot::READ).is_err());
+        let (_, to) = u.pipe().unwrap();
+        assert_eq!(u.write(to, own + PAGE, 1), Err(Errno::Fault), "a copy by the kernel gets no byte either");
+    });
+}
+
+#[test]
+fn entries_that_are_all_in_use_are_waited_for_or_refused() {
+    for (method, most) in [(Method::Previous, 32), (Method::Proposed, 24)] {
+        on_sh4(ant(method), move |u| {
+            let pieces: Vec<Va> = (0..most).map(|_| u.ica_alloc(1, Wait::No).unwrap()).collect();
+            assert_eq!(u.ica_alloc(1, Wait::No), Err(Errno::WouldBlock));
+            for (i, &at) in pieces.iter().enumerate() {
+                u.store(at, &[i as u8; PAGE]);
+            }
+            u.fork(
+                "waiter",
+                Box::new(|u| {
+                    let at = u.ica_alloc(2, Wait::Yes).unwrap();
+                    assert_eq!(load(u, at, 2 * PAGE), vec![0; 2 * PAGE]);
+                }),
+            )
+            .unwrap();
+            u.yield_now().unwrap();
+            check(u);
+            u.ica_free(pieces[0]).unwrap();
+            u.yield_now().unwrap();
+            u.ica_free(pieces[1]).unwrap();
+            u.wait().unwrap();
+            for (i, &at) in pieces.iter().enumerate().skip(2) {
+                assert_eq!(load(u, at, PAGE), [i as u8; PAGE]);
+            }
+        });
+    }
+    // A page table has room for all of the area.
+    on_sh4(ant(Method::Random), |u| {
+        assert_eq!((0..250).filter(|_| u.ica_alloc(1, Wait::No).is_ok()).count(), 250);
+    });
+}
+
+#[test]
+fn a_server_that_dies_gives_back_what_it_was_given() {
+    for method in METHODS {
+        for takes in [0, 1, 2] {
+            on_sh4(ant(method), move |u| {
+                let server = move |u: &U| {
+                    u.ispc_serve(SERVICE).unwrap();
+                    for _ in 0..takes {
+                        let request = u.ispc_receive(Wait::Yes).unwrap();
+                        let at = request.data.unwrap().0;
+                        u.store(at, b"half");
+                    }
+                    // Until the other requests are there, too.
+                    u.sleep_for(Cycles(50_000_000)).unwrap();
+                    if takes == 1 {
+                        u.store(Va(0x10), &[1]);
+                    }
+                };
+                u.fork("server", Box::new(server)).unwrap();
+                u.sleep_for(Cycles(10_000_000)).unwrap();
+                let [control, data] = [1, 1].map(|n| u.ica_alloc(n, Wait::Yes).unwrap());
+                u.store(data, b"data");
+                let client = move |u: &U| {
+                    let [control, data] = [1, 1].map(|n| u.ica_alloc(n, Wait::Yes).unwrap());
+                    let error = u.ispc_request(SERVICE, control, Some(data), Wait::Yes);
+                    assert_eq!(error, Err(Errno::ConnectionReset));
+                    u.store(data, b"mine again");
+                    u.store(control, b"mine again");
+                };
+                u.fork("client", Box::new(client)).unwrap();
+                let id = u.ispc_post(SERVICE, control, Some(data)).unwrap();
+                let done = u.ispc_result(Wait::Yes).unwrap();
+                assert_eq!(done, Completed { id, outcome: Err(Errno::ConnectionReset) });
+                let expected: &[u8] = if takes > 0 { b"half" } else { b"data" };
+                assert_eq!(load(u, data, 4), expected);
+                u.wait().unwrap();
+                u.wait().unwrap();
+                check(u);
+                // Its entries are free again: others can serve.
+                for _ in 0..9 {
+                    u.fork("next", Box::new(|u| u.ispc_serve(SERVICE).unwrap())).unwrap();
+                    u.wait().unwrap();
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn as_many_servers_as_there_are_entries_for() {
+    let ended = on_sh4(ant(Method::Proposed), |u| {
+        let refused = Rc::new(Cell::new(0));
+        for service in 0..9 {
+            let refused = refused.clone();
+            let serve = move |u: &U| match u.ispc_serve(service) {
+                Ok(()) => u.sleep_for(Cycles(200_000_000)).unwrap(),
+                Err(error) => {
+                    assert_eq!(error, Errno::WouldBlock);
+                    refused.set(refused.get() + 1);
+                }
+            };
+            u.fork("server", Box::new(serve)).unwrap();
+        }
+        (0..9).for_each(|_| _ = u.wait().unwrap());
+        assert_eq!(refused.get(), 1);
+    });
+    assert!(ended.counter(Counter::ReservedWrites) >= 16);
+}
+
+/// What one synchronous request with data and its return write and clear, by method: the steps of the paper.
+#[test]
+fn each_method_makes_the_steps_that_it_says() {
+    let mut attached = Vec::new();
+    for method in METHODS {
+        let counts = Rc::new(RefCell::new(Vec::new()));
+        let into = counts.clone();
+        on_sh4(ant(method), move |u| {
+            u.fork("server", Box::new(adder)).unwrap();
+            let control = u.ica_alloc(1, Wait::Yes).unwrap();
+            let data = u.ica_alloc(1, Wait::Yes).unwrap();
+            u.store(control, &[1]);
+            until_served(u, control);
+            let before = u.machine().snapshot();
+            u.ispc_request(SERVICE, control, Some(data), Wait::Yes).unwrap();
+            let spent = u.machine().snapshot().since(&before);
+            let counters = [Counter::IcaAttachments, Counter::IcaDetachments, Counter::ReservedWrites];
+            into.borrow_mut().extend(counters.map(|c| spent.counter(c)));
+            into.borrow_mut().push(spent.hardware.tlb_misses);
+            u.store(control, &[0]);
+            u.ispc_request(SERVICE, control, None, Wait::Yes).unwrap();
+            u.wait().unwrap();
+        });
+        attached.push(counts.take());
+    }
+    let [random, previous, proposed] = &attached[..] else { unreachable!() };
+    // Two pieces, there and back.
+    assert_eq!(random[..3], [4, 4, 0], "random");
+    assert_eq!(previous[..3], [4, 4, 8], "previous");
+    assert_eq!(proposed[..3], [2, 2, 4], "proposed: the server's are there");
+    assert!(random[3] >= previous[3] + 2, "who is attached by page table misses: {random:?}, {previous:?}");
+    assert!(previous[3] >= proposed[3]);
+}
+
+// ------------------------------------------------------------------------------------------- random programs
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// A server of random programs: it looks at what it gets, changes it, and dies in the end, perhaps in the middle of something.
+fn random_server(u: &U, service: u32, mut dice: Dice, stop: &Cell<bool>) {
+    if u.ispc_serve(service).is_err() {
+        return;
+    }
+    let life = 20 + dice.roll(60);
+    for _ in 0..life {
+        if stop.get() {
+            break;
+        }
+        let request = match u.ispc_receive(if dice.roll(8) == 0 { Wait::No } else { Wait::Yes }) {
+            Ok(request) => request,
+            Err(Errno::WouldBlock) => {
+                _ = u.yield_now();
+                continue;
+            }
+            Err(_) => break,
+        };
+        let stamp = load(u, request.control, 8);
+        if stamp == [0xff; 8] {
+            _ = u.ispc_return(request.id);
+            break;
+        }
+        if let Some((at, len)) = request.data {
+            let seed = u64::from_le_bytes(stamp.try_into().unwrap());
+            let found = load(u, at, len);
+            assert!(u.is_killed() || found == bytes(seed, 0, len), "the server sees what was sent");
+            u.store(at, &bytes(seed ^ 1, 0, len));
+            if dice.roll(3) == 0 {
+                _ = u.yield_now();
+            }
+        }
+        assert_eq!(u.ispc_return(RequestId(request.id.0 ^ 1 << 20)), Err(Errno::Invalid));
+        match dice.roll(30) {
+            0 => return,
+            1 => {
+                u.store(Va(0x20), &[1]);
+                return;
+            }
+            _ => u.ispc_return(request.id).unwrap(),
+        }
+        u.kernel().check().unwrap();
+    }
+}
+
+/// An application of random programs; now and then a child touches what it has not.
+fn random_client(u: &U, mut dice: Dice, steps: u64, method: Method) {
+    let pages = 1 + dice.roll(3) as usize;
+    let [Ok(control), Ok(mut data)] = [1, pages].map(|n| u.ica_alloc(n, Wait::Yes)) else { return };
+    let mut len = pages * PAGE;
+    for step in 0..steps {
+        let seed = dice.roll(1 << 30) << 1;
+        match dice.roll(10) {
+            0..6 => {
+                u.store(control, &seed.to_le_bytes());
+                u.store(data, &bytes(seed, 0, len));
+                let whole = dice.roll(2) == 0;
+                let service = dice.roll(3) as u32;
+                let result = if whole {
+                    u.ispc_request(service, control, Some(data), Wait::Yes)
+                } else {
+                    u.ispc_post(service, control, Some(data)).and_then(|id| {
+                        if dice.roll(3) == 0 {
+                            u.yield_now()?;
+                            assert!(u.ispc_return(id).is_err(), "only its server may answer");
+                        }
+                        u.ispc_result(Wait::Yes)?.outcome
+                    })
+                };
+                let found = load(u, data, len);
+                match result {
+                    Ok(()) => assert!(found == bytes(seed ^ 1, 0, len), "what the server has written"),
+                    Err(Errno::ConnectionRefused) => assert!(found == bytes(seed, 0, len), "as it was"),
+                    Err(Errno::ConnectionReset) => {
+                        assert!(found == bytes(seed, 0, len) || found == bytes(seed ^ 1, 0, len));
+                    }
+                    Err(error) => panic!("step {step}: {error}"),
+                }
+            }
+            6 => {
+                u.ica_free(data).unwrap();
+                len = PAGE;
+                data = u.ica_alloc(1, Wait::Yes).unwrap();
+                assert!(load(u, data, len) == vec![0; len], "clear");
+            }
+            7 => {
+                // Whatever is there is another's: this one's child has nothing.
+                let at = data + dice.roll(20) as usize * PAGE;
+                let own = dice.roll(2) == 0;
+                let toucher = move |u: &U| {
+                    let mine = own.then(|| u.ica_alloc(1, Wait::No).ok()).flatten();
+                    if mine == Some(at) {
+                        return;
+                    }
+                    assert_eq!(load(u, at, 16), [0; 16], "never a byte");
+                    assert!(u.is_killed(), "{method:?}: the touch of {at:?} is an exception");
+                };
+                if at < Va(0x7ff0_0000) && u.fork("toucher", Box::new(toucher)).is_ok() {
+                    u.wait().unwrap();
+                }
+            }
+            8 => {
+                // Enough that all of the space is flushed when it goes: but for what is reserved.
+                let at = map(u, 40 * PAGE);
+                (0..40).for_each(|page| u.store(at + page * PAGE, &[1]));
+                u.unmap(at, 40 * PAGE).unwrap();
+                u.compute(Instructions(dice.roll(5000) as u32));
+            }
+            _ => u.yield_now().unwrap(),
+        }
+        u.kernel().check().unwrap();
+    }
+}
+
+/// Three servers that die and are replaced, and four applications.
+fn random_world(config: KernelConfig, seed: u64, steps: u64) -> Ended {
+    let method = config.ispc.unwrap().method;
+    try_sh4(config, 3, move |u| {
+        let stop = Rc::new(Cell::new(false));
+        let clients = Rc::new(Cell::new(0));
+        let mut dice = Dice(seed);
+        for service in 0..3 {
+            let (stop, mut dice) = (stop.clone(), Dice(dice.roll(1 << 40)));
+            let nurse = move |u: &U| {
+                while !stop.get() {
+                    let (its_stop, its) = (stop.clone(), Dice(dice.roll(1 << 40)));
+                    let server = move |u: &U| random_server(u, service, its, &its_stop);
+                    u.fork("server", Box::new(server)).unwrap();
+                    u.wait().unwrap();
+                }
+            };
+            u.fork("nurse", Box::new(nurse)).unwrap();
+        }
+        for _ in 0..4 {
+            let dice = Dice(dice.roll(1 << 40));
+            let left = clients.clone();
+            left.set(left.get() + 1);
+            let client = move |u: &U| {
+                random_client(u, dice, steps, method);
+                left.set(left.get() - 1);
+            };
+            u.fork("client", Box::new(client)).unwrap();
+        }
+        while clients.get() > 0 {
+            u.sleep_for(Cycles(1_000_000)).unwrap();
+        }
+        stop.set(true);
+        // Servers that wait are told to end.
+        let control = u.ica_alloc(1, Wait::Yes).unwrap();
+        for service in 0..3 {
+            u.store(control, &[0xff; 8]);
+            _ = u.ispc_request(service, control, None, Wait::Yes);
+        }
+        (0..7).for_each(|_| _ = u.wait().unwrap());
+    })
+}
+
+#[test]
+fn random_programs_reach_what_is_theirs_and_nothing_else() {
+    let seeds: u64 = std::env::var("PAGEFERRY_SEEDS").ok().map_or(1, |s| s.parse().expect("a number"));
+    for method in METHODS {
+        for seed in 0..2 * seeds {
+            let ended = random_world(ant(method), seed, 60);
+            sound(&ended, &format!("{method:?}, seed {seed}"));
+            let killed = ended.kernel.as_ref().unwrap().killed().len();
+            assert!(killed > 5, "{killed} touches of what was another's");
+        }
+    }
+}
+
+#[test]
+fn every_defect_is_caught() {
+    let looks = |config: KernelConfig| {
+        (0..6).any(|seed| {
+            let ended = random_world(config, seed, 60);
+            let kernel = ended.kernel.as_ref();
+            ended.result.is_err()
+                || !ended.m.stale_uses().is_empty()
+                || kernel.is_none_or(|kernel| kernel.check_quiescent().is_err())
+        })
+    };
+    for &defect in IspcDefect::ALL {
+        let mut config =
+            ant(if defect == IspcDefect::NotAttached { Method::Random } else { Method::Proposed });
+        let its = config.ispc.as_mut().unwrap();
+        its.defect = defect;
+        if defect == IspcDefect::SilentlyByTable {
+            its.reserved = 12;
+        }
+        assert!(looks(config), "{defect:?} is not caught");
+    }
+    for &defect in AreaDefect::ALL {
+        let mut config = ant(Method::Previous);
+        config.ispc.as_mut().unwrap().area_defect = defect;
+        assert!(looks(config), "{defect:?} is not caught");
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let refused = |name: &str, change: fn(&mut IspcConfig)| {
+        let m = Model::new(&small(name, 64), Options::new(Schedule::Timed)).unwrap();
+        let mut config = ant(Method::Proposed);
+        change(config.ispc.as_mut().unwrap());
+        let said = Rc::new(RefCell::new(String::new()));
+        let into = said.clone();
+        m.run(Box::new(move |m| {
+            match Kernel::boot(m.clone(), m.devices(), config) {
+                Err(error) => *into.borrow_mut() = error.to_string(),
+                Ok(_) => panic!("it boots"),
+            }
+            None
+        }))
+        .unwrap();
+        said.take()
+    };
+    let said = |name, change, text: &str| {
+        let said = refused(name, change);
+        assert!(said.contains(text), "{said}");
+    };
+    said("sh7751r", |c| c.server_entries = 40, "40 TLB entries for servers, expected no more than the 32");
+    said("sh7751r", |c| c.reserved = 63, "63 reserved TLB entries");
+    said("sh7751r", |c| c.len_bytes = 3 << 19, "expected a multiple of the servers' pages");
+    said("sh7751r", |c| c.server_page_bytes = 1 << 21, "expected 4096, 65536 or 1048576");
+    said("sh7751r", |c| c.server_page_bytes = 1 << 16, "expected at least the 16");
+    said("pentium-pro", |_| (), "expected one processor whose TLB the kernel loads");
+    said("sh7751r", |c| c.len_bytes = 0, "expected whole pages");
+}

@@ -1,0 +1,98 @@
+//! Communication by a common area: `[ispc]` of a kernel's file.
+//!
+//! A kernel without this table has none. What attaches is a setting (`kernel.ispc.method`), and so are the numbers of entries and the
+//! sizes of pages; what does not go together is refused where the kernel boots.
+
+use super::kernels::paths;
+use pageferry_hal::Path;
+use pageferry_kernel::{IspcConfig, IspcDefect, IspcPaths, Method};
+use pageferry_model::Sourced;
+use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
+use serde::{Deserialize, Serialize};
+
+/// How memory for communication is attached. See [`Method`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MethodName {
+    /// By page tables.
+    Random,
+    /// By reserved TLB entries that all share.
+    Previous,
+    /// By reserved TLB entries; servers see all of the area.
+    Proposed,
+}
+
+/// Which entry of the TLB a refill takes. See [`EntryChoice`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChoiceName {
+    /// As hardware's counter says.
+    Hardware,
+    /// One that is not in use first.
+    UnusedFirst,
+    /// By the method: hardware's where page tables attach, else one that is not in use first.
+    Method,
+}
+
+paths! {
+    /// See [`IspcPaths`].
+    IspcPathsFile for IspcPaths { call, queue, ica, entry; wire, unwire, table, choose }
+}
+
+/// Communication by a common area. See [`IspcConfig`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IspcFile {
+    /// How it is attached.
+    pub method: Sourced<MethodName>,
+    /// The size of the area.
+    pub area_bytes: Sourced<u64>,
+    /// Entries of the TLB that are reserved (N).
+    pub reserved_entries: Sourced<u64>,
+    /// How many of them are servers' (X).
+    pub server_entries: Sourced<u64>,
+    /// The size of a page of theirs.
+    pub server_page_bytes: Sourced<u64>,
+    /// Detachment from a page table looks at TLB entries one by one.
+    pub searches: Sourced<bool>,
+    /// Which entry of the TLB a refill takes.
+    pub choice: Sourced<ChoiceName>,
+    /// Path lengths in instructions.
+    pub paths: IspcPathsFile,
+}
+
+impl IspcFile {
+    /// What the kernel is booted with.
+    pub(super) fn config(&self) -> IspcConfig {
+        let path = |of: &Sourced<u32>| Path::of(of.value);
+        IspcConfig {
+            method: match self.method.value {
+                MethodName::Random => Method::Random,
+                MethodName::Previous => Method::Previous,
+                MethodName::Proposed => Method::Proposed,
+            },
+            len_bytes: self.area_bytes.value as usize,
+            reserved: self.reserved_entries.value as usize,
+            server_entries: self.server_entries.value as usize,
+            server_page_bytes: self.server_page_bytes.value as usize,
+            searches: self.searches.value,
+            pieces: 512,
+            paths: self.paths.lengths(),
+            area_paths: AreaPaths {
+                wire: path(&self.paths.wire),
+                unwire: path(&self.paths.unwire),
+                table: path(&self.paths.table),
+            },
+            defect: IspcDefect::None,
+            area_defect: AreaDefect::None,
+        }
+    }
+
+    /// Which entry a refill takes.
+    pub(super) fn choice(&self) -> EntryChoice {
+        match (self.choice.value, self.method.value) {
+            (ChoiceName::Hardware, _) | (ChoiceName::Method, MethodName::Random) => EntryChoice::Hardware,
+            (ChoiceName::UnusedFirst | ChoiceName::Method, _) => EntryChoice::UnusedFirst,
+        }
+    }
+}
