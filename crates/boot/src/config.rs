@@ -4,8 +4,8 @@
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, PAGE_SIZE, Path};
 use pageferry_kernel::{
-    Defect, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
-    SocketConfig,
+    Defect, DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping,
+    SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{VmConfig, VmPaths};
@@ -45,6 +45,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
             null_protocol: false,
         },
         net: None,
+        disk: DiskConfig::default(),
         ispc: None,
         files: 0,
         sched: SchedConfig::default(),

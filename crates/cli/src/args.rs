@@ -3,6 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pageferry_lab::run::MAX_JOBS;
+use pageferry_lab::workload::stream::{ReceiveMode, SendMode};
 use pageferry_trace::{ARCHITECTURES, Rules};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -189,6 +190,26 @@ pub(crate) enum ReceiveWord {
     Auto,
 }
 
+impl SendWord {
+    pub(crate) fn mode(self) -> SendMode {
+        match self {
+            SendWord::Copy => SendMode::Copy,
+            SendWord::Loan => SendMode::Loan,
+            SendWord::Auto => SendMode::Auto,
+        }
+    }
+}
+
+impl ReceiveWord {
+    pub(crate) fn mode(self) -> ReceiveMode {
+        match self {
+            ReceiveWord::Copy => ReceiveMode::Copy,
+            ReceiveWord::Transfer => ReceiveMode::Transfer,
+            ReceiveWord::Auto => ReceiveMode::Auto,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Pipe {
     /// What to send; standard input if absent or `-`
@@ -233,6 +254,15 @@ pub(crate) struct Serve {
     /// A TAP device of the host that is the other end of the machine's wire; the machine is at 10.0.0.2/24
     #[arg(long, value_name = "NAME", conflicts_with = "port")]
     pub(crate) tap: Option<String>,
+    /// How files are sent: their pages are lent to the card until the client has them, or copied
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub(crate) send: SendWord,
+    /// How uploads (PUT) are received: pages of the card become the server's and then the file's, or are copied
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub(crate) receive: ReceiveWord,
+    /// Where uploads are written to when they are whole; otherwise they end with the machine
+    #[arg(long, value_name = "DIR")]
+    pub(crate) uploads: Option<PathBuf>,
     /// The machine, which has a network card: a name (see `pageferry machines`) or a file that ends in .toml
     #[arg(long, short, value_name = "M", default_value = "today")]
     pub(crate) machine: String,

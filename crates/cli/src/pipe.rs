@@ -79,16 +79,8 @@ fn ways(options: &Pipe, kernel: &KernelChoice) -> Result<Ways, LabError> {
             format!("the pipes of kernel `{name}` are not sockets, expected a kernel where they are: `uvm`");
         return Err(LabError::Setting { key: key.into(), problem });
     }
-    let send = match options.send {
-        None | Some(SendWord::Copy) => SendMode::Copy,
-        Some(SendWord::Loan) => SendMode::Loan,
-        Some(SendWord::Auto) => SendMode::Auto,
-    };
-    let receive = match options.receive {
-        None | Some(ReceiveWord::Copy) => ReceiveMode::Copy,
-        Some(ReceiveWord::Transfer) => ReceiveMode::Transfer,
-        Some(ReceiveWord::Auto) => ReceiveMode::Auto,
-    };
+    let send = options.send.map_or(SendMode::Copy, SendWord::mode);
+    let receive = options.receive.map_or(ReceiveMode::Copy, ReceiveWord::mode);
     Ok(Ways { send, receive })
 }
 

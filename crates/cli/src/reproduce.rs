@@ -118,7 +118,7 @@ fn pays(of: &Reproduction) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let heading = terminal::stdout().strong("From which size each mechanism pays");
+    let heading = terminal::stdout().strong("From where on each mechanism pays");
     format!("{heading}\n{}\n", table(&["experiment", "mechanism", "machine", "then", "today"], &rows))
 }
 

@@ -4,7 +4,7 @@ use crate::args::Serve;
 use crate::run::{counts, stack};
 use crate::terminal::{print_all, table, tell};
 use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
-use pageferry_lab::serve::{Link, MACHINE, Port, Served, Tap, serve as run};
+use pageferry_lab::serve::{Link, MACHINE, Port, Served, Tap, Ways, serve as run};
 use pageferry_lab::{LabError, text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -43,13 +43,18 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
         options.directory.display()
     ));
     tell("Ctrl-C ends it, and tells what it has cost.");
-    let served = run(&machine, &kernel, &options.directory, link, stop)?;
+    let ways =
+        Ways { send: options.send.mode(), receive: options.receive.mode(), uploads: options.uploads.clone() };
+    let served = run(&machine, &kernel, &options.directory, link, ways, stop)?;
     if options.json {
         print_all(&(serde_json::to_string_pretty(&served).expect("plain data") + "\n"))?;
     } else {
         print_all(&told(&served, title))?;
     }
     let broken: Vec<_> = served.laws.iter().filter(|law| !law.held).map(|law| law.name.clone()).collect();
+    if let Some(problem) = &served.host_failed {
+        tell(&format!("warning: an upload could not be written to the host: {problem}"));
+    }
     if !broken.is_empty() {
         let run = format!("serve on {} under {}", served.machine, served.kernel);
         return Err(LabError::Law { run, broken });
@@ -69,8 +74,10 @@ fn told(served: &Served, title: &str) -> String {
         ("requests", format!("{}{by_status}", grouped(requests))),
         ("connections", grouped(served.connections)),
         ("bytes of files", text::bytes(served.file_bytes)),
+        ("bytes uploaded", text::bytes(served.uploaded_bytes)),
         ("packets", format!("{} received, {} sent", counter("packets_received"), counter("packets_sent"))),
         ("bytes copied", counter("bytes_copied")),
+        ("pages moved", format!("{} lent, {} flipped", counter("pages_lent"), counter("pages_donated"))),
         (
             "TLB invalidations",
             format!(

@@ -9,9 +9,9 @@
 use crate::Kernel;
 use crate::choose::{Moves, measure};
 use crate::config::{Defect, KernelConfig, KernelPaths, SchedConfig};
-use crate::dev::{Audio, Screen, acknowledge};
+use crate::dev::{Audio, MemoryDisk, Screen, acknowledge};
 use crate::error::{BootError, Errno};
-use crate::fs::{FileSystem, FileTable};
+use crate::fs::{FileSystem, FileTable, Mount};
 use crate::ipc::Exports;
 use crate::ispc::{DriverCard, Ispc};
 use crate::net::{Lenders, Net, Pool};
@@ -107,6 +107,8 @@ impl<M: Machine> Kernel<M> {
         let paths = SchedPaths { switch, sleep, wakeup, clock };
         let audio = Arc::new(Audio::new(&machine, devices.audio, &mut arena)?);
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
+        let memory_disk = MemoryDisk::new(&machine, &mut arena)?;
+        let mount = Mount::new(&machine, &mut arena)?;
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let ephemeral = Arc::new(ephemeral);
         let mbufs = Pool::new(vm.clone(), ephemeral.clone(), (&sched, lenders.clone()), &config, &mut arena)?;
@@ -166,6 +168,8 @@ impl<M: Machine> Kernel<M> {
             exports,
             files,
             audio,
+            memory_disk,
+            mount,
             lenders,
             softints,
             callouts,
@@ -349,6 +353,9 @@ impl<M: Machine> Kernel<M> {
         }
         // First: files without a name, an opener and a mapping end here.
         let cached = self.files.resident_pages(&self.vm);
+        if self.memory_disk.exists() || self.mount.exists() {
+            return Err("the memory disk is left, or mounted".into());
+        }
         let free = self.vm.free_frames() + cached;
         if free != self.boot_free_frames {
             return Err(format!(

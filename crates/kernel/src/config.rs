@@ -84,6 +84,48 @@ paths! {
     }
 }
 
+paths! {
+    /// Path lengths of memory disks and of the file system on them, likewise.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct DiskPaths {
+        /// One request to a memory disk, apart from its pages.
+        pub request: Path,
+        /// Looking one name up in a directory (`namei`, the directory's search apart from its bytes).
+        pub lookup: Path,
+        /// One call of `ffs_read` or `ffs_write`, without its blocks.
+        pub file_call: Path,
+        /// Getting a block's buffer and letting go of it (`bread`, `brelse`).
+        pub buffer: Path,
+        /// Taking a block or an inode from the free maps, or giving it back.
+        pub alloc: Path,
+    }
+}
+
+/// Who maps the frames that the kernel looks at for a moment: in memory disks, in exec, in ptrace, in the vnode pager (sf_buf
+/// paper, 2). Pipes and sockets say so for themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FrameMapping {
+    /// Each has addresses of its own for as long as a request takes, and maps page after page there, with a flush before and a flush
+    /// behind (the original kernel).
+    Own,
+    /// Each asks for an ephemeral mapping of every page.
+    #[default]
+    Ephemeral,
+}
+
+/// Memory disks, and what is on them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskConfig {
+    /// Who maps their frames.
+    pub mapping: FrameMapping,
+    /// Buffers of the file systems on them, 16 KB each; for 0, a few.
+    pub buffers: usize,
+    /// Buffers that may wait to be written.
+    pub dirty_buffers: usize,
+    /// Path lengths.
+    pub paths: DiskPaths,
+}
+
 /// A driver copies segments as a card with header split would deliver them (page-flip paper, Appendix B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repack {
@@ -428,6 +470,8 @@ pub struct KernelConfig {
     pub socket: SocketConfig,
     /// The Internet protocols, for a kernel that has them.
     pub net: Option<NetConfig>,
+    /// Memory disks.
+    pub disk: DiskConfig,
     /// Communication by a common area, for a kernel that has it.
     pub ispc: Option<IspcConfig>,
     /// Files at a time that there is room for at least; for 0, a few hundred.
@@ -446,6 +490,7 @@ impl KernelConfig {
         let mut text = Text::new(board);
         let place = &mut |path: &mut Path| text.place(path);
         self.paths.each_mut(place);
+        self.disk.paths.each_mut(place);
         self.vm.paths.each_mut(place);
         if let Some(paging) = &mut self.vm.paging {
             paging.paths.each_mut(place);

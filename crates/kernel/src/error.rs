@@ -1,6 +1,7 @@
 //! What can go wrong: [`BootError`] is a fault of the configuration, [`Errno`] one of the program, or a shortage.
 
 use pageferry_ephemeral::AllocError;
+use pageferry_fs::{FsError, IoError};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cycles, Interrupted};
 use pageferry_vm::VmError;
@@ -94,6 +95,27 @@ pub enum Errno {
     /// There is no file of this name.
     #[error("no such file (ENOENT)")]
     NoFile,
+    /// There is a file of this name.
+    #[error("file exists (EEXIST)")]
+    Exists,
+    /// What should be a directory is none.
+    #[error("not a directory (ENOTDIR)")]
+    NotDirectory,
+    /// What should be a file is a directory.
+    #[error("is a directory (EISDIR)")]
+    IsDirectory,
+    /// The directory has names in it.
+    #[error("directory not empty (ENOTEMPTY)")]
+    NotEmpty,
+    /// A name is longer than a directory takes.
+    #[error("file name too long (ENAMETOOLONG)")]
+    NameTooLong,
+    /// A file cannot be so long.
+    #[error("file too large (EFBIG)")]
+    TooLarge,
+    /// There is no such device.
+    #[error("no such device (ENXIO)")]
+    NoDevice,
     /// No blocks of the disk are left.
     #[error("no space left on device (ENOSPC)")]
     NoSpace,
@@ -174,6 +196,30 @@ impl From<AllocError> for Errno {
             AllocError::WouldBlock => Errno::WouldBlock,
             AllocError::Interrupted => Errno::Interrupted,
             AllocError::NoAddresses => Errno::NoMemory,
+        }
+    }
+}
+
+impl From<IoError> for Errno {
+    fn from(_: IoError) -> Errno {
+        Errno::Io
+    }
+}
+
+impl From<FsError> for Errno {
+    fn from(e: FsError) -> Errno {
+        match e {
+            FsError::NotFound => Errno::NoFile,
+            FsError::Exists => Errno::Exists,
+            FsError::NotDirectory => Errno::NotDirectory,
+            FsError::IsDirectory => Errno::IsDirectory,
+            FsError::NotEmpty => Errno::NotEmpty,
+            FsError::NameTooLong => Errno::NameTooLong,
+            FsError::Invalid | FsError::TooManyLinks | FsError::Refused(_) => Errno::Invalid,
+            FsError::Busy => Errno::Busy,
+            FsError::NoSpace => Errno::NoSpace,
+            FsError::TooLarge => Errno::TooLarge,
+            FsError::Io(_) | FsError::Damaged(_) => Errno::Io,
         }
     }
 }

@@ -10,8 +10,8 @@
 //! * `boot`: bringing all of it up, and checking it.
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
 //! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
-//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `ispc`: servers that are processes. `net`: mbufs, sockets, and the Internet protocols. `dev`:
-//!   the sound device.
+//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `ispc`: servers that are processes. `net`:
+//!   mbufs, sockets, and the Internet protocols. `dev`: the sound device, memory disks.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
 //!
@@ -39,8 +39,8 @@ mod sys;
 
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
-    Defect, ForwardWakeup, KernelConfig, KernelPaths, LentMapping, NetConfig, NetDefect, NetPaths,
-    PipeConfig, PipeKind, PipeMapping, Repack, SchedConfig, SocketConfig,
+    Defect, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping,
+    NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, Repack, SchedConfig, SocketConfig,
 };
 pub use error::{BootError, Errno};
 pub use fs::Fd;
@@ -74,6 +74,8 @@ pub struct Kernel<M: Machine> {
     exports: M::Lock<ipc::Exports<M>>,
     files: fs::FileSystem<M>,
     audio: Arc<dev::Audio<M>>,
+    memory_disk: dev::MemoryDisk<M>,
+    mount: fs::Mount<M>,
     lenders: Arc<net::Lenders<M>>,
     softints: Arc<sched::SoftInts<M>>,
     callouts: Arc<sched::Callouts<M>>,

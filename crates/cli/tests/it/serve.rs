@@ -24,7 +24,11 @@ impl Server {
     fn start(directory: &std::path::Path, options: &[&str]) -> Server {
         let mut arguments = vec!["serve", ".", "--port", "0"];
         arguments.extend(options);
-        let mut child = command(directory, &arguments)
+        Server::run(directory, &arguments)
+    }
+
+    fn run(directory: &std::path::Path, arguments: &[&str]) -> Server {
+        let mut child = command(directory, arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -105,7 +109,16 @@ fn files_come_as_they_are() {
             ("GET /none HTTP/1.1", "404"),
             ("GET /../one HTTP/1.1", "404"),
             ("GET /%2e%2e/one HTTP/1.1", "404"),
-            ("PUT /one HTTP/1.1", "405"),
+            ("DELETE /one HTTP/1.1", "405"),
+            ("PUT /one HTTP/1.1", "411"),
+            ("PUT /one HTTP/1.1\r\nTransfer-Encoding: chunked", "501"),
+            ("PUT /one HTTP/1.1\r\nContent-Length: 0\r\nContent-Range: bytes 0-0/1", "400"),
+            ("PUT /one HTTP/1.1\r\nContent-Length: +1", "400"),
+            ("PUT /../x HTTP/1.1\r\nContent-Length: 0", "403"),
+            ("PUT /below HTTP/1.1\r\nContent-Length: 0", "409"),
+            ("PUT /one/more HTTP/1.1\r\nContent-Length: 0", "409"),
+            ("PUT / HTTP/1.1\r\nContent-Length: 0", "409"),
+            ("PUT /large HTTP/1.1\r\nContent-Length: 99999999999999", "507"),
             ("GET /one HTTP/1.1\r\nRange: bytes=9-", "416"),
             ("nonsense", "400"),
         ] {
@@ -184,7 +197,119 @@ fn what_cannot_be_served_is_told() {
     assert!(said.contains("ack_segments"), "{said}");
     let said = refused(&["serve", ".", "--port", "0", "--set", "bytes=1"]);
     assert!(said.contains("expected machine.KEY or kernel.KEY"), "{said}");
-    (0..300).for_each(|i| fs::write(dir.path().join(format!("{i}")), "x").expect("written"));
-    let said = refused(&["serve", ".", "--port", "0"]);
-    assert!(said.contains("more files than the 250"), "{said}");
+    let said = refused(&["serve", ".", "--port", "0", "--uploads", "none"]);
+    assert!(said.contains("cannot write none"), "{said}");
+    let said = refused(&["serve", ".", "--port", "0", "--send", "laon"]);
+    assert!(said.contains("loan"), "{said}");
+}
+
+/// Says what is asked for, and reads one answer without a body.
+fn put(stream: &mut TcpStream, head: &str, body: &[u8], waits: bool) -> String {
+    let answer = |stream: &mut TcpStream| {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("an answer");
+            head.push(byte[0]);
+        }
+        String::from_utf8(head).expect("text")
+    };
+    let expect = if waits { "Expect: 100-continue\r\n" } else { "" };
+    let len = body.len();
+    write!(stream, "{head}\r\nHost: x\r\n{expect}Content-Length: {len}\r\n\r\n").expect("sent");
+    if waits {
+        assert!(answer(stream).starts_with("HTTP/1.1 100"), "{head}");
+    }
+    stream.write_all(body).expect("sent");
+    answer(stream)
+}
+
+#[test]
+fn uploads_are_served_and_kept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir(dir.path().join("site")).expect("made");
+    fs::create_dir(dir.path().join("kept")).expect("made");
+    fs::write(dir.path().join("site/one"), "x").expect("written");
+    // To choose, the kernel measures first, and pages move in that.
+    let large_frames = "machine.nic.mtu_bytes=4148";
+    let mut flipped = Vec::new();
+    for receive in ["copy", "transfer", "auto"] {
+        let options = [
+            "serve",
+            "site",
+            "--send",
+            "loan",
+            "--port",
+            "0",
+            "--receive",
+            receive,
+            "--uploads",
+            "kept",
+            "--set",
+            large_frames,
+            "--json",
+        ];
+        let server = Server::run(dir.path(), &options);
+        let mut stream = server.connect();
+        // In one connection: a new path, below a new directory; an old one; nothing; more than one window.
+        let uploads =
+            [("new/one", 5000, true), ("one", 4096, false), ("empty", 0, false), ("large", 1_234_567, true)];
+        for (path, len, waits) in uploads {
+            let answer = put(&mut stream, &format!("PUT /{path} HTTP/1.1"), &bytes(len), waits);
+            let status = if path == "one" { "204" } else { "201" };
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{receive} {path}: {answer}");
+        }
+        for (path, len, _) in uploads {
+            let (head, body) = server.ask(&format!("GET /{path} HTTP/1.1"));
+            assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+            assert!(body == bytes(len), "{receive}: {path}");
+            assert!(fs::read(dir.path().join("kept").join(path)).expect("kept") == bytes(len), "{path}");
+        }
+        // A client that goes away midway leaves what was there.
+        let mut gone = server.connect();
+        write!(gone, "PUT /one HTTP/1.1\r\nContent-Length: 100000\r\n\r\n").expect("sent");
+        gone.write_all(&bytes(50_000)).expect("sent");
+        drop(gone);
+        // Those that come behind it are served, and a second upload of the same path takes its place.
+        let (_, body) = server.ask("GET /one HTTP/1.1");
+        assert!(body == bytes(4096));
+        put(&mut stream, "PUT /one HTTP/1.1", b"two", false);
+        let (_, body) = server.ask("GET /one HTTP/1.1");
+        assert_eq!(body, b"two");
+        drop(stream);
+        let (told, code) = server.interrupt();
+        assert_eq!(code, Some(0), "{told}");
+        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        assert_eq!(told["requests"]["201"], 3, "{told}");
+        flipped.push(told["counters"]["pages_donated"].as_u64().unwrap_or(0));
+        let left: Vec<_> =
+            fs::read_dir(dir.path().join("kept")).expect("there").flatten().map(|e| e.file_name()).collect();
+        assert_eq!(left.len(), 4, "{left:?}");
+        fs::remove_dir_all(dir.path().join("kept"))
+            .and_then(|()| fs::create_dir(dir.path().join("kept")))
+            .expect("empty");
+    }
+    assert_eq!(flipped[0], 0);
+    assert!(flipped[1] > 250, "of 301 pages of the large one most are flipped: {flipped:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn uploads_stay_in_their_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for made in ["site", "kept", "outside"] {
+        fs::create_dir(dir.path().join(made)).expect("made");
+    }
+    fs::write(dir.path().join("outside/file"), "mine").expect("written");
+    std::os::unix::fs::symlink("../outside", dir.path().join("kept/out")).expect("linked");
+    std::os::unix::fs::symlink("../outside/file", dir.path().join("kept/file")).expect("linked");
+    let server = Server::run(dir.path(), &["serve", "site", "--port", "0", "--uploads", "kept"]);
+    for path in ["out/file", "out/new/file", "file"] {
+        let answer = put(&mut server.connect(), &format!("PUT /{path} HTTP/1.1"), b"theirs", false);
+        assert!(answer.starts_with("HTTP/1.1 500"), "{path}: {answer}");
+    }
+    let (told, code) = server.interrupt();
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(fs::read_dir(dir.path().join("outside")).expect("there").count(), 1);
+    assert_eq!(fs::read(dir.path().join("outside/file")).expect("there"), b"mine");
 }

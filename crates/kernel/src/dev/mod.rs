@@ -1,9 +1,11 @@
-//! Devices: the sound device, its driver and its calls; the console.
+//! Devices: the sound device, its driver and its calls; memory disks, and the null device; the console.
 
 mod audio;
 mod audio_io;
+mod memory_disk;
 mod screen;
 
 pub(crate) use audio::Audio;
 pub(crate) use audio_io::AudioFile;
+pub(crate) use memory_disk::{DiskFile, MemoryDisk, NullFile};
 pub(crate) use screen::{Screen, acknowledge};

@@ -88,7 +88,7 @@ pub(crate) trait FileOps<M: Machine> {
     }
 
     /// The length in bytes.
-    fn size_bytes(&self) -> Result<u64, Errno> {
+    fn size_bytes(&self, _call: &Syscall<'_, M>) -> Result<u64, Errno> {
         Err(Errno::BadFd)
     }
 

@@ -1,11 +1,16 @@
-//! Descriptors and open files of every kind; files on the disk, and reading them by page transfer.
+//! Descriptors and open files of every kind; files on the disk, and reading them by page transfer; a mounted volume.
 
+mod buffers;
 mod file;
 mod file_transfer;
+mod mount;
 mod regular;
 mod sendfile;
 mod vnode;
+mod volume_file;
 
 pub use file::Fd;
 pub(crate) use file::{File, FileOps, FileTable};
+pub(crate) use mount::{Change, Mount, on_volume};
 pub(crate) use vnode::{FileSystem, Regular};
+pub(crate) use volume_file::VolumeFile;

@@ -76,7 +76,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         Ok(())
     }
 
-    fn size_bytes(&self) -> Result<u64, Errno> {
+    fn size_bytes(&self, _: &Syscall<'_, M>) -> Result<u64, Errno> {
         Ok(self.inode.size_bytes())
     }
 

@@ -68,6 +68,15 @@ impl<M: Machine> Syscall<'_, M> {
         self.copy(len_bytes, |m, done| m.copy_in(to + done, from + done, len_bytes - done))
     }
 
+    /// Clears user bytes.
+    ///
+    /// # Errors
+    /// [`Errno::Fault`]; the bytes before that are clear.
+    pub(crate) fn clear_user(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
+        self.check_buffer(at, len_bytes)?;
+        self.copy(len_bytes, |m, done| m.zero(at + done, len_bytes - done)).map_err(|stopped| stopped.why)
+    }
+
     /// Takes a few user bytes into registers: fewer than fill a page.
     ///
     /// # Errors

@@ -1,11 +1,14 @@
-//! Processes, a system call in progress, and copies between the kernel and a process.
+//! Processes, a system call in progress, copies between the kernel and a process, and the window through
+//! which the kernel sees frames.
 
 mod copyio;
 mod pid;
 mod process;
 mod registry;
+mod window;
 
 pub(crate) use copyio::{Stopped, Syscall, moved};
 pub use pid::Pid;
 pub use process::Killed;
 pub(crate) use process::{Body, Process, Processes};
+pub(crate) use window::{Shown, Window};

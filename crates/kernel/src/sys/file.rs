@@ -4,7 +4,7 @@
 use super::user::User;
 use crate::dev::AudioFile;
 use crate::error::Errno;
-use crate::fs::{Fd, File};
+use crate::fs::{Change, Fd, File, VolumeFile, on_volume};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
@@ -24,10 +24,10 @@ bitflags::bitflags! {
 }
 
 impl<M: Machine> User<M> {
-    /// Opens a file by its name in the one directory (`open`).
+    /// Opens a file by its name in the one directory, or by its path on the mounted volume, below `/mnt`, or a device file (`open`).
     ///
     /// # Errors
-    /// [`Errno::NoFile`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
+    /// [`Errno::NoFile`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
     /// [`Errno::NoSpace`], [`Errno::NoMemory`].
     pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
         self.system_call(|call| {
@@ -39,7 +39,15 @@ impl<M: Machine> User<M> {
             if !self.process.files.lock().has_room(1) {
                 return Err(Errno::TooManyFiles);
             }
+            if let Some(device) = self.open_device(name, flags) {
+                return device;
+            }
             let create = flags.contains(OpenFlags::CREATE);
+            if let Some(path) = on_volume(name) {
+                let ino = self.kernel.mount.open(call, path, create, truncates)?;
+                let file = VolumeFile::new(self.machine(), ino, (readable, writable));
+                return Ok(self.process.files.lock().insert(File::new(file)));
+            }
             let files = &self.kernel.files;
             let file = files.open(call.kernel.vm(), name, create, (readable, writable))?;
             if flags.contains(OpenFlags::TRUNCATE)
@@ -73,7 +81,10 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoFile`].
     pub fn unlink(&self, name: &str) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.files.unlink(call.kernel.vm(), name))
+        self.system_call(|call| match on_volume(name) {
+            Some(path) => self.kernel.mount.change_name(call, path, Change::Unlink),
+            None => self.kernel.files.unlink(call.kernel.vm(), name),
+        })
     }
 
     /// Sets where the next read or write of a file begins (`lseek`).
@@ -89,7 +100,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file.
     pub fn file_size(&self, fd: Fd) -> Result<u64, Errno> {
-        self.system_call(|_| self.get(fd)?.ops().size_bytes())
+        self.system_call(|call| self.get(fd)?.ops().size_bytes(call))
     }
 
     /// Cuts a file, or lets it grow by zeros (`ftruncate`). A process that touches a mapping of what was cut off is killed

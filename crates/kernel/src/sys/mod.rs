@@ -1,5 +1,6 @@
 //! System calls: what a program sees of the kernel, by what the calls are about.
 
+mod disk;
 mod file;
 mod inet;
 mod invalidate;

@@ -522,7 +522,7 @@ fn every_defect_is_caught() {
             let ended = random_world(config, seed, 60);
             let kernel = ended.kernel.as_ref();
             ended.result.is_err()
-                || ended.m.stale_uses() != []
+                || !ended.m.stale_uses().is_empty()
                 || kernel.is_none_or(|kernel| kernel.check_quiescent().is_err())
         })
     };

@@ -38,8 +38,8 @@ pub struct ExperimentFile {
     #[serde(default)]
     pub compare: Vec<Compare>,
     /// What is drawn as curves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub curves: Option<Curves>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<Curves>,
 }
 
 /// Curves over a parameter that varies in the matrix; both axes are logarithmic.
@@ -110,6 +110,10 @@ pub enum Workload {
     FlipReceive,
     /// `crate::workload::net::web`.
     Web,
+    /// `crate::workload::disk::dd`.
+    Dd,
+    /// `crate::workload::disk::postmark`.
+    Postmark,
     /// [`crate::workload::cost_growth`].
     CostGrowth,
     /// [`crate::workload::ispc`].
@@ -200,6 +204,20 @@ impl ExperimentFile {
     pub fn first(&self) -> (&str, &str) {
         let block = self.matrix.first().expect("the matrix has a block");
         (&block.machines[0], &block.kernels[0])
+    }
+
+    /// The unit of the values of a parameter, or of a machine's or a kernel's key: empty for plain numbers.
+    pub fn unit(&self, key: &str) -> &str {
+        const SUFFIXES: [(&str, &str); 5] = [
+            ("_mhz", "MHz"),
+            ("_mbit_s", "Mbit/s"),
+            ("_bytes", "bytes"),
+            ("_ns", "ns"),
+            ("_cycles", "cycles"),
+        ];
+        let of_key =
+            || SUFFIXES.iter().find(|(suffix, _)| key.ends_with(suffix)).map_or("", |(_, unit)| *unit);
+        self.parameters.get(key).map_or_else(of_key, |parameter| parameter.unit.as_str())
     }
 
     /// What a parameter or choice is in the runs of the matrix that do not set it.

@@ -52,10 +52,11 @@ impl ExperimentFile {
             }
         }
         reads::check(self)?;
-        let lines = self.curves.iter().flat_map(|curves| &curves.lines);
-        for name in lines.clone().flat_map(|line| line.over.iter().chain(&line.best_of)) {
-            if lines.clone().all(|line| line.name != *name) {
-                return fault("curves.lines", format!("no line is called `{name}`"));
+        for (i, super::Curves { lines, .. }) in self.curves.iter().enumerate() {
+            for name in lines.iter().flat_map(|line| line.over.iter().chain(&line.best_of)) {
+                if lines.iter().all(|line| line.name != *name) {
+                    return fault(&format!("curves[{i}].lines"), format!("no line is called `{name}`"));
+                }
             }
         }
         rule_check::check(self)

@@ -10,8 +10,8 @@ use crate::error::LabError;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
 use pageferry_kernel::{
-    ForwardWakeup, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
-    SocketConfig,
+    DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping, PipeConfig,
+    PipeKind, PipeMapping, SchedConfig, SocketConfig,
 };
 use pageferry_model::{
     Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
@@ -48,6 +48,8 @@ pub struct KernelFile {
     pub pipe: PipeFile,
     /// Sockets.
     pub socket: SocketFile,
+    /// Memory disks.
+    pub disk: DiskFile,
     /// The scheduler.
     pub sched: SchedFile,
     /// The page daemon and its swap area; without this table memory that is full stays full.
@@ -93,6 +95,8 @@ words! {
     MappingName for PipeMapping { WriterRun, ReaderPage }
     /// What a pipe is. See [`PipeKind`].
     PipeKindName for PipeKind { Fifo, Socket }
+    /// Who maps frames for a moment. See [`FrameMapping`].
+    FrameMappingName for FrameMapping { Own, Ephemeral }
     /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
     LentMappingName for LentMapping { Run, Pages, WhileRead }
     /// How the refill handler works. See [`Reload`].
@@ -248,6 +252,21 @@ pub struct EphemeralFile {
     pub honour_private: Sourced<bool>,
 }
 
+/// Memory disks, and what is on them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskFile {
+    /// Who maps the frames that the kernel looks at for a moment: of a memory disk, of an executable's header, of a traced process, of
+    /// a page that the vnode pager fills.
+    pub mapping: Sourced<FrameMappingName>,
+    /// Buffers of the file systems on them, 16 KB each.
+    pub buffers: Sourced<u64>,
+    /// Buffers that may wait to be written.
+    pub dirty_buffers: Sourced<u64>,
+    /// Path lengths in instructions.
+    pub paths: DiskPathsFile,
+}
+
 /// Sockets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -360,6 +379,8 @@ macro_rules! paths {
 pub(super) use paths;
 
 paths! {
+    /// See [`DiskPaths`].
+    DiskPathsFile for DiskPaths { request, lookup, file_call, buffer, alloc }
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths {
         syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol, transfer_call, mbuf,
@@ -462,6 +483,12 @@ impl KernelFile {
                 "`writer-run` goes with ephemeral.scheme = `original` only; expected `reader-page`",
             );
         }
+        if self.disk.mapping.value == FrameMappingName::Own && scheme != SchemeName::Original {
+            return fault(
+                "disk.mapping",
+                "`own` goes with ephemeral.scheme = `original` only; expected `ephemeral`",
+            );
+        }
         self.validate_sources()
     }
 
@@ -555,6 +582,12 @@ impl KernelFile {
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
             },
+            disk: DiskConfig {
+                mapping: self.disk.mapping.value.into(),
+                buffers: self.disk.buffers.value as usize,
+                dirty_buffers: self.disk.dirty_buffers.value as usize,
+                paths: self.disk.paths.lengths(),
+            },
             // Only where there is a network: see `NetFile::config`.
             net: None,
             ispc: self.ispc.as_ref().map(IspcFile::config),
@@ -636,6 +669,9 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("pipe.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("socket.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("socket.clusters", 0, 1 << 20),
+    range("disk.buffers", 8, 1 << 20),
+    range("disk.dirty_buffers", 1, 1 << 20),
+    range("disk.paths.*", 0, MOST_INSTRUCTIONS),
     range("sched.quantum_ms", 1, 1_000_000),
     range("sched.hz", 1, 100_000),
     range("paging.swap_mb", 1, 1 << 20),

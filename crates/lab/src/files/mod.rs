@@ -22,9 +22,9 @@ pub use experiment_file::{
 };
 pub use experiments::Experiment;
 pub use kernels::{
-    DefectName, EphemeralFile, EphemeralPathsFile, ForwardName, KernelChoice, KernelFile, KernelPathsFile,
-    MappingName, PagingFile, PathsFile, PipeFile, PipeKindName, PmapFile, PmapPathsFile, RuleName, SchedFile,
-    SchemeName, SocketFile, VmPathsFile,
+    DefectName, DiskFile, DiskPathsFile, EphemeralFile, EphemeralPathsFile, ForwardName, FrameMappingName,
+    KernelChoice, KernelFile, KernelPathsFile, LentMappingName, MappingName, PagingFile, PathsFile, PipeFile,
+    PipeKindName, PmapFile, PmapPathsFile, RuleName, SchedFile, SchemeName, SocketFile, VmPathsFile,
 };
 pub use machines::MachineChoice;
 pub use net::{NetFile, NetPathsFile};

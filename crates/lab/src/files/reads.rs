@@ -108,9 +108,23 @@ impl Workload {
                         range("read_bytes", 1, 16 << 20),
                         range("warmup_bytes", 0, BUFFER),
                         range("total_bytes", 1, TOTAL),
+                        range("processes", 1, 64),
+                        range("process_bytes", 4096, 16 << 20),
                     ]
                 }
             }
+            Workload::Postmark => {
+                const {
+                    &[
+                        range("files", 1, 100_000),
+                        range("transactions", 1, WARMUP),
+                        range("disk_mb", 1, 4096),
+                        range("block_bytes", 512, 65_536),
+                        range("user_instructions", 0, TIMES),
+                    ]
+                }
+            }
+            Workload::Dd => const { &[range("disk_mb", 1, 4096), range("block_bytes", 512, 16 << 20)] },
             Workload::Web => {
                 const {
                     &[
@@ -150,7 +164,7 @@ impl Workload {
     pub(super) fn choices(self) -> &'static [Words] {
         match self {
             Workload::Invalidate | Workload::BwPipe | Workload::EphemeralHit => &[],
-            Workload::KernelCompile | Workload::FrameBuffer => &[],
+            Workload::KernelCompile | Workload::FrameBuffer | Workload::Dd | Workload::Postmark => &[],
             Workload::Netperf => &[("zero_copy", &["true", "false", "auto"])],
             Workload::FlipReceive => &[
                 ("by", &["copy", "flip", "mock-copy", "mock-flip", "auto"]),

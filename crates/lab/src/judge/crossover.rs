@@ -1,4 +1,4 @@
-//! From which size on a mechanism pays, and how near a choice made by the kernel comes to the best fixed one.
+//! From which size on, or which value of whatever curves are over, a mechanism pays, and how near a choice made by the kernel comes to the best fixed one.
 //!
 //! Both are derived from the runs behind an experiment's curves: a line says over which other line it should win, or of
 //! which lines it should be as good as the best. Sizes are those that both lines have; nothing is interpolated.
@@ -13,9 +13,9 @@ pub const NOW: &str = "today";
 /// How near to the best of the fixed choices a choice by the kernel should come.
 pub const SHARE_OF_BEST: f64 = 0.95;
 
-/// From which size on a mechanism is faster than what it replaces.
+/// From which size on, or which value of what the curves are over, a mechanism is faster than what it replaces.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "snake_case", tag = "pays", content = "from_bytes")]
+#[serde(rename_all = "snake_case", tag = "pays", content = "from")]
 pub enum Pays {
     /// At all sizes that were run.
     Always,
@@ -39,7 +39,11 @@ pub struct Crossover {
     pub holds_if: Option<String>,
     /// The machine.
     pub machine: String,
-    /// From which size on it is faster.
+    /// What the curves are over, and its unit.
+    pub x: String,
+    /// See there.
+    pub unit: String,
+    /// From where on it is faster.
     #[serde(flatten)]
     pub pays: Pays,
     /// Its metric divided by that of the other, at the largest size.
@@ -57,6 +61,8 @@ pub struct Chosen {
     pub machine: String,
     /// The size, or whatever the curves are over.
     pub x: f64,
+    /// Its unit.
+    pub unit: String,
     /// The best of the fixed choices there.
     pub best: String,
     /// The metric divided by that of the best.
@@ -105,16 +111,17 @@ fn pays(ratios: &[(f64, f64)]) -> Option<Pays> {
 /// A line of a figure, and its points.
 type Drawn<'a> = (&'a CurveLine, Vec<(f64, f64)>);
 
-/// The lines of `experiment` on each of `machines`, with their points.
+/// The lines of `experiment` on each of `machines`, with their points, and what they are over.
 fn lines<'a>(
     experiment: &'a Experiment,
     machines: &'a [String],
     records: &'a [&'a Record],
-) -> impl Iterator<Item = (&'a str, Vec<Drawn<'a>>)> {
+) -> impl Iterator<Item = (&'a str, &'a str, Vec<Drawn<'a>>)> {
     experiment.file.curves.iter().flat_map(move |curves| {
         machines.iter().map(move |machine| {
             let of = |line| points(records.iter().copied(), &experiment.name, curves, machine, line);
-            (machine.as_str(), curves.lines.iter().map(|line| (line, of(line))).collect())
+            let drawn = curves.lines.iter().map(|line| (line, of(line))).collect();
+            (machine.as_str(), curves.x.as_str(), drawn)
         })
     })
 }
@@ -122,7 +129,7 @@ fn lines<'a>(
 /// Where the mechanisms of `experiment` begin to pay on each of `machines`.
 pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Record]) -> Vec<Crossover> {
     let mut found = Vec::new();
-    for (machine, lines) in lines(experiment, machines, records) {
+    for (machine, x, lines) in lines(experiment, machines, records) {
         for (line, ours) in &lines {
             let other = line.over.as_ref().and_then(|over| lines.iter().find(|(l, _)| l.name == *over));
             let Some((other, theirs)) = other else { continue };
@@ -135,6 +142,8 @@ pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Reco
                 over: other.name.clone(),
                 holds_if: line.holds_if.clone(),
                 machine: machine.to_owned(),
+                x: x.to_owned(),
+                unit: experiment.file.unit(x).to_owned(),
                 pays,
                 gain_at_largest: ratios[ratios.len() - 1].1,
             });
@@ -146,7 +155,7 @@ pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Reco
 /// The choices by the kernel in `experiment`, beside the best fixed choice at each size.
 pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record]) -> Vec<Chosen> {
     let mut found = Vec::new();
-    for (machine, lines) in lines(experiment, machines, records) {
+    for (machine, over, lines) in lines(experiment, machines, records) {
         for (line, ours) in lines.iter().filter(|(line, _)| !line.best_of.is_empty()) {
             for &(x, value) in ours {
                 let fixed = lines.iter().filter(|(l, _)| line.best_of.contains(&l.name));
@@ -157,6 +166,7 @@ pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record])
                     line: line.name.clone(),
                     machine: machine.to_owned(),
                     x,
+                    unit: experiment.file.unit(over).to_owned(),
                     best: best.name.clone(),
                     ratio: value / most,
                 });

@@ -94,21 +94,32 @@ pub(super) fn published(all: &[Comparison]) -> String {
     table(&head, rows)
 }
 
-/// Crossovers: whether each mechanism pays `always`, `never` or `from` a size on, and that size in bytes.
+/// Crossovers: whether each mechanism pays `always`, `never` or `from` a value of `x` on, and that value.
 pub(super) fn crossovers(all: &[Crossover]) -> String {
     let rows = all.iter().map(|c| {
         let (pays, from) = match c.pays {
             Pays::Always => ("always", String::new()),
-            Pays::From(bytes) => ("from", bytes.to_string()),
+            Pays::From(x) => ("from", x.to_string()),
             Pays::Never => ("never", String::new()),
         };
         let (experiment, mechanism, over) = (c.experiment.clone(), c.mechanism.clone(), c.over.clone());
         let gain = c.gain_at_largest.to_string();
         let holds_if = c.holds_if.clone().unwrap_or_default();
-        vec![experiment, mechanism, over, holds_if, c.machine.clone(), pays.to_owned(), from, gain]
+        let (x, unit) = (c.x.clone(), c.unit.clone());
+        vec![experiment, mechanism, over, holds_if, c.machine.clone(), x, unit, pays.to_owned(), from, gain]
     });
-    let head =
-        ["experiment", "mechanism", "over", "holds_if", "machine", "pays", "from_bytes", "gain_at_largest"];
+    let head = [
+        "experiment",
+        "mechanism",
+        "over",
+        "holds_if",
+        "machine",
+        "x",
+        "unit",
+        "pays",
+        "from",
+        "gain_at_largest",
+    ];
     table(&head, rows)
 }
 

@@ -48,9 +48,17 @@ impl Axes {
 
 /// The figures of `experiment`, if it has curves and their runs were made.
 pub(super) fn figures(of: &Reproduction, experiment: &Experiment, looks: &Looks) -> Vec<Figure> {
-    let Some(curves) = &experiment.file.curves else { return Vec::new() };
-    let on = |machine| figure(of, experiment, curves, machine, looks);
-    of.machines_of(&experiment.name).filter_map(on).collect()
+    let mut found = Vec::new();
+    for (n, curves) in experiment.file.curves.iter().enumerate() {
+        for machine in of.machines_of(&experiment.name) {
+            found.extend(figure(of, experiment, curves, machine, looks).map(|figure| match n {
+                0 => figure,
+                // What is drawn over something else has its own name.
+                _ => Figure { id: format!("{}-{}", figure.id, curves.x.replace(['.', '_'], "-")), ..figure },
+            }));
+        }
+    }
+    found
 }
 
 fn figure(
@@ -71,7 +79,7 @@ fn figure(
     xs.sort_by(f64::total_cmp);
     xs.dedup();
     let label = format!("{} on {}", curves.title, machine.config.title);
-    let unit = experiment.file.parameters.get(&curves.x).map_or("", |p| p.unit.as_str());
+    let unit = experiment.file.unit(&curves.x);
     let axes = Axes {
         across: Axis::log(&Axis::name_of(&curves.x), unit),
         bytes: unit == "bytes",

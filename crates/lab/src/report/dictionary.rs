@@ -18,8 +18,9 @@ pub struct Entry {
 }
 
 /// What experiments measure.
-const RESULTS: [(&str, &str, &str); 33] = [
+const RESULTS: [(&str, &str, &str); 36] = [
     ("bandwidth_mb_s", "MB/s", "Payload through the whole path in modelled time; an MB is 1,000,000 bytes."),
+    ("beside_mb_s", "MB/s", "Memory that other processes computed over meanwhile, all together."),
     ("busy_bandwidth_mb_s", "MB/s", "Payload in the time in which a CPU was not idle."),
     ("busy_cycles_per_page", "cycles", "Cycles in which a CPU was not idle, for each page of payload."),
     ("cpu_percent", "%", "Time in which a CPU was not idle, of all CPUs that the kernel sees."),
@@ -36,6 +37,11 @@ const RESULTS: [(&str, &str, &str); 33] = [
         "Allocations from the cache of ephemeral mappings that found the page mapped.",
     ),
     (
+        "flush_cycles_per_page",
+        "cycles",
+        "Cycles of TLB invalidations, the CPU's own and those of others, for each page of payload.",
+    ),
+    (
         "kernel_tlb_high_water",
         "count",
         "The most entries of both TLBs of a CPU that the kernel's addresses had in a sample, once warm.",
@@ -47,6 +53,7 @@ const RESULTS: [(&str, &str, &str); 33] = [
         "Entries of both TLBs in use that the kernel's addresses had, in samples.",
     ),
     ("load_percent", "%", "Time in which a CPU was not idle."),
+    ("lock_cycles_per_page", "cycles", "Cycles of locks and of waiting for them, for each page of payload."),
     (
         "million_references_per_s",
         "1e6/s",
@@ -103,6 +110,23 @@ const WEB: [(&str, &str, &str); 4] = [
     ("log_first_skipped_line", "", "The number of the first of them."),
 ];
 
+/// What PostMark tells of itself.
+const POSTMARK: [(&str, &str, &str); 9] = [
+    ("transactions_per_s", "1/s", "PostMark's transactions, a second of modelled time while it makes them."),
+    (
+        "read_mb_s",
+        "MB/s",
+        "Bytes of files read, in the time of the whole of PostMark; an MB is 1,000,000 bytes.",
+    ),
+    ("write_mb_s", "MB/s", "Bytes of files written, likewise."),
+    ("files_created", "count", "Files that PostMark made."),
+    ("files_read", "count", "Files that it read."),
+    ("files_appended", "count", "Files that it made longer."),
+    ("files_deleted", "count", "Files that it took away."),
+    ("file_bytes_read", "bytes", "Bytes that it read."),
+    ("file_bytes_written", "bytes", "Bytes that it wrote."),
+];
+
 /// What the machine counts.
 const HARDWARE: [(&str, &str, &str); 18] = [
     ("tlb_lookups", "count", "Look-ups in TLBs for data."),
@@ -138,7 +162,7 @@ const MORE: [(&str, &str, &str); 3] = [
 
 /// All metrics.
 pub fn dictionary() -> Vec<Entry> {
-    let listed = RESULTS.into_iter().chain(ISPC).chain(WEB).chain(HARDWARE).chain(MORE);
+    let listed = RESULTS.into_iter().chain(ISPC).chain(WEB).chain(POSTMARK).chain(HARDWARE).chain(MORE);
     let mut all: Vec<Entry> =
         listed.map(|(metric, unit, about)| Entry { metric: metric.to_owned(), unit, about }).collect();
     let bytes = |c: &Counter| matches!(c, Counter::BytesCopied | Counter::TransferBytesCopied);

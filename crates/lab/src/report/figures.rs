@@ -23,7 +23,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
     for experiment in &of.experiments {
         let name = &experiment.name;
         let figures = match experiment.file.workload {
-            _ if experiment.file.curves.is_some() => Vec::new(),
+            _ if !experiment.file.curves.is_empty() => Vec::new(),
             Workload::BwPipe => vec![
                 bandwidth(of, name, &looks),
                 gain(of, name, &looks),
@@ -52,6 +52,8 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::Netperf
             | Workload::FlipReceive
             | Workload::Web
+            | Workload::Dd
+            | Workload::Postmark
             | Workload::Mixed => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());

@@ -8,7 +8,7 @@
 //! | `results.csv` | run, metric, unit, value; deterministic, as are the other tables |
 //! | `runs.csv` | the runs: what was run, with which settings |
 //! | `published.csv` | results beside published ones |
-//! | `crossovers.csv` | from which size each mechanism pays |
+//! | `crossovers.csv` | from which size, clock, load or speed on each mechanism pays |
 //! | `dictionary.csv` | what each metric is |
 //! | `host.json` | how long it took here |
 

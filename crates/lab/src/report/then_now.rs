@@ -1,14 +1,15 @@
-//! Tables of then and now: from which size on each mechanism pays, what it is worth to map a kernel by few large pieces, and how
+//! Tables of then and now: from where on each mechanism pays, what it is worth to map a kernel by few large pieces, and how
 //! good the kernel's own choices are.
 
+use super::axis::Axis;
 use super::reproduction::Reproduction;
 use crate::files::Setting;
 use crate::judge::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST};
 use crate::run::Record;
-use crate::text::size;
+use crate::text::{number, size};
 use serde::Serialize;
 
-/// A mechanism: from which size on it pays.
+/// A mechanism: from where on it pays.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct PaysRow {
     /// The experiment's title.
@@ -17,9 +18,9 @@ pub struct PaysRow {
     pub mechanism: String,
     /// The machine of the time.
     pub machine: String,
-    /// From which size on, there.
+    /// From which size, clock, load or speed on, there.
     pub then: String,
-    /// From which size on, on a current machine; empty if it was not run.
+    /// The same on a current machine; empty if it was not run.
     pub now: String,
 }
 
@@ -61,10 +62,19 @@ pub struct ChosenRow {
     pub exceptions: String,
 }
 
-fn words(pays: Pays) -> String {
-    match pays {
+/// A value of what curves are over.
+fn place(x: f64, unit: &str) -> String {
+    match unit {
+        "bytes" => size(x),
+        "" => number(x),
+        unit => format!("{} {unit}", number(x)),
+    }
+}
+
+fn words(c: &Crossover) -> String {
+    match c.pays {
         Pays::Always => "always".into(),
-        Pays::From(bytes) => format!("from {}", size(bytes)),
+        Pays::From(x) => format!("from {}", place(x, &c.unit)),
         Pays::Never => "never".into(),
     }
 }
@@ -115,23 +125,26 @@ impl Reproduction {
         found.map_or_else(|| experiment.to_owned(), |e| e.file.title.clone())
     }
 
-    /// From which size on each mechanism pays: then, on each machine of the time, and now.
+    /// From where on each mechanism pays: then, on each machine of the time, and now.
     pub fn pays_rows(&self) -> Vec<PaysRow> {
-        let now = |experiment: &str, mechanism: &str| {
-            let same =
-                |c: &&Crossover| c.machine == NOW && c.experiment == experiment && c.mechanism == mechanism;
-            self.crossovers.iter().find(same).map(|c| words(c.pays)).unwrap_or_default()
+        let now = |then: &Crossover| {
+            let of = |c: &Crossover| (c.experiment.clone(), c.x.clone(), c.mechanism.clone());
+            let same = |c: &&Crossover| c.machine == NOW && of(c) == of(then);
+            self.crossovers.iter().find(same).map(words).unwrap_or_default()
         };
         let then = self.crossovers.iter().filter(|c| c.machine != NOW);
         let row = |c: &Crossover| PaysRow {
             experiment: self.title_of(&c.experiment),
-            mechanism: match &c.holds_if {
-                Some(holds_if) => format!("{} over {}, if {holds_if}", c.mechanism, c.over),
-                None => format!("{} over {}", c.mechanism, c.over),
+            mechanism: {
+                let by =
+                    if c.unit == "bytes" { String::new() } else { format!(", by {}", Axis::name_of(&c.x)) };
+                let holds_if =
+                    c.holds_if.as_ref().map_or_else(String::new, |holds_if| format!(", if {holds_if}"));
+                format!("{} over {}{by}{holds_if}", c.mechanism, c.over)
             },
             machine: c.machine.clone(),
-            then: words(c.pays),
-            now: now(&c.experiment, &c.mechanism),
+            then: words(c),
+            now: now(c),
         };
         then.map(row).collect()
     }
@@ -174,7 +187,7 @@ impl Reproduction {
         let groups = self.chosen.chunk_by(|a, b| key(a) == key(b));
         let in_words = |c: &Chosen, one: bool| {
             let share = format!("{:.0} % of {}", 100.0 * c.ratio, c.best);
-            if one { share } else { format!("{share} at {}", size(c.x)) }
+            if one { share } else { format!("{share} at {}", place(c.x, &c.unit)) }
         };
         let row = |group: &[Chosen]| {
             let far = group.iter().filter(|c| c.ratio < SHARE_OF_BEST);

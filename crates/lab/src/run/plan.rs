@@ -136,6 +136,10 @@ impl RunSpec {
             Workload::NullWrite | Workload::NullRead | Workload::UvmPipe | Workload::Sound => {
                 parameter("total_bytes") / 4096 * 3
             }
+            Workload::Dd => parameter("disk_mb").saturating_mul(256 * 12),
+            Workload::Postmark => {
+                parameter("files").saturating_add(parameter("transactions")).saturating_mul(200)
+            }
             // A segment takes some hundred modelled steps beside its pages.
             Workload::Netperf | Workload::FlipReceive => {
                 parameter("total_bytes").saturating_add(parameter("warmup_bytes")) / 4096 * 10

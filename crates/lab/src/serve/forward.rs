@@ -6,19 +6,20 @@
 //!
 //! While the machine is idle, this waits for the real world and lets modelled time pass with it.
 
-use super::{HOST, HTTP, MACHINE, PREFIX_BITS};
+use super::{HTTP, MACHINE};
+use crate::workload::net::{FAR_END, PREFIX_BITS};
 use pageferry_model::net::FarEnd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant as At;
-use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
+use smoltcp::wire::{EthernetAddress, EthernetFrame, HardwareAddress, IpCidr};
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// Bytes that a connection buffers, each way.
@@ -36,6 +37,8 @@ const STATION: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 1 << 4]);
 struct Frames {
     in_: VecDeque<Vec<u8>>,
     out: VecDeque<Vec<u8>>,
+    /// As large as the machine's card takes them.
+    mtu_bytes: usize,
 }
 
 struct Received(Vec<u8>);
@@ -72,7 +75,7 @@ impl phy::Device for Frames {
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = 1514;
+        capabilities.max_transmission_unit = self.mtu_bytes + EthernetFrame::<&[u8]>::header_len();
         capabilities
     }
 }
@@ -105,18 +108,24 @@ pub(super) struct Forward {
     ready: bool,
 }
 
+/// What this host stamps its segments with (RFC 7323): milliseconds of its own.
+fn milliseconds() -> u32 {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGAN.elapsed().as_millis() as u32
+}
+
 fn at(now_ns: u64) -> At {
     At::from_micros((now_ns / 1000) as i64)
 }
 
 impl Forward {
-    pub(super) fn new(listener: TcpListener, stop: Arc<AtomicBool>) -> Forward {
-        let mut frames = Frames { in_: VecDeque::new(), out: VecDeque::new() };
+    pub(super) fn new(listener: TcpListener, mtu_bytes: u64, stop: Arc<AtomicBool>) -> Forward {
+        let mut frames = Frames { in_: VecDeque::new(), out: VecDeque::new(), mtu_bytes: mtu_bytes as usize };
         let mut config = Config::new(HardwareAddress::Ethernet(STATION));
         config.random_seed = 1;
         let mut interface = Interface::new(config, &mut frames, at(0));
         interface.update_ip_addrs(|addresses| {
-            addresses.push(IpCidr::new(HOST.into(), PREFIX_BITS)).expect("there is room for one");
+            addresses.push(IpCidr::new(FAR_END.into(), PREFIX_BITS)).expect("there is room for one");
         });
         Forward {
             listener,
@@ -161,6 +170,8 @@ impl Forward {
             let buffer = || tcp::SocketBuffer::new(vec![0; BUFFER_BYTES]);
             let mut socket = tcp::Socket::new(buffer(), buffer());
             socket.set_nagle_enabled(false);
+            // As the host's own TCP does: with them a segment that fills a large frame holds whole pages.
+            socket.set_tsval_generator(Some(milliseconds));
             let port = self.next_port;
             self.next_port = if port == *PORTS.end() { *PORTS.start() } else { port + 1 };
             let begun = socket.connect(self.interface.context(), (MACHINE, HTTP), port);

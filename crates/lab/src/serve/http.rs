@@ -1,14 +1,15 @@
-//! The web server: HTTP/1.1 (RFC 9110, 9112), GET and HEAD, single ranges, connections that are kept. Each process of several takes
-//! connections from one listening socket, one after the other; files go by `sendfile`.
+//! The web server: HTTP/1.1 (RFC 9110, 9112), GET and HEAD, single ranges, PUT, connections that are kept. Each process of several
+//! takes connections from one listening socket, one after the other; files go by `sendfile`, and come as [`upload`](super::upload) has it.
 //!
 //! Requests are read into the process's own memory and loaded from there, as a program on that machine would; only their meaning is
 //! found out on the host (`httparse`). A path is looked up among the names of the site and nowhere else: there is no way out of it.
 
+use super::request::{Body, Parsed, Request, name_of, parse, parse_range};
 use super::site::{Page, Site, kind};
-use super::{HTTP, MACHINE};
+use super::{HTTP, MACHINE, Ways};
 use crate::workload::process::room_for;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, Program, SendMode, SocketKind, User};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, Program, Shutdown, SocketKind, User};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
 use std::cell::RefCell;
@@ -17,6 +18,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddrV4;
 use std::ops::Range;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +37,10 @@ pub(super) struct State {
     pub(super) connections: u64,
     pub(super) requests: BTreeMap<u16, u64>,
     pub(super) file_bytes: u64,
+    pub(super) uploaded_bytes: u64,
     pub(super) failed: Option<String>,
+    /// Why an upload could not be written to the host, of the first of those.
+    pub(super) host_failed: Option<String>,
     start: Option<(u64, Snapshot)>,
     pub(super) measured: Option<Snapshot>,
     pub(super) elapsed_cycles: u64,
@@ -44,15 +49,16 @@ pub(super) struct State {
 /// The server, before it runs and in each of its processes.
 #[derive(Clone)]
 pub(super) struct Server {
-    model: Model,
-    site: Rc<Site>,
+    pub(super) model: Model,
+    pub(super) site: Rc<RefCell<Site>>,
+    pub(super) ways: Ways,
     stop: Arc<AtomicBool>,
-    state: Rc<RefCell<State>>,
+    pub(super) state: Rc<RefCell<State>>,
 }
 
 impl Server {
-    pub(super) fn new(model: Model, site: Site, stop: Arc<AtomicBool>) -> Server {
-        Server { model, site: Rc::new(site), stop, state: Rc::default() }
+    pub(super) fn new(model: Model, site: Site, ways: Ways, stop: Arc<AtomicBool>) -> Server {
+        Server { model, site: Rc::new(RefCell::new(site)), ways, stop, state: Rc::default() }
     }
 
     pub(super) fn state(&self) -> Rc<RefCell<State>> {
@@ -69,10 +75,10 @@ impl Server {
     }
 
     fn run(&self, user: &User<Model>) -> Result<(), String> {
-        room_for(user, usize::try_from(self.site.len_bytes()).unwrap_or(usize::MAX))?;
-        for (name, page) in &self.site.pages {
-            self.install(user, name, page)
-                .map_err(|problem| format!("{}: {problem}", page.host.display()))?;
+        room_for(user, self.site.borrow().memory_bytes())?;
+        let installs = self.site.borrow().installs();
+        for (host, page) in installs {
+            self.install(user, &host, &page).map_err(|problem| format!("{}: {problem}", host.display()))?;
         }
         let listening = self.listen(user).map_err(|e| format!("listen: {e}"))?;
         self.state.borrow_mut().start = Some((user.machine().now().0, self.model.snapshot()));
@@ -96,18 +102,18 @@ impl Server {
             state.measured = Some(self.model.snapshot().since(&before));
         }
         drop(state);
-        self.site.pages.keys().for_each(|name| {
-            let _ = user.unlink(name);
+        self.site.borrow().files().iter().for_each(|file| {
+            let _ = user.unlink(file);
         });
         Ok(())
     }
 
     /// Makes a file of the modelled kernel with the bytes of one of the host.
-    fn install(&self, user: &User<Model>, name: &str, page: &Page) -> Result<(), String> {
+    fn install(&self, user: &User<Model>, host: &Path, page: &Page) -> Result<(), String> {
         const CHUNK: usize = 256 << 10;
-        let mut input = File::open(&page.host).map_err(|e| e.to_string())?;
+        let mut input = File::open(host).map_err(|e| e.to_string())?;
         let flags = OpenFlags::WRITE | OpenFlags::CREATE;
-        let file = user.open(name, flags).map_err(|e| e.to_string())?;
+        let file = user.open(&page.file, flags).map_err(|e| e.to_string())?;
         let buffer = user.map(CHUNK, Prot::RW, Inherit::Copy).map_err(|e| e.to_string())?;
         let mut chunk = vec![0; CHUNK];
         let mut left = page.len_bytes;
@@ -189,15 +195,33 @@ impl Server {
                 user.load(buffer, &mut part);
                 have.extend(part);
             };
+            if request.method == "PUT" {
+                if !self.upload(user, fd, buffer, &request, &mut have)? {
+                    return Ok(());
+                }
+                continue;
+            }
+            let has_body = !matches!(request.body, Body::None | Body::Bytes(0));
             self.answer(user, fd, buffer, &request)?;
+            if has_body {
+                // It would be taken for the next request.
+                return self.linger(user, fd, buffer);
+            }
             if !request.keep {
                 return Ok(());
             }
         }
     }
 
+    /// Ends what is said, and throws away what still comes: a reset would reach a client before the answer does.
+    pub(super) fn linger(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<(), Errno> {
+        user.shutdown(fd, Shutdown::Send)?;
+        while self.wait_for(user, fd)? && user.read(fd, buffer, MOST_REQUEST_BYTES)? > 0 {}
+        Ok(())
+    }
+
     /// Waits until something can be read; false when the connection is not worth keeping any more.
-    fn wait_for(&self, user: &User<Model>, fd: Fd) -> Result<bool, Errno> {
+    pub(super) fn wait_for(&self, user: &User<Model>, fd: Fd) -> Result<bool, Errno> {
         for _ in 0..KEEP_MS / LOOK_MS {
             if self.stops(user) {
                 return Ok(false);
@@ -210,11 +234,11 @@ impl Server {
         Ok(false)
     }
 
-    fn count(&self, status: u16) {
+    pub(super) fn count(&self, status: u16) {
         *self.state.borrow_mut().requests.entry(status).or_default() += 1;
     }
 
-    fn say(&self, user: &User<Model>, fd: Fd, buffer: Va, text: &str) -> Result<(), Errno> {
+    pub(super) fn say(&self, user: &User<Model>, fd: Fd, buffer: Va, text: &str) -> Result<(), Errno> {
         assert!(text.len() <= MOST_REQUEST_BYTES, "an answer's header is short");
         user.store(buffer, text.as_bytes());
         let mut done = 0;
@@ -235,15 +259,11 @@ impl Server {
         if !matches!(request.method.as_str(), "GET" | "HEAD") {
             self.count(405);
             let text = format!(
-                "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\nConnection: {keep}\r\n\r\n"
+                "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD, PUT\r\nContent-Length: 0\r\nConnection: {keep}\r\n\r\n"
             );
             return self.say(user, fd, buffer, &text);
         }
-        let found = name_of(&request.target).and_then(|name| {
-            let index = if name.is_empty() { "index.html".to_owned() } else { format!("{name}/index.html") };
-            [name, index].into_iter().find_map(|name| Some((self.site.pages.get(&name)?, name)))
-        });
-        let Some((page, name)) = found else {
+        let Some((name, page, file)) = self.open(user, request)? else {
             self.count(404);
             let body = if request.method == "HEAD" { "" } else { "not found\n" };
             let text = format!(
@@ -251,6 +271,39 @@ impl Server {
             );
             return self.say(user, fd, buffer, &text);
         };
+        let answered = self.answer_with(user, fd, buffer, request, &name, &page, file);
+        user.close(file)?;
+        answered
+    }
+
+    /// Finds and opens what is asked for.
+    fn open(&self, user: &User<Model>, request: &Request) -> Result<Option<(String, Page, Fd)>, Errno> {
+        let Some(path) = name_of(&request.target) else { return Ok(None) };
+        loop {
+            let found = self.site.borrow().find(&path);
+            let Some((name, page)) = found else { return Ok(None) };
+            match user.open(&page.file, OpenFlags::READ) {
+                Ok(file) => return Ok(Some((name, page, file))),
+                // An upload has taken its place meanwhile.
+                Err(Errno::NoFile) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Answers with a file, or a part of it.
+    #[expect(clippy::too_many_arguments, reason = "what was found is of one use")]
+    fn answer_with(
+        &self,
+        user: &User<Model>,
+        fd: Fd,
+        buffer: Va,
+        request: &Request,
+        name: &str,
+        page: &Page,
+        file: Fd,
+    ) -> Result<(), Errno> {
+        let keep = if request.keep { "keep-alive" } else { "close" };
         let whole = 0..page.len_bytes;
         let (status, bytes) = match request.range.as_deref().map(|range| parse_range(range, page.len_bytes)) {
             Some(Some(bytes)) if !bytes.is_empty() => ("206 Partial Content", bytes),
@@ -273,23 +326,20 @@ impl Server {
         self.count(if range.is_empty() { 200 } else { 206 });
         let text = format!(
             "HTTP/1.1 {status}\r\nServer: pageferry\r\nContent-Type: {}\r\nAccept-Ranges: bytes\r\n{range}Content-Length: {len}\r\nConnection: {keep}\r\n\r\n",
-            kind(&name)
+            kind(name)
         );
         self.say(user, fd, buffer, &text)?;
         if request.method == "HEAD" {
             return Ok(());
         }
-        let file = user.open(&name, OpenFlags::READ)?;
-        let sent = self.send(user, fd, file, bytes);
-        user.close(file)?;
-        sent
+        self.send(user, fd, file, bytes)
     }
 
     fn send(&self, user: &User<Model>, fd: Fd, file: Fd, bytes: Range<u64>) -> Result<(), Errno> {
         let mut at = bytes.start;
         while at < bytes.end {
             let want = usize::try_from(bytes.end - at).unwrap_or(usize::MAX).min(64 * PAGE_SIZE);
-            let sent = user.send_file(fd, file, at, want, SendMode::Copy)?;
+            let sent = user.send_file(fd, file, at, want, self.ways.send)?;
             if sent == 0 {
                 // Shorter than was promised: the client must not wait for the rest.
                 return Err(Errno::Io);
@@ -298,131 +348,5 @@ impl Server {
             self.state.borrow_mut().file_bytes += sent as u64;
         }
         Ok(())
-    }
-}
-
-/// A request, as far as it matters.
-#[derive(Debug, PartialEq, Eq)]
-struct Request {
-    method: String,
-    target: String,
-    keep: bool,
-    range: Option<String>,
-}
-
-enum Parsed {
-    /// A request, and its length.
-    Whole(Request, usize),
-    Part,
-    Bad,
-}
-
-fn parse(bytes: &[u8]) -> Parsed {
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut request = httparse::Request::new(&mut headers);
-    let len = match request.parse(bytes) {
-        Ok(httparse::Status::Complete(len)) => len,
-        Ok(httparse::Status::Partial) => return Parsed::Part,
-        Err(_) => return Parsed::Bad,
-    };
-    let header = |name: &str| {
-        let found = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
-        found.and_then(|h| std::str::from_utf8(h.value).ok()).map(str::trim)
-    };
-    let (Some(method), Some(target)) = (request.method, request.path) else { return Parsed::Bad };
-    // Nothing is uploaded here: a body would be taken for the next request.
-    let has_body =
-        header("content-length").is_some_and(|len| len != "0") || header("transfer-encoding").is_some();
-    let says = |word: &str| header("connection").is_some_and(|value| value.eq_ignore_ascii_case(word));
-    let keep = if request.version == Some(0) { says("keep-alive") } else { !says("close") };
-    let request = Request {
-        method: method.to_owned(),
-        target: target.to_owned(),
-        keep: keep && !has_body,
-        range: header("range").map(str::to_owned),
-    };
-    Parsed::Whole(request, len)
-}
-
-/// The path below the directory that a target asks for: decoded, without a query. `None` for what leaves it, or is none.
-fn name_of(target: &str) -> Option<String> {
-    let path = target.split(['?', '#']).next()?.strip_prefix('/')?;
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [first, more @ ..] = rest {
-        match (first, more) {
-            (b'%', [a, b, more @ ..]) => {
-                let digit = |c: u8| (c as char).to_digit(16);
-                bytes.push((digit(*a)? * 16 + digit(*b)?) as u8);
-                rest = more;
-            }
-            (b'%', _) => return None,
-            (byte, more) => {
-                bytes.push(*byte);
-                rest = more;
-            }
-        }
-    }
-    let path = String::from_utf8(bytes).ok()?;
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    (!parts.contains(&"..") && !path.contains('\0')).then(|| parts.join("/"))
-}
-
-/// The bytes that a single range asks for; empty if there are none, `None` if it is not understood.
-fn parse_range(text: &str, len: u64) -> Option<Range<u64>> {
-    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
-    match (first.is_empty(), last.is_empty()) {
-        (true, true) => None,
-        (true, false) => {
-            let suffix: u64 = last.parse().ok()?;
-            Some(len.saturating_sub(suffix)..len)
-        }
-        (false, _) => {
-            let first: u64 = first.parse().ok()?;
-            let last: u64 = if last.is_empty() { u64::MAX } else { last.parse().ok()? };
-            if last < first {
-                return None;
-            }
-            Some(first.min(len)..last.saturating_add(1).min(len))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_target_leaves_the_directory() {
-        assert_eq!(name_of("/"), Some(String::new()));
-        assert_eq!(name_of("/a/./b.txt?x=1"), Some("a/b.txt".into()));
-        assert_eq!(name_of("/a%20b//c"), Some("a b/c".into()));
-        for bad in ["/..", "/a/../../etc/passwd", "/%2e%2e/x", "x", "/%zz", "/%", "/a%00b", "/%ff"] {
-            assert_eq!(name_of(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn ranges_are_those_of_the_rfc() {
-        assert_eq!(parse_range("bytes=0-0", 10), Some(0..1));
-        assert_eq!(parse_range("bytes=5-", 10), Some(5..10));
-        assert_eq!(parse_range("bytes=-3", 10), Some(7..10));
-        assert_eq!(parse_range("bytes=-30", 10), Some(0..10));
-        assert_eq!(parse_range("bytes=5-100", 10), Some(5..10));
-        assert_eq!(parse_range("bytes=10-", 10), Some(10..10));
-        assert_eq!(parse_range("bytes=0-1,4-5", 10), None);
-        assert_eq!(parse_range("bytes=7-3", 10), None);
-        assert_eq!(parse_range("lines=1-2", 10), None);
-    }
-
-    #[test]
-    fn requests_come_in_parts_and_one_behind_the_other() {
-        let text = b"GET /a HTTP/1.1\r\nHost: x\r\nRange: bytes=1-2\r\n\r\nGET";
-        assert!(matches!(parse(&text[..30]), Parsed::Part));
-        let Parsed::Whole(request, len) = parse(text) else { panic!("whole") };
-        assert_eq!((len, request.keep, request.range.as_deref()), (text.len() - 3, true, Some("bytes=1-2")));
-        assert!(matches!(parse(b"\x01\x02\r\n\r\n"), Parsed::Bad));
-        let Parsed::Whole(old, _) = parse(b"GET / HTTP/1.0\r\n\r\n") else { panic!("whole") };
-        assert!(!old.keep);
     }
 }

@@ -1,7 +1,7 @@
 //! A modelled machine that serves a directory to real clients over HTTP.
 //!
 //! * `site`: the directory, as files of the modelled kernel.
-//! * `http`: the web server, a program that runs in modelled processes.
+//! * `http`: the web server, a program that runs in modelled processes; `request` is what it is asked, `upload` what it is given.
 //! * `forward`: a link to the real world: a port of the host, whose connections go on to the machine over its modelled card.
 //! * `tap`: another one: a TAP device, so that the host's own TCP talks to the machine's.
 //!
@@ -11,35 +11,35 @@
 
 mod forward;
 mod http;
+mod request;
 mod site;
 mod tap;
+mod upload;
 
 pub use tap::Tap;
 
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
+use crate::report::output::PendingFile;
 use crate::run::measured::{counters, cycles};
 use crate::run::plan::Schedule;
 use crate::run::result::{Cycles, Law};
 use crate::run::testbed::Testbed;
+pub use crate::workload::net::MACHINE;
+use crate::workload::net::give_address;
 use forward::Forward;
 use http::Server;
+use pageferry_kernel::{ReceiveMode, SendMode};
 use serde::Serialize;
 use site::Site;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tap::TapEnd;
 
-/// The machine's address on its modelled wire.
-pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-/// That of the host at the other end.
-const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// Bits of both that are those of the network.
-const PREFIX_BITS: u8 = 24;
 /// The server's port on the machine.
 const HTTP: u16 = 80;
 
@@ -56,6 +56,10 @@ pub struct Served {
     pub requests: BTreeMap<u16, u64>,
     /// Bytes of files that were sent.
     pub file_bytes: u64,
+    /// Bytes that were uploaded.
+    pub uploaded_bytes: u64,
+    /// Why uploads could not be written to the host, if any could not.
+    pub host_failed: Option<String>,
     /// Modelled time since the machine was ready.
     pub elapsed_us: f64,
     /// Events that the kernel counted since.
@@ -99,6 +103,17 @@ impl Port {
     }
 }
 
+/// How bytes get out of the machine and into it.
+#[derive(Clone, Debug, Default)]
+pub struct Ways {
+    /// How files are sent.
+    pub send: SendMode,
+    /// How uploads are received.
+    pub receive: ReceiveMode,
+    /// Where uploads are written to, which otherwise end with the machine.
+    pub uploads: Option<PathBuf>,
+}
+
 /// Serves `directory` over `link` until `stop` is set.
 ///
 /// # Errors
@@ -108,24 +123,25 @@ pub fn serve(
     kernel: &KernelChoice,
     directory: &Path,
     link: Link,
+    ways: Ways,
     stop: Arc<AtomicBool>,
 ) -> Result<Served, LabError> {
     let began = Instant::now();
     let site = Site::read(directory)?;
-    let mut testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
-    if testbed.model.devices().nic.is_none() {
-        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
+    if let Some(uploads) = &ways.uploads {
+        // What could not be kept later is refused now.
+        PendingFile::check(&uploads.join("an upload"))?;
     }
+    let mut testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
+    give_address(&mut testbed, true)?;
+    testbed.files = site.most_files();
     let clock_mhz = machine.config.cpu.clock_mhz.value;
-    let Some(net) = &kernel.file.net else {
-        return Err(testbed.incompatible("expected a kernel with the Internet protocols ([net] of its file)"));
-    };
-    testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
+    let mtu_bytes = machine.config.nic.as_ref().map_or(0, |nic| nic.mtu_bytes.value);
     match link {
-        Link::Port(port) => testbed.model.attach(Box::new(Forward::new(port.0, stop.clone()))),
+        Link::Port(port) => testbed.model.attach(Box::new(Forward::new(port.0, mtu_bytes, stop.clone()))),
         Link::Tap(tap) => testbed.model.attach(Box::new(TapEnd::new(tap, stop.clone()))),
     }
-    let server = Server::new(testbed.model.clone(), site, stop);
+    let server = Server::new(testbed.model.clone(), site, ways, stop);
     let state = server.state();
     let finish = testbed.execute("httpd", server.program())?;
     let state = state.take();
@@ -139,6 +155,8 @@ pub fn serve(
         connections: state.connections,
         requests: state.requests,
         file_bytes: state.file_bytes,
+        uploaded_bytes: state.uploaded_bytes,
+        host_failed: state.host_failed,
         elapsed_us: state.elapsed_cycles as f64 / clock_mhz as f64,
         counters: measured.as_ref().map(counters).unwrap_or_default(),
         cycles: measured.as_ref().map(cycles).unwrap_or_default(),

@@ -1,28 +1,36 @@
 //! The directory that is served: its regular files, by their paths below it. Links are followed only if they stay within. What is
-//! served later is what the files held when they were read.
+//! served later is what the files held when they were read, and what clients have uploaded since.
+//!
+//! In the modelled kernel files have numbers for names: an upload gets one of its own and takes its path over when it is whole, and
+//! those that are in the middle of what was there before keep that.
 
 use crate::error::LabError;
+use pageferry_hal::PAGE_SIZE;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Files that the modelled kernel can have at a time, with some to spare.
-const MOST_FILES: usize = 250;
-/// The longest path below the directory (`NAME_MAX` of the modelled file system).
-const MOST_NAME_BYTES: usize = 255;
+/// Files there can be at a time: as many paths as a site of those years had.
+const MOST_FILES: usize = 50_000;
+/// Uploads that can add a path, and have a file of their own until they are whole.
+const MOST_UPLOADS: usize = 1000;
 
 /// A file to be served.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
-    pub(super) host: PathBuf,
+    /// Its name in the modelled kernel.
+    pub(super) file: String,
     pub(super) len_bytes: u64,
 }
 
 /// The files, by path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Site {
-    pub(super) pages: BTreeMap<String, Page>,
+    pages: BTreeMap<String, Page>,
+    /// Where on the host the first ones are, by their numbers.
+    hosts: Vec<PathBuf>,
+    numbers: usize,
 }
 
 impl Site {
@@ -68,25 +76,70 @@ impl Site {
         };
         let below = host.strip_prefix(root).expect("it is below");
         let name = below.to_str().ok_or_else(|| refuse("its name is no text".into()))?.to_owned();
-        if name.len() > MOST_NAME_BYTES {
-            return Err(refuse(format!(
-                "its path has {} bytes, expected at most {MOST_NAME_BYTES}",
-                name.len()
-            )));
-        }
         if self.pages.len() == MOST_FILES {
             return Err(refuse(format!(
-                "there are more files than the {MOST_FILES} that the machine can have"
+                "there are more files than the {MOST_FILES} that are served at most"
             )));
         }
         fs::File::open(&host).map_err(|e| LabError::io("read", &host, e))?;
-        self.pages.insert(name, Page { host, len_bytes });
+        let file = self.next_file().expect("uploads come later");
+        self.pages.insert(name, Page { file, len_bytes });
+        self.hosts.push(host);
         Ok(())
     }
 
-    /// Bytes of all files.
-    pub(super) fn len_bytes(&self) -> u64 {
-        self.pages.values().map(|page| page.len_bytes).sum()
+    /// A name for one more file of the modelled kernel; `None` when there have been too many uploads.
+    pub(super) fn next_file(&mut self) -> Option<String> {
+        let number = self.numbers;
+        self.numbers += 1;
+        (number < self.hosts.len() + MOST_UPLOADS).then(|| number.to_string())
+    }
+
+    /// Files that the kernel is to have room for.
+    pub(super) fn most_files(&self) -> usize {
+        self.pages.len() + MOST_UPLOADS
+    }
+
+    /// The files of the host, each with the modelled one that is to be as it.
+    pub(super) fn installs(&self) -> Vec<(PathBuf, Page)> {
+        let host = |page: &Page| self.hosts[page.file.parse::<usize>().expect("a number")].clone();
+        self.pages.values().map(|page| (host(page), page.clone())).collect()
+    }
+
+    /// What is at a path, or at its `index.html`; with the path that it is at.
+    pub(super) fn find(&self, path: &str) -> Option<(String, Page)> {
+        let index = if path.is_empty() { "index.html".to_owned() } else { format!("{path}/index.html") };
+        let page = |path: String| Some((path.clone(), self.pages.get(&path)?.clone()));
+        page(path.to_owned()).or_else(|| page(index))
+    }
+
+    /// True when nothing can be put at a path: it is a directory, or one of its directories is a file.
+    pub(super) fn is_in_the_way(&self, path: &str) -> bool {
+        let below = format!("{path}/");
+        let is_directory =
+            self.pages.range(below.clone()..).next().is_some_and(|(at, _)| at.starts_with(&below));
+        let under_a_file = path.match_indices('/').any(|(end, _)| self.pages.contains_key(&path[..end]));
+        path.is_empty() || is_directory || under_a_file
+    }
+
+    /// Puts a file at a path; what was there before is the caller's to be removed.
+    pub(super) fn put(&mut self, path: &str, page: Page) -> Option<Page> {
+        self.pages.insert(path.to_owned(), page)
+    }
+
+    /// The names of all files in the modelled kernel.
+    pub(super) fn files(&self) -> Vec<String> {
+        self.pages.values().map(|page| page.file.clone()).collect()
+    }
+
+    /// Bytes of memory that all files take: whole pages.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let pages =
+            |page: &Page| usize::try_from(page.len_bytes.div_ceil(PAGE_SIZE as u64)).unwrap_or(usize::MAX);
+        self.pages
+            .values()
+            .fold(0, |sum: usize, page| sum.saturating_add(pages(page)))
+            .saturating_mul(PAGE_SIZE)
     }
 }
 

@@ -6,19 +6,20 @@
 
 pub mod bw_pipe;
 pub mod cost_growth;
+pub(crate) mod disk;
 pub mod ephemeral_hit;
 pub mod file_read;
 pub mod invalidate;
 pub mod ispc;
 mod link;
 pub mod mixed;
-mod mode;
+pub(crate) mod mode;
 pub(crate) mod net;
 pub mod null_read;
 pub mod null_write;
 mod outcome;
 pub(crate) mod packet;
-mod payload;
+pub(crate) mod payload;
 pub mod ping_pong;
 pub mod pipeline;
 pub(crate) mod process;

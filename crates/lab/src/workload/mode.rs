@@ -40,7 +40,7 @@ pub(super) fn receive_mode(spec: &RunSpec) -> ReceiveMode {
 }
 
 /// Receives to `at` as `mode` says. Returns how many bytes came, and whether pages came, which are to be flushed out.
-pub(super) fn receive_by(
+pub(crate) fn receive_by(
     user: &User<Model>,
     from: Fd,
     at: Va,

@@ -77,6 +77,23 @@ pub(crate) fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected
     })
 }
 
+/// What user memory holds, mapped or not, at no modelled cost. `at` is page-aligned; a page that is not in memory gives zeros.
+pub(crate) fn bytes_behind(user: &User<Model>, model: &Model, at: Va, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    model.inspect(|| {
+        for (page, bytes) in bytes.chunks_mut(PAGE_SIZE).enumerate() {
+            let start = at + page * PAGE_SIZE;
+            if model.peek(start, bytes) {
+                continue;
+            }
+            if let Some(frame) = user.frame_behind(start) {
+                bytes.copy_from_slice(&model.frame_bytes(frame)[..bytes.len()]);
+            }
+        }
+    });
+    bytes
+}
+
 /// Gives user memory other contents, mapped or not, at no modelled cost. `at` is page-aligned.
 ///
 /// # Panics

@@ -307,3 +307,27 @@ fn a_miss_is_followed_to_its_end() {
     let mechanism = explain::find("refill").expect("there");
     assert!(explain::explain(mechanism, Some("xeon-up"), None).is_err(), "hardware walks page tables there");
 }
+
+#[test]
+fn whole_pages_flip_and_everything_else_is_copied() {
+    let flip = explanation("flip");
+    counts(&flip, "a page by copy", &[("bytes_copied", 4096), ("pages_donated", 0)]);
+    let moved =
+        [("bytes_copied", 0), ("pages_donated", 2), ("frames_freed", 2), ("tlb_invalidations_local", 2)];
+    counts(&flip, "two pages by flip", &moved);
+    counts(&flip, "less than a page", &[("bytes_copied", 1000), ("pages_donated", 0)]);
+    counts(&flip, "the rest of that page", &[("bytes_copied", 3096), ("pages_donated", 0)]);
+    counts(&flip, "locked", &[("bytes_copied", 4096), ("pages_donated", 0)]);
+}
+
+#[test]
+fn a_file_goes_to_the_card_without_a_copy_and_without_an_address_if_none_looks() {
+    let sent = explanation("sendfile");
+    let of_loans: Vec<&Step> = sent.steps.iter().filter(|step| step.what.contains("file by loan")).collect();
+    assert!(of_loans.len() == 2 && of_loans.iter().all(|step| step.count("pages_lent") == 4));
+    let rows = sent.table.expect("a table").rows;
+    let mapped: Vec<Vec<Field>> = rows.iter().map(|row| row[2..].to_vec()).collect();
+    assert_eq!(mapped[0], [4, 4, 4].map(Field::Number), "{rows:?}");
+    assert_eq!(mapped[1][..2], [4, 0].map(Field::Number), "{rows:?}");
+    assert!(matches!(mapped[1][2], Field::Number(4..)), "{rows:?}");
+}

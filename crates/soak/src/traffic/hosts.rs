@@ -111,6 +111,7 @@ fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> KernelConfig {
             clusters: 2048,
             null_protocol: false,
         },
+        disk: DiskConfig::default(),
         files: 0,
         net: Some(net),
         ispc: None,

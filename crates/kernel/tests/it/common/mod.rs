@@ -96,6 +96,12 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             null_protocol: true,
         },
         net: None,
+        disk: DiskConfig {
+            mapping: FrameMapping::Ephemeral,
+            buffers: 64,
+            dirty_buffers: 16,
+            paths: DiskPaths::all(n(300)),
+        },
         ispc: None,
         files: 0,
         sched: SchedConfig::default(),
@@ -131,6 +137,7 @@ pub fn with_scheme(scheme: Scheme) -> KernelConfig {
 pub fn original() -> KernelConfig {
     let mut config = with_scheme(Scheme::Original);
     config.pipe.mapping = PipeMapping::WriterRun;
+    config.disk.mapping = FrameMapping::Own;
     config
 }
 

@@ -29,6 +29,7 @@ pub(super) const ALL: &[Mechanism] = &[Mechanism {
         words: ["As printed", "As it holds"],
     }),
     more: None,
+    far_end: false,
     program: accessed_bit,
 }];
 

@@ -1,7 +1,7 @@
 //! Mechanisms by name, and running one: on its own machine and kernel, or on others.
 
 use super::stage::{self, Counterexample, Mechanism, More, Stage, Step, Table, Variant};
-use super::{accessed_bit, blocks, files, mapping, memory, pass, pipe, refill, sockets};
+use super::{accessed_bit, blocks, far_end, files, mapping, memory, network, pass, pipe, refill, sockets};
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice, Settings};
 use crate::run::{Law, Schedule, Testbed};
@@ -13,7 +13,7 @@ use serde::Serialize;
 pub fn all() -> impl Iterator<Item = &'static Mechanism> {
     let rooms =
         [memory::ALL, files::ALL, sockets::ALL, pass::ALL, mapping::ALL, accessed_bit::ALL, pipe::ALL];
-    rooms.into_iter().chain([refill::ALL, blocks::ALL]).flatten()
+    rooms.into_iter().chain([network::ALL, refill::ALL, blocks::ALL]).flatten()
 }
 
 /// The mechanism called `name`.
@@ -160,8 +160,11 @@ fn run(mechanism: &'static Mechanism, machine: &str, kernel: &str, set: &[&str])
     let settings = Settings::parse(set)?;
     let chosen = settings.machine(MachineChoice::find(machine)?)?;
     let kernel = settings.kernel(KernelChoice::find(kernel)?)?;
-    let testbed = Testbed::new(&chosen, &kernel, Schedule::Timed, 1)?;
+    let mut testbed = Testbed::new(&chosen, &kernel, Schedule::Timed, 1)?;
     let stage = Stage::new(&testbed.model, chosen.config.tlb.data.entries.value as usize);
+    if mechanism.far_end {
+        far_end::attach(&mut testbed, &stage)?;
+    }
     let (acting, program) = (stage.clone(), mechanism.program);
     let program: Program<Model> = Box::new(move |user: &User<Model>| {
         let result = program(&acting, user);

@@ -21,6 +21,7 @@ const PROMOTION: Mechanism = Mechanism {
     set: &[],
     counterexample: None,
     more: None,
+    far_end: false,
     program: promotion,
 };
 
@@ -36,6 +37,7 @@ const FILE_TRANSFER: Mechanism = Mechanism {
     set: &[],
     counterexample: None,
     more: None,
+    far_end: false,
     program: file_transfer,
 };
 

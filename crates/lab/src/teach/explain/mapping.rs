@@ -21,6 +21,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: &["kernel.ephemeral.entries=4"],
         counterexample: None,
         more: None,
+        far_end: false,
         program: sf_buf,
     },
     Mechanism {
@@ -35,6 +36,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: &[],
         counterexample: None,
         more: None,
+        far_end: false,
         program: shootdown,
     },
 ];

@@ -20,6 +20,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: &[],
         counterexample: None,
         more: None,
+        far_end: false,
         program: cow,
     },
     Mechanism {
@@ -34,6 +35,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: &["machine.memory.size_mb=16", "kernel.ephemeral.entries=64"],
         counterexample: None,
         more: None,
+        far_end: false,
         program: pageout,
     },
 ];

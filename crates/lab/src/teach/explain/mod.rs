@@ -12,9 +12,11 @@
 mod accessed_bit;
 mod blocks;
 mod explanation;
+mod far_end;
 mod files;
 mod mapping;
 mod memory;
+mod network;
 mod pass;
 mod pipe;
 mod refill;

@@ -23,6 +23,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: &[],
         counterexample: None,
         more: None,
+        far_end: false,
         program: pass,
     },
     Mechanism {
@@ -36,6 +37,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: &[],
         counterexample: None,
         more: None,
+        far_end: false,
         program: quick_ref,
     },
 ];

@@ -18,6 +18,7 @@ pub(super) const ALL: &[Mechanism] = &[Mechanism {
     set: &[],
     counterexample: None,
     more: None,
+    far_end: false,
     program: direct_pipe,
 }];
 

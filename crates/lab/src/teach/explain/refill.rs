@@ -28,6 +28,7 @@ pub(super) const ALL: &[Mechanism] = &[Mechanism {
     set: &[],
     counterexample: None,
     more: Some(&More { runs: RUNS, table }),
+    far_end: false,
     program: refill,
 }];
 

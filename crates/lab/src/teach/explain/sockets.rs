@@ -24,6 +24,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: ROOM,
         counterexample: None,
         more: None,
+        far_end: false,
         program: copy,
     },
     Mechanism {
@@ -38,6 +39,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: ROOM,
         counterexample: None,
         more: None,
+        far_end: false,
         program: loan,
     },
     Mechanism {
@@ -51,6 +53,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: ROOM,
         counterexample: None,
         more: None,
+        far_end: false,
         program: transfer,
     },
     Mechanism {
@@ -64,6 +67,7 @@ pub(super) const ALL: &[Mechanism] = &[
         set: ROOM,
         counterexample: None,
         more: None,
+        far_end: false,
         program: anflush,
     },
 ];

@@ -38,6 +38,8 @@ pub struct Mechanism {
     pub counterexample: Option<Counterexample>,
     /// The runs that are told side by side, where there is more than one.
     pub more: Option<&'static More>,
+    /// There is a host at the far end of the machine's wire.
+    pub far_end: bool,
     pub(super) program: fn(&Stage, &User<Model>) -> Result<(), Failed>,
 }
 
@@ -183,6 +185,8 @@ pub(super) struct Stage {
     pub(super) model: Model,
     /// Entries of the TLB for data.
     pub(super) tlb_entries: usize,
+    /// What the host at the far end has heard.
+    pub(super) heard: Rc<RefCell<Vec<u8>>>,
     pub(super) state: Rc<RefCell<State>>,
 }
 
@@ -204,7 +208,7 @@ impl Stage {
             broken: Ok(()),
             figures: BTreeMap::new(),
         };
-        Stage { model: model.clone(), tlb_entries, state: Rc::new(RefCell::new(state)) }
+        Stage { model: model.clone(), tlb_entries, heard: Rc::default(), state: Rc::new(RefCell::new(state)) }
     }
 
     /// Begins a step: what has happened so far belongs to none.
@@ -245,6 +249,11 @@ impl Stage {
         if count > 0 {
             step.counters.insert(name.to_owned(), count);
         }
+    }
+
+    /// How often the event called `name` was counted in the last step.
+    pub(super) fn counted(&self, name: &str) -> u64 {
+        self.state.borrow().steps.last().map_or(0, |step| step.count(name))
     }
 
     /// Adds a step that was watched.

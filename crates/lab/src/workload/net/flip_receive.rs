@@ -5,6 +5,9 @@
 //! it has, as the paper's modified nttcp did. A driver whose card splits no headers can do it by a copy (`mock`). The measured part
 //! begins when the receiver has the last byte of the warm-up, and ends when it has the last byte of all. CPU use is that of all
 //! CPUs of the machine, as sar counts it.
+//!
+//! With more than one of `processes` the others compute for ever beside it, each over memory of its own, and give the CPU up after
+//! each turn: the context switches that the paper expects to make a flip worth more (Future directions).
 
 use super::{Began, FAR_END, stream_socket};
 use crate::run::plan::RunSpec;
@@ -12,12 +15,13 @@ use crate::run::testbed::Testbed;
 use crate::workload::mode::{measure_first, receive_by};
 use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::payload::{Payload, differs_behind};
-use crate::workload::process::first_process;
+use crate::workload::process::{first_process, other_process};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, ReceiveMode, Repack, SendMode, User};
 use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
+use std::cell::Cell;
 use std::net::SocketAddrV4;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -26,6 +30,9 @@ use std::time::{Duration, Instant};
 const NTTCP: SocketAddrV4 = SocketAddrV4::new(FAR_END, 5037);
 /// The stream is checked in pieces of so many bytes.
 const CHUNK_BYTES: usize = 65_536;
+/// What a process that computes reads and writes a word of; and the instructions besides.
+const COMPUTED_BYTES: usize = 64;
+const COMPUTE_INSTRUCTIONS: u32 = 16;
 /// Instructions of a comparison, for each word of four bytes: two loads that are charged apart, a comparison, a step, a branch.
 const COMPARE_INSTRUCTIONS: u32 = 3;
 
@@ -97,6 +104,9 @@ struct Receiver {
     all_bytes: u64,
     clock_mhz: f64,
     payload: Payload,
+    /// Others that compute beside it, over so many bytes each.
+    others: usize,
+    other_bytes: usize,
 }
 
 /// The program of the only process.
@@ -116,13 +126,29 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
         all_bytes: all(spec),
         clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         payload: Payload::new(spec.choices.seed, CHUNK_BYTES),
+        others: spec.parameter("processes") as usize - 1,
+        other_bytes: spec.parameter("process_bytes") as usize,
     };
-    let buffers = 2 * work.read_bytes + 2 * work.socket_bytes;
+    let others = work.others.saturating_mul(work.other_bytes);
+    let buffers = (2 * work.read_bytes + 2 * work.socket_bytes).saturating_add(others);
     first_process(work.cell.clone(), buffers, move |user| work.run(user))
 }
 
 impl Receiver {
     fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+        let beside = Rc::new(Beside::default());
+        for _ in 0..self.others {
+            let (beside, bytes) = (beside.clone(), self.other_bytes);
+            let body = other_process(self.cell.clone(), move |user| beside.compute(user, bytes));
+            user.fork("computing", body).map_err(named("fork"))?;
+        }
+        let result = self.receive(user, &beside);
+        beside.over.set(true);
+        (0..self.others).try_for_each(|_| user.wait().map_err(named("wait")).map(|_| ()))?;
+        result
+    }
+
+    fn receive(&self, user: &User<Model>, beside: &Beside) -> Result<(), Failed> {
         let buffer = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         let expected = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         user.store(buffer, &vec![1; self.read_bytes]);
@@ -134,6 +160,7 @@ impl Receiver {
         while got < self.all_bytes {
             if got >= self.warmup_bytes && began.is_none() {
                 aside = Duration::ZERO;
+                beside.bytes.set(0);
                 began = Some(Began::now(user, &self.model));
             }
             let end = if got < self.warmup_bytes { self.warmup_bytes } else { self.all_bytes };
@@ -155,7 +182,11 @@ impl Receiver {
         }
         let (began, bytes) =
             (began.expect("there is at least one byte to measure"), self.all_bytes - self.warmup_bytes);
-        began.ended(user, &self.model, self.clock_mhz, bytes, aside, &mut self.cell.borrow_mut());
+        let outcome = &mut self.cell.borrow_mut();
+        began.ended(user, &self.model, self.clock_mhz, bytes, aside, outcome);
+        // Bytes a microsecond are MB a second.
+        let beside = beside.bytes.get() as f64 / outcome.results["elapsed_us"];
+        outcome.results.insert("beside_mb_s".into(), beside);
         user.close(fd).map_err(named("close"))
     }
 
@@ -167,6 +198,31 @@ impl Receiver {
             let fault = format!("byte {} of the stream is not what was sent", offset + wrong as u64);
             self.cell.borrow_mut().damage(fault);
         }
+    }
+}
+
+/// What the others have done.
+#[derive(Default)]
+struct Beside {
+    bytes: Cell<u64>,
+    over: Cell<bool>,
+}
+
+impl Beside {
+    /// Reads and writes a word of each line of `len` bytes, and gives the CPU up, until all is over.
+    fn compute(&self, user: &User<Model>, len: usize) -> Result<(), Failed> {
+        let at = user.map(len, Prot::RW, Inherit::Copy).map_err(named("map the memory to compute over"))?;
+        while !self.over.get() {
+            for line in (0..len).step_by(COMPUTED_BYTES) {
+                let mut word = [0; 4];
+                user.load(at + line, &mut word);
+                user.store(at + line, &word);
+            }
+            user.compute(Instructions((len / COMPUTED_BYTES) as u32 * COMPUTE_INSTRUCTIONS));
+            self.bytes.set(self.bytes.get() + len as u64);
+            user.yield_now().map_err(named("yield"))?;
+        }
+        Ok(())
     }
 }
 

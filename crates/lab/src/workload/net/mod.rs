@@ -20,11 +20,12 @@ use std::net::Ipv4Addr;
 use super::outcome::{Failed, Outcome, named};
 use std::time::Duration;
 
-/// The machine's address, and that of the host at the far end.
-const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const FAR_END: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// The machine's address on its modelled wire.
+pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// That of the host at the far end.
+pub(crate) const FAR_END: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Bits of both that are those of the network.
-const PREFIX_BITS: u8 = 24;
+pub(crate) const PREFIX_BITS: u8 = 24;
 
 /// What a choice of the workload changes in the machine: a driver that does a card's work has a card that does not.
 pub(crate) fn adapt(spec: &RunSpec, machine: &mut MachineConfig) {
@@ -43,14 +44,7 @@ pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabEr
         Workload::FlipReceive | Workload::Web => true,
         _ => return Ok(()),
     };
-    let Some(net) = &spec.kernel.file.net else {
-        return Err(testbed.incompatible("expected a kernel with the Internet protocols ([net] of its file)"));
-    };
-    if through_card && testbed.model.devices().nic.is_none() {
-        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
-    }
-    let clock_mhz = spec.machine.config.cpu.clock_mhz.value;
-    testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
+    give_address(testbed, through_card)?;
     match spec.experiment.file.workload {
         Workload::FlipReceive => flip_receive::connect(testbed, spec),
         Workload::Web => web::prepare(testbed, spec)?,
@@ -59,14 +53,33 @@ pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabEr
     Ok(())
 }
 
+/// Has the kernel of a testbed boot with the protocols, at [`MACHINE`].
+///
+/// # Errors
+/// A kernel without them, or a machine without a card where one is needed.
+pub(crate) fn give_address(testbed: &mut Testbed, through_card: bool) -> Result<(), LabError> {
+    let Some(net) = &testbed.kernel.file.net else {
+        return Err(testbed.incompatible("expected a kernel with the Internet protocols ([net] of its file)"));
+    };
+    if through_card && testbed.model.devices().nic.is_none() {
+        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
+    }
+    let clock_mhz = testbed.machine.config.cpu.clock_mhz.value;
+    testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
+    Ok(())
+}
+
 /// A stream socket with buffers of so many bytes.
-fn stream_socket(user: &User<Model>, buffers_bytes: usize) -> Result<Fd, Failed> {
+pub(crate) fn stream_socket(user: &User<Model>, buffers_bytes: usize) -> Result<Fd, Failed> {
     let fd = user.socket(SocketKind::Stream).map_err(named("socket"))?;
     for option in [SocketOption::SendBuffer(buffers_bytes), SocketOption::ReceiveBuffer(buffers_bytes)] {
         user.set_socket_option(fd, option).map_err(named("set the socket's buffers"))?;
     }
     Ok(fd)
 }
+
+/// What it costs that translations go.
+const FLUSHES: [Cause; 3] = [Cause::InvalidateLocal, Cause::ShootdownSent, Cause::ShootdownReceived];
 
 /// When a measured stream began, and what the machine had done by then.
 struct Began {
@@ -97,12 +110,17 @@ impl Began {
         let throughput = bytes as f64 * 8.0 / elapsed_us;
         // Of all CPUs that the system sees, as sar has it.
         let cpu_percent = 100.0 * busy / clocks;
+        let pages = bytes as f64 / PAGE_SIZE as f64;
+        let per_page =
+            |causes: &[Cause]| causes.iter().map(|cause| measured.cause(*cause)).sum::<u64>() as f64 / pages;
         let results = [
             ("elapsed_us", elapsed_us),
             ("throughput_mbit_s", throughput),
             ("cpu_percent", cpu_percent),
             ("efficiency_mbit_per_cpu_percent", throughput / cpu_percent),
-            ("busy_cycles_per_page", busy / (bytes as f64 / PAGE_SIZE as f64)),
+            ("busy_cycles_per_page", busy / pages),
+            ("lock_cycles_per_page", per_page(&[Cause::Lock])),
+            ("flush_cycles_per_page", per_page(&FLUSHES)),
         ];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
         outcome.measured_s = self.host.elapsed().saturating_sub(aside).as_secs_f64();

@@ -1,0 +1,149 @@
+//! Doing what problems ask for, until there are none.
+//!
+//! A pass does all it can, and the next one looks again: what is cleared may leave others without names. What has no name and holds
+//! something gets one in `lost+found`.
+
+use super::scan::Scan;
+use super::{Fix, Report, from_a_copy, is_of_another_version};
+use crate::Ino;
+use crate::defect::Defect;
+use crate::dir::{empty_chunk, first_chunk, slots};
+use crate::error::FsError;
+use crate::inode::{Inode, Kind};
+use crate::layout::{Geometry, POINTERS, ROOT, header_words};
+use crate::maps::Maps;
+use crate::store::{SECTOR_BYTES as CHUNK, Store, When};
+use crate::volume::Volume;
+use alloc::collections::BTreeMap;
+use alloc::format;
+
+const MOST_PASSES: usize = 32;
+const LOST: &[u8] = b"lost+found";
+
+/// Makes a volume whole that is not mounted. Answers what was wrong with it.
+///
+/// # Errors
+/// [`FsError::Refused`]: it is none, or of another version, or does not get whole. The disk.
+pub fn repair(store: &mut dyn Store) -> Result<Report, FsError> {
+    let geometry = match Geometry::read(store, 0) {
+        Ok((geometry, _)) => geometry,
+        Err(e) if is_of_another_version(&e) => return Err(e),
+        Err(e) => from_a_copy(store).ok_or(e)?,
+    };
+    geometry.write(store, 0, false)?;
+    let mut first = None;
+    for _ in 0..MOST_PASSES {
+        let mut scan = Scan::new(geometry);
+        scan.run(store)?;
+        let report = scan.report.clone();
+        if report.is_clean() {
+            store.sync()?;
+            geometry.write(store, 0, true)?;
+            return Ok(first.unwrap_or(report));
+        }
+        pass(store, scan)?;
+        first.get_or_insert(report);
+    }
+    Err(FsError::Refused(format!("it was not whole after {MOST_PASSES} repairs")))
+}
+
+fn pass(store: &mut dyn Store, scan: Scan) -> Result<(), FsError> {
+    let Scan { geometry, report, maps, .. } = scan;
+    let only_names = report.problems.iter().all(|p| matches!(p.fix, Fix::Attach(..) | Fix::Maps));
+    if only_names {
+        maps.store(store)?;
+        return attach_all(store, geometry, &report);
+    }
+    for problem in &report.problems {
+        match problem.fix {
+            Fix::Superblock(group) => geometry.write(store, group, group != 0)?,
+            Fix::Header(group) => {
+                store.write(geometry.header_at(group), &header_words(group), When::Later)?;
+            }
+            Fix::ClearInode(ino) => Inode::FREE.write(&geometry, store, ino, When::Later)?,
+            Fix::ClearPointer(at) => store.write(at, &[0; 4], When::Later)?,
+            Fix::SetBlocks(ino, blocks) => change(&geometry, store, ino, |inode| inode.blocks = blocks)?,
+            Fix::SetLinks(ino, links) => change(&geometry, store, ino, |inode| inode.links = links)?,
+            Fix::RemoveEntry(at, slot) => remove(store, at, slot)?,
+            Fix::SetKind(at, slot, kind) => {
+                let byte = if kind == Kind::Directory { 2 } else { 1 };
+                store.write(at + slot as u64 + 6, &[byte], When::Later)?;
+            }
+            Fix::SetParent(at, slot, ino) => {
+                store.write(at + slot as u64, &ino.0.to_le_bytes(), When::Later)?;
+            }
+            Fix::ResetChunk(0, dir, _) => new_root(store, geometry, &maps, dir)?,
+            Fix::ResetChunk(at, dir, is_first) => {
+                let chunk = if is_first { first_chunk(dir, Ino(ROOT)) } else { empty_chunk() };
+                store.write(at, &chunk, When::Later)?;
+            }
+            // When all else is whole.
+            Fix::Attach(..) | Fix::Maps => {}
+        }
+    }
+    Ok(())
+}
+
+fn change(
+    geometry: &Geometry,
+    store: &mut dyn Store,
+    ino: Ino,
+    how: impl FnOnce(&mut Inode),
+) -> Result<(), FsError> {
+    let mut inode = Inode::read(geometry, store, ino)?;
+    how(&mut inode);
+    inode.write(geometry, store, ino, When::Later)
+}
+
+/// Takes an entry out of its chunk; the chunk may have changed in this pass.
+fn remove(store: &mut dyn Store, at: u64, slot_at: usize) -> Result<(), FsError> {
+    let mut chunk = [0; CHUNK];
+    store.read(at, &mut chunk)?;
+    if slots(&chunk).is_ok_and(|slots| slots.iter().any(|slot| slot.at == slot_at)) {
+        store.write(at + slot_at as u64, &[0; 4], When::Later)?;
+    }
+    Ok(())
+}
+
+/// An empty root directory, in a block that nobody has.
+fn new_root(store: &mut dyn Store, geometry: Geometry, maps: &Maps, root: Ino) -> Result<(), FsError> {
+    let free = |&block: &u32| geometry.is_data(block) && !maps.has_block(block);
+    let block = (0..geometry.blocks).find(free).ok_or(FsError::NoSpace)?;
+    let mut bytes = empty_chunk().repeat(geometry.block_bytes as usize / CHUNK);
+    bytes[..CHUNK].copy_from_slice(&first_chunk(root, root));
+    store.write(geometry.byte_of(block), &bytes, When::Later)?;
+    let mut pointers = [0; POINTERS];
+    pointers[0] = block;
+    let size = u64::from(geometry.block_bytes);
+    let inode = Inode { kind: Some(Kind::Directory), links: 2, blocks: 1, size, pointers };
+    inode.write(&geometry, store, root, When::Later)
+}
+
+/// Gives names in `lost+found` to what has none. What finds no room there is ended.
+fn attach_all(store: &mut dyn Store, geometry: Geometry, report: &Report) -> Result<(), FsError> {
+    let mut volume = Volume {
+        geometry,
+        maps: Maps::load(geometry, store)?,
+        nodes: BTreeMap::new(),
+        dirs: BTreeMap::new(),
+        defect: Defect::None,
+    };
+    let root = volume.root();
+    for problem in &report.problems {
+        let Fix::Attach(ino, kind) = problem.fix else { continue };
+        let lost = match volume.find(store, root, LOST) {
+            Ok((lost, Kind::Directory)) => Ok(lost),
+            Ok(_) => volume.make(store, root, b"lost+found-", Kind::Directory),
+            Err(FsError::NotFound) => volume.make(store, root, LOST, Kind::Directory),
+            Err(e) => Err(e),
+        };
+        let name = format!("#{}", ino.0);
+        let named = lost.and_then(|lost| volume.enter(store, lost, name.as_bytes(), ino, kind));
+        match named {
+            Ok(()) => {}
+            Err(FsError::Io(e)) => return Err(e.into()),
+            Err(_) => Inode::FREE.write(&geometry, store, ino, When::Later)?,
+        }
+    }
+    volume.sync(store)
+}

@@ -1,0 +1,349 @@
+//! Directories: names and their inodes, in chunks of a sector, so that every change of a name is one write.
+//!
+//! ```text
+//! entry:  0 inode  4 length of the entry  6 kind  7 length of the name  8 name, filled up to a multiple of four
+//! ```
+//!
+//! The entries of a chunk fill it; an entry is as long as it likes, so what a name that went had is its forerunner's. The first of a
+//! chunk keeps its place, with inode 0. The names of a directory that was looked into are kept in memory (FreeBSD's `dirhash`), and the
+//! entry is looked at again when it is found.
+
+use crate::Ino;
+use crate::defect::Defect;
+use crate::error::FsError;
+use crate::inode::Kind;
+use crate::layout::{get_u16, get_u32, put_u32};
+use crate::store::{SECTOR_BYTES as CHUNK, Store, When};
+use crate::volume::Volume;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+
+const HEAD: usize = 8;
+pub(crate) const MOST_NAME: usize = 255;
+
+/// A name in a directory.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Entry {
+    /// The name's bytes.
+    pub name: Vec<u8>,
+    /// What it is of.
+    pub ino: Ino,
+    /// A file or a directory.
+    pub kind: Kind,
+}
+
+/// An entry in a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+    pub(crate) ino: u32,
+    pub(crate) kind: u8,
+    pub(crate) name_len: usize,
+}
+
+impl Slot {
+    pub(crate) fn name<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
+        &chunk[self.at + HEAD..][..self.name_len]
+    }
+
+    /// Bytes that the entry needs.
+    fn used(&self) -> usize {
+        if self.ino == 0 { 0 } else { room_for(self.name_len) }
+    }
+}
+
+fn room_for(name_len: usize) -> usize {
+    HEAD + name_len.next_multiple_of(4)
+}
+
+fn kind_byte(kind: Kind) -> u8 {
+    match kind {
+        Kind::File => 1,
+        Kind::Directory => 2,
+    }
+}
+
+fn put_entry(chunk: &mut [u8], at: usize, len: usize, ino: u32, kind: u8, name: &[u8]) {
+    put_u32(chunk, at, ino);
+    chunk[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
+    chunk[at + 6] = kind;
+    chunk[at + 7] = name.len() as u8;
+    chunk[at + HEAD..][..name.len()].copy_from_slice(name);
+}
+
+/// The entries of a chunk, if they make sense.
+pub(crate) fn slots(chunk: &[u8]) -> Result<Vec<Slot>, &'static str> {
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at < CHUNK {
+        let len = usize::from(get_u16(chunk, at + 4));
+        let slot = Slot {
+            at,
+            len,
+            ino: get_u32(chunk, at),
+            kind: chunk[at + 6],
+            name_len: usize::from(chunk[at + 7]),
+        };
+        if len < HEAD || len % 4 != 0 || at + len > CHUNK {
+            return Err("an entry is longer than its chunk, or too short");
+        }
+        if slot.ino != 0 && (slot.name_len == 0 || room_for(slot.name_len) > len) {
+            return Err("a name does not fit its entry");
+        }
+        if slot.ino != 0 && !matches!(slot.kind, 1 | 2) {
+            return Err("an entry is of no known kind");
+        }
+        all.push(slot);
+        at += len;
+    }
+    Ok(all)
+}
+
+/// A chunk without names.
+pub(crate) fn empty_chunk() -> [u8; CHUNK] {
+    let mut chunk = [0; CHUNK];
+    put_entry(&mut chunk, 0, CHUNK, 0, 0, b"");
+    chunk
+}
+
+/// The first chunk of a directory.
+pub(crate) fn first_chunk(own: Ino, parent: Ino) -> [u8; CHUNK] {
+    let mut chunk = empty_chunk();
+    put_entry(&mut chunk, 0, 12, own.0, 2, b".");
+    put_entry(&mut chunk, 12, CHUNK - 12, parent.0, 2, b"..");
+    chunk
+}
+
+/// What is known in memory of a directory.
+#[derive(Default)]
+pub(crate) struct DirIndex {
+    /// Names but `.` and `..`, with the chunk that each is in.
+    names: BTreeMap<Vec<u8>, (u32, Ino)>,
+    /// The largest entry that each chunk has room for.
+    room: Vec<u16>,
+}
+
+fn room_in(slots: &[Slot]) -> u16 {
+    slots.iter().map(|slot| slot.len - slot.used()).max().unwrap_or(0) as u16
+}
+
+impl Volume {
+    /// Reads a chunk of a directory; and where it is on the disk.
+    pub(crate) fn chunk(
+        &mut self,
+        store: &mut dyn Store,
+        dir: Ino,
+        number: u32,
+    ) -> Result<([u8; CHUNK], u64), FsError> {
+        let byte = u64::from(number) * CHUNK as u64;
+        let block_bytes = u64::from(self.geometry.block_bytes);
+        let block = self.block_of(store, dir, byte / block_bytes)?;
+        let block = block.ok_or_else(|| FsError::Damaged(format!("directory {} has a hole", dir.0)))?;
+        let at = self.geometry.byte_of(block) + byte % block_bytes;
+        let mut chunk = [0; CHUNK];
+        store.read(at, &mut chunk)?;
+        Ok((chunk, at))
+    }
+
+    fn slots_of(&self, dir: Ino, chunk: &[u8]) -> Result<Vec<Slot>, FsError> {
+        slots(chunk).map_err(|why| FsError::Damaged(format!("directory {}: {why}", dir.0)))
+    }
+
+    /// Reads a directory's names into memory.
+    fn load_dir(&mut self, store: &mut dyn Store, dir: Ino) -> Result<(), FsError> {
+        if self.dirs.contains_key(&dir) {
+            return Ok(());
+        }
+        let inode = self.node(store, dir)?.inode;
+        if inode.kind != Some(Kind::Directory) {
+            return Err(FsError::NotDirectory);
+        }
+        if !inode.size.is_multiple_of(CHUNK as u64) {
+            return Err(FsError::Damaged(format!("directory {} is of {} bytes", dir.0, inode.size)));
+        }
+        let mut index = DirIndex::default();
+        for number in 0..(inode.size / CHUNK as u64) as u32 {
+            let (chunk, _) = self.chunk(store, dir, number)?;
+            let slots = self.slots_of(dir, &chunk)?;
+            for slot in slots.iter().filter(|slot| slot.ino != 0) {
+                let name = slot.name(&chunk);
+                if name != b"." && name != b".." {
+                    index.names.insert(name.to_vec(), (number, Ino(slot.ino)));
+                }
+            }
+            index.room.push(room_in(&slots));
+        }
+        self.dirs.insert(dir, index);
+        Ok(())
+    }
+
+    /// The entry of `name` in a chunk that should have it.
+    fn slot_of(
+        &mut self,
+        store: &mut dyn Store,
+        dir: Ino,
+        number: u32,
+        name: &[u8],
+    ) -> Result<([u8; CHUNK], u64, Vec<Slot>, usize), FsError> {
+        let (chunk, at) = self.chunk(store, dir, number)?;
+        let slots = self.slots_of(dir, &chunk)?;
+        let which = slots.iter().position(|slot| slot.ino != 0 && slot.name(&chunk) == name);
+        let which = which.ok_or_else(|| FsError::Damaged(format!("directory {} has lost a name", dir.0)))?;
+        Ok((chunk, at, slots, which))
+    }
+
+    /// Finds a name that is neither `.` nor `..`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`], [`FsError::Damaged`], the disk.
+    pub(crate) fn find(
+        &mut self,
+        store: &mut dyn Store,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<(Ino, Kind), FsError> {
+        self.load_dir(store, dir)?;
+        if name.len() > MOST_NAME {
+            return Err(FsError::NameTooLong);
+        }
+        let &(number, _) = self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?;
+        let (_, _, slots, which) = self.slot_of(store, dir, number, name)?;
+        let slot = slots[which];
+        let kind = if slot.kind == 2 { Kind::Directory } else { Kind::File };
+        if slot.ino >= self.geometry.inodes() {
+            return Err(FsError::Damaged(format!("directory {} names inode {}", dir.0, slot.ino)));
+        }
+        Ok((Ino(slot.ino), kind))
+    }
+
+    /// Writes a new name, at once. There is none such.
+    pub(crate) fn enter(
+        &mut self,
+        store: &mut dyn Store,
+        dir: Ino,
+        name: &[u8],
+        ino: Ino,
+        kind: Kind,
+    ) -> Result<(), FsError> {
+        self.load_dir(store, dir)?;
+        let needed = room_for(name.len());
+        let found = self.dirs[&dir].room.iter().position(|&room| usize::from(room) >= needed);
+        let number = match found {
+            Some(number) => number as u32,
+            None => self.grow_dir(store, dir)?,
+        };
+        let (mut chunk, at) = self.chunk(store, dir, number)?;
+        let slots = self.slots_of(dir, &chunk)?;
+        let host = slots.iter().find(|slot| slot.len - slot.used() >= needed);
+        let host = *host.ok_or_else(|| FsError::Damaged(format!("directory {} has lost room", dir.0)))?;
+        let (start, len) = (host.at + host.used(), host.len - host.used());
+        if host.ino != 0 && self.defect != Defect::EntryOverlaps {
+            let used = host.used() as u16;
+            chunk[host.at + 4..host.at + 6].copy_from_slice(&used.to_le_bytes());
+        }
+        put_entry(&mut chunk, start, len, ino.0, kind_byte(kind), name);
+        store.write(at, &chunk, When::Now)?;
+        let room = slots_room(&chunk);
+        let index = self.dirs.get_mut(&dir).expect("loaded above");
+        index.names.insert(name.to_vec(), (number, ino));
+        index.room[number as usize] = room;
+        Ok(())
+    }
+
+    /// A block more: its chunks are on the disk before the directory is longer. The first of the new chunks.
+    fn grow_dir(&mut self, store: &mut dyn Store, dir: Ino) -> Result<u32, FsError> {
+        let size = self.node(store, dir)?.inode.size;
+        let block_bytes = u64::from(self.geometry.block_bytes);
+        if !size.is_multiple_of(block_bytes) {
+            return Err(FsError::Damaged(format!("directory {} ends within a block", dir.0)));
+        }
+        let (block, _) = self.take_block_of(store, dir, size / block_bytes, When::Now)?;
+        let chunks = self.geometry.block_bytes as usize / CHUNK;
+        store.write(self.geometry.byte_of(block), &empty_chunk().repeat(chunks), When::Now)?;
+        self.change(store, dir, When::Now, |inode| inode.size = size + block_bytes)?;
+        let index = self.dirs.get_mut(&dir).expect("its caller has loaded it");
+        let first = index.room.len() as u32;
+        index.room.extend(core::iter::repeat_n(CHUNK as u16, chunks));
+        Ok(first)
+    }
+
+    /// Lets a name be another inode's, at once: as one write.
+    pub(crate) fn reassign(
+        &mut self,
+        store: &mut dyn Store,
+        dir: Ino,
+        name: &[u8],
+        ino: Ino,
+        kind: Kind,
+    ) -> Result<(), FsError> {
+        self.load_dir(store, dir)?;
+        let number =
+            if name == b".." { 0 } else { self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?.0 };
+        let (mut chunk, at, slots, which) = self.slot_of(store, dir, number, name)?;
+        put_u32(&mut chunk, slots[which].at, ino.0);
+        chunk[slots[which].at + 6] = kind_byte(kind);
+        store.write(at, &chunk, When::Now)?;
+        if name != b".." {
+            self.dirs.get_mut(&dir).expect("loaded").names.insert(name.to_vec(), (number, ino));
+        }
+        Ok(())
+    }
+
+    /// Takes a name away, at once.
+    pub(crate) fn leave(&mut self, store: &mut dyn Store, dir: Ino, name: &[u8]) -> Result<(), FsError> {
+        self.load_dir(store, dir)?;
+        let &(number, _) = self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?;
+        let (mut chunk, at, slots, which) = self.slot_of(store, dir, number, name)?;
+        let slot = slots[which];
+        match which.checked_sub(1) {
+            // What it had is its forerunner's.
+            Some(before) => {
+                let len = (slots[before].len + slot.len) as u16;
+                let head = slots[before].at;
+                chunk[head + 4..head + 6].copy_from_slice(&len.to_le_bytes());
+            }
+            None => put_u32(&mut chunk, slot.at, 0),
+        }
+        store.write(at, &chunk, When::Now)?;
+        let room = slots_room(&chunk);
+        let index = self.dirs.get_mut(&dir).expect("loaded above");
+        index.names.remove(name);
+        index.room[number as usize] = room;
+        Ok(())
+    }
+
+    /// The parent of a directory.
+    pub(crate) fn parent(&mut self, store: &mut dyn Store, dir: Ino) -> Result<Ino, FsError> {
+        let (chunk, _, slots, which) = self.slot_of(store, dir, 0, b"..")?;
+        let _ = chunk;
+        Ok(Ino(slots[which].ino))
+    }
+
+    /// True when a directory has no names.
+    pub(crate) fn is_empty_dir(&mut self, store: &mut dyn Store, dir: Ino) -> Result<bool, FsError> {
+        self.load_dir(store, dir)?;
+        Ok(self.dirs[&dir].names.is_empty())
+    }
+
+    /// The names of a directory, without `.` and `..`, in order.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`], [`FsError::Damaged`], the disk.
+    pub fn entries(&mut self, store: &mut dyn Store, dir: Ino) -> Result<Vec<Entry>, FsError> {
+        self.load_dir(store, dir)?;
+        let names: Vec<(Vec<u8>, Ino)> =
+            self.dirs[&dir].names.iter().map(|(name, (_, ino))| (name.clone(), *ino)).collect();
+        let mut entries = Vec::new();
+        for (name, ino) in names {
+            let kind = self.find(store, dir, &name)?.1;
+            entries.push(Entry { name, ino, kind });
+        }
+        self.let_go(store, dir)?;
+        Ok(entries)
+    }
+}
+
+fn slots_room(chunk: &[u8]) -> u16 {
+    slots(chunk).map_or(0, |slots| room_in(&slots))
+}

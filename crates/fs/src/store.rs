@@ -1,0 +1,297 @@
+//! What a volume is kept on: a store of buffers, over a device of sectors.
+//!
+//! A [`Store`] is what a file system sees. What it writes [`When::Later`] stays in buffers until the store has a reason to write it; a
+//! read sees it at once. A [`Device`] is what a store is over: sectors, each written as a whole or not at all.
+//!
+//! [`Cached`] is the plain store: it keeps what it has read, and writes later when it is told to, or when too much waits.
+//! [`MemoryDevice`] is the plain device; it can keep a journal of its writes, from which a test makes the disk of any moment.
+
+use crate::error::IoError;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Bytes of a sector.
+pub const SECTOR_BYTES: usize = 512;
+
+/// When something is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// When the call returns, it is on the disk; of everything written earlier nothing is known.
+    Now,
+    /// At some time, unless its block is forgotten before.
+    Later,
+}
+
+/// The buffers of a disk.
+pub trait Store {
+    /// The disk's length.
+    fn len_bytes(&self) -> u64;
+
+    /// Reads what was last written.
+    ///
+    /// # Errors
+    /// [`IoError`], also behind the end.
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), IoError>;
+
+    /// Writes. What lies in one sector is written as a whole.
+    ///
+    /// # Errors
+    /// [`IoError`], also behind the end.
+    fn write(&mut self, at: u64, bytes: &[u8], when: When) -> Result<(), IoError>;
+
+    /// These bytes mean nothing any more: what waits to be written there is not written.
+    fn forget(&mut self, bytes: Range<u64>);
+
+    /// Writes what waits for these bytes.
+    ///
+    /// # Errors
+    /// [`IoError`].
+    fn flush(&mut self, bytes: Range<u64>) -> Result<(), IoError>;
+
+    /// Writes all that waits.
+    ///
+    /// # Errors
+    /// [`IoError`].
+    fn sync(&mut self) -> Result<(), IoError> {
+        self.flush(0..self.len_bytes())
+    }
+}
+
+/// Sectors.
+pub trait Device {
+    /// How many.
+    fn sectors(&self) -> u64;
+    /// Reads whole sectors.
+    ///
+    /// # Errors
+    /// [`IoError`].
+    fn read(&mut self, sector: u64, bytes: &mut [u8]) -> Result<(), IoError>;
+    /// Writes whole sectors.
+    ///
+    /// # Errors
+    /// [`IoError`].
+    fn write(&mut self, sector: u64, bytes: &[u8]) -> Result<(), IoError>;
+}
+
+/// A chunk of sectors that are buffered together.
+const CHUNK_SECTORS: usize = 8;
+const CHUNK_BYTES: usize = CHUNK_SECTORS * SECTOR_BYTES;
+
+struct Chunk {
+    bytes: Vec<u8>,
+    /// A bit for each sector that waits to be written.
+    dirty: u8,
+}
+
+/// The plain store. See the [module](self).
+pub struct Cached<D> {
+    device: D,
+    chunks: BTreeMap<u64, Chunk>,
+    dirty_chunks: usize,
+    most_dirty: usize,
+}
+
+impl<D: Device> Cached<D> {
+    /// A store over `device`, with nothing in its buffers.
+    pub fn new(device: D) -> Cached<D> {
+        Cached { device, chunks: BTreeMap::new(), dirty_chunks: 0, most_dirty: 1024 }
+    }
+
+    /// The same, in which no more than so many chunks wait to be written.
+    pub fn with_limit(device: D, most_dirty: usize) -> Cached<D> {
+        Cached { most_dirty, ..Cached::new(device) }
+    }
+
+    /// The device, without what waits.
+    pub fn into_device(self) -> D {
+        self.device
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Drops all clean buffers.
+    pub fn shrink(&mut self) {
+        self.chunks.retain(|_, chunk| chunk.dirty != 0);
+    }
+
+    fn check(&self, at: u64, len: usize) -> Result<(), IoError> {
+        let end = at.checked_add(len as u64);
+        if end.is_some_and(|end| end <= self.len_bytes()) { Ok(()) } else { Err(IoError { at }) }
+    }
+
+    fn chunk(&mut self, index: u64) -> Result<&mut Chunk, IoError> {
+        if !self.chunks.contains_key(&index) {
+            let sector = index * CHUNK_SECTORS as u64;
+            let there = (self.device.sectors() - sector).min(CHUNK_SECTORS as u64) as usize;
+            let mut bytes = vec![0; CHUNK_BYTES];
+            self.device.read(sector, &mut bytes[..there * SECTOR_BYTES])?;
+            self.chunks.insert(index, Chunk { bytes, dirty: 0 });
+        }
+        Ok(self.chunks.get_mut(&index).expect("just read"))
+    }
+
+    /// The chunks of a range, and what of each lies in it.
+    fn spans(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+        let size = CHUNK_BYTES as u64;
+        let chunks = if bytes.is_empty() { 0..0 } else { bytes.start / size..bytes.end.div_ceil(size) };
+        chunks.map(move |index| {
+            let from = bytes.start.saturating_sub(index * size) as usize;
+            let to = (bytes.end - index * size).min(size) as usize;
+            (index, from..to)
+        })
+    }
+
+    fn sectors_of(span: &Range<usize>) -> u8 {
+        let (first, end) = (span.start / SECTOR_BYTES, span.end.div_ceil(SECTOR_BYTES));
+        (((1u16 << end) - 1) & !((1u16 << first) - 1)) as u8
+    }
+
+    fn write_out(&mut self, index: u64, which: u8) -> Result<(), IoError> {
+        let Some(chunk) = self.chunks.get_mut(&index) else { return Ok(()) };
+        let which = chunk.dirty & which;
+        for sector in (0..CHUNK_SECTORS).filter(|sector| which & 1 << sector != 0) {
+            let bytes = &chunk.bytes[sector * SECTOR_BYTES..][..SECTOR_BYTES];
+            self.device.write(index * CHUNK_SECTORS as u64 + sector as u64, bytes)?;
+        }
+        let was = chunk.dirty;
+        chunk.dirty &= !which;
+        self.dirty_chunks -= usize::from(was != 0 && chunk.dirty == 0);
+        Ok(())
+    }
+}
+
+impl<D: Device> Store for Cached<D> {
+    fn len_bytes(&self) -> u64 {
+        self.device.sectors() * SECTOR_BYTES as u64
+    }
+
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), IoError> {
+        self.check(at, bytes.len())?;
+        let mut done = 0;
+        for (index, span) in Self::spans(at..at + bytes.len() as u64) {
+            let part = span.len();
+            bytes[done..][..part].copy_from_slice(&self.chunk(index)?.bytes[span]);
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8], when: When) -> Result<(), IoError> {
+        self.check(at, bytes.len())?;
+        let mut done = 0;
+        for (index, span) in Self::spans(at..at + bytes.len() as u64) {
+            let which = Self::sectors_of(&span);
+            let part = span.len();
+            let chunk = self.chunk(index)?;
+            chunk.bytes[span].copy_from_slice(&bytes[done..][..part]);
+            let was = chunk.dirty;
+            chunk.dirty |= which;
+            self.dirty_chunks += usize::from(was == 0);
+            done += part;
+            if when == When::Now {
+                self.write_out(index, which)?;
+            }
+        }
+        if self.dirty_chunks > self.most_dirty { self.sync() } else { Ok(()) }
+    }
+
+    fn forget(&mut self, bytes: Range<u64>) {
+        for (index, span) in Self::spans(bytes) {
+            if let Some(chunk) = self.chunks.get_mut(&index) {
+                let was = chunk.dirty;
+                chunk.dirty &= !Self::sectors_of(&span);
+                self.dirty_chunks -= usize::from(was != 0 && chunk.dirty == 0);
+            }
+        }
+    }
+
+    fn flush(&mut self, bytes: Range<u64>) -> Result<(), IoError> {
+        let waiting: Vec<u64> = {
+            let size = CHUNK_BYTES as u64;
+            let within = self.chunks.range(bytes.start / size..bytes.end.div_ceil(size));
+            within.filter(|(_, chunk)| chunk.dirty != 0).map(|(index, _)| *index).collect()
+        };
+        for index in waiting {
+            let size = CHUNK_BYTES as u64;
+            let from = bytes.start.saturating_sub(index * size).min(size) as usize;
+            let to = (bytes.end - index * size).min(size) as usize;
+            self.write_out(index, Self::sectors_of(&(from..to)))?;
+        }
+        Ok(())
+    }
+}
+
+/// A device in memory. See the [module](self).
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDevice {
+    bytes: Vec<u8>,
+    /// Sectors written, in order, where they are kept.
+    journal: Option<Vec<(u64, Vec<u8>)>>,
+}
+
+impl MemoryDevice {
+    /// A device of clear sectors.
+    pub fn new(len_bytes: usize) -> MemoryDevice {
+        MemoryDevice { bytes: vec![0; len_bytes / SECTOR_BYTES * SECTOR_BYTES], journal: None }
+    }
+
+    /// A device with these bytes.
+    pub fn from_bytes(mut bytes: Vec<u8>) -> MemoryDevice {
+        bytes.truncate(bytes.len() / SECTOR_BYTES * SECTOR_BYTES);
+        MemoryDevice { bytes, journal: None }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// From now on keeps a journal.
+    pub fn keep_journal(&mut self) {
+        self.journal = Some(Vec::new());
+    }
+
+    /// How many sectors were written since.
+    pub fn written(&self) -> usize {
+        self.journal.as_ref().map_or(0, Vec::len)
+    }
+
+    /// What the device would be if `base` had got the first `count` sectors that were written to this one.
+    pub fn cut(&self, base: &MemoryDevice, count: usize) -> MemoryDevice {
+        let mut device = MemoryDevice { bytes: base.bytes.clone(), journal: None };
+        for (sector, bytes) in self.journal.iter().flatten().take(count) {
+            device.bytes[*sector as usize * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(bytes);
+        }
+        device
+    }
+}
+
+impl Device for MemoryDevice {
+    fn sectors(&self) -> u64 {
+        (self.bytes.len() / SECTOR_BYTES) as u64
+    }
+
+    fn read(&mut self, sector: u64, bytes: &mut [u8]) -> Result<(), IoError> {
+        let at = sector as usize * SECTOR_BYTES;
+        let there = self.bytes.get(at..at + bytes.len()).ok_or(IoError { at: at as u64 })?;
+        bytes.copy_from_slice(there);
+        Ok(())
+    }
+
+    fn write(&mut self, sector: u64, bytes: &[u8]) -> Result<(), IoError> {
+        let at = sector as usize * SECTOR_BYTES;
+        let there = self.bytes.get_mut(at..at + bytes.len()).ok_or(IoError { at: at as u64 })?;
+        there.copy_from_slice(bytes);
+        if let Some(journal) = &mut self.journal {
+            for (i, one) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                journal.push((sector + i as u64, one.to_vec()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the file system from outside, in one program.
+
+mod bad;
+mod common;
+mod host;
+mod planted;
+mod power;
+mod space;

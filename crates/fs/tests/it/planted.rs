@@ -1,0 +1,18 @@
+//! Every planted defect is found: beside the host, by the checker, or behind a power cut.
+
+use crate::host::beside_the_host;
+use crate::power::cut_anywhere;
+use pageferry_fs::Defect;
+
+#[test]
+fn every_planted_defect_is_caught() {
+    assert!(Defect::ALL.len() >= 10);
+    for &defect in Defect::ALL {
+        let found = (1..=60).find_map(|seed| {
+            let found = beside_the_host(seed, 1500, defect).err();
+            found.or_else(|| cut_anywhere(seed, 400, 40, defect).err())
+        });
+        let found = found.unwrap_or_else(|| panic!("{defect:?} is not found"));
+        println!("{defect:?}: {found}");
+    }
+}

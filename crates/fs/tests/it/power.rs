@@ -1,0 +1,107 @@
+//! The power goes at any write: what the order of writes prevents is not there, what was synced is, and the repair makes the volume whole.
+
+use crate::common::*;
+use pageferry_fs::*;
+
+/// Something that has to be so between two writes.
+struct Fact {
+    ino: Ino,
+    /// One of these names is that of a file with these bytes.
+    paths: Vec<String>,
+    bytes: Vec<u8>,
+    from: usize,
+    until: Option<usize>,
+}
+
+/// Ends the facts that a call is going to make untrue, or moves them.
+fn before(call: &Call, side: &mut Side, facts: &mut [Fact]) {
+    let now = side.store.device().written();
+    let mut end = |which: &dyn Fn(&Fact) -> bool| {
+        facts.iter_mut().filter(|f| f.until.is_none() && which(f)).for_each(|f| f.until = Some(now));
+    };
+    match call {
+        Call::Write(i, ..) | Call::Truncate(i, _) => {
+            let ino = side.open[*i];
+            end(&|fact| Some(fact.ino) == ino);
+        }
+        Call::Unlink(path) => {
+            let ino = side.find(path).ok();
+            end(&|fact| Some(fact.ino) == ino);
+        }
+        Call::Rename(from, to) => {
+            let (source, target) = (side.find(from).ok(), side.find(to).ok());
+            let kind =
+                source.and_then(|ino| side.volume.stat(&mut side.store, ino).ok()).map(|stat| stat.kind);
+            end(&|fact| Some(fact.ino) == target || kind == Some(Kind::Directory));
+            for fact in facts.iter_mut().filter(|f| f.until.is_none() && Some(f.ino) == source) {
+                fact.paths.push(to.clone());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A program of so many steps, cut at `cuts` random writes.
+pub fn cut_anywhere(seed: u64, steps: usize, cuts: usize, defect: Defect) -> Result<(), String> {
+    let mut random = Random::new(seed ^ 0x5a5a);
+    let block_bytes = [512, 1024, 2048][random.below(3) as usize];
+    let most_dirty = 4 + random.below(40) as usize;
+    let mut side = Side::new(2 << 20, block_bytes, most_dirty, defect);
+    side.volume.sync(&mut side.store).map_err(|e| e.to_string())?;
+    let Side { store, volume, .. } = side;
+    let base = store.device().clone();
+    let mut device = store.into_device();
+    device.keep_journal();
+    let mut side = Side { store: Cached::with_limit(device, most_dirty), volume, open: [None; SLOTS] };
+    let mut facts: Vec<Fact> = Vec::new();
+    for _ in 0..steps {
+        let call = call(&mut random);
+        before(&call, &mut side, &mut facts);
+        let answer = side.run(&call);
+        if let Answer::No("damaged") = answer {
+            return Err(format!("seed {seed}: {call:?} finds damage"));
+        }
+        if let (Call::Fsync(i), Answer::Done) = (&call, answer) {
+            let ino = side.open[*i].expect("it was synced");
+            let paths = side.paths_of(ino);
+            if !paths.is_empty() {
+                let bytes = side.contents(ino).map_err(|e| e.to_string())?;
+                facts.push(Fact { ino, paths, bytes, from: side.store.device().written(), until: None });
+            }
+        }
+    }
+    let written = side.store.device().written();
+    for _ in 0..cuts {
+        let at = random.below(written as u64 + 1) as usize;
+        let mut store = Cached::new(side.store.device().cut(&base, at));
+        let found = check(&mut store).map_err(|e| e.to_string())?;
+        if let Some(problem) = found.problems.iter().find(|p| p.weight == Weight::Damage) {
+            return Err(format!("seed {seed}, cut behind write {at} of {written}: {}", problem.text));
+        }
+        repair(&mut store).map_err(|e| format!("seed {seed}, cut at {at}: {e}"))?;
+        let again = check(&mut store).map_err(|e| e.to_string())?;
+        if !again.is_clean() {
+            return Err(format!("seed {seed}, cut at {at}, repaired: {:?}", again.problems));
+        }
+        let volume = Volume::mount(&mut store).map_err(|e| e.to_string())?;
+        let mut after = Side { store, volume, open: [None; SLOTS] };
+        for fact in facts.iter().filter(|f| f.from <= at && f.until.is_none_or(|until| at <= until)) {
+            let holds = fact.paths.iter().any(|path| {
+                after.find(path).and_then(|ino| after.contents(ino)).is_ok_and(|bytes| bytes == fact.bytes)
+            });
+            if !holds {
+                return Err(format!("seed {seed}, cut at {at}: {:?} is not what was synced", fact.paths));
+            }
+        }
+        after.end().map_err(|e| format!("seed {seed}, cut at {at}, mounted again: {e}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_power_cut_leaves_nothing_that_the_order_of_writes_prevents() {
+    let seeds = std::env::var("PAGEFERRY_FS_SEEDS").map_or(40, |seeds| seeds.parse().expect("a number"));
+    for seed in 1..=seeds {
+        cut_anywhere(seed, 400, 25, Defect::None).unwrap_or_else(|e| panic!("{e}"));
+    }
+}

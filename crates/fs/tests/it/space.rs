@@ -1,0 +1,70 @@
+//! A volume that is full, files as long as they can be, and many names.
+
+use crate::common::*;
+use pageferry_fs::*;
+
+#[test]
+fn a_full_volume_refuses_keeps_what_it_has_and_has_room_again() {
+    for block_bytes in [512, 2048, 8192] {
+        let mut side = Side::new(1 << 20, block_bytes, 64, Defect::None);
+        let root = side.volume.root();
+        let free = side.volume.free_blocks();
+        let keep = side.volume.make(&mut side.store, root, b"keep", Kind::File).unwrap();
+        side.volume.write(&mut side.store, keep, 0, b"kept").unwrap();
+        for round in 0..3 {
+            let file = side.volume.make(&mut side.store, root, b"fill", Kind::File).unwrap();
+            let mut at = 0;
+            let full = loop {
+                match side.volume.write(&mut side.store, file, at, &[round; 5000]) {
+                    Ok(len) => at += len as u64,
+                    Err(e) => break e,
+                }
+            };
+            assert_eq!(full, FsError::NoSpace);
+            assert_eq!(side.volume.free_blocks(), 0);
+            let refused = side.volume.make(&mut side.store, root, b"dir", Kind::Directory);
+            assert_eq!(refused, Err(FsError::NoSpace));
+            let bytes = side.contents(file).unwrap();
+            assert!(bytes.len() as u64 == at && bytes.iter().all(|&byte| byte == round));
+            assert_eq!(side.contents(keep).unwrap(), b"kept");
+            side.volume.unlink(&mut side.store, root, b"fill").unwrap();
+            assert_eq!(side.volume.free_blocks(), free - 1);
+        }
+        side.end().unwrap();
+    }
+}
+
+#[test]
+fn inodes_run_out_and_come_back() {
+    let mut side = Side::new(200 << 10, 512, 64, Defect::None);
+    let root = side.volume.root();
+    let mut made = 0;
+    let full = loop {
+        match side.volume.make(&mut side.store, root, format!("f{made}").as_bytes(), Kind::File) {
+            Ok(_) => made += 1,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(full, FsError::NoSpace);
+    for i in 0..made {
+        side.volume.unlink(&mut side.store, root, format!("f{i}").as_bytes()).unwrap();
+    }
+    assert!(side.volume.entries(&mut side.store, root).unwrap().is_empty());
+    side.end().unwrap();
+}
+
+#[test]
+fn a_file_is_no_longer_than_its_pointers_reach() {
+    let mut side = Side::new(1 << 20, 512, 64, Defect::None);
+    let root = side.volume.root();
+    let file = side.volume.make(&mut side.store, root, b"long", Kind::File).unwrap();
+    let most = (12 + 128 + 128 * 128) * 512;
+    assert_eq!(side.volume.write(&mut side.store, file, most - 1, b"x"), Ok(1));
+    assert_eq!(side.volume.write(&mut side.store, file, most, b"x"), Err(FsError::TooLarge));
+    assert_eq!(side.volume.truncate(&mut side.store, file, most + 1), Err(FsError::TooLarge));
+    assert_eq!(side.volume.stat(&mut side.store, file).unwrap().blocks, 3);
+    side.volume.truncate(&mut side.store, file, most - 1).unwrap();
+    side.volume.truncate(&mut side.store, file, 5).unwrap();
+    assert_eq!(side.volume.stat(&mut side.store, file).unwrap().blocks, 0);
+    side.end().unwrap();
+}

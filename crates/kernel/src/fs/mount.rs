@@ -1,0 +1,271 @@
+//! A mounted volume: the file system on the memory disk, below `/mnt`.
+//!
+//! # What it holds
+//! At most one [`Volume`], its [`Buffers`], and how many files of it are open. All that a file system does is in `pageferry_fs`; here are
+//! paths, the buffers that it is lent for a call, and copies between those and processes.
+//!
+//! # Locks
+//! One sleep lock over all of it, as FreeBSD 5 ran its file systems under one lock; whoever holds it has taken the volume out of the state.
+//! It is held while bytes move to a process or from it, and while the disk works. No spin lock is held before and after.
+//!
+//! # What can fail
+//! All that fails in a file system; a wait, by a signal; copies, at the caller's addresses. A file that is closed, and what becomes free
+//! by that, waits for the lock whatever comes.
+
+use super::buffers::{Buffers, Disk};
+use crate::Kernel;
+use crate::error::Errno;
+use crate::proc::Syscall;
+use crate::sched::{Monitor, SleepLock};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use pageferry_fs::{Entry, Format, FsError, Ino, Kind, Volume};
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{Cause, Counter, Machine, StructArena, Threads, Va};
+
+/// Where the volume is.
+const MOUNT_POINT: &str = "/mnt";
+
+/// The mounted volume of a kernel, if there is one. See the [module](self).
+pub(crate) struct Mount<M: Machine> {
+    state: Monitor<M, State<M>>,
+}
+
+struct State<M: Machine> {
+    io: SleepLock,
+    mounted: Option<Box<Mounted<M>>>,
+}
+
+pub(super) struct Mounted<M: Machine> {
+    pub(super) volume: Volume,
+    pub(super) buffers: Buffers<M>,
+    opens: u32,
+}
+
+/// The path of a name on the volume, if it is one's: below the mount point, without it.
+pub(crate) fn on_volume(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix(MOUNT_POINT)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+impl<M: Machine> Mount<M> {
+    pub(crate) fn new(machine: &M, arena: &mut StructArena) -> Result<Mount<M>, ArenaFull> {
+        let at = arena.array("mount", 1, 256)?;
+        let state = State { io: SleepLock::default(), mounted: None };
+        Ok(Mount { state: Monitor::new(machine, at, state) })
+    }
+
+    /// Something is mounted.
+    pub(crate) fn exists(&self) -> bool {
+        let state = self.state.lock();
+        state.mounted.is_some() || state.io.is_taken()
+    }
+
+    /// Does `work` with what is mounted, or is not, under the sleep lock.
+    fn locked<R>(
+        &self,
+        kernel: &Kernel<M>,
+        threads: &dyn Threads,
+        interruptible: bool,
+        work: impl FnOnce(&mut Option<Box<Mounted<M>>>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let _c = kernel.machine.scope(Cause::Protocol);
+        let (mut held, taken) =
+            self.state.acquire(threads, self.state.lock(), |s| &mut s.io, "ufs", interruptible);
+        taken?;
+        let mut mounted = held.mounted.take();
+        drop(held);
+        let result = work(&mut mounted);
+        let mut held = self.state.lock();
+        held.mounted = mounted;
+        self.state.release(threads, &mut held, |s| &mut s.io);
+        result
+    }
+
+    /// Does `work` with the volume and its disk.
+    pub(super) fn with<R>(
+        &self,
+        kernel: &Kernel<M>,
+        threads: &dyn Threads,
+        interruptible: bool,
+        work: impl FnOnce(&mut Volume, &mut Disk<'_, M>, &mut u32) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.locked(kernel, threads, interruptible, |mounted| {
+            let Mounted { volume, buffers, opens } = &mut **mounted.as_mut().ok_or(Errno::NoFile)?;
+            work(volume, &mut Disk { kernel, threads, buffers }, opens)
+        })
+    }
+
+    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there.
+    pub(crate) fn mount(
+        &self,
+        kernel: &Kernel<M>,
+        threads: &dyn Threads,
+        format: Option<Format>,
+    ) -> Result<(), Errno> {
+        self.locked(kernel, threads, true, |mounted| {
+            if mounted.is_some() {
+                return Err(Errno::Busy);
+            }
+            kernel.memory_disk.open()?;
+            let begun = Buffers::new(kernel, kernel.memory_disk.len_bytes()).and_then(|mut buffers| {
+                let disk = &mut Disk { kernel, threads, buffers: &mut buffers };
+                let volume = match format {
+                    Some(format) => Volume::format(disk, format),
+                    None => Volume::mount(disk),
+                };
+                match volume {
+                    Ok(volume) => Ok(Mounted { volume, buffers, opens: 0 }),
+                    Err(e) => {
+                        buffers.end(kernel);
+                        Err(e.into())
+                    }
+                }
+            });
+            let new = begun.inspect_err(|_| kernel.memory_disk.close())?;
+            *mounted = Some(Box::new(new));
+            Ok(())
+        })
+    }
+
+    /// Writes all, and lets go of the disk.
+    pub(crate) fn unmount(&self, kernel: &Kernel<M>, threads: &dyn Threads) -> Result<(), Errno> {
+        self.locked(kernel, threads, true, |mounted| {
+            let there = mounted.take().ok_or(Errno::Invalid)?;
+            if there.opens > 0 {
+                *mounted = Some(there);
+                return Err(Errno::Busy);
+            }
+            let Mounted { volume, mut buffers, .. } = *there;
+            let written = volume.unmount(&mut Disk { kernel, threads, buffers: &mut buffers });
+            buffers.end(kernel);
+            kernel.memory_disk.close();
+            Ok(written?)
+        })
+    }
+
+    /// Opens a file by its path on the volume, or makes one. Directories are not opened.
+    pub(crate) fn open(
+        &self,
+        call: &Syscall<'_, M>,
+        path: &str,
+        create: bool,
+        truncate: bool,
+    ) -> Result<Ino, Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, opens| {
+            let (dir, name) = walk(volume, disk, path)?;
+            let found = match volume.lookup(disk, dir, name) {
+                Err(FsError::NotFound) if create => volume.make(disk, dir, name, Kind::File),
+                found => found,
+            }?;
+            if volume.stat(disk, found)?.kind == Kind::Directory {
+                return Err(Errno::IsDirectory);
+            }
+            if truncate {
+                volume.truncate(disk, found, 0)?;
+            }
+            volume.open(disk, found)?;
+            *opens += 1;
+            Ok(found)
+        })
+    }
+
+    /// Closes a file; it goes if it has no names.
+    pub(crate) fn close(&self, kernel: &Kernel<M>, threads: &dyn Threads, ino: Ino) {
+        let closed = self.with(kernel, threads, false, |volume, disk, opens| {
+            *opens -= 1;
+            Ok(volume.close(disk, ino)?)
+        });
+        // The disk may fail, and nobody is left to be told.
+        let _ = closed;
+    }
+
+    /// Makes a directory, takes a name or an empty directory away.
+    pub(crate) fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            let (dir, name) = walk(volume, disk, path)?;
+            match how {
+                Change::MakeDirectory => volume.make(disk, dir, name, Kind::Directory).map(drop),
+                Change::RemoveDirectory => volume.rmdir(disk, dir, name),
+                Change::Unlink => volume.unlink(disk, dir, name),
+            }?;
+            Ok(())
+        })
+    }
+
+    /// Renames.
+    pub(crate) fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            let from = walk(volume, disk, from)?;
+            let to = walk(volume, disk, to)?;
+            Ok(volume.rename(disk, from, to)?)
+        })
+    }
+
+    /// The names of a directory.
+    pub(crate) fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            let dir = if path.is_empty() {
+                volume.root()
+            } else {
+                let (dir, name) = walk(volume, disk, path)?;
+                volume.lookup(disk, dir, name)?
+            };
+            Ok(volume.entries(disk, dir)?)
+        })
+    }
+}
+
+/// What is done to a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    MakeDirectory,
+    RemoveDirectory,
+    Unlink,
+}
+
+/// The directory of a path, and its last name.
+fn walk<'a, M: Machine>(
+    volume: &mut Volume,
+    disk: &mut Disk<'_, M>,
+    path: &'a str,
+) -> Result<(Ino, &'a [u8]), Errno> {
+    let path = path.trim_end_matches('/');
+    let (mut dir, mut rest) = (volume.root(), path);
+    loop {
+        disk.kernel.machine.execute(disk.kernel.config.disk.paths.lookup);
+        let Some((first, others)) = rest.split_once('/') else { break };
+        if !first.is_empty() {
+            dir = volume.lookup(disk, dir, first.as_bytes())?;
+        }
+        rest = others;
+    }
+    // The root has no name of its own.
+    let name = if rest.is_empty() { "." } else { rest };
+    if volume.stat(disk, dir)?.kind == Kind::Directory {
+        Ok((dir, name.as_bytes()))
+    } else {
+        Err(Errno::NotDirectory)
+    }
+}
+
+impl<M: Machine> Kernel<M> {
+    /// Moves whole sectors between the memory disk and kernel memory.
+    pub(super) fn move_disk(
+        &self,
+        threads: &dyn Threads,
+        bytes: Range<u64>,
+        own: Va,
+        writes: bool,
+    ) -> Result<(), Errno> {
+        let (_, result) = self.memory_disk.request(self, threads, bytes, writes, &mut |va, done, len| {
+            let _c = self.machine.scope(Cause::Copy);
+            let (to, from) = if writes { (va, own + done) } else { (own + done, va) };
+            self.machine.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
+            self.machine.count(Counter::BytesCopied, len as u64);
+            Ok(())
+        })?;
+        result
+    }
+}

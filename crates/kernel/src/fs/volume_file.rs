@@ -1,0 +1,221 @@
+//! A file of the mounted volume as an open file: read, written, cut, synced, and mapped.
+//!
+//! Bytes go between the caller and the volume's buffers. A mapping is private: its pages are a VM object's of its own, which the vnode pager
+//! fills when it is made, block by block, because a block may be smaller than a page: each page is mapped for all CPUs while the disk writes
+//! to it (sf_buf paper, 2.6; `vnode_pager_input_smlfs`).
+//!
+//! # Locks
+//! The volume's sleep lock, for as long as bytes move; the offset's lock of class `Pipe` for a moment.
+//!
+//! # What can fail
+//! Space on the volume, memory, the caller's addresses, signals.
+
+use super::file::FileOps;
+use crate::Kernel;
+use crate::error::Errno;
+use crate::net::SendMode;
+use crate::proc::{Shown, Syscall, Window};
+use alloc::boxed::Box;
+use pageferry_fs::{Ino, Store as _};
+use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, Prot, SpinLock, Threads, Va};
+use pageferry_vm::{Backing, Inherit, MapAddr, Mapped};
+
+/// See the [module](self).
+pub(crate) struct VolumeFile<M: Machine> {
+    ino: Ino,
+    readable: bool,
+    writable: bool,
+    offset: M::Lock<u64>,
+}
+
+impl<M: Machine> VolumeFile<M> {
+    /// An open file of the volume, which was opened there.
+    pub(crate) fn new(machine: &M, ino: Ino, (readable, writable): (bool, bool)) -> VolumeFile<M> {
+        VolumeFile { ino, readable, writable, offset: machine.new_lock(LockClass::PIPE, 0) }
+    }
+
+    fn moved_on(&self, at: u64, done: usize, result: Result<(), Errno>) -> Result<usize, Errno> {
+        *self.offset.lock() = at + done as u64;
+        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+    }
+}
+
+impl<M: Machine> FileOps<M> for VolumeFile<M> {
+    fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
+        call.machine().execute(call.kernel.config.disk.paths.file_call);
+        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
+            let at = *self.offset.lock();
+            let (mut done, mut result) = (0, Ok(()));
+            while done < len_bytes && result.is_ok() {
+                let piece = volume.piece(disk, self.ino, at + done as u64, len_bytes - done)?;
+                if piece.len_bytes == 0 {
+                    break;
+                }
+                let to = to + done;
+                let (moved, how) = match piece.at {
+                    Some(from) => disk.each_piece(from, piece.len_bytes, false, |va, before, len| {
+                        call.copy_out(to + before, va, len)
+                    }),
+                    // A hole: nothing to copy from.
+                    None => match call.clear_user(to, piece.len_bytes) {
+                        Ok(()) => (piece.len_bytes, Ok(())),
+                        Err(e) => (0, Err(e)),
+                    },
+                };
+                done += moved;
+                result = how;
+            }
+            self.moved_on(at, done, result)
+        })
+    }
+
+    fn write(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        len_bytes: usize,
+        mode: SendMode,
+        _: bool,
+    ) -> Result<usize, Errno> {
+        if mode != SendMode::Copy {
+            return Err(Errno::NotSupported);
+        }
+        call.machine().execute(call.kernel.config.disk.paths.file_call);
+        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
+            let at = *self.offset.lock();
+            at.checked_add(len_bytes as u64).ok_or(Errno::TooLarge)?;
+            let (mut done, mut result) = (0, Ok(()));
+            while done < len_bytes && result.is_ok() {
+                let piece = volume.piece_to_write(disk, self.ino, at + done as u64, len_bytes - done);
+                let (to, len) = match piece {
+                    Ok(piece) => piece,
+                    Err(e) => {
+                        result = Err(e.into());
+                        break;
+                    }
+                };
+                let from = from + done;
+                let (moved, how) =
+                    disk.each_piece(to, len, true, |va, before, len| call.copy_in(va, from + before, len));
+                done += moved;
+                result = how.and_then(|()| disk.limit());
+            }
+            if done > 0 {
+                volume.wrote(disk, self.ino, at + done as u64)?;
+            }
+            self.moved_on(at, done, result)
+        })
+    }
+
+    fn seek(&self, to: u64) -> Result<(), Errno> {
+        *self.offset.lock() = to;
+        Ok(())
+    }
+
+    fn size_bytes(&self, call: &Syscall<'_, M>) -> Result<u64, Errno> {
+        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
+            Ok(volume.stat(disk, self.ino)?.size_bytes)
+        })
+    }
+
+    fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
+        if !self.writable {
+            return Err(Errno::BadFd);
+        }
+        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
+            Ok(volume.truncate(disk, self.ino, size_bytes)?)
+        })
+    }
+
+    fn sync(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {
+        call.kernel
+            .mount
+            .with(call.kernel, call.thread, true, |volume, disk, _| Ok(volume.fsync(disk, self.ino)?))
+    }
+
+    fn map(
+        &self,
+        call: &Syscall<'_, M>,
+        offset: u64,
+        place: MapAddr,
+        len_bytes: usize,
+        prot: Prot,
+        shared: bool,
+    ) -> Result<Va, Errno> {
+        if shared {
+            return Err(Errno::NotSupported);
+        }
+        if !offset.is_multiple_of(PAGE_SIZE as u64) || len_bytes == 0 {
+            return Err(Errno::Invalid);
+        }
+        if !self.readable {
+            return Err(Errno::Access);
+        }
+        let (kernel, thread) = (call.kernel, call.thread);
+        let size = self.size_bytes(call)?;
+        // Behind the file's end there are zeros.
+        let mapped_pages = len_bytes.div_ceil(PAGE_SIZE) as u64;
+        let pages = size.saturating_sub(offset).div_ceil(PAGE_SIZE as u64).min(mapped_pages);
+        let object = kernel.vm.object(mapped_pages, Backing::Zero)?;
+        let filled = (0..pages).try_for_each(|page| {
+            let wired = kernel.vm.wire_page(thread, &object, page, true)?;
+            let frame = wired.frames()[0];
+            let filled = Window::open(kernel).and_then(|mut window| {
+                let at = offset + page * PAGE_SIZE as u64;
+                let shown = window
+                    .show(kernel, thread, frame, Shown::ToAll, |va| self.fill(call, va, at))
+                    .and_then(|filled| filled);
+                window.close(kernel);
+                shown
+            });
+            kernel.vm.unwire(wired);
+            filled
+        });
+        let mapped = filled.and_then(|()| {
+            let mapped = Mapped { object: object.clone(), first_page: 0, copy_on_write: true };
+            let prots = (prot, Prot::all());
+            Ok(call.space.map_at(thread, place, len_bytes, prots, Inherit::Copy, Some(mapped))?)
+        });
+        kernel.vm.release_object(object);
+        mapped
+    }
+
+    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+        kernel.mount.close(kernel, threads, self.ino);
+    }
+}
+
+impl<M: Machine> VolumeFile<M> {
+    /// Fills a page at `va`, which is clear, with the bytes of the file from `at` on: block by block from the disk.
+    fn fill(&self, call: &Syscall<'_, M>, va: Va, at: u64) -> Result<(), Errno> {
+        let kernel = call.kernel;
+        kernel.mount.with(kernel, call.thread, true, |volume, disk, _| {
+            let block_bytes = volume.geometry().block_bytes as usize;
+            let mut done = 0;
+            while done < PAGE_SIZE {
+                let piece =
+                    volume.piece(disk, self.ino, at + done as u64, block_bytes.min(PAGE_SIZE - done))?;
+                if piece.len_bytes == 0 {
+                    break;
+                }
+                if let Some(from) = piece.at {
+                    // The disk has it before it is read from there; behind a file's end there are zeros.
+                    let len = piece.len_bytes.next_multiple_of(512) as u64;
+                    disk.flush(from..from + len)?;
+                    let _c = kernel.machine.scope(Cause::Protocol);
+                    kernel.move_disk(call.thread, from..from + len, va + done, false)?;
+                }
+                done += piece.len_bytes;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! The system calls of memory disks: to make one, to open it as a device file, to destroy it; the null device; and what is done with
+//! volumes and their directories.
+
+use super::file::OpenFlags;
+use super::user::User;
+use crate::dev::{DiskFile, NullFile};
+use crate::error::Errno;
+use crate::fs::{Change, Fd, File, on_volume};
+use alloc::string::String;
+use alloc::vec::Vec;
+use pageferry_fs::{Format, Kind};
+use pageferry_hal::{Machine, SpinLock};
+
+/// The names of device files.
+const MEMORY_DISK: &str = "/dev/md0";
+const NULL: &str = "/dev/null";
+
+impl<M: Machine> User<M> {
+    /// Makes the memory disk, of `len_bytes`: `/dev/md0` (`mdconfig -a`).
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: not whole pages, or none. [`Errno::Busy`]: there is one. [`Errno::NoMemory`].
+    pub fn attach_memory_disk(&self, len_bytes: u64) -> Result<(), Errno> {
+        self.system_call(|_| self.kernel.memory_disk.attach(len_bytes))
+    }
+
+    /// Destroys the memory disk with all that is on it (`mdconfig -d`).
+    ///
+    /// # Errors
+    /// [`Errno::NoDevice`]: there is none. [`Errno::Busy`]: it is open.
+    pub fn detach_memory_disk(&self) -> Result<(), Errno> {
+        self.system_call(|_| self.kernel.memory_disk.detach(&self.kernel))
+    }
+
+    /// Makes an empty volume on the memory disk, and mounts it below `/mnt` (`newfs`, `mount`).
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: blocks of a size that there is not, or too small a disk. [`Errno::Busy`]: something is mounted.
+    /// [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
+    pub fn make_volume(&self, block_bytes: u32) -> Result<(), Errno> {
+        let format = Some(Format { block_bytes });
+        self.system_call(|call| self.kernel.mount.mount(call.kernel, call.thread, format))
+    }
+
+    /// Mounts the volume that is on the memory disk; one that was not unmounted is repaired first.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: there is none, or it cannot be used. As [`User::make_volume`].
+    pub fn mount(&self) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.mount.mount(call.kernel, call.thread, None))
+    }
+
+    /// Writes all that waits to be written, and unmounts the volume.
+    ///
+    /// # Errors
+    /// [`Errno::Busy`]: files are open. [`Errno::Invalid`]: nothing is mounted. [`Errno::Io`], [`Errno::Interrupted`].
+    pub fn unmount(&self) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.mount.unmount(call.kernel, call.thread))
+    }
+
+    /// Makes a directory on the volume (`mkdir`).
+    ///
+    /// # Errors
+    /// [`Errno::Exists`], [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::NoSpace`]; [`Errno::NotSupported`] elsewhere.
+    pub fn mkdir(&self, name: &str) -> Result<(), Errno> {
+        self.change_name(name, Change::MakeDirectory)
+    }
+
+    /// Takes an empty directory of the volume away (`rmdir`).
+    ///
+    /// # Errors
+    /// [`Errno::NotEmpty`], [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.
+    pub fn rmdir(&self, name: &str) -> Result<(), Errno> {
+        self.change_name(name, Change::RemoveDirectory)
+    }
+
+    fn change_name(&self, name: &str, how: Change) -> Result<(), Errno> {
+        let path = on_volume(name).ok_or(Errno::NotSupported);
+        self.system_call(|call| self.kernel.mount.change_name(call, path?, how))
+    }
+
+    /// Renames on the volume (`rename`): what has the new name goes.
+    ///
+    /// # Errors
+    /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::IsDirectory`], [`Errno::NotEmpty`]; [`Errno::Invalid`]: a directory would
+    /// come to lie within itself; [`Errno::NotSupported`] elsewhere.
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
+        let (from, to) = (on_volume(from), on_volume(to));
+        self.system_call(|call| match (from, to) {
+            (Some(from), Some(to)) => self.kernel.mount.rename(call, from, to),
+            _ => Err(Errno::NotSupported),
+        })
+    }
+
+    /// The names in a directory of the volume, in order, with whether each is a directory (`getdents`). The bytes of names that are no
+    /// UTF-8 are replaced.
+    ///
+    /// # Errors
+    /// [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.
+    pub fn list(&self, name: &str) -> Result<Vec<(String, bool)>, Errno> {
+        let path = on_volume(name).ok_or(Errno::NotSupported);
+        self.system_call(|call| {
+            let entries = self.kernel.mount.entries(call, path?)?;
+            let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+            Ok(entries.iter().map(|e| (shown(&e.name), e.kind == Kind::Directory)).collect())
+        })
+    }
+
+    /// Opens a device file, if `name` is one's.
+    pub(super) fn open_device(&self, name: &str, flags: OpenFlags) -> Option<Result<Fd, Errno>> {
+        let rights = (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE));
+        let file = match name {
+            MEMORY_DISK => {
+                self.kernel.memory_disk.open().map(|()| File::new(DiskFile::new(self.machine(), rights)))
+            }
+            NULL => Ok(File::new(NullFile)),
+            _ => return None,
+        };
+        Some(file.map(|file| self.process.files.lock().insert(file)))
+    }
+}

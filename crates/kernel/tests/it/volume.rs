@@ -1,0 +1,255 @@
+//! A volume mounted on the memory disk: the same calls as on ordinary files, beside a model in the test, under every kernel; what is left on
+//! the disk is whole.
+
+use crate::common::*;
+use pageferry_hal::*;
+use pageferry_kernel::*;
+use pageferry_model::Schedule;
+use pageferry_vm::{Inherit, MapAddr};
+use std::collections::BTreeMap;
+
+const DISK: u64 = 2 << 20;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+const MAKE: OpenFlags = RW.union(OpenFlags::CREATE);
+
+fn mounted(u: &U, block_bytes: u32) {
+    u.attach_memory_disk(DISK).unwrap();
+    u.make_volume(block_bytes).unwrap();
+}
+
+/// Unmounts, and has the disk looked at by the checker.
+fn unmounted(u: &U) {
+    u.unmount().unwrap();
+    let fd = u.open("/dev/md0", OpenFlags::READ).unwrap();
+    let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+    let mut bytes = Vec::new();
+    loop {
+        let len = u.read(fd, buffer, 65536).unwrap();
+        if len == 0 {
+            break;
+        }
+        let mut part = vec![0; len];
+        u.load(buffer, &mut part);
+        bytes.extend(part);
+    }
+    u.close(fd).unwrap();
+    let mut store = pageferry_fs::Cached::new(pageferry_fs::MemoryDevice::from_bytes(bytes));
+    let report = pageferry_fs::check(&mut store).unwrap();
+    assert!(report.is_clean() && report.unmounted, "{:?}", report.problems);
+    u.detach_memory_disk().unwrap();
+}
+
+fn put(u: &U, fd: Fd, buffer: Va, bytes: &[u8]) {
+    u.store(buffer, bytes);
+    assert_eq!(u.write(fd, buffer, bytes.len()), Ok(bytes.len()));
+}
+
+fn get(u: &U, fd: Fd, buffer: Va, len: usize) -> Vec<u8> {
+    let got = u.read(fd, buffer, len).unwrap();
+    let mut bytes = vec![0; got];
+    u.load(buffer, &mut bytes);
+    bytes
+}
+
+#[test]
+fn files_of_a_volume_take_the_same_calls_as_others() {
+    for (what, name, config) in kernels() {
+        println!("{what}");
+        run(name, Schedule::Timed, config, |u| {
+            assert_eq!(u.make_volume(2048), Err(Errno::NoDevice));
+            assert_eq!(u.open("/mnt/file", MAKE), Err(Errno::NoFile));
+            u.attach_memory_disk(DISK).unwrap();
+            assert_eq!(u.mount(), Err(Errno::Invalid));
+            assert_eq!(u.make_volume(1000), Err(Errno::Invalid));
+            u.make_volume(2048).unwrap();
+            assert_eq!(u.mount(), Err(Errno::Busy));
+            assert_eq!(u.detach_memory_disk(), Err(Errno::Busy));
+            let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+            assert_eq!(u.open("/mnt/file", RW), Err(Errno::NoFile));
+            let fd = u.open("/mnt/file", MAKE).unwrap();
+            let bytes: Vec<u8> = (0..50_000).map(|i| (i / 3) as u8).collect();
+            put(u, fd, buffer, &bytes);
+            assert_eq!(u.file_size(fd), Ok(50_000));
+            u.seek(fd, 0).unwrap();
+            assert_eq!(get(u, fd, buffer, 65536), bytes);
+            // A hole, and behind it.
+            u.seek(fd, 60_000).unwrap();
+            put(u, fd, buffer, b"end");
+            u.seek(fd, 49_000).unwrap();
+            let mut expected = bytes[49_000..].to_vec();
+            expected.resize(11_000, 0);
+            expected.extend(b"end");
+            u.store(buffer, &[9; 16384]);
+            assert_eq!(get(u, fd, buffer, 16384), expected);
+            u.truncate(fd, 100).unwrap();
+            u.truncate(fd, 200).unwrap();
+            u.seek(fd, 90).unwrap();
+            assert_eq!(get(u, fd, buffer, 1000), [&bytes[90..100], &[0; 100]].concat());
+            u.sync_file(fd).unwrap();
+            // Names.
+            u.mkdir("/mnt/dir").unwrap();
+            assert_eq!(u.mkdir("/mnt/dir"), Err(Errno::Exists));
+            u.rename("/mnt/file", "/mnt/dir/other").unwrap();
+            assert_eq!(u.rmdir("/mnt/dir"), Err(Errno::NotEmpty));
+            assert_eq!(u.open("/mnt/dir", RW), Err(Errno::IsDirectory));
+            assert_eq!(u.open("/mnt/dir/other/x", MAKE), Err(Errno::NotDirectory));
+            assert_eq!(u.list("/mnt"), Ok(vec![("dir".into(), true)]));
+            assert_eq!(u.list("/mnt/dir/"), Ok(vec![("other".into(), false)]));
+            assert_eq!(u.unmount(), Err(Errno::Busy));
+            // Open without a name.
+            u.unlink("/mnt/dir/other").unwrap();
+            u.seek(fd, 0).unwrap();
+            assert_eq!(get(u, fd, buffer, 100), bytes[..100]);
+            u.close(fd).unwrap();
+            u.rmdir("/mnt/dir").unwrap();
+            assert_eq!(u.list("/mnt"), Ok(vec![]));
+            let long = format!("/mnt/{}", "n".repeat(256));
+            assert_eq!(u.open(&long, MAKE), Err(Errno::NameTooLong));
+            unmounted(u);
+        });
+    }
+}
+
+#[test]
+fn what_is_unmounted_is_there_when_it_is_mounted_again_and_mapped() {
+    for (_, name, config) in kernels() {
+        run(name, Schedule::Timed, config, |u| {
+            mounted(u, 1024);
+            let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+            let bytes: Vec<u8> = (0..20_000).map(|i| (i / 5 + 1) as u8).collect();
+            let fd = u.open("/mnt/file", MAKE).unwrap();
+            put(u, fd, buffer, &bytes);
+            // Mapped while its buffers wait to be written.
+            let at = u.map_file(fd, 4096, MapAddr::Anywhere, 32768, Prot::RW, false).unwrap();
+            let mut got = vec![0; 16384];
+            u.load(at, &mut got);
+            let mut expected = bytes[4096..].to_vec();
+            expected.resize(16384, 0);
+            assert_eq!(got, expected);
+            u.store(at, &[0; 100]);
+            u.unmap(at, 32768).unwrap();
+            assert_eq!(
+                u.map_file(fd, 0, MapAddr::Anywhere, 4096, Prot::READ, true),
+                Err(Errno::NotSupported)
+            );
+            u.close(fd).unwrap();
+            u.unmount().unwrap();
+            u.mount().unwrap();
+            let fd = u.open("/mnt/file", RW).unwrap();
+            assert_eq!(get(u, fd, buffer, 65536), bytes);
+            u.close(fd).unwrap();
+            unmounted(u);
+        });
+    }
+}
+
+#[test]
+fn random_programs_of_two_processes_see_their_files_and_leave_a_whole_volume() {
+    for (what, name, config) in kernels() {
+        for seed in 0..3 {
+            let schedule = if seed == 0 { Schedule::Timed } else { Schedule::Seeded(seed) };
+            println!("{what}, seed {seed}");
+            run(name, schedule, config, move |u| {
+                mounted(u, [512, 2048, 4096][seed as usize]);
+                let child: Program<_> = Box::new(move |u: &U| traffic(u, "/mnt/b", seed + 100));
+                u.fork("other", child).unwrap();
+                traffic(u, "/mnt/a", seed);
+                u.wait().unwrap();
+                unmounted(u);
+            });
+        }
+    }
+}
+
+/// Makes, writes, reads, cuts and removes files in a directory, beside what they should be.
+fn traffic(u: &U, dir: &str, seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |end: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % end
+    };
+    u.mkdir(dir).unwrap();
+    let buffer = u.map(32768, Prot::RW, Inherit::Copy).unwrap();
+    let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for step in 0..60u64 {
+        let file = below(6);
+        let path = format!("{dir}/{file}");
+        match below(8) {
+            0 => {
+                assert_eq!(u.unlink(&path).is_ok(), model.remove(&file).is_some());
+            }
+            1 => {
+                let to = below(6);
+                let renamed = u.rename(&path, &format!("{dir}/{to}")).is_ok();
+                assert_eq!(renamed, model.contains_key(&file));
+                if let Some(bytes) = model.get(&file).cloned().filter(|_| file != to) {
+                    model.remove(&file);
+                    model.insert(to, bytes);
+                }
+            }
+            2 => {
+                let Some(bytes) = model.get_mut(&file) else { continue };
+                let fd = u.open(&path, RW).unwrap();
+                let size = below(12_000);
+                u.truncate(fd, size).unwrap();
+                bytes.resize(size as usize, 0);
+                u.close(fd).unwrap();
+            }
+            3..=5 => {
+                let (at, len) = (below(20_000), 1 + below(9_000) as usize);
+                let bytes: Vec<u8> = (0..len).map(|i| (i / 9) as u8 ^ step as u8 | 1).collect();
+                let fd = u.open(&path, MAKE).unwrap();
+                u.seek(fd, at).unwrap();
+                put(u, fd, buffer, &bytes);
+                if below(3) == 0 {
+                    u.sync_file(fd).unwrap();
+                }
+                u.close(fd).unwrap();
+                let whole = model.entry(file).or_default();
+                whole.resize(whole.len().max(at as usize + len), 0);
+                whole[at as usize..][..len].copy_from_slice(&bytes);
+            }
+            _ => {
+                let Some(bytes) = model.get(&file) else { continue };
+                let fd = u.open(&path, RW).unwrap();
+                let at = below(20_000).min(bytes.len() as u64);
+                u.seek(fd, at).unwrap();
+                let expected = &bytes[at as usize..];
+                assert_eq!(get(u, fd, buffer, 32768), expected[..expected.len().min(32768)], "step {step}");
+                u.close(fd).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_volume_that_is_full_says_so_and_a_bad_address_harms_nothing() {
+    for (_, name, config) in kernels().into_iter().take(3) {
+        run(name, Schedule::Timed, config, |u| {
+            u.attach_memory_disk(256 << 10).unwrap();
+            u.make_volume(2048).unwrap();
+            let buffer = u.map(2 * PAGE_SIZE, Prot::RW, Inherit::Copy).unwrap();
+            u.store(buffer, &[3; 2 * PAGE_SIZE]);
+            let fd = u.open("/mnt/full", MAKE).unwrap();
+            let mut size = 0;
+            let full = loop {
+                match u.write(fd, buffer, 2 * PAGE_SIZE) {
+                    Ok(len) => size += len,
+                    Err(e) => break e,
+                }
+            };
+            assert_eq!((full, u.file_size(fd)), (Errno::NoSpace, Ok(size as u64)));
+            u.truncate(fd, 0).unwrap();
+            u.seek(fd, 0).unwrap();
+            u.unmap(buffer + PAGE_SIZE, PAGE_SIZE).unwrap();
+            assert_eq!(u.write(fd, buffer + (PAGE_SIZE - 3000), 6000), Ok(3000));
+            u.seek(fd, 0).unwrap();
+            assert_eq!(get(u, fd, buffer, 4096), [3; 3000]);
+            assert_eq!(u.write(fd, buffer + PAGE_SIZE, 10), Err(Errno::Fault));
+            u.close(fd).unwrap();
+            unmounted(u);
+        });
+    }
+}

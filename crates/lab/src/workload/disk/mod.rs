@@ -1,0 +1,4 @@
+//! Workloads on a memory disk.
+
+pub(crate) mod dd;
+pub(crate) mod postmark;
