@@ -344,7 +344,12 @@ fn entries_that_are_not_in_use_are_taken_first_and_reserved_ones_never() {
             let piece = u.ica_alloc(1, Wait::Yes).unwrap();
             u.store(piece, &[7; 8]);
             let at = map(u, pages * PAGE);
-            let over = || (0..pages).for_each(|page| u.store(at + page * PAGE, &[1]));
+            // With other look-ups between, so that a counter of them does not simply go round.
+            let over = || {
+                for page in 0..pages {
+                    (0..=page * page % 7).for_each(|_| u.store(at + page * PAGE, &[1]));
+                }
+            };
             over();
             let before = u.machine().snapshot();
             over();
