@@ -16,6 +16,7 @@ mod inet_defects;
 mod inet_endings;
 mod inet_frames;
 mod inet_page_defects;
+mod inet_page_losses;
 mod inet_unread;
 mod inet_values;
 mod inet_wire;
