@@ -149,11 +149,17 @@ mod tests {
     /// All of a run; what was done, what of it in transactions, and the numbers drawn.
     fn run(files: usize, transactions: u64) -> (Counts, Counts, u64) {
         let mut script = Script::new(42, files);
-        (0..files).for_each(|_| drop(script.create()));
+        for _ in 0..files {
+            script.create();
+        }
         let before = script.counts;
-        (0..transactions).for_each(|_| drop(script.transaction()));
+        for _ in 0..transactions {
+            script.transaction();
+        }
         let behind = script.counts;
-        (0..script.slots()).for_each(|slot| drop(script.delete(slot)));
+        for slot in 0..script.slots() {
+            script.delete(slot);
+        }
         let mixed = Counts {
             created: behind.created - before.created,
             deleted: behind.deleted - before.deleted,
