@@ -13,7 +13,7 @@ use crate::dev::{Audio, MemoryDisk, Screen, acknowledge};
 use crate::error::{BootError, Errno};
 use crate::fs::{FileSystem, FileTable, Mount};
 use crate::ipc::Exports;
-use crate::ispc::Ispc;
+use crate::ispc::{DriverCard, Ispc};
 use crate::net::{Lenders, Net, Pool};
 use crate::proc::{Killed, Pid, Processes};
 use crate::sched::{Callouts, Sched, SchedPaths, SoftInt, SoftInts, Thread};
@@ -118,11 +118,12 @@ impl<M: Machine> Kernel<M> {
         let callouts = Arc::new(Callouts::new(&machine));
         let weak = Arc::downgrade(&pmaps);
         let work = Arc::downgrade(&softints);
-        let net = match config.net {
-            Some(its) => Some(Net::new(&machine, its, devices.nic, &mut arena)?),
-            None => None,
+        let (net, own_card) = match (config.net, config.ispc, devices.nic) {
+            (Some(its), _, nic) => (Some(Net::new(&machine, its, nic, &mut arena)?), None),
+            (None, Some(_), Some(nic)) => (None, Some(DriverCard::new(&machine, nic, &mut arena)?)),
+            (None, ..) => (None, None),
         };
-        let card = net.as_ref().and_then(Net::card);
+        let card = net.as_ref().and_then(Net::card).or(own_card.as_ref().map(DriverCard::id));
         let behind = [(vm.disk_id(), SoftInt::Disk), (audio.id(), SoftInt::Sound), (card, SoftInt::Net)];
         let (clock, due, m) = (Arc::downgrade(&sched), callouts.clone(), machine.clone());
         machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
@@ -146,7 +147,7 @@ impl<M: Machine> Kernel<M> {
             }
         }));
         let ispc = match (config.ispc, pmaps.area_range()) {
-            (Some(its), Some(range)) => Some(Ispc::new(&machine, its, range, &mut arena)?),
+            (Some(its), Some(range)) => Some(Ispc::new(&machine, its, range, own_card, &mut arena)?),
             _ => None,
         };
         let files = FileSystem::new(&vm, config.files, &mut arena)?;
@@ -240,6 +241,10 @@ impl<M: Machine> Kernel<M> {
         }
         if let Some(net) = self.net() {
             net.start(self, &BootThreads);
+        } else if self.ispc.as_ref().is_some_and(|ispc| ispc.card.is_some()) {
+            let kernel = self.clone();
+            let work = move |t: &Thread<M>| kernel.ispc.iter().for_each(|ispc| ispc.card_interrupt(t));
+            self.softints.start(SoftInt::Net, Box::new(work));
         }
         let (callouts, m) = (self.callouts.clone(), self.machine.clone());
         self.softints.start(SoftInt::Clock, Box::new(move |t| callouts.run(t, m.now())));

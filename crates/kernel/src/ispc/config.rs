@@ -40,6 +40,10 @@ paths! {
         pub ica: Path,
         /// Finding a reserved entry that is free, or giving one back.
         pub entry: Path,
+        /// Handing a frame to the card for a driver,
+        pub card_send: Path,
+        /// and writing one cache line of it back.
+        pub card_line: Path,
     }
 }
 

@@ -21,6 +21,7 @@ impl<M: Machine> Ispc<M> {
     pub(crate) fn end(&self, call: &Syscall<'_, M>) {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
+        self.wait_sent(call);
         let mut state = self.state.lock();
         let Some(port) = state.ports.get(&call.pid) else { return };
         let (at, service) = (port.at, port.service);

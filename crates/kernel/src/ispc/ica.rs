@@ -17,6 +17,7 @@
 //! An attachment, when no reserved entry is free: the caller waits or is told ([`Errno::WouldBlock`]); by a page table, for want of a
 //! frame. Nothing is attached then.
 
+use super::card::DriverCard;
 use super::config::{IspcConfig, IspcDefect, Method};
 use super::port::{Port, Request, RequestId};
 use crate::error::Errno;
@@ -66,6 +67,8 @@ pub(crate) struct State {
     pub(crate) free_server: Vec<usize>,
     pub(crate) free: Vec<usize>,
     pub(crate) structures: Zone,
+    /// Frames that the card has, and whose they are.
+    pub(crate) sending: BTreeMap<u64, Pid>,
 }
 
 /// The part of a kernel. See the [module](super).
@@ -75,6 +78,8 @@ pub(crate) struct Ispc<M: Machine> {
     /// Where threads sleep for an entry.
     at: StructVa,
     pub(crate) state: M::Lock<State>,
+    /// The card, where no protocols of the kernel's own have it.
+    pub(crate) card: Option<DriverCard>,
 }
 
 impl<M: Machine> Ispc<M> {
@@ -82,6 +87,7 @@ impl<M: Machine> Ispc<M> {
         m: &M,
         config: IspcConfig,
         range: VaRange,
+        card: Option<DriverCard>,
         arena: &mut StructArena,
     ) -> Result<Ispc<M>, ArenaFull> {
         let at = arena.array("communication", 1, STRUCTURE_BYTES)?;
@@ -97,8 +103,9 @@ impl<M: Machine> Ispc<M> {
             free_server: (0..servers).rev().collect(),
             free: (servers..reserved).rev().collect(),
             structures,
+            sending: BTreeMap::new(),
         };
-        Ok(Ispc { config, range, at, state: m.new_lock(LockClass::PIPE, state) })
+        Ok(Ispc { config, range, at, state: m.new_lock(LockClass::PIPE, state), card })
     }
 
     pub(crate) fn has(&self, defect: IspcDefect) -> bool {

@@ -5,15 +5,18 @@
 //! * `ica`: pieces of the area, who has them, and the entries that attach them.
 //! * `port`: what is queued for a process; requests.
 //! * `call`: the system calls.
+//! * `card`: the network card, for a driver that is a server.
 //! * `ending`: what becomes of all that when a process ends, and the laws that hold.
 
 mod call;
+mod card;
 mod config;
 mod ending;
 mod ica;
 mod port;
 
 pub use call::{Completed, Inquiry, Wait};
+pub(crate) use card::DriverCard;
 pub use config::{IspcConfig, IspcDefect, IspcError, IspcPaths, Method};
 pub(crate) use ica::Ispc;
 pub use port::RequestId;

@@ -77,6 +77,24 @@ impl<M: Machine> User<M> {
         self.ispc_call(|ispc, call| ispc.call_return(call, id))
     }
 
+    /// Hands a frame to the network card that lies in a piece of this server's, where no protocols of the kernel's own have the card.
+    /// The card reads it until [`User::card_wait`] returns.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`]: there is no such card. [`Errno::MessageSize`]: no frame has that length. [`Errno::Invalid`],
+    /// [`Errno::Access`]: it is not in a piece, or not in one that this server has. [`Errno::WouldBlock`]: the ring is full.
+    pub fn card_send(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
+        self.ispc_call(|ispc, call| ispc.call_card_send(call, at, len_bytes))
+    }
+
+    /// Waits until the card has sent all that this process has handed over.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`].
+    pub fn card_wait(&self) -> Result<(), Errno> {
+        self.ispc_call(|ispc, call| ispc.call_card_wait(call))
+    }
+
     /// The next of this process's posted requests that is done; its pieces are attached again.
     ///
     /// # Errors

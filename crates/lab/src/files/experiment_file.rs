@@ -118,6 +118,8 @@ pub enum Workload {
     CostGrowth,
     /// [`crate::workload::ispc`].
     Ispc,
+    /// `crate::workload::packet`.
+    Packet,
     /// [`crate::workload::pipeline`].
     Pipeline,
     /// [`crate::workload::mixed`].

@@ -36,7 +36,7 @@ pub enum ChoiceName {
 
 paths! {
     /// See [`IspcPaths`].
-    IspcPathsFile for IspcPaths { call, queue, ica, entry; wire, unwire, table, choose }
+    IspcPathsFile for IspcPaths { call, queue, ica, entry, card_send, card_line; wire, unwire, table, choose }
 }
 
 /// Communication by a common area. See [`IspcConfig`].

@@ -140,6 +140,19 @@ impl Workload {
             Workload::Replay => const { &[range("processes", 1, 256)] },
             Workload::FrameBuffer => const { &[range("rectangles", 1, WARMUP), range("compilers", 0, 64)] },
             Workload::Mixed => const { &[range("rounds", 1, TIMES), range("warmup_rounds", 0, WARMUP)] },
+            Workload::Packet => {
+                const {
+                    &[
+                        range("size_bytes", 1, 1472),
+                        range("packets", 1, WARMUP),
+                        range("warmup", 0, WARMUP),
+                        range("pause_us", 100, 1_000_000),
+                        range("corunner_bytes", 1, 1 << 24),
+                        range("protocol_instructions", 0, WARMUP),
+                        range("sum_instructions", 0, 1000),
+                    ]
+                }
+            }
             Workload::Ispc => {
                 const { &[range("steps", 1, WARMUP), range("warmup", 0, WARMUP), range("data_bytes", 1, 1 << 20)] }
             }
@@ -167,6 +180,7 @@ impl Workload {
             Workload::Sound => &[("direction", &["play", "record"]), SEND, RECEIVE],
             Workload::PingPong => &[BY, ("touch", FLAG)],
             Workload::Pipeline => &[BY, SEND],
+            Workload::Packet => &[("corunner", FLAG)],
             Workload::Ispc => {
                 &[("op", &["sync-request", "async-request", "sync-return", "async-return"]), ("data", FLAG)]
             }

@@ -44,7 +44,7 @@ pub enum How {
     /// The metric exceeds that of another kernel, of other machines, or of runs with other settings; `along` a setting,
     /// at each of its values.
     MoreThan,
-    /// What the metric is less than in runs with other settings, against the number or the range: a percentage of theirs, where the
+    /// What the metric is less than in runs with other settings, or of another kernel with those, against the number or the range: a percentage of theirs, where the
     /// published unit is one.
     Less,
     /// `along` a setting the metric [rises](Shape::Rises).
@@ -161,7 +161,7 @@ impl Compare {
         let less = self.how == How::Less;
         // Of each key: whether it is there, whether it must be, whether it may be.
         let keys = [
-            ("over", self.over.is_some(), self.how == How::Gain || gains_more, order),
+            ("over", self.over.is_some(), self.how == How::Gain || gains_more, order || less),
             ("other_machines", !self.other_machines.is_empty(), false, order),
             ("other_set", !self.other_set.is_empty(), two_lines || same || gains_more || less, order),
             ("along", self.along.is_some(), shape || two_lines, order),

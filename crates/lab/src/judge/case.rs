@@ -94,7 +94,8 @@ impl Case<'_> {
             }
             How::Less => {
                 let value = metric(&rule.kernel)?;
-                let other = self.metric(machine, &rule.kernel, &rule.other_set, None)?;
+                let kernel = rule.over.as_ref().unwrap_or(&rule.kernel);
+                let other = self.metric(machine, kernel, &rule.other_set, None)?;
                 let percent = published.unit == "%";
                 let less = if percent { 100.0 * (other - value) / other } else { other - value };
                 let (ratio, agrees) = near(less, published);

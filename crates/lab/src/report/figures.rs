@@ -40,6 +40,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             Workload::Ispc => vec![ispc::steps(of, name)],
             Workload::NullWrite
             | Workload::NullRead
+            | Workload::Packet
             | Workload::UvmPipe
             | Workload::FileRead
             | Workload::Sound

@@ -55,7 +55,7 @@ const fn series(
 }
 
 /// Mechanisms, then what else grows, then kernels, then kinds of invalidations.
-const SERIES: [Series; 20] = [
+const SERIES: [Series; 24] = [
     series("copy", "copy", Mark::Circle, "", "14 4"),
     series("loan", "loan", Mark::Square, "8 3", "8 3 1.5 3"),
     series("transfer", "transfer", Mark::Up, "2.5 3", "2.5 3 2.5 7"),
@@ -71,6 +71,11 @@ const SERIES: [Series; 20] = [
     series("space found", "space", Mark::Left, "6 6", "6 8"),
     series("amap freed", "amap", Mark::Pentagon, "3 6", "3 9"),
     series("fork", "fork", Mark::Star, "16 3 2 3", "16 6 2 6"),
+    // What attaches memory, in figures of their own.
+    series("random", "lookup", Mark::Right, "16 3", "16 6"),
+    series("previous", "space", Mark::Left, "6 6", "6 8"),
+    series("proposed", "fork", Mark::Star, "16 3 2 3", "16 6 2 6"),
+    series("monolithic", "amap", Mark::Pentagon, "3 6", "3 9"),
     series("original", "original", Mark::Cross, "7 4", "7 8"),
     series("sf_buf", "sf-buf", Mark::Square, "", "14 4"),
     series("sf_buf-shared", "sf-buf-shared", Mark::Up, "3 3", "3 6"),

@@ -61,6 +61,9 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     let mut machine = (*spec.machine).clone();
     workload::net::adapt(spec, &mut machine.config);
     let mut testbed = Testbed::new(&machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    if spec.experiment.file.workload == Workload::Packet {
+        workload::packet::connect(&mut testbed, spec)?;
+    }
     workload::net::connect(&mut testbed, spec)?;
     prepare(&testbed.model);
     let cell = OutcomeCell::default();
@@ -103,6 +106,7 @@ fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Result<Progr
         Workload::CostGrowth => workload::cost_growth::program(testbed, spec, cell),
         Workload::PingPong => workload::ping_pong::program(testbed, spec, cell),
         Workload::Ispc => workload::ispc::program(testbed, spec, cell),
+        Workload::Packet => workload::packet::program(testbed, spec, cell),
         Workload::Mixed => workload::mixed::program(testbed, spec, cell),
         Workload::Pipeline => workload::pipeline::program(testbed, spec, cell),
         Workload::Netperf => workload::net::netperf::program(testbed, spec, cell),

@@ -152,6 +152,7 @@ impl RunSpec {
             Workload::KernelCompile => parameter("sources").saturating_mul(1_000_000),
             Workload::FrameBuffer => parameter("rectangles").saturating_mul(3000),
             Workload::Replay => parameter("processes").saturating_mul(1_000_000),
+            Workload::Packet => parameter("packets").saturating_add(parameter("warmup")).saturating_mul(3000),
             Workload::Ispc => parameter("steps").saturating_add(parameter("warmup")).saturating_mul(30),
             Workload::Mixed => {
                 parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(1000)

@@ -18,6 +18,7 @@ pub(crate) mod net;
 pub mod null_read;
 pub mod null_write;
 mod outcome;
+pub(crate) mod packet;
 pub(crate) mod payload;
 pub mod ping_pong;
 pub mod pipeline;

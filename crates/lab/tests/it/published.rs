@@ -7,7 +7,7 @@ use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
 /// The numbers and the statements in words that do not come out: their paper's file says why (`otherwise`), and so does `CAVEATS.md`. One that begins to is to be taken out here and there.
-const OTHERWISE: [&str; 20] = [
+const OTHERWISE: [&str; 27] = [
     "bat-hash-misses-per-s",
     "bat-kernel-tlb-share",
     "bat-tlb-misses-per-s",
@@ -25,6 +25,12 @@ const OTHERWISE: [&str; 20] = [
     "sfbuf-postmark-tps-xeon",
     "sfbuf-postmark-zero-remote",
     "sfbuf-web-xeon",
+    "sh4-packet-art-linux-percent",
+    "sh4-packet-art-linux-us",
+    "sh4-packet-proposed-random-percent",
+    "sh4-packet-proposed-random-us",
+    "sh4-proposed-previous-percent",
+    "sh4-proposed-previous-us",
     "uvm-pipe-copy-drops",
     "uvm-pipeline-copy-drops",
     "uvm-read-transfer-final-dip",

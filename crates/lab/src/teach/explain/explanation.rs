@@ -1,7 +1,9 @@
 //! Mechanisms by name, and running one: on its own machine and kernel, or on others.
 
 use super::stage::{self, Counterexample, Mechanism, More, Stage, Step, Table, Variant};
-use super::{accessed_bit, blocks, far_end, files, mapping, memory, network, pass, pipe, refill, sockets};
+use super::{
+    accessed_bit, blocks, far_end, files, ispc, mapping, memory, network, pass, pipe, refill, sockets,
+};
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice, Settings};
 use crate::run::{Law, Schedule, Testbed};
@@ -13,7 +15,7 @@ use serde::Serialize;
 pub fn all() -> impl Iterator<Item = &'static Mechanism> {
     let rooms =
         [memory::ALL, files::ALL, sockets::ALL, pass::ALL, mapping::ALL, accessed_bit::ALL, pipe::ALL];
-    rooms.into_iter().chain([network::ALL, refill::ALL, blocks::ALL]).flatten()
+    rooms.into_iter().chain([network::ALL, refill::ALL, blocks::ALL, ispc::ALL]).flatten()
 }
 
 /// The mechanism called `name`.

@@ -14,6 +14,7 @@ mod blocks;
 mod explanation;
 mod far_end;
 mod files;
+mod ispc;
 mod mapping;
 mod memory;
 mod network;

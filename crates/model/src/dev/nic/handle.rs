@@ -88,6 +88,7 @@ impl Nic for ModelNic {
 
     fn start_transmit(&self) {
         self.act(write, |card, now, agenda| card.start_transmit(now, agenda));
+        self.0.step(|hw, cpu| hw.transmit_started_at = hw.cpus[cpu].clock);
     }
 
     fn post_receive(&self, buffer: NicReceive) {
