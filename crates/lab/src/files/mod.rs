@@ -23,7 +23,7 @@ pub use experiments::Experiment;
 pub use kernels::{
     DefectName, DiskFile, DiskPathsFile, EphemeralFile, EphemeralPathsFile, ForwardName, FrameMappingName,
     KernelChoice, KernelFile, KernelPathsFile, MappingName, PagingFile, PathsFile, PipeFile, PipeKindName,
-    PmapFile, PmapPathsFile, RuleName, SchedFile, SchemeName, SocketFile, VmPathsFile,
+    PmapFile, PmapPathsFile, PtraceName, RuleName, SchedFile, SchemeName, SocketFile, VmPathsFile,
 };
 pub use machines::MachineChoice;
 pub use net::{NetFile, NetPathsFile};

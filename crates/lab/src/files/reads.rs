@@ -122,6 +122,7 @@ impl Workload {
                     ]
                 }
             }
+            Workload::Schemes => const { &[range("pages", 16, 1 << 14), range("rounds", 1, WARMUP)] },
             Workload::Dd => const { &[range("disk_mb", 1, 4096), range("block_bytes", 512, 16 << 20)] },
             Workload::Web => {
                 const {
@@ -162,6 +163,7 @@ impl Workload {
             Workload::Sound => &[("direction", &["play", "record"]), SEND, RECEIVE],
             Workload::PingPong => &[BY, ("touch", FLAG)],
             Workload::Pipeline => &[BY, SEND],
+            Workload::Schemes => &[("user", &["memory-disk", "exec", "ptrace", "vnode-pager"])],
             Workload::CostGrowth => {
                 &[("of", &["loan", "transfer", "pass", "lookup", "space", "amap", "fork"])]
             }

@@ -50,6 +50,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::FlipReceive
             | Workload::Web
             | Workload::Dd
+            | Workload::Schemes
             | Workload::Postmark
             | Workload::Mixed => Vec::new(),
         };
