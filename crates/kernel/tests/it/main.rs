@@ -7,6 +7,7 @@ mod common;
 mod defects;
 mod devices;
 mod endings;
+mod exec;
 mod export;
 mod fetch;
 mod file_transfer;

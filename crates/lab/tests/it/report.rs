@@ -43,6 +43,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("pair_cycles", 123.4),
         ("pair_ns", 51.4),
         ("transactions_per_s", 5000.0 * fast),
+        ("address_cycles_per_page", if fast > 1.0 { 0.0 } else { 700.0 }),
         ("read_mb_s", 20.0 * fast),
         ("write_mb_s", 30.0 * fast),
     ]
