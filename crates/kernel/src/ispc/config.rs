@@ -13,14 +13,12 @@ pub enum Method {
     /// Servers see the whole area by permanent reserved entries of large pages; an application has a reserved entry for each of
     /// its pages. No page table.
     Proposed,
-    /// As `Proposed`; and a request takes its caller's thread into the server's space and back, with no other thread and no queue.
-    Migrating,
 }
 
 impl Method {
     /// Servers have the whole area, for as long as they serve.
     pub const fn shows_servers_all(self) -> bool {
-        matches!(self, Method::Proposed | Method::Migrating)
+        matches!(self, Method::Proposed)
     }
     /// Attachments are reserved entries of the TLB.
     pub const fn uses_entries(self) -> bool {

@@ -333,6 +333,37 @@ fn each_method_makes_the_steps_that_it_says() {
     assert!(previous[3] >= proposed[3]);
 }
 
+#[test]
+fn entries_that_are_not_in_use_are_taken_first_and_reserved_ones_never() {
+    let misses_again = |choice: EntryChoice, pages: usize| {
+        let mut config = ant(Method::Previous);
+        config.pmap.choice = choice;
+        let found = Rc::new(Cell::new(0));
+        let into = found.clone();
+        on_sh4(config, move |u| {
+            let piece = u.ica_alloc(1, Wait::Yes).unwrap();
+            u.store(piece, &[7; 8]);
+            let at = map(u, pages * PAGE);
+            let over = || (0..pages).for_each(|page| u.store(at + page * PAGE, &[1]));
+            over();
+            let before = u.machine().snapshot();
+            over();
+            into.set(u.machine().snapshot().since(&before).hardware.tlb_misses);
+            let before = u.machine().snapshot();
+            assert_eq!(load(u, piece, 8), [7; 8]);
+            let missed = u.machine().snapshot().since(&before).hardware.tlb_misses;
+            assert_eq!(missed, 0, "a reserved entry is nobody's to take");
+        });
+        found.get()
+    };
+    // 32 entries are left: as many pages have one each, if no entry is taken while another is free.
+    assert_eq!(misses_again(EntryChoice::UnusedFirst, 30), 0);
+    assert!(misses_again(EntryChoice::Hardware, 30) > 0);
+    // More pages: some go by chance, not all as they would if the one used longest ago went.
+    let missed = misses_again(EntryChoice::UnusedFirst, 40);
+    assert!((8..40).contains(&missed), "{missed} of 40");
+}
+
 // ------------------------------------------------------------------------------------------- random programs
 
 /// Numbers from a seed.

@@ -155,7 +155,14 @@ impl Workload {
                 }
             }
             Workload::Ispc => {
-                const { &[range("steps", 1, WARMUP), range("warmup", 0, WARMUP), range("data_bytes", 1, 1 << 20)] }
+                const {
+                    &[
+                        range("steps", 1, WARMUP),
+                        range("warmup", 0, WARMUP),
+                        range("data_bytes", 1, 1 << 20),
+                        range("beside_pages", 0, 4096),
+                    ]
+                }
             }
             Workload::CostGrowth => const { &[range("n", 1, BUFFER), range("times", 1, WARMUP)] },
         }

@@ -90,7 +90,7 @@ const RESULTS: [(&str, &str, &str); 36] = [
 ];
 
 /// What a step of communication by a common area takes.
-const ISPC: [(&str, &str, &str); 9] = [
+const ISPC: [(&str, &str, &str); 11] = [
     ("time_us", "us", "Modelled time of one step, from the sender's call to the receiver's first access."),
     ("process_switch_us", "us", "Of that: sleeping, waking, choosing the next thread and switching to it."),
     ("first_access_us", "us", "Of that: the receiver's first access to what came, with the misses in it."),
@@ -98,6 +98,8 @@ const ISPC: [(&str, &str, &str); 9] = [
     ("ica_attach_us", "us", "Of that: attaching memory of the area to its receiver."),
     ("system_call_us", "us", "Of that: entering and leaving the kernel."),
     ("other_us", "us", "Of that: all else, such as tests and queues."),
+    ("round_us", "us", "Modelled time of a request, its return, and what the application does beside them."),
+    ("tlb_misses_per_round", "count", "Misses of the TLB for data in all of that."),
     ("tlb_misses_per_step", "count", "Misses of the TLB for data in one step."),
     ("entries_written_per_step", "count", "Reserved TLB entries written or cleared in one step."),
 ];

@@ -6,6 +6,8 @@
 //! arguments. Before a call the sender has written there what it asks, outside of what is measured; the receiver compares it, so every
 //! step is checked.
 //!
+//! Before each step the application may go over pages of its own: what it then misses is what the reservation costs it.
+//!
 //! The parts are those of the paper's figure. Switching, attaching, detaching and system calls are what the kernel spends in these
 //! causes; the first access is the time of the receiver's accesses in user mode, with the misses in them; all else is *other*.
 
@@ -13,9 +15,10 @@ use super::outcome::{Failed, OutcomeCell, named};
 use super::process::{first_process, other_process};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
-use pageferry_hal::{Cause, Counter, Machine as _, PAGE_SIZE, Va};
+use pageferry_hal::{Cause, Counter, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Inquiry, Program, User, Wait};
 use pageferry_model::{Model, Snapshot};
+use pageferry_vm::Inherit;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
@@ -67,6 +70,8 @@ struct Ispc {
     cell: OutcomeCell,
     op: Op,
     data_pages: Option<usize>,
+    /// Pages of its own that the application goes over before each step.
+    beside_pages: usize,
     warmup: u64,
     steps: u64,
     clock_mhz: f64,
@@ -86,12 +91,14 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
             _ => Op::AsyncReturn,
         },
         data_pages: (spec.choice("data") == "true").then(|| data_bytes.div_ceil(PAGE_SIZE)),
+        beside_pages: spec.parameter("beside_pages") as usize,
         warmup: spec.parameter("warmup") as u64,
         steps: spec.parameter("steps") as u64,
         clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         probe: Rc::default(),
     };
-    first_process(work.cell.clone(), PAGE_SIZE, move |user| work.application(user))
+    let buffers_bytes = (1 + work.beside_pages) * PAGE_SIZE;
+    first_process(work.cell.clone(), buffers_bytes, move |user| work.application(user))
 }
 
 impl Ispc {
@@ -110,11 +117,18 @@ impl Ispc {
         let control = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let data = self.data_pages.map(|pages| user.ica_alloc(pages, Wait::Yes)).transpose();
         let data = data.map_err(named("allocate a data piece"))?;
+        let own = match self.beside_pages {
+            0 => None,
+            pages => Some(user.map(pages * PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map memory"))?),
+        };
         let host = Instant::now();
         let mut start = None;
         for number in 0..self.warmup + self.steps {
             if number == self.warmup {
                 start = Some((user.machine().now(), self.model.snapshot()));
+            }
+            for page in 0..own.map_or(0, |_| self.beside_pages) {
+                user.store(own.unwrap_or(Va(0)) + page * PAGE_SIZE, &number.to_le_bytes()[..4]);
             }
             self.say(user, control, data, number, false);
             self.begin(user, number, true);
@@ -231,14 +245,18 @@ impl Ispc {
         let probe = self.probe.borrow();
         let outcome = &mut *self.cell.borrow_mut();
         outcome.measured_s = host.elapsed().as_secs_f64();
+        let misses = measured.hardware.tlb_misses;
         outcome.measured = Some(measured);
         let steps = probe.steps.max(1) as f64;
         let us = |cycles: u64| cycles as f64 / self.clock_mhz / steps;
         let of = |cause: Cause| probe.causes[cause.index()];
         let (switch, detach, attach) = (of(Cause::Switch), of(Cause::IcaDetach), of(Cause::IcaAttach));
         let parts = switch + detach + attach + of(Cause::Syscall) + probe.first_access;
+        let rounds = self.steps.max(1) as f64;
         let results = [
             ("elapsed_us", elapsed_us),
+            ("round_us", elapsed_us / rounds),
+            ("tlb_misses_per_round", misses as f64 / rounds),
             ("time_us", us(probe.all)),
             ("process_switch_us", us(switch)),
             ("first_access_us", us(probe.first_access)),

@@ -212,6 +212,20 @@ fn what_no_hardware_would_do_is_refused() {
         soft.run_in(m, 1, 1);
         (0..2).for_each(|_| m.tlb_load(Slot::Replace, Asid(1), USER, Tte::page(Pfn(100), Attr::USER)));
     });
+    // Of pages of two sizes, and both callers are named.
+    panics("sh7751r", "tests/it/mmu.rs", |m| {
+        let soft = Soft::boot(m);
+        soft.run_in(m, 1, 1);
+        m.tlb_reserve(2);
+        m.tlb_load(Slot::Chosen(9), Asid(1), USER, Tte::page(Pfn(256), Attr::USER));
+        let large = Tte { frame: Pfn(256), shift: 20, attr: Attr::USER };
+        m.tlb_load(Slot::Reserved(1), Asid(1), Va(USER.0 & !0xf_ffff), large);
+    });
+    panics("sh7751r", "is not free to be chosen", |m| {
+        enter(m, 1, 1);
+        m.tlb_reserve(2);
+        m.tlb_load(Slot::Chosen(1), Asid(1), USER, Tte::page(Pfn(100), Attr::USER));
+    });
     panics("mini-soft", "none would be left", |m| m.tlb_reserve(64));
     panics("mini-soft", "is not reserved", |m| {
         enter(m, 1, 1);
