@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Soak(Soak),
     /// Record what a real program fetches, loads and stores, or show such a trace
     Trace(Trace),
+    /// Make a disk image with a file system from a directory, look into one, take files out, or check it
+    Disk(Disk),
 }
 
 #[derive(Debug, Args)]
@@ -379,4 +381,71 @@ pub(crate) struct TraceShow {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Disk {
+    #[command(subcommand)]
+    pub(crate) command: DiskCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DiskCommand {
+    /// Make an image that holds what a directory does
+    Make(DiskMake),
+    /// List what an image holds
+    Ls(DiskList),
+    /// Take a file or a directory out of an image
+    Get(DiskGet),
+    /// Look whether an image is whole
+    Check(DiskCheck),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskMake {
+    /// The directory: its files and directories, and those below it
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Where the image goes
+    #[arg(long, short, value_name = "IMG")]
+    pub(crate) out: PathBuf,
+    /// Its size in MB of 2^20 bytes; if absent, what the files need, and a quarter
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) size_mb: Option<u32>,
+    /// Bytes of a block
+    #[arg(long, value_name = "N", default_value = "2048", value_parser = PossibleValuesParser::new(["512", "1024", "2048", "4096", "8192", "16384", "32768", "65536"]))]
+    pub(crate) block_bytes: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskList {
+    /// The image
+    #[arg(value_name = "IMG")]
+    pub(crate) image: PathBuf,
+    /// What of it: all if absent
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskGet {
+    /// The image
+    #[arg(value_name = "IMG")]
+    pub(crate) image: PathBuf,
+    /// What to take out of it
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+    /// Where it goes: a file, or for a directory a new folder
+    #[arg(long, short, value_name = "OUT")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiskCheck {
+    /// The image
+    #[arg(value_name = "IMG")]
+    pub(crate) image: PathBuf,
+    /// Make it whole
+    #[arg(long)]
+    pub(crate) repair: bool,
 }

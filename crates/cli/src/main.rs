@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod disk;
 mod explain;
 mod pipe;
 mod progress;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(&options),
         Command::Soak(options) => soak::soak(&options),
         Command::Trace(options) => trace::trace(&options),
+        Command::Disk(options) => disk::disk(&options),
     };
     // A run that ended badly may still hold an output.
     output::remove_pending();

@@ -113,11 +113,23 @@ pub enum FrameMapping {
     Ephemeral,
 }
 
+/// How a debugger gets at the memory of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PtraceBy {
+    /// A few pages at a time stand in its own map (UVM paper, 4.3.1).
+    #[default]
+    QuickRef,
+    /// Each page is wired, and mapped for a moment (sf_buf paper, 2.5).
+    Frames,
+}
+
 /// Memory disks, and what is on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskConfig {
     /// Who maps their frames.
     pub mapping: FrameMapping,
+    /// How a debugger gets at memory.
+    pub ptrace: PtraceBy,
     /// Buffers of the file systems on them, 16 KB each; for 0, a few.
     pub buffers: usize,
     /// Buffers that may wait to be written.

@@ -113,6 +113,9 @@ pub enum Errno {
     /// A file cannot be so long.
     #[error("file too large (EFBIG)")]
     TooLarge,
+    /// A file is no program that this kernel can run.
+    #[error("exec format error (ENOEXEC)")]
+    NotExecutable,
     /// There is no such device.
     #[error("no such device (ENXIO)")]
     NoDevice,

@@ -40,7 +40,8 @@ mod sys;
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
     Defect, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping,
-    NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, Repack, SchedConfig, SocketConfig,
+    NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig,
+    SocketConfig,
 };
 pub use error::{BootError, Errno};
 pub use fs::Fd;

@@ -3,6 +3,7 @@
 mod bad_input;
 mod commands;
 mod common;
+mod disk;
 mod fuzz;
 mod outputs;
 mod serve;

@@ -126,6 +126,16 @@ pub(crate) trait FileOps<M: Machine> {
         Err(Errno::BadFd)
     }
 
+    /// Calls `work` with the kernel address of the file's first page, of which so many bytes are the file's; for exec, which any CPU may go
+    /// on with.
+    fn with_header(
+        &self,
+        _call: &Syscall<'_, M>,
+        _work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        Err(Errno::NotExecutable)
+    }
+
     /// What it is ready for: of most kinds, anything at any time.
     fn readiness(&self, _kernel: &Kernel<M>) -> Readiness {
         Readiness { readable: self.is_readable(), writable: self.is_writable(), hung_up: false }

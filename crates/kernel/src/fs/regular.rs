@@ -13,9 +13,9 @@ use super::vnode::{Regular, trace_copy};
 use crate::Kernel;
 use crate::error::Errno;
 use crate::net::{ReceiveMode, Received, SendMode};
-use crate::proc::Syscall;
+use crate::proc::{Shown, Syscall, Window};
 use alloc::boxed::Box;
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Prot, SpinLock, Threads, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Pfn, Place, Prot, SpinLock, Threads, Va};
 use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
 
 impl<M: Machine> FileOps<M> for Regular<M> {
@@ -134,6 +134,21 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         self.inode.locked(call, || Ok(call.space.push_down(call.thread, at, len_bytes, object, how)?))
     }
 
+    fn with_header(
+        &self,
+        call: &Syscall<'_, M>,
+        work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let len = self.inode.size_bytes().min(PAGE_SIZE as u64) as usize;
+        if len == 0 {
+            return Err(Errno::NotExecutable);
+        }
+        let wired = call.kernel.vm.wire_page(call.thread, &self.inode.object, 0, false)?;
+        let shown = show_header(call, wired.frames()[0], len, work);
+        call.kernel.vm.unwire(wired);
+        shown
+    }
+
     fn as_regular(&self) -> Option<&Regular<M>> {
         Some(self)
     }
@@ -141,4 +156,17 @@ impl<M: Machine> FileOps<M> for Regular<M> {
     fn release(self: Box<Self>, kernel: &Kernel<M>, _: &dyn Threads) {
         kernel.files.close(&kernel.vm, *self);
     }
+}
+
+/// Shows the frame with a file's first page to all CPUs, as `exec_map_first_page` maps it.
+pub(super) fn show_header<M: Machine>(
+    call: &Syscall<'_, M>,
+    frame: Pfn,
+    len: usize,
+    work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let mut window = Window::open(call.kernel)?;
+    let shown = window.show(call.kernel, call.thread, frame, Shown::ToAll, |va| work(va, len));
+    window.close(call.kernel);
+    shown.and_then(|done| done)
 }

@@ -11,14 +11,16 @@
 //! Space on the volume, memory, the caller's addresses, signals.
 
 use super::file::FileOps;
+use super::regular::show_header;
 use crate::Kernel;
 use crate::error::Errno;
 use crate::net::SendMode;
 use crate::proc::{Shown, Syscall, Window};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use pageferry_fs::{Ino, Store as _};
 use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, Prot, SpinLock, Threads, Va};
-use pageferry_vm::{Backing, Inherit, MapAddr, Mapped};
+use pageferry_vm::{Backing, Inherit, MapAddr, Mapped, Object, Wired};
 
 /// See the [module](self).
 pub(crate) struct VolumeFile<M: Machine> {
@@ -166,18 +168,9 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         let pages = size.saturating_sub(offset).div_ceil(PAGE_SIZE as u64).min(mapped_pages);
         let object = kernel.vm.object(mapped_pages, Backing::Zero)?;
         let filled = (0..pages).try_for_each(|page| {
-            let wired = kernel.vm.wire_page(thread, &object, page, true)?;
-            let frame = wired.frames()[0];
-            let filled = Window::open(kernel).and_then(|mut window| {
-                let at = offset + page * PAGE_SIZE as u64;
-                let shown = window
-                    .show(kernel, thread, frame, Shown::ToAll, |va| self.fill(call, va, at))
-                    .and_then(|filled| filled);
-                window.close(kernel);
-                shown
-            });
+            let wired = self.page_in(call, &object, page, offset + page * PAGE_SIZE as u64)?;
             kernel.vm.unwire(wired);
-            filled
+            Ok(())
         });
         let mapped = filled.and_then(|()| {
             let mapped = Mapped { object: object.clone(), first_page: 0, copy_on_write: true };
@@ -188,12 +181,60 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         mapped
     }
 
+    fn with_header(
+        &self,
+        call: &Syscall<'_, M>,
+        work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let len = self.size_bytes(call)?.min(PAGE_SIZE as u64) as usize;
+        if len == 0 {
+            return Err(Errno::NotExecutable);
+        }
+        let vm = &call.kernel.vm;
+        let object = vm.object(1, Backing::Zero)?;
+        let shown = self.page_in(call, &object, 0, 0).and_then(|wired| {
+            let shown = show_header(call, wired.frames()[0], len, work);
+            vm.unwire(wired);
+            shown
+        });
+        vm.release_object(object);
+        shown
+    }
+
     fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
         kernel.mount.close(kernel, threads, self.ino);
     }
 }
 
 impl<M: Machine> VolumeFile<M> {
+    /// Makes a page of an object resident that has the bytes of the file from `at` on, and wires it: the vnode pager's way where a block may be
+    /// smaller than a page.
+    fn page_in(
+        &self,
+        call: &Syscall<'_, M>,
+        object: &Arc<Object<M>>,
+        page: u64,
+        at: u64,
+    ) -> Result<Wired, Errno> {
+        let (kernel, thread) = (call.kernel, call.thread);
+        let wired = kernel.vm.wire_page(thread, object, page, true)?;
+        let frame = wired.frames()[0];
+        let filled = Window::open(kernel).and_then(|mut window| {
+            let filled = window
+                .show(kernel, thread, frame, Shown::ToAll, |va| self.fill(call, va, at))
+                .and_then(|filled| filled);
+            window.close(kernel);
+            filled
+        });
+        match filled {
+            Ok(()) => Ok(wired),
+            Err(e) => {
+                kernel.vm.unwire(wired);
+                Err(e)
+            }
+        }
+    }
+
     /// Fills a page at `va`, which is clear, with the bytes of the file from `at` on: block by block from the disk.
     fn fill(&self, call: &Syscall<'_, M>, va: Va, at: u64) -> Result<(), Errno> {
         let kernel = call.kernel;

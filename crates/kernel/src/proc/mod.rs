@@ -2,6 +2,7 @@
 //! which the kernel sees frames.
 
 mod copyio;
+mod exec;
 mod pid;
 mod process;
 mod registry;

@@ -87,6 +87,22 @@ impl<M: Machine> User<M> {
         })
     }
 
+    /// Lets the image in a file take the place of all that the process has in memory (`execve`): its segments are mapped, what was mapped is
+    /// gone. Answers where the image would begin; the calling program goes on, because an image is memory to this kernel and not code.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`]. [`Errno::NotExecutable`]: no ELF image, or one with segments that a process cannot have; [`Errno::Io`],
+    /// [`Errno::Access`]: and nothing has changed. [`Errno::NoMemory`]: a part of the image is there.
+    pub fn exec(&self, fd: Fd) -> Result<Va, Errno> {
+        self.system_call(|call| {
+            let file = self.get(fd)?;
+            if !file.ops().is_readable() {
+                return Err(Errno::BadFd);
+            }
+            call.exec(&file)
+        })
+    }
+
     /// Sets where the next read or write of a file begins (`lseek`).
     ///
     /// # Errors

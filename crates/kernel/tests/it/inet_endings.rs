@@ -15,20 +15,20 @@ const PAGE: usize = PAGE_SIZE;
 const THERE: SocketAddrV4 = SocketAddrV4::new(FAR_ADDRESS, 7777);
 
 /// A kernel that gives up soon, and lingers for a second.
-fn hasty() -> KernelConfig {
+pub(crate) fn hasty() -> KernelConfig {
     let mut config = internet();
     let net = config.net.as_mut().expect("it has one");
     (net.retransmissions, net.time_wait_ms, net.first_timeout_ms) = (4, 1000, 100);
     config
 }
 
-fn by_hand(config: KernelConfig, test: impl FnOnce(&U, &Puppet) + 'static) -> Ended {
+pub(crate) fn by_hand(config: KernelConfig, test: impl FnOnce(&U, &Puppet) + 'static) -> Ended {
     let (m, puppet) = on_strings("xeon-mp");
     run_on(m, "xeon-mp", "by hand", config, move |u| test(u, &puppet))
 }
 
 /// A socket of ours that connects without waiting, and the far end's side of it.
-fn call_out(u: &U, puppet: &Puppet) -> (Fd, Hand) {
+pub(crate) fn call_out(u: &U, puppet: &Puppet) -> (Fd, Hand) {
     let fd = u.socket(SocketKind::Stream).expect("a socket");
     u.set_nonblocking(fd, true).expect("open");
     assert_eq!(u.connect(fd, THERE), Err(Errno::InProgress));

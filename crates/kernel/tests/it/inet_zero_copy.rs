@@ -13,7 +13,7 @@ use pageferry_model::{Schedule, Sourced};
 use std::net::SocketAddrV4;
 
 const PAGE: usize = PAGE_SIZE;
-const MAPPINGS: [LentMapping; 3] = [LentMapping::Run, LentMapping::Pages, LentMapping::WhileRead];
+pub(crate) const MAPPINGS: [LentMapping; 3] = [LentMapping::Run, LentMapping::Pages, LentMapping::WhileRead];
 const CACHES: [Scheme; 3] = [
     Scheme::Cache { entries: 64, rule: AccessedRule::Safe },
     Scheme::Cache { entries: 3, rule: AccessedRule::Safe },
@@ -21,7 +21,7 @@ const CACHES: [Scheme; 3] = [
 ];
 
 /// A kernel that comes by addresses of lent pages in such a way.
-fn kernel(mapping: LentMapping, scheme: Scheme, offload: bool) -> KernelConfig {
+pub(crate) fn kernel(mapping: LentMapping, scheme: Scheme, offload: bool) -> KernelConfig {
     let mut config = internet();
     (config.socket.lent_mapping, config.ephemeral.scheme) = (mapping, scheme);
     if mapping == LentMapping::Pages {
@@ -63,7 +63,7 @@ fn to_far_end(name: &str, config: KernelConfig, len: usize, send: impl FnOnce(&U
     over_wire(name, config, Wire::default(), len, send)
 }
 
-fn over_wire(
+pub(crate) fn over_wire(
     name: &str,
     config: KernelConfig,
     wire: Wire,
@@ -317,12 +317,15 @@ fn full_pages_from_the_card_become_the_receivers() {
     }
 }
 
-/// Says `len` bytes of stream 5 to whom connects, and hears nothing.
-struct Says(usize);
+/// Says so many bytes of stream 5 to whom connects, and hears nothing. Each connection is to end well, unless it `may_break`.
+struct Says {
+    len: usize,
+    may_break: bool,
+}
 
 impl Talker for Says {
     fn accepts(&mut self, _: u64, _: u16) -> Option<Speech> {
-        Some(Speech::of(bytes(5, 0, self.0), true))
+        Some(Speech::of(bytes(5, 0, self.len), true))
     }
     fn calls(&mut self, _: u64, _: u64) -> Option<Call> {
         None
@@ -332,8 +335,24 @@ impl Talker for Says {
     }
     fn hears(&mut self, _: u64, _: u64, _: u64, _: &[u8]) {}
     fn ended(&mut self, _: u64, _: u64, how: End) {
-        assert_eq!(how, End::Closed);
+        assert!(how == End::Closed || self.may_break, "{how:?}");
     }
+}
+
+/// A machine with such frames and a card that splits headers, and a host of infinite speed that says `len` bytes of stream 5.
+pub(crate) fn with_talker(name: &str, mtu: u64, len: usize) -> pageferry_model::Model {
+    talker_of(name, mtu, true, Says { len, may_break: true })
+}
+
+fn talker_of(name: &str, mtu: u64, split: bool, says: Says) -> pageferry_model::Model {
+    let m = machine_by(name, Schedule::Timed, |config| {
+        let nic = config.nic.as_mut().expect("it has a card");
+        nic.mtu_bytes = Sourced::assumed(mtu, "a test's");
+        nic.header_split = Sourced::assumed(split, "a test's");
+    });
+    let far = LineConfig { ip: FAR_ADDRESS, mtu_bytes: mtu as usize, ..LineConfig::default() };
+    m.attach(Box::new(LineHost::new(far, says)));
+    m
 }
 
 /// Receives all of it from a host of infinite speed, by flips or copies; how many pages were flipped.
@@ -357,13 +376,7 @@ pub(crate) fn flips_at_line_rate(
     first: impl FnOnce(&U) + 'static,
 ) -> (Ended, usize) {
     const LEN: usize = 256 * PAGE;
-    let m = machine_by(name, Schedule::Timed, |config| {
-        let nic = config.nic.as_mut().expect("it has a card");
-        nic.mtu_bytes = Sourced::assumed(mtu, "a test's");
-        nic.header_split = Sourced::assumed(split, "a test's");
-    });
-    let far = LineConfig { ip: FAR_ADDRESS, mtu_bytes: mtu as usize, ..LineConfig::default() };
-    m.attach(Box::new(LineHost::new(far, Says(LEN))));
+    let m = talker_of(name, mtu, split, Says { len: LEN, may_break: false });
     let ended = try_run_on(m, name, config, move |u| {
         first(u);
         let fd = connected(u, SOURCE);

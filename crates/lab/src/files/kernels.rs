@@ -11,7 +11,7 @@ use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme}
 use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
 use pageferry_kernel::{
     DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping, PipeConfig,
-    PipeKind, PipeMapping, SchedConfig, SocketConfig,
+    PipeKind, PipeMapping, PtraceBy, SchedConfig, SocketConfig,
 };
 use pageferry_model::{
     Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
@@ -97,6 +97,8 @@ words! {
     PipeKindName for PipeKind { Fifo, Socket }
     /// Who maps frames for a moment. See [`FrameMapping`].
     FrameMappingName for FrameMapping { Own, Ephemeral }
+    /// How a debugger gets at memory. See [`PtraceBy`].
+    PtraceName for PtraceBy { QuickRef, Frames }
     /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
     LentMappingName for LentMapping { Run, Pages, WhileRead }
     /// How the refill handler works. See [`Reload`].
@@ -259,6 +261,8 @@ pub struct DiskFile {
     /// Who maps the frames that the kernel looks at for a moment: of a memory disk, of an executable's header, of a traced process, of
     /// a page that the vnode pager fills.
     pub mapping: Sourced<FrameMappingName>,
+    /// How a debugger gets at the memory of a process.
+    pub ptrace: Sourced<PtraceName>,
     /// Buffers of the file systems on them, 16 KB each.
     pub buffers: Sourced<u64>,
     /// Buffers that may wait to be written.
@@ -584,6 +588,7 @@ impl KernelFile {
             },
             disk: DiskConfig {
                 mapping: self.disk.mapping.value.into(),
+                ptrace: self.disk.ptrace.value.into(),
                 buffers: self.disk.buffers.value as usize,
                 dirty_buffers: self.disk.dirty_buffers.value as usize,
                 paths: self.disk.paths.lengths(),

@@ -24,7 +24,8 @@ pub use experiments::Experiment;
 pub use kernels::{
     DefectName, DiskFile, DiskPathsFile, EphemeralFile, EphemeralPathsFile, ForwardName, FrameMappingName,
     KernelChoice, KernelFile, KernelPathsFile, LentMappingName, MappingName, PagingFile, PathsFile, PipeFile,
-    PipeKindName, PmapFile, PmapPathsFile, RuleName, SchedFile, SchemeName, SocketFile, VmPathsFile,
+    PipeKindName, PmapFile, PmapPathsFile, PtraceName, RuleName, SchedFile, SchemeName, SocketFile,
+    VmPathsFile,
 };
 pub use machines::MachineChoice;
 pub use net::{NetFile, NetPathsFile};

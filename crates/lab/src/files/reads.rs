@@ -124,6 +124,7 @@ impl Workload {
                     ]
                 }
             }
+            Workload::Schemes => const { &[range("pages", 16, 1 << 14), range("rounds", 1, WARMUP)] },
             Workload::Dd => const { &[range("disk_mb", 1, 4096), range("block_bytes", 512, 16 << 20)] },
             Workload::Web => {
                 const {
@@ -191,6 +192,7 @@ impl Workload {
             Workload::Ispc => {
                 &[("op", &["sync-request", "async-request", "sync-return", "async-return"]), ("data", FLAG)]
             }
+            Workload::Schemes => &[("user", &["memory-disk", "exec", "ptrace", "vnode-pager"])],
             Workload::CostGrowth => {
                 &[("of", &["loan", "transfer", "pass", "lookup", "space", "amap", "fork"])]
             }

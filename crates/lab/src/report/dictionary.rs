@@ -112,6 +112,22 @@ const WEB: [(&str, &str, &str); 4] = [
     ("log_first_skipped_line", "", "The number of the first of them."),
 ];
 
+/// What a short mapping costs, by its parts.
+const SCHEMES: [(&str, &str, &str); 4] = [
+    (
+        "address_cycles_per_page",
+        "cycles",
+        "Allocating and freeing kernel addresses, for each page that was mapped for a moment.",
+    ),
+    ("local_cycles_per_page", "cycles", "Invalidations in the own TLB, likewise."),
+    (
+        "remote_cycles_per_page",
+        "cycles",
+        "Invalidations in other TLBs, on the CPUs that ask and on those that are asked.",
+    ),
+    ("mapping_cycles_per_page", "cycles", "Making, finding and ending mappings, likewise."),
+];
+
 /// What PostMark tells of itself.
 const POSTMARK: [(&str, &str, &str); 9] = [
     ("transactions_per_s", "1/s", "PostMark's transactions, a second of modelled time while it makes them."),
@@ -164,7 +180,8 @@ const MORE: [(&str, &str, &str); 3] = [
 
 /// All metrics.
 pub fn dictionary() -> Vec<Entry> {
-    let listed = RESULTS.into_iter().chain(ISPC).chain(WEB).chain(POSTMARK).chain(HARDWARE).chain(MORE);
+    let listed =
+        RESULTS.into_iter().chain(ISPC).chain(WEB).chain(POSTMARK).chain(SCHEMES).chain(HARDWARE).chain(MORE);
     let mut all: Vec<Entry> =
         listed.map(|(metric, unit, about)| Entry { metric: metric.to_owned(), unit, about }).collect();
     let bytes = |c: &Counter| matches!(c, Counter::BytesCopied | Counter::TransferBytesCopied);

@@ -53,6 +53,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::FlipReceive
             | Workload::Web
             | Workload::Dd
+            | Workload::Schemes
             | Workload::Postmark
             | Workload::Mixed => Vec::new(),
         };

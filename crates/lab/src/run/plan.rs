@@ -140,6 +140,7 @@ impl RunSpec {
             Workload::Postmark => {
                 parameter("files").saturating_add(parameter("transactions")).saturating_mul(200)
             }
+            Workload::Schemes => parameter("pages").saturating_mul(parameter("rounds")).saturating_mul(10),
             // A segment takes some hundred modelled steps beside its pages.
             Workload::Netperf | Workload::FlipReceive => {
                 parameter("total_bytes").saturating_add(parameter("warmup_bytes")) / 4096 * 10

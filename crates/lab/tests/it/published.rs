@@ -7,7 +7,7 @@ use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
 /// The numbers and the statements in words that do not come out: their paper's file says why (`otherwise`), and so does `CAVEATS.md`. One that begins to is to be taken out here and there.
-const OTHERWISE: [&str; 24] = [
+const OTHERWISE: [&str; 27] = [
     "bat-hash-misses-per-s",
     "bat-kernel-tlb-share",
     "bat-tlb-misses-per-s",
@@ -21,6 +21,9 @@ const OTHERWISE: [&str; 24] = [
     "sfbuf-netperf-gain",
     "sfbuf-netperf-large-mtu-gain-higher",
     "sfbuf-pipe-gain-opteron-mp",
+    "sfbuf-postmark-rw-xeon",
+    "sfbuf-postmark-tps-xeon",
+    "sfbuf-postmark-zero-remote",
     "sfbuf-web-xeon",
     "sh4-packet-art-linux-percent",
     "sh4-packet-art-linux-us",

@@ -311,9 +311,14 @@ fn what_does_not_fit_is_the_inputs_fault() {
         &[
             "kernel.ephemeral.scheme=cache",
             "kernel.pipe.mapping=reader-page",
+            "kernel.disk.mapping=ephemeral",
             "kernel.ephemeral.entries=4000000",
         ],
-        &["kernel.ephemeral.scheme=direct", "kernel.pipe.mapping=reader-page"],
+        &[
+            "kernel.ephemeral.scheme=direct",
+            "kernel.pipe.mapping=reader-page",
+            "kernel.disk.mapping=ephemeral",
+        ],
     ] {
         let error = run("bw-pipe", "486", "original", settings).expect_err("it cannot fit");
         assert_eq!(error.blame(), Blame::Input, "{error}");

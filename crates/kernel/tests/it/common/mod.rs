@@ -98,6 +98,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         net: None,
         disk: DiskConfig {
             mapping: FrameMapping::Ephemeral,
+            ptrace: PtraceBy::QuickRef,
             buffers: 64,
             dirty_buffers: 16,
             paths: DiskPaths::all(n(300)),

@@ -56,7 +56,7 @@ fn counted<R>(
 
 fn ispc(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     let (from, to) = user.pipe().map_err(named("pipe"))?;
-    let server = stage.fork(user, "server", move |stage, user| serve(stage, user))?;
+    let server = stage.fork(user, "server", serve)?;
     user.yield_now().map_err(named("yield"))?;
     let control = counted(
         stage,

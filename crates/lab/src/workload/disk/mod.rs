@@ -2,3 +2,4 @@
 
 pub(crate) mod dd;
 pub(crate) mod postmark;
+pub(crate) mod schemes;

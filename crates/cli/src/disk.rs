@@ -1,0 +1,304 @@
+//! `pageferry disk`: images of disks with the file system of [`pageferry_fs`] on them.
+//!
+//! An image is read into memory as a whole. One that was not unmounted is repaired there when it is looked into; only `check --repair`
+//! changes the file.
+
+use crate::args::{Disk, DiskCheck, DiskCommand, DiskGet, DiskList, DiskMake};
+use crate::terminal::{print, tell};
+use pageferry_fs::{Cached, Format, FsError, Ino, Kind, MemoryDevice, Volume, Weight, check, repair};
+use pageferry_lab::report::output::PendingFile;
+use pageferry_lab::{LabError, text};
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+type Image = Cached<MemoryDevice>;
+
+/// Problems that are shown, at most.
+const MOST_SHOWN: usize = 50;
+
+pub(crate) fn disk(options: &Disk) -> Result<ExitCode, LabError> {
+    match &options.command {
+        DiskCommand::Make(options) => make(options),
+        DiskCommand::Ls(options) => list(options),
+        DiskCommand::Get(options) => get(options),
+        DiskCommand::Check(options) => look(options),
+    }
+}
+
+fn wrong(file: &Path, problem: impl ToString) -> LabError {
+    LabError::Input { file: file.display().to_string(), problem: problem.to_string() }
+}
+
+/// What of a directory is to go into an image.
+struct Found {
+    name: Vec<u8>,
+    what: What,
+}
+
+enum What {
+    File(Vec<u8>),
+    Directory(Vec<Found>),
+}
+
+/// Reads a directory, its names in order. What is neither a file nor a directory is told of.
+fn read_directory(at: &Path) -> Result<Vec<Found>, LabError> {
+    let refuse = |e| LabError::io("read", at, e);
+    let mut entries = fs::read_dir(at).map_err(refuse)?.collect::<Result<Vec<_>, _>>().map_err(refuse)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.path();
+        let refuse = |e| LabError::io("read", &path, e);
+        let kind = entry.file_type().map_err(refuse)?;
+        let what = if kind.is_dir() {
+            What::Directory(read_directory(&path)?)
+        } else if kind.is_file() {
+            What::File(fs::read(&path).map_err(refuse)?)
+        } else {
+            tell(&format!(
+                "pageferry: {} is neither a file nor a directory, and is left out",
+                path.display()
+            ));
+            continue;
+        };
+        found.push(Found { name: entry.file_name().into_vec(), what });
+    }
+    Ok(found)
+}
+
+/// Bytes that files take on a disk, by and large.
+fn needed(of: &[Found], block_bytes: u64) -> u64 {
+    let one = |found: &Found| match &found.what {
+        What::File(bytes) => (bytes.len() as u64).next_multiple_of(block_bytes) * 257 / 256 + 256,
+        What::Directory(below) => block_bytes + needed(below, block_bytes),
+    };
+    of.iter().map(|found| one(found) + found.name.len() as u64 * 2).sum()
+}
+
+fn fill(volume: &mut Volume, image: &mut Image, dir: Ino, all: &[Found]) -> Result<[usize; 2], FsError> {
+    let mut counts = [0; 2];
+    for found in all {
+        match &found.what {
+            What::File(bytes) => {
+                let ino = volume.make(image, dir, &found.name, Kind::File)?;
+                let mut done = 0;
+                while done < bytes.len() {
+                    done += volume.write(image, ino, done as u64, &bytes[done..])?;
+                }
+                counts[0] += 1;
+            }
+            What::Directory(below) => {
+                let ino = volume.make(image, dir, &found.name, Kind::Directory)?;
+                let more = fill(volume, image, ino, below)?;
+                counts = [counts[0] + more[0], counts[1] + more[1] + 1];
+            }
+        }
+    }
+    Ok(counts)
+}
+
+fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
+    let block_bytes: u32 = options.block_bytes.parse().expect("one of those that may be");
+    let found = read_directory(&options.directory)?;
+    let least = needed(&found, u64::from(block_bytes)) * 5 / 4 + (1 << 20);
+    let mut len_bytes = options.size_mb.map_or(least.next_multiple_of(1 << 20), |mb| u64::from(mb) << 20);
+    loop {
+        let mut image = Cached::new(MemoryDevice::new(len_bytes as usize));
+        let filled = Volume::format(&mut image, Format { block_bytes }).and_then(|mut volume| {
+            let root = volume.root();
+            let counts = fill(&mut volume, &mut image, root, &found)?;
+            volume.unmount(&mut image)?;
+            Ok(counts)
+        });
+        match filled {
+            Ok([files, directories]) => {
+                let bytes = image.into_device();
+                let mut file = PendingFile::create(&options.out)?;
+                file.write_all(bytes.bytes()).map_err(|e| LabError::io("write", &options.out, e))?;
+                file.commit()?;
+                let (out, len) = (options.out.display(), text::bytes(len_bytes));
+                print(&format!("{out}: {len}, {files} files and {directories} directories\n"))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            // Many small files: more inodes than a small disk has.
+            Err(FsError::NoSpace | FsError::Refused(_))
+                if options.size_mb.is_none() && len_bytes < 1 << 33 =>
+            {
+                len_bytes *= 2;
+            }
+            Err(e) => return Err(wrong(&options.directory, format!("in {}: {e}", text::bytes(len_bytes)))),
+        }
+    }
+}
+
+fn read_image(at: &Path) -> Result<Image, LabError> {
+    let bytes = fs::read(at).map_err(|e| LabError::io("read", at, e))?;
+    Ok(Cached::new(MemoryDevice::from_bytes(bytes)))
+}
+
+fn mounted(at: &Path) -> Result<(Image, Volume), LabError> {
+    let mut image = read_image(at)?;
+    let volume = Volume::mount(&mut image).map_err(|e| wrong(at, e))?;
+    Ok((image, volume))
+}
+
+/// The inode at a path of an image.
+fn find(volume: &mut Volume, image: &mut Image, path: &str) -> Result<Ino, FsError> {
+    let mut at = volume.root();
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        at = volume.lookup(image, at, name.as_bytes())?;
+    }
+    Ok(at)
+}
+
+/// A name as it is shown: without what a terminal would obey.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+fn list(options: &DiskList) -> Result<ExitCode, LabError> {
+    let (mut image, mut volume) = mounted(&options.image)?;
+    let path = options.path.as_deref().unwrap_or("");
+    let refuse = |e: FsError| wrong(&options.image, format!("`{path}`: {e}"));
+    let start = find(&mut volume, &mut image, path).map_err(refuse)?;
+    let mut lines = String::new();
+    // What is below a directory that was shown before is not shown again: a damaged image may lead in a circle.
+    let mut seen = std::collections::BTreeSet::new();
+    let mut next = vec![(start, path.trim_matches('/').to_owned())];
+    while let Some((ino, at)) = next.pop() {
+        let stat = volume.stat(&mut image, ino).map_err(refuse)?;
+        if stat.kind == Kind::File {
+            lines.push_str(&format!("{:>12}  {}\n", stat.size_bytes, at));
+            continue;
+        }
+        if !at.is_empty() {
+            lines.push_str(&format!("{:>12}  {at}/\n", ""));
+        }
+        if seen.insert(ino) {
+            let entries = volume.entries(&mut image, ino).map_err(refuse)?;
+            for entry in entries.into_iter().rev() {
+                let name = shown(&entry.name);
+                next.push((entry.ino, if at.is_empty() { name } else { format!("{at}/{name}") }));
+            }
+        }
+    }
+    print(&lines)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn get(options: &DiskGet) -> Result<ExitCode, LabError> {
+    let (mut image, mut volume) = mounted(&options.image)?;
+    let refuse = |e: FsError| wrong(&options.image, format!("`{}`: {e}", options.path));
+    let ino = find(&mut volume, &mut image, &options.path).map_err(refuse)?;
+    let stat = volume.stat(&mut image, ino).map_err(refuse)?;
+    if stat.kind == Kind::File {
+        let mut file = PendingFile::create(&options.out)?;
+        copy_out(&mut volume, &mut image, ino, &mut file)
+            .map_err(refuse)?
+            .map_err(|e| LabError::io("write", &options.out, e))?;
+        file.commit()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let taken = take(&mut volume, &mut image, ino, &options.out, 0);
+    taken.map_err(|e| match e {
+        Taking::Volume(e) => refuse(e),
+        Taking::Host(at, e) => LabError::io("write", at, e),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+enum Taking {
+    Volume(FsError),
+    Host(std::path::PathBuf, io::Error),
+}
+
+/// Directories within each other, at most.
+const MOST_DEEP: usize = 1000;
+
+fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usize) -> Result<(), Taking> {
+    if depth > MOST_DEEP {
+        let why = format!("directories lie more than {MOST_DEEP} deep");
+        return Err(Taking::Volume(FsError::Damaged(why)));
+    }
+    fs::create_dir(to).map_err(|e| Taking::Host(to.to_owned(), e))?;
+    for entry in volume.entries(image, dir).map_err(Taking::Volume)? {
+        // A name of an image that somebody else made must not lead out of the folder.
+        if entry.name.contains(&b'/') || entry.name.contains(&0) {
+            let why = format!("`{}` is no name", shown(&entry.name));
+            return Err(Taking::Volume(FsError::Damaged(why)));
+        }
+        let at = to.join(std::ffi::OsStr::from_bytes(&entry.name));
+        match entry.kind {
+            Kind::Directory => take(volume, image, entry.ino, &at, depth + 1)?,
+            Kind::File => {
+                let host = |e| Taking::Host(at.clone(), e);
+                let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&at).map_err(host)?;
+                copy_out(volume, image, entry.ino, &mut file).map_err(Taking::Volume)?.map_err(host)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn copy_out(
+    volume: &mut Volume,
+    image: &mut Image,
+    ino: Ino,
+    to: &mut dyn io::Write,
+) -> Result<io::Result<()>, FsError> {
+    let mut piece = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let len = volume.read(image, ino, at, &mut piece)?;
+        if len == 0 {
+            return Ok(Ok(()));
+        }
+        if let Err(e) = to.write_all(&piece[..len]) {
+            return Ok(Err(e));
+        }
+        at += len as u64;
+    }
+}
+
+fn look(options: &DiskCheck) -> Result<ExitCode, LabError> {
+    let mut image = read_image(&options.image)?;
+    let refuse = |e: FsError| wrong(&options.image, e);
+    let report = if options.repair {
+        let report = repair(&mut image).map_err(refuse)?;
+        let mut file = PendingFile::create(&options.image)?;
+        let device = image.into_device();
+        file.write_all(device.bytes()).map_err(|e| LabError::io("write", &options.image, e))?;
+        file.commit()?;
+        report
+    } else {
+        check(&mut image).map_err(refuse)?
+    };
+    let mut lines = String::new();
+    for problem in report.problems.iter().take(MOST_SHOWN) {
+        let weight = match problem.weight {
+            Weight::Damage => "damage",
+            Weight::Leftover => "leftover",
+        };
+        lines.push_str(&format!("{weight:>8}  {}\n", problem.text));
+    }
+    if report.problems.len() > MOST_SHOWN {
+        lines.push_str(&format!("          and {} more\n", report.problems.len() - MOST_SHOWN));
+    }
+    let image = options.image.display();
+    let (files, directories, blocks) = (report.files, report.directories, report.blocks);
+    let unmounted = if report.unmounted { "" } else { "; it was not unmounted" };
+    let found = match report.problems.len() {
+        0 => "whole".to_owned(),
+        count if options.repair => format!("whole again, {count} problems repaired"),
+        1 => "1 problem".to_owned(),
+        count => format!("{count} problems"),
+    };
+    lines.push_str(&format!(
+        "{image}: {found}; {files} files, {directories} directories, {blocks} blocks{unmounted}\n"
+    ));
+    print(&lines)?;
+    Ok(if report.is_clean() || options.repair { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
