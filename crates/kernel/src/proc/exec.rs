@@ -90,7 +90,7 @@ fn parse(page: &[u8]) -> Option<Header> {
         }
     }
     segments.sort_by_key(|segment| segment.at);
-    let end = |s: &Segment| Some(s.at.checked_add(s.len_bytes)?.checked_next_multiple_of(PAGE_SIZE as u64)?);
+    let end = |s: &Segment| s.at.checked_add(s.len_bytes)?.checked_next_multiple_of(PAGE_SIZE as u64);
     for two in segments.windows(2) {
         if end(&two[0])? > two[1].at / PAGE_SIZE as u64 * PAGE_SIZE as u64 {
             return None;

@@ -141,14 +141,13 @@ impl Files<'_> {
                 self.pieces[slot].clear();
                 self.write(fd, slot, bytes)?;
             }
+            // A file that is long enough is not opened.
+            Some(Step::Append { bytes: 0, .. }) => {}
             Some(Step::Append { slot, name, bytes }) => {
-                // A file that is long enough is not opened.
-                if bytes > 0 {
-                    let fd = user.open(&path(name), OpenFlags::WRITE).map_err(named("open a file"))?;
-                    let size = user.file_size(fd).map_err(named("fstat"))?;
-                    user.seek(fd, size).map_err(named("seek"))?;
-                    self.write(fd, slot, bytes)?;
-                }
+                let fd = user.open(&path(name), OpenFlags::WRITE).map_err(named("open a file"))?;
+                let size = user.file_size(fd).map_err(named("fstat"))?;
+                user.seek(fd, size).map_err(named("seek"))?;
+                self.write(fd, slot, bytes)?;
             }
             Some(Step::Read { slot, name, bytes }) => {
                 let fd = user.open(&path(name), OpenFlags::READ).map_err(named("open a file"))?;
