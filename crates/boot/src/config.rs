@@ -4,8 +4,8 @@
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, PAGE_SIZE, Path};
 use pageferry_kernel::{
-    Defect, DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
-    SocketConfig,
+    Defect, DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping,
+    SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{VmConfig, VmPaths};
