@@ -42,6 +42,8 @@ pub enum Scheme {
     Direct,
     /// An address is allocated and a mapping made and unmade for each use (6.2).
     Original,
+    /// The same with addresses from magazines, one for each CPU, as Vmem has them (7): fast to come by, and no safer.
+    Vmem,
 }
 
 paths! {
@@ -54,6 +56,8 @@ paths! {
         pub alloc_miss: Path,
         /// The cache: giving a mapping back.
         pub free: Path,
+        /// Vmem: taking an address from a CPU's magazine, or putting one there.
+        pub magazine: Path,
     }
 }
 
@@ -85,7 +89,7 @@ pub enum AllocError {
     /// A signal ended the sleep.
     #[error("the wait for an ephemeral mapping was interrupted by a signal")]
     Interrupted,
-    /// The original scheme, or a run: the kernel's address space is used up.
+    /// The original scheme, Vmem, or a run: the kernel's address space is used up.
     #[error("no kernel addresses are left")]
     NoAddresses,
 }

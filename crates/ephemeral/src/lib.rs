@@ -3,13 +3,14 @@
 //! A kernel that wants the bytes of some frame needs a virtual address for it: to copy a pipe writer's page into the
 //! reader's buffer, to read a page of a memory disk, to look into a traced process. Making that address means allocating
 //! it, changing a page-table entry, and invalidating in every TLB; [`Ephemeral`] is one interface over three ways to pay for
-//! it (sf_buf paper, sections 4 and 6.2):
+//! it (sf_buf paper, sections 4 and 6.2), and one more for comparison:
 //!
 //! | [`Scheme`] | the address is | a TLB is invalidated |
 //! |---|---|---|
 //! | [`Scheme::Cache`] | kept with its frame until it is needed for another | when that change could be seen |
 //! | [`Scheme::Direct`] | permanent: all memory is mapped | never |
 //! | [`Scheme::Original`] | allocated for each use | at each mapping and each unmapping, on all CPUs |
+//! | [`Scheme::Vmem`] | taken from a CPU's magazine | the same |
 //!
 //! The four calls are [`Ephemeral::alloc`], [`Ephemeral::free`], [`Ephemeral::kva`] and [`Ephemeral::page`]. Beside them
 //! stands what the original kernel's pipes used instead: a [`KvaRun`], addresses that the user keeps and maps again and
@@ -87,6 +88,11 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             }
             Scheme::Direct => Imp::Direct(Direct::new(&pmaps)?),
             Scheme::Original => Imp::Original(Original::new(&pmaps, &addresses)),
+            Scheme::Vmem => {
+                let cpus = pmaps.machine().cpus().len();
+                let path = config.paths.magazine;
+                Imp::Original(Original::with_magazines(&pmaps, &addresses, cpus, path))
+            }
         };
         let machine = pmaps.machine().clone();
         let runs = KvaRuns::new(pmaps, addresses);

@@ -180,3 +180,41 @@ fn runs_are_not_overfilled_nor_released_full() {
         );
     }
 }
+
+#[test]
+fn vmem_saves_addresses_and_no_invalidation() {
+    for (name, cpus) in [("xeon-up", 1), ("xeon-mp", 2)] {
+        let counts = |scheme| {
+            let found = std::rc::Rc::new(std::cell::Cell::new([0; 3]));
+            let cell = found.clone();
+            run(name, Schedule::Timed, with_scheme(scheme), move |rig| {
+                let use_one = || {
+                    let mapping = rig.alloc(1, Flags::PRIVATE).expect("there are addresses");
+                    assert_eq!(rig.read(&mapping), Rig::tag(1));
+                    rig.free(mapping);
+                };
+                rig.tag_frames(2);
+                use_one();
+                let of = || {
+                    let snapshot = rig.m.snapshot();
+                    let remote = snapshot.counter(Counter::TlbInvalidationsRemoteIssued);
+                    [
+                        snapshot.counter(Counter::TlbInvalidationsLocal),
+                        remote,
+                        snapshot.cause(Cause::AddressAllocation),
+                    ]
+                };
+                let before = of();
+                (0..10).for_each(|_| use_one());
+                let after = of();
+                cell.set([0, 1, 2].map(|i| after[i] - before[i]));
+            });
+            found.get()
+        };
+        let (vmem, original) = (counts(Scheme::Vmem), counts(Scheme::Original));
+        assert_eq!((vmem[0], vmem[1]), (20, if cpus > 1 { 20 } else { 0 }), "{name}");
+        assert_eq!(vmem[..2], original[..2], "{name}");
+        // The rig's own allocator costs nothing: what is there is the magazine's.
+        assert!(vmem[2] > 0, "{name}");
+    }
+}

@@ -208,7 +208,7 @@ fn a_missing_shootdown_is_caught() {
     if other_kind().is_some() {
         return; // In a small TLB that maps the kernel by pages, too, what is stale rarely lasts until it is used.
     }
-    for scheme in [Scheme::Cache { entries: 2, rule: AccessedRule::Safe }, Scheme::Original] {
+    for scheme in [Scheme::Cache { entries: 2, rule: AccessedRule::Safe }, Scheme::Original, Scheme::Vmem] {
         let mut caught = false;
         for seed in 0..50 {
             let findings = Rc::new(Findings::default());

@@ -238,6 +238,8 @@ pub enum SchemeName {
     Direct,
     /// An address allocated and a mapping changed for every use.
     Original,
+    /// The same with addresses from magazines.
+    Vmem,
 }
 
 /// Ephemeral mappings.
@@ -395,7 +397,7 @@ paths! {
     /// See [`PmapPaths`].
     PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle; refill }
     /// See [`EphemeralPaths`].
-    EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free }
+    EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free, magazine }
 }
 
 /// Path lengths in instructions.
@@ -651,6 +653,7 @@ impl KernelFile {
             (SchemeName::Native, false) | (SchemeName::Cache, _) => cache,
             (SchemeName::Native, true) | (SchemeName::Direct, _) => Scheme::Direct,
             (SchemeName::Original, _) => Scheme::Original,
+            (SchemeName::Vmem, _) => Scheme::Vmem,
         }
     }
 }

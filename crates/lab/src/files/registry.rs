@@ -148,7 +148,8 @@ mod tests {
                 "sf_buf-paging",
                 "sf_buf-shared",
                 "uvm",
-                "uvm-paging"
+                "uvm-paging",
+                "vmem"
             ]
         );
         for name in

@@ -13,8 +13,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub const PATH: Path = Path::of(20);
-pub const EPHEMERAL_PATHS: EphemeralPaths =
-    EphemeralPaths { alloc_hit: Path::of(70), alloc_miss: Path::of(130), free: Path::of(48) };
+pub const EPHEMERAL_PATHS: EphemeralPaths = EphemeralPaths {
+    alloc_hit: Path::of(70),
+    alloc_miss: Path::of(130),
+    free: Path::of(48),
+    magazine: Path::of(20),
+};
 
 pub fn cache(entries: usize) -> EphemeralConfig {
     let scheme = Scheme::Cache { entries, rule: AccessedRule::Safe };

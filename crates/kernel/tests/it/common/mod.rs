@@ -77,7 +77,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
             honour_private: true,
-            paths: EphemeralPaths { alloc_hit: n(70), alloc_miss: n(130), free: n(48) },
+            paths: EphemeralPaths { alloc_hit: n(70), alloc_miss: n(130), free: n(48), magazine: n(20) },
         },
         pipe: PipeConfig {
             kind: PipeKind::Fifo,
@@ -211,6 +211,7 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("original, 1 CPU", "xeon-up", original()),
         ("original, 2 CPUs", "xeon-mp", original()),
         ("original, 4 CPUs", "xeon-mp-htt", original()),
+        ("Vmem", "xeon-mp", with_scheme(Scheme::Vmem)),
         ("original, reader maps", "xeon-htt", with_scheme(Scheme::Original)),
         ("direct map", "opteron-mp", with_scheme(Scheme::Direct)),
         ("original, amd64", "opteron-mp", original()),
