@@ -489,12 +489,6 @@ impl KernelFile {
                 "`writer-run` goes with ephemeral.scheme = `original` only; expected `reader-page`",
             );
         }
-        if self.disk.mapping.value == FrameMappingName::Own && scheme != SchemeName::Original {
-            return fault(
-                "disk.mapping",
-                "`own` goes with ephemeral.scheme = `original` only; expected `ephemeral`",
-            );
-        }
         self.validate_sources()
     }
 
