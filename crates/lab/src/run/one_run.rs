@@ -61,6 +61,11 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     let mut machine = (*spec.machine).clone();
     workload::net::adapt(spec, &mut machine.config);
     let mut testbed = Testbed::new(&machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    if spec.experiment.file.workload == Workload::Ispc && spec.kernel.file.ispc.is_none() {
+        return Err(
+            testbed.incompatible("expected a kernel whose servers are processes ([ispc] of its file)")
+        );
+    }
     if spec.experiment.file.workload == Workload::Packet {
         workload::packet::connect(&mut testbed, spec)?;
     }
