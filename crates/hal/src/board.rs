@@ -14,6 +14,8 @@ pub enum Mmu {
     Soft {
         /// Entries of the TLB.
         entries: usize,
+        /// Any page may be in any entry, so that some can be reserved.
+        is_fully_associative: bool,
         /// At a miss hardware names the groups of [`crate::isa::hash`] that the page belongs to: a kernel may keep a
         /// [`crate::HashTable`] of its own.
         hashes: bool,

@@ -364,6 +364,7 @@ impl MachineConfig {
             (_, Some(WalkerName::Radix)) => Mmu::Radix(x86::I386),
             (_, None) => Mmu::Soft {
                 entries: self.tlb.data.entries.value as usize,
+                is_fully_associative: self.tlb.data.ways.value == 0,
                 hashes: self.mmu.soft.as_ref().and_then(|s| s.hashes.as_ref()).is_some_and(|h| h.value),
             },
         };

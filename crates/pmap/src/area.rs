@@ -148,7 +148,7 @@ impl<M: Machine> Area<M> {
             Mmu::Soft { entries, .. } if board.cpus == 1 && reserved > 0 && reserved + 2 > entries => {
                 return Err(PmapError::TooManyReserved { reserved, entries });
             }
-            Mmu::Soft { .. } if board.cpus == 1 && board.asids > 0 => {}
+            Mmu::Soft { is_fully_associative: true, .. } if board.cpus == 1 && board.asids > 0 => {}
             _ if reserved > 0 => return Err(PmapError::NoReserved { reserved }),
             _ => {}
         }

@@ -310,7 +310,7 @@ pub enum PmapError {
     },
     /// Nothing can be reserved.
     #[error(
-        "{reserved} TLB entries are to be reserved: that needs one processor whose TLB the kernel loads, with tags"
+        "{reserved} TLB entries are to be reserved: that needs one processor with a fully associative TLB that the kernel loads, with tags"
     )]
     NoReserved {
         /// How many.

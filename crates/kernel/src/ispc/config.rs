@@ -165,9 +165,9 @@ pub enum IspcError {
         /// What one server takes.
         needed: usize,
     },
-    /// The machine's TLB is not loaded by the kernel.
+    /// The machine's TLB is not loaded by the kernel, or has sets.
     #[error(
-        "memory is to be attached by TLB entries: expected one processor whose TLB the kernel loads, with tags (sh7751r)"
+        "memory is to be attached by TLB entries: expected one processor whose TLB the kernel loads, with tags and without sets (sh7751r)"
     )]
     NoSoftTlb,
 }
@@ -187,7 +187,11 @@ impl IspcConfig {
         let reserved = if method.uses_entries() { self.reserved } else { 0 };
         if method.uses_entries() {
             let entries = match board.mmu {
-                pageferry_hal::Mmu::Soft { entries, .. } if board.cpus == 1 && board.asids > 0 => entries,
+                pageferry_hal::Mmu::Soft { entries, is_fully_associative: true, .. }
+                    if board.cpus == 1 && board.asids > 0 =>
+                {
+                    entries
+                }
                 _ => return Err(IspcError::NoSoftTlb),
             };
             if server_entries > reserved {

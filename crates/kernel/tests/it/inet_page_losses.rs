@@ -419,7 +419,8 @@ fn who_is_killed_with_pages_under_way_takes_none_along() {
                 let _ = work();
             });
             u.sleep_for(Cycles(20_000 + seed * 43_000)).expect("alive");
-            u.signal(victim).expect("it is there");
+            // On a slow machine it may have failed to connect by then.
+            assert!(matches!(u.signal(victim), Ok(()) | Err(Errno::NoProcess)));
             assert_eq!(u.wait(), Ok(victim));
         });
     }
