@@ -103,7 +103,7 @@ fn traffic_from_elsewhere_is_checked() {
 #[test]
 fn every_defect_of_the_protocols_is_found() {
     for defect in Planted::all().filter(|planted| matches!(planted, Planted::Net(_))) {
-        let soak = Soak { steps: 400_000, defect: Some(defect), ..SOAK };
+        let soak = Soak { steps: 4_000_000, defect: Some(defect), ..SOAK };
         let Err(SoakError::Found(found)) = soak.run(&|_| true) else { panic!("{defect:?} is not found") };
         assert!(found.program.len() <= 120);
     }

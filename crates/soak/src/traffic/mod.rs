@@ -100,7 +100,7 @@ impl Traffic {
     /// Anything.
     pub(crate) fn random(rng: &mut impl Rng, steps: usize) -> Traffic {
         let mut some = |most: u32| if rng.random_bool(0.5) { rng.random_range(0..most) } else { 0 };
-        let (loss_ppm, duplicate_ppm, reorder_ppm) = (some(30_000), some(30_000), some(50_000));
+        let (loss_ppm, duplicate_ppm, reorder_ppm) = (some(30_000), some(30_000), some(250_000));
         let (reorder_us, corrupt_ppm, delay_us) = (1 + some(300), some(20_000), some(5000));
         let steps = (0..steps).map(|_| Call::random(rng)).collect();
         let seed = rng.random();

@@ -158,9 +158,14 @@ impl<M: Machine> Tcb<M> {
         self.fin_is_acknowledged() || self.finishing && self.snd.max.since(self.snd.una) > self.queued()
     }
 
-    /// The window has grown by two segments, or by half of the buffer: the other end is told.
+    /// The other end is to be told of a larger window.
     fn window_has_grown(&self) -> bool {
-        if !self.state.may_receive() || self.defect == NetDefect::WindowUntold {
+        self.defect != NetDefect::WindowUntold && self.window_is_untold()
+    }
+
+    /// The window has grown by two segments, or by half of the buffer, since the other end was told.
+    pub(super) fn window_is_untold(&self) -> bool {
+        if !self.state.may_receive() {
             return false;
         }
         let Some(buffer) = &self.receive else { return false };

@@ -248,6 +248,9 @@ impl<M: Machine> Tcb<M> {
         if out > most {
             return Err(format!("{out} bytes are under way, {most} are kept to be sent again"));
         }
+        if self.state == TcpState::Established && self.window_is_untold() {
+            return Err(format!("the other end is not told of a window of {} bytes", self.window()));
+        }
         Ok(())
     }
 }
