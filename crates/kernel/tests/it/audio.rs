@@ -177,7 +177,7 @@ fn calls_that_must_not_sleep_do_not() {
 fn signals_end_waits_and_lose_nothing() {
     let cut = Rc::new(Cell::new(0));
     for (place, (name, config)) in places().into_iter().enumerate() {
-        for seed in 0..8 {
+        for seed in 0..20 {
             let cut = cut.clone();
             let ended = run(name, Schedule::Seeded(seed), config, move |u| {
                 let fd = u.open_audio().unwrap();
