@@ -85,7 +85,7 @@ struct Chunk {
     dirty: u8,
 }
 
-/// The plain store. See the [module](self).
+/// The plain store. See the module.
 pub struct Cached<D> {
     device: D,
     chunks: BTreeMap<u64, Chunk>,
@@ -226,7 +226,7 @@ impl<D: Device> Store for Cached<D> {
     }
 }
 
-/// A device in memory. See the [module](self).
+/// A device in memory. See the module.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDevice {
     bytes: Vec<u8>,
