@@ -58,6 +58,12 @@ pub(super) fn runs(of: &Reproduction) -> String {
     table(&["run", "experiment", "machine", "kernel", "seed", "settings", "configuration"], rows)
 }
 
+/// A number that has a fraction, also where that is zero: a reader that guesses a column's type from its first rows must not take it for
+/// one of whole numbers.
+fn float(value: f64) -> String {
+    format!("{value:?}")
+}
+
 /// Results beside published ones. What is published in words has no number, and no ratio.
 pub(super) fn published(all: &[Comparison]) -> String {
     let head = [
@@ -74,7 +80,7 @@ pub(super) fn published(all: &[Comparison]) -> String {
         "agrees",
         "standing",
     ];
-    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let number = |value: Option<f64>| value.map(float).unwrap_or_default();
     let rows = all.iter().map(|c| {
         vec![
             c.published.clone(),
@@ -84,7 +90,7 @@ pub(super) fn published(all: &[Comparison]) -> String {
             c.kernel.clone(),
             c.what.clone(),
             c.reading.clone().unwrap_or_default(),
-            c.ours_value.to_string(),
+            float(c.ours_value),
             number(c.theirs_value),
             number(c.ratio),
             c.agrees.to_string(),
@@ -99,11 +105,11 @@ pub(super) fn crossovers(all: &[Crossover]) -> String {
     let rows = all.iter().map(|c| {
         let (pays, from) = match c.pays {
             Pays::Always => ("always", String::new()),
-            Pays::From(x) => ("from", x.to_string()),
+            Pays::From(x) => ("from", float(x)),
             Pays::Never => ("never", String::new()),
         };
         let (experiment, mechanism, over) = (c.experiment.clone(), c.mechanism.clone(), c.over.clone());
-        let gain = c.gain_at_largest.to_string();
+        let gain = float(c.gain_at_largest);
         let holds_if = c.holds_if.clone().unwrap_or_default();
         let (x, unit) = (c.x.clone(), c.unit.clone());
         vec![experiment, mechanism, over, holds_if, c.machine.clone(), x, unit, pays.to_owned(), from, gain]
