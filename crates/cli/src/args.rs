@@ -265,6 +265,9 @@ pub(crate) struct Serve {
     /// Where uploads are written to when they are whole; otherwise they end with the machine
     #[arg(long, value_name = "DIR")]
     pub(crate) uploads: Option<PathBuf>,
+    /// Write all frames on the machine's wire to a file that tshark and Wireshark read
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
     /// The machine, which has a network card: a name (see `pageferry machines`) or a file that ends in .toml
     #[arg(long, short, value_name = "M", default_value = "today")]
     pub(crate) machine: String,

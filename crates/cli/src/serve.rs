@@ -4,7 +4,7 @@ use crate::args::Serve;
 use crate::run::{counts, stack};
 use crate::terminal::{print_all, table, tell};
 use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
-use pageferry_lab::serve::{Link, MACHINE, Port, Served, Tap, Ways, serve as run};
+use pageferry_lab::serve::{Link, MACHINE, Port, Served, Service, Tap, serve as run};
 use pageferry_lab::{LabError, text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -43,9 +43,13 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
         options.directory.display()
     ));
     tell("Ctrl-C ends it, and tells what it has cost.");
-    let ways =
-        Ways { send: options.send.mode(), receive: options.receive.mode(), uploads: options.uploads.clone() };
-    let served = run(&machine, &kernel, &options.directory, link, ways, stop)?;
+    let service = Service {
+        send: options.send.mode(),
+        receive: options.receive.mode(),
+        uploads: options.uploads.clone(),
+        pcap: options.pcap.clone(),
+    };
+    let served = run(&machine, &kernel, &options.directory, link, service, stop)?;
     if options.json {
         print_all(&(serde_json::to_string_pretty(&served).expect("plain data") + "\n"))?;
     } else {

@@ -132,6 +132,29 @@ fn files_come_as_they_are() {
 }
 
 #[test]
+fn frames_are_written_as_they_went_over_the_wire() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir(dir.path().join("site")).expect("made");
+    fs::write(dir.path().join("site/file"), bytes(5000)).expect("written");
+    let server = Server::run(dir.path(), &["serve", "site", "--port", "0", "--pcap", "frames", "--json"]);
+    server.ask("GET /file HTTP/1.1");
+    let (told, code) = server.interrupt();
+    assert_eq!(code, Some(0), "{told}");
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    let pcap = fs::read(dir.path().join("frames")).expect("it is there");
+    // The magic number of times in nanoseconds; then frames, each behind 16 bytes of which the third word is its length.
+    assert_eq!(pcap[..4], 0xa1b2_3c4d_u32.to_le_bytes());
+    let (mut at, mut frames) = (24, 0);
+    while at < pcap.len() {
+        let len = u32::from_le_bytes(pcap[at + 8..at + 12].try_into().expect("four bytes"));
+        at += 16 + len as usize;
+        frames += 1;
+    }
+    let sent = told["counters"]["packets_sent"].as_u64().expect("a count");
+    assert!(at == pcap.len() && frames > sent, "{frames} frames, {sent} packets sent");
+}
+
+#[test]
 fn clients_come_at_once_stay_and_go_midway() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("file"), bytes(400_000)).expect("written");
@@ -197,6 +220,10 @@ fn what_cannot_be_served_is_told() {
     assert!(said.contains("ack_segments"), "{said}");
     let said = refused(&["serve", ".", "--port", "0", "--set", "bytes=1"]);
     assert!(said.contains("expected machine.KEY or kernel.KEY"), "{said}");
+    let said = refused(&["serve", ".", "--tap", "nosuchtap"]);
+    assert!(said.contains("nosuchtap") && said.contains("ip tuntap add"), "{said}");
+    let said = refused(&["serve", ".", "--port", "0", "--pcap", "none/frames"]);
+    assert!(said.contains("cannot write none/frames"), "{said}");
     let said = refused(&["serve", ".", "--port", "0", "--uploads", "none"]);
     assert!(said.contains("cannot write none"), "{said}");
     let said = refused(&["serve", ".", "--port", "0", "--send", "laon"]);

@@ -15,7 +15,7 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::fs::FileOps;
+use crate::fs::{Cursor, FileOps};
 use crate::net::SendMode;
 use crate::proc::{Shown, Stopped, Syscall, Window, moved};
 use crate::sched::{Monitor, SleepLock};
@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, Pfn, SpinLock, StructArena, Threads, Va};
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, StructArena, Threads, Va};
 use pageferry_vm::KernelPages;
 
 /// What is read and written at least, and at multiples of what (`DEV_BSIZE`).
@@ -200,22 +200,19 @@ impl<M: Machine> MemoryDisk<M> {
 
 /// The memory disk as an open file.
 pub(crate) struct DiskFile<M: Machine> {
-    readable: bool,
-    writable: bool,
-    /// Under a lock of class `Pipe`, taken for a moment.
-    offset: M::Lock<u64>,
+    cursor: Cursor<M>,
 }
 
 impl<M: Machine> DiskFile<M> {
     /// An open file of the disk, which was [opened](MemoryDisk::open).
-    pub(crate) fn new(machine: &M, (readable, writable): (bool, bool)) -> DiskFile<M> {
-        DiskFile { readable, writable, offset: machine.new_lock(LockClass::PIPE, 0) }
+    pub(crate) fn new(machine: &M, rights: (bool, bool)) -> DiskFile<M> {
+        DiskFile { cursor: Cursor::new(machine, rights) }
     }
 
     /// The sectors of a request of `len_bytes` at the offset.
     fn sectors(&self, call: &Syscall<'_, M>, len_bytes: usize) -> Result<Range<u64>, Errno> {
         let end = call.kernel.memory_disk.len_bytes();
-        let at = *self.offset.lock();
+        let at = self.cursor.at();
         let sector = SECTOR_BYTES as u64;
         if !at.is_multiple_of(sector) || !(len_bytes as u64).is_multiple_of(sector) {
             return Err(Errno::Invalid);
@@ -232,20 +229,14 @@ impl<M: Machine> DiskFile<M> {
         piece: Piece<'_>,
     ) -> Result<usize, Errno> {
         let at = bytes.start;
-        let (done, result) =
-            { call.kernel.memory_disk.request(call.kernel, call.thread, bytes, writes, piece)? };
-        *self.offset.lock() = at + done as u64;
-        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+        let moved = call.kernel.memory_disk.request(call.kernel, call.thread, bytes, writes, piece)?;
+        self.cursor.moved_on(at, moved)
     }
 }
 
 impl<M: Machine> FileOps<M> for DiskFile<M> {
-    fn is_readable(&self) -> bool {
-        self.readable
-    }
-
-    fn is_writable(&self) -> bool {
-        self.writable
+    fn cursor(&self) -> Option<&Cursor<M>> {
+        Some(&self.cursor)
     }
 
     /// Reads whole sectors from the offset on, and moves it; zero at the disk's end.
@@ -271,11 +262,6 @@ impl<M: Machine> FileOps<M> for DiskFile<M> {
             return Err(Errno::NoSpace);
         }
         self.request(call, bytes, true, &mut |va, done, len| call.copy_in(va, from + done, len))
-    }
-
-    fn seek(&self, to: u64) -> Result<(), Errno> {
-        *self.offset.lock() = to;
-        Ok(())
     }
 
     fn release(self: Box<Self>, kernel: &Kernel<M>, _: &dyn Threads) {

@@ -12,6 +12,7 @@
 //! A look-up; the table may be full. All else is what the kinds of files answer.
 
 use super::Regular;
+use super::cursor::Cursor;
 use crate::Kernel;
 use crate::error::Errno;
 use crate::net::{InetSocket, Readiness, ReceiveMode, Received, SendMode, Socket};
@@ -37,14 +38,19 @@ pub struct Fd(pub u32);
 /// # Locks
 /// Operations may sleep, and take locks from class `Process` on: no lock is held before and after.
 pub(crate) trait FileOps<M: Machine> {
+    /// Its place and its rights, for a file that has them.
+    fn cursor(&self) -> Option<&Cursor<M>> {
+        None
+    }
+
     /// It is open for reading.
     fn is_readable(&self) -> bool {
-        true
+        self.cursor().is_none_or(|cursor| cursor.readable)
     }
 
     /// It is open for writing.
     fn is_writable(&self) -> bool {
-        true
+        self.cursor().is_none_or(|cursor| cursor.writable)
     }
 
     /// Reads up to `len_bytes` by copy.
@@ -83,8 +89,8 @@ pub(crate) trait FileOps<M: Machine> {
     }
 
     /// Sets where the next read or write begins.
-    fn seek(&self, _to: u64) -> Result<(), Errno> {
-        Err(Errno::BadFd)
+    fn seek(&self, to: u64) -> Result<(), Errno> {
+        self.cursor().map(|cursor| cursor.seek(to)).ok_or(Errno::BadFd)
     }
 
     /// The length in bytes.

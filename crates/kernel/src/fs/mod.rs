@@ -1,6 +1,7 @@
 //! Descriptors and open files of every kind; files on the disk, and reading them by page transfer; a mounted volume.
 
 mod buffers;
+mod cursor;
 mod file;
 mod file_transfer;
 mod mount;
@@ -9,6 +10,7 @@ mod sendfile;
 mod vnode;
 mod volume_file;
 
+pub(crate) use cursor::Cursor;
 pub use file::Fd;
 pub(crate) use file::{File, FileOps, FileTable};
 pub(crate) use mount::{Change, Mount, on_volume};

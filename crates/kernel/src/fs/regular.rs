@@ -8,6 +8,7 @@
 //! # What can fail
 //! Rights that the file was not opened with; space on the disk, memory, the disk itself; the caller's addresses; signals.
 
+use super::cursor::Cursor;
 use super::file::FileOps;
 use super::vnode::{Regular, trace_copy};
 use crate::Kernel;
@@ -15,16 +16,12 @@ use crate::error::Errno;
 use crate::net::{ReceiveMode, Received, SendMode};
 use crate::proc::{Shown, Syscall, Window};
 use alloc::boxed::Box;
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Pfn, Place, Prot, SpinLock, Threads, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Pfn, Place, Prot, Threads, Va};
 use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
 
 impl<M: Machine> FileOps<M> for Regular<M> {
-    fn is_readable(&self) -> bool {
-        self.readable
-    }
-
-    fn is_writable(&self) -> bool {
-        self.writable
+    fn cursor(&self) -> Option<&Cursor<M>> {
+        Some(&self.cursor)
     }
 
     /// Reads from the offset on, and moves it: up to `len_bytes`, zero at the end of the file.
@@ -58,7 +55,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         }
         let _c = call.machine().scope(Cause::Protocol);
         self.inode.locked(call, || {
-            let at = *self.offset.lock();
+            let at = self.cursor.at();
             let wrote = self.inode.write_by(call, at, len_bytes, || {
                 self.each_page(call, at, len_bytes, true, |kva, done, piece| {
                     trace_copy(call, kva, piece, Place::User(from + done), FlowStep::Taken);
@@ -67,13 +64,8 @@ impl<M: Machine> FileOps<M> for Regular<M> {
                     copied
                 })
             })?;
-            self.moved_on(at, wrote)
+            self.cursor.moved_on(at, wrote)
         })
-    }
-
-    fn seek(&self, to: u64) -> Result<(), Errno> {
-        *self.offset.lock() = to;
-        Ok(())
     }
 
     fn size_bytes(&self, _: &Syscall<'_, M>) -> Result<u64, Errno> {
@@ -81,7 +73,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        if !self.writable {
+        if !self.cursor.writable {
             return Err(Errno::BadFd);
         }
         self.inode.set_size(call, size_bytes)
@@ -104,10 +96,10 @@ impl<M: Machine> FileOps<M> for Regular<M> {
             return Err(Errno::Invalid);
         }
         let mut max_prot = Prot::all();
-        if shared && !self.writable {
+        if shared && !self.cursor.writable {
             max_prot.remove(Prot::WRITE);
         }
-        if !self.readable || !max_prot.contains(prot) {
+        if !self.cursor.readable || !max_prot.contains(prot) {
             return Err(Errno::Access);
         }
         let mapped = Mapped {
@@ -127,7 +119,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         len_bytes: usize,
         how: PushDown,
     ) -> Result<usize, Errno> {
-        if !self.writable {
+        if !self.cursor.writable {
             return Err(Errno::Access);
         }
         let object = &self.inode.object;

@@ -17,6 +17,7 @@
 //! # What can fail
 //! Making a file, for want of memory or of an inode; growing it, for want of blocks; the disk; waits, by a signal.
 
+use super::cursor::Cursor;
 use crate::error::Errno;
 use crate::proc::{Stopped, Syscall, moved};
 use crate::sched::{Monitor, SleepLock};
@@ -71,10 +72,7 @@ struct State {
 /// An open file: what is to be done with it, and where it is read or written next.
 pub(crate) struct Regular<M: Machine> {
     pub(crate) inode: Arc<Inode<M>>,
-    pub(crate) readable: bool,
-    pub(crate) writable: bool,
-    /// Under a lock of class `Pipe`, taken for a moment.
-    pub(super) offset: M::Lock<u64>,
+    pub(super) cursor: Cursor<M>,
 }
 
 impl<M: Machine> FileSystem<M> {
@@ -96,7 +94,7 @@ impl<M: Machine> FileSystem<M> {
         vm: &Vm<M>,
         name: &str,
         create: bool,
-        (readable, writable): (bool, bool),
+        rights: (bool, bool),
     ) -> Result<Regular<M>, Errno> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(Errno::Invalid);
@@ -112,8 +110,7 @@ impl<M: Machine> FileSystem<M> {
             None if create => self.create(vm, name)?,
             None => return Err(Errno::NoFile),
         };
-        let offset = vm.machine().new_lock(LockClass::PIPE, 0);
-        Ok(Regular { inode, readable, writable, offset })
+        Ok(Regular { inode, cursor: Cursor::new(vm.machine(), rights) })
     }
 
     fn create(&self, vm: &Vm<M>, name: &str) -> Result<Arc<Inode<M>>, Errno> {
@@ -346,10 +343,10 @@ impl<M: Machine> Regular<M> {
     ) -> Result<usize, Errno> {
         let _c = call.machine().scope(Cause::Protocol);
         self.inode.locked(call, || {
-            let from = *self.offset.lock();
+            let from = self.cursor.at();
             let left = self.inode.size_bytes().saturating_sub(from);
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(len_bytes);
-            self.moved_on(from, read(from, len))
+            self.cursor.moved_on(from, read(from, len))
         })
     }
 
@@ -367,16 +364,6 @@ impl<M: Machine> Regular<M> {
             trace_copy(call, kva, piece, Place::User(to + done), FlowStep::Received);
             copied
         })
-    }
-
-    /// Moves the offset from `at` by what was done; a call that did anything does not fail.
-    pub(super) fn moved_on(
-        &self,
-        at: u64,
-        (done, result): (usize, Result<(), Errno>),
-    ) -> Result<usize, Errno> {
-        *self.offset.lock() = at + done as u64;
-        if done > 0 { Ok(done) } else { result.map(|()| 0) }
     }
 
     /// Copies piece by piece, a page at a time; answers how many bytes.

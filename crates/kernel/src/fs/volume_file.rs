@@ -10,6 +10,7 @@
 //! # What can fail
 //! Space on the volume, memory, the caller's addresses, signals.
 
+use super::cursor::Cursor;
 use super::file::FileOps;
 use super::regular::show_header;
 use crate::Kernel;
@@ -19,42 +20,31 @@ use crate::proc::{Shown, Syscall, Window};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_fs::{Ino, Store as _};
-use pageferry_hal::{Cause, LockClass, Machine, PAGE_SIZE, Prot, SpinLock, Threads, Va};
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, Threads, Va};
 use pageferry_vm::{Backing, Inherit, MapAddr, Mapped, Object, Wired};
 
 /// See the [module](self).
 pub(crate) struct VolumeFile<M: Machine> {
     ino: Ino,
-    readable: bool,
-    writable: bool,
-    offset: M::Lock<u64>,
+    cursor: Cursor<M>,
 }
 
 impl<M: Machine> VolumeFile<M> {
     /// An open file of the volume, which was opened there.
-    pub(crate) fn new(machine: &M, ino: Ino, (readable, writable): (bool, bool)) -> VolumeFile<M> {
-        VolumeFile { ino, readable, writable, offset: machine.new_lock(LockClass::PIPE, 0) }
-    }
-
-    fn moved_on(&self, at: u64, done: usize, result: Result<(), Errno>) -> Result<usize, Errno> {
-        *self.offset.lock() = at + done as u64;
-        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+    pub(crate) fn new(machine: &M, ino: Ino, rights: (bool, bool)) -> VolumeFile<M> {
+        VolumeFile { ino, cursor: Cursor::new(machine, rights) }
     }
 }
 
 impl<M: Machine> FileOps<M> for VolumeFile<M> {
-    fn is_readable(&self) -> bool {
-        self.readable
-    }
-
-    fn is_writable(&self) -> bool {
-        self.writable
+    fn cursor(&self) -> Option<&Cursor<M>> {
+        Some(&self.cursor)
     }
 
     fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
         call.machine().execute(call.kernel.config.disk.paths.file_call);
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let at = *self.offset.lock();
+            let at = self.cursor.at();
             let (mut done, mut result) = (0, Ok(()));
             while done < len_bytes && result.is_ok() {
                 let piece = volume.piece(disk, self.ino, at + done as u64, len_bytes - done)?;
@@ -75,7 +65,7 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
                 done += moved;
                 result = how;
             }
-            self.moved_on(at, done, result)
+            self.cursor.moved_on(at, (done, result))
         })
     }
 
@@ -92,7 +82,7 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         }
         call.machine().execute(call.kernel.config.disk.paths.file_call);
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let at = *self.offset.lock();
+            let at = self.cursor.at();
             at.checked_add(len_bytes as u64).ok_or(Errno::TooLarge)?;
             let (mut done, mut result) = (0, Ok(()));
             while done < len_bytes && result.is_ok() {
@@ -113,13 +103,8 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
             if done > 0 {
                 volume.wrote(disk, self.ino, at + done as u64)?;
             }
-            self.moved_on(at, done, result)
+            self.cursor.moved_on(at, (done, result))
         })
-    }
-
-    fn seek(&self, to: u64) -> Result<(), Errno> {
-        *self.offset.lock() = to;
-        Ok(())
     }
 
     fn size_bytes(&self, call: &Syscall<'_, M>) -> Result<u64, Errno> {
@@ -129,7 +114,7 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        if !self.writable {
+        if !self.cursor.writable {
             return Err(Errno::BadFd);
         }
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
@@ -158,7 +143,7 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         if !offset.is_multiple_of(PAGE_SIZE as u64) || len_bytes == 0 {
             return Err(Errno::Invalid);
         }
-        if !self.readable {
+        if !self.cursor.readable {
             return Err(Errno::Access);
         }
         let (kernel, thread) = (call.kernel, call.thread);

@@ -6,18 +6,18 @@
 use super::ispc::IspcFile;
 use super::net::{self, NetFile};
 use super::registry::{self, Kind};
+use super::words::*;
 use crate::error::LabError;
-use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
 use pageferry_kernel::{
-    DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping, PipeConfig,
-    PipeKind, PipeMapping, PtraceBy, SchedConfig, SocketConfig,
+    DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
 };
 use pageferry_model::{
     Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
 };
 use pageferry_pmap::{
-    EntryChoice, KernelMapping, PmapConfig, PmapDefect, PmapPaths, RefillConfig, RefillPaths, Reload,
+    EntryChoice, KernelMapping, PmapConfig, PmapDefect, PmapPaths, RefillConfig, RefillPaths,
 };
 use pageferry_vm::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
@@ -66,45 +66,6 @@ pub struct KernelFile {
     /// The bibliography: a short key, and where to find the document.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
-}
-
-/// Policies of the floors below under the words of these files.
-macro_rules! words {
-    ($($(#[$doc:meta])* $name:ident for $target:ty { $($(#[$default:ident])? $word:ident),* })*) => { $(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        #[allow(missing_docs, reason = "the words are those of the target")]
-        pub enum $name { $($(#[$default])? $word),* }
-
-        impl From<$name> for $target {
-            fn from(name: $name) -> $target {
-                match name { $($name::$word => <$target>::$word),* }
-            }
-        }
-    )* };
-}
-
-words! {
-    /// A defect that proves that the checks can fail. See [`pageferry_kernel::Defect`], which has more.
-    #[derive(Default)]
-    DefectName for pageferry_kernel::Defect { #[default] None, LostWakeup }
-    /// What a clear accessed bit in a replaced entry is taken to mean. See [`AccessedRule`].
-    RuleName for AccessedRule { Safe, AsPrinted }
-    /// Which side maps the pages of a direct pipe write. See [`PipeMapping`].
-    MappingName for PipeMapping { WriterRun, ReaderPage }
-    /// What a pipe is. See [`PipeKind`].
-    PipeKindName for PipeKind { Fifo, Socket }
-    /// Who maps frames for a moment. See [`FrameMapping`].
-    FrameMappingName for FrameMapping { Own, Ephemeral }
-    /// How a debugger gets at memory. See [`PtraceBy`].
-    PtraceName for PtraceBy { QuickRef, Frames }
-    /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
-    LentMappingName for LentMapping { Run, Pages, WhileRead }
-    /// How the refill handler works. See [`Reload`].
-    ReloadName for Reload { Fast, Slow, SlowInsert }
-    /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
-    ForwardName for ForwardWakeup { One, All, Last }
 }
 
 /// The page-table layer.
@@ -729,13 +690,16 @@ mod tests {
     #[test]
     fn native_is_what_the_machine_offers() {
         let kernel = KernelChoice::find("sf_buf").expect("embedded").file;
-        assert_eq!(kernel.scheme(false), Scheme::Cache { entries: 65536, rule: AccessedRule::Safe });
+        assert_eq!(
+            kernel.scheme(false),
+            Scheme::Cache { entries: 65536, rule: pageferry_ephemeral::AccessedRule::Safe }
+        );
         assert_eq!(kernel.scheme(true), Scheme::Direct);
         let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
         assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
         let original = KernelChoice::find("original").expect("embedded").file;
         assert_eq!(original.scheme(true), Scheme::Original);
-        assert_eq!(original.config(&xeon(), 0).pipe.mapping, PipeMapping::WriterRun);
+        assert_eq!(original.config(&xeon(), 0).pipe.mapping, pageferry_kernel::PipeMapping::WriterRun);
     }
 
     #[test]

@@ -16,16 +16,15 @@ mod rule_check;
 mod rules;
 mod setting;
 mod settings;
+mod words;
 
 pub use experiment_file::{
     Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Workload,
 };
 pub use experiments::Experiment;
 pub use kernels::{
-    DefectName, DiskFile, DiskPathsFile, EphemeralFile, EphemeralPathsFile, ForwardName, FrameMappingName,
-    KernelChoice, KernelFile, KernelPathsFile, LentMappingName, MappingName, PagingFile, PathsFile, PipeFile,
-    PipeKindName, PmapFile, PmapPathsFile, PtraceName, RuleName, SchedFile, SchemeName, SocketFile,
-    VmPathsFile,
+    DiskFile, DiskPathsFile, EphemeralFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile,
+    PagingFile, PathsFile, PipeFile, PmapFile, PmapPathsFile, SchedFile, SchemeName, SocketFile, VmPathsFile,
 };
 pub use machines::MachineChoice;
 pub use net::{NetFile, NetPathsFile};
@@ -33,3 +32,7 @@ pub use papers::{Paper, Published, Relation, Role};
 pub use rules::{Along, Compare, How, Shape};
 pub use setting::Setting;
 pub use settings::Settings;
+pub use words::{
+    DefectName, ForwardName, FrameMappingName, LentMappingName, MappingName, PipeKindName, PtraceName,
+    RuleName,
+};

@@ -6,7 +6,7 @@
 
 use super::request::{Body, Parsed, Request, name_of, parse, parse_range};
 use super::site::{Page, Site, kind};
-use super::{HTTP, MACHINE, Ways};
+use super::{HTTP, MACHINE, Service};
 use crate::workload::process::room_for;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, Program, Shutdown, SocketKind, User};
@@ -51,14 +51,14 @@ pub(super) struct State {
 pub(super) struct Server {
     pub(super) model: Model,
     pub(super) site: Rc<RefCell<Site>>,
-    pub(super) ways: Ways,
+    pub(super) service: Service,
     stop: Arc<AtomicBool>,
     pub(super) state: Rc<RefCell<State>>,
 }
 
 impl Server {
-    pub(super) fn new(model: Model, site: Site, ways: Ways, stop: Arc<AtomicBool>) -> Server {
-        Server { model, site: Rc::new(RefCell::new(site)), ways, stop, state: Rc::default() }
+    pub(super) fn new(model: Model, site: Site, service: Service, stop: Arc<AtomicBool>) -> Server {
+        Server { model, site: Rc::new(RefCell::new(site)), service, stop, state: Rc::default() }
     }
 
     pub(super) fn state(&self) -> Rc<RefCell<State>> {
@@ -339,7 +339,7 @@ impl Server {
         let mut at = bytes.start;
         while at < bytes.end {
             let want = usize::try_from(bytes.end - at).unwrap_or(usize::MAX).min(64 * PAGE_SIZE);
-            let sent = user.send_file(fd, file, at, want, self.ways.send)?;
+            let sent = user.send_file(fd, file, at, want, self.service.send)?;
             if sent == 0 {
                 // Shorter than was promised: the client must not wait for the rest.
                 return Err(Errno::Io);

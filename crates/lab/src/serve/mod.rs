@@ -33,6 +33,8 @@ use pageferry_kernel::{ReceiveMode, SendMode};
 use serde::Serialize;
 use site::Site;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,15 +105,17 @@ impl Port {
     }
 }
 
-/// How bytes get out of the machine and into it.
+/// How a directory is served.
 #[derive(Clone, Debug, Default)]
-pub struct Ways {
+pub struct Service {
     /// How files are sent.
     pub send: SendMode,
     /// How uploads are received.
     pub receive: ReceiveMode,
     /// Where uploads are written to, which otherwise end with the machine.
     pub uploads: Option<PathBuf>,
+    /// Where what goes over the wire is written to, as pcap.
+    pub pcap: Option<PathBuf>,
 }
 
 /// Serves `directory` over `link` until `stop` is set.
@@ -123,12 +127,12 @@ pub fn serve(
     kernel: &KernelChoice,
     directory: &Path,
     link: Link,
-    ways: Ways,
+    service: Service,
     stop: Arc<AtomicBool>,
 ) -> Result<Served, LabError> {
     let began = Instant::now();
     let site = Site::read(directory)?;
-    if let Some(uploads) = &ways.uploads {
+    if let Some(uploads) = &service.uploads {
         // What could not be kept later is refused now.
         PendingFile::check(&uploads.join("an upload"))?;
     }
@@ -137,13 +141,21 @@ pub fn serve(
     testbed.files = site.most_files();
     let clock_mhz = machine.config.cpu.clock_mhz.value;
     let mtu_bytes = machine.config.nic.as_ref().map_or(0, |nic| nic.mtu_bytes.value);
+    let pcap = service.pcap.clone();
+    if let Some(path) = &pcap {
+        let file = File::create(path).map_err(|e| LabError::io("write", path, e))?;
+        testbed.model.record_frames(BufWriter::new(file));
+    }
     match link {
         Link::Port(port) => testbed.model.attach(Box::new(Forward::new(port.0, mtu_bytes, stop.clone()))),
         Link::Tap(tap) => testbed.model.attach(Box::new(TapEnd::new(tap, stop.clone()))),
     }
-    let server = Server::new(testbed.model.clone(), site, ways, stop);
+    let server = Server::new(testbed.model.clone(), site, service, stop);
     let state = server.state();
     let finish = testbed.execute("httpd", server.program())?;
+    if let Some(path) = &pcap {
+        testbed.model.end_record_frames().map_err(|e| LabError::io("write", path, e))?;
+    }
     let state = state.take();
     if let Some(problem) = state.failed.filter(|_| finish.laws.iter().all(|law| law.held)) {
         return Err(testbed.incompatible(problem));

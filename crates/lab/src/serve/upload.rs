@@ -61,6 +61,8 @@ struct Upload<'a> {
     first: Vec<u8>,
     len: u64,
     done: u64,
+    /// What is received by copy comes here, window after window.
+    buffer: Option<Va>,
     host: Option<PendingFile>,
 }
 
@@ -145,12 +147,12 @@ impl Server {
         len: u64,
     ) -> Result<bool, Broken> {
         let name = self.site.borrow_mut().next_file().ok_or(Broken::NoRoom)?;
-        let host = match &self.ways.uploads {
+        let host = match &self.service.uploads {
             Some(directory) => Some(begin(directory, path).map_err(|e| self.host_failed(e))?),
             None => None,
         };
         let file = user.open(&name, OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE)?;
-        let mut upload = Upload { server: self, user, from, file, first, len, done: 0, host };
+        let mut upload = Upload { server: self, user, from, file, first, len, done: 0, buffer: None, host };
         let taken = upload.take();
         let taken =
             taken.and_then(|()| upload.host.map_or(Ok(()), PendingFile::commit).map_err(Broken::Host));
@@ -179,24 +181,26 @@ impl Server {
 impl Upload<'_> {
     fn take(&mut self) -> Result<(), Broken> {
         self.user.truncate(self.file, self.len)?;
-        let mut flips = self.server.ways.receive != ReceiveMode::Copy;
+        let mut flips = self.server.service.receive != ReceiveMode::Copy;
         while self.done < self.len {
             let len = usize::try_from(self.len - self.done).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES);
             let pages = if flips { self.take_pages(len)? } else { self.copy(len)? };
-            flips = flips && (pages || self.server.ways.receive == ReceiveMode::Transfer);
+            flips = flips && (pages || self.server.service.receive == ReceiveMode::Transfer);
             self.done += len as u64;
             self.server.state.borrow_mut().uploaded_bytes += len as u64;
         }
-        Ok(())
+        self.buffer.map_or(Ok(()), |buffer| Ok(self.user.unmap(buffer, WINDOW_BYTES)?))
     }
 
     /// Receives a window into memory of the process and writes it to the file.
     fn copy(&mut self, len: usize) -> Result<bool, Broken> {
         let user = self.user;
-        let buffer = user.map(WINDOW_BYTES, Prot::RW, Inherit::Copy)?;
+        let buffer = match self.buffer {
+            Some(buffer) => buffer,
+            None => *self.buffer.insert(user.map(WINDOW_BYTES, Prot::RW, Inherit::Copy)?),
+        };
         self.fill(buffer, len, ReceiveMode::Copy)?;
         self.write(buffer, len)?;
-        user.unmap(buffer, WINDOW_BYTES)?;
         Ok(false)
     }
 
@@ -204,7 +208,7 @@ impl Upload<'_> {
     fn take_pages(&mut self, len: usize) -> Result<bool, Broken> {
         let user = self.user;
         let window = user.map_file(self.file, self.done, MapAddr::Anywhere, len, Prot::RW, false)?;
-        let pages = self.fill(window, len, self.server.ways.receive)?;
+        let pages = self.fill(window, len, self.server.service.receive)?;
         match user.push_down(self.file, window, len, PushDown::Give) {
             Ok(_) => {}
             // A page is on its way to the disk: the bytes go where it stays.

@@ -1,0 +1,45 @@
+//! Where an open file is read or written next, and what it was opened for: what all files with an offset have in common.
+//!
+//! # Locks
+//! The offset is under a lock of class `Pipe`, taken for a moment. Who reads it, moves bytes and [moves it on](Cursor::moved_on) holds a
+//! sleep lock of the file meanwhile.
+//!
+//! # What can fail
+//! Nothing here.
+
+use crate::error::Errno;
+use pageferry_hal::{LockClass, Machine, SpinLock};
+
+/// See the [module](self).
+pub(crate) struct Cursor<M: Machine> {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    offset: M::Lock<u64>,
+}
+
+impl<M: Machine> Cursor<M> {
+    /// At the beginning of a file that was opened to be read and to be written.
+    pub(crate) fn new(machine: &M, (readable, writable): (bool, bool)) -> Cursor<M> {
+        Cursor { readable, writable, offset: machine.new_lock(LockClass::PIPE, 0) }
+    }
+
+    /// Where it is.
+    pub(crate) fn at(&self) -> u64 {
+        *self.offset.lock()
+    }
+
+    /// Sets it.
+    pub(crate) fn seek(&self, to: u64) {
+        *self.offset.lock() = to;
+    }
+
+    /// Moves it from `at` by what was done; a call that did anything does not fail.
+    pub(crate) fn moved_on(
+        &self,
+        at: u64,
+        (done, result): (usize, Result<(), Errno>),
+    ) -> Result<usize, Errno> {
+        self.seek(at + done as u64);
+        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+    }
+}

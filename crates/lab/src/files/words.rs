@@ -1,0 +1,45 @@
+//! The words by which kernel files choose between what the floors below have.
+
+use pageferry_ephemeral::AccessedRule;
+use pageferry_kernel::{ForwardWakeup, FrameMapping, LentMapping, PipeKind, PipeMapping, PtraceBy};
+use pageferry_pmap::Reload;
+use serde::{Deserialize, Serialize};
+
+/// Policies of the floors below under the words of these files.
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident for $target:ty { $($(#[$default:ident])? $word:ident),* })*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[allow(missing_docs, reason = "the words are those of the target")]
+        pub enum $name { $($(#[$default])? $word),* }
+
+        impl From<$name> for $target {
+            fn from(name: $name) -> $target {
+                match name { $($name::$word => <$target>::$word),* }
+            }
+        }
+    )* };
+}
+
+words! {
+    /// A defect that proves that the checks can fail. See [`pageferry_kernel::Defect`], which has more.
+    #[derive(Default)]
+    DefectName for pageferry_kernel::Defect { #[default] None, LostWakeup }
+    /// What a clear accessed bit in a replaced entry is taken to mean. See [`AccessedRule`].
+    RuleName for AccessedRule { Safe, AsPrinted }
+    /// Which side maps the pages of a direct pipe write. See [`PipeMapping`].
+    MappingName for PipeMapping { WriterRun, ReaderPage }
+    /// What a pipe is. See [`PipeKind`].
+    PipeKindName for PipeKind { Fifo, Socket }
+    /// Who maps frames for a moment. See [`FrameMapping`].
+    FrameMappingName for FrameMapping { Own, Ephemeral }
+    /// How a debugger gets at memory. See [`PtraceBy`].
+    PtraceName for PtraceBy { QuickRef, Frames }
+    /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
+    LentMappingName for LentMapping { Run, Pages, WhileRead }
+    /// How the refill handler works. See [`Reload`].
+    ReloadName for Reload { Fast, Slow, SlowInsert }
+    /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
+    ForwardName for ForwardWakeup { One, All, Last }
+}
