@@ -8,6 +8,7 @@ use super::charts::{
 use super::compile;
 use super::curves;
 use super::figure::{Figure, Key, Table, both};
+use super::flip;
 use super::ispc;
 use super::looks::{CAUSES, Look, Looks};
 use super::reproduction::Reproduction;
@@ -23,6 +24,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
     for experiment in &of.experiments {
         let name = &experiment.name;
         let figures = match experiment.file.workload {
+            Workload::FlipReceive => vec![flip::shares(of, name)],
             _ if !experiment.file.curves.is_empty() => Vec::new(),
             Workload::BwPipe => vec![
                 bandwidth(of, name, &looks),
@@ -50,7 +52,6 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             | Workload::Replay
             | Workload::FrameBuffer
             | Workload::Netperf
-            | Workload::FlipReceive
             | Workload::Web
             | Workload::Dd
             | Workload::Schemes
@@ -213,6 +214,13 @@ pub(super) fn parts(record: &Record, factor: f64) -> Vec<Part> {
     CAUSES.iter().map(part).collect()
 }
 
+/// The keys of the causes that occur in `groups`.
+pub(super) fn causes_in(groups: &[Stack]) -> Vec<Key> {
+    let parts = || groups.iter().flat_map(|g| &g.rows).flat_map(|r| &r.parts);
+    let used = CAUSES.iter().filter(|(_, _, name, _)| parts().any(|p| p.name == *name && p.value > 0.0));
+    used.map(|(colour, sign, name, _)| Key::part(colour, sign, name)).collect()
+}
+
 fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
     let mut groups = Vec::new();
     let mut table = Table { head: vec!["machine".into(), "kernel".into()], rows: Vec::new() };
@@ -233,11 +241,7 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
         }
         groups.push(Stack { label: machine.name.clone(), rows });
     }
-    let used = |name: &str| {
-        groups.iter().flat_map(|g| &g.rows).flat_map(|r| &r.parts).any(|p| p.name == name && p.value > 0.0)
-    };
-    let legend = CAUSES.iter().filter(|(_, _, name, _)| used(name));
-    let legend = legend.map(|(colour, sign, name, _)| Key::part(colour, sign, name)).collect();
+    let legend = causes_in(&groups);
     let (wide, narrow) = both(|width| {
         let axis = Axis::linear("CPU time for 64 KiB", "µs");
         stacks(width, &groups, &axis, 46.0, "CPU time by cause for each machine and kernel")
@@ -258,7 +262,7 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
 }
 
 /// A setting that is a number.
-fn setting(record: &Record, key: &str) -> Option<f64> {
+pub(super) fn setting(record: &Record, key: &str) -> Option<f64> {
     record.settings.get(key)?.number().map(|number| number as f64)
 }
 

@@ -22,6 +22,7 @@ mod dictionary;
 mod differences;
 mod figure;
 mod figures;
+mod flip;
 mod ispc;
 mod looks;
 pub mod output;
