@@ -81,6 +81,8 @@ pub(crate) enum Command {
     Experiments(Show),
     /// Send a file or standard input through a modelled pipe, and say what it cost
     Pipe(Pipe),
+    /// Run the file and pipe calls of a real program again, as `strace -f` recorded them, and say what they cost
+    Replay(Replay),
     /// Serve a directory over HTTP from a modelled machine, to real clients
     Serve(Serve),
     /// Tell what a mechanism does, step by step, with the counters of a small run beside each step
@@ -237,6 +239,28 @@ pub(crate) struct Pipe {
     /// Bytes in one write
     #[arg(long, value_name = "BYTES", default_value_t = 65536)]
     pub(crate) chunk: u32,
+    /// Change a machine's constant or a kernel's value, as for `run`
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// Print what it cost as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// What `strace -f -o FILE` wrote; `-e trace=%file,%desc,%process` is enough. `-y` and `-T` tell more
+    #[arg(value_name = "FILE")]
+    pub(crate) recording: PathBuf,
+    /// Where files hold what they held: a folder with the paths of the recording below it. If absent, files hold what is made up
+    #[arg(long, value_name = "DIR")]
+    pub(crate) files: Option<PathBuf>,
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
+    #[arg(long, short, value_name = "M", default_value = "xeon-mp")]
+    pub(crate) machine: String,
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml
+    #[arg(long, short, value_name = "K", default_value = "sf_buf")]
+    pub(crate) kernel: String,
     /// Change a machine's constant or a kernel's value, as for `run`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,

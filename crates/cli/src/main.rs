@@ -11,6 +11,7 @@ mod disk;
 mod explain;
 mod pipe;
 mod progress;
+mod replay;
 mod reproduce;
 mod run;
 mod scenarios;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Pipe(options) => pipe::pipe(&options),
         Command::Explain(options) => explain::explain(&options),
         Command::Scenarios(options) => scenarios::scenarios(&options),
+        Command::Replay(options) => replay::replay(&options),
         Command::Serve(options) => serve::serve(&options),
         Command::Soak(options) => soak::soak(&options),
         Command::Trace(options) => trace::trace(&options),

@@ -52,7 +52,7 @@ pub use net::{
 };
 pub use proc::{Killed, Pid};
 pub use sched::{Thread, ThreadId};
-pub use sys::{InvalidateKind, OpenFlags, Polled, Program, User};
+pub use sys::{FileStat, InvalidateKind, OpenFlags, Polled, Program, User};
 
 use alloc::sync::Arc;
 use pageferry_ephemeral::Ephemeral;

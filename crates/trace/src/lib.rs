@@ -24,6 +24,7 @@
 //!
 //! * [`Reader`] reads a trace and [`Writer`] writes one; [`Recorder`] filters before it writes.
 //! * [`record`](capture::record()) runs a program under QEMU or valgrind and records it.
+//! * [`strace`] reads what `strace -f` writes: the system calls alone, with their arguments.
 //! * [`Summary`] says what a trace asks of a TLB; [`bundled`] holds the traces that come with the crate.
 //!
 //! Errors are [`TraceError`] for bytes that are no sound trace and [`CaptureError`](capture::CaptureError) for programs that cannot be
@@ -43,6 +44,7 @@ mod model;
 mod reader;
 mod record;
 mod recorder;
+pub mod strace;
 mod writer;
 
 pub use architecture::{ARCHITECTURES, Architecture};

@@ -15,7 +15,7 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::fs::{Cursor, FileOps};
+use crate::fs::{Cursor, FileOps, Rights};
 use crate::net::SendMode;
 use crate::proc::{Shown, Stopped, Syscall, Window, moved};
 use crate::sched::{Monitor, SleepLock};
@@ -205,7 +205,7 @@ pub(crate) struct DiskFile<M: Machine> {
 
 impl<M: Machine> DiskFile<M> {
     /// An open file of the disk, which was [opened](MemoryDisk::open).
-    pub(crate) fn new(machine: &M, rights: (bool, bool)) -> DiskFile<M> {
+    pub(crate) fn new(machine: &M, rights: Rights) -> DiskFile<M> {
         DiskFile { cursor: Cursor::new(machine, rights) }
     }
 

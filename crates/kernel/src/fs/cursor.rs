@@ -10,17 +10,39 @@
 use crate::error::Errno;
 use pageferry_hal::{LockClass, Machine, SpinLock};
 
+/// What a file was opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rights {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// Each write begins at the file's end.
+    pub(crate) appends: bool,
+}
+
+/// What is made of a name when a file is opened by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Create {
+    /// Nothing: it is there.
+    No,
+    /// A file, if it is not there.
+    IfMissing,
+    /// A file; it must not be there.
+    New,
+}
+
 /// See the [module](self).
 pub(crate) struct Cursor<M: Machine> {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
+    pub(crate) appends: bool,
     offset: M::Lock<u64>,
 }
 
 impl<M: Machine> Cursor<M> {
-    /// At the beginning of a file that was opened to be read and to be written.
-    pub(crate) fn new(machine: &M, (readable, writable): (bool, bool)) -> Cursor<M> {
-        Cursor { readable, writable, offset: machine.new_lock(LockClass::PIPE, 0) }
+    /// At the beginning of a file.
+    pub(crate) fn new(machine: &M, rights: Rights) -> Cursor<M> {
+        let Rights { readable, writable, appends } = rights;
+        Cursor { readable, writable, appends, offset: machine.new_lock(LockClass::PIPE, 0) }
     }
 
     /// Where it is.
@@ -33,13 +55,18 @@ impl<M: Machine> Cursor<M> {
         *self.offset.lock() = to;
     }
 
-    /// Moves it from `at` by what was done; a call that did anything does not fail.
+    /// Moves it from `at` by what was done.
     pub(crate) fn moved_on(
         &self,
         at: u64,
         (done, result): (usize, Result<(), Errno>),
     ) -> Result<usize, Errno> {
         self.seek(at + done as u64);
-        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+        either((done, result))
     }
+}
+
+/// What was done, or why nothing was: a call that did anything does not fail.
+pub(crate) fn either((done, result): (usize, Result<(), Errno>)) -> Result<usize, Errno> {
+    if done > 0 { Ok(done) } else { result.map(|()| 0) }
 }

@@ -88,6 +88,28 @@ pub(crate) trait FileOps<M: Machine> {
         Err(Errno::BadFd)
     }
 
+    /// Reads up to `len_bytes` from byte `offset` on, wherever the next read begins.
+    fn read_at(
+        &self,
+        _call: &Syscall<'_, M>,
+        _offset: u64,
+        _to: Va,
+        _len_bytes: usize,
+    ) -> Result<usize, Errno> {
+        Err(Errno::NotSupported)
+    }
+
+    /// Writes `len_bytes` from byte `offset` on, wherever the next write begins.
+    fn write_at(
+        &self,
+        _call: &Syscall<'_, M>,
+        _offset: u64,
+        _from: Va,
+        _len_bytes: usize,
+    ) -> Result<usize, Errno> {
+        Err(Errno::NotSupported)
+    }
+
     /// Sets where the next read or write begins.
     fn seek(&self, to: u64) -> Result<(), Errno> {
         self.cursor().map(|cursor| cursor.seek(to)).ok_or(Errno::BadFd)
@@ -229,6 +251,30 @@ impl<M: Machine> File<M> {
         self.ops.write(call, from, len_bytes, mode, self.nonblocking())
     }
 
+    /// Reads from byte `offset` on. Errors are those of what is read.
+    pub(crate) fn read_at(
+        &self,
+        call: &Syscall<'_, M>,
+        offset: u64,
+        to: Va,
+        len_bytes: usize,
+    ) -> Result<usize, Errno> {
+        Self::ready(self.ops.is_readable(), call, Some(to), len_bytes)?;
+        self.ops.read_at(call, offset, to, len_bytes)
+    }
+
+    /// Writes from byte `offset` on. Errors are those of what is written to.
+    pub(crate) fn write_at(
+        &self,
+        call: &Syscall<'_, M>,
+        offset: u64,
+        from: Va,
+        len_bytes: usize,
+    ) -> Result<usize, Errno> {
+        Self::ready(self.ops.is_writable(), call, Some(from), len_bytes)?;
+        self.ops.write_at(call, offset, from, len_bytes)
+    }
+
     /// Gives up a descriptor's share of an open file; the last one releases what is behind it.
     pub(crate) fn close(self: Arc<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
         if let Some(file) = Arc::into_inner(self) {
@@ -267,12 +313,17 @@ impl<M: Machine> FileTable<M> {
 
     /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`].
     pub(crate) fn insert(&mut self, file: File<M>) -> Fd {
+        self.share(Arc::new(file))
+    }
+
+    /// Gives an open file the lowest free number, beside those that it has; as [`FileTable::insert`].
+    pub(crate) fn share(&mut self, file: Arc<File<M>>) -> Fd {
         assert!(self.has_room(1), "the table of descriptors is full");
         let slot = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
         if slot == self.open.len() {
             self.open.push(None);
         }
-        self.open[slot] = Some(Arc::new(file));
+        self.open[slot] = Some(file);
         Fd(slot as u32)
     }
 

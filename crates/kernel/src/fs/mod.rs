@@ -10,7 +10,7 @@ mod sendfile;
 mod vnode;
 mod volume_file;
 
-pub(crate) use cursor::Cursor;
+pub(crate) use cursor::{Create, Cursor, Rights};
 pub use file::Fd;
 pub(crate) use file::{File, FileOps, FileTable};
 pub(crate) use mount::{Change, Mount, on_volume};

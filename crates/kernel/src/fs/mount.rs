@@ -13,6 +13,7 @@
 //! by that, waits for the lock whatever comes.
 
 use super::buffers::{Buffers, Disk};
+use super::cursor::Create;
 use crate::Kernel;
 use crate::error::Errno;
 use crate::proc::Syscall;
@@ -20,7 +21,7 @@ use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_fs::{Entry, Format, FsError, Ino, Kind, Volume};
+use pageferry_fs::{Entry, Format, FsError, Ino, Kind, Stat, Volume};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, Counter, Machine, StructArena, Threads, Va};
 
@@ -150,13 +151,14 @@ impl<M: Machine> Mount<M> {
         &self,
         call: &Syscall<'_, M>,
         path: &str,
-        create: bool,
+        create: Create,
         truncate: bool,
     ) -> Result<Ino, Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, opens| {
             let (dir, name) = walk(volume, disk, path)?;
             let found = match volume.lookup(disk, dir, name) {
-                Err(FsError::NotFound) if create => volume.make(disk, dir, name, Kind::File),
+                Err(FsError::NotFound) if create != Create::No => volume.make(disk, dir, name, Kind::File),
+                Ok(_) if create == Create::New => Err(FsError::Exists),
                 found => found,
             }?;
             if volume.stat(disk, found)?.kind == Kind::Directory {
@@ -191,6 +193,25 @@ impl<M: Machine> Mount<M> {
                 Change::Unlink => volume.unlink(disk, dir, name),
             }?;
             Ok(())
+        })
+    }
+
+    /// What is known of what has a path.
+    pub(crate) fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            let (dir, name) = walk(volume, disk, path)?;
+            let found = volume.lookup(disk, dir, name)?;
+            Ok(volume.stat(disk, found)?)
+        })
+    }
+
+    /// Gives a file a path more.
+    pub(crate) fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            let (dir, name) = walk(volume, disk, from)?;
+            let found = volume.lookup(disk, dir, name)?;
+            let (dir, name) = walk(volume, disk, to)?;
+            Ok(volume.link(disk, found, dir, name)?)
         })
     }
 

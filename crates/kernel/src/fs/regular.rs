@@ -8,7 +8,7 @@
 //! # What can fail
 //! Rights that the file was not opened with; space on the disk, memory, the disk itself; the caller's addresses; signals.
 
-use super::cursor::Cursor;
+use super::cursor::{Cursor, either};
 use super::file::FileOps;
 use super::vnode::{Regular, trace_copy};
 use crate::Kernel;
@@ -55,17 +55,30 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         }
         let _c = call.machine().scope(Cause::Protocol);
         self.inode.locked(call, || {
-            let at = self.cursor.at();
-            let wrote = self.inode.write_by(call, at, len_bytes, || {
-                self.each_page(call, at, len_bytes, true, |kva, done, piece| {
-                    trace_copy(call, kva, piece, Place::User(from + done), FlowStep::Taken);
-                    let copied = call.copy_in(kva, from + done, piece);
-                    trace_copy(call, kva, piece, Place::File(at + done as u64), FlowStep::Received);
-                    copied
-                })
-            })?;
+            let at = self.next_write();
+            let wrote = self.copy_from(call, from, at, len_bytes)?;
             self.cursor.moved_on(at, wrote)
         })
+    }
+
+    fn read_at(&self, call: &Syscall<'_, M>, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        self.inode.locked(call, || {
+            let left = self.inode.size_bytes().saturating_sub(offset);
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(len_bytes);
+            either(self.copy_out(call, offset, to, len))
+        })
+    }
+
+    fn write_at(
+        &self,
+        call: &Syscall<'_, M>,
+        offset: u64,
+        from: Va,
+        len_bytes: usize,
+    ) -> Result<usize, Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        self.inode.locked(call, || either(self.copy_from(call, from, offset, len_bytes)?))
     }
 
     fn size_bytes(&self, _: &Syscall<'_, M>) -> Result<u64, Errno> {
@@ -147,6 +160,26 @@ impl<M: Machine> FileOps<M> for Regular<M> {
 
     fn release(self: Box<Self>, kernel: &Kernel<M>, _: &dyn Threads) {
         kernel.files.close(&kernel.vm, *self);
+    }
+}
+
+impl<M: Machine> Regular<M> {
+    /// Copies from the process to the file from byte `at` on. The caller holds the inode's sleep lock.
+    fn copy_from(
+        &self,
+        call: &Syscall<'_, M>,
+        from: Va,
+        at: u64,
+        len_bytes: usize,
+    ) -> Result<(usize, Result<(), Errno>), Errno> {
+        self.inode.write_by(call, at, len_bytes, || {
+            self.each_page(call, at, len_bytes, true, |kva, done, piece| {
+                trace_copy(call, kva, piece, Place::User(from + done), FlowStep::Taken);
+                let copied = call.copy_in(kva, from + done, piece);
+                trace_copy(call, kva, piece, Place::File(at + done as u64), FlowStep::Received);
+                copied
+            })
+        })
     }
 }
 

@@ -17,7 +17,7 @@
 //! # What can fail
 //! Making a file, for want of memory or of an inode; growing it, for want of blocks; the disk; waits, by a signal.
 
-use super::cursor::Cursor;
+use super::cursor::{Create, Cursor, Rights};
 use crate::error::Errno;
 use crate::proc::{Stopped, Syscall, moved};
 use crate::sched::{Monitor, SleepLock};
@@ -93,8 +93,8 @@ impl<M: Machine> FileSystem<M> {
         &self,
         vm: &Vm<M>,
         name: &str,
-        create: bool,
-        rights: (bool, bool),
+        create: Create,
+        rights: Rights,
     ) -> Result<Regular<M>, Errno> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(Errno::Invalid);
@@ -103,17 +103,20 @@ impl<M: Machine> FileSystem<M> {
         let found = {
             let directory = self.state.lock();
             let found = directory.names.get(name).cloned();
+            if found.is_some() && create == Create::New {
+                return Err(Errno::Exists);
+            }
             found.inspect(|inode| inode.state.lock().opens += 1)
         };
         let inode = match found {
             Some(inode) => inode,
-            None if create => self.create(vm, name)?,
-            None => return Err(Errno::NoFile),
+            None if create == Create::No => return Err(Errno::NoFile),
+            None => self.create(vm, name, create)?,
         };
         Ok(Regular { inode, cursor: Cursor::new(vm.machine(), rights) })
     }
 
-    fn create(&self, vm: &Vm<M>, name: &str) -> Result<Arc<Inode<M>>, Errno> {
+    fn create(&self, vm: &Vm<M>, name: &str, how: Create) -> Result<Arc<Inode<M>>, Errno> {
         let at = self.state.lock().structures.alloc().ok_or(Errno::NoSpace)?;
         let object = match vm.file_object(Vec::new()) {
             Ok(object) => object,
@@ -127,11 +130,14 @@ impl<M: Machine> FileSystem<M> {
         let mut directory = self.state.lock();
         if let Some(other) = directory.names.get(name).cloned() {
             // Another thread has made it meanwhile.
-            other.state.lock().opens += 1;
+            let is_new = how == Create::New;
+            if !is_new {
+                other.state.lock().opens += 1;
+            }
             directory.structures.free(at);
             drop(directory);
             vm.release_object(inode.object.clone());
-            return Ok(other);
+            return if is_new { Err(Errno::Exists) } else { Ok(other) };
         }
         directory.names.insert(name.to_string(), inode.clone());
         Ok(inode)
@@ -348,6 +354,11 @@ impl<M: Machine> Regular<M> {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(len_bytes);
             self.cursor.moved_on(from, read(from, len))
         })
+    }
+
+    /// Where the next write begins. The caller holds the inode's sleep lock.
+    pub(super) fn next_write(&self) -> u64 {
+        if self.cursor.appends { self.inode.size_bytes() } else { self.cursor.at() }
     }
 
     /// Copies `len` bytes from byte `from` on to the process; answers how many.

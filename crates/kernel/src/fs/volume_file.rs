@@ -10,7 +10,8 @@
 //! # What can fail
 //! Space on the volume, memory, the caller's addresses, signals.
 
-use super::cursor::Cursor;
+use super::buffers::Disk;
+use super::cursor::{Cursor, Rights, either};
 use super::file::FileOps;
 use super::regular::show_header;
 use crate::Kernel;
@@ -19,7 +20,7 @@ use crate::net::SendMode;
 use crate::proc::{Shown, Syscall, Window};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_fs::{Ino, Store as _};
+use pageferry_fs::{Ino, Store as _, Volume};
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, Threads, Va};
 use pageferry_vm::{Backing, Inherit, MapAddr, Mapped, Object, Wired};
 
@@ -31,7 +32,7 @@ pub(crate) struct VolumeFile<M: Machine> {
 
 impl<M: Machine> VolumeFile<M> {
     /// An open file of the volume, which was opened there.
-    pub(crate) fn new(machine: &M, ino: Ino, rights: (bool, bool)) -> VolumeFile<M> {
+    pub(crate) fn new(machine: &M, ino: Ino, rights: Rights) -> VolumeFile<M> {
         VolumeFile { ino, cursor: Cursor::new(machine, rights) }
     }
 }
@@ -45,27 +46,8 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         call.machine().execute(call.kernel.config.disk.paths.file_call);
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
             let at = self.cursor.at();
-            let (mut done, mut result) = (0, Ok(()));
-            while done < len_bytes && result.is_ok() {
-                let piece = volume.piece(disk, self.ino, at + done as u64, len_bytes - done)?;
-                if piece.len_bytes == 0 {
-                    break;
-                }
-                let to = to + done;
-                let (moved, how) = match piece.at {
-                    Some(from) => disk.each_piece(from, piece.len_bytes, false, |va, before, len| {
-                        call.copy_out(to + before, va, len)
-                    }),
-                    // A hole: nothing to copy from.
-                    None => match call.clear_user(to, piece.len_bytes) {
-                        Ok(()) => (piece.len_bytes, Ok(())),
-                        Err(e) => (0, Err(e)),
-                    },
-                };
-                done += moved;
-                result = how;
-            }
-            self.cursor.moved_on(at, (done, result))
+            let read = self.copy_out(call, volume, disk, at, to, len_bytes)?;
+            self.cursor.moved_on(at, read)
         })
     }
 
@@ -82,28 +64,30 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         }
         call.machine().execute(call.kernel.config.disk.paths.file_call);
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let at = self.cursor.at();
-            at.checked_add(len_bytes as u64).ok_or(Errno::TooLarge)?;
-            let (mut done, mut result) = (0, Ok(()));
-            while done < len_bytes && result.is_ok() {
-                let piece = volume.piece_to_write(disk, self.ino, at + done as u64, len_bytes - done);
-                let (to, len) = match piece {
-                    Ok(piece) => piece,
-                    Err(e) => {
-                        result = Err(e.into());
-                        break;
-                    }
-                };
-                let from = from + done;
-                let (moved, how) =
-                    disk.each_piece(to, len, true, |va, before, len| call.copy_in(va, from + before, len));
-                done += moved;
-                result = how.and_then(|()| disk.limit());
-            }
-            if done > 0 {
-                volume.wrote(disk, self.ino, at + done as u64)?;
-            }
-            self.cursor.moved_on(at, (done, result))
+            let at =
+                if self.cursor.appends { volume.stat(disk, self.ino)?.size_bytes } else { self.cursor.at() };
+            let wrote = self.copy_in(call, volume, disk, at, from, len_bytes)?;
+            self.cursor.moved_on(at, wrote)
+        })
+    }
+
+    fn read_at(&self, call: &Syscall<'_, M>, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        call.machine().execute(call.kernel.config.disk.paths.file_call);
+        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
+            either(self.copy_out(call, volume, disk, offset, to, len_bytes)?)
+        })
+    }
+
+    fn write_at(
+        &self,
+        call: &Syscall<'_, M>,
+        offset: u64,
+        from: Va,
+        len_bytes: usize,
+    ) -> Result<usize, Errno> {
+        call.machine().execute(call.kernel.config.disk.paths.file_call);
+        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
+            either(self.copy_in(call, volume, disk, offset, from, len_bytes)?)
         })
     }
 
@@ -191,7 +175,76 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
     }
 }
 
+/// How many bytes moved, and why not more.
+type Moved = (usize, Result<(), Errno>);
+
 impl<M: Machine> VolumeFile<M> {
+    /// Copies bytes of the file from `at` on to the process.
+    fn copy_out(
+        &self,
+        call: &Syscall<'_, M>,
+        volume: &mut Volume,
+        disk: &mut Disk<'_, M>,
+        at: u64,
+        to: Va,
+        len_bytes: usize,
+    ) -> Result<Moved, Errno> {
+        let (mut done, mut result) = (0, Ok(()));
+        while done < len_bytes && result.is_ok() {
+            let piece = volume.piece(disk, self.ino, at.saturating_add(done as u64), len_bytes - done)?;
+            if piece.len_bytes == 0 {
+                break;
+            }
+            let to = to + done;
+            let (moved, how) = match piece.at {
+                Some(from) => disk.each_piece(from, piece.len_bytes, false, |va, before, len| {
+                    call.copy_out(to + before, va, len)
+                }),
+                // A hole: nothing to copy from.
+                None => match call.clear_user(to, piece.len_bytes) {
+                    Ok(()) => (piece.len_bytes, Ok(())),
+                    Err(e) => (0, Err(e)),
+                },
+            };
+            done += moved;
+            result = how;
+        }
+        Ok((done, result))
+    }
+
+    /// Copies bytes of the process to the file from `at` on.
+    fn copy_in(
+        &self,
+        call: &Syscall<'_, M>,
+        volume: &mut Volume,
+        disk: &mut Disk<'_, M>,
+        at: u64,
+        from: Va,
+        len_bytes: usize,
+    ) -> Result<Moved, Errno> {
+        at.checked_add(len_bytes as u64).ok_or(Errno::TooLarge)?;
+        let (mut done, mut result) = (0, Ok(()));
+        while done < len_bytes && result.is_ok() {
+            let piece = volume.piece_to_write(disk, self.ino, at + done as u64, len_bytes - done);
+            let (to, len) = match piece {
+                Ok(piece) => piece,
+                Err(e) => {
+                    result = Err(e.into());
+                    break;
+                }
+            };
+            let from = from + done;
+            let (moved, how) =
+                disk.each_piece(to, len, true, |va, before, len| call.copy_in(va, from + before, len));
+            done += moved;
+            result = how.and_then(|()| disk.limit());
+        }
+        if done > 0 {
+            volume.wrote(disk, self.ino, at + done as u64)?;
+        }
+        Ok((done, result))
+    }
+
     /// Makes a page of an object resident that has the bytes of the file from `at` on, and wires it: the vnode pager's way where a block may be
     /// smaller than a page.
     fn page_in(

@@ -15,6 +15,17 @@ use pageferry_hal::{Machine, SpinLock};
 const MEMORY_DISK: &str = "/dev/md0";
 const NULL: &str = "/dev/null";
 
+/// What is known of a file or directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileStat {
+    /// It is a directory.
+    pub is_directory: bool,
+    /// Its length.
+    pub size_bytes: u64,
+    /// Its names; of a directory also its own and its directories'.
+    pub links: u16,
+}
+
 impl<M: Machine> User<M> {
     /// Makes the memory disk, of `len_bytes`: `/dev/md0` (`mdconfig -a`).
     ///
@@ -79,6 +90,32 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.kernel.mount.change_name(call, path?, how))
     }
 
+    /// What is known of a file or directory of the volume, by its name (`stat`).
+    ///
+    /// # Errors
+    /// [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.
+    pub fn stat(&self, name: &str) -> Result<FileStat, Errno> {
+        let path = on_volume(name).ok_or(Errno::NotSupported);
+        self.system_call(|call| {
+            let stat = self.kernel.mount.stat(call, path?)?;
+            let (size_bytes, links) = (stat.size_bytes, stat.links);
+            Ok(FileStat { is_directory: stat.kind == Kind::Directory, size_bytes, links })
+        })
+    }
+
+    /// Gives a file of the volume a name more (`link`).
+    ///
+    /// # Errors
+    /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Exists`], [`Errno::IsDirectory`], [`Errno::NoSpace`];
+    /// [`Errno::NotSupported`] elsewhere.
+    pub fn link(&self, from: &str, to: &str) -> Result<(), Errno> {
+        let (from, to) = (on_volume(from), on_volume(to));
+        self.system_call(|call| match (from, to) {
+            (Some(from), Some(to)) => self.kernel.mount.link(call, from, to),
+            _ => Err(Errno::NotSupported),
+        })
+    }
+
     /// Renames on the volume (`rename`): what has the new name goes.
     ///
     /// # Errors
@@ -108,11 +145,12 @@ impl<M: Machine> User<M> {
 
     /// Opens a device file, if `name` is one's.
     pub(super) fn open_device(&self, name: &str, flags: OpenFlags) -> Option<Result<Fd, Errno>> {
-        let rights = (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE));
         let file = match name {
-            MEMORY_DISK => {
-                self.kernel.memory_disk.open().map(|()| File::new(DiskFile::new(self.machine(), rights)))
-            }
+            MEMORY_DISK => self
+                .kernel
+                .memory_disk
+                .open()
+                .map(|()| File::new(DiskFile::new(self.machine(), flags.rights()))),
             NULL => Ok(File::new(NullFile)),
             _ => return None,
         };

@@ -4,7 +4,7 @@
 use super::user::User;
 use crate::dev::AudioFile;
 use crate::error::Errno;
-use crate::fs::{Change, Fd, File, VolumeFile, on_volume};
+use crate::fs::{Change, Create, Fd, File, Rights, VolumeFile, on_volume};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
@@ -20,6 +20,28 @@ bitflags::bitflags! {
         const CREATE = 4;
         /// Emptied (`O_TRUNC`); needs [`OpenFlags::WRITE`].
         const TRUNCATE = 8;
+        /// With [`OpenFlags::CREATE`]: there must be none of the name (`O_EXCL`).
+        const EXCLUSIVE = 16;
+        /// Each write begins at its end (`O_APPEND`).
+        const APPEND = 32;
+    }
+}
+
+impl OpenFlags {
+    pub(super) fn rights(self) -> Rights {
+        Rights {
+            readable: self.contains(OpenFlags::READ),
+            writable: self.contains(OpenFlags::WRITE),
+            appends: self.contains(OpenFlags::APPEND),
+        }
+    }
+
+    fn create(self) -> Create {
+        match (self.contains(OpenFlags::CREATE), self.contains(OpenFlags::EXCLUSIVE)) {
+            (false, _) => Create::No,
+            (true, false) => Create::IfMissing,
+            (true, true) => Create::New,
+        }
     }
 }
 
@@ -27,13 +49,13 @@ impl<M: Machine> User<M> {
     /// Opens a file by its name in the one directory, or by its path on the mounted volume, below `/mnt`, or a device file (`open`).
     ///
     /// # Errors
-    /// [`Errno::NoFile`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
+    /// [`Errno::NoFile`]; [`Errno::Exists`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
     /// [`Errno::NoSpace`], [`Errno::NoMemory`].
     pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
         self.system_call(|call| {
-            let (readable, writable) = (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE));
+            let (rights, create) = (flags.rights(), flags.create());
             let truncates = flags.contains(OpenFlags::TRUNCATE);
-            if !(writable || readable && !truncates) {
+            if !(rights.writable || rights.readable && !truncates) {
                 return Err(Errno::Invalid);
             }
             if !self.process.files.lock().has_room(1) {
@@ -42,14 +64,13 @@ impl<M: Machine> User<M> {
             if let Some(device) = self.open_device(name, flags) {
                 return device;
             }
-            let create = flags.contains(OpenFlags::CREATE);
             if let Some(path) = on_volume(name) {
                 let ino = self.kernel.mount.open(call, path, create, truncates)?;
-                let file = VolumeFile::new(self.machine(), ino, (readable, writable));
+                let file = VolumeFile::new(self.machine(), ino, rights);
                 return Ok(self.process.files.lock().insert(File::new(file)));
             }
             let files = &self.kernel.files;
-            let file = files.open(call.kernel.vm(), name, create, (readable, writable))?;
+            let file = files.open(call.kernel.vm(), name, create, rights)?;
             if flags.contains(OpenFlags::TRUNCATE)
                 && let Err(e) = file.inode.set_size(call, 0)
             {
@@ -101,6 +122,37 @@ impl<M: Machine> User<M> {
             }
             call.exec(&file)
         })
+    }
+
+    /// Gives an open file a descriptor more, the lowest that is free (`dup`).
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], [`Errno::TooManyFiles`].
+    pub fn duplicate(&self, fd: Fd) -> Result<Fd, Errno> {
+        self.system_call(|_| {
+            let mut files = self.process.files.lock();
+            let file = files.get(fd)?;
+            if !files.has_room(1) {
+                return Err(Errno::TooManyFiles);
+            }
+            Ok(files.share(file))
+        })
+    }
+
+    /// Reads up to `len_bytes` of a file from byte `offset` on, and leaves where the next read begins (`pread`); zero behind its end.
+    ///
+    /// # Errors
+    /// As [`User::read`]; [`Errno::NotSupported`] for what is no file.
+    pub fn read_at(&self, fd: Fd, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| self.get(fd)?.read_at(call, offset, to, len_bytes))
+    }
+
+    /// Writes `len_bytes` of a file from byte `offset` on, and leaves where the next write begins (`pwrite`).
+    ///
+    /// # Errors
+    /// As [`User::write`]; [`Errno::NotSupported`] for what is no file; [`Errno::NoSpace`], [`Errno::TooLarge`].
+    pub fn write_at(&self, fd: Fd, offset: u64, from: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| self.get(fd)?.write_at(call, offset, from, len_bytes))
     }
 
     /// Sets where the next read or write of a file begins (`lseek`).

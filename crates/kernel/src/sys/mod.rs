@@ -12,6 +12,7 @@ mod sleep;
 mod socket;
 mod user;
 
+pub use disk::FileStat;
 pub use file::OpenFlags;
 pub use invalidate::InvalidateKind;
 pub use poll::Polled;

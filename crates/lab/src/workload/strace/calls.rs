@@ -1,0 +1,315 @@
+//! What a recorded call asks for, in words of files and processes.
+//!
+//! A call that the modelled kernel has nothing like is none: its name says so. A few are read for what they tell of descriptors, of where
+//! a process is, or of its mappings, and then left out all the same.
+
+use pageferry_trace::strace::{Answer, Arg, Call};
+
+/// A path, and where it begins if it is no absolute one.
+#[derive(Clone, Debug)]
+pub(super) struct At {
+    pub(super) from: From,
+    pub(super) path: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum From {
+    /// The current directory, whose path may be on the line.
+    Here(Option<Vec<u8>>),
+    Directory(i32),
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) create: bool,
+    pub(super) exclusive: bool,
+    pub(super) truncate: bool,
+    pub(super) append: bool,
+    pub(super) directory: bool,
+}
+
+/// What a `stat` has told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) is_directory: bool,
+    /// Of a regular file.
+    pub(super) size_bytes: Option<u64>,
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Open {
+        at: At,
+        how: How,
+        closes_on_exec: bool,
+    },
+    Close {
+        fd: i32,
+    },
+    Duplicate {
+        fd: i32,
+        closes_on_exec: bool,
+    },
+    CloseOnExec {
+        fd: i32,
+        on: bool,
+    },
+    Pipe {
+        ends: [i32; 2],
+        closes_on_exec: bool,
+    },
+    Read {
+        fd: i32,
+        count: u64,
+        offset: Option<u64>,
+    },
+    Write {
+        fd: i32,
+        count: u64,
+        offset: Option<u64>,
+    },
+    Seek {
+        fd: i32,
+        to_end: bool,
+    },
+    Truncate {
+        fd: i32,
+        size: u64,
+    },
+    Sync {
+        fd: i32,
+    },
+    Unlink {
+        at: At,
+    },
+    RemoveDirectory {
+        at: At,
+    },
+    MakeDirectory {
+        at: At,
+    },
+    Rename {
+        from: At,
+        to: At,
+    },
+    Link {
+        from: At,
+        to: At,
+    },
+    /// A name is looked up.
+    Look {
+        at: At,
+        told: Option<Told>,
+    },
+    Stat {
+        fd: i32,
+        told: Option<Told>,
+    },
+    List {
+        fd: i32,
+        entries: u64,
+    },
+    Map {
+        fd: i32,
+        offset: u64,
+        len: u64,
+        shared: bool,
+    },
+    /// Memory that is no file's takes the place of what was mapped there.
+    MapMemory {
+        len: u64,
+    },
+    Unmap {
+        at: u64,
+        len: u64,
+    },
+    Fork {
+        is_thread: bool,
+    },
+    Exec {
+        at: At,
+    },
+    Wait,
+    Chdir {
+        at: At,
+    },
+    ChdirTo {
+        fd: i32,
+    },
+    /// The path of the current directory.
+    Here {
+        path: Vec<u8>,
+    },
+}
+
+fn number(args: &[Arg], index: usize) -> Option<i64> {
+    args.get(index)?.number()
+}
+
+fn fd(args: &[Arg], index: usize) -> Option<i32> {
+    i32::try_from(number(args, index)?).ok()
+}
+
+fn length(args: &[Arg], index: usize) -> Option<u64> {
+    u64::try_from(number(args, index)?).ok()
+}
+
+/// The path in argument `index`, from the current directory.
+fn here(args: &[Arg], index: usize) -> Option<At> {
+    Some(At { from: From::Here(None), path: args.get(index)?.text()?.bytes })
+}
+
+/// The directory in argument `index`, and the path behind it.
+fn at(args: &[Arg], index: usize) -> Option<At> {
+    let directory = args.get(index)?;
+    let from = if directory.0.starts_with("AT_FDCWD") {
+        From::Here(directory.note())
+    } else {
+        From::Directory(i32::try_from(directory.number()?).ok()?)
+    };
+    Some(At { from, path: args.get(index + 1)?.text()?.bytes })
+}
+
+fn how(flags: &Arg) -> How {
+    let both = flags.has("O_RDWR");
+    let only = flags.has("O_WRONLY");
+    How {
+        read: both || !only,
+        write: both || only,
+        create: flags.has("O_CREAT"),
+        exclusive: flags.has("O_EXCL"),
+        truncate: flags.has("O_TRUNC"),
+        append: flags.has("O_APPEND"),
+        directory: flags.has("O_DIRECTORY"),
+    }
+}
+
+fn told(stat: Option<&Arg>) -> Option<Told> {
+    let stat = stat?;
+    let mode = stat.field("st_mode").or_else(|| stat.field("stx_mode"))?;
+    let size = stat.field("st_size").or_else(|| stat.field("stx_size"));
+    let size = size.and_then(|size| u64::try_from(size.number()?).ok());
+    Some(Told { is_directory: mode.has("S_IFDIR"), size_bytes: size.filter(|_| mode.has("S_IFREG")) })
+}
+
+/// A `stat` behind a directory and a path: of the descriptor itself, where the path is empty.
+fn stat_at(args: &[Arg], stat: usize) -> Option<Request> {
+    let (at, told) = (at(args, 0)?, told(args.get(stat)));
+    match at.from {
+        From::Directory(fd) if at.path.is_empty() => Some(Request::Stat { fd, told }),
+        _ => Some(Request::Look { at, told }),
+    }
+}
+
+/// What a call asks for, or nothing.
+pub(super) fn request(call: &Call) -> Option<Request> {
+    let args = &call.args[..];
+    let closes = |index: usize| args.get(index).is_some_and(|flags| flags.has("O_CLOEXEC"));
+    let io = |count: u64, offset: Option<u64>, writes: bool| {
+        let fd = fd(args, 0)?;
+        Some(if writes { Request::Write { fd, count, offset } } else { Request::Read { fd, count, offset } })
+    };
+    // The pieces of a vector: all of their lengths together.
+    let vector = || {
+        let pieces = args.get(1)?.items()?;
+        pieces.iter().map(|piece| u64::try_from(piece.field("iov_len")?.number()?).ok()).sum::<Option<u64>>()
+    };
+    match call.name.as_str() {
+        "open" => {
+            let how = how(args.get(1)?);
+            Some(Request::Open { at: here(args, 0)?, how, closes_on_exec: closes(1) })
+        }
+        "openat" if !args.get(2)?.has("O_PATH") => {
+            let how = how(args.get(2)?);
+            Some(Request::Open { at: at(args, 0)?, how, closes_on_exec: closes(2) })
+        }
+        "creat" => {
+            let how = how(&Arg("O_WRONLY|O_CREAT|O_TRUNC".into()));
+            Some(Request::Open { at: here(args, 0)?, how, closes_on_exec: false })
+        }
+        "close" => Some(Request::Close { fd: fd(args, 0)? }),
+        "dup" => Some(Request::Duplicate { fd: fd(args, 0)?, closes_on_exec: false }),
+        "dup2" | "dup3" => Some(Request::Duplicate { fd: fd(args, 0)?, closes_on_exec: closes(2) }),
+        "fcntl" | "fcntl64" => {
+            let (fd, command) = (fd(args, 0)?, args.get(1)?);
+            match command.0.as_str() {
+                "F_DUPFD" => Some(Request::Duplicate { fd, closes_on_exec: false }),
+                "F_DUPFD_CLOEXEC" => Some(Request::Duplicate { fd, closes_on_exec: true }),
+                "F_SETFD" => Some(Request::CloseOnExec { fd, on: args.get(2)?.has("FD_CLOEXEC") }),
+                _ => None,
+            }
+        }
+        "pipe" | "pipe2" => {
+            let ends = args.first()?.items()?;
+            Some(Request::Pipe { ends: [fd(&ends, 0)?, fd(&ends, 1)?], closes_on_exec: closes(1) })
+        }
+        "read" => io(length(args, 2)?, None, false),
+        "pread64" => io(length(args, 2)?, Some(length(args, 3)?), false),
+        "readv" => io(vector()?, None, false),
+        "write" => io(length(args, 2)?, None, true),
+        "pwrite64" => io(length(args, 2)?, Some(length(args, 3)?), true),
+        "writev" => io(vector()?, None, true),
+        "lseek" | "_llseek" => {
+            let to_end = args.last()?.has("SEEK_END");
+            Some(Request::Seek { fd: fd(args, 0)?, to_end })
+        }
+        "ftruncate" | "ftruncate64" => Some(Request::Truncate { fd: fd(args, 0)?, size: length(args, 1)? }),
+        "fsync" | "fdatasync" => Some(Request::Sync { fd: fd(args, 0)? }),
+        "unlink" => Some(Request::Unlink { at: here(args, 0)? }),
+        "unlinkat" if args.get(2)?.has("AT_REMOVEDIR") => Some(Request::RemoveDirectory { at: at(args, 0)? }),
+        "unlinkat" => Some(Request::Unlink { at: at(args, 0)? }),
+        "rmdir" => Some(Request::RemoveDirectory { at: here(args, 0)? }),
+        "mkdir" => Some(Request::MakeDirectory { at: here(args, 0)? }),
+        "mkdirat" => Some(Request::MakeDirectory { at: at(args, 0)? }),
+        "rename" => Some(Request::Rename { from: here(args, 0)?, to: here(args, 1)? }),
+        "renameat" => Some(Request::Rename { from: at(args, 0)?, to: at(args, 2)? }),
+        // An exchange of two names is something else.
+        "renameat2" if !args.get(4)?.has("RENAME_EXCHANGE") => {
+            Some(Request::Rename { from: at(args, 0)?, to: at(args, 2)? })
+        }
+        "link" => Some(Request::Link { from: here(args, 0)?, to: here(args, 1)? }),
+        "linkat" => Some(Request::Link { from: at(args, 0)?, to: at(args, 2)? }),
+        "access" => Some(Request::Look { at: here(args, 0)?, told: None }),
+        "faccessat" | "faccessat2" => Some(Request::Look { at: at(args, 0)?, told: None }),
+        "stat" | "stat64" | "lstat" | "lstat64" => {
+            Some(Request::Look { at: here(args, 0)?, told: told(args.get(1)) })
+        }
+        "newfstatat" | "fstatat64" => stat_at(args, 2),
+        "statx" => stat_at(args, 4),
+        "fstat" | "fstat64" => Some(Request::Stat { fd: fd(args, 0)?, told: told(args.get(1)) }),
+        "getdents" | "getdents64" => {
+            let list = args.get(1)?;
+            let entries = list.remark().or_else(|| Some(list.items()?.len() as u64))?;
+            Some(Request::List { fd: fd(args, 0)?, entries })
+        }
+        "mmap" | "mmap2" | "old_mmap" => {
+            let len = length(args, 1)?;
+            let flags = args.get(3)?;
+            if flags.has("MAP_ANONYMOUS") {
+                return Some(Request::MapMemory { len });
+            }
+            let unit = if call.name == "mmap2" { 4096 } else { 1 };
+            let offset = length(args, 5)?.checked_mul(unit)?;
+            Some(Request::Map { fd: fd(args, 4)?, offset, len, shared: !flags.has("MAP_PRIVATE") })
+        }
+        "munmap" => Some(Request::Unmap { at: length(args, 0)?, len: length(args, 1)? }),
+        "clone" | "clone3" | "fork" | "vfork" => {
+            let is_thread = args.iter().any(|arg| arg.has("CLONE_THREAD"));
+            Some(Request::Fork { is_thread })
+        }
+        "execve" => Some(Request::Exec { at: here(args, 0)? }),
+        "execveat" => Some(Request::Exec { at: at(args, 0)? }),
+        "wait4" | "waitid" | "waitpid" => Some(Request::Wait),
+        "chdir" => Some(Request::Chdir { at: here(args, 0)? }),
+        "fchdir" => Some(Request::ChdirTo { fd: fd(args, 0)? }),
+        "getcwd" => match &call.answer {
+            Answer::Value(_) => Some(Request::Here { path: args.first()?.text()?.bytes }),
+            _ => None,
+        },
+        _ => None,
+    }
+}

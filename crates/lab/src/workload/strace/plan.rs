@@ -1,0 +1,437 @@
+//! From a recording to a [`Plan`]: which descriptor of which process stands for what, at every call.
+//!
+//! The recording is gone through three times with the same rules: to find what was there at the beginning, then to count the names that
+//! listed directories had beside those that anybody used, then for good. What a call does with files is in `apply`.
+//!
+//! Threads of a process are one with it: their calls are made by one process, in the order in which they returned.
+
+use super::calls::{At, From, Request, request};
+use super::names::{Image, Names, Node, Original, Path};
+use super::ops::{Action, Deviation, Op, Plan, Process};
+use super::order::{After, Order, Thing};
+use pageferry_kernel::Errno;
+use pageferry_trace::strace::{Answer, Call, Entry, Log, What};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What an open file is.
+#[derive(Clone, Debug)]
+pub(super) enum Object {
+    File(Node),
+    Directory {
+        path: Path,
+        node: Node,
+        /// Names that were listed so far.
+        listed: u64,
+        /// Names that there were when that began.
+        there: Option<u64>,
+    },
+    Null,
+    Pipe {
+        pipe: usize,
+        writes: bool,
+    },
+    /// Nothing that is modelled: what it is.
+    Other(&'static str),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    pub(super) object: Object,
+    pub(super) offset: u64,
+    pub(super) appends: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Descriptor {
+    pub(super) open: usize,
+    pub(super) closes_on_exec: bool,
+}
+
+/// A part of a file that is mapped, at these addresses of the recording.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mapping {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) id: usize,
+    /// Where in the mapping that was made it begins.
+    pub(super) from: u64,
+}
+
+/// A process while its calls are gone through.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Running {
+    pub(super) table: BTreeMap<i32, Descriptor>,
+    pub(super) here: Path,
+    pub(super) mappings: Vec<Mapping>,
+}
+
+/// What went through a pipe: bytes in the order of writes, and who reads which of them.
+#[derive(Default)]
+pub(super) struct Through {
+    pub(super) bytes: Vec<u8>,
+    pub(super) read: usize,
+    pub(super) reads: Vec<(usize, usize, std::ops::Range<usize>)>,
+}
+
+/// See the [module](self).
+pub(super) struct Planner {
+    pub(super) names: Names,
+    pub(super) order: Order,
+    pub(super) opens: Vec<Open>,
+    pub(super) pipes: Vec<Through>,
+    pub(super) running: Vec<Running>,
+    pub(super) plan: Plan,
+    /// Which process has a number, threads with their process.
+    pids: BTreeMap<u32, usize>,
+    pub(super) forked: BTreeSet<usize>,
+    pub(super) waited: BTreeSet<usize>,
+    pub(super) mapped: usize,
+    pub(super) writes: u64,
+    /// Bytes that went into pipes.
+    pub(super) piped: u64,
+    /// Names that directories had, by their paths at the beginning, beside those that are known.
+    pub(super) fillers: BTreeMap<Path, u64>,
+}
+
+/// What cannot be made again: why.
+pub(super) type NotModelled = String;
+
+/// What there is to a call beside its request.
+pub(super) struct Context<'a> {
+    pub(super) process: usize,
+    pub(super) line: usize,
+    pub(super) call: &'a Call,
+}
+
+/// Where a path that nobody knows begins.
+const SOMEWHERE: &[u8] = b"somewhere";
+
+/// The most that files hold at the beginning, as far as anybody looks at them.
+const MOST_NEEDED: u64 = 1 << 28;
+
+/// Makes the plan of a recording; `given` has the bytes of files, where there are any.
+///
+/// # Errors
+/// What of the recording is too much.
+pub(super) fn plan(log: &Log, given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>) -> Result<Plan, String> {
+    let here = first_directory(log);
+    let mut finding = Planner::new(Names::finding());
+    finding.go_through(log, &here);
+    let least = finding.fillers;
+    let needed = finding.names.needed_bytes();
+    if needed > MOST_NEEDED {
+        let (needed, most) = (crate::text::bytes(needed), crate::text::bytes(MOST_NEEDED));
+        return Err(format!("{needed} of files are read, expected at most {most}"));
+    }
+    let mut image = finding.names.image(given);
+    let mut counting = Planner::new(Names::of(&image));
+    counting.go_through(log, &here);
+    for (directory, count) in counting.fillers {
+        let count = count.max(least.get(&directory).copied().unwrap_or(0));
+        fill(&mut image, &directory, count);
+    }
+    let mut planner = Planner::new(Names::of(&image));
+    planner.go_through(log, &here);
+    planner.finish();
+    let mut plan = planner.plan;
+    plan.image = image;
+    Ok(plan)
+}
+
+/// Puts names into a directory that nobody used.
+fn fill(image: &mut Image, directory: &Path, count: u64) {
+    // No directory that a person keeps has more.
+    for number in 0..count.min(100_000) {
+        let mut path = directory.clone();
+        path.push(format!(".unused-{number}").into_bytes());
+        image.files.push(Original { path, size: 0, bytes: Vec::new() });
+    }
+}
+
+/// The current directory at the beginning, as far as any call tells.
+fn first_directory(log: &Log) -> Path {
+    let of = |entry: &Entry| {
+        let What::Call(call) = &entry.what else { return None };
+        if let Some(note) =
+            call.args.first().filter(|arg| arg.0.starts_with("AT_FDCWD")).and_then(|a| a.note())
+        {
+            return Some(Some(note));
+        }
+        match request(call)? {
+            Request::Here { path } => Some(Some(path)),
+            Request::Chdir { .. } | Request::ChdirTo { .. } => Some(None),
+            _ => None,
+        }
+    };
+    let told = log.entries.iter().find_map(of).flatten();
+    let mut path = Vec::new();
+    match told.filter(|path| path.starts_with(b"/")) {
+        Some(told) => follow(&mut path, &told),
+        None => path.push(SOMEWHERE.to_vec()),
+    }
+    path
+}
+
+/// Follows a path; `..` leads back on the way that was come.
+pub(super) fn follow(from: &mut Path, path: &[u8]) {
+    if path.starts_with(b"/") {
+        from.clear();
+    }
+    for name in path.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => {
+                from.pop();
+            }
+            name => from.push(name.to_vec()),
+        }
+    }
+}
+
+/// A path as the modelled kernel has it: below its mount point. Bytes that are no text have letters that stand for them.
+pub(super) fn kernel_path(path: &Path) -> String {
+    let mut text = "/mnt".to_owned();
+    for name in path {
+        text.push('/');
+        match std::str::from_utf8(name) {
+            Ok(name) => text.push_str(name),
+            Err(_) => text.extend(name.iter().map(|byte| char::from(*byte))),
+        }
+    }
+    text
+}
+
+impl Planner {
+    fn new(names: Names) -> Planner {
+        Planner {
+            names,
+            order: Order::default(),
+            opens: Vec::new(),
+            pipes: Vec::new(),
+            running: Vec::new(),
+            plan: Plan::default(),
+            pids: BTreeMap::new(),
+            forked: BTreeSet::new(),
+            waited: BTreeSet::new(),
+            mapped: 0,
+            writes: 0,
+            piped: 0,
+            fillers: BTreeMap::new(),
+        }
+    }
+
+    fn go_through(&mut self, log: &Log, here: &Path) {
+        for entry in &log.entries {
+            let process = match self.pids.get(&entry.pid) {
+                Some(process) => *process,
+                None => {
+                    let running = Running { here: here.clone(), ..Running::default() };
+                    let process = self.add(entry.pid, running, None);
+                    self.plan.first.push(process);
+                    process
+                }
+            };
+            match &entry.what {
+                What::Exited => self.exit(process, entry.pid),
+                What::Call(call) => self.take(&Context { process, line: entry.line, call }),
+            }
+        }
+    }
+
+    /// One more process.
+    pub(super) fn add(&mut self, pid: u32, running: Running, parent: Option<After>) -> usize {
+        let process = self.running.len();
+        self.running.push(running);
+        self.plan.processes.push(Process { pid, ops: Vec::new() });
+        self.order.add(parent);
+        self.pids.insert(pid, process);
+        process
+    }
+
+    /// A thread of a process.
+    pub(super) fn add_thread(&mut self, pid: u32, process: usize) {
+        self.pids.insert(pid, process);
+    }
+
+    pub(super) fn process_of(&self, pid: u32) -> Option<usize> {
+        self.pids.get(&pid).copied()
+    }
+
+    fn exit(&mut self, process: usize, pid: u32) {
+        // A thread that ends takes nothing with it.
+        if self.plan.processes[process].pid == pid {
+            self.running[process].table.clear();
+        }
+    }
+
+    fn take(&mut self, context: &Context<'_>) {
+        let Context { call, .. } = context;
+        if call.answer == Answer::None && matches!(call.name.as_str(), "exit" | "exit_group") {
+            // The process's end follows.
+            return;
+        }
+        let Some(request) = request(call) else {
+            return self.leave_out(&call.name);
+        };
+        if let Err(why) = self.apply(context, request) {
+            self.leave_out(&format!("{} ({why})", call.name));
+        }
+    }
+
+    pub(super) fn leave_out(&mut self, what: &str) {
+        *self.plan.not_modelled.entry(what.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn deviates(&mut self, context: &Context<'_>, what: String) {
+        let (line, call) = (context.line, context.call.name.clone());
+        self.plan.deviations.push(Deviation { line, call, what });
+    }
+
+    // ---------------------------------------------------------------------------------------------- descriptors and paths
+
+    pub(super) fn descriptor(&self, process: usize, fd: i32) -> Option<Descriptor> {
+        self.running[process].table.get(&fd).copied()
+    }
+
+    /// The open file behind a descriptor, where it is modelled.
+    pub(super) fn open_of(&self, process: usize, fd: i32) -> Result<usize, NotModelled> {
+        let descriptor = self.descriptor(process, fd).ok_or("not opened in the recording")?;
+        match self.opens[descriptor.open].object {
+            Object::Other(what) => Err(what.to_owned()),
+            _ => Ok(descriptor.open),
+        }
+    }
+
+    /// Gives a process a descriptor, in place of what had its number.
+    pub(super) fn bind(&mut self, context: &Context<'_>, fd: i32, open: usize, closes_on_exec: bool) {
+        self.unbind(context, fd);
+        self.running[context.process].table.insert(fd, Descriptor { open, closes_on_exec });
+    }
+
+    /// A number is free: what had it is closed by itself, where that was not seen.
+    pub(super) fn unbind(&mut self, context: &Context<'_>, fd: i32) {
+        if let Some(old) = self.running[context.process].table.remove(&fd)
+            && self.is_in_kernel(old.open)
+        {
+            self.push_silent(context, Action::Close { fd });
+        }
+    }
+
+    /// The modelled kernel has a descriptor for it, too.
+    pub(super) fn is_in_kernel(&self, open: usize) -> bool {
+        matches!(self.opens[open].object, Object::File(_) | Object::Null | Object::Pipe { .. })
+    }
+
+    pub(super) fn add_open(&mut self, object: Object, appends: bool) -> usize {
+        self.opens.push(Open { object, offset: 0, appends });
+        self.opens.len() - 1
+    }
+
+    pub(super) fn path(&self, process: usize, at: &At) -> Result<Path, NotModelled> {
+        let mut path = match &at.from {
+            _ if at.path.starts_with(b"/") => Vec::new(),
+            From::Here(Some(note)) if note.starts_with(b"/") => {
+                let mut path = Vec::new();
+                follow(&mut path, note);
+                path
+            }
+            From::Here(_) => self.running[process].here.clone(),
+            From::Directory(fd) => {
+                let open = self.open_of(process, *fd)?;
+                match &self.opens[open].object {
+                    Object::Directory { path, .. } => path.clone(),
+                    _ => return Err("not a directory".into()),
+                }
+            }
+        };
+        follow(&mut path, &at.path);
+        if path.iter().any(|name| name.len() > 127 && kernel_path(&vec![name.clone()]).len() > 255) {
+            return Err("a long name".into());
+        }
+        Ok(path)
+    }
+
+    // ---------------------------------------------------------------------------------------------- calls that are made
+
+    /// Adds a call that is made again, and meets others at these things.
+    pub(super) fn push(&mut self, context: &Context<'_>, action: Action, things: Vec<(Thing, bool)>) {
+        self.push_op(context, Some(context.call.name.clone()), action, things);
+    }
+
+    /// Adds what happens by itself.
+    pub(super) fn push_silent(&mut self, context: &Context<'_>, action: Action) {
+        self.push_op(context, None, action, Vec::new());
+    }
+
+    fn push_op(
+        &mut self,
+        context: &Context<'_>,
+        name: Option<String>,
+        action: Action,
+        things: Vec<(Thing, bool)>,
+    ) {
+        let process = context.process;
+        let number = self.plan.processes[process].ops.len();
+        let after = self.order.meet(process, number, things);
+        for (other, done) in &after {
+            if let Some(op) = self.plan.processes[*other].ops.get_mut(*done - 1) {
+                op.is_awaited = true;
+            }
+        }
+        let took_us = context.call.took_us.filter(|_| name.is_some());
+        let op = Op { name, line: context.line, took_us, after, is_awaited: false, action };
+        self.plan.processes[process].ops.push(op);
+    }
+
+    /// How many calls of a process there are so far.
+    pub(super) fn done(&self, process: usize) -> usize {
+        self.plan.processes[process].ops.len()
+    }
+
+    /// What a path meets others at: at its directories beside them; at itself alone if it is made or goes.
+    pub(super) fn at_path(path: &Path, changes: bool) -> Vec<(Thing, bool)> {
+        let mut things = Vec::new();
+        let mut text = String::new();
+        for (index, name) in path.iter().enumerate() {
+            let is_last = index + 1 == path.len();
+            if is_last && changes {
+                things.push((Thing::Names(text.clone()), false));
+            }
+            text.push('/');
+            text.push_str(&String::from_utf8_lossy(name));
+            things.push((Thing::Name(text.clone()), is_last && changes));
+        }
+        things
+    }
+
+    /// When all calls are known: what was read from pipes, and what was read but never written.
+    fn finish(&mut self) {
+        for through in &self.pipes {
+            for (process, number, range) in &through.reads {
+                let op = &mut self.plan.processes[*process].ops[*number];
+                match (through.bytes.get(range.clone()), &mut op.action) {
+                    (Some(bytes), Action::ReadPipe { sum, .. }) => *sum = super::contents::sum(bytes),
+                    _ => {
+                        let what = "nobody in the recording wrote these bytes to the pipe".to_owned();
+                        let call = op.name.clone().unwrap_or_default();
+                        self.plan.deviations.push(Deviation { line: op.line, call, what });
+                        op.action = Action::Enter;
+                    }
+                }
+            }
+        }
+        self.plan.deviations.sort_by_key(|deviation| deviation.line);
+    }
+}
+
+/// The errors that files of the modelled kernel have, by their names.
+pub(super) fn errno(name: &str) -> Option<Errno> {
+    Some(match name {
+        "ENOENT" => Errno::NoFile,
+        "EEXIST" => Errno::Exists,
+        "ENOTDIR" => Errno::NotDirectory,
+        "EISDIR" => Errno::IsDirectory,
+        "ENOTEMPTY" => Errno::NotEmpty,
+        _ => return None,
+    })
+}
