@@ -9,6 +9,7 @@ mod report;
 mod runs;
 mod scenarios;
 mod sockets;
+mod strace;
 mod stream;
 mod trace;
 mod web;

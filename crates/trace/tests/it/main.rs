@@ -6,3 +6,4 @@ mod filtering;
 #[cfg(unix)]
 mod programs;
 mod shipped;
+mod strace;

@@ -292,11 +292,66 @@ fn run(user: &User<Model>, stage: &Rc<Stage>) -> Result<(), Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn what_is_no_recording_says_so() {
         let said = |text: &str| is_a_recording(&Log::read(text.as_bytes())).expect_err("none");
         assert!(said("").contains("no calls"));
         assert!(said("[package]\nname = 1\n").contains("line 1: expected a call"));
+    }
+
+    const SHIPPED: [&str; 2] = [
+        include_str!("../../../recordings/tar.strace"),
+        include_str!("../../../recordings/git-status.strace"),
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+        /// Lines are lost, doubled, moved and cut, and numbers become others: a plan is made or refused, and what it has is bounded.
+        #[test]
+        fn a_damaged_recording_gives_a_plan_or_is_refused(
+            which in 0..2usize,
+            changes in proptest::collection::vec(
+                (any::<proptest::sample::Index>(), 0..6u8, any::<proptest::sample::Index>(), prop_oneof![
+                    0..5000u64, Just(u64::MAX), Just(1 << 63), Just(1 << 40), Just(1 << 28), any::<u64>()
+                ]),
+                1..12,
+            ),
+        ) {
+            let mut lines: Vec<String> = SHIPPED[which].lines().map(str::to_owned).collect();
+            for (at, how, other, number) in changes {
+                let (at, other) = (at.index(lines.len()), other.index(lines.len()));
+                let numbers: Vec<(usize, usize)> = {
+                    let line = &lines[at];
+                    let is_digit = |at: usize| line.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+                    (0..line.len())
+                        .filter(|from| is_digit(*from) && (*from == 0 || !is_digit(*from - 1)))
+                        .map(|from| (from, (from..).find(|to| !is_digit(*to)).unwrap_or(line.len())))
+                        .collect()
+                };
+                match how {
+                    0 => drop(lines.remove(at)),
+                    1 => lines.insert(other, lines[at].clone()),
+                    2 => lines.swap(at, other),
+                    3 => {
+                        let to = other.min(lines[at].len());
+                        lines[at] = String::from_utf8_lossy(&lines[at].as_bytes()[..to]).into_owned();
+                    }
+                    _ if numbers.is_empty() => {}
+                    _ => {
+                        let (from, to) = numbers[other % numbers.len()];
+                        lines[at].replace_range(from..to, &number.to_string());
+                    }
+                }
+            }
+            let log = Log::read(lines.join("\n").as_bytes());
+            if let Ok(plan) = plan::plan(&log, &|_, _| None) {
+                prop_assert!(disk_bytes(&plan) < 2 << 30);
+                let made: usize = plan.processes.iter().map(|process| process.ops.len()).sum();
+                prop_assert!(made <= 2 * lines.len() + 400);
+            }
+        }
     }
 }

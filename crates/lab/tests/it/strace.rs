@@ -1,0 +1,216 @@
+//! Recordings of strace, run again: those that are shipped, some that say what files must do, and some that are wrong.
+
+use pageferry_lab::files::{KernelChoice, MachineChoice};
+use pageferry_lab::workload::strace::{Replayed, replay};
+use pageferry_lab::{Blame, LabError};
+use pageferry_trace::strace::{Answer, Log, What};
+
+const TAR: &str = include_str!("../../recordings/tar.strace");
+const GIT_STATUS: &str = include_str!("../../recordings/git-status.strace");
+
+fn run(kernel: &str, text: &str) -> Result<Replayed, LabError> {
+    run_on("xeon-mp", kernel, text)
+}
+
+fn run_on(machine: &str, kernel: &str, text: &str) -> Result<Replayed, LabError> {
+    let machine = MachineChoice::find(machine).expect("a machine");
+    let kernel = KernelChoice::find(kernel).expect("a kernel");
+    replay(&machine, &kernel, "test.strace", text.as_bytes(), None)
+}
+
+/// Runs what must go as it was recorded.
+fn as_recorded(text: &str) -> Replayed {
+    let replayed = run("sf_buf", text).expect("it runs");
+    let broken: Vec<_> = replayed.laws.iter().filter(|law| !law.held).collect();
+    assert!(broken.is_empty(), "{broken:?}");
+    assert_eq!(replayed.first_deviations, []);
+    replayed
+}
+
+/// How many calls of a name returned a number of bytes, and how many bytes in all.
+fn recorded(text: &str, name: &str) -> (u64, u64) {
+    let log = Log::read(text.as_bytes());
+    let of = |entry: &pageferry_trace::strace::Entry| match &entry.what {
+        What::Call(call) if call.name == name => match call.answer {
+            Answer::Value(value) => u64::try_from(value).ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    log.entries.iter().filter_map(of).fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes))
+}
+
+#[test]
+fn shipped_recordings_run_again_as_they_were_recorded() {
+    for (name, text, processes) in [("tar", TAR, 3), ("git status", GIT_STATUS, 1)] {
+        assert!(text.len() < 200 << 10);
+        for kernel in ["sf_buf", "original"] {
+            let one = run(kernel, text).expect("it runs");
+            let two = run(kernel, text).expect("it runs");
+            assert_eq!(Replayed { host_ms: 0.0, ..one.clone() }, Replayed { host_ms: 0.0, ..two }, "{name}");
+            assert!(one.laws.iter().all(|law| law.held), "{name}: {:?}", one.laws);
+            assert_eq!((one.processes, one.skipped, one.unfinished), (processes, 0, 0), "{name}");
+            // A file of /proc says that it has no bytes, and gives some.
+            let told: Vec<_> =
+                one.first_deviations.iter().map(|d| (d.call.as_str(), d.what.as_str())).collect();
+            let proc: &[_] = &[("newfstatat", "its length: 0 recorded, 364 here")];
+            assert_eq!(told, if name == "tar" { proc } else { &[] }, "{name}");
+            for call in ["read", "pread64", "write"] {
+                let left_out: u64 = one
+                    .not_modelled
+                    .iter()
+                    .filter(|(of, _)| of.split(' ').next() == Some(call))
+                    .map(|(_, n)| n)
+                    .sum();
+                let (count, bytes) = recorded(text, call);
+                let made = one.calls.get(call).copied().unwrap_or_default();
+                assert_eq!(made.calls + left_out, count, "{name}: {call}");
+                // All but what the first process was born with: standard output.
+                assert!(left_out <= 1 && made.bytes <= bytes, "{name}: {call}: {left_out}, {}", made.bytes);
+            }
+            assert!(one.elapsed_us > 1000.0 && one.calls["openat"].recorded_us.is_some_and(|us| us > 0.0));
+        }
+        let invalidations = |kernel: &str| {
+            let counters = run(kernel, text).expect("it runs").counters;
+            counters["tlb_invalidations_local"] + counters["tlb_invalidations_remote_issued"]
+        };
+        assert!(invalidations("sf_buf") * 2 < invalidations("original"), "{name}");
+    }
+}
+
+#[test]
+fn files_do_what_they_did() {
+    let replayed = as_recorded(
+        "openat(AT_FDCWD, \"/a/b\", O_RDWR) = 3\n\
+         fstat(3, {st_mode=S_IFREG|0644, st_size=10000, ...}) = 0\n\
+         read(3, \"\"..., 4096) = 4096\n\
+         dup(3) = 4\n\
+         read(4, \"\"..., 4096) = 4096\n\
+         close(3) = 0\n\
+         read(4, \"\"..., 4096) = 1808\n\
+         read(4, \"\", 4096) = 0\n\
+         pread64(4, \"\"..., 100, 50) = 100\n\
+         pwrite64(4, \"\"..., 100, 9950) = 100\n\
+         lseek(4, -200, SEEK_END) = 9850\n\
+         readv(4, [{iov_base=\"\"..., iov_len=100}, {iov_base=\"\", iov_len=400}], 2) = 200\n\
+         ftruncate(4, 5000) = 0\n\
+         unlink(\"/a/b\") = 0\n\
+         stat(\"/a/b\", 0x1) = -1 ENOENT (No such file or directory)\n\
+         pread64(4, \"\"..., 4096, 4000) = 1000\n\
+         write(4, \"\"..., 3) = 3\n\
+         fstat(4, {st_mode=S_IFREG|0644, st_size=10053, ...}) = 0\n\
+         pread64(4, \"\"..., 100, 9000) = 100\n\
+         fsync(4) = 0\n\
+         close(4) = 0\n\
+         open(\"/a/log\", O_WRONLY|O_APPEND) = 3\n\
+         fstat(3, {st_mode=S_IFREG|0644, st_size=77, ...}) = 0\n\
+         write(3, \"\"..., 23) = 23\n\
+         lseek(3, 0, SEEK_SET) = 0\n\
+         writev(3, [{iov_base=\"\"..., iov_len=11}, {iov_base=\"\", iov_len=9}], 2) = 20\n\
+         fstat(3, {st_mode=S_IFREG|0644, st_size=120, ...}) = 0\n\
+         close(3) = 0\n\
+         open(\"/a/log\", O_WRONLY|O_CREAT|O_EXCL, 0644) = -1 EEXIST (File exists)\n\
+         open(\"/a/lock\", O_RDWR|O_CREAT|O_EXCL, 0644) = 3\n\
+         write(3, \"\"..., 5) = 5\n\
+         close(3) = 0\n\
+         rename(\"/a/lock\", \"/a/log\") = 0\n\
+         stat(\"/a/log\", {st_mode=S_IFREG|0644, st_size=5, ...}) = 0\n\
+         mkdir(\"/a/d\", 0755) = 0\n\
+         mkdir(\"/a/d\", 0755) = -1 EEXIST (File exists)\n\
+         link(\"/a/log\", \"/a/d/same\") = 0\n\
+         rmdir(\"/a/d\") = -1 ENOTEMPTY (Directory not empty)\n\
+         open(\"/a/log/x\", O_RDONLY) = -1 ENOTDIR (Not a directory)\n\
+         open(\"/a/d\", O_WRONLY) = -1 EISDIR (Is a directory)\n\
+         open(\"/a/d\", O_RDONLY|O_DIRECTORY) = 3\n\
+         getdents64(3, 0x1 /* 3 entries */, 32768) = 72\n\
+         getdents64(3, 0x1 /* 0 entries */, 32768) = 0\n\
+         unlinkat(3, \"same\", 0) = 0\n\
+         close(3) = 0\n\
+         rmdir(\"/a/d\") = 0\n\
+         open(\"/dev/null\", O_WRONLY) = 3\n\
+         write(3, \"\"..., 50) = 50\n\
+         exit_group(0) = ?\n\
+         +++ exited with 0 +++\n",
+    );
+    assert_eq!(replayed.not_modelled.len(), 0, "{:?}", replayed.not_modelled);
+    assert_eq!((replayed.files, replayed.directories), (2, 1));
+    assert_eq!(replayed.calls["read"].bytes, 10_000);
+    assert_eq!(replayed.calls.values().map(|cost| cost.calls).sum::<u64>(), 48);
+}
+
+#[test]
+fn processes_pass_through_pipes_what_they_passed() {
+    // 300,000 bytes through a pipe that holds 16 KB, by two processes; a file that the child makes and the parent reads.
+    let mut text =
+        "5 pipe([3, 4]) = 0\n5 fork( <unfinished ...>\n6 close(3) = 0\n5 <... fork resumed>) = 6\n"
+            .to_owned();
+    text += "6 open(\"/made\", O_WRONLY|O_CREAT|O_TRUNC, 0644) = 3\n6 write(3, \"\"..., 70) = 70\n6 close(3) = 0\n";
+    text += "5 close(4) = 0\n5 open(\"/made\", O_RDONLY) = 4\n5 read(4, \"\"..., 100) = 70\n5 close(4) = 0\n";
+    text += "6 write(4, \"\"..., 300000 <unfinished ...>\n";
+    for _ in 0..6 {
+        text += "5 read(3, \"\"..., 65536) = 50000\n";
+    }
+    text += "6 <... write resumed>) = 300000\n5 read(3,  <unfinished ...>\n6 exit_group(0) = ?\n6 +++ exited with 0 +++\n";
+    text += "5 <... read resumed>\"\", 65536) = 0\n5 wait4(-1, [{WIFEXITED(s)}], 0, NULL) = 6\n5 +++ exited with 0 +++\n";
+    let replayed = as_recorded(&text);
+    assert_eq!((replayed.processes, replayed.calls["read"].bytes), (2, 300_070));
+    assert_eq!(replayed.not_modelled.len(), 0, "{:?}", replayed.not_modelled);
+    // On one CPU, too, where nothing happens at the same time.
+    let alone = run_on("xeon-up", "original", &text).expect("it runs");
+    assert!(alone.deviations == 0 && alone.laws.iter().all(|law| law.held), "{:?}", alone.laws);
+    // Nobody wrote what is read: told, and nobody waits for ever.
+    let lost = text.replace("6 write(4", "6 sendto(4").replace("... write resumed", "... sendto resumed");
+    let lost = run("sf_buf", &lost).expect("it runs");
+    assert!(lost.deviations >= 6 && lost.laws.iter().all(|law| law.held), "{:?}", lost.laws);
+    assert!(lost.first_deviations[0].what.contains("nobody in the recording wrote"));
+}
+
+#[test]
+fn a_wrong_length_is_told() {
+    let sound = "open(\"/f\", O_RDONLY) = 3\nread(3, \"\"..., 512) = 512\nread(3, \"\"..., 512) = 512\nread(3, \"\"..., 512) = 100\n\
+                 read(3, \"\", 512) = 0\nclose(3) = 0\n";
+    as_recorded(sound);
+    let planted = sound.replacen("= 512", "= 500", 1);
+    let replayed = run("sf_buf", &planted).expect("it runs");
+    assert_eq!(replayed.deviations, 1);
+    let told = &replayed.first_deviations[0];
+    assert_eq!((told.line, told.call.as_str()), (2, "read"));
+    assert_eq!(told.what, "bytes read: 500 recorded, 512 here");
+    assert!(replayed.laws.iter().all(|law| law.held));
+    // In a real one: the first byte of the answer of a read in the middle of a file.
+    let at = TAR.find("10240").and_then(|_| TAR.find(" 4096) = 4096")).map(|at| at + " 4096) = ".len());
+    if let Some(at) = at {
+        let mut text = TAR.to_owned();
+        text.replace_range(at..at + 4, "3096");
+        assert!(run("sf_buf", &text).expect("it runs").deviations > 1);
+    }
+}
+
+#[test]
+fn files_of_the_host_are_taken_for_what_was_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("a")).expect("made");
+    std::fs::write(folder.path().join("a/f"), vec![7; 3000]).expect("written");
+    let machine = MachineChoice::find("xeon-up").expect("a machine");
+    let kernel = KernelChoice::find("sf_buf").expect("a kernel");
+    let text = "open(\"/a/f\", O_RDONLY) = 3\nread(3, \"\"..., 4096) = 3000\nread(3, \"\", 4096) = 0\n";
+    let replayed = replay(&machine, &kernel, "x", text.as_bytes(), Some(folder.path())).expect("it runs");
+    assert!(replayed.deviations == 0 && replayed.laws.iter().all(|law| law.held));
+}
+
+#[test]
+fn what_is_no_recording_is_refused() {
+    for (text, expected) in [
+        ("", "no calls"),
+        ("[package]\nname = \"x\"\n", "line 1: expected a call"),
+        ("close(3) = 0\nx\ny\nz\n", "3 of its lines are not, 1 are; line 2"),
+    ] {
+        let error = run("sf_buf", text).expect_err("refused");
+        assert_eq!(error.blame(), Blame::Input);
+        let said = error.to_string();
+        assert!(said.contains("test.strace") && said.contains(expected), "{said}");
+    }
+    let large = "open(\"/f\", O_RDONLY) = 3\npread64(3, \"\"..., 9, 400000000) = 9\n";
+    let said = run("sf_buf", large).expect_err("refused").to_string();
+    assert!(said.contains("of files are read, expected at most"), "{said}");
+}

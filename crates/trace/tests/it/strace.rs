@@ -1,0 +1,206 @@
+//! What strace writes, read: every kind of line, however it is prefixed and cut, and bytes that it never wrote.
+
+use pageferry_trace::strace::{Answer, Arg, Call, Log, What};
+use proptest::prelude::*;
+
+fn calls(text: &str) -> Vec<(u32, Call)> {
+    let log = Log::read(text.as_bytes());
+    assert_eq!(log.skipped.first, None, "{text}");
+    let call = |entry| match entry {
+        pageferry_trace::strace::Entry { pid, what: What::Call(call), .. } => Some((pid, call)),
+        _ => None,
+    };
+    log.entries.into_iter().filter_map(call).collect()
+}
+
+fn one(text: &str) -> Call {
+    calls(text).pop().expect("a call").1
+}
+
+fn args(call: &Call) -> Vec<&str> {
+    call.args.iter().map(|arg| arg.0.as_str()).collect()
+}
+
+#[test]
+fn every_kind_of_line_is_read() {
+    let call = one("openat(AT_FDCWD, \"a, b)\\\"\\303\\244\\n\", O_RDONLY|O_CLOEXEC) = 3\n");
+    assert_eq!(call.args[1].text().expect("a text").bytes, "a, b)\"ä\n".as_bytes());
+    assert!(call.args[2].has("O_CLOEXEC") && !call.args[2].has("O_RDWR"));
+    assert_eq!(call.answer, Answer::Value(3));
+    let call =
+        one("7 1700000000.123456 access(\"/x\", R_OK) = -1 ENOENT (No such file or directory) <0.000012>");
+    assert_eq!((call.answer, call.took_us), (Answer::Error("ENOENT".into()), Some(12.0)));
+    let call = one("[pid  12] 18:01:10.339054 read(3</tmp/a (b)>, \"\\0\\1\\2\"..., 4096) = 4096");
+    assert_eq!(call.args[0].note().as_deref(), Some(&b"/tmp/a (b)"[..]));
+    assert_eq!(call.args[0].number(), Some(3));
+    let text = call.args[1].text().expect("a text");
+    assert_eq!((text.bytes, text.is_cut), (vec![0, 1, 2], true));
+    let call =
+        one("     0.000123 newfstatat(3, \"\", {st_mode=S_IFREG|0644, st_size=42, ...}, AT_EMPTY_PATH) = 0");
+    assert_eq!(call.args[2].field("st_size").and_then(|size| size.number()), Some(42));
+    assert!(call.args[2].field("st_mode").expect("there").has("S_IFREG"));
+    let call = one("getdents64(3, 0x55d /* 12 entries */, 32768) = 400");
+    assert_eq!((call.args[1].remark(), call.args.len()), (Some(12), 3));
+    let call = one("pipe2([3, 4], O_CLOEXEC) = 0");
+    let ends: Vec<_> = call.args[0].items().expect("two").iter().filter_map(Arg::number).collect();
+    assert_eq!(ends, [3, 4]);
+    let call = one("mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, 3, 0x2000) = 0x7f12f77a8000");
+    assert_eq!((call.args[5].number(), call.answer), (Some(0x2000), Answer::Value(0x7f12_f77a_8000)));
+    let call = one("fcntl(3, F_GETFL) = 0x8000 (flags O_RDONLY|O_LARGEFILE)");
+    assert_eq!(call.answer, Answer::Value(0x8000));
+    let call = one("writev(1, [{iov_base=\"ab\", iov_len=2}, {iov_base=\"c\", iov_len=1}], 2) = 3");
+    assert_eq!(call.args[1].items().expect("two")[1].field("iov_len").and_then(|len| len.number()), Some(1));
+    let call = one("sendto(3<TCP:[127.0.0.1:80->127.0.0.1:9]>, \"x\", 1, 0, NULL, 0) = 1");
+    assert_eq!(args(&call)[1], "\"x\"");
+    let call = one("openat(AT_FDCWD</tmp/x>, \"a\", O_WRONLY|O_CREAT, 0644) = 5</tmp/x/a>");
+    assert_eq!((call.args[3].number(), call.note.as_deref()), (Some(0o644), Some(&b"/tmp/x/a"[..])));
+    assert_eq!(call.args[0].note().as_deref(), Some(&b"/tmp/x"[..]));
+    let call = one("execve(\"/bin/ls\", [\"ls\", \"-l\"], 0x7ffe /* 9 vars */) = 0");
+    assert_eq!(call.args.len(), 3);
+    assert_eq!(one("fallocate(3, 0, 1<<12, 5) = 0").args.len(), 4);
+    assert_eq!(one("restart_syscall(<... resuming interrupted read ...>) = 1").name, "restart_syscall");
+    assert_eq!(one("exit_group(0) = ?").answer, Answer::None);
+    assert_eq!(
+        one("read(0, 0x1, 5) = ? ERESTARTSYS (To be restarted if SA_RESTART is set)").answer,
+        Answer::None
+    );
+}
+
+#[test]
+fn calls_that_were_cut_in_two_count_where_they_end() {
+    let text = "10 read(3,  <unfinished ...>\n\
+                11 write(4, \"x\", 1 <unfinished ...>\n\
+                11 <... write resumed>) = 1\n\
+                10 <... read resumed>\"x\", 1) = 1\n\
+                11 --- SIGPIPE {si_signo=SIGPIPE, si_code=SI_USER, si_pid=1, si_uid=0} ---\n\
+                11 +++ killed by SIGPIPE +++\n\
+                10 vfork( <unfinished ...>\n\
+                12 close(3) = 0\n\
+                10 <... vfork resumed>) = 12\n\
+                10 wait4(-1,  <unfinished ...>\n\
+                12 +++ exited with 0 +++\n";
+    let log = Log::read(text.as_bytes());
+    let told: Vec<_> = log
+        .entries
+        .iter()
+        .map(|entry| match &entry.what {
+            What::Call(call) => (entry.pid, call.name.as_str(), call.args.len()),
+            What::Exited => (entry.pid, "exited", 0),
+        })
+        .collect();
+    let expected = [
+        (11, "write", 3),
+        (10, "read", 3),
+        (11, "exited", 0),
+        (10, "vfork", 0),
+        (12, "close", 1),
+        (12, "exited", 0),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((log.skipped.count, log.unfinished), (0, 1));
+}
+
+#[test]
+fn lines_without_a_number_are_the_only_processes() {
+    let text = "close(3) = 0\n\
+                clone(child_stack=NULL, flags=SIGCHLD) = 8\n\
+                strace: Process 8 attached\n\
+                [pid     7] close(4) = 0\n\
+                [pid     8] close(5) = 0\n\
+                [pid     8] +++ exited with 0 +++\n\
+                --- SIGCHLD {si_signo=SIGCHLD} ---\n\
+                close(6) = 0\n";
+    let pids: Vec<u32> = calls(text).iter().map(|(pid, _)| *pid).collect();
+    assert!(pids[0] == pids[1] && pids[1] == pids[2] && pids[4] == pids[0] && pids[3] == 8, "{pids:?}");
+}
+
+#[test]
+fn what_strace_did_not_write_is_counted_and_named() {
+    let log = Log::read(
+        b"close(3) = 0\nabc\nwrite(1, \"abc\\n\", 4abc\n) = 4\nclose(4) = 0\n<... read resumed>) = 0\n",
+    );
+    assert_eq!(log.entries.len(), 2);
+    assert_eq!(log.skipped.count, 4);
+    let (line, expected) = log.skipped.first.expect("one");
+    assert_eq!(line, 2);
+    assert!(expected.contains("expected a call such as"), "{expected}");
+}
+
+/// A call as strace prints it, and what must come out: the number of its arguments, its answer.
+fn any_call() -> impl Strategy<Value = (String, usize, String, Answer)> {
+    let text = proptest::collection::vec(any::<u8>(), 0..12).prop_map(|bytes| {
+        let escaped: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
+        format!("\"{escaped}\"")
+    });
+    let arg = prop_oneof![
+        (0..100i64).prop_map(|n| n.to_string()),
+        (0..100i64).prop_map(|n| format!("{n}</a path/with, a comma (1)>")),
+        text,
+        Just("{st_mode=S_IFREG|0644, st_size=5, ...}".to_owned()),
+        Just("[{iov_base=\"a)\", iov_len=2}, {iov_base=\", (\", iov_len=3}]".to_owned()),
+        Just("O_RDONLY|O_CLOEXEC".to_owned()),
+        Just("0x7ffe /* 3, (vars */".to_owned()),
+        Just("NULL".to_owned()),
+    ];
+    let answer = prop_oneof![
+        (-1000..1000i64).prop_map(|n| (n.to_string(), Answer::Value(n))),
+        Just(("-1 ENOENT (No such file or directory)".to_owned(), Answer::Error("ENOENT".into()))),
+        (0..1i64 << 40).prop_map(|n| (format!("{n:#x}"), Answer::Value(n))),
+        Just(("?".to_owned(), Answer::None)),
+    ];
+    ("[a-z_]{1,9}[0-9]{0,2}", proptest::collection::vec(arg, 0..6), answer).prop_map(
+        |(name, args, (said, answer))| {
+            let count = args.len();
+            (format!("{name}({})", args.join(", ")), count, said, answer)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn calls_come_out_as_they_went_in(
+        (call, count, said, answer) in any_call(),
+        prefix in prop_oneof![
+            Just(""), Just("17 "), Just("17    "), Just("[pid 17] "), Just("17 18:01:10 "), Just("17 1700000000.5 "),
+            Just("     0.000012 "), Just("[pid    17] 18:01:10.339054 (+     0.000001) "),
+        ],
+        took in prop_oneof![Just(""), Just(" <0.000250>")],
+        pad in 1..20usize,
+        cut in any::<proptest::sample::Index>(),
+    ) {
+        let whole = format!("{prefix}{call}{:pad$}= {said}{took}\n", "");
+        let read = one(&whole);
+        prop_assert_eq!(&read.answer, &answer);
+        prop_assert_eq!(read.args.len(), count);
+        prop_assert_eq!(read.took_us, (!took.is_empty()).then_some(250.0));
+        // Cut between two arguments, as strace cuts.
+        let commas: Vec<usize> = call.match_indices('(').take(1).map(|(at, _)| at + 1)
+            .chain((0..call.len()).filter(|at| call.is_char_boundary(*at) && call[..*at].ends_with(", ")
+                && Log::read(format!("{})= 0", &call[..*at]).replace(", )", ") ").as_bytes()).skipped.count == 0))
+            .collect();
+        let at = commas[cut.index(commas.len())];
+        let name = &call[..call.find('(').expect("it has one")];
+        let cut = format!(
+            "{prefix}{} <unfinished ...>\n9 close(1) = 0\n{prefix}<... {name} resumed>{} = {said}{took}\n",
+            &call[..at], &call[at..]
+        );
+        let log = Log::read(cut.as_bytes());
+        prop_assert_eq!(&log.skipped.first, &None, "{}", cut);
+        let What::Call(joined) = &log.entries[1].what else { panic!("a call") };
+        prop_assert_eq!(&joined.args, &read.args, "{}", cut);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let log = Log::read(&bytes);
+        prop_assert!(log.entries.len() as u64 + log.skipped.count <= log.lines as u64);
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(lines in proptest::collection::vec("[0-9]{0,2} ?[a-z]{0,3}[(<\\[{\"]{0,2}[a-z0-9, .|=\\\\\"<>(){}\\[\\]/*+-]{0,30}", 0..12)) {
+        let log = Log::read(lines.join("\n").as_bytes());
+        prop_assert!(log.entries.len() as u64 + log.skipped.count <= log.lines as u64);
+    }
+}
