@@ -6,4 +6,5 @@ mod common;
 mod disk;
 mod fuzz;
 mod outputs;
+mod replay;
 mod serve;

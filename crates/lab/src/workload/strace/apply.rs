@@ -491,11 +491,11 @@ impl Planner {
         // Its own name and its parent's are listed, too.
         let total = listed.saturating_sub(2);
         if entries == 0 {
-            if total > was_there {
-                if let Some(origin) = self.names.origin(node) {
-                    let more = self.fillers.entry(origin.clone()).or_default();
-                    *more = (*more).max(total - was_there);
-                }
+            if total > was_there
+                && let Some(origin) = self.names.origin(node)
+            {
+                let more = self.fillers.entry(origin.clone()).or_default();
+                *more = (*more).max(total - was_there);
             }
             self.compare(context, "names in the directory", total, was_there);
         }
