@@ -19,6 +19,8 @@ pub enum Mmu {
         /// At a miss hardware names the groups of [`crate::isa::hash`] that the page belongs to: a kernel may keep a
         /// [`crate::HashTable`] of its own.
         hashes: bool,
+        /// Software can read the entries one by one ([`crate::Machine::tlb_search`]).
+        is_readable: bool,
     },
 }
 

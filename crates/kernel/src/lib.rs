@@ -46,7 +46,9 @@ pub use config::{
 pub use error::{BootError, Errno};
 pub use fs::Fd;
 pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
-pub use ispc::{Completed, Inquiry, IspcConfig, IspcDefect, IspcError, IspcPaths, Method, RequestId, Wait};
+pub use ispc::{
+    Completed, Inquiry, IspcConfig, IspcDefect, IspcError, IspcPaths, Method, Procedure, RequestId, Wait,
+};
 pub use net::{
     Counts as NetCounts, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
 };

@@ -366,6 +366,7 @@ impl MachineConfig {
                 entries: self.tlb.data.entries.value as usize,
                 is_fully_associative: self.tlb.data.ways.value == 0,
                 hashes: self.mmu.soft.as_ref().and_then(|s| s.hashes.as_ref()).is_some_and(|h| h.value),
+                is_readable: self.mmu.soft.as_ref().is_some_and(|soft| soft.search_cycles.is_some()),
             },
         };
         let blocks = self.mmu.blocks.as_ref().map(|b| BlockRegisters {

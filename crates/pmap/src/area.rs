@@ -83,6 +83,22 @@ impl AreaDefect {
     ];
 }
 
+impl AreaDefect {
+    /// What it does.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            AreaDefect::None => "no defect",
+            AreaDefect::DetachKeepsEntry => "what is detached stays in the TLB",
+            AreaDefect::DetachOfOtherTag => "what is detached is invalidated under another space's tag",
+            AreaDefect::EntryTwice => "what a reserved entry attaches is loaded into another as well",
+            AreaDefect::ReservedKeepTags => {
+                "reserved entries keep the tag of a space that has been given another"
+            }
+            AreaDefect::FlushDropsReserved => "a flush drops reserved entries, too",
+        }
+    }
+}
+
 /// The communication area of a kernel that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaConfig {
@@ -271,7 +287,7 @@ impl<M: Machine> Pmaps<M> {
 
     /// Looks through the own TLB for the page, and deletes its entry. False when software cannot.
     fn search(&self, asid: Asid, va: Va) -> bool {
-        if !matches!(self.machine.board().mmu, Mmu::Soft { hashes: false, .. }) {
+        if !matches!(self.machine.board().mmu, Mmu::Soft { is_readable: true, .. }) {
             return false;
         }
         if self.machine.tlb_search(asid, va).is_some() {

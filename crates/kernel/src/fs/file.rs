@@ -3,7 +3,8 @@
 //! # What it holds
 //! An open [`File`] is shared by all descriptors that fork made of one, in any process; with the last descriptor what is
 //! behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, a [`FileOps`] hides: each
-//! kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose only thread changes it.
+//! kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose threads change it: its own,
+//! and those that are inside for others ([`crate::ispc`]).
 //!
 //! # Locks
 //! The table's (class `Process`), held for a look-up only.
@@ -311,14 +312,14 @@ impl<M: Machine> FileTable<M> {
         self.open.iter().flatten().count() + count <= MAX_FILES
     }
 
-    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`].
+    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`]. (Who tests at
+    /// the same time for another thread inside the process may find room for the same one: then there is one more.)
     pub(crate) fn insert(&mut self, file: File<M>) -> Fd {
         self.share(Arc::new(file))
     }
 
     /// Gives an open file the lowest free number, beside those that it has; as [`FileTable::insert`].
     pub(crate) fn share(&mut self, file: Arc<File<M>>) -> Fd {
-        assert!(self.has_room(1), "the table of descriptors is full");
         let slot = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
         if slot == self.open.len() {
             self.open.push(None);

@@ -81,14 +81,27 @@ impl<M: Machine> Ispc<M> {
         m.execute(self.config.paths.call);
         let mut state = self.state.lock();
         let page = self.held_by(call, &state, va)?;
+        let asked = |r: &Request| matches!(r.stage, Stage::Served | Stage::Crossed);
+        if state.requests.values().any(|r| asked(r) && r.pieces().any(|own| own == page)) {
+            // Its maker gets it back.
+            return Err(Errno::Busy);
+        }
         let holder = Holder::Process(call.pid);
         self.detach(call, &mut state, page, holder);
         self.free(m, &mut state, page);
         Ok(())
     }
 
-    /// Makes the caller the server of `service`.
+    /// Makes the caller the server of `service`, whose requests are queued.
     pub(crate) fn call_serve(&self, call: &Syscall<'_, M>, service: u32) -> Result<(), Errno> {
+        match self.config.method.crosses() {
+            true => Err(Errno::NotSupported),
+            false => self.become_server(call, service),
+        }
+    }
+
+    /// Makes the caller the server of `service`.
+    pub(super) fn become_server(&self, call: &Syscall<'_, M>, service: u32) -> Result<(), Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.config.paths.call);
@@ -104,7 +117,7 @@ impl<M: Machine> Ispc<M> {
             .filter(|(_, ica)| ica.holder == Holder::Process(call.pid))
             .map(|(&page, _)| page)
             .collect();
-        if self.config.method.shows_servers_all() {
+        if self.attaching.servers_see_all {
             if state.free_server.len() < self.config.entries_of_a_server() {
                 return Err(Errno::WouldBlock);
             }
@@ -122,37 +135,25 @@ impl<M: Machine> Ispc<M> {
         &self,
         call: &Syscall<'_, M>,
         service: u32,
-        (control, data): (Va, Option<Va>),
+        pieces: (Va, Option<Va>),
         synchronous: bool,
         wait: Wait,
     ) -> Result<RequestId, Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
+        if self.config.method.crosses() {
+            // A thread is in one place.
+            return Err(Errno::NotSupported);
+        }
         m.execute(self.config.paths.call);
         m.count(Counter::IspcRequests, 1);
         let mut state = self.state.lock();
         let to = *state.servers.get(&service).ok_or(Errno::ConnectionRefused)?;
-        if to == call.pid {
-            return Err(Errno::Invalid);
-        }
-        let control = self.held_by(call, &state, control)?;
-        let data = data.map(|va| self.held_by(call, &state, va)).transpose()?;
-        if data == Some(control) {
-            return Err(Errno::Invalid);
-        }
-        self.port(call, &mut state)?;
-        let at = state.structures.alloc().ok_or(Errno::NoMemory)?;
-        let id = RequestId(state.next);
-        state.next += 1;
-        let request =
-            Request { at, from: Some(call.pid), to, control, data, synchronous, stage: Stage::Queued };
-        for page in request.pieces() {
-            self.detach(call, &mut state, page, Holder::Request(id));
-        }
+        let id = self.make_request(call, &mut state, to, pieces, synchronous)?;
         m.execute(self.config.paths.queue);
-        self.touch(m, at);
+        let request = &state.requests[&id];
+        self.touch(m, request.at);
         let channel = request.channel();
-        state.requests.insert(id, request);
         let port = state.ports.get_mut(&to).expect("a server has a port");
         self.touch(m, port.at);
         port.requests.push_back(id);
@@ -182,6 +183,36 @@ impl<M: Machine> Ispc<M> {
         done.outcome.map(|()| id)
     }
 
+    /// A request of the caller's of `to`; its pieces are attached to nobody.
+    pub(super) fn make_request(
+        &self,
+        call: &Syscall<'_, M>,
+        state: &mut State,
+        to: Pid,
+        (control, data): (Va, Option<Va>),
+        synchronous: bool,
+    ) -> Result<RequestId, Errno> {
+        if to == call.pid {
+            return Err(Errno::Invalid);
+        }
+        let control = self.held_by(call, state, control)?;
+        let data = data.map(|va| self.held_by(call, state, va)).transpose()?;
+        if data == Some(control) {
+            return Err(Errno::Invalid);
+        }
+        self.port(call, state)?;
+        let at = state.structures.alloc().ok_or(Errno::NoMemory)?;
+        let id = RequestId(state.next);
+        state.next += 1;
+        let (from, control) = (Some(call.pid), Some(control));
+        let request = Request { at, from, to, control, data, synchronous, stage: Stage::Queued };
+        for page in request.pieces() {
+            self.detach(call, state, page, Holder::Request(id));
+        }
+        state.requests.insert(id, request);
+        Ok(id)
+    }
+
     /// Takes a request out of its server's queue, if it is still there.
     fn call_back(&self, state: &mut State, id: RequestId) {
         let State { requests, ports, .. } = state;
@@ -195,7 +226,12 @@ impl<M: Machine> Ispc<M> {
 
     /// Attaches the pieces of a request that is done to its maker, the caller, and ends the request. If it must not wait for entries
     /// and there are none, the request goes to the results.
-    fn finish(&self, call: &Syscall<'_, M>, id: RequestId, wait: Wait) -> Result<Completed, Errno> {
+    pub(super) fn finish(
+        &self,
+        call: &Syscall<'_, M>,
+        id: RequestId,
+        wait: Wait,
+    ) -> Result<Completed, Errno> {
         loop {
             let mut state = self.state.lock();
             match self.attach_all(call, &mut state, id) {
@@ -228,7 +264,12 @@ impl<M: Machine> Ispc<M> {
     }
 
     /// Attaches the pieces that go with a request to the caller: all, or none.
-    fn attach_all(&self, call: &Syscall<'_, M>, state: &mut State, id: RequestId) -> Result<(), Errno> {
+    pub(super) fn attach_all(
+        &self,
+        call: &Syscall<'_, M>,
+        state: &mut State,
+        id: RequestId,
+    ) -> Result<(), Errno> {
         let pieces: alloc::vec::Vec<usize> = state.requests.get(&id).expect("it is there").pieces().collect();
         for (done, &page) in pieces.iter().enumerate() {
             if let Err(error) = self.attach(call, state, page) {
@@ -271,14 +312,26 @@ impl<M: Machine> Ispc<M> {
             m.execute(self.config.paths.queue);
             let taken = state.ports.get_mut(&call.pid).expect("seen above").requests.pop_front();
             assert_eq!(taken, Some(id), "a queue of requests is its server's alone");
-            let State { requests, icas, .. } = &mut *state;
-            let request = requests.get_mut(&id).expect("what is queued is there");
-            self.touch(m, request.at);
-            request.stage = Stage::Served;
-            let from = request.from.expect("a queued request goes with its maker");
-            let data = request.data.map(|page| (self.va(page), icas[&page].pages * PAGE_SIZE));
-            return Ok(Inquiry { id, from, control: self.va(request.control), data });
+            return Ok(self.served(call, &mut state, id, Stage::Served));
         }
+    }
+
+    /// A server has a request: what it is told.
+    pub(super) fn served(
+        &self,
+        call: &Syscall<'_, M>,
+        state: &mut State,
+        id: RequestId,
+        stage: Stage,
+    ) -> Inquiry {
+        let State { requests, icas, .. } = state;
+        let request = requests.get_mut(&id).expect("it is there");
+        self.touch(call.machine(), request.at);
+        request.stage = stage;
+        let from = request.from.expect("a request goes with its maker, until it is served");
+        let control = request.control.expect("a request has its pieces, until it is served");
+        let data = request.data.map(|page| (self.va(page), icas[&page].pages * PAGE_SIZE));
+        Inquiry { id, from, control: self.va(control), data }
     }
 
     /// Answers a request: its pieces go back to its maker.

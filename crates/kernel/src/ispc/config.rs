@@ -1,6 +1,6 @@
 //! How a kernel attaches memory for communication, and what it must have for that.
 
-use pageferry_hal::{PAGE_SIZE, paths};
+use pageferry_hal::{Board, Mmu, PAGE_SIZE, paths};
 use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 
 /// How pieces of the communication area are attached to processes.
@@ -13,17 +13,29 @@ pub enum Method {
     /// Servers see the whole area by permanent reserved entries of large pages; an application has a reserved entry for each of
     /// its pages. No page table.
     Proposed,
+    /// A thread that makes a request crosses into its server's space, and back when that is answered: no queue, and no switch of
+    /// threads. Attached is as by [`Method::Proposed`] where the kernel loads the TLB, and by page tables elsewhere.
+    Migrating,
 }
 
 impl Method {
-    /// Servers have the whole area, for as long as they serve.
-    pub const fn shows_servers_all(self) -> bool {
-        matches!(self, Method::Proposed)
-    }
-    /// Attachments are reserved entries of the TLB.
+    /// Attachments are reserved entries of the TLB, on machines where they can be.
     pub const fn uses_entries(self) -> bool {
         !matches!(self, Method::Random)
     }
+    /// Threads cross into their servers.
+    pub const fn crosses(self) -> bool {
+        matches!(self, Method::Migrating)
+    }
+}
+
+/// How a method attaches on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attaching {
+    /// By reserved entries of the TLB; else by page tables.
+    pub(crate) by_entries: bool,
+    /// Servers have the whole area, for as long as they serve.
+    pub(crate) servers_see_all: bool,
 }
 
 paths! {
@@ -38,6 +50,8 @@ paths! {
         pub ica: Path,
         /// Finding a reserved entry that is free, or giving one back.
         pub entry: Path,
+        /// Changing the space that a thread runs in: noting where it came from, a stack for it there, the root and the tag.
+        pub cross: Path,
         /// Handing a frame to the card for a driver,
         pub card_send: Path,
         /// and writing one cache line of it back.
@@ -69,6 +83,12 @@ pub enum IspcDefect {
     SilentlyByTable,
     /// Data goes with its request, but stays with the server when that answers.
     DataKept,
+    /// A thread that has crossed into a server stays in its space when it goes back.
+    SpaceKept,
+    /// A server ends without a look who is inside.
+    InsideForgotten,
+    /// Who was inside a server that died is told that all went well.
+    DeathUntold,
 }
 
 impl IspcDefect {
@@ -83,7 +103,31 @@ impl IspcDefect {
         IspcDefect::AnswerUnasked,
         IspcDefect::SilentlyByTable,
         IspcDefect::DataKept,
+        IspcDefect::SpaceKept,
+        IspcDefect::InsideForgotten,
+        IspcDefect::DeathUntold,
     ];
+}
+
+impl IspcDefect {
+    /// What it does.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            IspcDefect::None => "no defect",
+            IspcDefect::SenderKeeps => "a sender keeps what it has sent",
+            IspcDefect::NotAttached => "what is received is attached to nobody",
+            IspcDefect::RequestLost => "a request that a dead server had taken is lost",
+            IspcDefect::EntriesLost => "reserved entries of a process that ends are not given back",
+            IspcDefect::NotCleared => "a piece of the area is given out with what was left in it",
+            IspcDefect::EntryTaken => "a reserved entry is taken without a look whether it is free",
+            IspcDefect::AnswerUnasked => "any process may answer any request",
+            IspcDefect::SilentlyByTable => "where reserved entries run out, a page table attaches",
+            IspcDefect::DataKept => "data stays with the server when that answers",
+            IspcDefect::SpaceKept => "a thread that goes back from a server stays in its space",
+            IspcDefect::InsideForgotten => "a server ends without a look who is inside",
+            IspcDefect::DeathUntold => "who was inside a server that died is told that all went well",
+        }
+    }
 }
 
 /// A kernel with communication between processes by a common area.
@@ -93,7 +137,7 @@ pub struct IspcConfig {
     pub method: Method,
     /// Bytes of the area: whole pages of the servers' size.
     pub len_bytes: usize,
-    /// Entries of the TLB that are reserved for the area (N); not used by [`Method::Random`].
+    /// Entries of the TLB that are reserved for the area (N); not used where page tables attach.
     pub reserved: usize,
     /// How many of them are servers' (X), where those see all of the area.
     pub server_entries: usize,
@@ -112,6 +156,16 @@ pub struct IspcConfig {
     pub defect: IspcDefect,
     /// Another, of what attaches; [`AreaDefect::None`] but in tests.
     pub area_defect: AreaDefect,
+}
+
+/// Entries of a TLB of which some can be reserved; `None` where none can.
+fn entries_to_reserve(board: &Board) -> Option<usize> {
+    match board.mmu {
+        Mmu::Soft { entries, is_fully_associative: true, .. } if board.cpus == 1 && board.asids > 0 => {
+            Some(entries)
+        }
+        _ => None,
+    }
 }
 
 /// What is wrong with such a configuration.
@@ -173,27 +227,36 @@ pub enum IspcError {
 }
 
 impl IspcConfig {
-    /// Entries by which one server sees the area.
+    /// Entries by which one server sees the area, where servers see all of it.
     pub(crate) const fn entries_of_a_server(&self) -> usize {
-        if self.method.shows_servers_all() { self.len_bytes / self.server_page_bytes } else { 0 }
+        self.len_bytes / self.server_page_bytes
+    }
+
+    /// How the method attaches on this machine.
+    ///
+    /// # Errors
+    /// [`IspcError::NoSoftTlb`].
+    pub(crate) fn attaching(&self, board: &Board) -> Result<Attaching, IspcError> {
+        let can_reserve = entries_to_reserve(board).is_some();
+        let by_entries = match self.method {
+            Method::Random => false,
+            Method::Migrating => can_reserve,
+            Method::Previous | Method::Proposed if can_reserve => true,
+            Method::Previous | Method::Proposed => return Err(IspcError::NoSoftTlb),
+        };
+        let servers_see_all = by_entries && self.method != Method::Previous;
+        Ok(Attaching { by_entries, servers_see_all })
     }
 
     /// What the pmap is to make.
     ///
     /// # Errors
     /// [`IspcError`].
-    pub(crate) fn area(&self, board: &pageferry_hal::Board) -> Result<AreaConfig, IspcError> {
-        let IspcConfig { method, len_bytes, server_entries, server_page_bytes, .. } = *self;
-        let reserved = if method.uses_entries() { self.reserved } else { 0 };
-        if method.uses_entries() {
-            let entries = match board.mmu {
-                pageferry_hal::Mmu::Soft { entries, is_fully_associative: true, .. }
-                    if board.cpus == 1 && board.asids > 0 =>
-                {
-                    entries
-                }
-                _ => return Err(IspcError::NoSoftTlb),
-            };
+    pub(crate) fn area(&self, board: &Board) -> Result<AreaConfig, IspcError> {
+        let IspcConfig { len_bytes, server_entries, server_page_bytes, .. } = *self;
+        let Attaching { by_entries, servers_see_all } = self.attaching(board)?;
+        let reserved = if by_entries { self.reserved } else { 0 };
+        if let Some(entries) = entries_to_reserve(board).filter(|_| by_entries) {
             if server_entries > reserved {
                 return Err(IspcError::ServersBeyondReserved { server_entries, reserved });
             }
@@ -201,7 +264,7 @@ impl IspcConfig {
                 return Err(IspcError::BeyondTlb { reserved, server_entries, entries });
             }
         }
-        if method.shows_servers_all() {
+        if servers_see_all {
             if ![PAGE_SIZE, 1 << 16, 1 << 20].contains(&server_page_bytes) {
                 return Err(IspcError::NoSuchPages { server_page_bytes });
             }

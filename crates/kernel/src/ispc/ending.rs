@@ -2,7 +2,8 @@
 //!
 //! A process ends in its own space, which still runs: what is attached to it is detached as in any call. Requests that it has taken
 //! and not answered are done, with an error, and their pieces go back to those who made them. Requests that it has made go with
-//! it: those in a queue at once, those that a server has when that answers. A piece that it got with a request and handed on with
+//! it: those in a queue at once, those that a server has when that answers. A process that threads cross into waits first until all have
+//! left it. A piece that it got with a request and handed on with
 //! one of its own is freed when that is answered.
 
 use super::config::IspcDefect;
@@ -62,19 +63,25 @@ impl<M: Machine> Ispc<M> {
             if served && self.has(IspcDefect::RequestLost) {
                 continue;
             }
-            let pieces: Vec<usize> = request.pieces().collect();
-            for page in pieces.into_iter().filter(|_| served) {
-                if state.icas[&page].holder == Holder::Process(call.pid) {
-                    self.detach(call, state, page, Holder::Request(id));
-                } else {
-                    // It was handed on: it goes with that request, whose maker is gone.
-                    let request = state.requests.get_mut(&id).expect("listed above");
-                    if request.data == Some(page) {
-                        request.data = None;
-                    }
-                }
+            if served {
+                self.take_back(call, state, id);
             }
             self.complete(call, state, id, Err(Errno::ConnectionReset));
+        }
+    }
+
+    /// Detaches the pieces of a request from the server that has them, the calling process. What it has handed on goes with that
+    /// request, and is no more this one's.
+    pub(super) fn take_back(&self, call: &Syscall<'_, M>, state: &mut State, id: RequestId) {
+        let pieces: Vec<usize> = state.requests.get(&id).expect("it is there").pieces().collect();
+        for page in pieces {
+            if state.icas.get(&page).is_some_and(|ica| ica.holder == Holder::Process(call.pid)) {
+                self.detach(call, state, page, Holder::Request(id));
+            } else {
+                let request = state.requests.get_mut(&id).expect("it is there");
+                request.control = request.control.filter(|own| *own != page);
+                request.data = request.data.filter(|own| *own != page);
+            }
         }
     }
 
@@ -117,7 +124,7 @@ impl<M: Machine> Ispc<M> {
             if matches!(ica.holder, Holder::Request(_)) && (!ica.entries.is_empty() || ica.tabled) {
                 return Err(format!("page {page} of the area is on its way, and attached"));
             }
-            if ica.tabled && self.config.method.uses_entries() {
+            if ica.tabled && self.attaching.by_entries {
                 return Err(format!("page {page} of the area is attached by a page table"));
             }
             for (i, entry) in ica.entries.iter().enumerate() {
@@ -133,6 +140,7 @@ impl<M: Machine> Ispc<M> {
                 }
             }
         }
+        self.check_inside(kernel, &state)?;
         let servers = state.ports.values().flat_map(|port| &port.entries);
         for entry in servers.chain(&state.free_server).chain(&state.free) {
             if let Some(page) = used.insert(*entry, usize::MAX) {
@@ -158,6 +166,11 @@ impl<M: Machine> Ispc<M> {
     pub(crate) fn check_quiescent(&self) -> Result<(), String> {
         let state = self.state.lock();
         let left = (state.icas.len(), state.requests.len(), state.ports.len(), state.structures.live());
+        drop(state);
+        let gates = self.gates.lock().len();
+        if gates > 0 {
+            return Err(format!("{gates} servers that are crossed into are left"));
+        }
         if left == (0, 0, 0, 0) {
             return Ok(());
         }

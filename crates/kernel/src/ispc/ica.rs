@@ -18,13 +18,15 @@
 //! frame. Nothing is attached then.
 
 use super::card::DriverCard;
-use super::config::{IspcConfig, IspcDefect, Method};
+use super::config::{Attaching, IspcConfig, IspcDefect};
+use super::cross::{Activation, Gate};
 use super::port::{Port, Request, RequestId};
-use crate::error::Errno;
+use crate::error::{BootError, Errno};
 use crate::proc::{Pid, Syscall};
+use crate::sched::ThreadId;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Cause, Channel, Counter, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE, SpinLock, StructArena,
     StructVa, Threads, Va, VaRange, Zone,
@@ -69,15 +71,20 @@ pub(crate) struct State {
     pub(crate) structures: Zone,
     /// Frames that the card has, and whose they are.
     pub(crate) sending: BTreeMap<u64, Pid>,
+    /// Where threads are that have crossed into servers: the last is where they run.
+    pub(crate) inside: BTreeMap<ThreadId, Vec<Activation>>,
 }
 
 /// The part of a kernel. See the [module](super).
 pub(crate) struct Ispc<M: Machine> {
     pub(crate) config: IspcConfig,
+    pub(crate) attaching: Attaching,
     pub(crate) range: VaRange,
     /// Where threads sleep for an entry.
     at: StructVa,
     pub(crate) state: M::Lock<State>,
+    /// What threads may cross into. Its lock is never held together with the other.
+    pub(crate) gates: M::Lock<BTreeMap<Pid, Arc<Gate<M>>>>,
     /// The card, where no protocols of the kernel's own have it.
     pub(crate) card: Option<DriverCard>,
 }
@@ -89,11 +96,12 @@ impl<M: Machine> Ispc<M> {
         range: VaRange,
         card: Option<DriverCard>,
         arena: &mut StructArena,
-    ) -> Result<Ispc<M>, ArenaFull> {
+    ) -> Result<Ispc<M>, BootError> {
+        let attaching = config.attaching(&m.board())?;
         let at = arena.array("communication", 1, STRUCTURE_BYTES)?;
         let structures = arena.zone("pieces and requests", config.pieces, STRUCTURE_BYTES)?;
-        let reserved = if config.method.uses_entries() { config.reserved } else { 0 };
-        let servers = if config.method.shows_servers_all() { config.server_entries } else { 0 };
+        let reserved = if attaching.by_entries { config.reserved } else { 0 };
+        let servers = if attaching.servers_see_all { config.server_entries } else { 0 };
         let state = State {
             icas: BTreeMap::new(),
             ports: BTreeMap::new(),
@@ -104,8 +112,10 @@ impl<M: Machine> Ispc<M> {
             free: (servers..reserved).rev().collect(),
             structures,
             sending: BTreeMap::new(),
+            inside: BTreeMap::new(),
         };
-        Ok(Ispc { config, range, at, state: m.new_lock(LockClass::PIPE, state), card })
+        let gates = m.new_lock(LockClass::PIPE, BTreeMap::new());
+        Ok(Ispc { config, attaching, range, at, state: m.new_lock(LockClass::PIPE, state), gates, card })
     }
 
     pub(crate) fn has(&self, defect: IspcDefect) -> bool {
@@ -200,7 +210,7 @@ impl<M: Machine> Ispc<M> {
         let is_server = state.ports.get(&call.pid).is_some_and(|port| port.service.is_some());
         let (pmaps, pmap) = (call.kernel.vm.pmaps(), call.space.pmap());
         let ica = state.icas.get_mut(&page).expect("what is attached is there");
-        if self.config.method.shows_servers_all() && is_server {
+        if self.attaching.servers_see_all && is_server {
             ica.holder = Holder::Process(call.pid);
             return Ok(());
         }
@@ -208,7 +218,7 @@ impl<M: Machine> Ispc<M> {
         self.touch(m, ica.at);
         let silently = self.has(IspcDefect::SilentlyByTable) && state.free.len() < ica.pages;
         if self.has(IspcDefect::NotAttached) {
-        } else if self.config.method == Method::Random || silently {
+        } else if !self.attaching.by_entries || silently {
             for i in 0..ica.pages {
                 if let Err(error) = call.space.area_enter(page + i) {
                     (0..i).for_each(|done| pmaps.area_remove(pmap, page + done));

@@ -5,12 +5,14 @@
 //! * `ica`: pieces of the area, who has them, and the entries that attach them.
 //! * `port`: what is queued for a process; requests.
 //! * `call`: the system calls.
+//! * `cross`: threads that go into their server, and come back.
 //! * `card`: the network card, for a driver that is a server.
 //! * `ending`: what becomes of all that when a process ends, and the laws that hold.
 
 mod call;
 mod card;
 mod config;
+mod cross;
 mod ending;
 mod ica;
 mod port;
@@ -18,5 +20,6 @@ mod port;
 pub use call::{Completed, Inquiry, Wait};
 pub(crate) use card::DriverCard;
 pub use config::{IspcConfig, IspcDefect, IspcError, IspcPaths, Method};
+pub use cross::Procedure;
 pub(crate) use ica::Ispc;
 pub use port::RequestId;

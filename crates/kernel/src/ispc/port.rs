@@ -51,6 +51,8 @@ pub(crate) enum Stage {
     Queued,
     /// Taken by its server.
     Served,
+    /// Its maker's thread is in the server.
+    Crossed,
     /// Answered, or its server is dead.
     Done(Result<(), Errno>),
 }
@@ -61,9 +63,9 @@ pub(crate) struct Request {
     /// Who has made it; `None` when that has ended.
     pub(crate) from: Option<Pid>,
     pub(crate) to: Pid,
-    /// The piece with what is asked, and what is answered.
-    pub(crate) control: usize,
-    /// The piece with the data; `None` also when a dead server had handed it on.
+    /// The piece with what is asked, and what is answered; `None` when a dead server had handed it on.
+    pub(crate) control: Option<usize>,
+    /// The piece with the data, as well.
     pub(crate) data: Option<usize>,
     /// Its maker waits in the call.
     pub(crate) synchronous: bool,
@@ -78,6 +80,6 @@ impl Request {
 
     /// Its pieces.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = usize> + use<> {
-        core::iter::once(self.control).chain(self.data)
+        self.control.into_iter().chain(self.data)
     }
 }

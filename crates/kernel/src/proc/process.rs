@@ -1,4 +1,4 @@
-//! Processes: an address space, descriptors, one thread, and a place in the family.
+//! Processes: an address space, descriptors, one thread of its own, and a place in the family.
 //!
 //! # What it holds
 //! The table of processes has each one's parent, and those that have exited without having been waited for; it also keeps
@@ -175,14 +175,14 @@ impl<M: Machine> Kernel<M> {
         let _c = m.scope(Cause::Syscall);
         m.cross(Crossing::SyscallEnter);
         m.execute(self.config.paths.process);
+        let Process { space, pid, loans, .. } = process;
+        let call = Syscall { kernel: self, thread, space, pid: *pid, loans };
+        self.ispc.iter().for_each(|ispc| ispc.close_gate(&call, process));
         let files = process.files.lock().take_all();
         files.into_iter().for_each(|file| file.close(self, thread));
         self.withdraw_all(process.pid);
         self.lenders.watch(process.pid, false);
-        if let Some(ispc) = &self.ispc {
-            let Process { space, pid, loans, .. } = process;
-            ispc.end(&Syscall { kernel: self, thread, space, pid: *pid, loans });
-        }
+        self.ispc.iter().for_each(|ispc| ispc.end(&call));
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.
         self.sched.leave_space(&thread.tcb);
         process.space.terminate(thread);
@@ -254,11 +254,14 @@ impl<M: Machine> Kernel<M> {
         thread.and_then(|t| self.sched.waits_for(t))
     }
 
-    /// Notes that an access of `process` could not be made.
+    /// Notes that an access of `process` could not be made. Where threads of others run in it, its own may sleep: it is told.
     pub(crate) fn kill(&self, process: &Process<M>, trap: Trap) {
         if !process.killed.swap(true, Ordering::Relaxed) {
             let killed = Killed { pid: process.pid, name: process.name.clone(), trap };
             self.processes.lock().killed.push(killed);
+            if self.ispc.as_ref().is_some_and(|ispc| ispc.has_gate(process.pid)) {
+                _ = self.send_signal(process.pid);
+            }
         }
     }
 

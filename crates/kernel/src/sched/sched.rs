@@ -34,7 +34,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Cause, Channel, ContextId, Counter, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass,
-    Machine, Path, SpinLock, StructArena, StructVa,
+    Machine, Path, SpaceId, SpinLock, StructArena, StructVa,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Space;
@@ -196,6 +196,22 @@ impl<M: Machine> Sched<M> {
         let space = self.queues.lock().entry(tcb.id).space.take();
         assert!(space.is_some(), "{} has left its address space before", tcb.name);
         self.pmaps.activate(None, None);
+    }
+
+    /// The calling thread goes on in another address space; somebody else holds the one that it leaves.
+    ///
+    /// # Panics
+    /// When it has left its own before.
+    pub(crate) fn change_space(&self, tcb: &Tcb, to: &Arc<Space<M>>) {
+        let from = self.queues.lock().entry(tcb.id).space.replace(to.clone());
+        let from = from.unwrap_or_else(|| panic!("{} has left its address space before", tcb.name));
+        self.pmaps.activate(Some(from.pmap()), Some(to.pmap()));
+    }
+
+    /// The address space that `id` runs in.
+    pub(crate) fn space_of(&self, id: ThreadId) -> Option<SpaceId> {
+        let mut q = self.queues.lock();
+        q.threads.get_mut(&id)?.space.as_ref().map(|space| space.pmap().id())
     }
 
     /// Ends the calling thread; answers what its CPU continues with. That is the idle context: the next thread may still

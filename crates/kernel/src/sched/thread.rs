@@ -17,6 +17,12 @@ pub struct Thread<M: Machine> {
     pub(crate) tcb: Arc<Tcb>,
 }
 
+impl<M: Machine> Clone for Thread<M> {
+    fn clone(&self) -> Thread<M> {
+        Thread { sched: self.sched.clone(), tcb: self.tcb.clone() }
+    }
+}
+
 impl<M: Machine> Thread<M> {
     /// Makes a thread that will run `body` in `space`, once it is launched. `None` when there is no structure left.
     pub(crate) fn create(
@@ -59,14 +65,19 @@ impl<M: Machine> Thread<M> {
         self.sched.resched_requested()
     }
 
+    /// Takes the signals that have come.
+    pub(crate) fn take_signals(&self) {
+        let taken = self.tcb.signals.swap(0, Relaxed);
+        self.tcb.signals_taken.fetch_add(taken, Relaxed);
+    }
+
     /// What a thread does last before it returns to user mode: takes its signals, gives up the priority that a sleep gave
     /// it, and lets others run if it should (`userret`, `ast`).
     ///
     /// # Locks
     /// Takes `Scheduler` if it lets others run; the caller holds none.
     pub(crate) fn return_to_user(&self) {
-        let taken = self.tcb.signals.swap(0, Relaxed);
-        self.tcb.signals_taken.fetch_add(taken, Relaxed);
+        self.take_signals();
         self.tcb.boosted.store(false, Relaxed);
         if self.should_yield() {
             self.yield_now();

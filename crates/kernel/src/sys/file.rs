@@ -92,7 +92,6 @@ impl<M: Machine> User<M> {
                 return Err(Errno::TooManyFiles);
             }
             self.kernel.audio.open(call.kernel.vm(), &self.kernel.mbufs)?;
-            // The process's only thread is here: there is still a free number.
             Ok(self.process.files.lock().insert(File::new(AudioFile)))
         })
     }

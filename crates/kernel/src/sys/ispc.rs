@@ -2,7 +2,7 @@
 
 use super::user::User;
 use crate::error::Errno;
-use crate::ispc::{Completed, Inquiry, Ispc, RequestId, Wait};
+use crate::ispc::{Completed, Inquiry, Ispc, Procedure, RequestId, Wait};
 use crate::proc::Syscall;
 use pageferry_hal::{Machine, Va};
 
@@ -27,21 +27,37 @@ impl<M: Machine> User<M> {
     /// Gives a piece back that this process has.
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: none begins at `at`. [`Errno::Access`]: it is another's, or on its way.
+    /// [`Errno::Invalid`]: none begins at `at`. [`Errno::Access`]: it is another's, or on its way. [`Errno::Busy`]: it
+    /// came with a request that is not answered.
     pub fn ica_free(&self, at: Va) -> Result<(), Errno> {
         self.ispc_call(|ispc, call| ispc.call_free(call, at))
     }
 
-    /// Makes this process the server of `service`.
+    /// Makes this process the server of `service`: requests are queued for [`User::ispc_receive`].
     ///
     /// # Errors
-    /// [`Errno::AddressInUse`]: another is. [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries
+    /// [`Errno::NotSupported`] also by a kernel whose threads cross into servers. [`Errno::AddressInUse`]: another is. [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries
     /// of servers' are left.
     pub fn ispc_serve(&self, service: u32) -> Result<(), Errno> {
         self.ispc_call(|ispc, call| ispc.call_serve(call, service))
     }
 
-    /// Makes a request of a server: the two pieces go there, and come back with the answer, for which this waits.
+    /// Makes this process the server of `service`: threads that make requests cross into it, run `procedure` and go back. Its own
+    /// thread has nothing to do with them: [`User::ispc_receive`] sleeps until a signal comes.
+    ///
+    /// # Errors
+    /// As of [`User::ispc_serve`]; [`Errno::NotSupported`] by a kernel that queues requests.
+    pub fn ispc_serve_by(&self, service: u32, procedure: Procedure<M>) -> Result<(), Errno> {
+        self.ispc_call(|ispc, call| ispc.call_serve_by(call, &self.process, service, procedure))
+    }
+
+    /// True when threads cross into servers ([`User::ispc_serve_by`]), and requests are not queued.
+    pub fn ispc_crosses(&self) -> bool {
+        self.kernel.ispc.as_ref().is_some_and(|ispc| ispc.config.method.crosses())
+    }
+
+    /// Makes a request of a server: the two pieces go there, and come back with the answer, for which this waits. Where threads cross
+    /// into servers, this one does.
     ///
     /// # Errors
     /// [`Errno::ConnectionRefused`]: nobody serves that. [`Errno::Invalid`], [`Errno::Access`] as of [`User::ica_free`].
@@ -49,13 +65,17 @@ impl<M: Machine> User<M> {
     /// taken the request; the pieces are back. [`Errno::WouldBlock`]: the answer is there, but no reserved entry is free for its
     /// pieces: they come with [`User::ispc_result`]. [`Errno::NoMemory`].
     pub fn ispc_request(&self, service: u32, control: Va, data: Option<Va>, wait: Wait) -> Result<(), Errno> {
-        self.ispc_call(|ispc, call| ispc.call_request(call, service, (control, data), true, wait)).map(|_| ())
+        let pieces = (control, data);
+        self.ispc_call(|ispc, call| match self.ispc_crosses() {
+            true => ispc.call_cross((self, call), service, pieces, wait),
+            false => ispc.call_request(call, service, pieces, true, wait).map(|_| ()),
+        })
     }
 
     /// The same, without waiting: the answer comes with [`User::ispc_result`].
     ///
     /// # Errors
-    /// As [`User::ispc_request`], but for those that an answer brings.
+    /// As [`User::ispc_request`], but for those that an answer brings; [`Errno::NotSupported`] where threads cross into servers.
     pub fn ispc_post(&self, service: u32, control: Va, data: Option<Va>) -> Result<RequestId, Errno> {
         self.ispc_call(|ispc, call| ispc.call_request(call, service, (control, data), false, Wait::No))
     }

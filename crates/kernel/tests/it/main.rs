@@ -4,6 +4,7 @@ mod audio;
 mod auto;
 mod clock;
 mod common;
+mod crossing;
 mod defects;
 mod devices;
 mod endings;

@@ -122,6 +122,8 @@ pub enum Workload {
     Ispc,
     /// `crate::workload::packet`.
     Packet,
+    /// [`crate::workload::message`].
+    Message,
     /// [`crate::workload::pipeline`].
     Pipeline,
     /// [`crate::workload::mixed`].

@@ -20,6 +20,8 @@ pub enum MethodName {
     Previous,
     /// By reserved TLB entries; servers see all of the area.
     Proposed,
+    /// As the one before, and threads cross into their servers.
+    Migrating,
 }
 
 /// Which entry of the TLB a refill takes. See [`EntryChoice`].
@@ -36,7 +38,7 @@ pub enum ChoiceName {
 
 paths! {
     /// See [`IspcPaths`].
-    IspcPathsFile for IspcPaths { call, queue, ica, entry, card_send, card_line; wire, unwire, table, choose }
+    IspcPathsFile for IspcPaths { call, queue, ica, entry, cross, card_send, card_line; wire, unwire, table, choose }
 }
 
 /// Communication by a common area. See [`IspcConfig`].
@@ -70,6 +72,7 @@ impl IspcFile {
                 MethodName::Random => Method::Random,
                 MethodName::Previous => Method::Previous,
                 MethodName::Proposed => Method::Proposed,
+                MethodName::Migrating => Method::Migrating,
             },
             len_bytes: self.area_bytes.value as usize,
             reserved: self.reserved_entries.value as usize,

@@ -164,6 +164,15 @@ impl Workload {
                     ]
                 }
             }
+            Workload::Message => {
+                const {
+                    &[
+                        range("size_bytes", 1, 1 << 20),
+                        range("rounds", 1, WARMUP),
+                        range("warmup_rounds", 0, WARMUP),
+                    ]
+                }
+            }
             Workload::CostGrowth => const { &[range("n", 1, BUFFER), range("times", 1, WARMUP)] },
         }
     }
@@ -189,6 +198,9 @@ impl Workload {
             Workload::PingPong => &[BY, ("touch", FLAG)],
             Workload::Pipeline => &[BY, SEND],
             Workload::Packet => &[("corunner", FLAG)],
+            Workload::Message => {
+                &[("by", &["pipe", "socket", "loan", "transfer", "both", "pass", "auto", "ispc"])]
+            }
             Workload::Ispc => {
                 &[("op", &["sync-request", "async-request", "sync-return", "async-return"]), ("data", FLAG)]
             }

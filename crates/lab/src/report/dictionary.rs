@@ -90,7 +90,7 @@ const RESULTS: [(&str, &str, &str); 36] = [
 ];
 
 /// What a step of communication by a common area takes.
-const ISPC: [(&str, &str, &str); 11] = [
+const ISPC: [(&str, &str, &str); 12] = [
     ("time_us", "us", "Modelled time of one step, from the sender's call to the receiver's first access."),
     ("process_switch_us", "us", "Of that: sleeping, waking, choosing the next thread and switching to it."),
     ("first_access_us", "us", "Of that: the receiver's first access to what came, with the misses in it."),
@@ -100,6 +100,11 @@ const ISPC: [(&str, &str, &str); 11] = [
     ("other_us", "us", "Of that: all else, such as tests and queues."),
     ("round_us", "us", "Modelled time of a request, its return, and what the application does beside them."),
     ("tlb_misses_per_round", "count", "Misses of the TLB for data in all of that."),
+    (
+        "message_us",
+        "us",
+        "Modelled time from handing a message over until the other process has gone over it.",
+    ),
     ("tlb_misses_per_step", "count", "Misses of the TLB for data in one step."),
     ("entries_written_per_step", "count", "Reserved TLB entries written or cleared in one step."),
 ];

@@ -11,6 +11,7 @@ use super::figure::{Figure, Key, Table, both};
 use super::flip;
 use super::ispc;
 use super::looks::{CAUSES, Look, Looks};
+use super::message;
 use super::reproduction::Reproduction;
 use crate::files::{Compare, How, Workload};
 use crate::judge::TOLERANCE;
@@ -40,6 +41,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             Workload::KernelCompile => vec![compile::time(of, name), compile::entries(of, name, &looks)],
             Workload::EphemeralHit => vec![hits(of, name, &looks)],
             Workload::Ispc => vec![ispc::steps(of, name)],
+            Workload::Message => vec![message::by_mechanism(of, name)],
             Workload::NullWrite
             | Workload::NullRead
             | Workload::Packet

@@ -25,6 +25,7 @@ mod figures;
 mod flip;
 mod ispc;
 mod looks;
+mod message;
 pub mod output;
 mod reproduction;
 mod scale;

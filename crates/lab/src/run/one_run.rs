@@ -61,7 +61,12 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     let mut machine = (*spec.machine).clone();
     workload::net::adapt(spec, &mut machine.config);
     let mut testbed = Testbed::new(&machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
-    if spec.experiment.file.workload == Workload::Ispc && spec.kernel.file.ispc.is_none() {
+    let wants_servers = match spec.experiment.file.workload {
+        Workload::Ispc => true,
+        Workload::Message => spec.choice("by") == "ispc",
+        _ => false,
+    };
+    if wants_servers && spec.kernel.file.ispc.is_none() {
         return Err(
             testbed.incompatible("expected a kernel whose servers are processes ([ispc] of its file)")
         );
@@ -112,6 +117,7 @@ fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Result<Progr
         Workload::PingPong => workload::ping_pong::program(testbed, spec, cell),
         Workload::Ispc => workload::ispc::program(testbed, spec, cell),
         Workload::Packet => workload::packet::program(testbed, spec, cell),
+        Workload::Message => workload::message::program(testbed, spec, cell),
         Workload::Mixed => workload::mixed::program(testbed, spec, cell),
         Workload::Pipeline => workload::pipeline::program(testbed, spec, cell),
         Workload::Netperf => workload::net::netperf::program(testbed, spec, cell),

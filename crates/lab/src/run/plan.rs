@@ -155,6 +155,9 @@ impl RunSpec {
             Workload::Replay => parameter("processes").saturating_mul(1_000_000),
             Workload::Packet => parameter("packets").saturating_add(parameter("warmup")).saturating_mul(3000),
             Workload::Ispc => parameter("steps").saturating_add(parameter("warmup")).saturating_mul(30),
+            Workload::Message => {
+                parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(60) + 1000
+            }
             Workload::Mixed => {
                 parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(1000)
             }

@@ -19,7 +19,7 @@ use pageferry_hal::{Cause, Counter, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Inquiry, Program, User, Wait};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -111,8 +111,14 @@ impl Ispc {
     }
 
     fn application(&self, user: &User<Model>) -> Result<(), Failed> {
+        if user.ispc_crosses() && !self.is_synchronous() {
+            let what = "op: an asynchronous request where threads cross into servers (kernel.ispc.method=migrating), which are in one \
+                        place at a time: expected sync-request or sync-return";
+            return Err(named(what)(Errno::NotSupported));
+        }
         let server = self.clone();
-        user.fork("server", other_process(self.cell.clone(), move |user| server.serve(user)))
+        let pid = user
+            .fork("server", other_process(self.cell.clone(), move |user| server.serve(user)))
             .map_err(named("fork"))?;
         let control = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let data = self.data_pages.map(|pages| user.ica_alloc(pages, Wait::Yes)).transpose();
@@ -151,13 +157,20 @@ impl Ispc {
         let (began, before) = start.expect("there is a step to measure");
         let elapsed_us = user.machine().now().saturating_sub(began).0 as f64 / self.clock_mhz;
         self.results(elapsed_us, self.model.snapshot().since(&before), host);
-        self.say(user, control, data, u64::MAX, false);
-        user.ispc_request(SERVICE, control, data, Wait::Yes).map_err(named("end the server"))?;
+        if user.ispc_crosses() {
+            user.signal(pid).map_err(named("end the server"))?;
+        } else {
+            self.say(user, control, data, u64::MAX, false);
+            user.ispc_request(SERVICE, control, data, Wait::Yes).map_err(named("end the server"))?;
+        }
         user.wait().map_err(named("wait"))?;
         Ok(())
     }
 
     fn serve(&self, user: &User<Model>) -> Result<(), Failed> {
+        if user.ispc_crosses() {
+            return self.be_crossed(user);
+        }
         user.ispc_serve(SERVICE).map_err(named("serve"))?;
         for number in 0.. {
             let Inquiry { id, control, data, .. } =
@@ -171,6 +184,24 @@ impl Ispc {
             }
         }
         Ok(())
+    }
+
+    /// Serves threads that cross into this process, until a signal comes.
+    fn be_crossed(&self, user: &User<Model>) -> Result<(), Failed> {
+        let (work, next) = (self.clone(), Cell::new(0));
+        let procedure = move |user: &User<Model>, &Inquiry { control, data, .. }: &Inquiry| {
+            let number = next.get();
+            next.set(number + 1);
+            work.hear(user, (control, data), number, false, false);
+            work.say(user, control, data.map(|(at, _)| at), number, true);
+            work.begin(user, number, false);
+        };
+        user.ispc_serve_by(SERVICE, Box::new(procedure)).map_err(named("serve"))?;
+        match user.ispc_receive(Wait::Yes) {
+            Err(Errno::Interrupted) => Ok(()),
+            Err(error) => Err(named("wait for the end")(error)),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// What a request says, or its answer.

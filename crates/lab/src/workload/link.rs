@@ -42,10 +42,17 @@ impl Link {
 
     /// The same, where the kernel chooses for each call whether data is copied.
     pub(super) fn with_auto(self, auto: bool) -> Link {
-        if !auto {
-            return self;
-        }
-        Link { send: SendMode::Auto, receive: ReceiveMode::Auto, ..self }
+        if auto { self.with_modes(SendMode::Auto, ReceiveMode::Auto) } else { self }
+    }
+
+    /// The same, with data sent and received like this.
+    pub(super) fn with_modes(self, send: SendMode, receive: ReceiveMode) -> Link {
+        Link { send, receive, ..self }
+    }
+
+    /// Its descriptor.
+    pub(super) fn socket(self) -> Fd {
+        self.socket
     }
 
     pub(super) fn close(self, user: &User<Model>) -> Result<(), Failed> {

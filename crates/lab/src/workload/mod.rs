@@ -12,6 +12,7 @@ pub mod file_read;
 pub mod invalidate;
 pub mod ispc;
 mod link;
+pub mod message;
 pub mod mixed;
 pub(crate) mod mode;
 pub(crate) mod net;

@@ -34,6 +34,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("beside_mb_s", 2000.0 - n as f64),
         ("wall_s", 2.0),
         ("time_us", 10.0 * fast + n as f64),
+        ("message_us", 30.0 * fast + n as f64),
         ("process_switch_us", 2.0),
         ("first_access_us", 1.0),
         ("ica_detach_us", 1.5),

@@ -1,0 +1,244 @@
+//! Crossing: a thread that makes a request goes into its server's space, and comes back with the answer (migrating threads).
+//!
+//! # The model
+//! A server names a *procedure*. A thread that makes a request of it detaches its pieces, changes its space, attaches them there,
+//! and runs the procedure in user mode, as a thread of the server's process; then the same backwards. Nothing is queued, nothing is
+//! woken, and the scheduler is not asked. A procedure may make requests itself: every thread has a stack of [`Activation`]s. Any
+//! number of threads may be inside a server at a time, beside its own, which waits for the end of its service.
+//!
+//! # Who owns what
+//! [`Gate`]s are the servers' that may be crossed into; each holds its process, so the space is there as long as a thread is inside.
+//! Activations are in [`super::ica::State`], and are changed together with the space that their thread runs in: whoever has the lock
+//! sees both or neither.
+//!
+//! # Locks
+//! That of the state, for each way; the scheduler's within it. Not while the procedure runs.
+//!
+//! # What can fail
+//! A server that dies while threads are inside. A procedure cannot be cut off, but its hands are tied, as those of all that is killed
+//! are: its calls fail, its sleeps end, and its loads give zeros. So it returns, its maker is told [`Errno::ConnectionReset`], and has
+//! its pieces. The server's memory goes when the last has left. A maker that is killed while its thread is inside ends
+//! when that comes back.
+
+use super::call::{Inquiry, Wait};
+use super::config::IspcDefect;
+use super::ica::{Ispc, State};
+use super::port::{RequestId, Stage};
+use crate::Kernel;
+use crate::error::Errno;
+use crate::proc::{Pid, Process, Syscall};
+use crate::sched::Thread;
+use crate::sys::User;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use pageferry_hal::{Cause, Counter, Crossing, Machine, SpaceId, SpinLock, Threads, Va};
+use pageferry_vm::Space;
+
+/// What a thread runs that has crossed into a server: it gets the server's memory and calls, and the request.
+pub type Procedure<M> = Box<dyn Fn(&User<M>, &Inquiry)>;
+
+/// A server that threads may cross into.
+pub(crate) struct Gate<M: Machine> {
+    process: Arc<Process<M>>,
+    procedure: Procedure<M>,
+}
+
+/// A thread inside a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Activation {
+    /// For what request,
+    id: RequestId,
+    /// in which server,
+    to: Pid,
+    /// whose space this is.
+    space: SpaceId,
+}
+
+impl<M: Machine> Ispc<M> {
+    /// Makes the caller the server of `service`, whose clients' threads run `procedure`.
+    pub(crate) fn call_serve_by(
+        &self,
+        call: &Syscall<'_, M>,
+        process: &Arc<Process<M>>,
+        service: u32,
+        procedure: Procedure<M>,
+    ) -> Result<(), Errno> {
+        if !self.config.method.crosses() {
+            return Err(Errno::NotSupported);
+        }
+        self.become_server(call, service)?;
+        self.gates.lock().insert(call.pid, Arc::new(Gate { process: process.clone(), procedure }));
+        Ok(())
+    }
+
+    /// Makes a request of a server by going there.
+    pub(crate) fn call_cross(
+        &self,
+        (user, call): (&User<M>, &Syscall<'_, M>),
+        service: u32,
+        pieces: (Va, Option<Va>),
+        wait: Wait,
+    ) -> Result<(), Errno> {
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(self.config.paths.call);
+        m.count(Counter::IspcRequests, 1);
+        let to = *self.state.lock().servers.get(&service).ok_or(Errno::ConnectionRefused)?;
+        let gate = self.gates.lock().get(&to).cloned().ok_or(Errno::ConnectionRefused)?;
+        // What runs there is the caller's thread, and the server's process.
+        let Process { space, pid, loans, .. } = &*gate.process;
+        let inside = Syscall { kernel: call.kernel, thread: call.thread, space, pid: *pid, loans };
+        let (last, inquiry) = {
+            let mut state = self.state.lock();
+            let is_dead = gate.process.killed.load(Ordering::Relaxed);
+            if state.servers.get(&service) != Some(&to) || is_dead {
+                return Err(Errno::ConnectionRefused);
+            }
+            let id = self.make_request(call, &mut state, to, pieces, true)?;
+            let last = Activation { id, to, space: space.pmap().id() };
+            state.requests.get_mut(&id).expect("just made").stage = Stage::Crossed;
+            state.inside.entry(call.thread.id()).or_default().push(last);
+            self.change_space(call.thread, space);
+            let attached = self.attach_all(&inside, &mut state, id);
+            (last, attached.map(|()| self.served(&inside, &mut state, id, Stage::Crossed)))
+        };
+        let id = last.id;
+        let mut outcome = match inquiry {
+            Ok(inquiry) => {
+                self.run(user, &gate, &inquiry);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        {
+            let mut state = self.state.lock();
+            if outcome.is_ok() {
+                self.take_back(&inside, &mut state, id);
+            }
+            if gate.process.killed.load(Ordering::Relaxed) {
+                if !self.has(IspcDefect::DeathUntold) {
+                    outcome = Err(Errno::ConnectionReset);
+                }
+                // It was told to leave.
+                call.thread.take_signals();
+                let port = state.ports.get(&to).expect("a server is there as long as somebody is inside");
+                call.thread.wakeup(port.channel());
+            }
+            let request = state.requests.get_mut(&id).expect("its maker takes it out");
+            self.touch(m, request.at);
+            request.stage = Stage::Done(outcome);
+            self.leave(call, &mut state, last);
+        }
+        self.finish(call, id, wait)?.outcome
+    }
+
+    /// The calling thread goes on in another space.
+    fn change_space(&self, thread: &Thread<M>, to: &Arc<Space<M>>) {
+        let m = thread.sched.machine();
+        let _c = m.scope(Cause::Switch);
+        m.execute(self.config.paths.cross);
+        thread.sched.change_space(&thread.tcb, to);
+    }
+
+    /// Goes back to where the caller was before its last activation.
+    fn leave(&self, call: &Syscall<'_, M>, state: &mut State, last: Activation) {
+        let stack = state.inside.get_mut(&call.thread.id()).expect("who leaves is inside");
+        assert_eq!(stack.pop(), Some(last), "activations end in the order of a stack");
+        if stack.is_empty() {
+            state.inside.remove(&call.thread.id());
+        }
+        if !self.has(IspcDefect::SpaceKept) {
+            self.change_space(call.thread, call.space);
+        }
+    }
+
+    /// Runs the procedure, in user mode.
+    fn run(&self, user: &User<M>, gate: &Gate<M>, inquiry: &Inquiry) {
+        let (m, thread) = (user.machine(), user.thread.clone());
+        let server = User { kernel: user.kernel.clone(), process: gate.process.clone(), thread };
+        server.thread.return_to_user();
+        m.cross(Crossing::SyscallExit);
+        {
+            let _c = m.scope(Cause::User);
+            (gate.procedure)(&server, inquiry);
+        }
+        // Its return is a call of the kernel.
+        m.cross(Crossing::SyscallEnter);
+        let _c = m.scope(Cause::Syscall);
+        m.execute(user.kernel.config.paths.syscall);
+        m.count(Counter::Syscalls, 1);
+    }
+
+    /// The calling process ends: nobody crosses into it any more, and who is inside is told to leave. Returns when all have.
+    pub(crate) fn close_gate(&self, call: &Syscall<'_, M>, process: &Process<M>) {
+        if self.gates.lock().remove(&call.pid).is_none() {
+            return;
+        }
+        let _c = call.machine().scope(Cause::Protocol);
+        process.killed.store(true, Ordering::Relaxed);
+        loop {
+            let mut state = self.state.lock();
+            state.servers.retain(|_, pid| *pid != call.pid);
+            let all: Vec<_> = (state.inside.iter())
+                .filter(|(_, stack)| stack.iter().any(|at| at.to == call.pid))
+                .map(|(&thread, _)| thread)
+                .collect();
+            if all.is_empty() || self.has(IspcDefect::InsideForgotten) {
+                return;
+            }
+            all.into_iter().for_each(|thread| _ = call.thread.sched.signal(thread));
+            let channel = state.ports[&call.pid].channel();
+            let mut held = Some(state);
+            let slept = call.thread.sleep(channel, "inside", false, &mut || drop(held.take()));
+            assert!(slept.is_ok(), "this sleep is not interruptible");
+        }
+    }
+
+    /// True when threads may cross into this process.
+    pub(crate) fn has_gate(&self, pid: Pid) -> bool {
+        self.gates.lock().contains_key(&pid)
+    }
+
+    /// Tests that every thread that has crossed runs where it has crossed to, for requests that know it.
+    ///
+    /// # Errors
+    /// What is broken, in words.
+    pub(super) fn check_inside(&self, kernel: &Kernel<M>, state: &State) -> Result<(), String> {
+        let mut crossed = 0;
+        for (thread, stack) in &state.inside {
+            let (mut from, mut its) = (None, None);
+            for &Activation { id, to, space } in stack {
+                let request = state.requests.get(&id).filter(|r| r.to == to && r.stage == Stage::Crossed);
+                let Some(request) = request else {
+                    return Err(format!("{thread:?} is in {to:?} for {id:?}, which knows nothing of it"));
+                };
+                if from.is_some_and(|from| request.from != Some(from)) {
+                    return Err(format!(
+                        "{thread:?} is in {to:?} for {:?}, and came from {from:?}",
+                        request.from
+                    ));
+                }
+                if !state.ports.contains_key(&to) {
+                    return Err(format!("{thread:?} is in {to:?}, which is not there"));
+                }
+                (from, its) = (Some(to), Some(space));
+                crossed += 1;
+            }
+            let runs_in = kernel.sched.space_of(*thread);
+            if runs_in != its {
+                return Err(format!(
+                    "{thread:?} is in {from:?}, whose space is {its:?}, and runs in {runs_in:?}"
+                ));
+            }
+        }
+        let stages = state.requests.values().filter(|r| r.stage == Stage::Crossed).count();
+        match stages == crossed {
+            true => Ok(()),
+            false => Err(format!("{stages} requests have their makers in servers, where {crossed} are")),
+        }
+    }
+}
