@@ -2,7 +2,8 @@
 //!
 //! A case takes a machine, kernel, experiment or scenario file, a program of `soak --replay`, or `--set` values, changes it in
 //! up to three places (keys dropped, doubled, renamed; extreme numbers; other types; cut off; bytes that are no text), and gives
-//! it to the command. Or it is a trace, sound as a file, of a program that never was. It has to end by itself within
+//! it to the command. Or it is a trace, sound as a file, of a program that never was; a recording of strace, changed in the same ways; or
+//! the image of a disk, cut off, of another version or damaged, in every second case with a superblock that says the right sum. It has to end by itself within
 //! [`PATIENCE`], with an exit code of its own, without a panic anywhere, and with nothing left behind.
 //!
 //! Every case is a process of its own: what a user starts. What it does if its input is sound is as small as there is
@@ -42,9 +43,11 @@ enum Kind {
     Program,
     Settings,
     Trace,
+    Recording,
+    Image,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 9] = [
     Kind::Machine,
     Kind::Kernel,
     Kind::Experiment,
@@ -52,6 +55,8 @@ const KINDS: [Kind; 7] = [
     Kind::Program,
     Kind::Settings,
     Kind::Trace,
+    Kind::Recording,
+    Kind::Image,
 ];
 
 /// What is done to a line of a file.
@@ -281,6 +286,76 @@ fn trace(seed: usize) -> Vec<u8> {
     bytes
 }
 
+/// A small disk with a few files and directories.
+fn image() -> Vec<u8> {
+    use pageferry_fs::{Cached, Format, Kind as Of, MemoryDevice, Volume};
+    let mut disk = Cached::new(MemoryDevice::new(192 << 10));
+    let mut volume = Volume::format(&mut disk, Format { block_bytes: 1024 }).expect("it has room");
+    let root = volume.root();
+    let directory = volume.make(&mut disk, root, b"directory", Of::Directory).expect("made");
+    for (at, name, len) in
+        [(root, &b"small"[..], 700), (directory, b"large", 40_000), (directory, b"empty", 0)]
+    {
+        let file = volume.make(&mut disk, at, name, Of::File).expect("made");
+        volume.write(&mut disk, file, 0, &vec![7; len]).expect("written");
+    }
+    volume.unmount(&mut disk).expect("unmounted");
+    disk.into_device().bytes().to_vec()
+}
+
+/// The sum that a superblock has.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
+    })
+}
+
+/// A disk that something has happened to.
+fn damaged(sound: &[u8], seals: bool, changes: &[(usize, Change)]) -> Vec<u8> {
+    const SECTOR: usize = 512;
+    let mut bytes = sound.to_vec();
+    for (which, change) in changes {
+        let sectors = bytes.len() / SECTOR;
+        if sectors == 0 {
+            break;
+        }
+        let sector = which % sectors * SECTOR;
+        // A number of a superblock, a header, an inode or a directory, mostly: those are at the beginning.
+        let place = |n: usize| (which.wrapping_mul(31).wrapping_add(n) % (bytes.len().min(24 << 10) / 4)) * 4;
+        let put = |bytes: &mut Vec<u8>, at: usize, value: u32| {
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes())
+        };
+        match change {
+            Change::Drop => drop(bytes.drain(sector..sector + SECTOR)),
+            Change::Double => {
+                let from = (which / 7) % sectors * SECTOR;
+                bytes.copy_within(from..from + SECTOR, sector);
+            }
+            Change::Rename => bytes[sector..sector + SECTOR].fill(0),
+            Change::Value(_) => bytes[sector..sector + SECTOR].fill(0xff),
+            Change::Number(n, to) => {
+                let at = place(*n);
+                put(&mut bytes, at, to.parse::<i128>().unwrap_or(i128::MAX) as u32);
+            }
+            Change::Scale(n, times, by) => {
+                let at = place(*n);
+                let old = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+                put(&mut bytes, at, (u64::from(old) * times / by) as u32);
+            }
+            Change::Cut(at) => bytes.truncate(at % bytes.len()),
+            Change::Byte(at, byte) => {
+                let at = at % bytes.len();
+                bytes[at] = *byte;
+            }
+        }
+    }
+    if seals && bytes.len() >= SECTOR {
+        let sum = crc32(&bytes[..SECTOR - 4]);
+        bytes[SECTOR - 4..SECTOR].copy_from_slice(&sum.to_le_bytes());
+    }
+    bytes
+}
+
 /// A machine's file, with little memory. Its other lines are as they were.
 fn with_little_memory(text: &str) -> String {
     let mut table = "";
@@ -316,6 +391,7 @@ fn one_variant(text: &str, mut which: usize) -> String {
 
 struct Shipped {
     by_kind: BTreeMap<Kind, Vec<(String, String)>>,
+    image: Vec<u8>,
 }
 
 /// Parameters for the smallest run of an experiment that is worth the name.
@@ -369,7 +445,13 @@ impl Shipped {
         for (_, text) in by_kind.get_mut(&Kind::Machine).expect("there are machines") {
             *text = with_little_memory(text);
         }
-        Shipped { by_kind }
+        let recordings = [
+            ("git-status", include_str!("../../../lab/recordings/git-status.strace")),
+            ("tar", include_str!("../../../lab/recordings/tar.strace")),
+        ];
+        let recordings = recordings.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        by_kind.insert(Kind::Recording, recordings.to_vec());
+        Shipped { by_kind, image: image() }
     }
 
     fn pick(&self, kind: Kind, which: usize) -> &(String, String) {
@@ -417,6 +499,18 @@ impl Shipped {
                 (words(&play), Some(("x.toml", changed(&text, &case.changes))))
             }
             Kind::Program => (words("soak --replay x.json"), Some(("x.json", file(Kind::Program)))),
+            Kind::Recording => {
+                let replay = format!(
+                    "replay x.strace --machine xeon-up --kernel {} --set machine.memory.size_mb={MEMORY_MB}",
+                    ["sf_buf", "original"][case.beside % 2]
+                );
+                (words(&replay), Some(("x.strace", file(Kind::Recording))))
+            }
+            Kind::Image => {
+                let how = ["check x.img", "ls x.img", "check x.img --repair"][case.beside % 3];
+                let bytes = damaged(&self.image, case.which.is_multiple_of(2), &case.changes);
+                (words(&format!("disk {how}")), Some(("x.img", bytes)))
+            }
             Kind::Trace => {
                 let machine = ["ppc603", "ppc604", "pentium-pro"][case.beside % 3];
                 let kernel = if machine == "pentium-pro" { "uvm" } else { "linux-ppc" };
@@ -559,8 +653,11 @@ fn run(shipped: &Shipped, case: &Case, dir: &Path, slot: &Slot) -> Result<i32, S
         _ if said.len() as u64 == MOST_SAID_BYTES => "it says without end".to_owned(),
         None => "a signal ended it".to_owned(),
         Some(0..=2) if text.contains("panic") => "a panic".to_owned(),
-        // What a scenario expects may be changed to what does not hold, what a run does may not.
-        Some(1) if case.kind != Kind::Scenario => "a law is broken".to_owned(),
+        // What a scenario expects may be changed to what does not hold, a recording to one whose processes wait for each other, and a
+        // damaged disk is found to be; what a run does may not.
+        Some(1) if !matches!(case.kind, Kind::Scenario | Kind::Recording | Kind::Image) => {
+            "a law is broken".to_owned()
+        }
         Some(_) if !left.is_empty() => format!("left behind: {left:?}"),
         Some(code @ 0..=2) => return Ok(code),
         Some(code) => format!("exit code {code}"),

@@ -253,3 +253,81 @@ fn a_volume_that_is_full_says_so_and_a_bad_address_harms_nothing() {
         });
     }
 }
+
+/// Reads and writes at offsets, descriptors that share one, files that are appended to or must be new: the same on a volume as elsewhere.
+#[test]
+fn what_is_done_at_an_offset_leaves_the_offset() {
+    for (what, name, config) in kernels() {
+        println!("{what}");
+        run(name, Schedule::Timed, config, |u| {
+            mounted(u, 1024);
+            let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+            let at = |fd: Fd, offset: u64, len: usize| {
+                let got = u.read_at(fd, offset, buffer, len).unwrap();
+                let mut bytes = vec![0; got];
+                u.load(buffer, &mut bytes);
+                bytes
+            };
+            for path in ["/mnt/file", "file"] {
+                let exclusive = MAKE.union(OpenFlags::EXCLUSIVE);
+                let fd = u.open(path, exclusive).unwrap();
+                assert_eq!(u.open(path, exclusive), Err(Errno::Exists));
+                let mut expected: Vec<u8> = (0..20_000).map(|i| (i / 7) as u8).collect();
+                put(u, fd, buffer, &expected);
+                u.seek(fd, 5).unwrap();
+                assert_eq!(at(fd, 10_000, 3000), expected[10_000..13_000]);
+                assert_eq!(at(fd, 19_990, 3000), expected[19_990..]);
+                assert_eq!((at(fd, 20_000, 1), at(fd, 1 << 40, 1)), (vec![], vec![]));
+                u.store(buffer, &[0xaa; 3000]);
+                assert_eq!(u.write_at(fd, 19_000, buffer, 3000), Ok(3000));
+                expected.resize(22_000, 0);
+                expected[19_000..].fill(0xaa);
+                assert_eq!((u.file_size(fd), get(u, fd, buffer, 10)), (Ok(22_000), expected[5..15].to_vec()));
+                // Two descriptors, one offset; the file stays with either.
+                let other = u.duplicate(fd).unwrap();
+                assert_ne!(fd, other);
+                assert_eq!(get(u, other, buffer, 10), expected[15..25]);
+                u.close(fd).unwrap();
+                assert_eq!(get(u, other, buffer, 10), expected[25..35]);
+                assert_eq!(
+                    (u.duplicate(fd), u.read_at(fd, 0, buffer, 1)),
+                    (Err(Errno::BadFd), Err(Errno::BadFd))
+                );
+                let log = u.open(path, OpenFlags::WRITE.union(OpenFlags::APPEND)).unwrap();
+                put(u, log, buffer, b"one");
+                u.seek(log, 0).unwrap();
+                put(u, log, buffer, b"two");
+                assert_eq!(at(other, 22_000, 100), b"onetwo");
+                assert_eq!(u.read_at(log, 0, buffer, 1), Err(Errno::BadFd));
+                u.close(log).and(u.close(other)).unwrap();
+                u.unlink(path).unwrap();
+            }
+            let (from, to) = u.pipe().unwrap();
+            assert_eq!(u.read_at(from, 0, buffer, 1), Err(Errno::NotSupported));
+            let twin = u.duplicate(to).unwrap();
+            u.close(to).unwrap();
+            put(u, twin, buffer, b"x");
+            u.close(twin).unwrap();
+            assert_eq!((get(u, from, buffer, 9), get(u, from, buffer, 9)), (b"x".to_vec(), vec![]));
+            u.close(from).unwrap();
+            // Names that lead to one file, and what is known of each.
+            u.mkdir("/mnt/d").unwrap();
+            let fd = u.open("/mnt/d/a", MAKE).unwrap();
+            put(u, fd, buffer, b"abc");
+            u.close(fd).unwrap();
+            u.link("/mnt/d/a", "/mnt/b").unwrap();
+            assert_eq!(u.link("/mnt/d/a", "/mnt/b"), Err(Errno::Exists));
+            assert_eq!(u.link("/mnt/d", "/mnt/c"), Err(Errno::IsDirectory));
+            let file = FileStat { is_directory: false, size_bytes: 3, links: 2 };
+            assert_eq!((u.stat("/mnt/b"), u.stat("/mnt/d/a")), (Ok(file), Ok(file)));
+            assert!(u.stat("/mnt/d").unwrap().is_directory && u.stat("/mnt").unwrap().is_directory);
+            assert_eq!(
+                (u.stat("/mnt/x"), u.stat("/mnt/b/x")),
+                (Err(Errno::NoFile), Err(Errno::NotDirectory))
+            );
+            u.unlink("/mnt/d/a").unwrap();
+            assert_eq!(u.stat("/mnt/b"), Ok(FileStat { links: 1, ..file }));
+            unmounted(u);
+        });
+    }
+}

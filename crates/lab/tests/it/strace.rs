@@ -158,6 +158,11 @@ fn processes_pass_through_pipes_what_they_passed() {
     // On one CPU, too, where nothing happens at the same time.
     let alone = run_on("xeon-up", "original", &text).expect("it runs");
     assert!(alone.deviations == 0 && alone.laws.iter().all(|law| law.held), "{:?}", alone.laws);
+    // Nobody reads all that is written: what is left would be waited for for ever.
+    let unread = text.replacen("5 read(3, \"\"..., 65536) = 50000\n", "", 3);
+    let unread = run("sf_buf", &unread).expect("it runs");
+    assert!(unread.deviations == 1 && unread.laws.iter().all(|law| law.held), "{:?}", unread.laws);
+    assert!(unread.first_deviations[0].what.contains("nobody in the recording reads 150000 of the bytes"));
     // Nobody wrote what is read: told, and nobody waits for ever.
     let lost = text.replace("6 write(4", "6 sendto(4").replace("... write resumed", "... sendto resumed");
     let lost = run("sf_buf", &lost).expect("it runs");

@@ -478,6 +478,9 @@ impl Planner {
     fn list(&mut self, context: &Context<'_>, fd: i32, entries: u64) -> Done {
         value(context)?;
         let open = self.open_of(context.process, fd)?;
+        if entries > MOST_AT_ONCE {
+            return Err("too long".into());
+        }
         if let Object::File(node) = self.opens[open].object {
             self.turns_out_directory(open, node);
         }
@@ -579,6 +582,11 @@ impl Planner {
                 Ok(())
             }
             Object::Pipe { pipe, writes: false } => {
+                if recorded == 0 && count > 0 && self.can_write(context.process, pipe) {
+                    let what = "recorded: the end of a pipe that it can write to itself; it is left out";
+                    self.deviates(context, what.to_owned());
+                    return Ok(());
+                }
                 let through = &mut self.pipes[pipe];
                 let range = through.read..through.read + recorded as usize;
                 through.read = range.end;
@@ -593,6 +601,13 @@ impl Planner {
             Object::Directory { .. } => Err("a directory".into()),
             Object::Other(what) => Err(what.into()),
         }
+    }
+
+    /// A process has an end of a pipe to write to.
+    fn can_write(&self, process: usize, pipe: usize) -> bool {
+        self.running[process].table.values().any(|held| {
+            matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: true } if of == pipe)
+        })
     }
 
     fn write(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
@@ -632,8 +647,11 @@ impl Planner {
                 if self.piped > MOST_WRITTEN {
                     return Err("too much".into());
                 }
-                let bytes = contents(seed, 0, len_bytes);
-                self.pipes[pipe].bytes.extend_from_slice(&bytes);
+                let number = self.done(context.process);
+                let through = &mut self.pipes[pipe];
+                let start = through.bytes.len();
+                through.bytes.extend_from_slice(&contents(seed, 0, len_bytes));
+                through.writes.push((context.process, number, start..start + len_bytes));
                 self.push(context, action, vec![(Thing::End(2 * pipe + 1), true)]);
             }
             Object::Pipe { .. } => return Err("the wrong end of a pipe".into()),

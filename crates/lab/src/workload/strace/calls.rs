@@ -216,7 +216,9 @@ pub(super) fn request(call: &Call) -> Option<Request> {
     // The pieces of a vector: all of their lengths together.
     let vector = || {
         let pieces = args.get(1)?.items()?;
-        pieces.iter().map(|piece| u64::try_from(piece.field("iov_len")?.number()?).ok()).sum::<Option<u64>>()
+        pieces.iter().try_fold(0u64, |sum, piece| {
+            sum.checked_add(u64::try_from(piece.field("iov_len")?.number()?).ok()?)
+        })
     };
     match call.name.as_str() {
         "open" => {

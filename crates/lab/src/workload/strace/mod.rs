@@ -43,7 +43,7 @@ use plan::kernel_path;
 use play::Stage;
 use serde::Serialize;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::rc::Rc;
@@ -55,6 +55,8 @@ const BLOCK_BYTES: u32 = 2048;
 const PIECE: usize = 1 << 16;
 /// Processes of a recording, at most: as many threads as the kernel has, but for the first.
 const MOST_PROCESSES: usize = 200;
+/// With their threads.
+const MOST_THREADS: usize = 2000;
 
 /// What a recording's calls cost on a modelled machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -117,6 +119,11 @@ pub fn replay(
     let refuse = |problem: String| LabError::Input { file: name.to_owned(), problem };
     let log = Log::read(bytes);
     is_a_recording(&log).map_err(refuse)?;
+    let pids: BTreeSet<u32> = log.entries.iter().map(|entry| entry.pid).collect();
+    if pids.len() > MOST_THREADS {
+        let count = pids.len();
+        return Err(refuse(format!("{count} processes and threads, expected at most {MOST_THREADS}")));
+    }
     let given = |path: &names::Path, len: usize| files.and_then(|folder| host_bytes(folder, path, len));
     let plan = plan::plan(&log, &given).map_err(refuse)?;
     if plan.processes.len() > MOST_PROCESSES {

@@ -12,6 +12,7 @@ use super::order::{After, Order, Thing};
 use pageferry_kernel::Errno;
 use pageferry_trace::strace::{Answer, Call, Entry, Log, What};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// What an open file is.
 #[derive(Clone, Debug)]
@@ -65,12 +66,16 @@ pub(super) struct Running {
     pub(super) mappings: Vec<Mapping>,
 }
 
-/// What went through a pipe: bytes in the order of writes, and who reads which of them.
+/// Which bytes of a pipe a process's call moves.
+type Moved = (usize, usize, Range<usize>);
+
+/// What went through a pipe: bytes in the order of writes, and who writes and who reads which of them.
 #[derive(Default)]
 pub(super) struct Through {
     pub(super) bytes: Vec<u8>,
     pub(super) read: usize,
-    pub(super) reads: Vec<(usize, usize, std::ops::Range<usize>)>,
+    pub(super) reads: Vec<Moved>,
+    pub(super) writes: Vec<Moved>,
 }
 
 /// See the [module](self).
@@ -404,9 +409,25 @@ impl Planner {
         things
     }
 
-    /// When all calls are known: what was read from pipes, and what was read but never written.
+    /// When all calls are known: what was read from pipes. What was read but never written, or written and never read, would be waited for
+    /// for ever.
     fn finish(&mut self) {
         for through in &self.pipes {
+            for (process, number, range) in &through.writes {
+                let op = &mut self.plan.processes[*process].ops[*number];
+                if range.end > through.read && !range.is_empty() {
+                    let unread = range.end - through.read.max(range.start);
+                    let what = format!(
+                        "nobody in the recording reads {unread} of the bytes from the pipe; they are left out"
+                    );
+                    let call = op.name.clone().unwrap_or_default();
+                    self.plan.deviations.push(Deviation { line: op.line, call, what });
+                    match &mut op.action {
+                        Action::Write { len, .. } if *len > unread => *len -= unread,
+                        other => *other = Action::Enter,
+                    }
+                }
+            }
             for (process, number, range) in &through.reads {
                 let op = &mut self.plan.processes[*process].ops[*number];
                 match (through.bytes.get(range.clone()), &mut op.action) {
