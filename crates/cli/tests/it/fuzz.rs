@@ -319,8 +319,8 @@ fn damaged(sound: &[u8], seals: bool, changes: &[(usize, Change)]) -> Vec<u8> {
         if sectors == 0 {
             break;
         }
-        let sector = which % sectors * SECTOR;
-        // A number of a superblock, a header, an inode or a directory, mostly: those are at the beginning.
+        // In a superblock, a header, an inode or a directory, mostly: those are at the beginning.
+        let sector = which % sectors.min(32) * SECTOR;
         let place = |n: usize| (which.wrapping_mul(31).wrapping_add(n) % (bytes.len().min(24 << 10) / 4)) * 4;
         let put = |bytes: &mut Vec<u8>, at: usize, value: u32| {
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes())
@@ -344,7 +344,7 @@ fn damaged(sound: &[u8], seals: bool, changes: &[(usize, Change)]) -> Vec<u8> {
             }
             Change::Cut(at) => bytes.truncate(at % bytes.len()),
             Change::Byte(at, byte) => {
-                let at = at % bytes.len();
+                let at = at % bytes.len().min(16 << 10);
                 bytes[at] = *byte;
             }
         }
@@ -395,12 +395,13 @@ struct Shipped {
 }
 
 /// Parameters for the smallest run of an experiment that is worth the name.
-const TINY: [&str; 22] = [
+const TINY: [&str; 23] = [
     "total_bytes=65536",
     "times=2",
     "size_bytes=8192",
     "chunk_bytes=8192",
     "rounds=2",
+    "steps=4",
     "warmup_rounds=1",
     "warmup_chunks=1",
     "warmup_reads=1",

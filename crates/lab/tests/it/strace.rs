@@ -168,6 +168,15 @@ fn processes_pass_through_pipes_what_they_passed() {
     let lost = run("sf_buf", &lost).expect("it runs");
     assert!(lost.deviations >= 6 && lost.laws.iter().all(|law| law.held), "{:?}", lost.laws);
     assert!(lost.first_deviations[0].what.contains("nobody in the recording wrote"));
+    // Or only some of it.
+    let less = text.replace("300000", "120000");
+    let less = run("sf_buf", &less).expect("it runs");
+    assert!(less.deviations == 4 && less.laws.iter().all(|law| law.held), "{:?}", less.laws);
+    assert!(
+        less.first_deviations[0].what.contains("wrote 30000 of the bytes"),
+        "{:?}",
+        less.first_deviations
+    );
 }
 
 #[test]

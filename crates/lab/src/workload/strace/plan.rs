@@ -430,14 +430,25 @@ impl Planner {
             }
             for (process, number, range) in &through.reads {
                 let op = &mut self.plan.processes[*process].ops[*number];
-                match (through.bytes.get(range.clone()), &mut op.action) {
-                    (Some(bytes), Action::ReadPipe { sum, .. }) => *sum = super::contents::sum(bytes),
-                    _ => {
-                        let what = "nobody in the recording wrote these bytes to the pipe".to_owned();
-                        let call = op.name.clone().unwrap_or_default();
-                        self.plan.deviations.push(Deviation { line: op.line, call, what });
-                        op.action = Action::Enter;
+                // Nobody waits for the end of a pipe by a number of bytes.
+                let end = range.end.min(through.bytes.len()).max(range.start);
+                let there = through.bytes.get(range.start..end).unwrap_or_default();
+                if there.len() < range.len() {
+                    let unwritten = range.len() - there.len();
+                    let what = format!(
+                        "nobody in the recording wrote {unwritten} of the bytes to the pipe; they are left out"
+                    );
+                    let call = op.name.clone().unwrap_or_default();
+                    self.plan.deviations.push(Deviation { line: op.line, call, what });
+                }
+                match &mut op.action {
+                    Action::ReadPipe { answer, sum, .. }
+                        if there.len() == range.len() || !there.is_empty() =>
+                    {
+                        *answer = there.len();
+                        *sum = super::contents::sum(there);
                     }
+                    other => *other = Action::Enter,
                 }
             }
         }
