@@ -139,6 +139,7 @@ mod tests {
             names(Kind::Kernel),
             [
                 "ant",
+                "ant-anywhere",
                 "art-linux",
                 "linux-2.6",
                 "linux-ppc",
