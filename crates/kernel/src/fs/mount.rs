@@ -130,9 +130,14 @@ impl<M: Machine> Mount<M> {
         })
     }
 
-    /// Writes all, and lets go of the disk.
-    pub(crate) fn unmount(&self, kernel: &Kernel<M>, threads: &dyn Threads) -> Result<(), Errno> {
-        self.locked(kernel, threads, true, |mounted| {
+    /// Writes all, and lets go of the disk. At the end of everything no signal keeps it from that.
+    pub(crate) fn unmount(
+        &self,
+        kernel: &Kernel<M>,
+        threads: &dyn Threads,
+        interruptible: bool,
+    ) -> Result<(), Errno> {
+        self.locked(kernel, threads, interruptible, |mounted| {
             let there = mounted.take().ok_or(Errno::Invalid)?;
             if there.opens > 0 {
                 *mounted = Some(there);

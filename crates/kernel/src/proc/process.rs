@@ -208,8 +208,16 @@ impl<M: Machine> Kernel<M> {
         let last = table.alive == 0;
         drop(table);
         if last {
+            self.let_go_of_the_disk(thread);
             self.stop(thread);
         }
+    }
+
+    /// What the last process has left mounted, because it was killed, is unmounted, and its disk goes (`vfs_unmountall`).
+    fn let_go_of_the_disk(&self, thread: &Thread<M>) {
+        // It may fail to write: the disk goes, and what was on it.
+        _ = self.mount.unmount(self, thread, false);
+        _ = self.memory_disk.detach(self);
     }
 
     /// Waits for a child to exit and forgets it.

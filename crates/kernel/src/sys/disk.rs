@@ -66,7 +66,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Busy`]: files are open. [`Errno::Invalid`]: nothing is mounted. [`Errno::Io`], [`Errno::Interrupted`].
     pub fn unmount(&self) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.mount.unmount(call.kernel, call.thread))
+        self.system_call(|call| self.kernel.mount.unmount(call.kernel, call.thread, true))
     }
 
     /// Makes a directory on the volume (`mkdir`).

@@ -331,3 +331,19 @@ fn what_is_done_at_an_offset_leaves_the_offset() {
         });
     }
 }
+
+/// Its process is killed in the middle: what waits is written at the end of everything, and disk, buffers and frames go.
+#[test]
+fn what_a_killed_process_leaves_mounted_is_unmounted_at_the_end() {
+    for (what, name, config) in kernels() {
+        println!("{what}");
+        run(name, Schedule::Timed, config, |u| {
+            mounted(u, 2048);
+            let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+            let fd = u.open("/mnt/file", MAKE).unwrap();
+            put(u, fd, buffer, &[7; 50_000]);
+            u.store(Va(0x20), &[1]);
+            assert!(u.is_killed());
+        });
+    }
+}

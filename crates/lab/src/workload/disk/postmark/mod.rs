@@ -55,8 +55,10 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
         user_instructions: Instructions(spec.parameter("user_instructions") as u32),
         clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
     };
-    // What the disk has, and the same in the page cache.
-    let most = work.disk_bytes.min(2 * work.files as u64 * MOST_BYTES * 3 / 2 + (8 << 20)) as usize;
+    // What the disk has, and the same in the page cache. A file takes whole blocks.
+    let file = (MOST_BYTES * 3 / 2).next_multiple_of(u64::from(work.block_bytes).max(1));
+    let most =
+        work.disk_bytes.min((2 * work.files as u64).saturating_mul(file).saturating_add(8 << 20)) as usize;
     first_process(work.cell.clone(), 2 * most, move |user| {
         user.attach_memory_disk(work.disk_bytes).map_err(named("make the memory disk"))?;
         let result = work.on_disk(user);
