@@ -308,6 +308,11 @@ pub enum PmapError {
         /// How many there are.
         entries: usize,
     },
+    /// Hardware says which entry a refill takes.
+    #[error(
+        "unused TLB entries cannot be chosen first: that needs a fully associative TLB that the kernel loads"
+    )]
+    NoChoice,
     /// Nothing can be reserved.
     #[error(
         "{reserved} TLB entries are to be reserved: that needs one processor with a fully associative TLB that the kernel loads, with tags"

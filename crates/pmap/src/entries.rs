@@ -19,8 +19,18 @@ pub enum EntryChoice {
     /// As hardware says: by its counter, or by use.
     #[default]
     Hardware,
-    /// One that is not in use; by hardware's counter where all are.
+    /// One that is not in use; by hardware's counter where all are. Only where any entry may hold any page.
     UnusedFirst,
+}
+
+impl EntryChoice {
+    /// Whether a kernel on this board can choose so.
+    pub const fn is_possible(self, board: &Board) -> bool {
+        match self {
+            EntryChoice::Hardware => true,
+            EntryChoice::UnusedFirst => matches!(board.mmu, Mmu::Soft { is_fully_associative: true, .. }),
+        }
+    }
 }
 
 /// What one CPU has loaded where.

@@ -81,7 +81,7 @@ impl<M: Machine> Pmaps<M> {
     ///
     /// # Errors
     /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::ArenaTooSmall`],
-    /// [`PmapError::TooFewBlocks`], and those of the communication area.
+    /// [`PmapError::TooFewBlocks`], [`PmapError::NoDirectMap`], [`PmapError::NoChoice`], and those of the communication area.
     pub fn bootstrap(machine: M, config: PmapConfig) -> Result<(Pmaps<M>, Bootstrap), PmapError> {
         let _c = machine.scope(Cause::Boot);
         let board = machine.board();
@@ -96,6 +96,9 @@ impl<M: Machine> Pmaps<M> {
         let request = arena.array("shootdown request", 1, REQUEST_BYTES)?;
         if config.refill.reload != Reload::Fast && tables.layout.direct_map.is_none() {
             return Err(PmapError::NoDirectMap);
+        }
+        if !config.choice.is_possible(&board) {
+            return Err(PmapError::NoChoice);
         }
         let frames = match config.refill.reload {
             Reload::Fast => StructVa(tables.layout.kernel_base),

@@ -4,7 +4,7 @@
 //! sizes of pages; what does not go together is refused where the kernel boots.
 
 use super::kernels::paths;
-use pageferry_hal::Path;
+use pageferry_hal::{Board, Path};
 use pageferry_kernel::{IspcConfig, IspcDefect, IspcPaths, Method};
 use pageferry_model::Sourced;
 use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
@@ -91,10 +91,11 @@ impl IspcFile {
         }
     }
 
-    /// Which entry a refill takes.
-    pub(super) fn choice(&self) -> EntryChoice {
+    /// Which entry a refill takes. What a method prefers is what it gets where the kernel can choose on this board.
+    pub(super) fn choice(&self, board: &Board) -> EntryChoice {
         match (self.choice.value, self.method.value) {
             (ChoiceName::Hardware, _) | (ChoiceName::Method, MethodName::Random) => EntryChoice::Hardware,
+            (ChoiceName::Method, _) if !EntryChoice::UnusedFirst.is_possible(board) => EntryChoice::Hardware,
             (ChoiceName::UnusedFirst | ChoiceName::Method, _) => EntryChoice::UnusedFirst,
         }
     }

@@ -518,7 +518,10 @@ impl KernelFile {
                 renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
                 // As communication wants it, when the kernel boots.
                 area: None,
-                choice: self.ispc.as_ref().map_or(EntryChoice::Hardware, IspcFile::choice),
+                choice: self
+                    .ispc
+                    .as_ref()
+                    .map_or(EntryChoice::Hardware, |ispc| ispc.choice(&machine.board())),
                 defect: PmapDefect::None,
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging(), objects: 0 },

@@ -388,6 +388,11 @@ impl Tlb {
                     (reserved..self.small.tags.len()).contains(&slot),
                     "entry {slot} of the TLB is not free to be chosen"
                 );
+                let start = self.small.set(entry.page);
+                assert!(
+                    (start..start + self.small.ways).contains(&slot),
+                    "entry {slot} of the TLB is of another set than the page: a look-up there would not find it"
+                );
                 Some(slot)
             }
             LoadAt::Any if self.small.replace == Replace::Lru => same,
@@ -656,6 +661,16 @@ mod tests {
         assert_eq!(hit(&mut tlb, 2, CPU), Some(Level::Second));
         tlb.invalidate_all(CPU);
         assert_eq!(tlb.live(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "of another set than the page")]
+    fn an_entry_of_another_set_cannot_be_chosen() {
+        let first = TlbGeometry { entries: 4, ways: 2 };
+        let mut tlb = Tlb::new(TlbShape { first, ..shape(4, Replace::Lru) });
+        tlb.load(entry(1, CPU), LoadAt::Chosen(3));
+        assert_eq!(hit(&mut tlb, 1, CPU), Some(Level::First), "its own set");
+        tlb.load(entry(2, CPU), LoadAt::Chosen(3));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{KernelMapping, PmapConfig, PmapError, Pmaps};
+use pageferry_pmap::{EntryChoice, KernelMapping, PmapConfig, PmapError, Pmaps};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -146,6 +146,26 @@ fn pages_that_a_board_does_not_have_are_refused() {
     assert_eq!(refused("today", 19, KernelMapping::Board), None);
     let error = refused("today", 18, KernelMapping::Pages);
     assert!(matches!(error, Some(PmapError::MemoryTooSmall { .. })), "{error:?}");
+}
+
+#[test]
+fn entries_are_chosen_only_where_any_may_hold_any_page() {
+    let boot = |machine_name| {
+        let m = machine(Shape { size_mb: 64, ..Shape::new(machine_name, 1) });
+        let refused = Rc::new(Cell::new(None));
+        let out = refused.clone();
+        m.run(Box::new(move |m| {
+            let config = PmapConfig { choice: EntryChoice::UnusedFirst, ..CONFIG };
+            out.set(Pmaps::bootstrap(m.clone(), config).err());
+            None
+        }))
+        .unwrap();
+        refused.get()
+    };
+    for machine in ["xeon-up", "mini-hash", "mini-blocks", "ppc603"] {
+        assert_eq!(boot(machine), Some(PmapError::NoChoice), "{machine}");
+    }
+    assert_eq!(boot("sh7751r"), None);
 }
 
 #[test]
