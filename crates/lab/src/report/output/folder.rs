@@ -135,16 +135,17 @@ impl PendingDir {
             }
         };
         list.insert(Pending::Folder(place.clone()));
+        let restored = place.restore();
+        // Still under the lock: a signal that took all of this back in between would leave what is made after it.
+        let new = place.work.join(NEW);
+        let cleared = if new.exists() { fs::remove_dir_all(&new) } else { Ok(()) };
+        let begun = cleared.and_then(|()| fs::create_dir(&new));
         drop(list);
         let mut dir = PendingDir { place, about: about.clone(), old, _lock: lock };
-        if dir.place.restore() {
+        begun.map_err(refuse)?;
+        if restored {
             dir.old = look(target, &dir.place.target).and_then(may_replace)?;
         }
-        let new = dir.place.work.join(NEW);
-        if new.exists() {
-            fs::remove_dir_all(&new).map_err(refuse)?;
-        }
-        fs::create_dir(&new).map_err(refuse)?;
         Ok(dir)
     }
 
