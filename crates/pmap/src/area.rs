@@ -245,6 +245,7 @@ impl<M: Machine> Pmaps<M> {
             radix::store(m, format, slot, new);
             m.mapping_changed(pmap.id(), va, None, Some(new), None);
             tables.resident += 1;
+            pmap.shared.attached.fetch_add(1, SeqCst);
             Ok(())
         })
     }
@@ -274,6 +275,7 @@ impl<M: Machine> Pmaps<M> {
             self.forget_hashed(pmap.shared.hash_tag(), va);
             flush.list(pmap.id(), pmap.shared.tags.as_ref(), va, old);
             tables.resident -= 1;
+            pmap.shared.attached.fetch_sub(1, SeqCst);
         }
         if self.area_defect() == AreaDefect::DetachKeepsEntry {
             return flush.not_cached(self);

@@ -19,6 +19,7 @@ use crate::space::Shared;
 use crate::sysmap::Sysmap;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use pageferry_hal::{
     Asid, Cause, LockClass, Machine, PAGE_SIZE, SpaceId, SpinLock, StructVa, Va, VaRange, Width,
@@ -41,6 +42,11 @@ impl<M: Machine> Pmap<M> {
     /// Takes this space's lock (class `Pmap`).
     pub fn resident_pages(&self) -> usize {
         self.shared.tables.lock().resident
+    }
+    /// What of the communication area is attached: reserved entries, and pages in the page table. None may be left when it is
+    /// [destroyed](Pmaps::destroy).
+    pub fn attachments(&self) -> usize {
+        (self.shared.wired.load(SeqCst) + self.shared.attached.load(SeqCst)) as usize
     }
     /// Number of pages mapped and wired.
     ///
@@ -181,6 +187,7 @@ impl<M: Machine> Pmaps<M> {
             tags: tags.map(Arc::new),
             wired: AtomicU32::new(0),
             wired_asid: AtomicU32::new(Asid::KERNEL.0),
+            attached: AtomicU32::new(0),
         });
         pv.spaces.insert(id, shared.clone());
         Ok(Pmap { shared })
@@ -224,7 +231,7 @@ impl<M: Machine> Pmaps<M> {
     pub fn destroy(&self, frames: &dyn FrameSource, pmap: Pmap<M>) {
         let _c = self.machine.scope(Cause::PteWork);
         let shared = pmap.shared;
-        let wired = shared.wired.load(core::sync::atomic::Ordering::SeqCst);
+        let wired = shared.wired.load(SeqCst);
         assert_eq!(wired, 0, "an address space is destroyed with reserved entries of its own");
         self.leave_everywhere(&shared);
         let taken = {

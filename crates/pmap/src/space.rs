@@ -19,6 +19,8 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) wired: AtomicU32,
     /// and the tag that they carry; the kernel's where they were cleared.
     pub(crate) wired_asid: AtomicU32,
+    /// Pages of the communication area that its page table attaches.
+    pub(crate) attached: AtomicU32,
 }
 
 impl<M: Machine> Shared<M> {

@@ -7,6 +7,7 @@
 use crate::planted::Planted;
 use crate::program::{Op, Step};
 use crate::rig::{Job, MACHINES, Rig, with_rig};
+use crate::servers::{Deed, Servers};
 use crate::traffic::{Call, Traffic};
 use crate::world::{Task, World};
 use pageferry_model::Schedule;
@@ -30,6 +31,9 @@ pub struct Program {
     /// Instead of them, what is done with sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
+    /// Or what is done with servers that are processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<Servers>,
 }
 
 /// How a program failed.
@@ -72,6 +76,12 @@ impl Program {
             }
             traffic.validate()?;
         }
+        if let Some(servers) = &self.servers {
+            if !self.steps.is_empty() || self.traffic.is_some() {
+                return Err("it has `servers`, expected neither `steps` nor `traffic` beside it".into());
+            }
+            servers.validate()?;
+        }
         for (i, step) in self.steps.iter().enumerate() {
             step.op.validate().map_err(|problem| format!("step {i}: {problem}"))?;
         }
@@ -80,7 +90,11 @@ impl Program {
 
     /// How many steps it has.
     pub fn len(&self) -> usize {
-        self.traffic.as_ref().map_or(self.steps.len(), |traffic| traffic.steps.len())
+        match (&self.traffic, &self.servers) {
+            (Some(traffic), _) => traffic.steps.len(),
+            (None, Some(servers)) => servers.steps.len(),
+            (None, None) => self.steps.len(),
+        }
     }
 
     /// True for one that does nothing.
@@ -91,15 +105,21 @@ impl Program {
     /// The program without some of its steps.
     pub(crate) fn without(&self, range: Range<usize>) -> Program {
         let mut shorter = self.clone();
-        match &mut shorter.traffic {
-            Some(traffic) => drop(traffic.steps.drain(range)),
-            None => drop(shorter.steps.drain(range)),
+        match (&mut shorter.traffic, &mut shorter.servers) {
+            (Some(traffic), _) => drop(traffic.steps.drain(range)),
+            (None, Some(servers)) => drop(servers.steps.drain(range)),
+            (None, None) => drop(shorter.steps.drain(range)),
         }
         shorter
     }
 
     /// Its steps, in words.
     pub fn lines(&self) -> Vec<String> {
+        if let Some(servers) = &self.servers {
+            let line = |deed: &Deed| format!("application {}: {:?}", deed.application, deed.op);
+            let by = format!("memory is attached by {:?}", servers.by);
+            return std::iter::once(by).chain(servers.steps.iter().map(line)).collect();
+        }
         let Some(traffic) = &self.traffic else {
             let line = |step: &Step| format!("process {}, cpu {}: {:?}", step.process, step.cpu, step.op);
             return self.steps.iter().map(line).collect();
@@ -123,6 +143,9 @@ impl Program {
         let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
         if let Some(traffic) = &self.traffic {
             return traffic.run(&self.machine, schedule, defect);
+        }
+        if let Some(servers) = &self.servers {
+            return servers.run(&self.machine, schedule, defect);
         }
         let at = Rc::new(Cell::new(0));
         let (steps, seen) = (self.steps.clone(), at.clone());

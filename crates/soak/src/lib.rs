@@ -5,7 +5,8 @@
 //! fail where the program says so. Beside it runs a model that copies everything (module `reference`). What a call answers, what
 //! a load reads, what is lent: all must be as the model says; and the conservation laws must hold.
 //!
-//! Another kind of program uses Internet sockets under a whole kernel (module `traffic`).
+//! Other kinds of programs use Internet sockets under a whole kernel (module `traffic`), and servers that are processes (module
+//! `servers`).
 //!
 //! What fails is cut down to a few steps and is plain data: it can be kept, and run again.
 #![allow(
@@ -19,6 +20,7 @@ mod planted;
 mod program;
 mod reference;
 pub mod rig;
+mod servers;
 mod shrink;
 mod soak;
 mod storm;
@@ -26,11 +28,12 @@ mod traffic;
 mod world;
 
 pub use episode::{Failure, Program};
-pub use pageferry_kernel::NetDefect;
-pub use pageferry_pmap::PmapDefect;
+pub use pageferry_kernel::{IspcDefect, NetDefect};
+pub use pageferry_pmap::{AreaDefect, PmapDefect};
 pub use pageferry_vm::Defect;
 pub use planted::Planted;
 pub use program::{Access, Child, Down, FILE_PAGES, Mode, Op, PAGES, PROCESSES, Step, TOKENS};
 pub use rig::MACHINES;
+pub use servers::{APPLICATIONS, AreaOp, By, Deed, Order, SERVICES, Servers};
 pub use soak::{EPISODE_STEPS, Found, Soak, SoakError};
 pub use traffic::{CONNECTIONS, Call, MOST_BYTES, SocketOp, Traffic};

@@ -1,7 +1,7 @@
 //! Defects to plant in what is run, to see them caught.
 
-use pageferry_kernel::NetDefect;
-use pageferry_pmap::PmapDefect;
+use pageferry_kernel::{IspcDefect, NetDefect};
+use pageferry_pmap::{AreaDefect, PmapDefect};
 use pageferry_vm::Defect;
 
 /// A defect to plant.
@@ -13,6 +13,10 @@ pub enum Planted {
     Pmap(PmapDefect),
     /// In the Internet protocols.
     Net(NetDefect),
+    /// In communication by a common area.
+    Ispc(IspcDefect),
+    /// In what attaches that.
+    Area(AreaDefect),
 }
 
 impl Planted {
@@ -30,6 +34,8 @@ impl Planted {
             .map(Planted::Vm)
             .chain(pmaps.map(Planted::Pmap))
             .chain(nets.map(Planted::Net))
+            .chain(IspcDefect::ALL.iter().copied().map(Planted::Ispc))
+            .chain(AreaDefect::ALL.iter().copied().map(Planted::Area))
     }
 
     /// What it does.
@@ -38,12 +44,18 @@ impl Planted {
             Planted::Vm(defect) => defect.sentence(),
             Planted::Pmap(defect) => defect.sentence(),
             Planted::Net(defect) => defect.sentence(),
+            Planted::Ispc(defect) => defect.sentence(),
+            Planted::Area(defect) => defect.sentence(),
         }
     }
 
     /// The machine that shows it, where not every one does.
     pub const fn machine(self) -> Option<&'static str> {
-        let Planted::Pmap(defect) = self else { return None };
+        let defect = match self {
+            Planted::Pmap(defect) => defect,
+            Planted::Ispc(_) | Planted::Area(_) => return Some("sh7751r+unused"),
+            Planted::Vm(_) | Planted::Net(_) => return None,
+        };
         Some(match defect {
             PmapDefect::None
             | PmapDefect::TagReusedEarly
@@ -71,7 +83,7 @@ impl Planted {
     pub(crate) const fn in_pmap(self) -> PmapDefect {
         match self {
             Planted::Pmap(defect) => defect,
-            Planted::Vm(_) | Planted::Net(_) => PmapDefect::None,
+            _ => PmapDefect::None,
         }
     }
 
@@ -79,7 +91,7 @@ impl Planted {
     pub(crate) const fn in_vm(self) -> Option<Defect> {
         match self {
             Planted::Vm(defect) => Some(defect),
-            Planted::Pmap(_) | Planted::Net(_) => None,
+            _ => None,
         }
     }
 
@@ -87,7 +99,7 @@ impl Planted {
     pub(crate) const fn in_net(self) -> NetDefect {
         match self {
             Planted::Net(defect) => defect,
-            Planted::Vm(_) | Planted::Pmap(_) => NetDefect::None,
+            _ => NetDefect::None,
         }
     }
 }

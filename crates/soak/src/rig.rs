@@ -18,7 +18,7 @@ pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the machine
 /// `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
-pub const MACHINES: [&str; 16] = [
+pub const MACHINES: [&str; 17] = [
     "xeon-up",
     "xeon-mp",
     "xeon-mp-htt",
@@ -35,11 +35,12 @@ pub const MACHINES: [&str; 16] = [
     "ppc604+slow+pte+renew",
     "ppc604-smp",
     "ppc604-smp+slow+pte",
+    "sh7751r+unused",
 ];
 
 /// As few tags as the kernel that the machine's name chooses can do with, so that they are used again and again; where all CPUs
 /// share them, enough for all address spaces, of which programs here have few.
-fn config(name: &str, memory_mb: u64) -> MachineConfig {
+pub(crate) fn config(name: &str, memory_mb: u64) -> MachineConfig {
     let mut config = small(name, memory_mb);
     config.io = None;
     if let Some(bits) = config.mmu.asid_bits.as_mut() {
@@ -51,6 +52,12 @@ fn config(name: &str, memory_mb: u64) -> MachineConfig {
         };
     }
     config
+}
+
+/// True for a machine whose kernel can keep entries of the TLB for itself.
+pub(crate) fn reserves(name: &str) -> bool {
+    let board = config(name, 32).board();
+    matches!(board.mmu, Mmu::Soft { is_fully_associative: true, .. }) && board.cpus == 1 && board.asids > 0
 }
 
 const PATH: Path = Path::of(20);

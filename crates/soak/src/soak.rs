@@ -6,7 +6,8 @@
 use crate::episode::{Care, Failure, Program};
 use crate::planted::Planted;
 use crate::program;
-use crate::rig::MACHINES;
+use crate::rig::{MACHINES, reserves};
+use crate::servers::Servers;
 use crate::shrink::shrink;
 use crate::storm::{crowd, storm};
 use crate::traffic::Traffic;
@@ -22,9 +23,13 @@ pub const EPISODE_STEPS: u64 = 4000;
 
 /// Beside them, steps with sockets.
 const TRAFFIC_STEPS: usize = 120;
+/// And steps with servers.
+const SERVER_STEPS: usize = 240;
 
 /// The machine with the most CPUs, for storms.
 const FOUR_CPUS: &str = "xeon-mp-htt";
+/// That whose kernel can keep entries of the TLB for itself.
+const RESERVES: &str = "sh7751r+unused";
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +89,7 @@ impl Soak {
         // The clocks decide in one turn out of three.
         let schedule = (!(episode / MACHINES.len() as u64).is_multiple_of(3)).then_some(self.seed ^ episode);
         let steps = (0..EPISODE_STEPS).map(|_| program::step(&mut rng)).collect();
-        Program { machine: machine.into(), schedule, steps, traffic: None }
+        Program { machine: machine.into(), schedule, steps, traffic: None, servers: None }
     }
 
     fn machine_of(&self, turn: u64) -> &'static str {
@@ -98,7 +103,20 @@ impl Soak {
         let traffic = Some(Traffic::random(&mut rng, TRAFFIC_STEPS));
         let schedule = (episode % 2 == 1).then_some(self.seed ^ episode);
         let machine = self.machine_of(episode / 2).into();
-        Program { machine, schedule, steps: Vec::new(), traffic }
+        Program { machine, schedule, steps: Vec::new(), traffic, servers: None }
+    }
+
+    /// What an episode does with servers that are processes.
+    pub fn servers(&self, episode: u64) -> Program {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
+        rng.set_stream(2);
+        // Half of them where all methods are.
+        let (turn, any) =
+            (episode / 2, if episode.is_multiple_of(2) { RESERVES } else { self.machine_of(episode / 2) });
+        let machine = self.machine.unwrap_or(any);
+        let servers = Some(Servers::random(&mut rng, SERVER_STEPS, turn, reserves(machine)));
+        let schedule = (episode % 3 == 1).then_some(self.seed ^ episode);
+        Program { machine: machine.into(), schedule, steps: Vec::new(), traffic: None, servers }
     }
 
     /// The program that failed, and how; a storm has none.
@@ -108,10 +126,11 @@ impl Soak {
             result.map_err(|failure| (Some(Box::new(program)), failure))
         };
         // A defect is looked for where it can be.
-        let (in_memory, in_sockets) = match self.defect {
-            None => (true, true),
-            Some(Planted::Net(_)) => (false, true),
-            Some(_) => (true, false),
+        let (in_memory, in_sockets, in_servers) = match self.defect {
+            None => (true, true, true),
+            Some(Planted::Net(_)) => (false, true, false),
+            Some(Planted::Ispc(_) | Planted::Area(_)) => (false, false, true),
+            Some(Planted::Vm(_) | Planted::Pmap(_)) => (true, false, false),
         };
         if in_memory {
             run(self.program(episode))?;
@@ -119,6 +138,9 @@ impl Soak {
         }
         if in_sockets {
             run(self.traffic(episode))?;
+        }
+        if in_servers {
+            run(self.servers(episode))?;
         }
         Ok(())
     }

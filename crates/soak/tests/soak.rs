@@ -108,3 +108,38 @@ fn every_defect_of_the_protocols_is_found() {
         assert!(found.program.len() <= 120);
     }
 }
+
+#[test]
+fn servers_have_what_they_are_given() {
+    for episode in 0..32 {
+        let program = SOAK.servers(episode);
+        program.validate().unwrap();
+        assert_eq!(program.run(), Ok(()), "{episode}: {:#?}", program.lines());
+    }
+}
+
+#[test]
+fn every_defect_of_servers_is_found() {
+    let planted = |planted: &Planted| matches!(planted, Planted::Ispc(_) | Planted::Area(_));
+    for defect in Planted::all().filter(planted) {
+        let machine = Some("sh7751r+unused");
+        let soak = Soak { steps: 400_000, defect: Some(defect), machine, ..SOAK };
+        let Err(SoakError::Found(found)) = soak.run(&|_| true) else { panic!("{defect:?} is not found") };
+        let text = serde_json::to_string(&found.program).unwrap();
+        let kept: Program = serde_json::from_str(&text).unwrap();
+        assert_eq!((kept.validate(), kept.run()), (Ok(()), Ok(())), "a sound kernel: {text}");
+    }
+}
+
+#[test]
+fn servers_from_elsewhere_are_checked() {
+    let of = |op: &str| {
+        let steps = format!(r#"[ {{ "application": 9, "op": {op} }} ]"#);
+        let text =
+            format!(r#"{{ "machine": "xeon-up", "servers": {{ "by": "Migrating", "steps": {steps} }} }}"#);
+        let program: Program = serde_json::from_str(&text).unwrap();
+        program.validate().map(|()| assert_eq!(program.run(), Ok(())))
+    };
+    assert_eq!(of(r#"{ "TouchFreed": { "piece": 9 } }"#), Ok(()), "there is no piece");
+    assert!(of(r#"{ "Alloc": { "pages": 9 } }"#).unwrap_err().contains("expected pieces of 1 to 2 pages"));
+}

@@ -45,7 +45,7 @@ fn machine(name: &str, schedule: Schedule, wire: Wire) -> Model {
 }
 
 /// A kernel with the protocols, for the machine of this name.
-fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> KernelConfig {
+pub(crate) fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> KernelConfig {
     let mut pmap = PmapConfig::new(16 << 20, PmapPaths::all(PATH));
     pmap.refill.paths = RefillPaths::all(PATH);
     for word in choices(name) {

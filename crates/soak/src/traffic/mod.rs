@@ -12,6 +12,8 @@
 mod hosts;
 mod talk;
 
+pub(crate) use hosts::kernel;
+
 use crate::episode::Failure;
 use crate::planted::Planted;
 use pageferry_kernel::NetDefect;

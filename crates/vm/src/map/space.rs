@@ -344,7 +344,7 @@ impl<M: Machine> Drop for Space<M> {
     /// destructor cannot sleep for the map lock, and a panic in one would hide the first.
     fn drop(&mut self) {
         let Some(pmap) = self.pmap.take() else { return };
-        let empty = self.map.peek().is_some_and(|map| map.len() == 0);
+        let empty = self.map.peek().is_some_and(|map| map.len() == 0) && pmap.attachments() == 0;
         self.vm.journal().space(self.at.0.0);
         self.vm.structures().forget_space(self.at);
         if !empty {
