@@ -287,9 +287,9 @@ impl<M: Machine> Pmaps<M> {
         flush.flush(self);
     }
 
-    /// Looks through the own TLB for the page, and deletes its entry. False when software cannot.
+    /// Looks through the TLB for the page, and deletes its entry. False when software cannot, or another CPU may have it in its own.
     fn search(&self, asid: Asid, va: Va) -> bool {
-        if !matches!(self.machine.board().mmu, Mmu::Soft { is_readable: true, .. }) {
+        if self.active.len() > 1 || !matches!(self.machine.board().mmu, Mmu::Soft { is_readable: true, .. }) {
             return false;
         }
         if self.machine.tlb_search(asid, va).is_some() {
