@@ -112,9 +112,12 @@ impl Record {
 
     /// True when `key=value` is one of the settings.
     pub fn has_setting(&self, text: &str) -> bool {
-        text.split_once('=').is_some_and(|(key, value)| {
-            self.settings.get(key.trim()).is_some_and(|setting| setting.to_string() == value.trim())
-        })
+        text.split_once('=').is_some_and(|(key, word)| self.setting_is(key.trim(), word.trim()))
+    }
+
+    /// True when the setting `key` was made, and reads `word`.
+    pub fn setting_is(&self, key: &str, word: &str) -> bool {
+        self.settings.get(key).is_some_and(|setting| setting.to_string() == word)
     }
 
     /// A result, counter, hardware count, or cycle count (`cycles.copy`), by name.
