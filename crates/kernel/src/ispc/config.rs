@@ -1,6 +1,6 @@
 //! How a kernel attaches memory for communication, and what it must have for that.
 
-use pageferry_hal::{Board, Mmu, PAGE_SIZE, paths};
+use pageferry_hal::{Board, PAGE_SIZE, paths};
 use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 
 /// How pieces of the communication area are attached to processes.
@@ -158,16 +158,6 @@ pub struct IspcConfig {
     pub area_defect: AreaDefect,
 }
 
-/// Entries of a TLB of which some can be reserved; `None` where none can.
-fn entries_to_reserve(board: &Board) -> Option<usize> {
-    match board.mmu {
-        Mmu::Soft { entries, is_fully_associative: true, .. } if board.cpus == 1 && board.asids > 0 => {
-            Some(entries)
-        }
-        _ => None,
-    }
-}
-
 /// What is wrong with such a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IspcError {
@@ -237,7 +227,7 @@ impl IspcConfig {
     /// # Errors
     /// [`IspcError::NoSoftTlb`].
     pub(crate) fn attaching(&self, board: &Board) -> Result<Attaching, IspcError> {
-        let can_reserve = entries_to_reserve(board).is_some();
+        let can_reserve = board.reservable_entries().is_some();
         let by_entries = match self.method {
             Method::Random => false,
             Method::Migrating => can_reserve,
@@ -256,7 +246,7 @@ impl IspcConfig {
         let IspcConfig { len_bytes, server_entries, server_page_bytes, .. } = *self;
         let Attaching { by_entries, servers_see_all } = self.attaching(board)?;
         let reserved = if by_entries { self.reserved } else { 0 };
-        if let Some(entries) = entries_to_reserve(board).filter(|_| by_entries) {
+        if let Some(entries) = board.reservable_entries().filter(|_| by_entries) {
             if server_entries > reserved {
                 return Err(IspcError::ServersBeyondReserved { server_entries, reserved });
             }
