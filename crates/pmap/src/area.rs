@@ -81,9 +81,7 @@ impl AreaDefect {
         AreaDefect::ReservedKeepTags,
         AreaDefect::FlushDropsReserved,
     ];
-}
 
-impl AreaDefect {
     /// What it does.
     pub const fn sentence(self) -> &'static str {
         match self {

@@ -19,10 +19,6 @@ pub enum Method {
 }
 
 impl Method {
-    /// Attachments are reserved entries of the TLB, on machines where they can be.
-    pub const fn uses_entries(self) -> bool {
-        !matches!(self, Method::Random)
-    }
     /// Threads cross into their servers.
     pub const fn crosses(self) -> bool {
         matches!(self, Method::Migrating)
@@ -107,9 +103,7 @@ impl IspcDefect {
         IspcDefect::InsideForgotten,
         IspcDefect::DeathUntold,
     ];
-}
 
-impl IspcDefect {
     /// What it does.
     pub const fn sentence(self) -> &'static str {
         match self {
