@@ -46,12 +46,12 @@ pub(crate) trait FileOps<M: Machine> {
 
     /// It is open for reading.
     fn is_readable(&self) -> bool {
-        self.cursor().is_none_or(|cursor| cursor.readable)
+        self.cursor().is_none_or(|cursor| cursor.rights.readable)
     }
 
     /// It is open for writing.
     fn is_writable(&self) -> bool {
-        self.cursor().is_none_or(|cursor| cursor.writable)
+        self.cursor().is_none_or(|cursor| cursor.rights.writable)
     }
 
     /// Reads up to `len_bytes` by copy.
