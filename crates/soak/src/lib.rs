@@ -25,6 +25,7 @@ mod shrink;
 mod soak;
 mod storm;
 mod traffic;
+mod whole;
 mod world;
 
 pub use episode::{Failure, Program};

@@ -5,6 +5,7 @@ use super::{APPLICATIONS, AREA_PAGES, By, Deed, Order, SERVICES, Servers};
 use crate::episode::Failure;
 use crate::rig::config;
 use crate::traffic::kernel;
+use crate::whole;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Path, Va};
 use pageferry_kernel::*;
 use pageferry_model::{Model, Options, Schedule};
@@ -82,21 +83,7 @@ pub(super) fn run(
     for (i, deed) in what.steps.iter().enumerate() {
         known.steps[deed.application % APPLICATIONS].borrow_mut().push_back((i, *deed));
     }
-    let booted = Rc::new(RefCell::new(None));
-    let into = booted.clone();
-    let ran = m.run(Box::new(move |m| {
-        let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
-        into.replace(Some(kernel.clone()));
-        kernel.spawn("init", Box::new(move |u| live(u, &known))).expect("the first process");
-        kernel.run()
-    }));
-    let kernel = booted.take();
-    let left = || kernel.as_ref().map_or(Ok(()), |kernel| kernel.check_quiescent());
-    let sleepers = || kernel.as_ref().map_or_else(String::new, |kernel| kernel.sleepers());
-    ran.map_err(|e| format!("{e}\n{}", sleepers()))
-        .and_then(|()| left())
-        .and_then(|()| m.check())
-        .map_err(|message| Failure { step: at.get(), message })
+    whole::run(&m, config, &at, move |u| live(u, &known))
 }
 
 /// The first process: it begins the others again when they have died, and ends the servers when nobody wants them.
