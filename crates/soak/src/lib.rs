@@ -28,7 +28,7 @@ mod traffic;
 mod whole;
 mod world;
 
-pub use episode::{Failure, Program};
+pub use episode::{Failure, Program, Steps};
 pub use pageferry_kernel::{IspcDefect, NetDefect};
 pub use pageferry_pmap::{AreaDefect, PmapDefect};
 pub use pageferry_vm::Defect;
