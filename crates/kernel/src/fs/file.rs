@@ -312,8 +312,8 @@ impl<M: Machine> FileTable<M> {
         self.open.iter().flatten().count() + count <= MAX_FILES
     }
 
-    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`]. (Who tests at
-    /// the same time for another thread inside the process may find room for the same one: then there is one more.)
+    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`]. (A call
+    /// of another thread inside the process that tests at the same time may find room for the same one: then there is one more.)
     pub(crate) fn insert(&mut self, file: File<M>) -> Fd {
         self.share(Arc::new(file))
     }

@@ -8,7 +8,7 @@ use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 pub enum Method {
     /// By page tables; misses fill the TLB, in entries that hardware chooses, and a detachment searches all of them.
     Random,
-    /// By a reserved entry for each page, whoever has it, and by no page table.
+    /// By a reserved entry for each page, whether a server or an application has it, and by no page table.
     Previous,
     /// Servers see the whole area by permanent reserved entries of large pages; an application has a reserved entry for each of
     /// its pages. No page table.
@@ -42,7 +42,7 @@ paths! {
         pub call: Path,
         /// Putting a request into a queue, or taking one out.
         pub queue: Path,
-        /// Looking up one piece of the area, and noting who has it from now on.
+        /// Looking up one piece of the area, and noting its owner from now on.
         pub ica: Path,
         /// Finding a reserved entry that is free, or giving one back.
         pub entry: Path,
@@ -63,7 +63,7 @@ pub enum IspcDefect {
     None,
     /// A sender keeps what it has sent.
     SenderKeeps,
-    /// What is detached is attached to nobody, though its owner is told that it has it.
+    /// What is detached is attached nowhere, though its owner is told that it has it.
     NotAttached,
     /// A request that a dead server had taken is lost: its caller is not told.
     RequestLost,
@@ -81,9 +81,9 @@ pub enum IspcDefect {
     DataKept,
     /// A thread that has crossed into a server stays in its space when it goes back.
     SpaceKept,
-    /// A server ends without a look who is inside.
+    /// A server ends without a look for threads inside.
     InsideForgotten,
-    /// Who was inside a server that died is told that all went well.
+    /// A thread that was inside a server that died is told that all went well.
     DeathUntold,
 }
 
@@ -109,7 +109,7 @@ impl IspcDefect {
         match self {
             IspcDefect::None => "no defect",
             IspcDefect::SenderKeeps => "a sender keeps what it has sent",
-            IspcDefect::NotAttached => "what is received is attached to nobody",
+            IspcDefect::NotAttached => "what is received is attached nowhere",
             IspcDefect::RequestLost => "a request that a dead server had taken is lost",
             IspcDefect::EntriesLost => "reserved entries of a process that ends are not given back",
             IspcDefect::NotCleared => "a piece of the area is given out with what was left in it",
@@ -118,8 +118,10 @@ impl IspcDefect {
             IspcDefect::SilentlyByTable => "where reserved entries run out, a page table attaches",
             IspcDefect::DataKept => "data stays with the server when that answers",
             IspcDefect::SpaceKept => "a thread that goes back from a server stays in its space",
-            IspcDefect::InsideForgotten => "a server ends without a look who is inside",
-            IspcDefect::DeathUntold => "who was inside a server that died is told that all went well",
+            IspcDefect::InsideForgotten => "a server ends without a look for threads inside",
+            IspcDefect::DeathUntold => {
+                "a thread that was inside a server that died is told that all went well"
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The machine with its kernel, the servers, and who begins them again.
+//! The machine with its kernel, the servers, and the process that begins them again.
 
 use super::application::{ASKED_BYTES, Application, Asked};
 use super::{APPLICATIONS, AREA_PAGES, By, Deed, Order, SERVICES, Servers};
@@ -33,7 +33,7 @@ struct Known {
     steps: [RefCell<VecDeque<(usize, Deed)>>; APPLICATIONS],
     /// Nothing is to be served any more.
     over: Cell<bool>,
-    /// Who serves now.
+    /// The processes that serve now.
     servers: [Cell<Option<Pid>>; SERVICES],
     /// The last step that was begun.
     at: Rc<Cell<usize>>,
@@ -86,7 +86,7 @@ pub(super) fn run(
     whole::run(&m, config, &at, move |u| live(u, &known))
 }
 
-/// The first process: it begins the others again when they have died, and ends the servers when nobody wants them.
+/// The first process: it begins the others again when they have died, and ends the servers when no application is left.
 fn live(u: &U, known: &Rc<Known>) {
     for service in 0..SERVICES {
         let known = known.clone();
@@ -208,7 +208,7 @@ fn work(u: &U, service: usize, request: &Inquiry) -> bool {
 
 /// The data goes on to the next server, and comes back.
 fn forward(u: &U, service: usize, data: Va, asked: Asked) {
-    // Servers that wait for each other wait for ever: only one of them sends the data on, but where nobody waits.
+    // Servers that wait for each other wait for ever: only one of them sends the data on, but where no caller waits.
     if service + 1 >= SERVICES && !u.ispc_crosses() {
         return;
     }
