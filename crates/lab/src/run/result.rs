@@ -81,6 +81,17 @@ pub struct Law {
     pub fault: Option<String>,
 }
 
+impl Law {
+    /// What is wrong, one text for each that did not hold.
+    pub fn broken(laws: &[Law]) -> Vec<String> {
+        let text = |law: &Law| match &law.fault {
+            Some(fault) => format!("{}: {fault}", law.name),
+            None => law.name.clone(),
+        };
+        laws.iter().filter(|law| !law.held).map(text).collect()
+    }
+}
+
 /// What a run took on the host.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
@@ -136,11 +147,7 @@ impl Record {
 
     /// What is wrong, one text for each broken law.
     pub fn broken(&self) -> Vec<String> {
-        let text = |law: &Law| match &law.fault {
-            Some(fault) => format!("{}: {fault}", law.name),
-            None => law.name.clone(),
-        };
-        self.laws.iter().filter(|law| !law.held).map(text).collect()
+        Law::broken(&self.laws)
     }
 }
 
