@@ -20,6 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_ephemeral::{Flags, Mapping};
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_pmap::Reach;
 use pageferry_vm::KernelLoan;
 
 /// Pages on loan, and where the kernel has mapped them.
@@ -51,7 +52,7 @@ impl External {
         Some(match &self.mapped {
             Mapped::Direct => {
                 let frame = self.loan.frames()[page];
-                pool.direct_va(frame) + at % PAGE_SIZE
+                pool.direct(frame, Reach::Read) + at % PAGE_SIZE
             }
             Mapped::Run(range) => range.start() + at,
             Mapped::Pages(mappings) => pool.ephemeral().kva(&mappings[page]) + at % PAGE_SIZE,
