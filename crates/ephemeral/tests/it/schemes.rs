@@ -218,3 +218,50 @@ fn vmem_saves_addresses_and_no_invalidation() {
         assert!(vmem[2] > 0, "{name}");
     }
 }
+
+/// Frames that the cache has by addresses of another colour than their own are reached by such; the others by the direct map. Nothing has
+/// to leave the cache for it (sf_buf paper, 4.4).
+#[test]
+fn the_hybrid_takes_the_direct_map_where_colours_agree() {
+    if other_kind().is_some() {
+        return; // Others have no colours.
+    }
+    const FRAMES: u32 = 16;
+    let held_at_most = 4;
+    let purged = |scheme| {
+        let m = run("sh7751r", Schedule::Timed, with_scheme(scheme), move |rig| {
+            rig.tag_frames(FRAMES);
+            let colours = rig.pmaps.colours();
+            assert_eq!(colours, 4);
+            let before = rig.m.snapshot().counter(Counter::ColoursPurged);
+            for n in (0..FRAMES).flat_map(|n| [n, n]) {
+                let frame = rig.frame(n);
+                let best = rig.pmaps.best_colour(frame);
+                let mapping = rig.alloc(n, Flags::NOWAIT).expect("one at a time");
+                let va = rig.eph.kva(&mapping);
+                let is_direct = Some(va) == rig.pmaps.direct_va(frame);
+                assert_eq!(is_direct, scheme == Scheme::Direct || best == rig.pmaps.own_colour(frame));
+                assert!(scheme == Scheme::Direct || rig.pmaps.colour(va) == best);
+                assert_eq!(rig.read(&mapping), Rig::tag(n));
+                rig.free(mapping);
+            }
+            let purged = rig.m.snapshot().counter(Counter::ColoursPurged) - before;
+            assert_eq!(purged, if scheme == Scheme::Direct { 12 } else { 0 });
+            if scheme == Scheme::Direct {
+                return;
+            }
+            // So many of a colour at once, and then no more.
+            let others = (0..FRAMES).filter(|&n| {
+                let frame = rig.frame(n);
+                rig.pmaps.best_colour(frame) != rig.pmaps.own_colour(frame)
+            });
+            let mut made: Vec<_> = others.map(|n| rig.alloc(n, Flags::NOWAIT)).collect();
+            assert!(made.drain(held_at_most..).all(|refused| refused.is_err()));
+            made.into_iter().for_each(|mapping| rig.free(mapping.expect("one of the first")));
+            rig.eph.check().expect("its invariants hold");
+        });
+        m.snapshot().counter(Counter::EphemeralHits)
+    };
+    assert_eq!(purged(Scheme::Direct), 0);
+    assert!(purged(Scheme::Hybrid { entries: held_at_most }) > 0, "found again");
+}
