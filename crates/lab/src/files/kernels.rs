@@ -612,8 +612,7 @@ impl KernelFile {
         let rule = self.ephemeral.accessed_rule.value.into();
         let entries = self.ephemeral.entries.value as usize;
         let cache = Scheme::Cache { entries, rule };
-        // So many addresses in all.
-        let hybrid = Scheme::Hybrid { entries: (entries / board.colours as usize).max(1) };
+        let hybrid = Scheme::Hybrid { entries: (entries.min(MOST_COLOURED) / board.colours as usize).max(1) };
         match (self.ephemeral.scheme.value, board.layout.direct_map.is_some()) {
             (SchemeName::Native, false) | (SchemeName::Cache, _) => cache,
             (SchemeName::Native, true) if board.colours > 1 => hybrid,
@@ -628,6 +627,10 @@ impl KernelFile {
 fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { key: key.to_owned(), problem: problem.into(), suggestion: None })
 }
+
+/// Addresses of all colours together beside a direct map: as many buffers as FreeBSD 5 has on sparc64 with up to 64 MB, 512 + 16 * maxusers of
+/// which there are 32 (vm_machdep.c, param.c).
+const MOST_COLOURED: usize = 1024;
 
 /// What a buffer of a pipe or a socket may hold: a page to 16 MB.
 const LEAST_BUFFER: i64 = pageferry_hal::PAGE_SIZE as i64;
@@ -708,7 +711,7 @@ mod tests {
             Scheme::Cache { entries: 65536, rule: pageferry_ephemeral::AccessedRule::Safe }
         );
         assert_eq!(kernel.scheme(&board("opteron-mp")), Scheme::Direct);
-        assert_eq!(kernel.scheme(&board("sh7751r")), Scheme::Hybrid { entries: 65536 / 4 });
+        assert_eq!(kernel.scheme(&board("sh7751r")), Scheme::Hybrid { entries: 1024 / 4 });
         let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
         assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
         let original = KernelChoice::find("original").expect("embedded").file;
