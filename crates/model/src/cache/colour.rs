@@ -24,7 +24,7 @@ impl Colours {
         let line_shift = machine.cache[0].line_bytes.value.trailing_zeros();
         Colours {
             bits: machine.colours().trailing_zeros(),
-            line_bits: (PAGE_SHIFT as u32).saturating_sub(line_shift),
+            line_bits: PAGE_SHIFT.saturating_sub(line_shift),
         }
     }
 
