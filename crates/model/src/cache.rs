@@ -130,13 +130,17 @@ impl Caches {
     ///
     /// # Panics
     /// When there is no such package, or `pa` lies beyond what the caches can tag.
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, package: usize, pa: u64, write: bool, kind: Kind) -> u32 {
-        self.access_by(package, pa, self.colours.own(pa), write, kind)
+        if self.colours.count() > 1 {
+            return self.access_by(package, pa, self.colours.own(pa), write, kind);
+        }
+        let page = self.enter_page(package, pa, 0);
+        self.access_in(page, pa, write, kind)
     }
 
     /// As [`Caches::access`], by an address of a colour.
-    #[inline]
+    #[inline(never)]
     pub fn access_by(&mut self, package: usize, pa: u64, colour: u32, write: bool, kind: Kind) -> u32 {
         let page = self.enter_by(package, pa, colour);
         self.access_in(page, pa, write, kind)
@@ -154,12 +158,17 @@ impl Caches {
     /// As [`Caches::enter`], by an address of a colour.
     #[inline]
     pub fn enter_by(&mut self, package: usize, pa: u64, colour: u32) -> Entered {
+        self.enter_page(package, pa, self.colours.skew(pa, colour))
+    }
+
+    #[inline(always)]
+    fn enter_page(&mut self, package: usize, pa: u64, skew: u64) -> Entered {
         let count = self.packages.len();
         assert!(package < count, "no package {package} among {count}");
         let line = pa >> self.line_shift;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
         if count == 1 {
-            return Entered { package, others: 0, skew: self.colours.skew(pa, colour) };
+            return Entered { package, others: 0, skew };
         }
         let page = (pa >> PAGE_SHIFT) as usize;
         if page >= self.holders.len() {
@@ -169,7 +178,7 @@ impl Caches {
         let mine = 1 << package;
         let others = *holders & !mine;
         *holders |= mine;
-        Entered { package, others, skew: 0 }
+        Entered { package, others, skew }
     }
 
     /// As [`Caches::access`], to a line of a page that was entered.

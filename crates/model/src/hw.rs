@@ -344,15 +344,26 @@ impl Hw {
     /// A dependent access to one line, by the address `va`; its cost.
     #[inline(always)]
     pub(crate) fn line_by(&mut self, cpu: usize, va: Va, pa: Pa, write: bool) -> u64 {
-        self.counts.accesses += 1;
-        if self.aliases.is_some() {
-            self.judge_lines(cpu, va, pa, 1, write);
+        if self.params.colours > 1 {
+            return self.line_of_colour(cpu, va, pa, write);
         }
+        self.counts.accesses += 1;
+        match &mut self.caches {
+            None => 1,
+            Some(_) if pa.pfn().index() >= self.params.frames => self.params.frame_buffer_line,
+            Some(caches) => caches.access(self.cpus[cpu].package, pa.0, write),
+        }
+    }
+
+    #[inline(never)]
+    fn line_of_colour(&mut self, cpu: usize, va: Va, pa: Pa, write: bool) -> u64 {
+        self.counts.accesses += 1;
+        self.judge_lines(cpu, va, pa, 1, write);
         let colour = colour(va, self.params.colours);
         match &mut self.caches {
             None => 1,
             Some(_) if pa.pfn().index() >= self.params.frames => self.params.frame_buffer_line,
-            Some(caches) => caches.access(self.cpus[cpu].package, pa.0, colour, write),
+            Some(caches) => caches.access_by(self.cpus[cpu].package, pa.0, colour, write),
         }
     }
 

@@ -22,10 +22,7 @@ pub(super) struct Colours {
 impl Colours {
     pub(super) fn of(machine: &MachineConfig) -> Colours {
         let line_shift = machine.cache[0].line_bytes.value.trailing_zeros();
-        Colours {
-            bits: machine.colours().trailing_zeros(),
-            line_bits: PAGE_SHIFT.saturating_sub(line_shift),
-        }
+        Colours { bits: machine.colours().trailing_zeros(), line_bits: PAGE_SHIFT.saturating_sub(line_shift) }
     }
 
     /// How many there are.

@@ -87,9 +87,12 @@ impl Package {
     pub(super) fn find(&mut self, line: u64, skew: u64, write: bool, kind: Kind) -> Found {
         let mut waits_for = None;
         let from = if write { self.first_back } else { 0 };
+        let mut known = line.wrapping_add(skew);
         if write {
-            for (i, bank) in self.banks[..from].iter_mut().enumerate() {
-                if bank.level.touch(known_as(line, skew, i)).is_some() {
+            for bank in &mut self.banks[..from] {
+                let found = bank.level.touch(known).is_some();
+                known = line;
+                if found {
                     bank.counts.hits += 1;
                     bank.counts.write_throughs += 1;
                     waits_for.get_or_insert(bank.latency_cycles);
@@ -99,7 +102,9 @@ impl Package {
             }
         }
         for (i, bank) in self.banks[from..].iter_mut().enumerate() {
-            let Some(entry) = bank.level.touch(known_as(line, skew, from + i)) else {
+            let found = bank.level.touch(known);
+            known = line;
+            let Some(entry) = found else {
                 bank.counts.misses += 1;
                 continue;
             };

@@ -89,9 +89,17 @@ impl PoweredOn {
         PoweredOn { kind: Some(kind), state }
     }
 
-    /// A dependent access of a CPU of `package`, by an address of a colour; its cost.
+    /// A dependent access of a CPU of `package`, where pages have no colours; its cost.
     #[inline(always)]
-    pub(crate) fn access(&mut self, package: usize, pa: u64, colour: u32, write: bool) -> u64 {
+    pub(crate) fn access(&mut self, package: usize, pa: u64, write: bool) -> u64 {
+        match &mut self.state {
+            State::Live(caches) => u64::from(caches.access(package, pa, write, Kind::Latency)),
+            _ => self.step(Step::Access { package: package as u32, pa, colour: 0, write }),
+        }
+    }
+
+    /// As [`PoweredOn::access`], by an address of a colour.
+    pub(crate) fn access_by(&mut self, package: usize, pa: u64, colour: u32, write: bool) -> u64 {
         match &mut self.state {
             State::Live(caches) => u64::from(caches.access_by(package, pa, colour, write, Kind::Latency)),
             _ => self.step(Step::Access { package: package as u32, pa, colour, write }),
@@ -245,7 +253,7 @@ mod tests {
                 for step in program {
                     let cost = match step {
                         Step::Access { package, pa, colour, write } => {
-                            caches.access(package as usize, pa, colour, write)
+                            caches.access_by(package as usize, pa, colour, write)
                         }
                         Step::ClearPage { package, pa } => caches.clear_page(package as usize, pa),
                     };
