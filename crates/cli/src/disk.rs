@@ -225,7 +225,7 @@ fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usiz
     }
     fs::create_dir(to).map_err(|e| Taking::Host(to.to_owned(), e))?;
     for entry in volume.entries(image, dir).map_err(Taking::Volume)? {
-        // A name of an image that somebody else made must not lead out of the folder.
+        // A name of an image that was made elsewhere must not lead out of the folder.
         if entry.name.contains(&b'/') || entry.name.contains(&0) {
             let why = format!("`{}` is no name", shown(&entry.name));
             return Err(Taking::Volume(FsError::Damaged(why)));

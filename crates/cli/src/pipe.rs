@@ -2,11 +2,12 @@
 
 use crate::args::{Pipe, ReceiveWord, SendWord};
 use crate::progress::bytes;
-use crate::run::{counts, stack};
+use crate::run::{chosen, counts, stack};
 use crate::terminal::{self, print_all, table, tell};
 use indicatif::HumanDuration;
-use pageferry_lab::files::{KernelChoice, MachineChoice, PipeKindName, Settings};
+use pageferry_lab::files::{KernelChoice, MachineChoice, PipeKindName};
 use pageferry_lab::report::output::PendingFile;
+use pageferry_lab::run::Law;
 use pageferry_lab::workload::stream::{Ends, ReceiveMode, SendMode, Transferred, Ways, stream};
 use pageferry_lab::{LabError, text};
 use std::cell::RefCell;
@@ -19,16 +20,11 @@ use std::time::Duration;
 
 /// Sends a file or standard input through a modelled pipe.
 pub(crate) fn pipe(options: &Pipe) -> Result<ExitCode, LabError> {
-    let settings = Settings::parse(&options.settings)?;
-    if let Some((key, _)) = settings.parameters.first() {
-        let problem = "expected machine.KEY or kernel.KEY; the size of a write is --chunk".to_owned();
-        return Err(LabError::Setting { key: key.clone(), problem });
-    }
-    let chosen = options.send.is_some() || options.receive.is_some();
-    let (machine, kernel) = if chosen { ("pentium-pro", "uvm") } else { ("xeon-mp", "sf_buf") };
-    let machine = MachineChoice::find(options.machine.as_deref().unwrap_or(machine))?;
-    let kernel = KernelChoice::find(options.kernel.as_deref().unwrap_or(kernel))?;
-    let (machine, kernel) = (settings.machine(machine)?, settings.kernel(kernel)?);
+    let moves = options.send.is_some() || options.receive.is_some();
+    let (machine, kernel) = if moves { ("pentium-pro", "uvm") } else { ("xeon-mp", "sf_buf") };
+    let machine = options.machine.as_deref().unwrap_or(machine);
+    let kernel = options.kernel.as_deref().unwrap_or(kernel);
+    let (machine, kernel) = chosen(&options.settings, machine, kernel, "; the size of a write is --chunk")?;
     let ways = ways(options, &kernel)?;
     if options.chunk == 0 {
         let problem = "0, expected at least 1 byte in a write".to_owned();
@@ -50,7 +46,7 @@ pub(crate) fn pipe(options: &Pipe) -> Result<ExitCode, LabError> {
     let result = stream(&machine, &kernel, options.chunk as usize, ways, ends);
     bar.finish_and_clear();
     let moved = result?;
-    let broken: Vec<_> = moved.laws.iter().filter(|law| !law.held).map(|law| law.name.clone()).collect();
+    let broken = Law::broken(&moved.laws);
     if !broken.is_empty() {
         let run = format!("pipe on {} under {}", moved.machine, moved.kernel);
         return Err(LabError::Law { run, broken });

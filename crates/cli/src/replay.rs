@@ -1,10 +1,11 @@
 //! `pageferry replay`: a recording of strace, run again.
 
 use crate::args::Replay;
-use crate::run::stack;
+use crate::run::{chosen, stack};
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
-use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
+use pageferry_lab::files::MachineChoice;
+use pageferry_lab::run::Law;
 use pageferry_lab::workload::strace::{Replayed, replay as run_again};
 use pageferry_lab::{LabError, text};
 use std::fs;
@@ -15,13 +16,7 @@ const MOST_BYTES: u64 = 1 << 30;
 
 /// Runs a recording again.
 pub(crate) fn replay(options: &Replay) -> Result<ExitCode, LabError> {
-    let settings = Settings::parse(&options.settings)?;
-    if let Some((key, _)) = settings.parameters.first() {
-        let problem = "expected machine.KEY or kernel.KEY".to_owned();
-        return Err(LabError::Setting { key: key.clone(), problem });
-    }
-    let machine = settings.machine(MachineChoice::find(&options.machine)?)?;
-    let kernel = settings.kernel(KernelChoice::find(&options.kernel)?)?;
+    let (machine, kernel) = chosen(&options.settings, &options.machine, &options.kernel, "")?;
     let path = &options.recording;
     let wrong = |problem: String| LabError::Input { file: path.display().to_string(), problem };
     let refuse = |e| LabError::io("read", path, e);
@@ -42,11 +37,7 @@ pub(crate) fn replay(options: &Replay) -> Result<ExitCode, LabError> {
     }
     let name = path.display().to_string();
     let replayed = run_again(&machine, &kernel, &name, &bytes, options.files.as_deref())?;
-    let text = |law: &pageferry_lab::run::Law| match &law.fault {
-        Some(fault) => format!("{}: {fault}", law.name),
-        None => law.name.clone(),
-    };
-    let broken: Vec<_> = replayed.laws.iter().filter(|law| !law.held).map(text).collect();
+    let broken = Law::broken(&replayed.laws);
     if options.json {
         print_json(&replayed)?;
     } else {

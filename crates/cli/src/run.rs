@@ -102,6 +102,24 @@ pub(crate) fn counts(counters: &BTreeMap<String, u64>) -> Vec<Vec<String>> {
     some.map(|(name, count)| vec![name.clone(), text::grouped(*count as i64)]).collect()
 }
 
+/// A machine and a kernel by their names, with `settings` of theirs: for commands that take no settings of a workload. `hint` follows
+/// what a setting that is none of theirs is refused with.
+pub(crate) fn chosen(
+    settings: &[String],
+    machine: &str,
+    kernel: &str,
+    hint: &str,
+) -> Result<(MachineChoice, KernelChoice), LabError> {
+    let settings = Settings::parse(settings)?;
+    if let Some((key, _)) = settings.parameters.first() {
+        let problem = format!("expected machine.KEY or kernel.KEY{hint}");
+        return Err(LabError::Setting { key: key.clone(), problem });
+    }
+    let machine = settings.machine(MachineChoice::find(machine)?)?;
+    let kernel = settings.kernel(KernelChoice::find(kernel)?)?;
+    Ok((machine, kernel))
+}
+
 /// The stack of causes, largest first, with a bar for each.
 pub(crate) fn stack(cycles: &Cycles) -> String {
     let mut causes: Vec<_> = cycles.by_cause.iter().filter(|(_, cycles)| **cycles > 0).collect();

@@ -1,9 +1,9 @@
 //! `pageferry serve`.
 
 use crate::args::Serve;
-use crate::run::{counts, stack};
+use crate::run::{chosen, counts, stack};
 use crate::terminal::{print_all, table, tell};
-use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
+use pageferry_lab::run::Law;
 use pageferry_lab::serve::{Link, MACHINE, Port, Served, Service, Tap, serve as run};
 use pageferry_lab::{LabError, text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -14,13 +14,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Serves a directory from a modelled machine, until a signal comes.
 pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
-    let settings = Settings::parse(&options.settings)?;
-    if let Some((key, _)) = settings.parameters.first() {
-        let problem = "expected machine.KEY or kernel.KEY".to_owned();
-        return Err(LabError::Setting { key: key.clone(), problem });
-    }
-    let machine = settings.machine(MachineChoice::find(&options.machine)?)?;
-    let kernel = settings.kernel(KernelChoice::find(&options.kernel)?)?;
+    let (machine, kernel) = chosen(&options.settings, &options.machine, &options.kernel, "")?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // The first signal ends the server and has it tell what it did; another one ends it at once.
@@ -55,7 +49,7 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
     } else {
         print_all(&told(&served, title))?;
     }
-    let broken: Vec<_> = served.laws.iter().filter(|law| !law.held).map(|law| law.name.clone()).collect();
+    let broken = Law::broken(&served.laws);
     if let Some(problem) = &served.host_failed {
         tell(&format!("warning: an upload could not be written to the host: {problem}"));
     }

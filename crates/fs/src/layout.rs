@@ -26,7 +26,7 @@ pub(crate) const POINTERS: usize = DIRECT + 2;
 /// Where the maps begin in the header of a group.
 const MAPS_AT: usize = 64;
 const MOST_GROUP_BLOCKS: usize = 32768;
-/// Of the first inodes, two are nobody's; the next is the root.
+/// Of the first inodes, two belong to no file; the next is the root.
 pub(crate) const ROOT: u32 = 2;
 
 /// How a volume is made.

@@ -72,3 +72,16 @@ pub struct Board {
     /// Page tables may map huge pages ([`RadixFormat::huge_shift`]).
     pub huge_pages: bool,
 }
+
+impl Board {
+    /// Entries of a TLB of which the kernel can keep some for itself; `None` where it can keep none: it must load the TLB of the only
+    /// processor, any page must go into any entry, and what an entry of one space maps must not be seen in another.
+    pub const fn reservable_entries(&self) -> Option<usize> {
+        match self.mmu {
+            Mmu::Soft { entries, is_fully_associative: true, .. } if self.cpus == 1 && self.asids > 0 => {
+                Some(entries)
+            }
+            _ => None,
+        }
+    }
+}

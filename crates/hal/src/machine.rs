@@ -384,7 +384,7 @@ pub trait Machine: Clone + 'static {
     /// the test and the halt ends the halt. `done` may do what it may in [`Machine::spin_until`].
     ///
     /// Only an interrupt to this CPU ends a halt: another CPU's, a device's (to CPU 0), or that of [`Machine::set_timer`]. That
-    /// `done` would answer true by now does not: who makes it true sends an interrupt, or the wakeup is lost. A CPU for which
+    /// `done` would answer true by now does not: the CPU that makes it true sends an interrupt, or the wakeup is lost. A CPU for which
     /// none is on its way stays halted as long as others run. When all CPUs are halted and no interrupt is on its way, a modelled
     /// machine ends the run with an error that says where each halted; hardware would sleep for ever.
     #[track_caller]

@@ -101,7 +101,7 @@ paths! {
     }
 }
 
-/// Who maps the frames that the kernel looks at for a moment: in memory disks, in exec, in ptrace, in the vnode pager (sf_buf
+/// How the frames are mapped that the kernel looks at for a moment: in memory disks, in exec, in ptrace, in the vnode pager (sf_buf
 /// paper, 2). Pipes and sockets say so for themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FrameMapping {
@@ -126,7 +126,7 @@ pub enum PtraceBy {
 /// Memory disks, and what is on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskConfig {
-    /// Who maps their frames.
+    /// How their frames are mapped.
     pub mapping: FrameMapping,
     /// How a debugger gets at memory.
     pub ptrace: PtraceBy,
@@ -351,7 +351,7 @@ pub enum NetDefect {
     EarlyLostOnReset,
     /// The card keeps its buffers when it is stopped.
     BuffersLeftWithCard,
-    /// Answers to questions that nobody asked are believed.
+    /// Answers to questions that were not asked are believed.
     AnswerUnasked,
     /// A reset is believed whatever its number.
     ResetAnywhere,

@@ -219,7 +219,7 @@ impl Outside {
         self.card.take_interrupt()
     }
 
-    /// The time when a CPU is at `cycle`. CPUs are not behind events, but where a seed decides who goes on.
+    /// The time when a CPU is at `cycle`. CPUs are not behind events, but where a seed decides which goes on.
     fn time(&self, cycle: u64) -> u64 {
         self.now.max(self.clock.ps(cycle))
     }

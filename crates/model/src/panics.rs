@@ -1,4 +1,4 @@
-//! Panics that are results: [`Model::run`](crate::Model::run) catches them, and who called it tells of them.
+//! Panics that are results: [`Model::run`](crate::Model::run) catches them, and its caller tells of them.
 //!
 //! A panic is printed as it begins, whoever catches it. Where hundreds of runs are expected to end by one, and one of them is to
 //! be told of, what is printed of the others hides it. [`quietly`] keeps panics of the calling thread from being printed, and

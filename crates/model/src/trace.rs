@@ -43,7 +43,7 @@ pub struct End {
     pub cpu: usize,
     /// When, in cycles of the CPU's clock.
     pub at_cycles: u64,
-    /// Who did it: an index of [`Trace::contexts`].
+    /// The context that did it: an index of [`Trace::contexts`].
     pub context: usize,
     /// What the owner gave or got.
     pub parcel: Parcel,
@@ -133,7 +133,7 @@ pub(crate) struct Recorder {
     recording: Recording,
     /// The last slice of each CPU, not yet in the trace.
     open: Vec<Option<Slice>>,
-    /// What its senders have given and nobody is done with, the first first.
+    /// What its senders have given and no receiver is done with, the first first.
     under_way: BTreeMap<Flow, VecDeque<End>>,
     /// What a context has taken and not received yet.
     taken: BTreeMap<Flow, End>,
@@ -211,7 +211,7 @@ impl Recorder {
         }
     }
 
-    /// From the receiver's own hands, or else from who sent it first.
+    /// From the receiver's own hands, or else from the one that sent it first.
     fn received(&mut self, flow: Flow, to: End) {
         let own = self.taken.get(&flow).is_some_and(|taken| taken.context == to.context);
         let from = if own {

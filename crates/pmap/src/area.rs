@@ -81,9 +81,7 @@ impl AreaDefect {
         AreaDefect::ReservedKeepTags,
         AreaDefect::FlushDropsReserved,
     ];
-}
 
-impl AreaDefect {
     /// What it does.
     pub const fn sentence(self) -> &'static str {
         match self {
@@ -160,12 +158,11 @@ impl<M: Machine> Area<M> {
         if len_bytes == 0 || !len_bytes.is_multiple_of(PAGE_SIZE) || len_bytes > 64 << 20 {
             return Err(PmapError::BadArea { len_bytes });
         }
-        match board.mmu {
-            Mmu::Soft { entries, .. } if board.cpus == 1 && reserved > 0 && reserved + 2 > entries => {
+        match board.reservable_entries() {
+            Some(entries) if reserved > 0 && reserved + 2 > entries => {
                 return Err(PmapError::TooManyReserved { reserved, entries });
             }
-            Mmu::Soft { is_fully_associative: true, .. } if board.cpus == 1 && board.asids > 0 => {}
-            _ if reserved > 0 => return Err(PmapError::NoReserved { reserved }),
+            None if reserved > 0 => return Err(PmapError::NoReserved { reserved }),
             _ => {}
         }
         let at = arena.aligned_array("communication area", len_bytes, LARGEST_PAGE)?;

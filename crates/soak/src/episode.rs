@@ -19,21 +19,69 @@ use std::rc::Rc;
 
 /// A program, and where it is to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Kept", into = "Kept")]
 pub struct Program {
     /// One of [`crate::MACHINES`].
     pub machine: String,
     /// The CPU that runs next is chosen by this seed at every step of the machine; by the clocks, if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<u64>,
-    /// The steps.
-    #[serde(default)]
-    pub steps: Vec<Step>,
-    /// Instead of them, what is done with sockets.
+    /// What it does.
+    pub steps: Steps,
+}
+
+/// What a program does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Steps {
+    /// Processes map, write, lend and pass memory, under the VM system alone.
+    Memory(Vec<Step>),
+    /// Sockets are used, under a whole kernel.
+    Traffic(Traffic),
+    /// Servers that are processes are asked, under a whole kernel.
+    Servers(Servers),
+}
+
+/// A program in a file: it has one of the three kinds of steps.
+#[derive(Clone, Serialize, Deserialize)]
+struct Kept {
+    machine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub traffic: Option<Traffic>,
-    /// Or what is done with servers that are processes.
+    schedule: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub servers: Option<Servers>,
+    steps: Option<Vec<Step>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traffic: Option<Traffic>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    servers: Option<Servers>,
+}
+
+impl TryFrom<Kept> for Program {
+    type Error = &'static str;
+    fn try_from(kept: Kept) -> Result<Program, &'static str> {
+        let steps = match (kept.steps, kept.traffic, kept.servers) {
+            (Some(steps), None, None) => Steps::Memory(steps),
+            (None, Some(traffic), None) => Steps::Traffic(traffic),
+            (None, None, Some(servers)) => Steps::Servers(servers),
+            (None, None, None) => return Err("it does nothing, expected `steps`, `traffic` or `servers`"),
+            (Some(_), Some(_), None) => {
+                return Err("it has both `steps` and `traffic`, expected one of them");
+            }
+            (_, _, Some(_)) => {
+                return Err("it has `servers`, expected neither `steps` nor `traffic` beside it");
+            }
+        };
+        Ok(Program { machine: kept.machine, schedule: kept.schedule, steps })
+    }
+}
+
+impl From<Program> for Kept {
+    fn from(Program { machine, schedule, steps }: Program) -> Kept {
+        let kept = Kept { machine, schedule, steps: None, traffic: None, servers: None };
+        match steps {
+            Steps::Memory(steps) => Kept { steps: Some(steps), ..kept },
+            Steps::Traffic(traffic) => Kept { traffic: Some(traffic), ..kept },
+            Steps::Servers(servers) => Kept { servers: Some(servers), ..kept },
+        }
+    }
 }
 
 /// How a program failed.
@@ -70,30 +118,21 @@ impl Program {
                 MACHINES.join(", ")
             ));
         }
-        if let Some(traffic) = &self.traffic {
-            if !self.steps.is_empty() {
-                return Err("it has both `steps` and `traffic`, expected one of them".into());
-            }
-            traffic.validate()?;
+        match &self.steps {
+            Steps::Memory(steps) => steps.iter().enumerate().try_for_each(|(i, step)| {
+                step.op.validate().map_err(|problem| format!("step {i}: {problem}"))
+            }),
+            Steps::Traffic(traffic) => traffic.validate(),
+            Steps::Servers(servers) => servers.validate(),
         }
-        if let Some(servers) = &self.servers {
-            if !self.steps.is_empty() || self.traffic.is_some() {
-                return Err("it has `servers`, expected neither `steps` nor `traffic` beside it".into());
-            }
-            servers.validate()?;
-        }
-        for (i, step) in self.steps.iter().enumerate() {
-            step.op.validate().map_err(|problem| format!("step {i}: {problem}"))?;
-        }
-        Ok(())
     }
 
     /// How many steps it has.
     pub fn len(&self) -> usize {
-        match (&self.traffic, &self.servers) {
-            (Some(traffic), _) => traffic.steps.len(),
-            (None, Some(servers)) => servers.steps.len(),
-            (None, None) => self.steps.len(),
+        match &self.steps {
+            Steps::Memory(steps) => steps.len(),
+            Steps::Traffic(traffic) => traffic.steps.len(),
+            Steps::Servers(servers) => servers.steps.len(),
         }
     }
 
@@ -105,30 +144,34 @@ impl Program {
     /// The program without some of its steps.
     pub(crate) fn without(&self, range: Range<usize>) -> Program {
         let mut shorter = self.clone();
-        match (&mut shorter.traffic, &mut shorter.servers) {
-            (Some(traffic), _) => drop(traffic.steps.drain(range)),
-            (None, Some(servers)) => drop(servers.steps.drain(range)),
-            (None, None) => drop(shorter.steps.drain(range)),
+        match &mut shorter.steps {
+            Steps::Memory(steps) => drop(steps.drain(range)),
+            Steps::Traffic(traffic) => drop(traffic.steps.drain(range)),
+            Steps::Servers(servers) => drop(servers.steps.drain(range)),
         }
         shorter
     }
 
     /// Its steps, in words.
     pub fn lines(&self) -> Vec<String> {
-        if let Some(servers) = &self.servers {
-            let line = |deed: &Deed| format!("application {}: {:?}", deed.application, deed.op);
-            let by = format!("memory is attached by {:?}", servers.by);
-            return std::iter::once(by).chain(servers.steps.iter().map(line)).collect();
+        match &self.steps {
+            Steps::Memory(steps) => {
+                let line = |step: &Step| format!("process {}, cpu {}: {:?}", step.process, step.cpu, step.op);
+                steps.iter().map(line).collect()
+            }
+            Steps::Traffic(traffic) => {
+                let line = |call: &Call| {
+                    let end = if call.other_end { ", its other end" } else { "" };
+                    format!("connection {}{end}: {:?}", call.connection, call.op)
+                };
+                traffic.steps.iter().map(line).collect()
+            }
+            Steps::Servers(servers) => {
+                let line = |deed: &Deed| format!("application {}: {:?}", deed.application, deed.op);
+                let by = format!("memory is attached by {:?}", servers.by);
+                std::iter::once(by).chain(servers.steps.iter().map(line)).collect()
+            }
         }
-        let Some(traffic) = &self.traffic else {
-            let line = |step: &Step| format!("process {}, cpu {}: {:?}", step.process, step.cpu, step.op);
-            return self.steps.iter().map(line).collect();
-        };
-        let line = |call: &Call| {
-            let end = if call.other_end { ", its other end" } else { "" };
-            format!("connection {}{end}: {:?}", call.connection, call.op)
-        };
-        traffic.steps.iter().map(line).collect()
     }
 
     /// Runs it, looking at everything at every step.
@@ -141,18 +184,16 @@ impl Program {
 
     pub(crate) fn run_with(&self, care: Care, defect: Option<Planted>) -> Result<(), Failure> {
         let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
-        if let Some(traffic) = &self.traffic {
-            return traffic.run(&self.machine, schedule, defect);
+        match &self.steps {
+            Steps::Memory(steps) => {
+                let at = Rc::new(Cell::new(0));
+                let (steps, seen) = (steps.clone(), at.clone());
+                with_rig(&self.machine, schedule, defect, move |rig| run(rig, &steps, care, &seen))
+                    .map_err(|message| Failure { step: at.get(), message })
+            }
+            Steps::Traffic(traffic) => traffic.run(&self.machine, schedule, defect),
+            Steps::Servers(servers) => servers.run(&self.machine, schedule, defect),
         }
-        if let Some(servers) = &self.servers {
-            return servers.run(&self.machine, schedule, defect);
-        }
-        let at = Rc::new(Cell::new(0));
-        let (steps, seen) = (self.steps.clone(), at.clone());
-        with_rig(&self.machine, schedule, defect, move |rig| {
-            run(rig, &steps, care, &seen);
-        })
-        .map_err(|message| Failure { step: at.get(), message })
     }
 }
 

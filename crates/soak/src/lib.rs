@@ -25,9 +25,10 @@ mod shrink;
 mod soak;
 mod storm;
 mod traffic;
+mod whole;
 mod world;
 
-pub use episode::{Failure, Program};
+pub use episode::{Failure, Program, Steps};
 pub use pageferry_kernel::{IspcDefect, NetDefect};
 pub use pageferry_pmap::{AreaDefect, PmapDefect};
 pub use pageferry_vm::Defect;

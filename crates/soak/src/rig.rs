@@ -56,8 +56,7 @@ pub(crate) fn config(name: &str, memory_mb: u64) -> MachineConfig {
 
 /// True for a machine whose kernel can keep entries of the TLB for itself.
 pub(crate) fn reserves(name: &str) -> bool {
-    let board = config(name, 32).board();
-    matches!(board.mmu, Mmu::Soft { is_fully_associative: true, .. }) && board.cpus == 1 && board.asids > 0
+    config(name, 32).board().reservable_entries().is_some()
 }
 
 const PATH: Path = Path::of(20);

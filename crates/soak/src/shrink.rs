@@ -1,7 +1,7 @@
 //! Makes a failing program short: leaves steps out as long as it goes on failing (delta debugging), then simplifies those
 //! that are left.
 
-use crate::episode::{Care, Failure, Program};
+use crate::episode::{Care, Failure, Program, Steps};
 use crate::planted::Planted;
 
 /// Programs that are tried, at most.
@@ -30,10 +30,12 @@ pub(crate) fn shrink(program: Program, failure: Failure, defect: Option<Planted>
         }
         chunk /= 2;
     }
-    for i in 0..search.best.0.steps.len() {
+    for i in 0..search.best.0.len() {
         for simplify in SIMPLER {
             let mut simpler = search.best.0.clone();
-            simplify(&mut simpler.steps[i]);
+            // Steps of other kinds have nothing to be simplified.
+            let Steps::Memory(steps) = &mut simpler.steps else { return search.best };
+            simplify(&mut steps[i]);
             if simpler != search.best.0 {
                 search.try_out(simpler);
             }

@@ -3,7 +3,7 @@
 //! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is
 //! the same on every machine, and the first that fails, by number, is the one that is reported.
 
-use crate::episode::{Care, Failure, Program};
+use crate::episode::{Care, Failure, Program, Steps};
 use crate::planted::Planted;
 use crate::program;
 use crate::rig::{MACHINES, reserves};
@@ -89,7 +89,7 @@ impl Soak {
         // The clocks decide in one turn out of three.
         let schedule = (!(episode / MACHINES.len() as u64).is_multiple_of(3)).then_some(self.seed ^ episode);
         let steps = (0..EPISODE_STEPS).map(|_| program::step(&mut rng)).collect();
-        Program { machine: machine.into(), schedule, steps, traffic: None, servers: None }
+        Program { machine: machine.into(), schedule, steps: Steps::Memory(steps) }
     }
 
     fn machine_of(&self, turn: u64) -> &'static str {
@@ -100,10 +100,10 @@ impl Soak {
     pub fn traffic(&self, episode: u64) -> Program {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
         rng.set_stream(1);
-        let traffic = Some(Traffic::random(&mut rng, TRAFFIC_STEPS));
+        let steps = Steps::Traffic(Traffic::random(&mut rng, TRAFFIC_STEPS));
         let schedule = (episode % 2 == 1).then_some(self.seed ^ episode);
         let machine = self.machine_of(episode / 2).into();
-        Program { machine, schedule, steps: Vec::new(), traffic, servers: None }
+        Program { machine, schedule, steps }
     }
 
     /// What an episode does with servers that are processes.
@@ -114,9 +114,9 @@ impl Soak {
         let (turn, any) =
             (episode / 2, if episode.is_multiple_of(2) { RESERVES } else { self.machine_of(episode / 2) });
         let machine = self.machine.unwrap_or(any);
-        let servers = Some(Servers::random(&mut rng, SERVER_STEPS, turn, reserves(machine)));
+        let steps = Steps::Servers(Servers::random(&mut rng, SERVER_STEPS, turn, reserves(machine)));
         let schedule = (episode % 3 == 1).then_some(self.seed ^ episode);
-        Program { machine: machine.into(), schedule, steps: Vec::new(), traffic: None, servers }
+        Program { machine: machine.into(), schedule, steps }
     }
 
     /// The program that failed, and how; a storm has none.
@@ -208,7 +208,7 @@ impl Soak {
                 let step = episode * EPISODE_STEPS + failure.step as u64;
                 let Some(program) = program else {
                     // It was a storm: no step of the program matters.
-                    let program = Program { steps: Vec::new(), ..self.program(episode) };
+                    let program = Program { steps: Steps::Memory(Vec::new()), ..self.program(episode) };
                     return Err(Found { episode, step, program, failure }.into());
                 };
                 let (program, failure) = quietly(|| shrink(*program, failure, self.defect)).0;

@@ -34,7 +34,7 @@ fn a_defect_is_found_and_cut_down_to_what_matters() {
     };
     let again = found();
     let found = found();
-    assert!(found.program.steps.len() <= 3, "{:?}", found.program.steps);
+    assert!(found.program.len() <= 3, "{:?}", found.program.steps);
     assert_eq!((found.step, found.program), (again.step, again.program), "the same is found again");
 }
 
@@ -61,6 +61,27 @@ fn a_program_from_elsewhere_is_checked() {
     let far = r#"{ "machine": "xeon-up", "steps": [
         { "process": 0, "cpu": 0, "op": { "Unmap": { "page": 900, "pages": 1 } } } ] }"#;
     assert!(of(far).unwrap_err().starts_with("step 0"));
+}
+
+#[test]
+fn a_program_has_steps_of_one_kind() {
+    let kept = |program: Program| serde_json::to_value(program).unwrap();
+    let (memory, traffic, servers) = (kept(SOAK.program(0)), kept(SOAK.traffic(0)), kept(SOAK.servers(0)));
+    let of = |kinds: &[(&str, &serde_json::Value)]| {
+        let mut file = serde_json::json!({ "machine": "xeon-up" });
+        kinds.iter().for_each(|(kind, from)| file[*kind] = from[*kind].clone());
+        serde_json::from_value::<Program>(file).map(|program| program.len()).map_err(|e| e.to_string())
+    };
+    let (memory, traffic, servers) = (("steps", &memory), ("traffic", &traffic), ("servers", &servers));
+    for alone in [memory, traffic, servers] {
+        assert!(of(&[alone]).unwrap() > 0, "{alone:?}");
+    }
+    let both = "it has both `steps` and `traffic`, expected one of them";
+    assert_eq!(of(&[memory, traffic]).unwrap_err(), both);
+    let beside = "it has `servers`, expected neither `steps` nor `traffic` beside it";
+    assert_eq!(of(&[memory, servers]).unwrap_err(), beside);
+    assert_eq!(of(&[traffic, servers]).unwrap_err(), beside);
+    assert_eq!(of(&[]).unwrap_err(), "it does nothing, expected `steps`, `traffic` or `servers`");
 }
 
 #[test]

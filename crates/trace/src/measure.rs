@@ -60,7 +60,7 @@ pub struct Summary {
     pub code_pages: usize,
     /// Pages that were loaded from or stored to.
     pub data_pages: usize,
-    /// Misses of TLBs that nobody flushes, with true LRU: of the PowerPC 603 (32 sets of 2) and 604 (64 sets of 2).
+    /// Misses of TLBs that are never flushed, with true LRU: of the PowerPC 603 (32 sets of 2) and 604 (64 sets of 2).
     pub tlbs: [TlbMisses; 2],
 }
 

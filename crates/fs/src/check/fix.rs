@@ -105,7 +105,7 @@ fn remove(store: &mut dyn Store, at: u64, slot_at: usize) -> Result<(), FsError>
     Ok(())
 }
 
-/// An empty root directory, in a block that nobody has.
+/// An empty root directory, in a block that is free.
 fn new_root(store: &mut dyn Store, geometry: Geometry, maps: &Maps, root: Ino) -> Result<(), FsError> {
     let free = |&block: &u32| geometry.is_data(block) && !maps.has_block(block);
     let block = (0..geometry.blocks).find(free).ok_or(FsError::NoSpace)?;

@@ -177,7 +177,7 @@ impl<M: Machine> Audio<M> {
         self.device.as_ref().map(|device| device.id())
     }
 
-    /// The device, which somebody has open.
+    /// The device, which a process has open.
     pub(crate) fn device(&self) -> &dyn hal::Audio {
         &**self.device.as_ref().expect("only a device that is there was opened")
     }

@@ -2,7 +2,7 @@
 //!
 //! # What it holds
 //! At most one disk. Its pages get their frames when they are first written or read, and keep them until the disk is destroyed;
-//! what was never written reads as zeros. The frames are nobody else's, so they need no wiring; they are mapped only while bytes
+//! what was never written reads as zeros. The frames are the disk's alone, so they need no wiring; they are mapped only while bytes
 //! move, page by page, by a [`Window`].
 //!
 //! # Locks

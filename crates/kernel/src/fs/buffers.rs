@@ -233,7 +233,7 @@ impl<M: Machine> Buffers<M> {
     }
 }
 
-/// The buffers, with who uses them: what a file system gets for the time of a call.
+/// The buffers, with the thread that uses them: what a file system gets for the time of a call.
 pub(super) struct Disk<'a, M: Machine> {
     pub(super) kernel: &'a Kernel<M>,
     pub(super) threads: &'a dyn Threads,

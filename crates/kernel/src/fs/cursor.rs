@@ -1,8 +1,8 @@
 //! Where an open file is read or written next, and what it was opened for: what all files with an offset have in common.
 //!
 //! # Locks
-//! The offset is under a lock of class `Pipe`, taken for a moment. Who reads it, moves bytes and [moves it on](Cursor::moved_on) holds a
-//! sleep lock of the file meanwhile.
+//! The offset is under a lock of class `Pipe`, taken for a moment. A call that reads it, moves bytes and [moves it on](Cursor::moved_on)
+//! holds a sleep lock of the file meanwhile.
 //!
 //! # What can fail
 //! Nothing here.
@@ -32,17 +32,14 @@ pub(crate) enum Create {
 
 /// See the [module](self).
 pub(crate) struct Cursor<M: Machine> {
-    pub(crate) readable: bool,
-    pub(crate) writable: bool,
-    pub(crate) appends: bool,
+    pub(crate) rights: Rights,
     offset: M::Lock<u64>,
 }
 
 impl<M: Machine> Cursor<M> {
     /// At the beginning of a file.
     pub(crate) fn new(machine: &M, rights: Rights) -> Cursor<M> {
-        let Rights { readable, writable, appends } = rights;
-        Cursor { readable, writable, appends, offset: machine.new_lock(LockClass::PIPE, 0) }
+        Cursor { rights, offset: machine.new_lock(LockClass::PIPE, 0) }
     }
 
     /// Where it is.

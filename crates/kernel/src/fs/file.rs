@@ -46,12 +46,12 @@ pub(crate) trait FileOps<M: Machine> {
 
     /// It is open for reading.
     fn is_readable(&self) -> bool {
-        self.cursor().is_none_or(|cursor| cursor.readable)
+        self.cursor().is_none_or(|cursor| cursor.rights.readable)
     }
 
     /// It is open for writing.
     fn is_writable(&self) -> bool {
-        self.cursor().is_none_or(|cursor| cursor.writable)
+        self.cursor().is_none_or(|cursor| cursor.rights.writable)
     }
 
     /// Reads up to `len_bytes` by copy.
@@ -312,8 +312,8 @@ impl<M: Machine> FileTable<M> {
         self.open.iter().flatten().count() + count <= MAX_FILES
     }
 
-    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`]. (Who tests at
-    /// the same time for another thread inside the process may find room for the same one: then there is one more.)
+    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`]. (A call
+    /// of another thread inside the process that tests at the same time may find room for the same one: then there is one more.)
     pub(crate) fn insert(&mut self, file: File<M>) -> Fd {
         self.share(Arc::new(file))
     }

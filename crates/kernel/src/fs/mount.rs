@@ -184,7 +184,7 @@ impl<M: Machine> Mount<M> {
             *opens -= 1;
             Ok(volume.close(disk, ino)?)
         });
-        // The disk may fail, and nobody is left to be told.
+        // The disk may fail, and no caller is left to be told.
         let _ = closed;
     }
 

@@ -86,7 +86,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        if !self.cursor.writable {
+        if !self.cursor.rights.writable {
             return Err(Errno::BadFd);
         }
         self.inode.set_size(call, size_bytes)
@@ -109,10 +109,10 @@ impl<M: Machine> FileOps<M> for Regular<M> {
             return Err(Errno::Invalid);
         }
         let mut max_prot = Prot::all();
-        if shared && !self.cursor.writable {
+        if shared && !self.cursor.rights.writable {
             max_prot.remove(Prot::WRITE);
         }
-        if !self.cursor.readable || !max_prot.contains(prot) {
+        if !self.cursor.rights.readable || !max_prot.contains(prot) {
             return Err(Errno::Access);
         }
         let mapped = Mapped {
@@ -132,7 +132,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         len_bytes: usize,
         how: PushDown,
     ) -> Result<usize, Errno> {
-        if !self.cursor.writable {
+        if !self.cursor.rights.writable {
             return Err(Errno::Access);
         }
         let object = &self.inode.object;

@@ -358,7 +358,7 @@ impl<M: Machine> Regular<M> {
 
     /// Where the next write begins. The caller holds the inode's sleep lock.
     pub(super) fn next_write(&self) -> u64 {
-        if self.cursor.appends { self.inode.size_bytes() } else { self.cursor.at() }
+        if self.cursor.rights.appends { self.inode.size_bytes() } else { self.cursor.at() }
     }
 
     /// Copies `len` bytes from byte `from` on to the process; answers how many.

@@ -64,8 +64,11 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         }
         call.machine().execute(call.kernel.config.disk.paths.file_call);
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let at =
-                if self.cursor.appends { volume.stat(disk, self.ino)?.size_bytes } else { self.cursor.at() };
+            let at = if self.cursor.rights.appends {
+                volume.stat(disk, self.ino)?.size_bytes
+            } else {
+                self.cursor.at()
+            };
             let wrote = self.copy_in(call, volume, disk, at, from, len_bytes)?;
             self.cursor.moved_on(at, wrote)
         })
@@ -98,7 +101,7 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        if !self.cursor.writable {
+        if !self.cursor.rights.writable {
             return Err(Errno::BadFd);
         }
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
@@ -127,7 +130,7 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         if !offset.is_multiple_of(PAGE_SIZE as u64) || len_bytes == 0 {
             return Err(Errno::Invalid);
         }
-        if !self.cursor.readable {
+        if !self.cursor.rights.readable {
             return Err(Errno::Access);
         }
         let (kernel, thread) = (call.kernel, call.thread);

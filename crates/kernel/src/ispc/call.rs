@@ -1,7 +1,7 @@
 //! The system calls: a piece of the area, a service, a request, its answer.
 //!
 //! # Locks
-//! That of [`super::ica::State`], let go while a thread sleeps. Who wakes looks again.
+//! That of [`super::ica::State`], let go while a thread sleeps. A thread that wakes looks again.
 //!
 //! # What can fail
 //! What the caller got wrong (a piece that it has not, a service that is not there), a reserved entry that is not free where it does
@@ -28,7 +28,7 @@ pub enum Wait {
 pub struct Inquiry {
     /// Its number, for the answer.
     pub id: RequestId,
-    /// Who has made it.
+    /// Its maker.
     pub from: Pid,
     /// Where the control piece is.
     pub control: Va,
@@ -183,7 +183,7 @@ impl<M: Machine> Ispc<M> {
         done.outcome.map(|()| id)
     }
 
-    /// A request of the caller's of `to`; its pieces are attached to nobody.
+    /// A request of the caller's of `to`; its pieces are attached nowhere.
     pub(super) fn make_request(
         &self,
         call: &Syscall<'_, M>,
@@ -361,7 +361,7 @@ impl<M: Machine> Ispc<M> {
         Ok(())
     }
 
-    /// A request is done, and its pieces are attached to nobody: tells its maker, if that is still there.
+    /// A request is done, and its pieces are attached nowhere: tells its maker, if that is still there.
     pub(crate) fn complete(
         &self,
         call: &Syscall<'_, M>,

@@ -1,6 +1,6 @@
 //! How a kernel attaches memory for communication, and what it must have for that.
 
-use pageferry_hal::{Board, Mmu, PAGE_SIZE, paths};
+use pageferry_hal::{Board, PAGE_SIZE, paths};
 use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 
 /// How pieces of the communication area are attached to processes.
@@ -8,7 +8,7 @@ use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 pub enum Method {
     /// By page tables; misses fill the TLB, in entries that hardware chooses, and a detachment searches all of them.
     Random,
-    /// By a reserved entry for each page, whoever has it, and by no page table.
+    /// By a reserved entry for each page, whether a server or an application has it, and by no page table.
     Previous,
     /// Servers see the whole area by permanent reserved entries of large pages; an application has a reserved entry for each of
     /// its pages. No page table.
@@ -19,10 +19,6 @@ pub enum Method {
 }
 
 impl Method {
-    /// Attachments are reserved entries of the TLB, on machines where they can be.
-    pub const fn uses_entries(self) -> bool {
-        !matches!(self, Method::Random)
-    }
     /// Threads cross into their servers.
     pub const fn crosses(self) -> bool {
         matches!(self, Method::Migrating)
@@ -46,7 +42,7 @@ paths! {
         pub call: Path,
         /// Putting a request into a queue, or taking one out.
         pub queue: Path,
-        /// Looking up one piece of the area, and noting who has it from now on.
+        /// Looking up one piece of the area, and noting its owner from now on.
         pub ica: Path,
         /// Finding a reserved entry that is free, or giving one back.
         pub entry: Path,
@@ -67,7 +63,7 @@ pub enum IspcDefect {
     None,
     /// A sender keeps what it has sent.
     SenderKeeps,
-    /// What is detached is attached to nobody, though its owner is told that it has it.
+    /// What is detached is attached nowhere, though its owner is told that it has it.
     NotAttached,
     /// A request that a dead server had taken is lost: its caller is not told.
     RequestLost,
@@ -85,9 +81,9 @@ pub enum IspcDefect {
     DataKept,
     /// A thread that has crossed into a server stays in its space when it goes back.
     SpaceKept,
-    /// A server ends without a look who is inside.
+    /// A server ends without a look for threads inside.
     InsideForgotten,
-    /// Who was inside a server that died is told that all went well.
+    /// A thread that was inside a server that died is told that all went well.
     DeathUntold,
 }
 
@@ -107,15 +103,13 @@ impl IspcDefect {
         IspcDefect::InsideForgotten,
         IspcDefect::DeathUntold,
     ];
-}
 
-impl IspcDefect {
     /// What it does.
     pub const fn sentence(self) -> &'static str {
         match self {
             IspcDefect::None => "no defect",
             IspcDefect::SenderKeeps => "a sender keeps what it has sent",
-            IspcDefect::NotAttached => "what is received is attached to nobody",
+            IspcDefect::NotAttached => "what is received is attached nowhere",
             IspcDefect::RequestLost => "a request that a dead server had taken is lost",
             IspcDefect::EntriesLost => "reserved entries of a process that ends are not given back",
             IspcDefect::NotCleared => "a piece of the area is given out with what was left in it",
@@ -124,8 +118,10 @@ impl IspcDefect {
             IspcDefect::SilentlyByTable => "where reserved entries run out, a page table attaches",
             IspcDefect::DataKept => "data stays with the server when that answers",
             IspcDefect::SpaceKept => "a thread that goes back from a server stays in its space",
-            IspcDefect::InsideForgotten => "a server ends without a look who is inside",
-            IspcDefect::DeathUntold => "who was inside a server that died is told that all went well",
+            IspcDefect::InsideForgotten => "a server ends without a look for threads inside",
+            IspcDefect::DeathUntold => {
+                "a thread that was inside a server that died is told that all went well"
+            }
         }
     }
 }
@@ -156,16 +152,6 @@ pub struct IspcConfig {
     pub defect: IspcDefect,
     /// Another, of what attaches; [`AreaDefect::None`] but in tests.
     pub area_defect: AreaDefect,
-}
-
-/// Entries of a TLB of which some can be reserved; `None` where none can.
-fn entries_to_reserve(board: &Board) -> Option<usize> {
-    match board.mmu {
-        Mmu::Soft { entries, is_fully_associative: true, .. } if board.cpus == 1 && board.asids > 0 => {
-            Some(entries)
-        }
-        _ => None,
-    }
 }
 
 /// What is wrong with such a configuration.
@@ -237,7 +223,7 @@ impl IspcConfig {
     /// # Errors
     /// [`IspcError::NoSoftTlb`].
     pub(crate) fn attaching(&self, board: &Board) -> Result<Attaching, IspcError> {
-        let can_reserve = entries_to_reserve(board).is_some();
+        let can_reserve = board.reservable_entries().is_some();
         let by_entries = match self.method {
             Method::Random => false,
             Method::Migrating => can_reserve,
@@ -256,7 +242,7 @@ impl IspcConfig {
         let IspcConfig { len_bytes, server_entries, server_page_bytes, .. } = *self;
         let Attaching { by_entries, servers_see_all } = self.attaching(board)?;
         let reserved = if by_entries { self.reserved } else { 0 };
-        if let Some(entries) = entries_to_reserve(board).filter(|_| by_entries) {
+        if let Some(entries) = board.reservable_entries().filter(|_| by_entries) {
             if server_entries > reserved {
                 return Err(IspcError::ServersBeyondReserved { server_entries, reserved });
             }

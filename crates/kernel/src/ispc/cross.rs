@@ -6,9 +6,9 @@
 //! woken, and the scheduler is not asked. A procedure may make requests itself: every thread has a stack of [`Activation`]s. Any
 //! number of threads may be inside a server at a time, beside its own, which waits for the end of its service.
 //!
-//! # Who owns what
+//! # Owners
 //! [`Gate`]s are the servers' that may be crossed into; each holds its process, so the space is there as long as a thread is inside.
-//! Activations are in [`super::ica::State`], and are changed together with the space that their thread runs in: whoever has the lock
+//! Activations are in [`super::ica::State`], and are changed together with the space that their thread runs in: the holder of the lock
 //! sees both or neither.
 //!
 //! # Locks
@@ -173,7 +173,7 @@ impl<M: Machine> Ispc<M> {
         m.count(Counter::Syscalls, 1);
     }
 
-    /// The calling process ends: nobody crosses into it any more, and who is inside is told to leave. Returns when all have.
+    /// The calling process ends: no thread crosses into it any more, and those inside are told to leave. Returns when all have.
     pub(crate) fn close_gate(&self, call: &Syscall<'_, M>, process: &Process<M>) {
         if self.gates.lock().remove(&call.pid).is_none() {
             return;

@@ -105,7 +105,7 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// Tests the laws: who has a piece is there, what attaches it is what the TLB has reserved, and no entry is two things.
+    /// Tests the laws: the owner of a piece is there, what attaches it is what the TLB has reserved, and no entry is two things.
     ///
     /// # Errors
     /// What is broken, in words.

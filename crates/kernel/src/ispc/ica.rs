@@ -1,13 +1,13 @@
-//! Pieces of the communication area (ICAs): who has each, and what attaches it.
+//! Pieces of the communication area (ICAs): the owner of each, and what attaches it.
 //!
 //! # What it holds
 //! [`State`] is all of ISPC: pieces of the area by their first page, ports, requests, and the reserved entries that are free. A
-//! *piece* is some pages of the area in a row. It is attached to one process, or on its way with a request and attached to nobody.
+//! *piece* is some pages of the area in a row. It is attached to one process, or on its way with a request and attached nowhere.
 //! (Servers that see all of the area can reach every piece; it is not attached to them for that.) A piece has the same address
 //! wherever it is.
 //!
 //! # Attaching
-//! Always in the space that runs: who sends detaches, who receives attaches, each in a call of its own. So an entry is never
+//! Always in the space that runs: the sender detaches, the receiver attaches, each in a call of its own. So an entry is never
 //! written for a space whose tag is not known.
 //!
 //! # Locks
@@ -36,12 +36,12 @@ use pageferry_pmap::AreaPage;
 /// A port, a piece or a request: numbers, links, and what is said of them.
 const STRUCTURE_BYTES: usize = 64;
 
-/// Who has a piece.
+/// The owner of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// This process, to which it is attached.
     Process(Pid),
-    /// Nobody: it goes with this request.
+    /// No process: it goes with this request.
     Request(RequestId),
 }
 
@@ -182,7 +182,7 @@ impl<M: Machine> Ispc<M> {
         Ok(self.va(first))
     }
 
-    /// Gives a piece back that is attached to nobody.
+    /// Gives a piece back that is attached nowhere.
     pub(crate) fn free(&self, m: &M, state: &mut State, page: usize) {
         m.execute(self.config.paths.ica);
         let ica = state.icas.remove(&page).expect("a piece is freed once");

@@ -2,7 +2,7 @@
 //! processes, a request and its data are pages of the communication area, and the kernel attaches them and queues requests.
 //!
 //! * `config`: the methods of attaching, and what a kernel chooses.
-//! * `ica`: pieces of the area, who has them, and the entries that attach them.
+//! * `ica`: pieces of the area, their owners, and the entries that attach them.
 //! * `port`: what is queued for a process; requests.
 //! * `call`: the system calls.
 //! * `cross`: threads that go into their server, and come back.

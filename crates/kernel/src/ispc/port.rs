@@ -60,7 +60,7 @@ pub(crate) enum Stage {
 /// A request.
 pub(crate) struct Request {
     pub(crate) at: StructVa,
-    /// Who has made it; `None` when that has ended.
+    /// Its maker; `None` when that has ended.
     pub(crate) from: Option<Pid>,
     pub(crate) to: Pid,
     /// The piece with what is asked, and what is answered; `None` when a dead server had handed it on.

@@ -280,7 +280,7 @@ impl<M: Machine> SockBuf<M> {
         bytes.min(self.limits.memory_bytes.saturating_sub(held.memory_bytes))
     }
 
-    /// Appends what has arrived, as it is, and wakes the reader. What comes when nobody reads any more is freed.
+    /// Appends what has arrived, as it is, and wakes the reader. What comes when it is read no more is freed.
     pub(crate) fn append(&self, kernel: &Kernel<M>, threads: &dyn Threads, mut chain: Chain) {
         let mut held = self.lock();
         if !held.reader_gone && !held.is_deaf {
@@ -297,13 +297,13 @@ impl<M: Machine> SockBuf<M> {
         kernel.select.changed(threads);
     }
 
-    /// Nothing is put behind what is there now: who waits to is told.
+    /// Nothing is put behind what is there now: threads that wait to are told.
     pub(crate) fn seal(&self, threads: &dyn Threads) {
         self.lock().is_sealed = true;
         self.monitor.wake_all(threads);
     }
 
-    /// Nothing is read any more: what is there is freed, as what comes will be; who waits for more is told.
+    /// Nothing is read any more: what is there is freed, as what comes will be; threads that wait for more are told.
     pub(crate) fn deafen(&self, pool: &Pool<M>, threads: &dyn Threads) {
         let mut held = self.lock();
         held.is_deaf = true;

@@ -18,7 +18,7 @@ use crate::error::Errno;
 use pageferry_ephemeral::{Flags, KvaRun};
 use pageferry_hal::{Machine, Pfn, Threads, Va};
 
-/// Who will use the address of a page that is shown.
+/// Which threads will use the address of a page that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shown {
     /// The thread that asks, and it only.

@@ -198,7 +198,7 @@ impl<M: Machine> Sched<M> {
         self.pmaps.activate(None, None);
     }
 
-    /// The calling thread goes on in another address space; somebody else holds the one that it leaves.
+    /// The calling thread goes on in another address space; the caller sees to it that the one that it leaves is held elsewhere.
     ///
     /// # Panics
     /// When it has left its own before.

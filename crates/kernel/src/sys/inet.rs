@@ -58,7 +58,7 @@ impl<M: Machine> User<M> {
         self.with_inet(fd, |call, net, socket, _| net.listen(call, socket.id, backlog))
     }
 
-    /// Takes a connection to a socket that listens; and who made it.
+    /// Takes a connection to a socket that listens; and the address that it comes from.
     ///
     /// # Errors
     /// [`Errno::Invalid`] when it does not listen; [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::TooManyFiles`].

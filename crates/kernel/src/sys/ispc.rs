@@ -36,8 +36,8 @@ impl<M: Machine> User<M> {
     /// Makes this process the server of `service`: requests are queued for [`User::ispc_receive`].
     ///
     /// # Errors
-    /// [`Errno::NotSupported`] also by a kernel whose threads cross into servers. [`Errno::AddressInUse`]: another is. [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries
-    /// of servers' are left.
+    /// [`Errno::NotSupported`] also by a kernel whose threads cross into servers. [`Errno::AddressInUse`]: another is.
+    /// [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries of servers' are left.
     pub fn ispc_serve(&self, service: u32) -> Result<(), Errno> {
         self.ispc_call(|ispc, call| ispc.call_serve(call, service))
     }
@@ -60,7 +60,7 @@ impl<M: Machine> User<M> {
     /// into servers, this one does.
     ///
     /// # Errors
-    /// [`Errno::ConnectionRefused`]: nobody serves that. [`Errno::Invalid`], [`Errno::Access`] as of [`User::ica_free`].
+    /// [`Errno::ConnectionRefused`]: no process serves that. [`Errno::Invalid`], [`Errno::Access`] as of [`User::ica_free`].
     /// [`Errno::ConnectionReset`]: the server has died; the pieces are back. [`Errno::Interrupted`]: by a signal, before the server had
     /// taken the request; the pieces are back. [`Errno::WouldBlock`]: the answer is there, but no reserved entry is free for its
     /// pieces: they come with [`User::ispc_result`]. [`Errno::NoMemory`].

@@ -40,7 +40,7 @@ pub fn ant(method: Method) -> KernelConfig {
         defect: IspcDefect::None,
         area_defect: AreaDefect::None,
     });
-    if method.uses_entries() {
+    if method != Method::Random {
         config.pmap.choice = EntryChoice::UnusedFirst;
     }
     config

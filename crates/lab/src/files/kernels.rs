@@ -223,7 +223,7 @@ pub struct EphemeralFile {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskFile {
-    /// Who maps the frames that the kernel looks at for a moment: of a memory disk, of an executable's header, of a traced process, of
+    /// How the frames are mapped that the kernel looks at for a moment: of a memory disk, of an executable's header, of a traced process, of
     /// a page that the vnode pager fills.
     pub mapping: Sourced<FrameMappingName>,
     /// How a debugger gets at the memory of a process.

@@ -32,7 +32,7 @@ words! {
     MappingName for PipeMapping { WriterRun, ReaderPage }
     /// What a pipe is. See [`PipeKind`].
     PipeKindName for PipeKind { Fifo, Socket }
-    /// Who maps frames for a moment. See [`FrameMapping`].
+    /// How frames are mapped for a moment. See [`FrameMapping`].
     FrameMappingName for FrameMapping { Own, Ephemeral }
     /// How a debugger gets at memory. See [`PtraceBy`].
     PtraceName for PtraceBy { QuickRef, Frames }

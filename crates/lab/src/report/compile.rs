@@ -4,8 +4,8 @@
 use super::axis::Axis;
 use super::charts::{Bar, Group, Stack, StackRow, bars, stacks};
 use super::figure::{Figure, Key, Table, both};
-use super::figures::{HERE, parts};
-use super::looks::{CAUSES, Looks};
+use super::figures::{HERE, causes_in, parts};
+use super::looks::Looks;
 use super::reproduction::Reproduction;
 use crate::run::Record;
 use crate::text;
@@ -81,11 +81,7 @@ pub(super) fn time(of: &Reproduction, experiment: &str) -> Option<Figure> {
         }
         groups.push(Stack { label: machine.name.clone(), rows });
     }
-    let used = |name: &str| {
-        groups.iter().flat_map(|g| &g.rows).flat_map(|r| &r.parts).any(|p| p.name == name && p.value > 0.0)
-    };
-    let legend = CAUSES.iter().filter(|(_, _, name, _)| used(name) && *name != "idle");
-    let legend = legend.map(|(colour, sign, name, _)| Key::part(colour, sign, name)).collect();
+    let legend = causes_in(&groups);
     let (wide, narrow) = both(|width| {
         let axis = Axis::linear("time of the compile", "s");
         stacks(

@@ -16,9 +16,8 @@ const MTU: &str = "machine.nic.mtu_bytes";
 
 /// The receiver looks at its data, and nothing but clock and MTU differs from the paper's machine.
 fn belongs(record: &Record) -> bool {
-    let is = |key: &str, value: &str| record.settings.get(key).is_some_and(|v| v.to_string() == value);
-    is("touch", "true")
-        && is("processes", "1")
+    record.setting_is("touch", "true")
+        && record.setting_is("processes", "1")
         && record.settings.contains_key(CLOCK)
         && !record.settings.contains_key("machine.memory.latency_cycles")
 }
@@ -39,7 +38,7 @@ pub(super) fn shares(of: &Reproduction, experiment: &str) -> Option<Figure> {
             let is_it = |r: &&Record| {
                 setting(r, MTU) == Some(mtu as f64)
                     && setting(r, CLOCK) == Some(clock as f64)
-                    && r.settings.get("by").is_some_and(|v| v.to_string() == by)
+                    && r.setting_is("by", by)
             };
             let Some(record) = records().find(is_it) else { continue };
             let Some(bytes) = setting(record, "total_bytes") else { continue };

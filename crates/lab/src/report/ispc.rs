@@ -20,10 +20,6 @@ const PARTS: [(&str, &str, &str, &str); 6] = [
 const OPS: [&str; 4] = ["sync-request", "async-request", "sync-return", "async-return"];
 const METHODS: [&str; 4] = ["random", "previous", "proposed", "migrating"];
 
-fn word(record: &Record, key: &str) -> String {
-    record.settings.get(key).map(ToString::to_string).unwrap_or_default()
-}
-
 pub(super) fn steps(of: &Reproduction, experiment: &str) -> Option<Figure> {
     let mut groups = Vec::new();
     let head = ["machine", "operation", "data", "method", "us"].into_iter().chain(PARTS.map(|part| part.3));
@@ -37,9 +33,9 @@ pub(super) fn steps(of: &Reproduction, experiment: &str) -> Option<Figure> {
                     let is_it = |r: &&Record| {
                         r.experiment == experiment
                             && r.machine == machine.name
-                            && word(r, "op") == op
-                            && word(r, "data") == data
-                            && word(r, "kernel.ispc.method") == method
+                            && r.setting_is("op", op)
+                            && r.setting_is("data", data)
+                            && r.setting_is("kernel.ispc.method", method)
                     };
                     let Some(record) = of.records().find(is_it) else { continue };
                     let metric = |name: &str| record.metric(name).unwrap_or(0.0);

@@ -189,7 +189,7 @@ fn known(name: &str) -> Option<Look> {
     }
     let words: Vec<&str> = name.split([' ', ',']).filter(|word| !word.is_empty()).collect();
     let kind = SERIES.iter().find(|series| words.contains(&series.name))?;
-    // Who plays is the first of two; who records is the other.
+    // The player is the first of two; the recorder is the other.
     Some(look(kind, !words.contains(&"play")))
 }
 

@@ -2,11 +2,9 @@
 
 use super::axis::Axis;
 use super::charts::{Stack, StackRow, stacks};
-use super::figure::{Figure, Key, Table, both};
-use super::figures::parts;
-use super::looks::CAUSES;
+use super::figure::{Figure, Table, both};
+use super::figures::{causes_in, parts};
 use super::reproduction::Reproduction;
-use crate::run::Record;
 
 /// The mechanisms as they are drawn: name, and the settings that say so.
 const MECHANISMS: [(&str, &[(&str, &str)]); 12] = [
@@ -24,11 +22,6 @@ const MECHANISMS: [(&str, &[(&str, &str)]); 12] = [
     ("server, migrating", &[("by", "ispc"), ("kernel.ispc.method", "migrating")]),
 ];
 
-fn is_by(record: &Record, settings: &[(&str, &str)]) -> bool {
-    let has = |key: &str, word: &str| record.settings.get(key).is_some_and(|s| s.to_string() == word);
-    settings.iter().all(|(key, word)| has(key, word))
-}
-
 pub(super) fn by_mechanism(of: &Reproduction, experiment: &str) -> Option<Figure> {
     let mut groups = Vec::new();
     let mut table = Table { head: vec!["machine".into()], rows: Vec::new() };
@@ -36,7 +29,7 @@ pub(super) fn by_mechanism(of: &Reproduction, experiment: &str) -> Option<Figure
     for machine in of.machines_of(experiment) {
         let ran = || of.records().filter(|r| r.experiment == experiment && r.machine == machine.name);
         let by = |settings: &[(&str, &str)]| {
-            let record = ran().find(|r| is_by(r, settings))?;
+            let record = ran().find(|r| settings.iter().all(|(key, word)| r.setting_is(key, word)))?;
             Some((record, record.metric("message_us")?))
         };
         let Some((_, base_us)) = by(MECHANISMS[0].1) else { continue };
@@ -58,11 +51,7 @@ pub(super) fn by_mechanism(of: &Reproduction, experiment: &str) -> Option<Figure
         table.rows.push(row);
         groups.push(Stack { label: machine.name.clone(), rows });
     }
-    let used = |name: &str| {
-        groups.iter().flat_map(|g| &g.rows).flat_map(|r| &r.parts).any(|p| p.name == name && p.value > 0.0)
-    };
-    let legend = CAUSES.iter().filter(|(_, _, name, _)| used(name));
-    let legend = legend.map(|(colour, sign, name, _)| Key::part(colour, sign, name)).collect();
+    let legend = causes_in(&groups);
     let (wide, narrow) = both(|width| {
         let axis = Axis::linear("CPU time of a message", "% of a pipe that copies");
         stacks(width, &groups, &axis, 68.0, "CPU time of a message by cause, for each machine and mechanism")

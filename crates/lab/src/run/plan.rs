@@ -210,10 +210,14 @@ pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunS
     let mut runs = Vec::new();
     for block in &experiment.file.matrix {
         let variants = variants(Settings::parse(&block.set)?, &block.vary, choices.quick);
+        // Their files are read once for all variants: that is what planning takes time for.
+        let kernels = block.kernels.iter().map(|kernel| KernelChoice::find(kernel));
+        let kernels = kernels.collect::<Result<Vec<_>, _>>()?;
         for machine in &block.machines {
-            for kernel in &block.kernels {
+            let machine = MachineChoice::find(machine)?;
+            for kernel in &kernels {
                 for settings in &variants {
-                    let (machine, kernel) = (MachineChoice::find(machine)?, KernelChoice::find(kernel)?);
+                    let (machine, kernel) = (machine.clone(), kernel.clone());
                     runs.push(RunSpec::at_scale(experiment, machine, kernel, settings, choices, scale)?);
                 }
             }

@@ -81,6 +81,17 @@ pub struct Law {
     pub fault: Option<String>,
 }
 
+impl Law {
+    /// What is wrong, one text for each that did not hold.
+    pub fn broken(laws: &[Law]) -> Vec<String> {
+        let text = |law: &Law| match &law.fault {
+            Some(fault) => format!("{}: {fault}", law.name),
+            None => law.name.clone(),
+        };
+        laws.iter().filter(|law| !law.held).map(text).collect()
+    }
+}
+
 /// What a run took on the host.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
@@ -112,9 +123,12 @@ impl Record {
 
     /// True when `key=value` is one of the settings.
     pub fn has_setting(&self, text: &str) -> bool {
-        text.split_once('=').is_some_and(|(key, value)| {
-            self.settings.get(key.trim()).is_some_and(|setting| setting.to_string() == value.trim())
-        })
+        text.split_once('=').is_some_and(|(key, word)| self.setting_is(key.trim(), word.trim()))
+    }
+
+    /// True when the setting `key` was made, and reads `word`.
+    pub fn setting_is(&self, key: &str, word: &str) -> bool {
+        self.settings.get(key).is_some_and(|setting| setting.to_string() == word)
     }
 
     /// A result, counter, hardware count, or cycle count (`cycles.copy`), by name.
@@ -133,11 +147,7 @@ impl Record {
 
     /// What is wrong, one text for each broken law.
     pub fn broken(&self) -> Vec<String> {
-        let text = |law: &Law| match &law.fault {
-            Some(fault) => format!("{}: {fault}", law.name),
-            None => law.name.clone(),
-        };
-        self.laws.iter().filter(|law| !law.held).map(text).collect()
+        Law::broken(&self.laws)
     }
 }
 

@@ -3,9 +3,9 @@
 use super::mode::receive_by;
 use super::outcome::{Failed, named};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Fd, ReceiveMode, SendMode, User};
+use pageferry_kernel::{ExportId, ExportTo, Fd, Pid, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
-use pageferry_vm::Inherit;
+use pageferry_vm::{Inherit, PassMode};
 
 /// A message: one number.
 const MESSAGE_BYTES: usize = 8;
@@ -57,6 +57,19 @@ impl Link {
 
     pub(super) fn close(self, user: &User<Model>) -> Result<(), Failed> {
         user.close(self.socket).map_err(named("close"))
+    }
+
+    /// Passes what is at `at` to `peer`, and says so: it is an offer, whose number is sent.
+    pub(super) fn pass(&self, user: &User<Model>, at: Va, len_bytes: usize, peer: Pid) -> Result<(), Failed> {
+        let to = ExportTo::Process(peer);
+        let id = user.export(at, len_bytes, PassMode::Donate, to).map_err(named("export"))?;
+        self.tell(user, id.0)
+    }
+
+    /// Takes what the other end passes, where it is from now on; `None` when that end was closed.
+    pub(super) fn take(&self, user: &User<Model>) -> Result<Option<Va>, Failed> {
+        let Some(id) = self.hear(user)? else { return Ok(None) };
+        Ok(Some(user.import(ExportId(id), None).map_err(named("import"))?.at))
     }
 
     /// Sends `len_bytes`.

@@ -15,17 +15,14 @@ use super::mode::by_pass;
 use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::Payload;
 use super::process::{first_process, other_process};
+use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
-use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{
-    Arrived, Errno, ExportId, ExportTo, Fd, Inquiry, Pid, Program, ReceiveMode, SendMode, User, Wait,
-};
-use pageferry_model::{Model, Snapshot};
-use pageferry_vm::{Inherit, PassMode};
-use std::cell::Cell;
+use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Arrived, Errno, Fd, Inquiry, Pid, Program, ReceiveMode, SendMode, User, Wait};
+use pageferry_model::Model;
+use pageferry_vm::Inherit;
 use std::rc::Rc;
-use std::time::Instant;
 
 /// What the server serves.
 const SERVICE: u32 = 1;
@@ -68,9 +65,6 @@ enum End {
     Socket(Link),
     Pass(Link, Pid),
 }
-
-/// When the measured part began.
-type Start = Cell<Option<(u64, Snapshot, Instant)>>;
 
 impl Message {
     // ------------------------------------------------------------------------------------------- pipes, sockets and passing
@@ -131,10 +125,10 @@ impl Message {
             buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
             user.store(buffer, self.payload.chunk(0));
         }
-        let start = Start::default();
+        let mut watch = None;
         for index in 0..self.warmup_transfers + self.transfers {
-            if is_parent {
-                self.may_start(user, index, &start);
+            if is_parent && index == self.warmup_transfers {
+                watch = Some(Stopwatch::start(user, &self.model));
             }
             if (index % 2 == 0) == is_parent {
                 self.send(user, end, buffer)?;
@@ -145,7 +139,7 @@ impl Message {
             }
         }
         if is_parent {
-            self.results(user, start);
+            self.results(user, watch);
             return Ok(());
         }
         // What a process offers goes with it: the parent has to take the last first, and then it closes.
@@ -165,11 +159,7 @@ impl Message {
                 Ok(())
             }
             End::Socket(link) => link.send(user, at, self.size_bytes),
-            End::Pass(link, peer) => {
-                let to = ExportTo::Process(peer);
-                let id = user.export(at, self.size_bytes, PassMode::Donate, to).map_err(named("export"))?;
-                link.tell(user, id.0)
-            }
+            End::Pass(link, peer) => link.pass(user, at, self.size_bytes, peer),
         }
     }
 
@@ -189,9 +179,9 @@ impl Message {
             }
             End::Socket(link) => link.receive(user, *buffer, self.size_bytes),
             End::Pass(link, _) => {
-                let Some(id) = link.hear(user)? else { return Ok(false) };
-                *buffer = user.import(ExportId(id), None).map_err(named("import"))?.at;
-                Ok(true)
+                let passed = link.take(user)?;
+                *buffer = passed.unwrap_or(*buffer);
+                Ok(passed.is_some())
             }
         }
     }
@@ -213,9 +203,11 @@ impl Message {
         let pages = self.size_bytes.div_ceil(PAGE_SIZE);
         let data = user.ica_alloc(pages, Wait::Yes).map_err(named("allocate a data piece"))?;
         user.store(data, self.payload.chunk(0));
-        let start = Start::default();
+        let mut watch = None;
         for index in (0..self.warmup_transfers + self.transfers).step_by(2) {
-            self.may_start(user, index, &start);
+            if index == self.warmup_transfers {
+                watch = Some(Stopwatch::start(user, &self.model));
+            }
             user.store(control, &index.to_le_bytes());
             loop {
                 match user.ispc_request(SERVICE, control, Some(data), Wait::Yes) {
@@ -228,7 +220,7 @@ impl Message {
             }
             self.go_over(user, data, index + 1);
         }
-        self.results(user, start);
+        self.results(user, watch);
         Ok(())
     }
 
@@ -284,18 +276,10 @@ impl Message {
         }
     }
 
-    fn may_start(&self, user: &User<Model>, index: u64, start: &Start) {
-        if index == self.warmup_transfers {
-            start.set(Some((user.machine().now().0, self.model.snapshot(), Instant::now())));
-        }
-    }
-
-    fn results(&self, user: &User<Model>, start: Start) {
-        let (began, before, host) = start.take().expect("there is a round to measure");
-        let elapsed_us = user.machine().now().0.saturating_sub(began) as f64 / self.clock_mhz;
+    fn results(&self, user: &User<Model>, watch: Option<Stopwatch>) {
         let outcome = &mut *self.cell.borrow_mut();
-        outcome.measured_s = host.elapsed().as_secs_f64();
-        outcome.measured = Some(self.model.snapshot().since(&before));
+        let watch = watch.expect("there is a round to measure");
+        let elapsed_us = watch.stop_cycles(user, &self.model, outcome) / self.clock_mhz;
         let transfers = self.transfers.max(1) as f64;
         let results = [("elapsed_us", elapsed_us), ("message_us", elapsed_us / transfers)];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));

@@ -22,14 +22,14 @@ use super::mode::by_pass;
 use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::{Payload, differs_behind, fill_behind};
 use super::process::{first_process, other_process};
+use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
-use pageferry_hal::{Machine as _, Prot, Va};
-use pageferry_kernel::{Arrived, ExportId, ExportTo, Pid, Program, User};
-use pageferry_model::{Model, Snapshot};
-use pageferry_vm::{Inherit, PassMode};
+use pageferry_hal::{Prot, Va};
+use pageferry_kernel::{Arrived, Pid, Program, User};
+use pageferry_model::Model;
+use pageferry_vm::Inherit;
 use std::rc::Rc;
-use std::time::Instant;
 
 #[derive(Clone)]
 struct PingPong {
@@ -108,10 +108,10 @@ impl PingPong {
         }
         let link = link.with_message(user)?;
         let mut player = Player { game: self, user, link, peer, buffer };
-        let mut start: Option<(u64, Snapshot, Instant)> = None;
+        let mut watch = None;
         for index in 0..self.warmup_transfers + self.transfers {
             if index == self.warmup_transfers {
-                start = Some((user.machine().now().0, self.model.snapshot(), Instant::now()));
+                watch = Some(Stopwatch::start(user, &self.model));
             }
             if (index % 2 == 0) == is_parent {
                 player.send(index)?;
@@ -120,24 +120,22 @@ impl PingPong {
             }
         }
         if is_parent {
-            self.results(user, start.expect("there is at least one round to measure"));
+            self.results(user, watch.expect("there is at least one round to measure"));
             return Ok(());
         }
         // What a process offers goes with it: the parent has to take the last buffer first, and then it closes.
         player.link.hear(user).map(|_| ())
     }
 
-    fn results(&self, user: &User<Model>, (began, before, host): (u64, Snapshot, Instant)) {
-        let elapsed_cycles = user.machine().now().0.saturating_sub(began);
-        let elapsed_us = elapsed_cycles as f64 / self.clock_mhz;
+    fn results(&self, user: &User<Model>, watch: Stopwatch) {
         let outcome = &mut *self.cell.borrow_mut();
-        outcome.measured_s = host.elapsed().as_secs_f64();
-        outcome.measured = Some(self.model.snapshot().since(&before));
+        let elapsed_cycles = watch.stop_cycles(user, &self.model, outcome);
+        let elapsed_us = elapsed_cycles / self.clock_mhz;
         let bytes = (self.size_bytes as u64 * self.transfers / 2) as f64;
         let results = [
             ("elapsed_us", elapsed_us),
             ("bandwidth_mb_s", bytes / elapsed_us),
-            ("elapsed_cycles_per_transfer", elapsed_cycles as f64 / self.transfers as f64),
+            ("elapsed_cycles_per_transfer", elapsed_cycles / self.transfers as f64),
         ];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
     }
@@ -153,17 +151,15 @@ impl Player<'_> {
         if !by_pass {
             return self.link.send(self.user, self.buffer, *size_bytes);
         }
-        let to = ExportTo::Process(self.peer);
-        let id = self.user.export(self.buffer, *size_bytes, PassMode::Donate, to).map_err(named("export"))?;
-        self.link.tell(self.user, id.0)
+        self.link.pass(self.user, self.buffer, *size_bytes, self.peer)
     }
 
     /// Receives transfer `index`, checks it, and goes over it; false when there is none, because the peer is gone.
     fn receive(&mut self, index: u64) -> Result<bool, Failed> {
         let PingPong { cell, payload, size_bytes, touch, by_pass, loop_instructions, model, .. } = self.game;
         if *by_pass {
-            let Some(id) = self.link.hear(self.user)? else { return Ok(false) };
-            self.buffer = self.user.import(ExportId(id), None).map_err(named("import"))?.at;
+            let Some(at) = self.link.take(self.user)? else { return Ok(false) };
+            self.buffer = at;
         } else if !self.link.receive(self.user, self.buffer, *size_bytes)? {
             return Ok(false);
         }

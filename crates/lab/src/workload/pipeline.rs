@@ -24,9 +24,9 @@ use super::process::{first_process, other_process};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
 use pageferry_hal::{Machine as _, Prot, Va};
-use pageferry_kernel::{Arrived, ExportId, ExportTo, Pid, Program, SendMode, User};
+use pageferry_kernel::{Arrived, Pid, Program, SendMode, User};
 use pageferry_model::{Model, Snapshot};
-use pageferry_vm::{Inherit, PassMode};
+use pageferry_vm::Inherit;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -210,9 +210,7 @@ impl Stage<'_> {
         if !self.line.by_pass {
             return link.send(self.user, buffer, size_bytes);
         }
-        let to = ExportTo::Process(peer);
-        let id = self.user.export(buffer, size_bytes, PassMode::Donate, to).map_err(named("export"))?;
-        link.tell(self.user, id.0)
+        link.pass(self.user, buffer, size_bytes, peer)
     }
 
     /// Receives the buffer and checks that it holds chunk `index`; none when the one before is gone.
@@ -220,8 +218,8 @@ impl Stage<'_> {
         let Pipeline { model, cell, payload, size_bytes, by_pass, .. } = self.line;
         let mut buffer = self.own;
         if *by_pass {
-            let Some(id) = link.hear(self.user)? else { return Ok(None) };
-            buffer = self.user.import(ExportId(id), None).map_err(named("import"))?.at;
+            let Some(at) = link.take(self.user)? else { return Ok(None) };
+            buffer = at;
         } else if !link.receive(self.user, buffer, *size_bytes)? {
             return Ok(None);
         }

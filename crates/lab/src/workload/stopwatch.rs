@@ -39,10 +39,7 @@ impl Stopwatch {
         total_bytes: u64,
         outcome: &mut Outcome,
     ) {
-        // Where the seed decides, the process may be on a CPU whose clock is behind: then times mean nothing.
-        let elapsed_cycles = user.machine().now().saturating_sub(self.began).0 as f64;
-        outcome.measured_s = self.host.elapsed().saturating_sub(self.aside).as_secs_f64();
-        outcome.measured = Some(model.snapshot().since(&self.before));
+        let elapsed_cycles = self.stop_cycles(user, model, outcome);
         let elapsed_us = elapsed_cycles / clock_mhz;
         let results = [
             ("elapsed_us", elapsed_us),
@@ -50,5 +47,14 @@ impl Stopwatch {
             ("elapsed_cycles_per_page", elapsed_cycles / (total_bytes as f64 / PAGE_SIZE as f64)),
         ];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    /// Ends the measured part; how many cycles it took.
+    pub(super) fn stop_cycles(self, user: &User<Model>, model: &Model, outcome: &mut Outcome) -> f64 {
+        // Where the seed decides, the process may be on a CPU whose clock is behind: then times mean nothing.
+        let elapsed_cycles = user.machine().now().saturating_sub(self.began).0 as f64;
+        outcome.measured_s = self.host.elapsed().saturating_sub(self.aside).as_secs_f64();
+        outcome.measured = Some(model.snapshot().since(&self.before));
+        elapsed_cycles
     }
 }

@@ -2,6 +2,7 @@
 
 mod embedding;
 mod explain;
+mod journal;
 mod knees;
 mod published;
 mod ranges;

@@ -38,7 +38,7 @@ const MOST_NESTED: u32 = 16;
 /// Where the seed decides, a CPU has a turn while it is no farther ahead of the last: some milliseconds, in which others may do
 /// whatever they are at. Were a CPU that is halted until a timer of seconds as good as one that works, much time would go by
 /// with nothing done in it, and every host that waits for an answer would give up.
-const SEEDED_APART_CYCLES: u64 = 10_000_000;
+pub(super) const SEEDED_APART_CYCLES: u64 = 10_000_000;
 
 /// The most CPUs whose spinning is taken together.
 const MOST_TOGETHER: usize = 8;

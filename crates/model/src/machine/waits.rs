@@ -10,6 +10,7 @@
 //! its way nothing but the CPUs that wait could change anything, so a hundredth of the limit is enough.
 
 use crate::hw::CpuState;
+use crate::machine::driver::SEEDED_APART_CYCLES;
 use crate::machine::events::EventKind;
 use crate::machine::held::LockId;
 use crate::machine::inner::Inner;
@@ -19,7 +20,7 @@ use crate::mmu::oracle::Site;
 use core::fmt;
 use pageferry_hal::{CpuId, Cycles};
 
-/// CPUs that all test in vain are no farther apart.
+/// CPUs that all test in vain are no farther apart, where the clocks decide.
 const FAR_CYCLES: u64 = 1000;
 
 /// What a CPU waits for.
@@ -152,13 +153,14 @@ impl Inner {
 
     /// A CPU that does not wait is ahead of those that do: it has done something that took long, and goes on when they have
     /// waited as long. So may one that waits, and is far ahead: it has not tested yet what the others have done since. (Where all
-    /// have, their clocks are a few cycles apart.)
+    /// have, their clocks are a few cycles apart. Where the seed decides, all that are not too far ahead to have turns have tested.)
     fn some_cpu_goes_on(&self) -> bool {
         let (hw, waits) = (self.hw.borrow(), self.waits.borrow());
         let running = || hw.cpus.iter().zip(waits.iter()).filter(|(c, _)| c.state == CpuState::Running);
         let clocks = || running().map(|(c, _)| c.clock);
         let apart = clocks().max().unwrap_or(0) - clocks().min().unwrap_or(0);
-        apart > FAR_CYCLES || running().any(|(_, wait)| wait.is_none())
+        let far = if self.seeded { SEEDED_APART_CYCLES } else { FAR_CYCLES };
+        apart > far || running().any(|(_, wait)| wait.is_none())
     }
 
     /// The tests in vain that may follow before one must be looked at ([`Inner::tested_in_vain`]).

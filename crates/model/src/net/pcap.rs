@@ -25,7 +25,7 @@ impl Pcap {
         let mut pcap = Pcap { to, frames: 0, error: None };
         let mut header = Vec::new();
         header.extend(MAGIC.to_le_bytes());
-        // Version 2.4, and two fields that nobody uses.
+        // Version 2.4, and two fields that no reader uses.
         header.extend([2, 0, 4, 0]);
         header.extend([0; 8]);
         header.extend(MOST_BYTES.to_le_bytes());

@@ -52,7 +52,7 @@ impl<C: Clone + 'static> Workers<C> {
         }
     }
 
-    /// Waits until all that were started are ready for a job. They interrupt nobody for that.
+    /// Waits until all that were started are ready for a job. They interrupt no CPU for that.
     pub fn wait_until_ready(&self) {
         self.m.spin_until(&mut || self.begun.get() == self.busy.len() - 1);
     }

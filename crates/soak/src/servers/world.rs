@@ -1,10 +1,11 @@
-//! The machine with its kernel, the servers, and who begins them again.
+//! The machine with its kernel, the servers, and the process that begins them again.
 
 use super::application::{ASKED_BYTES, Application, Asked};
 use super::{APPLICATIONS, AREA_PAGES, By, Deed, Order, SERVICES, Servers};
 use crate::episode::Failure;
 use crate::rig::config;
 use crate::traffic::kernel;
+use crate::whole;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Path, Va};
 use pageferry_kernel::*;
 use pageferry_model::{Model, Options, Schedule};
@@ -32,7 +33,7 @@ struct Known {
     steps: [RefCell<VecDeque<(usize, Deed)>>; APPLICATIONS],
     /// Nothing is to be served any more.
     over: Cell<bool>,
-    /// Who serves now.
+    /// The processes that serve now.
     servers: [Cell<Option<Pid>>; SERVICES],
     /// The last step that was begun.
     at: Rc<Cell<usize>>,
@@ -82,24 +83,10 @@ pub(super) fn run(
     for (i, deed) in what.steps.iter().enumerate() {
         known.steps[deed.application % APPLICATIONS].borrow_mut().push_back((i, *deed));
     }
-    let booted = Rc::new(RefCell::new(None));
-    let into = booted.clone();
-    let ran = m.run(Box::new(move |m| {
-        let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
-        into.replace(Some(kernel.clone()));
-        kernel.spawn("init", Box::new(move |u| live(u, &known))).expect("the first process");
-        kernel.run()
-    }));
-    let kernel = booted.take();
-    let left = || kernel.as_ref().map_or(Ok(()), |kernel| kernel.check_quiescent());
-    let sleepers = || kernel.as_ref().map_or_else(String::new, |kernel| kernel.sleepers());
-    ran.map_err(|e| format!("{e}\n{}", sleepers()))
-        .and_then(|()| left())
-        .and_then(|()| m.check())
-        .map_err(|message| Failure { step: at.get(), message })
+    whole::run(&m, config, &at, move |u| live(u, &known))
 }
 
-/// The first process: it begins the others again when they have died, and ends the servers when nobody wants them.
+/// The first process: it begins the others again when they have died, and ends the servers when no application is left.
 fn live(u: &U, known: &Rc<Known>) {
     for service in 0..SERVICES {
         let known = known.clone();
@@ -221,7 +208,7 @@ fn work(u: &U, service: usize, request: &Inquiry) -> bool {
 
 /// The data goes on to the next server, and comes back.
 fn forward(u: &U, service: usize, data: Va, asked: Asked) {
-    // Servers that wait for each other wait for ever: only one of them sends the data on, but where nobody waits.
+    // Servers that wait for each other wait for ever: only one of them sends the data on, but where no caller waits.
     if service + 1 >= SERVICES && !u.ispc_crosses() {
         return;
     }

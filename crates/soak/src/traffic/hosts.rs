@@ -3,6 +3,7 @@
 use super::talk::Talks;
 use super::{Call, SocketOp};
 use crate::episode::Failure;
+use crate::whole;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Cycles, Machine as _, Path};
 use pageferry_kernel::*;
@@ -12,7 +13,7 @@ use pageferry_model::testing::{choices, small};
 use pageferry_model::{MachineConfig, Model, Options, Schedule};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillPaths};
 use pageferry_vm::{VmConfig, VmPaths};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
@@ -138,21 +139,8 @@ pub(super) fn run(
     // Where a seed decides whose turn it is, time goes by as fast as it likes: a host with timers of its own gives up then.
     let is_timed = schedule == Schedule::Timed;
     let at = Rc::new(Cell::new(0));
-    let kernel = Rc::new(RefCell::new(None));
-    let (seen, booted) = (at.clone(), kernel.clone());
-    let ran = m.run(Box::new(move |m| {
-        let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
-        booted.replace(Some(kernel.clone()));
-        kernel.spawn("init", Box::new(move |u| talk(u, &steps, is_timed, &seen))).expect("the first process");
-        kernel.run()
-    }));
-    let kernel = kernel.take();
-    let left = || kernel.as_ref().map_or(Ok(()), |kernel| kernel.check_quiescent());
-    let sleepers = || kernel.as_ref().map_or_else(String::new, |kernel| kernel.sleepers());
-    ran.map_err(|e| format!("{e}\n{}", sleepers()))
-        .and_then(|()| left())
-        .and_then(|()| m.check())
-        .map_err(|message| Failure { step: at.get(), message })
+    let seen = at.clone();
+    whole::run(&m, config, &at, move |u| talk(u, &steps, is_timed, &seen))
 }
 
 fn talk(u: &User<Model>, steps: &[Call], wired: bool, at: &Cell<usize>) {

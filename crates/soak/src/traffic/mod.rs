@@ -63,7 +63,7 @@ pub struct Call {
 /// What is done with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SocketOp {
-    /// It is made, over loopback, or over the wire where no seed decides who runs; over loopback both of its ends have such a buffer, each way.
+    /// It is made, over loopback, or over the wire where no seed decides which CPU runs; over loopback both of its ends have such a buffer, each way.
     Connect {
         /// Over the wire.
         wire: bool,

@@ -133,7 +133,7 @@ impl<'a> Reading<'a> {
     fn pid(&mut self, from: From) -> u32 {
         let pid = match from {
             From::Pid(pid) => {
-                // Nobody made it: it is the one that had no number so far.
+                // No process made it: it is the one that had no number so far.
                 if self.first.is_none() && self.alive.contains(&FIRST) && !self.made.contains(&pid) {
                     self.first = Some(pid);
                 }

@@ -13,7 +13,7 @@ pub struct Wired {
     pub(crate) frames: Vec<Pfn>,
     offset: usize,
     len_bytes: usize,
-    /// A recorder was told that the frames are on their way to someone.
+    /// A recorder was told that the frames are on their way to a reader.
     pub(crate) sent: bool,
 }
 

@@ -176,7 +176,7 @@ impl<M: Machine> Net<M> {
                 return Err(Errno::Invalid);
             }
             if let Some(child) = tcb.accepting.pop_front() {
-                // In the same hold of the lock: a reset may end it as soon as it waits for nobody.
+                // In the same hold of the lock: a reset may end it as soon as it is not waiting to be accepted.
                 let pcb = held.pcbs.get_mut(child).expect("it waits to be accepted");
                 return Ok((child, pcb.accepted()));
             }

@@ -326,8 +326,8 @@ impl<M: Machine> Stack<'_, M> {
         sent || received
     }
 
-    /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out. Nor would who waits
-    /// for datagrams that nothing can bring any more, or perhaps only loopback.
+    /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out. Nor would a thread
+    /// that waits for datagrams that nothing can bring any more, or perhaps only loopback.
     fn lose_connections(&mut self) {
         let address = self.config().address;
         for id in self.s.pcbs.ids() {

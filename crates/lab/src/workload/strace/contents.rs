@@ -1,4 +1,4 @@
-//! What files hold that nobody recorded: bytes by number and offset; and sums to compare bytes by.
+//! What files hold that was not recorded: bytes by number and offset; and sums to compare bytes by.
 
 /// A number that every bit of the last one has changed (splitmix64).
 fn mixed(mut x: u64) -> u64 {

@@ -3,10 +3,10 @@
 //! * `calls`: what a recorded call asks for. `names`: the plain model of the files, and what was there at the beginning. `order`: which call
 //!   of another process must be over before one.
 //! * `plan`, `apply`: from a recording to an `ops::Plan`: for each process its calls, each with what the plain model answers.
-//! * `play`: a process that makes them. `contents`: bytes that nobody recorded. `cost`: what calls cost.
+//! * `play`: a process that makes them. `contents`: bytes that were not recorded. `cost`: what calls cost.
 //!
 //! The first process makes a volume on a memory disk, puts on it what the recording shows to have been there, mounts it anew, so that
-//! nothing of it is in buffers, and forks the processes that nobody in the recording made. What is measured begins then.
+//! nothing of it is in buffers, and forks the processes that none in the recording made. What is measured begins then.
 //!
 //! Three things are compared. The plain model's answer with the recorded one: a *deviation*, where the recording does not show enough, or
 //! is wrong. The kernel's answer with the plain model's, and every byte: a law of the run. And the laws that every run has.
@@ -279,7 +279,7 @@ fn fill(user: &User<Model>, plan: &Plan) -> Result<(), Failed> {
     user.unmap(buffer, PIECE.next_multiple_of(PAGE_SIZE)).map_err(named("unmap a buffer"))
 }
 
-/// Runs the processes that nobody in the recording has made, and waits for them.
+/// Runs the processes that none in the recording has made, and waits for them.
 fn run(user: &User<Model>, stage: &Rc<Stage>) -> Result<(), Failed> {
     let mut result = Ok(());
     let mut running = 0;

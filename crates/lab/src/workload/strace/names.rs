@@ -1,6 +1,6 @@
 //! The plain model of the files: a tree of names, and bytes. What every call on it answers is what the modelled kernel must answer.
 //!
-//! Nobody has recorded what was there before the first call. So a recording is gone through twice. The first time names are *found*: where
+//! What was there before the first call is not recorded. So a recording is gone through twice. The first time names are *found*: where
 //! a call tells that something was there, and nothing that was done before has made it, it was there from the beginning, and is as long as
 //! what is read of it, or as a `stat` tells. The second time the tree begins with all of that, and is what it is.
 
@@ -42,7 +42,7 @@ struct Inode {
     /// That it is a file was never told.
     is_guess: bool,
     size: u64,
-    /// Its length at the beginning, and how much of that anybody looks at.
+    /// Its length at the beginning, and how much of that is looked at.
     first_size: u64,
     needed: u64,
     was_changed: bool,
@@ -61,7 +61,7 @@ pub(super) struct Image {
 pub(super) struct Original {
     pub(super) path: Path,
     pub(super) size: u64,
-    /// Its first bytes; zeros, which nobody looks at, are behind them.
+    /// Its first bytes; zeros, which are not looked at, are behind them.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -381,7 +381,7 @@ impl Names {
         }
     }
 
-    /// Somebody looks at the bytes up to here.
+    /// The bytes up to here are looked at.
     pub(super) fn looked_at(&mut self, node: Node, end: u64) {
         let inode = &mut self.nodes[node];
         inode.needed = inode.needed.max(end.min(inode.first_size));
@@ -427,7 +427,7 @@ impl Names {
         inode.bytes.truncate(size as usize);
     }
 
-    /// How much of what was there at the beginning anybody looks at.
+    /// How much of what was there at the beginning is looked at.
     pub(super) fn needed_bytes(&self) -> u64 {
         self.nodes.iter().filter(|inode| inode.origin.is_some()).map(|inode| inode.needed).sum()
     }

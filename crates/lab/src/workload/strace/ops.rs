@@ -65,7 +65,7 @@ pub(super) enum Action {
         answer: usize,
         sum: u64,
     },
-    /// Up to what was read, as often as it takes: how much is there at a time is nobody's choice.
+    /// Up to what was read, as often as it takes: how much is there at a time is by chance.
     ReadPipe {
         fd: i32,
         count: usize,
@@ -156,7 +156,7 @@ pub struct Deviation {
 pub(super) struct Plan {
     pub(super) image: Image,
     pub(super) processes: Vec<Process>,
-    /// Those that nobody in the recording has made.
+    /// Those that no process in the recording has made.
     pub(super) first: Vec<usize>,
     pub(super) not_modelled: BTreeMap<String, u64>,
     pub(super) deviations: Vec<Deviation>,

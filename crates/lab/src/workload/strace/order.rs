@@ -2,14 +2,14 @@
 //!
 //! A process makes its calls one after the other, as it did when it was recorded. Between processes only that order is kept on which a
 //! result may depend: of two calls on one thing, of which one changes it, the one that returned first is made first. What a call may wait
-//! for has returned before it in the recording, so nobody waits in a circle.
+//! for has returned before it in the recording, so no processes wait in a circle.
 
 use std::collections::BTreeMap;
 
 /// What calls of two processes may meet at.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Thing {
-    /// A path: who makes it, takes it away or looks it up.
+    /// A path: the calls that make it, take it away or look it up.
     Name(String),
     /// The names in a directory: makers beside each other, listers alone.
     Names(String),

@@ -1,7 +1,7 @@
 //! From a recording to a [`Plan`]: which descriptor of which process stands for what, at every call.
 //!
 //! The recording is gone through three times with the same rules: to find what was there at the beginning, then to count the names that
-//! listed directories had beside those that anybody used, then for good. What a call does with files is in `apply`.
+//! listed directories had beside those that were used, then for good. What a call does with files is in `apply`.
 //!
 //! Threads of a process are one with it: their calls are made by one process, in the order in which they returned.
 
@@ -69,7 +69,7 @@ pub(super) struct Running {
 /// Which bytes of a pipe a process's call moves.
 type Moved = (usize, usize, Range<usize>);
 
-/// What went through a pipe: bytes in the order of writes, and who writes and who reads which of them.
+/// What went through a pipe: bytes in the order of writes, and which process writes and which reads each of them.
 #[derive(Default)]
 pub(super) struct Through {
     pub(super) bytes: Vec<u8>,
@@ -108,10 +108,10 @@ pub(super) struct Context<'a> {
     pub(super) call: &'a Call,
 }
 
-/// Where a path that nobody knows begins.
+/// Where a path that is not known begins.
 const SOMEWHERE: &[u8] = b"somewhere";
 
-/// The most that files hold at the beginning, as far as anybody looks at them.
+/// The most that files hold at the beginning, as far as they are looked at.
 const MOST_NEEDED: u64 = 1 << 28;
 
 /// Makes the plan of a recording; `given` has the bytes of files, where there are any.
@@ -143,7 +143,7 @@ pub(super) fn plan(log: &Log, given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>) -
     Ok(plan)
 }
 
-/// Puts names into a directory that nobody used.
+/// Puts names into a directory that was not used.
 fn fill(image: &mut Image, directory: &Path, count: u64) {
     // No directory that a person keeps has more.
     for number in 0..count.min(100_000) {
@@ -430,7 +430,7 @@ impl Planner {
             }
             for (process, number, range) in &through.reads {
                 let op = &mut self.plan.processes[*process].ops[*number];
-                // Nobody waits for the end of a pipe by a number of bytes.
+                // No process waits for the end of a pipe by a number of bytes.
                 let end = range.end.min(through.bytes.len()).max(range.start);
                 let there = through.bytes.get(range.start..end).unwrap_or_default();
                 if there.len() < range.len() {

@@ -2,8 +2,8 @@
 //!
 //! It stores what it writes and loads what it has read, and does nothing else between its calls: what programs compute is not recorded.
 //!
-//! # Who waits for whom
-//! How far each process is, is under a lock of the machine; who must wait for another's call sleeps as threads do in the kernel.
+//! # Waiting for each other
+//! How far each process is, is under a lock of the machine; one that must wait for another's call sleeps as threads do in the kernel.
 //!
 //! # What can fail
 //! The machine may be too small for what is asked of it: then the process ends early, and why is left in the outcome. An answer that is not

@@ -33,7 +33,7 @@ impl FarEnd for FarPost {
         self.0.borrow_mut().out.pop_front()
     }
     fn next_at(&mut self, now_ns: u64) -> Option<u64> {
-        // It looks every 100 ns, as nobody tells it when the test has something for it.
+        // It looks every 100 ns, as it is not told when the test has something for it.
         Some(if self.0.borrow().out.is_empty() { now_ns + 100 } else { now_ns })
     }
 }

@@ -3,7 +3,7 @@
 //! For experiments that measure the machine and not its peer. It speaks TCP as a peer of infinite speed would: it sends as much as
 //! the window allows as fast as the wire takes it, without slow start; acknowledges every second segment, and what is pushed;
 //! and sends again what is not acknowledged, because a card may run out of buffers. What its connections are for, a [`Talker`]
-//! says. Where loss is the subject, or the peer is to be somebody else's, there is `smol`.
+//! says. Where loss is the subject, or the peer is to be another implementation, there is `smol`.
 //!
 //! * `conn`: one connection. `frame`: frames, made and read.
 //!

@@ -228,7 +228,7 @@ impl<M: Machine> Stack<'_, M> {
     pub(in crate::net::inet) fn close(&mut self, id: PcbId) {
         let Some(pcb) = self.s.pcbs.get_mut(id) else { return };
         pcb.has_socket = false;
-        // What was received and nobody will read is lost: the other end is told so (RFC 2525, 2.17).
+        // What was received and will not be read is lost: the other end is told so (RFC 2525, 2.17).
         let unread = pcb.tcb().receive.as_ref().is_some_and(|buffer| buffer.queued() > 0);
         self.end_process_side(id);
         let end = self.linger_ends();

@@ -2,7 +2,7 @@
 //!
 //! * `site`: what is asked for. `generator`: made up, after what is published of two traces. `access_log`: read from a log.
 //! * `contents`: what is in files, and what is said around them.
-//! * `clients`: those who ask, and compare every byte.
+//! * `clients`: they ask, and compare every byte.
 //! * `stage`: files in memory, and the cache of mappings as a long run leaves it.
 //! * `server`: processes in the way of Apache.
 //!
@@ -101,7 +101,7 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
 }
 
 impl Web {
-    /// The files that anything in the run refers to. All others would be in memory, too, and nobody would look.
+    /// The files that anything in the run refers to. All others would be in memory, too, and not be looked at.
     fn files(&self) -> Vec<u32> {
         let mapped = self.site.still_mapped(self.mapping_entries).into_iter().map(|(file, _)| file);
         let mut files: Vec<u32> = self.site.requests.iter().copied().chain(mapped).collect();

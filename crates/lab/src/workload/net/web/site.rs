@@ -15,7 +15,7 @@ pub(crate) struct Site {
     pub(super) sizes: Vec<u64>,
     /// The files that were used before the first request here, the one used last at the end.
     pub(super) last_used: Vec<u32>,
-    /// Who is asked for next.
+    /// The file that is asked for next.
     pub(super) requests: Vec<u32>,
     /// Lines of a log that could not be read.
     pub(super) skipped: Skipped,

@@ -1,7 +1,7 @@
 //! Before the first request: files in memory, and the cache of mappings as a long run of the trace leaves it.
 //!
 //! Pages get their bytes from outside of the machine, as from a disk. Then each page that a long run leaves mapped is lent once, in the
-//! order of last use, as sendfile lends it, and nobody looks at it: that makes its mapping, shared and with a clear accessed bit. Where the
+//! order of last use, as sendfile lends it, and is not looked at: that makes its mapping, shared and with a clear accessed bit. Where the
 //! CPU computes the checksums of what it sends, it has looked at all of them: so one byte of each is read, through the same mapping.
 
 use super::Web;
@@ -90,7 +90,7 @@ impl Web {
     }
 }
 
-/// Pages that are lent to a pair of sockets, of which nobody reads.
+/// Pages that are lent to a pair of sockets, which are not read.
 struct Lent(Option<(Fd, Fd)>);
 
 impl Lent {
