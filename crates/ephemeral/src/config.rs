@@ -46,6 +46,13 @@ pub enum Scheme {
         /// Buffers of each colour.
         entries: usize,
     },
+    /// A cache of mappings for each process, as in Solaris 2.4 (7): a frame that several processes look at is mapped once for each.
+    PerProcess {
+        /// Buffers of each process.
+        entries: usize,
+        /// Caches; more processes than these share.
+        caches: usize,
+    },
     /// An address is allocated and a mapping made and unmade for each use (6.2).
     Original,
     /// The same with addresses from magazines, one for each CPU, as Vmem has them (7): fast to come by, and no safer.

@@ -9,6 +9,7 @@
 //! Locks and failures are those of [`crate::cache`], on machines with one CPU.
 
 use crate::cache::{Cache, Spaced};
+use crate::caches::Caches;
 use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
 use crate::direct::Direct;
 use crate::mapping::Backing;
@@ -21,7 +22,7 @@ pub(crate) struct Hybrid<M: Machine> {
     pmaps: Arc<Pmaps<M>>,
     pub(crate) direct: Direct<M>,
     /// By colour; none where pages have no colours.
-    pub(crate) caches: Vec<Cache<M>>,
+    pub(crate) caches: Caches<M>,
 }
 
 impl<M: Machine> Hybrid<M> {
@@ -51,7 +52,7 @@ impl<M: Machine> Hybrid<M> {
                 caches.push(made.inspect_err(|_| addresses.free(range))?);
             }
         }
-        Ok(Hybrid { pmaps: pmaps.clone(), direct, caches })
+        Ok(Hybrid { pmaps: pmaps.clone(), direct, caches: Caches(caches) })
     }
 
     pub(crate) fn alloc(
@@ -65,13 +66,6 @@ impl<M: Machine> Hybrid<M> {
             self.pmaps.machine().count(Counter::EphemeralDirect, 1);
             return Ok(Backing::Direct);
         }
-        match self.caches[colour as usize].alloc(threads, frame, flags)? {
-            Backing::Cached { id, .. } => Ok(Backing::Coloured { colour, id }),
-            other => unreachable!("{other:?} is from no cache"),
-        }
-    }
-
-    pub(crate) fn active(&self) -> usize {
-        self.caches.iter().map(Cache::active).sum()
+        self.caches.alloc(colour as usize, threads, frame, flags)
     }
 }

@@ -3,7 +3,7 @@
 //! A kernel that wants the bytes of some frame needs a virtual address for it: to copy a pipe writer's page into the
 //! reader's buffer, to read a page of a memory disk, to look into a traced process. Making that address means allocating
 //! it, changing a page-table entry, and invalidating in every TLB; [`Ephemeral`] is one interface over four ways to pay for
-//! it (sf_buf paper, sections 4 and 6.2), and one more for comparison:
+//! it (sf_buf paper, sections 4 and 6.2), and two more for comparison (7):
 //!
 //! | [`Scheme`] | the address is | a TLB is invalidated |
 //! |---|---|---|
@@ -12,13 +12,14 @@
 //! | [`Scheme::Hybrid`] | permanent, or one of the frame's colour from a cache | as with the cache |
 //! | [`Scheme::Original`] | allocated for each use | at each mapping and each unmapping, on all CPUs |
 //! | [`Scheme::Vmem`] | taken from a CPU's magazine | the same |
+//! | [`Scheme::PerProcess`] | kept in a cache of the process's own | as with the cache |
 //!
 //! The four calls are [`Ephemeral::alloc`], [`Ephemeral::free`], [`Ephemeral::kva`] and [`Ephemeral::page`]. Beside them
 //! stands what the original kernel's pipes used instead: a [`KvaRun`], addresses that the user keeps and maps again and
 //! again.
 //!
 //! * [`index`]: hash and inactive list of the cache, as plain data.
-//! * `cache`, `direct`, `hybrid`, `original`: the schemes. `kva_run`: addresses kept by their user. `flusher`: what they share.
+//! * `cache`, `direct`, `hybrid`, `caches` (of processes), `original`: the schemes. `kva_run`: addresses kept by their user. `flusher`: what they share.
 //! * `config`: what the crate is built from, what it asks for, and what can go wrong.
 //!
 //! # Ownership
@@ -34,6 +35,7 @@
 extern crate alloc;
 
 mod cache;
+mod caches;
 mod config;
 mod direct;
 mod flusher;
@@ -52,6 +54,7 @@ pub use mapping::Mapping;
 use alloc::string::String;
 use alloc::sync::Arc;
 use cache::Cache;
+use caches::Caches;
 use direct::Direct;
 use hybrid::Hybrid;
 use kva_run::KvaRuns;
@@ -73,6 +76,7 @@ enum Imp<M: Machine, K: KernelAddresses> {
     Cache(Cache<M>),
     Direct(Direct<M>),
     Hybrid(Hybrid<M>),
+    PerProcess(Caches<M>),
     Original(Original<M, K>),
 }
 
@@ -95,6 +99,9 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             Scheme::Hybrid { entries } => {
                 Imp::Hybrid(Hybrid::new(entries, config.paths, &pmaps, &*addresses, arena)?)
             }
+            Scheme::PerProcess { entries, caches } => {
+                Imp::PerProcess(Caches::new((caches, entries), config.paths, &pmaps, &*addresses, arena)?)
+            }
             Scheme::Original => Imp::Original(Original::new(&pmaps, &addresses)),
             Scheme::Vmem => {
                 let cpus = pmaps.machine().cpus().len();
@@ -112,6 +119,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     pub fn plant_missing_shootdown(&mut self) {
         match &mut self.imp {
             Imp::Cache(c) => c.flusher.local_only = true,
+            Imp::PerProcess(caches) => caches.0.iter_mut().for_each(|c| c.flusher.local_only = true),
             Imp::Original(o) => o.flusher.local_only = true,
             // Pages have no colours where there are several CPUs.
             Imp::Direct(_) | Imp::Hybrid(_) => {}
@@ -138,6 +146,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
                 Backing::Direct
             }
             Imp::Hybrid(hybrid) => hybrid.alloc(threads, frame, flags)?,
+            Imp::PerProcess(caches) => caches.alloc(caches.of(threads), threads, frame, flags)?,
             Imp::Original(original) => original.alloc(frame)?,
         };
         let mapping = Mapping { frame, backing };
@@ -160,8 +169,11 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
                 cache.free(threads, id, mapping.frame, private_on);
             }
             (Imp::Direct(_) | Imp::Hybrid(_), Backing::Direct) => {}
-            (Imp::Hybrid(hybrid), Backing::Coloured { colour, id }) => {
-                hybrid.caches[colour as usize].free(threads, id, mapping.frame, None);
+            (
+                Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches),
+                Backing::Among { cache, id, private_on },
+            ) => {
+                caches.free(cache, threads, id, mapping.frame, private_on);
             }
             (Imp::Original(original), Backing::Own(range)) => original.free(range),
             (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
@@ -177,9 +189,10 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             (Imp::Direct(direct) | Imp::Hybrid(Hybrid { direct, .. }), Backing::Direct) => {
                 direct.va(mapping.frame)
             }
-            (Imp::Hybrid(hybrid), Backing::Coloured { colour, id }) => {
-                hybrid.caches[*colour as usize].va(*id)
-            }
+            (
+                Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches),
+                Backing::Among { cache, id, .. },
+            ) => caches.va(*cache, *id),
             (Imp::Original(_), Backing::Own(range)) => range.start(),
             (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
@@ -242,7 +255,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         match &self.imp {
             Imp::Cache(cache) => cache.active(),
             Imp::Direct(_) => 0,
-            Imp::Hybrid(hybrid) => hybrid.active(),
+            Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches) => caches.active(),
             Imp::Original(original) => original.live(),
         }
     }
@@ -262,7 +275,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     pub fn check(&self) -> Result<(), String> {
         match &self.imp {
             Imp::Cache(cache) => cache.check(),
-            Imp::Hybrid(hybrid) => hybrid.caches.iter().try_for_each(Cache::check),
+            Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches) => caches.check(),
             Imp::Direct(_) | Imp::Original(_) => Ok(()),
         }
     }

@@ -265,3 +265,36 @@ fn the_hybrid_takes_the_direct_map_where_colours_agree() {
     assert_eq!(purged(Scheme::Direct), 0);
     assert!(purged(Scheme::Hybrid { entries: held_at_most }) > 0, "found again");
 }
+
+/// A frame that several processes look at is mapped once for each, and found again by each (sf_buf paper, 7).
+#[test]
+fn a_process_finds_its_own_mappings_and_no_others() {
+    let scheme = Scheme::PerProcess { entries: 4, caches: 2 };
+    run("xeon-mp", Schedule::Timed, with_scheme(scheme), |rig| {
+        rig.tag_frames(8);
+        let look = |process: u32, n: u32| {
+            rig.threads.process.set(process);
+            let counts = rig.counted(|| {
+                let mapping = rig.alloc(n, Flags::NOWAIT).expect("one at a time");
+                assert_eq!(rig.read(&mapping), Rig::tag(n));
+                // Given back on behalf of another process.
+                rig.threads.process.set(process + 1);
+                rig.free(mapping);
+            });
+            (counts.hits, counts.misses)
+        };
+        assert_eq!((look(0, 1), look(1, 1)), ((0, 1), (0, 1)), "each for itself");
+        assert_eq!((look(0, 1), look(1, 1)), ((1, 0), (1, 0)));
+        assert_eq!(look(2, 1), (1, 0), "more processes than caches share");
+        (2..6).for_each(|n| assert_eq!(look(0, n), (0, 1)));
+        assert_eq!((look(0, 1), look(1, 1)), ((0, 1), (1, 0)), "one's use takes nothing from the other");
+        let held: Vec<_> = (0..4).map(|n| rig.alloc(n, Flags::NOWAIT).expect("room for four")).collect();
+        let process = rig.threads.process.get();
+        assert!(rig.alloc(7, Flags::NOWAIT).is_err());
+        rig.threads.process.set(process + 1);
+        rig.free(rig.alloc(7, Flags::NOWAIT).expect("the other has room"));
+        assert_eq!(rig.eph.held(), 4);
+        held.into_iter().for_each(|mapping| rig.free(mapping));
+        rig.eph.check().expect("the invariants of both hold");
+    });
+}

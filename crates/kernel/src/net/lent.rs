@@ -111,10 +111,9 @@ impl<M: Machine> Pool<M> {
                     let waits = sleeper.filter(|_| mappings.is_empty());
                     let private = self.has(NetDefect::LentMappingPrivate);
                     let private = if private { Flags::PRIVATE } else { Flags::empty() };
-                    let made = match waits {
-                        Some(t) => self.ephemeral().alloc(t, frame, Flags::INTERRUPTIBLE | private),
-                        None => self.ephemeral().alloc(self.waker(), frame, Flags::NOWAIT | private),
-                    };
+                    let waiting = if waits.is_some() { Flags::INTERRUPTIBLE } else { Flags::NOWAIT };
+                    let threads = sleeper.unwrap_or(self.waker());
+                    let made = self.ephemeral().alloc(threads, frame, waiting | private);
                     match made {
                         Ok(mapping) => mappings.push(mapping),
                         Err(e) => {

@@ -203,6 +203,8 @@ pub enum SchemeName {
     Original,
     /// The same with addresses from magazines.
     Vmem,
+    /// A cache of mappings for each process.
+    PerProcess,
 }
 
 /// Ephemeral mappings.
@@ -414,7 +416,7 @@ impl KernelFile {
         RANGES.config(self)?;
         let scheme = self.ephemeral.scheme.value;
         if self.ephemeral.entries.value == 0
-            && matches!(scheme, SchemeName::Native | SchemeName::Cache | SchemeName::Hybrid)
+            && !matches!(scheme, SchemeName::Direct | SchemeName::Original | SchemeName::Vmem)
         {
             return fault("ephemeral.entries", "0, expected at least 1: a cache of mappings needs an entry");
         }
@@ -620,6 +622,9 @@ impl KernelFile {
             (SchemeName::Hybrid, _) => hybrid,
             (SchemeName::Original, _) => Scheme::Original,
             (SchemeName::Vmem, _) => Scheme::Vmem,
+            (SchemeName::PerProcess, _) => {
+                Scheme::PerProcess { entries: (entries / PROCESS_CACHES).max(1), caches: PROCESS_CACHES }
+            }
         }
     }
 }
@@ -631,6 +636,9 @@ fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
 /// Addresses of all colours together beside a direct map: as many buffers as FreeBSD 5 has on sparc64 with up to 64 MB, 512 + 16 * maxusers of
 /// which there are 32 (vm_machdep.c, param.c).
 const MOST_COLOURED: usize = 1024;
+
+/// Processes that have a cache of mappings of their own: all of an experiment.
+const PROCESS_CACHES: usize = 32;
 
 /// What a buffer of a pipe or a socket may hold: a page to 16 MB.
 const LEAST_BUFFER: i64 = pageferry_hal::PAGE_SIZE as i64;
