@@ -28,7 +28,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use pageferry_hal::{
     Access, Cause, Channel, Counter, CpuId, CpuSet, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock,
-    StructArena, StructVa, Threads, Va, VaRange,
+    StructArena, StructVa, Threads, Va,
 };
 use pageferry_pmap::Pmaps;
 
@@ -40,12 +40,19 @@ const HEAD_BYTES: usize = 4;
 pub(crate) struct Cache<M: Machine> {
     machine: M,
     pmaps: Arc<Pmaps<M>>,
-    range: VaRange,
+    addresses: Spaced,
     rule: AccessedRule,
     paths: EphemeralPaths,
     places: Places,
     state: M::Lock<State>,
     pub(crate) flusher: Flusher,
+}
+
+/// Where the buffers' addresses are: a page each, so far apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spaced {
+    pub(crate) first: Va,
+    pub(crate) stride_bytes: usize,
 }
 
 /// What the lock protects.
@@ -97,24 +104,33 @@ impl<M: Machine> Cache<M> {
         }
         let range = addresses.alloc(entries).ok_or(too_many)?;
         assert_eq!(range.len_pages(), entries, "the address allocator gave {range:?}");
-        let chains = MappingIndex::chains(entries);
-        let places = arena
-            .array("sf_buf structures", entries, BUFFER_BYTES)
-            .and_then(|buffers| {
-                Ok(Places { buffers, heads: arena.array("sf_buf hash", chains, HEAD_BYTES)? })
-            })
-            .inspect_err(|_| addresses.free(range))?;
+        let spaced = Spaced { first: range.start(), stride_bytes: PAGE_SIZE };
+        Cache::over(spaced, entries, rule, paths, pmaps, arena).inspect_err(|_| addresses.free(range))
+    }
+
+    /// A cache of so many addresses, which the caller has and which nothing maps.
+    pub(crate) fn over(
+        addresses: Spaced,
+        entries: usize,
+        rule: AccessedRule,
+        paths: EphemeralPaths,
+        pmaps: &Arc<Pmaps<M>>,
+        arena: &mut StructArena,
+    ) -> Result<Cache<M>, ConfigError> {
+        let buffers = arena.array("sf_buf structures", entries, BUFFER_BYTES)?;
+        let heads = arena.array("sf_buf hash", MappingIndex::chains(entries), HEAD_BYTES)?;
+        let places = Places { buffers, heads };
         let machine = pmaps.machine().clone();
         let index = MappingIndex::new(entries, machine.cpus());
         let state = machine.new_lock(LockClass::EPHEMERAL, State { index, waiters: 0 });
         let pmaps = pmaps.clone();
         let flusher = Flusher { local_only: false };
-        Ok(Cache { machine, pmaps, range, rule, paths, places, state, flusher })
+        Ok(Cache { machine, pmaps, addresses, rule, paths, places, state, flusher })
     }
 
     /// The address of a buffer: never changes.
     pub(crate) fn va(&self, id: BufferId) -> Va {
-        self.range.start() + id.index() * PAGE_SIZE
+        self.addresses.first + id.index() * self.addresses.stride_bytes
     }
 
     fn toucher(&self) -> Toucher<'_, M> {

@@ -40,6 +40,19 @@ pub enum Scheme {
     },
     /// The direct map, as on amd64 (4.3).
     Direct,
+    /// The direct map where its address has the colour by which the frame is cached, else a cache of addresses that do; as on sparc64
+    /// (4.4). The same as [`Scheme::Direct`] where pages have no colours.
+    Hybrid {
+        /// Buffers of each colour.
+        entries: usize,
+    },
+    /// A cache of mappings for each process, as in Solaris 2.4 (7): a frame that several processes look at is mapped once for each.
+    PerProcess {
+        /// Buffers of each process.
+        entries: usize,
+        /// Caches; more processes than these share.
+        caches: usize,
+    },
     /// An address is allocated and a mapping made and unmade for each use (6.2).
     Original,
     /// The same with addresses from magazines, one for each CPU, as Vmem has them (7): fast to come by, and no safer.
@@ -100,7 +113,7 @@ pub enum ConfigError {
     /// A cache of zero entries.
     #[error("a mapping cache needs at least one entry")]
     NoEntries,
-    /// [`Scheme::Direct`] on a machine that cannot map all of its memory.
+    /// [`Scheme::Direct`] or [`Scheme::Hybrid`] on a machine that cannot map all of its memory.
     #[error("this machine has no direct map")]
     NoDirectMap,
     /// More entries than there are pages of kernel addresses.

@@ -4,12 +4,15 @@
 //! A [`KvaRun`] belongs to one user, which serialises its use; there is no lock. FreeBSD 5 changed runs of kernel pages with
 //! `pmap_qenter` and `pmap_qremove`: as many page-table entries as pages, then one invalidation of the range on all CPUs,
 //! whether or not anything was mapped there before.
+//!
+//! Where pages have colours a run has some addresses more than pages, so that the first frame finds one of its colour. The pages of a
+//! buffer follow one another, and so do their colours.
 
 use crate::config::{AllocError, KernelAddresses};
 use crate::flusher::Flusher;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use pageferry_hal::{Machine, Pfn, Prot, Va, VaRange};
+use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Va, VaRange};
 use pageferry_pmap::Pmaps;
 
 /// A run of kernel addresses that its user keeps. To be given back with [`crate::Ephemeral::release_run`].
@@ -17,13 +20,15 @@ use pageferry_pmap::Pmaps;
 #[must_use = "addresses must be released"]
 pub struct KvaRun {
     range: VaRange,
-    mapped_pages: usize,
+    /// The most pages that are mapped at once.
+    len_pages: usize,
+    mapped: Option<VaRange>,
 }
 
 impl KvaRun {
     /// The most pages that fit.
     pub fn len_pages(&self) -> usize {
-        self.range.len_pages()
+        self.len_pages
     }
 }
 
@@ -42,35 +47,38 @@ impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
 
     pub(crate) fn make(&self, len_pages: usize) -> Result<KvaRun, AllocError> {
         assert!(len_pages > 0, "a run of no pages");
-        let range = self.addresses.alloc(len_pages).ok_or(AllocError::NoAddresses)?;
-        assert_eq!(range.len_pages(), len_pages, "the address allocator gave {range:?}");
+        let wanted = len_pages + self.pmaps.colours() as usize - 1;
+        let range = self.addresses.alloc(wanted).ok_or(AllocError::NoAddresses)?;
+        assert_eq!(range.len_pages(), wanted, "the address allocator gave {range:?}");
         self.live.fetch_add(1, Ordering::Relaxed);
-        Ok(KvaRun { range, mapped_pages: 0 })
+        Ok(KvaRun { range, len_pages, mapped: None })
     }
 
     pub(crate) fn enter(&self, run: &mut KvaRun, frames: &[Pfn]) -> Va {
-        assert_eq!(run.mapped_pages, 0, "frames are mapped in this run already");
+        assert_eq!(run.mapped, None, "frames are mapped in this run already");
         assert!(
             !frames.is_empty() && frames.len() <= run.len_pages(),
             "{} pages do not fit a run of {}",
             frames.len(),
             run.len_pages()
         );
-        let flush = self.pmaps.kenter(run.range.start(), frames, Prot::RW);
-        self.flusher.flush(flush, &self.pmaps);
-        run.mapped_pages = frames.len();
-        run.range.start()
+        let (start, pmaps) = (run.range.start(), &self.pmaps);
+        let ahead = pmaps.best_colour(frames[0]).wrapping_sub(pmaps.colour(start)) & (pmaps.colours() - 1);
+        let start = start + ahead as usize * PAGE_SIZE;
+        let flush = pmaps.kenter(start, frames, Prot::RW);
+        self.flusher.flush(flush, pmaps);
+        run.mapped = Some(VaRange::pages_from(start, frames.len()));
+        start
     }
 
     pub(crate) fn remove(&self, run: &mut KvaRun) {
-        assert!(run.mapped_pages > 0, "nothing is mapped in this run");
-        let flush = self.pmaps.kremove(VaRange::pages_from(run.range.start(), run.mapped_pages));
+        let mapped = run.mapped.take().expect("something is mapped in this run");
+        let flush = self.pmaps.kremove(mapped);
         self.flusher.flush(flush, &self.pmaps);
-        run.mapped_pages = 0;
     }
 
     pub(crate) fn release(&self, run: KvaRun) {
-        assert_eq!(run.mapped_pages, 0, "frames are still mapped in this run");
+        assert_eq!(run.mapped, None, "frames are still mapped in this run");
         self.addresses.free(run.range);
         let before = self.live.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "more runs released than made");

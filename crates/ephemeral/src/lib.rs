@@ -2,22 +2,24 @@
 //!
 //! A kernel that wants the bytes of some frame needs a virtual address for it: to copy a pipe writer's page into the
 //! reader's buffer, to read a page of a memory disk, to look into a traced process. Making that address means allocating
-//! it, changing a page-table entry, and invalidating in every TLB; [`Ephemeral`] is one interface over three ways to pay for
-//! it (sf_buf paper, sections 4 and 6.2), and one more for comparison:
+//! it, changing a page-table entry, and invalidating in every TLB; [`Ephemeral`] is one interface over four ways to pay for
+//! it (sf_buf paper, sections 4 and 6.2), and two more for comparison (7):
 //!
 //! | [`Scheme`] | the address is | a TLB is invalidated |
 //! |---|---|---|
 //! | [`Scheme::Cache`] | kept with its frame until it is needed for another | when that change could be seen |
 //! | [`Scheme::Direct`] | permanent: all memory is mapped | never |
+//! | [`Scheme::Hybrid`] | permanent, or one of the frame's colour from a cache | as with the cache |
 //! | [`Scheme::Original`] | allocated for each use | at each mapping and each unmapping, on all CPUs |
 //! | [`Scheme::Vmem`] | taken from a CPU's magazine | the same |
+//! | [`Scheme::PerProcess`] | kept in a cache of the process's own | as with the cache |
 //!
 //! The four calls are [`Ephemeral::alloc`], [`Ephemeral::free`], [`Ephemeral::kva`] and [`Ephemeral::page`]. Beside them
 //! stands what the original kernel's pipes used instead: a [`KvaRun`], addresses that the user keeps and maps again and
 //! again.
 //!
 //! * [`index`]: hash and inactive list of the cache, as plain data.
-//! * `cache`, `direct`, `original`: the schemes. `kva_run`: addresses kept by their user. `flusher`: what they share.
+//! * `cache`, `direct`, `hybrid`, `caches` (of processes), `original`: the schemes. `kva_run`: addresses kept by their user. `flusher`: what they share.
 //! * `config`: what the crate is built from, what it asks for, and what can go wrong.
 //!
 //! # Ownership
@@ -33,9 +35,11 @@
 extern crate alloc;
 
 mod cache;
+mod caches;
 mod config;
 mod direct;
 mod flusher;
+mod hybrid;
 pub mod index;
 mod kva_run;
 mod mapping;
@@ -50,16 +54,19 @@ pub use mapping::Mapping;
 use alloc::string::String;
 use alloc::sync::Arc;
 use cache::Cache;
+use caches::Caches;
 use direct::Direct;
+use hybrid::Hybrid;
 use kva_run::KvaRuns;
 use mapping::Backing;
 use original::Original;
 use pageferry_hal::{Counter, Level, Machine, Pfn, StructArena, Threads, Va};
-use pageferry_pmap::Pmaps;
+use pageferry_pmap::{Pmaps, Reach};
 
 /// The ephemeral mappings of a kernel. See the [crate](self) for the model.
 pub struct Ephemeral<M: Machine, K: KernelAddresses> {
     machine: M,
+    pmaps: Arc<Pmaps<M>>,
     honour_private: bool,
     imp: Imp<M, K>,
     runs: KvaRuns<M, K>,
@@ -68,6 +75,8 @@ pub struct Ephemeral<M: Machine, K: KernelAddresses> {
 enum Imp<M: Machine, K: KernelAddresses> {
     Cache(Cache<M>),
     Direct(Direct<M>),
+    Hybrid(Hybrid<M>),
+    PerProcess(Caches<M>),
     Original(Original<M, K>),
 }
 
@@ -87,6 +96,12 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
                 Imp::Cache(Cache::new(entries, rule, config.paths, &pmaps, &*addresses, arena)?)
             }
             Scheme::Direct => Imp::Direct(Direct::new(&pmaps)?),
+            Scheme::Hybrid { entries } => {
+                Imp::Hybrid(Hybrid::new(entries, config.paths, &pmaps, &*addresses, arena)?)
+            }
+            Scheme::PerProcess { entries, caches } => {
+                Imp::PerProcess(Caches::new((caches, entries), config.paths, &pmaps, &*addresses, arena)?)
+            }
             Scheme::Original => Imp::Original(Original::new(&pmaps, &addresses)),
             Scheme::Vmem => {
                 let cpus = pmaps.machine().cpus().len();
@@ -95,8 +110,8 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             }
         };
         let machine = pmaps.machine().clone();
-        let runs = KvaRuns::new(pmaps, addresses);
-        Ok(Ephemeral { machine, honour_private: config.honour_private, imp, runs })
+        let runs = KvaRuns::new(pmaps.clone(), addresses);
+        Ok(Ephemeral { machine, pmaps, honour_private: config.honour_private, imp, runs })
     }
 
     /// Plants a defect, to prove that checks find it: changes of shared mappings are no longer flushed on other CPUs.
@@ -104,8 +119,10 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     pub fn plant_missing_shootdown(&mut self) {
         match &mut self.imp {
             Imp::Cache(c) => c.flusher.local_only = true,
+            Imp::PerProcess(caches) => caches.0.iter_mut().for_each(|c| c.flusher.local_only = true),
             Imp::Original(o) => o.flusher.local_only = true,
-            Imp::Direct(_) => {}
+            // Pages have no colours where there are several CPUs.
+            Imp::Direct(_) | Imp::Hybrid(_) => {}
         }
         self.runs.flusher.local_only = true;
     }
@@ -118,7 +135,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     /// [`Flags::INTERRUPTIBLE`]; [`AllocError::NoAddresses`] only in the original scheme. The direct map never fails.
     ///
     /// # Locks
-    /// Takes `Ephemeral` or what [`KernelAddresses`] takes, and what the pmap takes below. Without
+    /// Takes `Ephemeral` or what [`KernelAddresses`] takes, and what the pmap takes below ([`Pmaps::claim`]). Without
     /// [`Flags::NOWAIT`] the cache may sleep: the caller then holds no spin lock.
     pub fn alloc(&self, threads: &dyn Threads, frame: Pfn, flags: Flags) -> Result<Mapping, AllocError> {
         let flags = if self.honour_private { flags } else { flags.difference(Flags::PRIVATE) };
@@ -128,10 +145,14 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
                 self.machine.count(Counter::EphemeralDirect, 1);
                 Backing::Direct
             }
+            Imp::Hybrid(hybrid) => hybrid.alloc(threads, frame, flags)?,
+            Imp::PerProcess(caches) => caches.alloc(caches.of(threads), threads, frame, flags)?,
             Imp::Original(original) => original.alloc(frame)?,
         };
+        let mapping = Mapping { frame, backing };
+        self.pmaps.claim(frame, self.kva(&mapping), Reach::Write);
         self.machine.trace_level(Level::EphemeralMappings, 1);
-        Ok(Mapping { frame, backing })
+        Ok(mapping)
     }
 
     /// Gives a mapping back (`sf_buf_free`). The last reference to a buffer of the cache makes it inactive, still mapped,
@@ -147,7 +168,13 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             (Imp::Cache(cache), Backing::Cached { id, private_on }) => {
                 cache.free(threads, id, mapping.frame, private_on);
             }
-            (Imp::Direct(_), Backing::Direct) => {}
+            (Imp::Direct(_) | Imp::Hybrid(_), Backing::Direct) => {}
+            (
+                Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches),
+                Backing::Among { cache, id, private_on },
+            ) => {
+                caches.free(cache, threads, id, mapping.frame, private_on);
+            }
             (Imp::Original(original), Backing::Own(range)) => original.free(range),
             (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
@@ -159,7 +186,13 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     pub fn kva(&self, mapping: &Mapping) -> Va {
         match (&self.imp, &mapping.backing) {
             (Imp::Cache(cache), Backing::Cached { id, .. }) => cache.va(*id),
-            (Imp::Direct(direct), Backing::Direct) => direct.va(mapping.frame),
+            (Imp::Direct(direct) | Imp::Hybrid(Hybrid { direct, .. }), Backing::Direct) => {
+                direct.va(mapping.frame)
+            }
+            (
+                Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches),
+                Backing::Among { cache, id, .. },
+            ) => caches.va(*cache, *id),
             (Imp::Original(_), Backing::Own(range)) => range.start(),
             (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
@@ -222,6 +255,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         match &self.imp {
             Imp::Cache(cache) => cache.active(),
             Imp::Direct(_) => 0,
+            Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches) => caches.active(),
             Imp::Original(original) => original.live(),
         }
     }
@@ -241,6 +275,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     pub fn check(&self) -> Result<(), String> {
         match &self.imp {
             Imp::Cache(cache) => cache.check(),
+            Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches) => caches.check(),
             Imp::Direct(_) | Imp::Original(_) => Ok(()),
         }
     }

@@ -18,6 +18,8 @@ pub(crate) enum Backing {
     Direct,
     /// In a buffer of the cache; a private one belongs to a CPU.
     Cached { id: BufferId, private_on: Option<CpuId> },
+    /// In a buffer of one of several caches: of a colour, or of a process.
+    Among { cache: usize, id: BufferId, private_on: Option<CpuId> },
     /// At an address of its own.
     Own(VaRange),
 }

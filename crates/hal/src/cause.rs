@@ -181,6 +181,8 @@ named! {
         PacketsSent = "packets_sent",
         /// Address spaces that were given another tag instead of being invalidated page by page.
         ContextsRenewed = "contexts_renewed",
+        /// Colours by which the cache wrote back and forgot a frame.
+        ColoursPurged = "colours_purged",
         /// Pages of the communication area that were attached to a process.
         IcaAttachments = "ica_attachments",
         /// Pages of the communication area that were detached from a process.

@@ -334,10 +334,13 @@ pub trait Machine: Clone + 'static {
     fn refill_depth(&self) -> u32 {
         1
     }
-    /// Writes back and drops what a virtually indexed cache holds of the frame at `at`, under any colour; before a frame is
-    /// used at an address of another colour. Nothing where [`Board::colours`] is 1.
-    fn dcache_sync(&self, at: Pa) {
-        let _ = at;
+    /// Writes back and drops what a virtually indexed cache holds of the frame at `at` under a colour: before the frame is used at
+    /// addresses of another, where one of both uses stores.
+    ///
+    /// # Panics
+    /// A modelled machine panics when [`Board::colours`] is not above `colour`, or is 1.
+    fn dcache_purge(&self, at: Pa, colour: u32) {
+        panic!("the frame at {at:?} has no colour {colour}: the caches here know none");
     }
 
     // ----------------------------------------------------------------------------------------------- other CPUs

@@ -38,6 +38,11 @@ pub trait Threads {
     /// Makes the thread that has slept longest on `channel` runnable.
     fn wakeup_one(&self, channel: Channel) -> bool;
 
+    /// A number of the process that the caller is at work for; 0 where none is known. For what is kept by process.
+    fn process(&self) -> u32 {
+        0
+    }
+
     /// From here to the matching [`Threads::unpin`] the calling thread stays on its CPU; nests.
     fn pin(&self);
 

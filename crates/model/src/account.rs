@@ -42,6 +42,8 @@ pub struct Hardware {
     pub accesses: u64,
     /// Of these, lines that copies and clears streamed through; the others are accesses that the next step waits for.
     pub lines_streamed: u64,
+    /// Lines written back and dropped by software, held or not, since the cache has them by another colour.
+    pub lines_purged: u64,
     /// Instructions charged.
     pub instructions: u64,
     /// Entries invalidated by instruction, one page at a time.
@@ -79,6 +81,7 @@ impl Hardware {
             walks: self.walks - e.walks,
             accesses: self.accesses - e.accesses,
             lines_streamed: self.lines_streamed - e.lines_streamed,
+            lines_purged: self.lines_purged - e.lines_purged,
             instructions: self.instructions - e.instructions,
             page_invalidations: self.page_invalidations - e.page_invalidations,
             ipis_sent: self.ipis_sent - e.ipis_sent,

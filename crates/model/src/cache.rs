@@ -1,7 +1,8 @@
 //! The cache hierarchies of all packages, the memory behind them, and what they cost.
 //!
 //! A package has up to four levels, shared by its SMT siblings: set-associative, true LRU, indexed and tagged by physical
-//! addresses, one line size throughout. Only the state of lines is held here; the bytes are in the modelled memory, which
+//! addresses, one line size throughout. The first level of a machine with one package may be indexed by virtual addresses: then
+//! it has a line of memory once for each *colour* by which it was accessed, as if these were different lines ([`colour`]). Only the state of lines is held here; the bytes are in the modelled memory, which
 //! is always current, since one access is carried out at a time. Everything is counted (`CacheStats`), and
 //! [`Caches::check`] asserts the conservation laws between the counts and against the state.
 //!
@@ -18,7 +19,9 @@
 //! - Writing back a victim costs time only in a stream, where it takes bandwidth from it; a single access does not wait for
 //!   the write buffer. Streams that take turns at memory pay `row_change_cycles` for each turn. A victim that moves from level to level costs nothing beyond the constants of the levels.
 
+pub(crate) mod aliases;
 mod check;
+mod colour;
 mod fetch;
 mod level;
 mod memory;
@@ -31,11 +34,12 @@ pub use fetch::Fetched;
 pub use stats::{CacheStats, LevelStats, PackageStats};
 
 use crate::config::MachineConfig;
+use colour::Colours;
 use fetch::InstructionCache;
 use level::{DIRTY, UNIQUE};
 use memory::{Elsewhere, Memory};
 use package::{Found, Package};
-use pageferry_hal::PAGE_SHIFT;
+use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE};
 use run::{MOST_LINES, Run};
 
 /// How an access depends on those before it.
@@ -67,6 +71,7 @@ pub struct Caches {
     runs: Box<[Run; 2]>,
     /// By package; empty where there are none.
     instruction: Vec<InstructionCache>,
+    colours: Colours,
 }
 
 /// A page that a package is about to access: see [`Caches::enter`].
@@ -75,6 +80,8 @@ pub struct Entered {
     package: usize,
     /// The other packages that may hold lines of the page.
     others: u64,
+    /// What is added to the number of a line to have that by which the first level knows it.
+    skew: u64,
 }
 
 impl Caches {
@@ -97,17 +104,20 @@ impl Caches {
             (0..packages).flat_map(|_| machine.icache.as_ref().map(InstructionCache::new)).collect();
         let levels = package.banks.iter().map(|bank| &bank.level);
         let limits = levels.chain(instruction.iter().map(|i| &i.level)).map(|level| level.line_limit());
+        let colours = Colours::of(machine);
         let fewest_sets = package.banks.iter().map(|bank| bank.level.sets()).min();
         Caches {
             run_lines: fewest_sets.expect("a machine has caches").min(MOST_LINES),
             most_cycles: package.most_cycles(&memory),
             runs: Box::default(),
-            line_limit: limits.min().expect("a machine has caches"),
+            // The first level's numbers are larger by a colour.
+            line_limit: limits.min().expect("a machine has caches") / u64::from(colours.count()),
             line_shift: machine.cache[0].line_bytes.value.trailing_zeros(),
             packages: vec![package; packages],
             holders: vec![0; (machine.memory_bytes() >> PAGE_SHIFT) as usize],
             memory,
             instruction,
+            colours,
         }
     }
 
@@ -120,9 +130,19 @@ impl Caches {
     ///
     /// # Panics
     /// When there is no such package, or `pa` lies beyond what the caches can tag.
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, package: usize, pa: u64, write: bool, kind: Kind) -> u32 {
-        let page = self.enter(package, pa);
+        if self.colours.count() > 1 {
+            return self.access_by(package, pa, self.colours.own(pa), write, kind);
+        }
+        let page = self.enter_page(package, pa, 0);
+        self.access_in(page, pa, write, kind)
+    }
+
+    /// As [`Caches::access`], by an address of a colour.
+    #[inline(never)]
+    pub fn access_by(&mut self, package: usize, pa: u64, colour: u32, write: bool, kind: Kind) -> u32 {
+        let page = self.enter_by(package, pa, colour);
         self.access_in(page, pa, write, kind)
     }
 
@@ -132,12 +152,23 @@ impl Caches {
     /// As [`Caches::access`].
     #[inline]
     pub fn enter(&mut self, package: usize, pa: u64) -> Entered {
+        self.enter_by(package, pa, self.colours.own(pa))
+    }
+
+    /// As [`Caches::enter`], by an address of a colour.
+    #[inline]
+    pub fn enter_by(&mut self, package: usize, pa: u64, colour: u32) -> Entered {
+        self.enter_page(package, pa, self.colours.skew(pa, colour))
+    }
+
+    #[inline(always)]
+    fn enter_page(&mut self, package: usize, pa: u64, skew: u64) -> Entered {
         let count = self.packages.len();
         assert!(package < count, "no package {package} among {count}");
         let line = pa >> self.line_shift;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
         if count == 1 {
-            return Entered { package, others: 0 };
+            return Entered { package, others: 0, skew };
         }
         let page = (pa >> PAGE_SHIFT) as usize;
         if page >= self.holders.len() {
@@ -147,7 +178,7 @@ impl Caches {
         let mine = 1 << package;
         let others = *holders & !mine;
         *holders |= mine;
-        Entered { package, others }
+        Entered { package, others, skew }
     }
 
     /// As [`Caches::access`], to a line of a page that was entered.
@@ -156,7 +187,7 @@ impl Caches {
         let line = pa >> self.line_shift;
         let package = &mut self.packages[page.package];
         package.counts.accesses += 1;
-        match package.find(line, write, kind) {
+        match package.find(line, page.skew, write, kind) {
             Found::Done { cycles } => cycles,
             Found::At { at, flags, cycles } => cycles + self.bring(page, line, (at, flags), write, kind),
             Found::Nowhere => self.fetch(page, line, write, kind),
@@ -172,10 +203,31 @@ impl Caches {
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
         self.instruction.iter_mut().for_each(|cache| cache.drop_line(line));
         for package in &mut self.packages {
-            if package.take_away(line) == Elsewhere::Dirty {
+            let mut is_dirty = package.take_away(line) == Elsewhere::Dirty;
+            for skew in self.colours.others(pa) {
+                is_dirty |= package.take_alias(line, skew) == Elsewhere::Dirty;
+            }
+            if is_dirty {
                 package.counts.memory_writebacks += 1;
             }
         }
+    }
+
+    /// Writes back and drops what the first level holds of the page of `pa` under a colour. Gives how many of its lines were dirty.
+    ///
+    /// # Panics
+    /// When the first level is not indexed by virtual addresses, or `pa` lies beyond what the caches can tag.
+    pub fn purge(&mut self, package: usize, pa: u64, colour: u32) -> u64 {
+        assert!(self.colours.count() > 1, "no colour is known to these caches");
+        let page = pa & !(PAGE_SIZE as u64 - 1);
+        let skew = self.enter_by(package, page, colour).skew;
+        let package = &mut self.packages[package];
+        let first = page >> self.line_shift;
+        let dirty = (first..first + (PAGE_SIZE as u64 >> self.line_shift))
+            .filter(|&line| package.take_alias(line, skew) == Elsewhere::Dirty)
+            .count() as u64;
+        package.counts.memory_writebacks += dirty;
+        dirty
     }
 
     /// All counts so far.
@@ -193,7 +245,7 @@ impl Caches {
     fn bring(&mut self, page: Entered, line: u64, found: (usize, u32), write: bool, kind: Kind) -> u32 {
         let must_ask = write && found.1 & UNIQUE == 0 && self.packages.len() > 1;
         let asked = if must_ask { self.upgrade(page, line, kind) } else { 0 };
-        asked + self.packages[page.package].bring(&mut self.memory, line, found, write, kind)
+        asked + self.packages[page.package].bring(&mut self.memory, (line, page.skew), found, write, kind)
     }
 
     /// Gets a line that no level of the package has.
@@ -222,7 +274,7 @@ impl Caches {
         let depth = package.banks.len();
         row_change
             + self.memory.fetch_cost(elsewhere, write, kind)
-            + package.fill(&mut self.memory, line, (from, depth), flags, kind)
+            + package.fill(&mut self.memory, (line, page.skew), (from, depth), flags, kind)
     }
 
     /// Takes the copies of a line that a package wants to write away from the other packages.

@@ -226,6 +226,13 @@ pub struct CacheConfig {
     pub write_policy: Sourced<WritePolicy>,
     /// True for a second level that holds only what the first evicted.
     pub exclusive: Sourced<bool>,
+    /// True for a first level that is indexed by virtual addresses. Where a way of it is larger than a page, pages have colours
+    /// ([`MachineConfig::colours`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_index: Option<Sourced<bool>>,
+    /// Where pages have colours: software writes back and drops one line, without what the write itself takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purge_line_cycles: Option<Number>,
 }
 
 /// Memory, and what packages do to each other's caches. Its cycles are those of `clock_mhz`.
@@ -356,6 +363,16 @@ impl MachineConfig {
         }
     }
 
+    /// Colours of pages: pages of a way of the first level, if it is indexed by virtual addresses; else 1.
+    pub fn colours(&self) -> u32 {
+        let first = &self.cache[0];
+        if !first.virtual_index.as_ref().is_some_and(|index| index.value) {
+            return 1;
+        }
+        let way_bytes = first.size_bytes.value / first.ways.value;
+        (way_bytes / PAGE_SIZE as u64).max(1) as u32
+    }
+
     /// What is on the board.
     pub fn board(&self) -> Board {
         let mmu = match (self.arch, self.mmu.walker) {
@@ -388,7 +405,7 @@ impl MachineConfig {
             asids: self.mmu.asid_bits.as_ref().map_or(0, |bits| 1 << bits.value),
             blocks,
             broadcasts_flushes: self.mmu.broadcasts.as_ref().is_some_and(|b| b.value),
-            colours: 1,
+            colours: self.colours(),
             instruction_bytes: match self.arch {
                 ArchName::PowerPc => 4,
                 ArchName::Sh4 => 2,

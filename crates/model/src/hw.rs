@@ -4,6 +4,7 @@
 //! Interleaving, interrupts and contexts are the business of [`crate::machine`].
 
 use crate::account::{Hardware as Counts, Snapshot};
+use crate::cache::aliases::Aliases;
 use crate::cache::power_on::PoweredOn;
 use crate::cache::{Caches, Entered, Kind};
 use crate::dev::audio::Audio;
@@ -14,14 +15,14 @@ use crate::machine::turns::{NEVER, Turns};
 use crate::machine::watched::{Doing, Watch};
 use crate::memory::Memory;
 use crate::mmu::access::{Found, Refused};
-use crate::mmu::oracle::Oracle;
+use crate::mmu::oracle::{Oracle, StaleUse, Staleness};
 use crate::mmu::tlb::Tlb;
 use crate::outside::{Agenda, Dma, Outside};
 use crate::params::Params;
 use crate::trace::Recorder;
 use pageferry_hal::{
-    Access, AudioRequest, Block, Cause, Context, Counter, DeviceId, DiskRequest, HashTable, Instructions,
-    Interrupt, Mmu, Mode, Pa, Pfn, Reference, Transfer, Va, Width,
+    Access, AudioRequest, Block, Cause, Context, Counter, CpuId, Cycles, DeviceId, DiskRequest, HashTable,
+    Instructions, Interrupt, Mmu, Mode, Pa, Pfn, Reference, Transfer, Va, Width,
 };
 use std::collections::VecDeque;
 
@@ -73,13 +74,14 @@ struct Lines<'a> {
     package: usize,
     /// Where memory of devices begins, which no cache holds, and what a line of it costs.
     devices: (Pa, u64),
+    colours: u32,
 }
 
 impl Lines<'_> {
-    /// The lines of the page of `pa` come next.
-    fn enter(&mut self, pa: Pa) -> Option<Entered> {
+    /// The lines of the page of `pa` come next, by the address `va`.
+    fn enter(&mut self, va: Va, pa: Pa) -> Option<Entered> {
         let caches = self.caches.as_mut().filter(|_| pa < self.devices.0);
-        caches.map(|caches| caches.enter(self.package, pa.0))
+        caches.map(|caches| caches.enter_by(self.package, pa.0, colour(va, self.colours)))
     }
 
     /// What a line costs that goes through no cache.
@@ -88,8 +90,8 @@ impl Lines<'_> {
     }
 
     /// The cost of one line.
-    fn one(&mut self, pa: Pa, write: bool) -> u64 {
-        let page = self.enter(pa);
+    fn one(&mut self, va: Va, pa: Pa, write: bool) -> u64 {
+        let page = self.enter(va, pa);
         self.access(page, pa, write)
     }
 
@@ -134,6 +136,12 @@ impl Lines<'_> {
     }
 }
 
+/// The colour of an address, where there are so many.
+#[inline(always)]
+fn colour(va: Va, colours: u32) -> u32 {
+    (va.0 >> pageferry_hal::PAGE_SHIFT) as u32 & (colours - 1)
+}
+
 /// Bytes from `pa` to the end of its line. Lines are powers of two, which the compiler does not know: divisions would be felt.
 #[inline(always)]
 fn left_in_line(pa: Pa, line_bytes: usize) -> usize {
@@ -171,6 +179,8 @@ pub(crate) struct Hw {
     pub(crate) memory: Memory,
     /// Without, every access to memory takes one cycle.
     pub(crate) caches: Option<PoweredOn>,
+    /// Finds stale lines, where pages have colours.
+    pub(crate) aliases: Option<Box<Aliases>>,
     pub(crate) tlbs: Vec<Tlb>,
     /// Empty where fetches look into none.
     pub(crate) instruction_tlbs: Vec<Tlb>,
@@ -230,6 +240,7 @@ impl Hw {
         Hw {
             memory: Memory::new(params.frames + params.device_pages),
             caches,
+            aliases: Aliases::new(params.colours, params.line_bytes).map(Box::new),
             tlbs: (0..cores).map(|_| Tlb::new(params.tlb)).collect(),
             instruction_tlbs: (params.instruction_tlb.into_iter())
                 .flat_map(|shape| (0..cores).map(move |_| shape))
@@ -324,14 +335,71 @@ impl Hw {
         self.caches.as_ref().map_or(Ok(()), PoweredOn::check)
     }
 
-    /// A dependent access to one line; its cost.
+    /// A dependent access to one line, without translation; its cost.
     #[inline(always)]
     pub(crate) fn line(&mut self, cpu: usize, pa: Pa, write: bool) -> u64 {
+        self.line_by(cpu, Va(pa.0), pa, write)
+    }
+
+    /// A dependent access to one line, by the address `va`; its cost.
+    #[inline(always)]
+    pub(crate) fn line_by(&mut self, cpu: usize, va: Va, pa: Pa, write: bool) -> u64 {
+        if self.params.colours > 1 {
+            return self.line_of_colour(cpu, va, pa, write);
+        }
         self.counts.accesses += 1;
         match &mut self.caches {
             None => 1,
             Some(_) if pa.pfn().index() >= self.params.frames => self.params.frame_buffer_line,
             Some(caches) => caches.access(self.cpus[cpu].package, pa.0, write),
+        }
+    }
+
+    #[inline(never)]
+    fn line_of_colour(&mut self, cpu: usize, va: Va, pa: Pa, write: bool) -> u64 {
+        self.counts.accesses += 1;
+        self.judge_lines(cpu, va, pa, 1, write);
+        let colour = colour(va, self.params.colours);
+        match &mut self.caches {
+            None => 1,
+            Some(_) if pa.pfn().index() >= self.params.frames => self.params.frame_buffer_line,
+            Some(caches) => caches.access_by(self.cpus[cpu].package, pa.0, colour, write),
+        }
+    }
+
+    /// So many lines of one frame, from that of `pa` on, are accessed by the address `va`: reports it if one of them is stale.
+    #[inline(never)]
+    fn judge_lines(&mut self, cpu: usize, va: Va, pa: Pa, lines: usize, write: bool) {
+        let Some(aliases) = &mut self.aliases else { return };
+        if pa.pfn().index() >= self.params.frames {
+            return;
+        }
+        let at = Cycles(self.cpus[cpu].clock);
+        if let Err(written) = aliases.access((va, pa), lines, write, at) {
+            let access = if write { Access::Write } else { Access::Read };
+            let why = Staleness::OtherColour { written_by: written.by, at: written.at };
+            let stale = StaleUse { cpu: CpuId(cpu as u8), at, va, access, mapped_by: None, why };
+            self.oracle.report(stale);
+        }
+    }
+
+    /// As [`Hw::judge_lines`], for those that so many bytes are in.
+    fn judge_bytes(&mut self, cpu: usize, (va, pa): (Va, Pa), len_bytes: usize, write: bool) {
+        if self.aliases.is_some() && len_bytes > 0 {
+            self.judge_lines(cpu, va, pa, lines_of(pa, len_bytes, self.params.line_bytes), write);
+        }
+    }
+
+    /// Writes back and drops what the cache holds of the frame at `at` under a colour: line by line.
+    pub(crate) fn purge(&mut self, cpu: usize, at: Pa, colour: u32) {
+        assert!(colour < self.params.colours, "there is no colour {colour}");
+        let lines = (pageferry_hal::PAGE_SIZE / self.params.line_bytes) as u64;
+        let package = self.cpus[cpu].package;
+        let dirty = self.caches.as_mut().map_or(0, |caches| caches.live().purge(package, at.0, colour));
+        self.charge(cpu, lines * self.params.purge_line + dirty * self.params.write_back_line);
+        self.counts.lines_purged += lines;
+        if let Some(aliases) = &mut self.aliases {
+            aliases.purge(at, colour);
         }
     }
 
@@ -353,7 +421,7 @@ impl Hw {
         let line_bytes = self.params.line_bytes;
         let room = Room::until(deadline, self.cpus[cpu].clock);
         let mut through = self.lines(cpu);
-        let page = through.enter(pa);
+        let page = through.enter(va, pa);
         let all_lines = lines_of(pa, len, line_bytes);
         let (mut done, mut lines, mut cycles) = (0, 0, 0);
         if room.is_left_for(through.at_most(page, all_lines)) {
@@ -367,6 +435,7 @@ impl Hw {
             done = (done + left_in_line(at, line_bytes)).min(len);
         }
         self.streamed(cpu, lines, cycles);
+        self.judge_bytes(cpu, (va, pa), done, access == Access::Write);
         self.hit_again(by_tlb, lines);
         Ok((pa, done))
     }
@@ -374,7 +443,8 @@ impl Hw {
     /// What a stream of this CPU goes through.
     fn lines(&mut self, cpu: usize) -> Lines<'_> {
         let devices = (Pfn(self.params.frames as u32).pa(), self.params.frame_buffer_line);
-        Lines { caches: self.caches.as_mut().map(PoweredOn::live), package: self.cpus[cpu].package, devices }
+        let caches = self.caches.as_mut().map(PoweredOn::live);
+        Lines { caches, package: self.cpus[cpu].package, devices, colours: self.params.colours }
     }
 
     /// So many lines of a stream were accessed.
@@ -405,8 +475,9 @@ impl Hw {
         if !registers.is_empty() {
             let target = self.translate(cpu, to, Mode::Kernel, Access::Write)?.pa;
             let bytes = std::mem::take(registers);
-            let cycles = self.lines(cpu).one(target, true);
+            let cycles = self.lines(cpu).one(to, target, true);
             self.streamed(cpu, 1, cycles);
+            self.judge_bytes(cpu, (to, target), bytes.len(), true);
             self.memory.bytes_mut(target, bytes.len()).copy_from_slice(&bytes);
             self.counts.bytes_copied += bytes.len() as u64;
             return Ok(bytes.len());
@@ -418,8 +489,9 @@ impl Hw {
             let line_bytes = self.params.line_bytes;
             let left_in_line = |at: u64| line_bytes - at as usize % line_bytes;
             registers.resize(len_bytes.min(left_in_line(source.0)).min(left_in_line(to.0)), 0);
-            let cycles = self.lines(cpu).one(source, false);
+            let cycles = self.lines(cpu).one(from, source, false);
             self.streamed(cpu, 1, cycles);
+            self.judge_bytes(cpu, (from, source), registers.len(), false);
             self.memory.read(source, registers);
         }
         let Found { pa: target, by_tlb: target_by_tlb } = target?;
@@ -429,7 +501,7 @@ impl Hw {
         let left_in_line = |pa: Pa| left_in_line(pa, line_bytes);
         let room = Room::until(deadline, self.cpus[cpu].clock);
         let mut through = self.lines(cpu);
-        let (source_page, target_page) = (through.enter(source), through.enter(target));
+        let (source_page, target_page) = (through.enter(from, source), through.enter(to, target));
         let (mut done, mut next_load, mut next_store) = (0, 0, 0);
         let (mut loads, mut stores, mut cycles) = (0, 0, 0);
         let all_lines = lines_of(source, len, line_bytes);
@@ -455,6 +527,8 @@ impl Hw {
             done = next_load.min(next_store).min(len);
         }
         self.streamed(cpu, loads + stores, cycles);
+        self.judge_bytes(cpu, (from, source), done, false);
+        self.judge_bytes(cpu, (to, target), done, true);
         self.hit_again(source_by_tlb, loads);
         self.hit_again(target_by_tlb, stores);
         self.memory.copy(target, source, done);
@@ -479,7 +553,7 @@ impl Hw {
         while first + *done <= last {
             let at = Va(((first + *done) << shift).max(va.0));
             let found = self.translate(cpu, at, Mode::Kernel, access)?;
-            let cost = self.line(cpu, found.pa, access == Access::Write);
+            let cost = self.line_by(cpu, at, found.pa, access == Access::Write);
             self.charge(cpu, cost);
             *done += 1;
         }
@@ -519,7 +593,7 @@ impl Hw {
     fn refer_to_data(&mut self, cpu: usize, r: &mut Reference) -> Result<(), Refused> {
         let pa = self.translate(cpu, r.at, Mode::User, r.access)?.pa;
         let write = r.access == Access::Write;
-        let cost = self.line(cpu, pa, write).saturating_sub(self.params.first_level);
+        let cost = self.line_by(cpu, r.at, pa, write).saturating_sub(self.params.first_level);
         self.charge(cpu, cost);
         if write {
             self.memory.store_word(pa, Width::Four, u64::from(r.word));
@@ -550,12 +624,16 @@ impl Hw {
         let package = self.cpus[cpu].package;
         let cycles = self.caches.as_mut().map_or(lines, |caches| caches.clear_page(package, at.0));
         self.streamed(cpu, lines, cycles);
+        self.judge_bytes(cpu, (Va(at.0), at), pageferry_hal::PAGE_SIZE, true);
         self.memory.clear_frame(at.pfn());
     }
 
     pub(crate) fn flush_line(&mut self, at: Pa) {
         if let Some(caches) = &mut self.caches {
             caches.live().flush_line(at.0);
+        }
+        if let Some(aliases) = &mut self.aliases {
+            aliases.forget(at, 1);
         }
     }
 
@@ -624,21 +702,30 @@ impl Hw {
     /// What a device has written is in no cache. What it has read may stay there.
     fn snoop(&mut self, at: Pa, len_bytes: usize, transfer: Transfer) {
         if transfer == Transfer::Read {
-            let Hw { memory, caches, params, .. } = self;
-            Dma { memory, caches: caches.as_mut(), line_bytes: params.line_bytes }.drop_lines(at, len_bytes);
+            self.dma().drop_lines(at, len_bytes);
         }
     }
 
     // ------------------------------------------------------------------------------------------------- outside of the CPUs
 
+    fn dma(&mut self) -> Dma<'_> {
+        let Hw { memory, caches, aliases, params, .. } = self;
+        Dma {
+            memory,
+            caches: caches.as_mut(),
+            aliases: aliases.as_deref_mut(),
+            line_bytes: params.line_bytes,
+        }
+    }
+
     /// The next event outside of the CPUs takes place.
     pub(crate) fn outside_happens(&mut self) {
-        let Hw { outside, memory, caches, params, .. } = self;
-        let outside = outside.as_mut().expect("without a card nothing is due");
+        let mut outside = self.outside.take().expect("without a card nothing is due");
         let at = outside.next_at();
-        let mut dma = Dma { memory, caches: caches.as_mut(), line_bytes: params.line_bytes };
+        let mut dma = self.dma();
         let interrupts = outside.happen(&mut dma);
         self.outside_at = outside.next_at();
+        self.outside = Some(outside);
         if interrupts {
             self.interrupt_at(0, at, Interrupt::Device(NIC));
         }

@@ -8,6 +8,7 @@
 //! a [`Dma`] and asks for events; wire and far end are those of [`crate::net`]. Events of the same time take place in the order in
 //! which they were asked for.
 
+use crate::cache::aliases::Aliases;
 use crate::cache::power_on::PoweredOn;
 use crate::dev::nic::{Card, Step};
 use crate::machine::turns::NEVER;
@@ -48,6 +49,7 @@ fn saturating(time: u128) -> u64 {
 pub(crate) struct Dma<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) caches: Option<&'a mut PoweredOn>,
+    pub(crate) aliases: Option<&'a mut Aliases>,
     pub(crate) line_bytes: usize,
 }
 
@@ -66,6 +68,9 @@ impl Dma<'_> {
 
     /// These bytes are in no cache from here on.
     pub(crate) fn drop_lines(&mut self, at: Pa, len_bytes: usize) {
+        if let Some(aliases) = &mut self.aliases {
+            aliases.forget(at, len_bytes);
+        }
         let Some(caches) = &mut self.caches else { return };
         let first = at.0 & !(self.line_bytes as u64 - 1);
         for line in (first..at.0 + len_bytes as u64).step_by(self.line_bytes) {

@@ -68,6 +68,10 @@ pub(crate) struct Params {
     /// Writing one block register.
     pub(crate) block_set: u64,
     pub(crate) line_bytes: usize,
+    /// Colours of pages, and what it costs to write back and drop one line of a page under one of them; more if it is dirty.
+    pub(crate) colours: u32,
+    pub(crate) purge_line: u64,
+    pub(crate) write_back_line: u64,
     /// A load that hits the first level.
     pub(crate) first_level: u64,
     pub(crate) disk: Option<DiskParams>,
@@ -217,6 +221,9 @@ impl Params {
             block_set: c.mmu.blocks.as_ref().map_or(0, |b| b.set_cycles.value),
             first_level: c.cache[0].latency_cycles.value,
             line_bytes: c.cache[0].line_bytes.value as usize,
+            colours: board.colours,
+            purge_line: c.cache[0].purge_line_cycles.as_ref().map_or(0, |cycles| cycles.value),
+            write_back_line: c.outside_cycles(&c.memory.writeback_cycles),
             disk: c.disk.as_ref().map(|d| DiskParams {
                 blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,
                 access: d.access_us.value * c.cpu.clock_mhz.value,

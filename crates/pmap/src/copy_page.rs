@@ -1,10 +1,12 @@
 //! Clearing and copying whole frames, which need a kernel address to be reached by.
 //!
-//! With a direct map every frame has one. Without, each CPU owns two pages of kernel addresses (as FreeBSD 5 does on
+//! With a direct map every frame has one. Where pages have colours, that may be the wrong one: see [`crate::colours`]. Without, and
+//! then, each CPU owns two pages of kernel addresses (as FreeBSD 5 does on
 //! i386: `sysmaps_pcpu`), guarded by a lock of the CPU: while it is held, the thread stays on the CPU, and so no
 //! other CPU's TLB ever sees these addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale
 //! translation that is then left in the own TLB is harmless, because the next use invalidates before it begins.
 
+use crate::colours::Reach;
 use crate::fixed::PERMANENT;
 use crate::pmap::Pmaps;
 use crate::radix;
@@ -18,7 +20,7 @@ impl<M: Machine> Pmaps<M> {
     /// Without a direct map, takes a lock of class `Pmap`.
     #[track_caller]
     pub fn zero_page(&self, frame: Pfn) {
-        self.with_frames([frame], |[va]| {
+        self.with_frames([(frame, Reach::Write)], |[va]| {
             let _c = self.machine.scope(Cause::Zero);
             self.machine.zero(va, PAGE_SIZE).expect("a mapped page is cleared");
         });
@@ -31,7 +33,7 @@ impl<M: Machine> Pmaps<M> {
     #[track_caller]
     pub fn copy_page(&self, from: Pfn, to: Pfn) {
         assert!(from != to, "{from:?} is copied onto itself");
-        self.with_frames([from, to], |[from, to]| {
+        self.with_frames([(from, Reach::Read), (to, Reach::Write)], |[from, to]| {
             let _c = self.machine.scope(Cause::Copy);
             self.machine.copy_kernel(to, from, PAGE_SIZE).expect("a mapped page is copied");
         });
@@ -39,19 +41,36 @@ impl<M: Machine> Pmaps<M> {
 
     /// Calls `work` with addresses of `frames`.
     #[track_caller]
-    fn with_frames<const N: usize>(&self, frames: [Pfn; N], work: impl FnOnce([Va; N])) {
-        assert!(N <= Sysmap::<M>::PAGES, "a CPU has no {N} temporary pages");
-        if self.kernel.layout.direct_map.is_some() {
-            return work(frames.map(|f| self.direct_va(f).expect("there is a direct map")));
+    fn with_frames<const N: usize>(&self, frames: [(Pfn, Reach); N], work: impl FnOnce([Va; N])) {
+        assert!(N <= Sysmap::<M>::FRAMES, "a CPU cannot map {N} frames");
+        let colours = frames.map(|(frame, _)| self.best_colour(frame));
+        let direct = |i: usize| {
+            let frame = frames[i].0;
+            self.direct_va(frame).filter(|_| colours[i] == self.own_colour(frame))
+        };
+        if (0..N).all(|i| direct(i).is_some()) {
+            return work(
+                frames.map(|(frame, reach)| self.direct(frame, reach).expect("there is a direct map")),
+            );
+        }
+        let sysmap = &self.sysmaps[self.machine.cpu().index()];
+        for (i, &(frame, reach)) in frames.iter().enumerate() {
+            // The colour is the same on all CPUs.
+            self.claim(frame, direct(i).unwrap_or_else(|| sysmap.page(i, colours[i])), reach);
         }
         let (sysmap, _guard) = self.sysmap_here();
-        let addresses: [Va; N] = core::array::from_fn(|i| sysmap.pages[i]);
-        for (va, frame) in addresses.iter().zip(&frames) {
-            self.map_sysmap(*va, *frame);
+        let addresses: [Va; N] =
+            core::array::from_fn(|i| direct(i).unwrap_or_else(|| sysmap.page(i, colours[i])));
+        for (i, (va, (frame, _))) in addresses.iter().zip(&frames).enumerate() {
+            if direct(i).is_none() {
+                self.map_sysmap(*va, *frame);
+            }
         }
         work(addresses);
-        for va in addresses {
-            self.unmap_sysmap(va);
+        for (i, va) in addresses.into_iter().enumerate() {
+            if direct(i).is_none() {
+                self.unmap_sysmap(va);
+            }
         }
     }
 

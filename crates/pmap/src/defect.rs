@@ -49,5 +49,8 @@ defects! {
     BlockOverPages: "A block maps memory once more, over the addresses of pages.",
     BlockMissing: "The last block is left out: the end of memory is not mapped.",
     BlockStays: "The block of a process stays when another comes to run.",
+    ColourIgnored: "Frames are mapped and reached without regard to colours.",
+    OtherColourStays: "Mappings of another colour stay when a frame is taken away from it.",
+    NotPurged: "A frame is taken away from another colour, and the cache keeps what it has by that.",
     EndlessRefill: "A handler that misses within itself does all over again what missed.",
 }

@@ -3,6 +3,7 @@
 //! They take no lock: the owner of the addresses (an allocator's client, an ephemeral mapping) owns their entries. Their
 //! tables exist since boot, so nothing here fails or allocates frames.
 
+use crate::colours::Reach;
 use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
 use crate::radix;
@@ -56,7 +57,7 @@ impl<M: Machine> Pmaps<M> {
     /// The flush lists every page, whatever was there before: see [`TlbFlush`].
     ///
     /// # Locks
-    /// Takes none.
+    /// As [`Pmaps::claim`]: takes none where pages have no colours.
     ///
     /// # Panics
     /// When the pages are not among those of [`crate::Bootstrap::kva`], or `prot` does not permit reading.
@@ -70,6 +71,8 @@ impl<M: Machine> Pmaps<M> {
         let mut flush = TlbFlush::new();
         for (page, frame) in VaRange::pages_from(va, frames.len()).pages().zip(frames) {
             m.execute(self.config.paths.kenter);
+            let reach = if prot.contains(Prot::WRITE) { Reach::Write } else { Reach::Read };
+            self.claim(*frame, page, reach);
             let slot = self.kernel.slot(page);
             let new = Tte::page(*frame, attr);
             let mut old = radix::load(m, format, slot);

@@ -33,6 +33,7 @@ mod active;
 mod area;
 mod asid;
 mod bootstrap;
+mod colours;
 mod config;
 mod copy_page;
 mod cpu;
@@ -57,6 +58,7 @@ mod user;
 
 pub use area::{AreaConfig, AreaDefect, AreaPage, AreaPaths};
 pub use bootstrap::Bootstrap;
+pub use colours::Reach;
 pub use config::{
     FrameSource, KernelMapping, PmapConfig, PmapDefect, PmapError, PmapPaths, RefillConfig, RefillPaths,
     Reload,

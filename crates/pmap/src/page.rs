@@ -8,11 +8,9 @@
 
 use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
-use crate::pv::PvTable;
 use crate::radix::{self, Walk, walk};
 use crate::space::Shared;
 use crate::user::{Hashed, Leaf};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{Attr, Cause, Machine, Pfn, Prot, SpaceId, SpinLock, Va};
 
@@ -32,7 +30,7 @@ impl<M: Machine> Pmaps<M> {
         pv.touch_list(&self.machine, frame);
         let list: Vec<(SpaceId, Va)> = pv.mappings(frame).collect();
         for (space, va) in list {
-            let shared = space_of(&pv, space);
+            let shared = pv.space(space);
             let mut tables = shared.tables.lock();
             let leaf = self.leaf(&shared, frame, va);
             if prot.is_empty() {
@@ -112,7 +110,7 @@ impl<M: Machine> Pmaps<M> {
         }
         pv.touch_list(&self.machine, frame);
         pv.mappings(frame).any(|(space, va)| {
-            let shared = space_of(&pv, space);
+            let shared = pv.space(space);
             let _tables = shared.tables.lock();
             let leaf = self.leaf(&shared, frame, va);
             radix::load(&self.machine, &self.kernel.format, leaf.slot)
@@ -129,7 +127,7 @@ impl<M: Machine> Pmaps<M> {
         pv.touch_list(&self.machine, frame);
         let list: Vec<(SpaceId, Va)> = pv.mappings(frame).collect();
         for (space, va) in list {
-            let shared = space_of(&pv, space);
+            let shared = pv.space(space);
             let _tables = shared.tables.lock();
             let leaf = self.leaf(&shared, frame, va);
             let entry = radix::load(&self.machine, &self.kernel.format, leaf.slot);
@@ -143,14 +141,10 @@ impl<M: Machine> Pmaps<M> {
     }
 
     /// The entry that maps `frame` at `va` of a space whose lock the caller holds.
-    fn leaf<'a>(&self, shared: &'a Shared<M>, frame: Pfn, va: Va) -> Leaf<'a, M> {
+    pub(crate) fn leaf<'a>(&self, shared: &'a Shared<M>, frame: Pfn, va: Va) -> Leaf<'a, M> {
         let Walk::Leaf(slot) = walk(&self.machine, &self.kernel.format, shared.root, va) else {
             panic!("{frame:?} is listed at {va:?} of {:?}, where no page table is", shared.id);
         };
         Leaf { shared, va, slot, hashed: Hashed::Reachable }
     }
-}
-
-fn space_of<M: Machine>(pv: &PvTable<M>, space: SpaceId) -> Arc<Shared<M>> {
-    pv.spaces.get(&space).expect("a listed mapping belongs to a registered address space").clone()
 }

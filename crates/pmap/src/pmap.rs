@@ -7,6 +7,7 @@
 use crate::area::Area;
 use crate::asid::{FreeNumbers, Tagging, Tags};
 use crate::bootstrap::{self, Bootstrap, Built, KernelTables};
+use crate::colours::Reach;
 use crate::config::{FrameSource, PmapConfig, PmapDefect, PmapError, Reload};
 use crate::cpu::Active;
 use crate::entries::Loaded;
@@ -62,6 +63,10 @@ pub struct Pmaps<M: Machine> {
     pub(crate) machine: M,
     pub(crate) config: PmapConfig,
     pub(crate) kernel: KernelTables,
+    /// Colours of pages; 1 where the caches know none.
+    pub(crate) colours: u32,
+    /// Frames of memory, without that of devices.
+    pub(crate) frame_count: usize,
     pub(crate) pv: M::Lock<PvTable<M>>,
     pub(crate) shootdown: Shootdown<M>,
     pub(crate) tagging: Tagging,
@@ -71,7 +76,7 @@ pub struct Pmaps<M: Machine> {
     pub(crate) frames: StructVa,
     /// One for each CPU.
     pub(crate) active: Box<[Active]>,
-    /// One for each CPU where there is no direct map; else empty.
+    /// One for each CPU where there is no direct map, or where its addresses may be of the wrong colour; else empty.
     pub(crate) sysmaps: Box<[Sysmap<M>]>,
     /// The communication area, if there is one.
     pub(crate) area: Option<Area<M>>,
@@ -117,16 +122,19 @@ impl<M: Machine> Pmaps<M> {
 
         let mut kva = paged;
         let mut sysmaps = alloc::vec::Vec::new();
-        if tables.layout.direct_map.is_none() {
+        if tables.layout.direct_map.is_none() || board.colours > 1 {
             for _ in 0..board.cpus {
-                let pages = VaRange::pages_from(kva.start(), Sysmap::<M>::PAGES);
-                sysmaps.push(Sysmap::new(&machine, pages));
+                let pages = VaRange::pages_from(kva.start(), Sysmap::<M>::pages(board.colours));
+                sysmaps.push(Sysmap::new(&machine, pages, board.colours));
                 kva = VaRange::new(pages.end(), kva.end());
             }
         }
-        assert!(!kva.is_empty() && kva.start() - paged.start() <= PAGE_SIZE * 2 * board.cpus);
+        let taken = PAGE_SIZE * Sysmap::<M>::pages(board.colours) * board.cpus;
+        assert!(!kva.is_empty() && kva.start() - paged.start() <= taken);
         let pmaps = Pmaps {
             config,
+            colours: board.colours,
+            frame_count: board.frames,
             pv: machine.new_lock(LockClass::REVERSE_MAP, pv),
             shootdown: Shootdown::new(&machine, request),
             tagging: Tagging::of(&board, tables.hash.is_some()),
@@ -159,6 +167,7 @@ impl<M: Machine> Pmaps<M> {
         let _c = m.scope(Cause::PteWork);
         let frame = frames.take().ok_or(PmapError::NoFrame)?;
         let root = frame.pa();
+        self.claim(frame, Va(root.0), Reach::Write);
         m.pt_clear(root);
         for &index in &self.kernel.root_entries {
             let offset = index * width.bytes();

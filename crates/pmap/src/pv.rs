@@ -8,6 +8,7 @@
 //! registry of address spaces, so that a list entry can be a name and an address.
 
 use crate::asid::FreeNumbers;
+use crate::colours::Cached;
 use crate::config::PmapError;
 use crate::space::Shared;
 use alloc::collections::BTreeMap;
@@ -32,9 +33,11 @@ struct Head {
     mappings: IndexList,
     /// What mappings that are gone said: [`NOTED`].
     saved: Attr,
+    /// What the cache may have of it, where pages have colours.
+    cached: Cached,
 }
 
-const EMPTY: Head = Head { mappings: IndexList::new(), saved: Attr::empty() };
+const EMPTY: Head = Head { mappings: IndexList::new(), saved: Attr::empty(), cached: Cached::NOWHERE };
 
 /// The table. See the [module](self).
 pub(crate) struct PvTable<M: Machine> {
@@ -174,6 +177,23 @@ impl<M: Machine> PvTable<M> {
     /// Forgets what is kept of `frame`.
     pub(crate) fn forget(&mut self, frame: Pfn, noted: Attr) {
         self.head_mut(frame).saved.remove(noted);
+    }
+
+    /// What the cache may have of `frame`.
+    pub(crate) fn cached(&self, frame: Pfn) -> Cached {
+        self.head(frame).cached
+    }
+
+    pub(crate) fn set_cached(&mut self, frame: Pfn, cached: Cached) {
+        self.head_mut(frame).cached = cached;
+    }
+
+    /// A registered address space.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    pub(crate) fn space(&self, space: SpaceId) -> Arc<Shared<M>> {
+        self.spaces.get(&space).expect("a listed mapping belongs to a registered address space").clone()
     }
 
     fn indices(&self, frame: Pfn) -> impl Iterator<Item = u32> {

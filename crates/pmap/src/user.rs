@@ -4,6 +4,7 @@
 //! mappings and, inside it, the lock of the address space. Only growing the tables and looking up do with the latter.
 //! Growing needs frames, which must be asked for with no lock held: then `enter` starts over.
 
+use crate::colours::Reach;
 use crate::config::{FrameSource, PmapDefect, PmapError};
 use crate::flush::TlbFlush;
 use crate::pmap::{Pmap, Pmaps};
@@ -58,7 +59,10 @@ impl<M: Machine> Pmaps<M> {
         let _c = self.machine.scope(Cause::PteWork);
         self.machine.execute(self.config.paths.enter);
         self.with_tables(frames, |spare| {
-            let (mut pv, mut tables) = (self.pv.lock(), pmap.shared.tables.lock());
+            let mut pv = self.pv.lock();
+            let reach = if prot.contains(Prot::WRITE) { Reach::Write } else { Reach::Read };
+            self.claim_in(&mut pv, frame, va, reach);
+            let mut tables = pmap.shared.tables.lock();
             let slot = walk_or_grow(&self.machine, &self.kernel.format, &mut tables, va, spare)?;
             let leaf = Leaf { shared: &pmap.shared, va, slot, hashed: Hashed::Reachable };
             Ok(self.enter_at(&mut pv, &mut tables, leaf, frame, prot, wired))
@@ -95,6 +99,8 @@ impl<M: Machine> Pmaps<M> {
     fn add_spare(&self, frames: &dyn FrameSource, spare: &mut Vec<Pfn>, missing: usize) -> bool {
         for _ in 0..missing {
             let Some(frame) = frames.take() else { return false };
+            // Page tables are reached by physical addresses, of the frame's own colour.
+            self.claim(frame, Va(frame.pa().0), Reach::Write);
             self.machine.pt_clear(frame.pa());
             spare.push(frame);
         }
@@ -289,7 +295,11 @@ impl<M: Machine> Pmaps<M> {
         };
         loop {
             let old = radix::load(m, format, slot);
-            let old = old.unwrap_or_else(|| panic!("{va:?} is to be wired, but is not mapped"));
+            let Some(old) = old else {
+                // A claim by another colour has removed it: the frame is wired as before, and the mapping comes back by a fault.
+                assert!(self.colours > 1, "{va:?} is to be wired, but is not mapped");
+                return;
+            };
             if old.attr.contains(Attr::WIRED) == wired {
                 return;
             }

@@ -76,6 +76,9 @@ impl Planted {
                 "ppc604-smp"
             }
             PmapDefect::HalfWritten => "ppc604-smp",
+            PmapDefect::ColourIgnored | PmapDefect::OtherColourStays | PmapDefect::NotPurged => {
+                "sh7751r+unused"
+            }
         })
     }
 

@@ -218,3 +218,83 @@ fn vmem_saves_addresses_and_no_invalidation() {
         assert!(vmem[2] > 0, "{name}");
     }
 }
+
+/// Frames that the cache has by addresses of another colour than their own are reached by such; the others by the direct map. Nothing has
+/// to leave the cache for it (sf_buf paper, 4.4).
+#[test]
+fn the_hybrid_takes_the_direct_map_where_colours_agree() {
+    if other_kind().is_some() {
+        return; // Others have no colours.
+    }
+    const FRAMES: u32 = 16;
+    let held_at_most = 4;
+    let purged = |scheme| {
+        let m = run("sh7751r", Schedule::Timed, with_scheme(scheme), move |rig| {
+            rig.tag_frames(FRAMES);
+            let colours = rig.pmaps.colours();
+            assert_eq!(colours, 4);
+            let before = rig.m.snapshot().counter(Counter::ColoursPurged);
+            for n in (0..FRAMES).flat_map(|n| [n, n]) {
+                let frame = rig.frame(n);
+                let best = rig.pmaps.best_colour(frame);
+                let mapping = rig.alloc(n, Flags::NOWAIT).expect("one at a time");
+                let va = rig.eph.kva(&mapping);
+                let is_direct = Some(va) == rig.pmaps.direct_va(frame);
+                assert_eq!(is_direct, scheme == Scheme::Direct || best == rig.pmaps.own_colour(frame));
+                assert!(scheme == Scheme::Direct || rig.pmaps.colour(va) == best);
+                assert_eq!(rig.read(&mapping), Rig::tag(n));
+                rig.free(mapping);
+            }
+            let purged = rig.m.snapshot().counter(Counter::ColoursPurged) - before;
+            assert_eq!(purged, if scheme == Scheme::Direct { 12 } else { 0 });
+            if scheme == Scheme::Direct {
+                return;
+            }
+            // So many of a colour at once, and then no more.
+            let others = (0..FRAMES).filter(|&n| {
+                let frame = rig.frame(n);
+                rig.pmaps.best_colour(frame) != rig.pmaps.own_colour(frame)
+            });
+            let mut made: Vec<_> = others.map(|n| rig.alloc(n, Flags::NOWAIT)).collect();
+            assert!(made.drain(held_at_most..).all(|refused| refused.is_err()));
+            made.into_iter().for_each(|mapping| rig.free(mapping.expect("one of the first")));
+            rig.eph.check().expect("its invariants hold");
+        });
+        m.snapshot().counter(Counter::EphemeralHits)
+    };
+    assert_eq!(purged(Scheme::Direct), 0);
+    assert!(purged(Scheme::Hybrid { entries: held_at_most }) > 0, "found again");
+}
+
+/// A frame that several processes look at is mapped once for each, and found again by each (sf_buf paper, 7).
+#[test]
+fn a_process_finds_its_own_mappings_and_no_others() {
+    let scheme = Scheme::PerProcess { entries: 4, caches: 2 };
+    run("xeon-mp", Schedule::Timed, with_scheme(scheme), |rig| {
+        rig.tag_frames(8);
+        let look = |process: u32, n: u32| {
+            rig.threads.process.set(process);
+            let counts = rig.counted(|| {
+                let mapping = rig.alloc(n, Flags::NOWAIT).expect("one at a time");
+                assert_eq!(rig.read(&mapping), Rig::tag(n));
+                // Given back on behalf of another process.
+                rig.threads.process.set(process + 1);
+                rig.free(mapping);
+            });
+            (counts.hits, counts.misses)
+        };
+        assert_eq!((look(0, 1), look(1, 1)), ((0, 1), (0, 1)), "each for itself");
+        assert_eq!((look(0, 1), look(1, 1)), ((1, 0), (1, 0)));
+        assert_eq!(look(2, 1), (1, 0), "more processes than caches share");
+        (2..6).for_each(|n| assert_eq!(look(0, n), (0, 1)));
+        assert_eq!((look(0, 1), look(1, 1)), ((0, 1), (1, 0)), "one's use takes nothing from the other");
+        let held: Vec<_> = (0..4).map(|n| rig.alloc(n, Flags::NOWAIT).expect("room for four")).collect();
+        let process = rig.threads.process.get();
+        assert!(rig.alloc(7, Flags::NOWAIT).is_err());
+        rig.threads.process.set(process + 1);
+        rig.free(rig.alloc(7, Flags::NOWAIT).expect("the other has room"));
+        assert_eq!(rig.eph.held(), 4);
+        held.into_iter().for_each(|mapping| rig.free(mapping));
+        rig.eph.check().expect("the invariants of both hold");
+    });
+}

@@ -20,6 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_ephemeral::{Flags, Mapping};
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_pmap::Reach;
 use pageferry_vm::KernelLoan;
 
 /// Pages on loan, and where the kernel has mapped them.
@@ -51,7 +52,7 @@ impl External {
         Some(match &self.mapped {
             Mapped::Direct => {
                 let frame = self.loan.frames()[page];
-                pool.direct_va(frame) + at % PAGE_SIZE
+                pool.direct(frame, Reach::Read) + at % PAGE_SIZE
             }
             Mapped::Run(range) => range.start() + at,
             Mapped::Pages(mappings) => pool.ephemeral().kva(&mappings[page]) + at % PAGE_SIZE,
@@ -110,10 +111,9 @@ impl<M: Machine> Pool<M> {
                     let waits = sleeper.filter(|_| mappings.is_empty());
                     let private = self.has(NetDefect::LentMappingPrivate);
                     let private = if private { Flags::PRIVATE } else { Flags::empty() };
-                    let made = match waits {
-                        Some(t) => self.ephemeral().alloc(t, frame, Flags::INTERRUPTIBLE | private),
-                        None => self.ephemeral().alloc(self.waker(), frame, Flags::NOWAIT | private),
-                    };
+                    let waiting = if waits.is_some() { Flags::INTERRUPTIBLE } else { Flags::NOWAIT };
+                    let threads = sleeper.unwrap_or(self.waker());
+                    let made = self.ephemeral().alloc(threads, frame, waiting | private);
                     match made {
                         Ok(mapping) => mappings.push(mapping),
                         Err(e) => {

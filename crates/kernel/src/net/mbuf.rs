@@ -34,7 +34,7 @@ use pageferry_hal::{
     Access, Counter, Flow, FlowStep, Fragment, LockClass, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place,
     Prot, SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
 };
-use pageferry_pmap::TlbFlush;
+use pageferry_pmap::{Reach, TlbFlush};
 use pageferry_vm::{AnonLoan, KernelPages, Vm, VmError};
 
 /// An mbuf (`MSIZE`).
@@ -497,14 +497,14 @@ impl<M: Machine> Pool<M> {
     }
 
     /// The address of a frame that is mapped by the direct map only.
-    pub(super) fn direct_va(&self, frame: Pfn) -> Va {
-        self.vm.pmaps().direct_va(frame).expect("what is not mapped is in the direct map")
+    pub(super) fn direct(&self, frame: Pfn, reach: Reach) -> Va {
+        self.vm.pmaps().direct(frame, reach).expect("what is not mapped is in the direct map")
     }
 
     /// The address of the byte `at` of an mbuf.
     fn va(&self, mbuf: &Mbuf, at: usize) -> Va {
         let at = mbuf.offset + at;
-        let direct = |frame: Pfn| self.direct_va(frame) + at % PAGE_SIZE;
+        let direct = |frame: Pfn| self.direct(frame, Reach::Write) + at % PAGE_SIZE;
         match &mbuf.storage {
             Storage::Small => mbuf.at.0 + HEADER_BYTES + at,
             Storage::Cluster(c) => c.mapped_at.map_or_else(|| direct(c.pages.frames()[0]), |va| va + at),

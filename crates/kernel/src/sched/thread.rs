@@ -104,6 +104,11 @@ impl<M: Machine> Threads for Thread<M> {
         self.sched.wakeup(channel, 1) == 1
     }
 
+    /// A process has one thread.
+    fn process(&self) -> u32 {
+        self.tcb.id.0
+    }
+
     fn pin(&self) {
         self.tcb.pins.fetch_add(1, Relaxed);
     }

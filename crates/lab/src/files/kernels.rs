@@ -191,16 +191,20 @@ pub struct RefillFile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchemeName {
-    /// The best that the machine offers: the direct map where there is one, else the cache.
+    /// The best that the machine offers: the direct map where there is one, else the cache; and both where pages have colours.
     Native,
     /// The cache of mappings.
     Cache,
     /// The direct map of all memory.
     Direct,
+    /// The direct map where colours agree, else the cache.
+    Hybrid,
     /// An address allocated and a mapping changed for every use.
     Original,
     /// The same with addresses from magazines.
     Vmem,
+    /// A cache of mappings for each process.
+    PerProcess,
 }
 
 /// Ephemeral mappings.
@@ -411,7 +415,9 @@ impl KernelFile {
     pub fn validate(&self) -> Result<(), Fault> {
         RANGES.config(self)?;
         let scheme = self.ephemeral.scheme.value;
-        if self.ephemeral.entries.value == 0 && matches!(scheme, SchemeName::Native | SchemeName::Cache) {
+        if self.ephemeral.entries.value == 0
+            && !matches!(scheme, SchemeName::Direct | SchemeName::Original | SchemeName::Vmem)
+        {
             return fault("ephemeral.entries", "0, expected at least 1: a cache of mappings needs an entry");
         }
         let page = pageferry_hal::PAGE_SIZE as u64;
@@ -526,7 +532,7 @@ impl KernelFile {
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging(), objects: 0 },
             ephemeral: EphemeralConfig {
-                scheme: self.scheme(machine.board().layout.direct_map.is_some()),
+                scheme: self.scheme(&machine.board()),
                 honour_private: self.ephemeral.honour_private.value,
                 paths: self.paths.ephemeral.lengths(),
             },
@@ -603,15 +609,22 @@ impl KernelFile {
         self.paging.as_ref().map(PagingFile::config)
     }
 
-    /// The scheme of ephemeral mappings on a machine with a direct map or without.
-    pub fn scheme(&self, direct_map: bool) -> Scheme {
+    /// The scheme of ephemeral mappings on such a machine.
+    pub fn scheme(&self, board: &Board) -> Scheme {
         let rule = self.ephemeral.accessed_rule.value.into();
-        let cache = Scheme::Cache { entries: self.ephemeral.entries.value as usize, rule };
-        match (self.ephemeral.scheme.value, direct_map) {
+        let entries = self.ephemeral.entries.value as usize;
+        let cache = Scheme::Cache { entries, rule };
+        let hybrid = Scheme::Hybrid { entries: (entries.min(MOST_COLOURED) / board.colours as usize).max(1) };
+        match (self.ephemeral.scheme.value, board.layout.direct_map.is_some()) {
             (SchemeName::Native, false) | (SchemeName::Cache, _) => cache,
+            (SchemeName::Native, true) if board.colours > 1 => hybrid,
             (SchemeName::Native, true) | (SchemeName::Direct, _) => Scheme::Direct,
+            (SchemeName::Hybrid, _) => hybrid,
             (SchemeName::Original, _) => Scheme::Original,
             (SchemeName::Vmem, _) => Scheme::Vmem,
+            (SchemeName::PerProcess, _) => {
+                Scheme::PerProcess { entries: (entries / PROCESS_CACHES).max(1), caches: PROCESS_CACHES }
+            }
         }
     }
 }
@@ -619,6 +632,13 @@ impl KernelFile {
 fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { key: key.to_owned(), problem: problem.into(), suggestion: None })
 }
+
+/// Addresses of all colours together beside a direct map: as many buffers as FreeBSD 5 has on sparc64 with up to 64 MB, 512 + 16 * maxusers of
+/// which there are 32 (vm_machdep.c, param.c).
+const MOST_COLOURED: usize = 1024;
+
+/// Processes that have a cache of mappings of their own: all of an experiment.
+const PROCESS_CACHES: usize = 32;
 
 /// What a buffer of a pipe or a socket may hold: a page to 16 MB.
 const LEAST_BUFFER: i64 = pageferry_hal::PAGE_SIZE as i64;
@@ -693,15 +713,17 @@ mod tests {
     #[test]
     fn native_is_what_the_machine_offers() {
         let kernel = KernelChoice::find("sf_buf").expect("embedded").file;
+        let board = |name| MachineConfig::named(name).expect("it is built in").board();
         assert_eq!(
-            kernel.scheme(false),
+            kernel.scheme(&board("xeon-up")),
             Scheme::Cache { entries: 65536, rule: pageferry_ephemeral::AccessedRule::Safe }
         );
-        assert_eq!(kernel.scheme(true), Scheme::Direct);
+        assert_eq!(kernel.scheme(&board("opteron-mp")), Scheme::Direct);
+        assert_eq!(kernel.scheme(&board("sh7751r")), Scheme::Hybrid { entries: 1024 / 4 });
         let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
         assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
         let original = KernelChoice::find("original").expect("embedded").file;
-        assert_eq!(original.scheme(true), Scheme::Original);
+        assert_eq!(original.scheme(&board("opteron-mp")), Scheme::Original);
         assert_eq!(original.config(&xeon(), 0).pipe.mapping, pageferry_kernel::PipeMapping::WriterRun);
     }
 

@@ -144,6 +144,7 @@ mod tests {
                 "linux-2.6",
                 "linux-ppc",
                 "original",
+                "per-process",
                 "sf_buf",
                 "sf_buf-as-printed",
                 "sf_buf-paging",

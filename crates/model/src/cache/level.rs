@@ -91,6 +91,7 @@ impl Level {
     }
 
     /// Lines from this number on have no tag: a look-up of one would find another.
+    #[inline(always)]
     pub(super) fn line_limit(&self) -> u64 {
         1 << (TAG_BITS + self.set_bits)
     }

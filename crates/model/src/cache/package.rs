@@ -1,6 +1,7 @@
 //! The levels of one package: where a line is found, and what makes room for it.
 
 use super::Kind;
+use super::colour::Colours;
 use super::level::{DIRTY, Held, Level, STATE, UNIQUE};
 use super::memory::{Elsewhere, Memory};
 use super::stats::{LevelStats, PackageStats};
@@ -23,9 +24,12 @@ pub(super) struct Bank {
 }
 
 /// The caches of one package, from the CPU outwards.
+///
+/// The first level may know lines by other numbers than the rest: theirs plus a *skew* ([`super::colour`]).
 #[derive(Clone, Debug)]
 pub(super) struct Package {
     pub(super) banks: Box<[Bank]>,
+    pub(super) colours: Colours,
     /// The first write-back level; their number where there is none.
     pub(super) first_back: usize,
     pub(super) counts: PackageStats,
@@ -71,6 +75,7 @@ impl Package {
         let back = |c: &CacheConfig| c.write_policy.value == WritePolicy::Back;
         let levels = machine.cache.iter().enumerate();
         Package {
+            colours: Colours::of(machine),
             banks: levels.map(|(i, level)| Bank::new(level, machine.cache.get(i + 1))).collect(),
             first_back: machine.cache.iter().position(back).unwrap_or(machine.cache.len()),
             counts: PackageStats::default(),
@@ -79,12 +84,15 @@ impl Package {
 
     /// Looks for a line, level by level. A store goes through the write-through levels, which take nothing in.
     #[inline(always)]
-    pub(super) fn find(&mut self, line: u64, write: bool, kind: Kind) -> Found {
+    pub(super) fn find(&mut self, line: u64, skew: u64, write: bool, kind: Kind) -> Found {
         let mut waits_for = None;
         let from = if write { self.first_back } else { 0 };
+        let mut known = line.wrapping_add(skew);
         if write {
             for bank in &mut self.banks[..from] {
-                if bank.level.touch(line).is_some() {
+                let found = bank.level.touch(known).is_some();
+                known = line;
+                if found {
                     bank.counts.hits += 1;
                     bank.counts.write_throughs += 1;
                     waits_for.get_or_insert(bank.latency_cycles);
@@ -94,7 +102,9 @@ impl Package {
             }
         }
         for (i, bank) in self.banks[from..].iter_mut().enumerate() {
-            let Some(entry) = bank.level.touch(line) else {
+            let found = bank.level.touch(known);
+            known = line;
+            let Some(entry) = found else {
                 bank.counts.misses += 1;
                 continue;
             };
@@ -117,7 +127,7 @@ impl Package {
     pub(super) fn bring(
         &mut self,
         memory: &mut Memory,
-        line: u64,
+        (line, skew): (u64, u64),
         (at, flags): (usize, u32),
         write: bool,
         kind: Kind,
@@ -125,7 +135,8 @@ impl Package {
         let from = if write { self.first_back } else { 0 };
         assert!(from <= at && at < self.banks.len(), "a line is brought towards the CPU");
         if from == at {
-            let entry = self.banks[at].level.touch(line).expect("the line was found at this level");
+            let known = known_as(line, skew, at);
+            let entry = self.banks[at].level.touch(known).expect("the line was found at this level");
             *entry |= DIRTY | UNIQUE;
             return 0;
         }
@@ -138,7 +149,7 @@ impl Package {
             flags & UNIQUE
         };
         let flags = if write { DIRTY | UNIQUE } else { flags };
-        self.fill(memory, line, (from, at), flags, kind)
+        self.fill(memory, (line, skew), (from, at), flags, kind)
     }
 
     /// Puts a line that came from level `at` into the levels before it, down to `from`, which gets `flags`.
@@ -146,7 +157,7 @@ impl Package {
     pub(super) fn fill(
         &mut self,
         memory: &mut Memory,
-        line: u64,
+        (line, skew): (u64, u64),
         (from, at): (usize, usize),
         flags: u32,
         kind: Kind,
@@ -157,10 +168,10 @@ impl Package {
                 cycles += self.put(memory, to, Held { line, flags: flags & UNIQUE }, kind);
             }
         }
-        cycles + self.put(memory, from, Held { line, flags }, kind)
+        cycles + self.put(memory, from, Held { line: known_as(line, skew, from), flags }, kind)
     }
 
-    /// Puts a line into one level, and what it displaces where that belongs.
+    /// Puts a line, by the number by which that knows it, into one level, and what it displaces where that belongs.
     #[inline(always)]
     pub(super) fn put(&mut self, memory: &mut Memory, to: usize, incoming: Held, kind: Kind) -> u32 {
         let bank = &mut self.banks[to];
@@ -174,7 +185,8 @@ impl Package {
         if left & DIRTY == 0 && !bank.gives_all {
             return 0;
         }
-        let victim = bank.level.held(left, incoming.line);
+        let mut victim = bank.level.held(left, incoming.line);
+        victim.line = self.colours.real(victim.line, to);
         self.displace(to, victim).map_or(0, |line| memory.write_back(line, kind))
     }
 
@@ -211,13 +223,22 @@ impl Package {
     /// Takes a line out of all levels.
     pub(super) fn take_away(&mut self, line: u64) -> Elsewhere {
         let mut found = Elsewhere::Absent;
-        for bank in &mut self.banks {
-            if let Some(flags) = bank.level.remove(line) {
+        let own = self.colours.own_skew(line);
+        for (at, bank) in self.banks.iter_mut().enumerate() {
+            if let Some(flags) = bank.level.remove(known_as(line, own, at)) {
                 bank.counts.removals += 1;
                 found = worse(found, flags);
             }
         }
         found
+    }
+
+    /// Takes a line out of the first level that knows it by another number.
+    pub(super) fn take_alias(&mut self, line: u64, skew: u64) -> Elsewhere {
+        let bank = &mut self.banks[0];
+        let Some(flags) = bank.level.remove(line.wrapping_add(skew)) else { return Elsewhere::Absent };
+        bank.counts.removals += 1;
+        worse(Elsewhere::Absent, flags)
     }
 
     /// Makes all copies of a line clean and shared; memory gets what was dirty.
@@ -237,6 +258,12 @@ impl Package {
     pub(super) fn holds(&self, line: u64) -> bool {
         self.banks.iter().any(|bank| bank.level.holds(line))
     }
+}
+
+/// The number by which level `at` knows a line.
+#[inline(always)]
+pub(super) fn known_as(line: u64, skew: u64, at: usize) -> u64 {
+    if at == 0 { line.wrapping_add(skew) } else { line }
 }
 
 /// What a package has of a line, of which one more copy with `flags` was found.

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// A dependent access to a line.
-    Access { package: u32, pa: u64, write: bool },
+    Access { package: u32, pa: u64, colour: u32, write: bool },
     /// All lines of a page are stored to, one after the other.
     ClearPage { package: u32, pa: u64 },
 }
@@ -62,8 +62,8 @@ enum State {
 impl Step {
     fn make(self, caches: &mut Caches) -> u64 {
         match self {
-            Step::Access { package, pa, write } => {
-                u64::from(caches.access(package as usize, pa, write, Kind::Latency))
+            Step::Access { package, pa, colour, write } => {
+                u64::from(caches.access_by(package as usize, pa, colour, write, Kind::Latency))
             }
             Step::ClearPage { package, pa } => {
                 let page = caches.enter(package as usize, pa);
@@ -89,12 +89,20 @@ impl PoweredOn {
         PoweredOn { kind: Some(kind), state }
     }
 
-    /// A dependent access of a CPU of `package`; its cost.
+    /// A dependent access of a CPU of `package`, where pages have no colours; its cost.
     #[inline(always)]
     pub(crate) fn access(&mut self, package: usize, pa: u64, write: bool) -> u64 {
         match &mut self.state {
             State::Live(caches) => u64::from(caches.access(package, pa, write, Kind::Latency)),
-            _ => self.step(Step::Access { package: package as u32, pa, write }),
+            _ => self.step(Step::Access { package: package as u32, pa, colour: 0, write }),
+        }
+    }
+
+    /// As [`PoweredOn::access`], by an address of a colour.
+    pub(crate) fn access_by(&mut self, package: usize, pa: u64, colour: u32, write: bool) -> u64 {
+        match &mut self.state {
+            State::Live(caches) => u64::from(caches.access_by(package, pa, colour, write, Kind::Latency)),
+            _ => self.step(Step::Access { package: package as u32, pa, colour, write }),
         }
     }
 
@@ -224,6 +232,7 @@ mod tests {
             (0..2u32, 0..3u64, any::<bool>()).prop_map(move |(package, page, write)| Step::Access {
                 package,
                 pa: pa(page) + 64,
+                colour: 0,
                 write
             }),
             (0..2u32, 0..3u64).prop_map(move |(package, page)| Step::ClearPage { package, pa: pa(page) }),
@@ -243,7 +252,9 @@ mod tests {
                 let (mut plain, mut caches) = (Caches::new(&machine), PoweredOn::new(&machine));
                 for step in program {
                     let cost = match step {
-                        Step::Access { package, pa, write } => caches.access(package as usize, pa, write),
+                        Step::Access { package, pa, colour, write } => {
+                            caches.access_by(package as usize, pa, colour, write)
+                        }
                         Step::ClearPage { package, pa } => caches.clear_page(package as usize, pa),
                     };
                     prop_assert_eq!(cost, step.make(&mut plain));

@@ -11,7 +11,7 @@
 
 use super::level::{DIRTY, UNIQUE};
 use super::memory::{Elsewhere, Memory};
-use super::package::{MOST_LEVELS, Package};
+use super::package::{MOST_LEVELS, Package, known_as};
 use super::{Caches, Entered, Kind};
 
 /// The highest number of lines in a run: a bit each.
@@ -46,7 +46,7 @@ impl Caches {
         while left > 0 {
             let count = left.min(self.run_lines - (line as usize & (self.run_lines - 1)));
             let package = &mut self.packages[page.package];
-            cycles += package.run(&self.memory, &mut self.runs[0], line, count, write);
+            cycles += package.run(&self.memory, &mut self.runs[0], (line, page.skew), count, write);
             cycles += self.memory.serve(&[(&self.runs[0], line)], count);
             (line, left) = (line + count as u64, left - count);
         }
@@ -75,8 +75,8 @@ impl Caches {
             let count = left.min(self.run_lines - (load as usize & (self.run_lines - 1)));
             let package = &mut self.packages[source.package];
             let [loads, stores] = &mut *self.runs;
-            cycles += package.run(&self.memory, loads, load, count, false);
-            cycles += package.run(&self.memory, stores, store, count, true);
+            cycles += package.run(&self.memory, loads, (load, source.skew), count, false);
+            cycles += package.run(&self.memory, stores, (store, target.skew), count, true);
             cycles += self.memory.serve(&[(loads, load), (stores, store)], count);
             (load, store, left) = (load + count as u64, store + count as u64, left - count);
         }
@@ -99,13 +99,20 @@ impl Package {
     }
 
     /// Accesses `count` lines from `line` on. Gives what that costs, but for changes of memory's row: see [`Memory::serve`].
-    fn run(&mut self, memory: &Memory, run: &mut Run, line: u64, count: usize, write: bool) -> u64 {
+    fn run(
+        &mut self,
+        memory: &Memory,
+        run: &mut Run,
+        (line, skew): (u64, u64),
+        count: usize,
+        write: bool,
+    ) -> u64 {
         let lines = u64::MAX >> (MOST_LINES - count);
         self.counts.accesses += count as u64;
         run.read = 0;
         let from = if write { self.first_back } else { 0 };
         if from > 0 {
-            self.run_through(line, lines, from);
+            self.run_through((line, skew), lines, from);
             if from == self.banks.len() {
                 run.backs[..count].iter_mut().for_each(|backs| backs.0 = 0);
                 self.counts.memory_stores += count as u64;
@@ -125,7 +132,8 @@ impl Package {
                 let flags = if at == from { first_flags } else { UNIQUE };
                 let stored = if at == from && write { DIRTY } else { 0 };
                 let bank = &mut self.banks[at];
-                let done = bank.level.touch_or_insert(line, wanted, (flags, stored), &mut run.left[at]);
+                let known = known_as(line, skew, at);
+                let done = bank.level.touch_or_insert(known, wanted, (flags, stored), &mut run.left[at]);
                 assert!(done.flags & UNIQUE != 0, "a line is shared, of a page that no other package holds");
                 bank.counts.fills += u64::from((wanted & !done.hits).count_ones());
                 bank.counts.evictions += u64::from(done.left.count_ones());
@@ -147,9 +155,11 @@ impl Package {
     }
 
     /// Stores go through the levels before `from`, which take nothing in.
-    fn run_through(&mut self, line: u64, lines: u64, from: usize) {
-        for bank in &mut self.banks[..from] {
-            let hits = in_bits(lines).filter(|&i| bank.level.touch(line + i as u64).is_some()).count() as u64;
+    fn run_through(&mut self, (line, skew): (u64, u64), lines: u64, from: usize) {
+        for (at, bank) in self.banks[..from].iter_mut().enumerate() {
+            let known = known_as(line, skew, at);
+            let hits =
+                in_bits(lines).filter(|&i| bank.level.touch(known + i as u64).is_some()).count() as u64;
             bank.counts.hits += hits;
             bank.counts.write_throughs += hits;
             bank.counts.misses += u64::from(lines.count_ones()) - hits;
@@ -190,7 +200,8 @@ impl Package {
                     let above = &self.banks[at - 1];
                     for i in in_bits(dirty) {
                         let (noted, backs) = &mut run.backs[i];
-                        backs[*noted] = above.level.held(left[i].0, left[i].1).line;
+                        backs[*noted] =
+                            self.colours.real(above.level.held(left[i].0, left[i].1).line, at - 1);
                         *noted += 1;
                     }
                     written += u64::from(dirty.count_ones());
@@ -293,10 +304,13 @@ mod tests {
             let in_page = PAGE_SIZE / line_bytes;
             let at = |page: u64, line: usize| page * PAGE_SIZE as u64 + (line % in_page * line_bytes) as u64;
             let packages = caches.packages.len();
+            // Whatever it is: the same on both sides, and any with any page.
+            let colour =
+                |page: u64, line: usize| (page as usize / 512 + line) as u32 % caches.colours.count();
             match self {
                 Step::Stream { package, page, skip, lines, write } => {
                     let (pa, lines) = (at(page, skip), lines.min(in_page - skip % in_page));
-                    let page = caches.enter(package % packages, pa);
+                    let page = caches.enter_by(package % packages, pa, colour(page, skip));
                     if !by_runs {
                         let access =
                             |i| caches.access_in(page, pa + (i * line_bytes) as u64, write, Kind::Stream);
@@ -309,9 +323,10 @@ mod tests {
                 }
                 Step::Copy { package, from, to, lines } => {
                     let lines = lines.min(in_page - from.1 % in_page).min(in_page - to.1 % in_page);
+                    let colours = (colour(from.0, to.1), colour(to.0, from.1));
                     let (from, to) = (at(from.0, from.1), at(to.0, to.1));
-                    let source = caches.enter(package % packages, from);
-                    let target = caches.enter(package % packages, to);
+                    let source = caches.enter_by(package % packages, from, colours.0);
+                    let target = caches.enter_by(package % packages, to, colours.1);
                     if by_runs {
                         return caches.copy_in((source, from), (target, to), lines);
                     }
@@ -323,7 +338,8 @@ mod tests {
                     (0..lines).map(copy).sum()
                 }
                 Step::Single { package, page, line, write } => {
-                    u64::from(caches.access(package % packages, at(page, line), write, Kind::Latency))
+                    let (pa, colour) = (at(page, line), colour(page, line));
+                    u64::from(caches.access_by(package % packages, pa, colour, write, Kind::Latency))
                 }
                 Step::Fetch { package, page, line } => caches
                     .fetch_line(package % packages, at(page, line))
@@ -336,13 +352,42 @@ mod tests {
         }
     }
 
+    /// The machine, with a first level that writes through to a second one.
+    fn through(mut machine: MachineConfig) -> MachineConfig {
+        let mut second = machine.cache[0].clone();
+        machine.cache[0].write_policy.value = crate::config::WritePolicy::Through;
+        (second.name, second.virtual_index, second.purge_line_cycles) = ("L2".into(), None, None);
+        second.size_bytes.value *= 4;
+        second.stream_load_cycles.value += 7;
+        machine.cache.push(second);
+        machine
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
+        fn by_the_colour_of_its_frame_a_line_is_where_physical_addresses_have_it(steps in steps()) {
+            let machine = MachineConfig::named("sh7751r").expect("it is built in");
+            let mut physical = machine.clone();
+            (physical.cache[0].virtual_index, physical.cache[0].purge_line_cycles) = (None, None);
+            let (mut one, mut other) = (Caches::new(&physical), Caches::new(&machine));
+            for step in steps {
+                if let Step::Single { page, line, write, .. } = step {
+                    let pa = page * PAGE_SIZE as u64 + line as u64 % 128 * 32;
+                    let look = |caches: &mut Caches| caches.access(0, pa, write, Kind::Latency);
+                    prop_assert_eq!(look(&mut one), look(&mut other));
+                }
+            }
+            prop_assert_eq!(one.stats(), other.stats());
+        }
+
+        #[test]
         fn runs_do_what_line_by_line_is_done(steps in steps()) {
-            for name in ["486", "pentium", "pentium-pro", "pentium-iii", "xeon-mp", "opteron-mp", "today"] {
-                let machine = MachineConfig::named(name).expect("it is built in");
+            let names = ["486", "pentium", "pentium-pro", "pentium-iii", "xeon-mp", "opteron-mp", "today", "sh7751r"];
+            let named = |name| MachineConfig::named(name).expect("it is built in");
+            for machine in names.map(named).into_iter().chain([through(named("sh7751r"))]) {
+                let name = &machine.name;
                 let (mut lines, mut runs) = (Caches::new(&machine), Caches::new(&machine));
                 for (i, step) in steps.iter().enumerate() {
                     prop_assert_eq!(step.make(&mut lines, false), step.make(&mut runs, true), "step {} on {}", i, name);

@@ -1,6 +1,7 @@
 //! What no machine could be, and what the numbers of a machine file may be.
 
 use super::{ArchName, MachineConfig, Number, WritePolicy};
+use crate::cache::aliases;
 use crate::range::{Ranges, range};
 use crate::sourced::{self, Constant, Fault, SourceKind};
 use pageferry_hal::{CpuSet, PAGE_SIZE};
@@ -18,6 +19,7 @@ impl MachineConfig {
         self.validate_cpu()?;
         self.validate_tlb()?;
         self.validate_caches()?;
+        self.validate_colours()?;
         self.validate_fetch()?;
         self.validate_memory()?;
         self.validate_mmu()?;
@@ -82,9 +84,46 @@ impl MachineConfig {
             {
                 return fault(key("write_policy"), "expected \"back\", as the level above writes back");
             }
-            if self.lines_behind(sets, level.line_bytes.value) > MOST_TAGS {
+            if i > 0
+                && let Some(index) = &level.virtual_index
+                && index.value
+            {
+                return fault(key("virtual_index"), "expected false: only the first level can be indexed so");
+            }
+            if let (Some(cycles), true) = (&level.purge_line_cycles, i > 0 || self.colours() == 1) {
+                let problem =
+                    format!("{}, expected in a first level whose pages have colours only", cycles.value);
+                return fault(key("purge_line_cycles"), problem);
+            }
+            let colours = if i == 0 { u64::from(self.colours()) } else { 1 };
+            if self.lines_behind(sets, level.line_bytes.value) * colours > MOST_TAGS {
                 return fault(key("size_bytes"), "too few sets for this much memory");
             }
+        }
+        Ok(())
+    }
+
+    /// What pages with colours ask of the rest of the machine.
+    fn validate_colours(&self) -> Result<(), Fault> {
+        const KEY: &str = "cache[0].virtual_index";
+        let (colours, first) = (self.colours(), &self.cache[0]);
+        if colours == 1 {
+            return Ok(());
+        }
+        if colours > aliases::MOST_COLOURS {
+            let most = aliases::MOST_COLOURS;
+            return fault(KEY, format!("pages have {colours} colours; expected {most} at most"));
+        }
+        if self.cpus() > 1 {
+            return fault(KEY, "expected false: a machine with several CPUs has no such cache here");
+        }
+        if first.write_policy.value == WritePolicy::Back && self.cache.len() > 1 {
+            return fault(KEY, "expected a first level that writes through, or that is the only one");
+        }
+        if first.purge_line_cycles.is_none() {
+            let problem =
+                "missing: pages have colours, and what it costs to write back and drop a line is not said";
+            return fault("cache[0].purge_line_cycles", problem);
         }
         Ok(())
     }

@@ -263,6 +263,11 @@ impl Machine for Model {
         self.0.step(|hw, cpu| hw.clear_frame(cpu, at));
     }
 
+    fn dcache_purge(&self, at: Pa, colour: u32) {
+        self.0.poll();
+        self.0.step(|hw, cpu| hw.purge(cpu, at, colour));
+    }
+
     fn flush_line(&self, at: Pa) {
         self.0.step(|hw, _| hw.flush_line(at));
     }

@@ -1,4 +1,4 @@
-//! The oracle of stale translations.
+//! The oracle of stale translations. (That of stale lines, [`crate::cache::aliases`], reports here, too.)
 //!
 //! # What it holds
 //! The mapping last declared of every page of every address space, by [`Machine::mapping_changed`], and the caller that
@@ -66,15 +66,31 @@ pub enum Staleness {
     Undeclared(Option<Site>),
     /// It is another address space's: its tag was given away.
     OtherSpace(SpaceId),
+    /// The translation stands, but the line that it leads to was written by an address of another colour, and has not been
+    /// written back since, or not been dropped under this one.
+    OtherColour {
+        /// The address of the store to the page that came last.
+        written_by: Va,
+        /// When that was.
+        at: Cycles,
+    },
 }
 
 impl fmt::Display for StaleUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if matches!(self.why, Staleness::OtherColour { .. }) { "line" } else { "translation" };
         write!(
             f,
-            "{:?} of {:?} on {:?} at cycle {} used a stale translation: ",
+            "{:?} of {:?} on {:?} at cycle {} used a stale {what}: ",
             self.access, self.va, self.cpu, self.at.0
         )?;
+        if let Staleness::OtherColour { written_by, at } = self.why {
+            return write!(
+                f,
+                "the page was last written by {written_by:?}, of another colour, at cycle {}, and the caches were not purged",
+                at.0
+            );
+        }
         match self.mapped_by {
             Some(site) => write!(f, "mapped at {}:{}, ", site.file(), site.line())?,
             None => write!(f, "mapped at boot, ")?,
@@ -103,6 +119,7 @@ impl fmt::Display for StaleUse {
                     self.cpu
                 )
             }
+            Staleness::OtherColour { .. } => Ok(()),
             Staleness::OtherSpace(space) => {
                 write!(
                     f,

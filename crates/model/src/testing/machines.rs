@@ -38,6 +38,10 @@ fn read(name: &str) -> MachineConfig {
         let cpus =
             cpus.parse().unwrap_or_else(|_| panic!("{name}: expected a number of CPUs behind the colon"));
         config.cpu.packages = Sourced::assumed(cpus, "as many as its name says");
+        if cpus > 1 {
+            // No machine with several CPUs has pages with colours.
+            (config.cache[0].virtual_index, config.cache[0].purge_line_cycles) = (None, None);
+        }
     }
     config
 }

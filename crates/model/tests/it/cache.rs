@@ -22,6 +22,8 @@ fn level(sets: u64, ways: u64, write_policy: WritePolicy, exclusive: bool) -> Ca
         stream_store_cycles: assumed(0),
         write_policy: assumed(write_policy),
         exclusive: assumed(exclusive),
+        virtual_index: None,
+        purge_line_cycles: None,
     }
 }
 

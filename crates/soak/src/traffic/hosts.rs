@@ -53,6 +53,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> Ker
         assert!(pmap.choose(word), "{name}: no kernel has a choice called {word}");
     }
     let scheme = match m.board().layout.direct_map {
+        Some(_) if seed.is_multiple_of(2) => Scheme::Hybrid { entries: 8 },
         Some(_) => Scheme::Direct,
         None => Scheme::Cache { entries: 64, rule: AccessedRule::Safe },
     };

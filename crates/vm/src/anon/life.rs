@@ -13,17 +13,17 @@ use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, LockClass, Machine, Pfn, Threads, Transfer};
 
 impl<M: Machine> Anon<M> {
-    /// An anon with one reference and a frame of its own, whose bytes the caller clears or overwrites; then it is to be
+    /// An anon with one reference and a frame of its own, of a colour if there is one, whose bytes the caller clears or overwrites; then it is to be
     /// published ([`crate::page::Frames::publish`]).
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
-    pub(crate) fn with_frame(vm: &Vm<M>) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
+    pub(crate) fn with_frame(vm: &Vm<M>, colour: Option<u32>) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
         vm.machine().execute(vm.paths().anon);
         let structure = vm.structures().alloc(Kind::Anon)?;
         let mut got = Err(VmError::NoMemory);
         let anon = Arc::new_cyclic(|weak| {
-            got = vm.frames().alloc(Owner::Anon(weak.clone()));
+            got = vm.frames().alloc_of_colour(Owner::Anon(weak.clone()), colour);
             let state = AnonState::new(got.ok());
             Anon { at: structure.va(), state: vm.machine().new_lock(LockClass::ANON, state) }
         });
@@ -89,7 +89,8 @@ impl<M: Machine> Anon<M> {
         let Some(frame) = state.frame.filter(|&frame| vm.frames().lock().get(frame).is_pinned()) else {
             return Ok(None);
         };
-        let (anon, copy) = Anon::with_frame(vm)?;
+        let colour = vm.frames().colour_of_page(u64::from(vm.pmaps().best_colour(frame)));
+        let (anon, copy) = Anon::with_frame(vm, colour)?;
         vm.copy(frame, copy);
         vm.frames().publish(copy);
         Ok(Some(anon))

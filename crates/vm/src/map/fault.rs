@@ -21,7 +21,9 @@ use crate::page::Owner;
 use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
-use pageferry_hal::{Access, Cause, Counter, Machine, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
+use pageferry_hal::{
+    Access, Cause, Counter, Machine, PAGE_SHIFT, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange,
+};
 use pageferry_pmap::TlbFlush;
 
 /// How far a fault got with the map held shared.
@@ -272,6 +274,11 @@ impl<M: Machine> PageFault<'_, M> {
         Ok(Step::Done)
     }
 
+    /// The colour of the page, where pages have colours.
+    fn colour(&self) -> Option<u32> {
+        self.vm.frames().colour_of_page(self.va.0 >> PAGE_SHIFT)
+    }
+
     /// How many pages behind this one may come in with it.
     fn read_ahead(&self) -> usize {
         let usual = self.vm.read_ahead();
@@ -293,7 +300,7 @@ impl<M: Machine> PageFault<'_, M> {
         from: Option<Pfn>,
     ) -> Result<Option<Arc<Anon<M>>>, VmError> {
         let vm = self.vm;
-        let (anon, frame) = Anon::with_frame(vm)?;
+        let (anon, frame) = Anon::with_frame(vm, self.colour())?;
         match from {
             Some(from) => vm.copy(from, frame),
             None => vm.zero(frame),
@@ -321,7 +328,7 @@ impl<M: Machine> PageFault<'_, M> {
     fn break_anon_loan(&self, anon: &Arc<Anon<M>>, state: &mut AnonState) -> Result<(), VmError> {
         assert!(state.refs == 1, "a shared anon is copied, its loan is not broken");
         let old = state.usable().expect("the caller has seen it");
-        let new = self.vm.frames().alloc(Owner::Anon(Arc::downgrade(anon)))?;
+        let new = self.vm.frames().alloc_of_colour(Owner::Anon(Arc::downgrade(anon)), self.colour())?;
         self.replace(old, new)?;
         state.frame = Some(new);
         self.vm.frames().publish(new);

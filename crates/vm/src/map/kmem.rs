@@ -10,6 +10,7 @@ use crate::vm::Vm;
 use alloc::vec::Vec;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::{Cause, Machine, Mode, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
+use pageferry_pmap::Reach;
 
 /// Kernel memory: addresses with wired frames behind them. Given back with [`Vm::kernel_free`].
 #[must_use = "kernel memory must be freed"]
@@ -130,7 +131,7 @@ impl<M: Machine> Vm<M> {
             let stored = self.machine().store(Mode::Kernel, va, bytes);
             assert!(stored.is_ok(), "the kernel's mapping of {frame:?} at {va:?} refuses stores: {stored:?}");
         };
-        if let Some(va) = self.pmaps().direct_va(frame) {
+        if let Some(va) = self.pmaps().direct(frame, Reach::Write) {
             store(va);
             return Ok(());
         }

@@ -173,7 +173,9 @@ impl<M: Machine> Space<M> {
             _ => {
                 let len_bytes = page_round(len_bytes as u64).ok_or(VmError::NoMemory)?;
                 let len_pages = (len_bytes >> PAGE_SHIFT) as usize;
-                let start = map.find_space(vm, len_pages).ok_or(VmError::NoMemory)?;
+                // An object's page has the same colour wherever it is mapped.
+                let like = mapped.as_ref().map(|m| Va(m.first_page << PAGE_SHIFT));
+                let start = map.find_space(vm, len_pages, like).ok_or(VmError::NoMemory)?;
                 VaRange::pages_from(start, len_pages)
             }
         };

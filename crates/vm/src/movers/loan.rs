@@ -44,8 +44,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 use pageferry_hal::{
-    Access, Cause, Counter, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va,
-    VaRange, page_round, page_trunc,
+    Access, Cause, Counter, Flow, FlowStep, Machine, Means, PAGE_SHIFT, PAGE_SIZE, Parcel, Pfn, Place, Prot,
+    Threads, Va, VaRange, page_round, page_trunc,
 };
 use pageferry_pmap::TlbFlush;
 
@@ -490,7 +490,8 @@ impl<M: Machine> Space<M> {
                 None if entry.object.is_some() => None,
                 None if entry.attributes.needs_copy => return Ok(Step::Missing(page)),
                 None => {
-                    let (anon, frame) = Anon::with_frame(vm)?;
+                    let colour = vm.frames().colour_of_page(page.0 >> PAGE_SHIFT);
+                    let (anon, frame) = Anon::with_frame(vm, colour)?;
                     if let Err(e) = amap.reserve(vm, *slot) {
                         anon.discard(vm, frame);
                         return Err(e);

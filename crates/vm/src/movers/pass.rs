@@ -123,7 +123,8 @@ pub fn pass<M: Machine>(
         Some(target) if maps.to().look_up_range(vm, target).next().is_some() => return Err(VmError::Exists),
         Some(target) => target,
         None => {
-            let start = maps.to().find_space(vm, range.len_pages()).ok_or(VmError::NoMemory)?;
+            let start =
+                maps.to().find_space(vm, range.len_pages(), Some(range.start())).ok_or(VmError::NoMemory)?;
             VaRange::pages_from(start, range.len_pages())
         }
     };

@@ -76,7 +76,8 @@ pub fn quick_ref<'a, M: Machine>(
     if vm.has(Defect::QuickRefCutsSource) {
         maps.from.clip(vm, source)?;
     }
-    let start = maps.to().find_space_high(vm, source.len_pages()).ok_or(VmError::NoMemory)?;
+    let like = Some(source.start());
+    let start = maps.to().find_space_high(vm, source.len_pages(), like).ok_or(VmError::NoMemory)?;
     for mut entry in refer(vm, &mut maps, source, access)? {
         let target = start + (entry.range.start() - source.start());
         entry.range = VaRange::pages_from(target, entry.range.len_pages());

@@ -25,7 +25,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{
-    Cause, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va, VaRange,
+    Cause, Flow, FlowStep, Machine, Means, PAGE_SHIFT, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va,
+    VaRange,
 };
 use pageferry_pmap::TlbFlush;
 
@@ -222,7 +223,11 @@ impl<M: Machine> Space<M> {
         let mut map = self.locked_map().write(t);
         let range = match at {
             Some(at) => page_range(vm, at, anons.len() * PAGE_SIZE, VmError::Fault(at))?,
-            None => find_in_area(vm, &mut map, anons.len())?,
+            None => {
+                let first = anons[0].lock().frame;
+                let like = first.map(|frame| Va(u64::from(vm.pmaps().best_colour(frame)) << PAGE_SHIFT));
+                find_in_area(vm, &mut map, anons.len(), like)?
+            }
         };
         if !map.covers(vm, range) {
             return Err(VmError::Fault(range.start()));
@@ -390,11 +395,16 @@ fn reserve<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange) -> Result<(), V
     Ok(())
 }
 
-/// Free pages of the transfer area, which is made if there is none.
+/// Free pages of the transfer area, which is made if there is none; of the colour of `like`, if there are such.
 ///
 /// # Errors
 /// [`VmError::NoMemory`].
-fn find_in_area<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, len_pages: usize) -> Result<VaRange, VmError> {
+fn find_in_area<M: Machine>(
+    vm: &Vm<M>,
+    map: &mut Map<M>,
+    len_pages: usize,
+    like: Option<Va>,
+) -> Result<VaRange, VmError> {
     if len_pages > AREA_AMAPS * AREA_AMAP_PAGES {
         return Err(VmError::NoMemory);
     }
@@ -403,7 +413,13 @@ fn find_in_area<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, len_pages: usize) -> R
         map.transfer_area = Some(make_area(vm, map)?);
     }
     let area = map.transfer_area.expect("just made");
-    let start = free_run(vm, map, area, len_pages).ok_or(VmError::NoMemory)?;
+    let spare = like.map_or(0, |_| vm.pmaps().colours() as usize - 1);
+    let ahead = |start: Va| {
+        let colour = |va| vm.pmaps().colour(va) as usize;
+        like.map_or(0, |like| colour(like).wrapping_sub(colour(start)) & spare)
+    };
+    let coloured = free_run(vm, map, area, len_pages + spare).map(|start| start + ahead(start) * PAGE_SIZE);
+    let start = coloured.or_else(|| free_run(vm, map, area, len_pages)).ok_or(VmError::NoMemory)?;
     Ok(VaRange::pages_from(start, len_pages))
 }
 
@@ -441,7 +457,7 @@ fn free_run<M: Machine>(vm: &Vm<M>, map: &Map<M>, area: VaRange, len_pages: usiz
 }
 
 fn make_area<M: Machine>(vm: &Vm<M>, map: &mut Map<M>) -> Result<VaRange, VmError> {
-    let start = map.find_space_high(vm, AREA_AMAPS * AREA_AMAP_PAGES).ok_or(VmError::NoMemory)?;
+    let start = map.find_space_high(vm, AREA_AMAPS * AREA_AMAP_PAGES, None).ok_or(VmError::NoMemory)?;
     let area = VaRange::pages_from(start, AREA_AMAPS * AREA_AMAP_PAGES);
     let range = |i| VaRange::pages_from(start + i * AREA_AMAP_PAGES * PAGE_SIZE, AREA_AMAP_PAGES);
     let entries = collect_entries(vm, (0..AREA_AMAPS).map(|i| area_entry(vm, range(i))))?;

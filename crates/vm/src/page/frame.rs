@@ -8,7 +8,9 @@
 //! wire count (the frame must stay where it is) and the loan count (its bytes must stay as they are).
 //!
 //! Everything lies under one lock of class `PageQueues`; no call here takes another lock. The only failure is that no
-//! frame is free. A frame comes off the free list with the bytes of its last owner: the caller that allocates it must
+//! frame is free. Where pages have colours there is a free list for each, and a frame is taken, if there is one, of the colour of the page
+//! that it is for: then the kernel's address of it and the user's agree ([`Pmaps::claim`](pageferry_pmap::Pmaps::claim)). A frame
+//! comes off the free list with the bytes of its last owner: the caller that allocates it must
 //! clear or overwrite all of it. Before a frame is given back, no mapping of it stands and none is cached in a TLB.
 
 use crate::anon::Anon;
@@ -160,8 +162,8 @@ pub(super) struct Table<M: Machine> {
     len: usize,
     /// The places of the same frames on the free list or a paging queue: a frame is on one of the three, or on none.
     pub(super) links: Vec<Links>,
-    /// The frames that were given back, the last one first.
-    free: IndexList,
+    /// The frames that were given back, the last one first, by colour. Where pages have several, those that were never in use, too.
+    free: Vec<IndexList>,
     pub(super) active: IndexList,
     pub(super) inactive: IndexList,
     /// Wires that callers hold (as against those that stand for the kernel's own frames).
@@ -176,7 +178,16 @@ impl<M: Machine> Table<M> {
 
     /// Frames that are free, in use before or never.
     fn free_count(&self) -> usize {
-        self.fresh_count() + self.free.len()
+        self.fresh_count() + self.free.iter().map(IndexList::len).sum::<usize>()
+    }
+
+    /// The list of free frames that a page of this colour takes one of: its own, or that which has most; of any, one that has most.
+    fn choose(&self, colour: Option<u32>) -> usize {
+        let own = colour.map(|colour| colour as usize).filter(|&colour| !self.free[colour].is_empty());
+        own.unwrap_or_else(|| {
+            let colours = 0..self.free.len();
+            colours.rev().max_by_key(|&colour| self.free[colour].len()).expect("there is a list")
+        })
     }
 }
 
@@ -187,6 +198,7 @@ pub(crate) struct Frames<M: Machine> {
     /// Where the array of `vm_page` lies.
     array: StructVa,
     page_bytes: usize,
+    colours: u32,
     probes: Probes,
     /// `None`: no page daemon will look, and paging queues are not kept.
     paging: Option<PagingConfig>,
@@ -227,12 +239,22 @@ impl<M: Machine> Frames<M> {
         frames.extend((0..first_free).map(|_| Frame::new(Owner::Kernel(KernelUse::Boot), 1)));
         let mut links = Vec::with_capacity(board.frames);
         links.resize(first_free, Links::UNLINKED);
+        let colours = board.colours as usize;
+        let mut free = alloc::vec![IndexList::new(); colours];
+        if colours > 1 {
+            // All are listed from the start: the next one that was never in use may be of the wrong colour.
+            frames.resize_with(board.frames, || Frame::new(Owner::Free, 0));
+            links.resize(board.frames, Links::UNLINKED);
+            (first_free..board.frames).for_each(|frame| {
+                free[frame % colours].push_back(&mut links, frame as u32);
+            });
+        }
         let table = Table {
             frames,
             fresh: Frame::new(Owner::Free, 0),
             len: board.frames,
             links,
-            free: IndexList::new(),
+            free,
             active: IndexList::new(),
             inactive: IndexList::new(),
             held_wires: 0,
@@ -241,7 +263,8 @@ impl<M: Machine> Frames<M> {
         machine.trace_level(Level::FreeFrames, table.free_count() as i64);
         let table = machine.new_lock(LockClass::PAGE_QUEUES, table);
         let VmConfig { paths, paging, .. } = *config;
-        Ok(Frames { machine, paths, array, page_bytes, probes, paging, free_now, refusals, table })
+        let colours = board.colours;
+        Ok(Frames { machine, paths, array, page_bytes, colours, probes, paging, free_now, refusals, table })
     }
 
     pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
@@ -253,11 +276,28 @@ impl<M: Machine> Frames<M> {
     /// # Errors
     /// [`VmError::NoMemory`].
     pub(crate) fn alloc(&self, owner: Owner<M>) -> Result<Pfn, VmError> {
+        let colour = match owner {
+            Owner::Object(_, page) => self.colour_of_page(page),
+            _ => None,
+        };
+        self.alloc_of_colour(owner, colour)
+    }
+
+    /// The colour of a page by its number in an address space or an object, where pages have colours.
+    pub(crate) fn colour_of_page(&self, page: u64) -> Option<u32> {
+        (self.colours > 1).then(|| page as u32 & (self.colours - 1))
+    }
+
+    /// As [`Frames::alloc`], of a colour if there is one.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn alloc_of_colour(&self, owner: Owner<M>, colour: Option<u32>) -> Result<Pfn, VmError> {
         let _c = self.machine.scope(Cause::Frame);
         if self.probes.failures.due() {
             return Err(VmError::NoMemory);
         }
-        self.lock().alloc(owner)
+        self.lock().alloc(owner, colour)
     }
 
     /// The owner lets a frame go. No mapping of it may be left in any TLB.
@@ -366,7 +406,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.machine.touch(StructVa(at.0 + COUNTS_OFFSET), COUNTS_BYTES, access);
     }
 
-    fn alloc(&mut self, owner: Owner<M>) -> Result<Pfn, VmError> {
+    fn alloc(&mut self, owner: Owner<M>, colour: Option<u32>) -> Result<Pfn, VmError> {
         assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for an owner");
         self.frames.machine.execute(self.frames.paths.frame);
         let wired = matches!(owner, Owner::Kernel(_));
@@ -379,8 +419,9 @@ impl<M: Machine> FramesGuard<'_, M> {
             self.frames.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(VmError::NoMemory);
         }
+        let list = self.table.choose(colour);
         let Table { frames, links, free, len, .. } = &mut *self.table;
-        let frame = Pfn(free.pop_front(links).unwrap_or_else(|| {
+        let frame = Pfn(free[list].pop_front(links).unwrap_or_else(|| {
             // There was room for all of them from the start.
             assert!(frames.len() < *len, "some are free");
             frames.push(Frame::new(Owner::Free, 0));
@@ -412,7 +453,8 @@ impl<M: Machine> FramesGuard<'_, M> {
         // It leaves its paging queue first: it is on one list at most.
         self.place(frame);
         let Table { links, free, .. } = &mut *self.table;
-        free.push_front(links, frame.0);
+        let colours = free.len();
+        free[frame.index() % colours].push_front(links, frame.0);
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(Counter::FramesFreed, 1);
         self.frames.machine.trace_level(Level::FreeFrames, 1);
@@ -616,9 +658,16 @@ impl<M: Machine> FramesGuard<'_, M> {
     /// # Panics
     /// When the list is linked wrongly, or leads to a frame that is not free.
     pub(crate) fn walk_free(&self) -> usize {
-        let listed = self.table.free.check(&self.table.links).expect("the free list is one");
-        for frame in self.table.free.iter(&self.table.links).map(Pfn) {
-            assert!(matches!(self.get(frame).owner, Owner::Free), "{frame:?} is on the free list");
+        let mut listed = 0;
+        for (colour, free) in self.table.free.iter().enumerate() {
+            listed += free.check(&self.table.links).expect("the free list is one");
+            for frame in free.iter(&self.table.links).map(Pfn) {
+                assert!(matches!(self.get(frame).owner, Owner::Free), "{frame:?} is on the free list");
+                assert!(
+                    frame.index() % self.table.free.len() == colour,
+                    "{frame:?} is on the list of a colour"
+                );
+            }
         }
         self.fresh_count() + listed
     }

@@ -485,7 +485,10 @@ fn kernel_memory_is_mapped_and_given_back() {
         rig.vm.kernel_free(a);
         assert!(rig.m.load(Mode::Kernel, va, &mut buf).is_err());
         let c = rig.vm.kernel_alloc(5).unwrap();
-        assert_eq!((c.va(), c.frames()), (va, &frames[..]), "last freed, first used");
+        assert_eq!(c.va(), va);
+        if rig.vm.pmaps().colours() == 1 {
+            assert_eq!(c.frames(), frames, "last freed, first used");
+        }
         rig.vm.kernel_free(b);
         rig.vm.kernel_free(c);
         assert_eq!(rig.vm.free_frames(), free);

@@ -53,7 +53,7 @@ fn a_kernel_write_to_a_lent_page_is_caught_where_a_page_maps_it() {
             let loan = s.loan_to_kernel(rig.t(), va, PAGE).unwrap();
             let pmaps = rig.vm.pmaps();
             let lent = loan.frames()[0];
-            if let Some(alias) = pmaps.direct_va(lent) {
+            if let Some(alias) = pmaps.direct(lent, pageferry_pmap::Reach::Write) {
                 let store = || rig.m.store(Mode::Kernel, alias, b"by mistake").is_ok();
                 match pmaps.kernel_protect(VaRange::page(alias), Prot::READ) {
                     Ok(change) => {

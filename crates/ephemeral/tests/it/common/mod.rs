@@ -61,12 +61,20 @@ pub struct SpinThreads {
     pub signals: Rc<Vec<Cell<bool>>>,
     /// Sleeps, wakeups, interruptions so far.
     pub slept: Rc<Cell<usize>>,
+    /// The process that they speak for.
+    pub process: Rc<Cell<u32>>,
 }
 
 impl SpinThreads {
     pub fn new(m: &Model) -> SpinThreads {
         let signals = (0..m.board().cpus).map(|_| Cell::new(false)).collect();
-        SpinThreads { m: m.clone(), sleepers: Rc::default(), signals: Rc::new(signals), slept: Rc::default() }
+        SpinThreads {
+            m: m.clone(),
+            sleepers: Rc::default(),
+            signals: Rc::new(signals),
+            slept: Rc::default(),
+            process: Rc::default(),
+        }
     }
     pub fn sleepers(&self) -> usize {
         self.sleepers.borrow().len()
@@ -106,6 +114,9 @@ impl Threads for SpinThreads {
         let Some(at) = sleepers.iter().position(|s| s.0 == channel) else { return false };
         sleepers.remove(at).1.set(true);
         true
+    }
+    fn process(&self) -> u32 {
+        self.process.get()
     }
     fn pin(&self) {}
     fn unpin(&self) {}

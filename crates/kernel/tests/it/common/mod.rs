@@ -214,6 +214,9 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("Vmem", "xeon-mp", with_scheme(Scheme::Vmem)),
         ("original, reader maps", "xeon-htt", with_scheme(Scheme::Original)),
         ("direct map", "opteron-mp", with_scheme(Scheme::Direct)),
+        ("direct map of other colours", "sh7751r", with_scheme(Scheme::Direct)),
+        ("hybrid", "sh7751r", with_scheme(Scheme::Hybrid { entries: 4 })),
+        ("original, colours", "sh7751r", original()),
         ("original, amd64", "opteron-mp", original()),
         ("cache on amd64", "opteron-mp", sf_buf(16)),
     ]
@@ -270,7 +273,8 @@ pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnO
     for word in choices(&or_other_kind(name)) {
         assert!(config.pmap.choose(word), "{word}: no such choice");
     }
-    if config.ephemeral.scheme == Scheme::Direct && m.board().layout.direct_map.is_none() {
+    let direct = matches!(config.ephemeral.scheme, Scheme::Direct | Scheme::Hybrid { .. });
+    if direct && m.board().layout.direct_map.is_none() {
         config.ephemeral.scheme = Scheme::Cache { entries: 64, rule: AccessedRule::Safe };
     }
     if let Some(net) = &mut config.net {

@@ -1,18 +1,24 @@
 //! What each user of short mappings pays for them (sf_buf paper, 2 and 6.2): a memory disk that is read, the header of an image that is looked
-//! at, a traced process that is read, a page that the vnode pager fills block by block.
+//! at, a traced process that is read, a page that the vnode pager fills block by block, a pipe whose reader looks at the writer's pages, a
+//! socket that sends from where the bytes lie.
 //!
 //! The user works on the same pages again and again; the first round is not measured. Beside the time of a page stands what of it went into
 //! each part that a kernel can save: allocating addresses, invalidating here, having others invalidate, and the mappings themselves.
 
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use crate::workload::net::stream_socket;
 use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::process::{first_process, other_process};
 use crate::workload::stopwatch::Stopwatch;
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Pid, Program, User};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Pid, Program, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, MapAddr};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Where the receiver of the socket listens.
+const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4096);
 
 /// What is copied in one call.
 const CALL_BYTES: usize = 65536;
@@ -56,6 +62,8 @@ impl Schemes {
         match self.user.as_str() {
             "memory-disk" => self.disk(user, buffer),
             "ptrace" => self.ptrace(user, buffer),
+            "pipe" => self.pipe(user, buffer),
+            "socket" => self.socket(user, buffer),
             _ => self.on_volume(user, buffer),
         }
     }
@@ -155,6 +163,75 @@ impl Schemes {
         let result = self.measure(user, round, "read the traced process");
         self.check(buffer);
         user.close(start).and(user.close(go)).map_err(named("close"))?;
+        user.wait().map_err(named("wait"))?;
+        result
+    }
+
+    fn pipe(&self, user: &User<Model>, buffer: Va) -> Result<(), Failed> {
+        let (read, write) = user.pipe().map_err(named("pipe"))?;
+        let open = move |user: &User<Model>| user.close(read).map_err(named("close")).and(Ok(write));
+        let writer = self.sender(open, |user, fd, at, len| user.write(fd, at, len));
+        user.fork("writer", writer).map_err(named("fork"))?;
+        user.close(write).map_err(named("close"))?;
+        self.receive(user, read, buffer)
+    }
+
+    fn socket(&self, user: &User<Model>, buffer: Va) -> Result<(), Failed> {
+        let listening = stream_socket(user, CALL_BYTES)?;
+        user.bind(listening, SERVER).and(user.listen(listening, 1)).map_err(named("listen"))?;
+        let open = |user: &User<Model>| {
+            let fd = stream_socket(user, CALL_BYTES)?;
+            user.connect(fd, SERVER).map_err(named("connect")).and(Ok(fd))
+        };
+        let sender = self.sender(open, |user, fd, at, len| user.send(fd, at, len, SendMode::Loan));
+        user.fork("sender", sender).map_err(named("fork"))?;
+        let (fd, _) = user.accept(listening).map_err(named("accept"))?;
+        let result = self.receive(user, fd, buffer);
+        user.close(listening).map_err(named("close")).and(result)
+    }
+
+    /// A process that has the pages, and sends them once and then as often as is measured.
+    fn sender(
+        &self,
+        open: impl FnOnce(&User<Model>) -> Result<Fd, Failed> + 'static,
+        send: impl Fn(&User<Model>, Fd, Va, usize) -> Result<usize, Errno> + 'static,
+    ) -> Program<Model> {
+        let (bytes, rounds, contents) = (self.bytes(), self.rounds, self.contents());
+        other_process(self.cell.clone(), move |user| {
+            let pages = user.map(bytes, Prot::RW, Inherit::Copy).map_err(named("map the sender's pages"))?;
+            for at in (0..bytes).step_by(CALL_BYTES) {
+                user.store(pages + at, &contents);
+            }
+            let fd = open(user)?;
+            for _ in 0..=rounds {
+                for at in (0..bytes).step_by(CALL_BYTES) {
+                    let mut done = 0;
+                    while done < CALL_BYTES {
+                        done +=
+                            send(user, fd, pages + at + done, CALL_BYTES - done).map_err(named("send"))?;
+                    }
+                }
+            }
+            user.close(fd).map_err(named("close"))
+        })
+    }
+
+    /// Receives what a [`Schemes::sender`] sends.
+    fn receive(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<(), Failed> {
+        let round = || {
+            let mut done = 0;
+            while done < self.bytes() {
+                let at = done % CALL_BYTES;
+                match user.read(fd, buffer + at, CALL_BYTES - at)? {
+                    0 => return Err(Errno::BrokenPipe),
+                    len => done += len,
+                }
+            }
+            Ok(done / PAGE_SIZE)
+        };
+        let result = self.measure(user, round, "receive");
+        self.check(buffer);
+        user.close(fd).map_err(named("close"))?;
         user.wait().map_err(named("wait"))?;
         result
     }

@@ -86,7 +86,7 @@ impl Bench {
         self.cycle += cycles;
         while self.outside.next_at() <= self.cycle {
             let at = self.outside.next_at();
-            let mut dma = Dma { memory: &mut self.memory, caches: None, line_bytes: 32 };
+            let mut dma = Dma { memory: &mut self.memory, caches: None, aliases: None, line_bytes: 32 };
             if self.outside.happen(&mut dma) {
                 self.interrupts.push(at);
             }

@@ -87,7 +87,12 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
         user_instructions: Instructions(spec.parameter("user_instructions") as u32),
         mapping_entries: match scheme {
             Scheme::Cache { entries, .. } => entries,
-            Scheme::Direct | Scheme::Original | Scheme::Vmem => 0,
+            // Those of processes are filled by these.
+            Scheme::PerProcess { .. }
+            | Scheme::Hybrid { .. }
+            | Scheme::Direct
+            | Scheme::Original
+            | Scheme::Vmem => 0,
         },
         sums_in_software: !offloads,
         mtu_bytes: machine.nic.as_ref().map_or(1500, |nic| nic.mtu_bytes.value as usize),
