@@ -204,7 +204,9 @@ impl Workload {
             Workload::Ispc => {
                 &[("op", &["sync-request", "async-request", "sync-return", "async-return"]), ("data", FLAG)]
             }
-            Workload::Schemes => &[("user", &["memory-disk", "exec", "ptrace", "vnode-pager"])],
+            Workload::Schemes => {
+                &[("user", &["memory-disk", "exec", "ptrace", "vnode-pager", "pipe", "socket"])]
+            }
             Workload::CostGrowth => {
                 &[("of", &["loan", "transfer", "pass", "lookup", "space", "amap", "fork"])]
             }
