@@ -41,6 +41,7 @@ pub(crate) fn adapt(spec: &RunSpec, machine: &mut MachineConfig) {
 pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabError> {
     let through_card = match spec.experiment.file.workload {
         Workload::Netperf => false,
+        Workload::Schemes if spec.choice("user") == "socket" => false,
         Workload::FlipReceive | Workload::Web => true,
         _ => return Ok(()),
     };
