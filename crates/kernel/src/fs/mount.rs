@@ -13,7 +13,10 @@
 //! by that, waits for the lock whatever comes.
 
 use super::buffers::{Buffers, Disk};
-use super::cursor::Create;
+use super::cursor::{Create, Rights};
+use super::file::File;
+use super::volume_file::VolumeFile;
+use super::volume_work::{self, Change};
 use crate::Kernel;
 use crate::error::Errno;
 use crate::proc::Syscall;
@@ -21,7 +24,7 @@ use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_fs::{Entry, Format, FsError, Ino, Kind, Stat, Volume};
+use pageferry_fs::{Entry, Format, Ino, Stat, Volume};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, Counter, Machine, StructArena, Threads, Va};
 
@@ -48,6 +51,43 @@ pub(super) struct Mounted<M: Machine> {
 pub(crate) fn on_volume(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(MOUNT_POINT)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// Who has the volume of a kernel, by what is done with it. The memory disk is open as long as something is mounted.
+///
+/// # Locks
+/// Calls sleep: no spin lock is held before and after.
+pub(crate) trait Volumes<M: Machine> {
+    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there.
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno>;
+
+    /// Writes all, and lets go of the disk.
+    fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno>;
+
+    /// Opens a file by its path on the volume, or makes one. Directories are not opened.
+    fn open(
+        &self,
+        call: &Syscall<'_, M>,
+        path: &str,
+        create: Create,
+        truncate: bool,
+        rights: Rights,
+    ) -> Result<File<M>, Errno>;
+
+    /// Makes a directory, takes a name or an empty directory away.
+    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno>;
+
+    /// What is known of what has a path.
+    fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno>;
+
+    /// Gives a file a path more.
+    fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno>;
+
+    /// Renames.
+    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno>;
+
+    /// The names of a directory.
+    fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno>;
 }
 
 impl<M: Machine> Mount<M> {
@@ -98,13 +138,41 @@ impl<M: Machine> Mount<M> {
         })
     }
 
-    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there.
-    pub(crate) fn mount(
+    /// Writes all, and lets go of the disk. At the end of everything no signal keeps it from that.
+    pub(crate) fn let_go(
         &self,
         kernel: &Kernel<M>,
         threads: &dyn Threads,
-        format: Option<Format>,
+        interruptible: bool,
     ) -> Result<(), Errno> {
+        self.locked(kernel, threads, interruptible, |mounted| {
+            let there = mounted.take().ok_or(Errno::Invalid)?;
+            if there.opens > 0 {
+                *mounted = Some(there);
+                return Err(Errno::Busy);
+            }
+            let Mounted { volume, mut buffers, .. } = *there;
+            let written = volume.unmount(&mut Disk { kernel, threads, buffers: &mut buffers });
+            buffers.end(kernel);
+            kernel.memory_disk.close();
+            Ok(written?)
+        })
+    }
+
+    /// Closes a file; it goes if it has no names.
+    pub(crate) fn close(&self, call: &Syscall<'_, M>, ino: Ino) {
+        let closed = self.with(call.kernel, call.thread, false, |volume, disk, opens| {
+            *opens -= 1;
+            Ok(volume.close(disk, ino)?)
+        });
+        // The disk may fail, and no caller is left to be told.
+        let _ = closed;
+    }
+}
+
+impl<M: Machine> Volumes<M> for Mount<M> {
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno> {
+        let (kernel, threads) = (call.kernel, call.thread);
         self.locked(kernel, threads, true, |mounted| {
             if mounted.is_some() {
                 return Err(Errno::Busy);
@@ -130,149 +198,47 @@ impl<M: Machine> Mount<M> {
         })
     }
 
-    /// Writes all, and lets go of the disk. At the end of everything no signal keeps it from that.
-    pub(crate) fn unmount(
-        &self,
-        kernel: &Kernel<M>,
-        threads: &dyn Threads,
-        interruptible: bool,
-    ) -> Result<(), Errno> {
-        self.locked(kernel, threads, interruptible, |mounted| {
-            let there = mounted.take().ok_or(Errno::Invalid)?;
-            if there.opens > 0 {
-                *mounted = Some(there);
-                return Err(Errno::Busy);
-            }
-            let Mounted { volume, mut buffers, .. } = *there;
-            let written = volume.unmount(&mut Disk { kernel, threads, buffers: &mut buffers });
-            buffers.end(kernel);
-            kernel.memory_disk.close();
-            Ok(written?)
-        })
+    fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {
+        self.let_go(call.kernel, call.thread, true)
     }
 
-    /// Opens a file by its path on the volume, or makes one. Directories are not opened.
-    pub(crate) fn open(
+    fn open(
         &self,
         call: &Syscall<'_, M>,
         path: &str,
         create: Create,
         truncate: bool,
-    ) -> Result<Ino, Errno> {
+        rights: Rights,
+    ) -> Result<File<M>, Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, opens| {
-            let (dir, name) = walk(volume, disk, path)?;
-            let found = match volume.lookup(disk, dir, name) {
-                Err(FsError::NotFound) if create != Create::No => volume.make(disk, dir, name, Kind::File),
-                Ok(_) if create == Create::New => Err(FsError::Exists),
-                found => found,
-            }?;
-            if volume.stat(disk, found)?.kind == Kind::Directory {
-                return Err(Errno::IsDirectory);
-            }
-            if truncate {
-                volume.truncate(disk, found, 0)?;
-            }
-            volume.open(disk, found)?;
+            let found = volume_work::open(volume, disk, path, create, truncate)?;
             *opens += 1;
-            Ok(found)
+            Ok(File::new(VolumeFile::new(call.machine(), found, rights)))
         })
     }
 
-    /// Closes a file; it goes if it has no names.
-    pub(crate) fn close(&self, kernel: &Kernel<M>, threads: &dyn Threads, ino: Ino) {
-        let closed = self.with(kernel, threads, false, |volume, disk, opens| {
-            *opens -= 1;
-            Ok(volume.close(disk, ino)?)
-        });
-        // The disk may fail, and no caller is left to be told.
-        let _ = closed;
-    }
-
-    /// Makes a directory, takes a name or an empty directory away.
-    pub(crate) fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
+    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let (dir, name) = walk(volume, disk, path)?;
-            match how {
-                Change::MakeDirectory => volume.make(disk, dir, name, Kind::Directory).map(drop),
-                Change::RemoveDirectory => volume.rmdir(disk, dir, name),
-                Change::Unlink => volume.unlink(disk, dir, name),
-            }?;
-            Ok(())
+            volume_work::change_name(volume, disk, path, how)
         })
     }
 
-    /// What is known of what has a path.
-    pub(crate) fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno> {
+    fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::stat(volume, disk, path))
+    }
+
+    fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::link(volume, disk, from, to))
+    }
+
+    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let (dir, name) = walk(volume, disk, path)?;
-            let found = volume.lookup(disk, dir, name)?;
-            Ok(volume.stat(disk, found)?)
+            volume_work::rename(volume, disk, from, to)
         })
     }
 
-    /// Gives a file a path more.
-    pub(crate) fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
-        self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let (dir, name) = walk(volume, disk, from)?;
-            let found = volume.lookup(disk, dir, name)?;
-            let (dir, name) = walk(volume, disk, to)?;
-            Ok(volume.link(disk, found, dir, name)?)
-        })
-    }
-
-    /// Renames.
-    pub(crate) fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
-        self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let from = walk(volume, disk, from)?;
-            let to = walk(volume, disk, to)?;
-            Ok(volume.rename(disk, from, to)?)
-        })
-    }
-
-    /// The names of a directory.
-    pub(crate) fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno> {
-        self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let dir = if path.is_empty() {
-                volume.root()
-            } else {
-                let (dir, name) = walk(volume, disk, path)?;
-                volume.lookup(disk, dir, name)?
-            };
-            Ok(volume.entries(disk, dir)?)
-        })
-    }
-}
-
-/// What is done to a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
-    MakeDirectory,
-    RemoveDirectory,
-    Unlink,
-}
-
-/// The directory of a path, and its last name.
-fn walk<'a, M: Machine>(
-    volume: &mut Volume,
-    disk: &mut Disk<'_, M>,
-    path: &'a str,
-) -> Result<(Ino, &'a [u8]), Errno> {
-    let path = path.trim_end_matches('/');
-    let (mut dir, mut rest) = (volume.root(), path);
-    loop {
-        disk.kernel.machine.execute(disk.kernel.config.disk.paths.lookup);
-        let Some((first, others)) = rest.split_once('/') else { break };
-        if !first.is_empty() {
-            dir = volume.lookup(disk, dir, first.as_bytes())?;
-        }
-        rest = others;
-    }
-    // The root has no name of its own.
-    let name = if rest.is_empty() { "." } else { rest };
-    if volume.stat(disk, dir)?.kind == Kind::Directory {
-        Ok((dir, name.as_bytes()))
-    } else {
-        Err(Errno::NotDirectory)
+    fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::entries(volume, disk, path))
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a kernel attaches memory for communication, and what it must have for that.
 
+use crate::served::FileServiceConfig;
 use pageferry_hal::{Board, PAGE_SIZE, paths};
 use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 
@@ -144,6 +145,8 @@ pub struct IspcConfig {
     pub searches: bool,
     /// Pieces of the area, and requests, at a time.
     pub pieces: usize,
+    /// The kernel's file system is a server's.
+    pub files: Option<FileServiceConfig>,
     /// Path lengths.
     pub paths: IspcPaths,
     /// Of attaching and detaching.

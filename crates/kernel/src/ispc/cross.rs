@@ -78,16 +78,28 @@ impl<M: Machine> Ispc<M> {
     /// Makes a request of a server by going there.
     pub(crate) fn call_cross(
         &self,
-        (user, call): (&User<M>, &Syscall<'_, M>),
+        call: &Syscall<'_, M>,
         service: u32,
         pieces: (Va, Option<Va>),
         wait: Wait,
     ) -> Result<(), Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        let to = self.server_of(call, service)?;
+        let id = self.go(call, to, pieces)?;
+        self.finish(call, id, wait)?.outcome
+    }
+
+    /// Goes into a server with a request, and back: then that is done.
+    ///
+    /// # Errors
+    /// [`Errno::ConnectionRefused`]: the server has ended. As of [`Ispc::make_request`].
+    pub(super) fn go(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Pid,
+        pieces: (Va, Option<Va>),
+    ) -> Result<RequestId, Errno> {
         let m = call.machine();
-        let _c = m.scope(Cause::Protocol);
-        m.execute(self.config.paths.call);
-        m.count(Counter::IspcRequests, 1);
-        let to = *self.state.lock().servers.get(&service).ok_or(Errno::ConnectionRefused)?;
         let gate = self.gates.lock().get(&to).cloned().ok_or(Errno::ConnectionRefused)?;
         // What runs there is the caller's thread, and the server's process.
         let Process { space, pid, loans, .. } = &*gate.process;
@@ -95,7 +107,7 @@ impl<M: Machine> Ispc<M> {
         let (last, inquiry) = {
             let mut state = self.state.lock();
             let is_dead = gate.process.killed.load(Ordering::Relaxed);
-            if state.servers.get(&service) != Some(&to) || is_dead {
+            if state.ports.get(&to).is_none_or(|port| port.service.is_none()) || is_dead {
                 return Err(Errno::ConnectionRefused);
             }
             let id = self.make_request(call, &mut state, to, pieces, true)?;
@@ -109,7 +121,7 @@ impl<M: Machine> Ispc<M> {
         let id = last.id;
         let mut outcome = match inquiry {
             Ok(inquiry) => {
-                self.run(user, &gate, &inquiry);
+                self.run(call, &gate, &inquiry);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -133,7 +145,7 @@ impl<M: Machine> Ispc<M> {
             request.stage = Stage::Done(outcome);
             self.leave(call, &mut state, last);
         }
-        self.finish(call, id, wait)?.outcome
+        Ok(id)
     }
 
     /// The calling thread goes on in another space.
@@ -157,9 +169,9 @@ impl<M: Machine> Ispc<M> {
     }
 
     /// Runs the procedure, in user mode.
-    fn run(&self, user: &User<M>, gate: &Gate<M>, inquiry: &Inquiry) {
-        let (m, thread) = (user.machine(), user.thread.clone());
-        let server = User { kernel: user.kernel.clone(), process: gate.process.clone(), thread };
+    fn run(&self, call: &Syscall<'_, M>, gate: &Gate<M>, inquiry: &Inquiry) {
+        let (m, thread) = (call.machine(), call.thread.clone());
+        let server = User { kernel: call.kernel.clone(), process: gate.process.clone(), thread };
         server.thread.return_to_user();
         m.cross(Crossing::SyscallExit);
         {
@@ -169,7 +181,7 @@ impl<M: Machine> Ispc<M> {
         // Its return is a call of the kernel.
         m.cross(Crossing::SyscallEnter);
         let _c = m.scope(Cause::Syscall);
-        m.execute(user.kernel.config.paths.syscall);
+        m.execute(call.kernel.config.paths.syscall);
         m.count(Counter::Syscalls, 1);
     }
 

@@ -31,8 +31,9 @@ impl<M: Machine> Ispc<M> {
             self.give_requests_back(call, &mut state);
         }
         self.withdraw_own(call, &mut state);
+        state.kept.remove(&call.pid);
         let own: Vec<usize> = (state.icas.iter())
-            .filter(|(_, ica)| ica.holder == Holder::Process(call.pid))
+            .filter(|(_, ica)| [Holder::Process(call.pid), Holder::Kept(call.pid)].contains(&ica.holder))
             .map(|(&page, _)| page)
             .collect();
         for page in own {
@@ -41,6 +42,9 @@ impl<M: Machine> Ispc<M> {
             self.free(m, &mut state, page);
         }
         let port = state.ports.remove(&call.pid).expect("seen above");
+        if !port.entries.is_empty() {
+            m.trace_detached(call.pid.0, self.range.start());
+        }
         for entry in port.entries {
             call.kernel.vm.pmaps().unwire(entry);
             if !self.has(IspcDefect::EntriesLost) {
@@ -115,14 +119,17 @@ impl<M: Machine> Ispc<M> {
         let mut used = alloc::collections::BTreeMap::new();
         for (page, ica) in &state.icas {
             let known = match ica.holder {
-                Holder::Process(pid) => state.ports.contains_key(&pid),
+                Holder::Process(pid) | Holder::Kept(pid) => state.ports.contains_key(&pid),
                 Holder::Request(id) => state.requests.contains_key(&id),
             };
             if !known {
                 return Err(format!("page {page} of the area is {:?}'s, which is not there", ica.holder));
             }
-            if matches!(ica.holder, Holder::Request(_)) && (!ica.entries.is_empty() || ica.tabled) {
-                return Err(format!("page {page} of the area is on its way, and attached"));
+            if !matches!(ica.holder, Holder::Process(_)) && (!ica.entries.is_empty() || ica.tabled) {
+                return Err(format!(
+                    "page {page} of the area is {:?}'s and nobody's, and attached",
+                    ica.holder
+                ));
             }
             if ica.tabled && self.attaching.by_entries {
                 return Err(format!("page {page} of the area is attached by a page table"));

@@ -25,7 +25,7 @@ use pageferry_vm::{Space, VmError};
 
 /// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made for.
 pub(crate) struct Syscall<'a, M: Machine> {
-    pub(crate) kernel: &'a Kernel<M>,
+    pub(crate) kernel: &'a Arc<Kernel<M>>,
     pub(crate) thread: &'a Thread<M>,
     pub(crate) space: &'a Arc<Space<M>>,
     pub(crate) pid: Pid,
@@ -74,7 +74,12 @@ impl<M: Machine> Syscall<'_, M> {
     /// [`Errno::Fault`]; the bytes before that are clear.
     pub(crate) fn clear_user(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
         self.check_buffer(at, len_bytes)?;
-        self.copy(len_bytes, |m, done| m.zero(at + done, len_bytes - done)).map_err(|stopped| stopped.why)
+        self.clear(at, len_bytes).map_err(|stopped| stopped.why)
+    }
+
+    /// Clears bytes of a buffer of the user's.
+    pub(crate) fn clear(&self, at: Va, len_bytes: usize) -> Result<(), Stopped> {
+        self.copy(len_bytes, |m, done| m.zero(at + done, len_bytes - done))
     }
 
     /// Takes a few user bytes into registers: fewer than fill a page.
@@ -86,6 +91,16 @@ impl<M: Machine> Syscall<'_, M> {
         let len = bytes.len();
         let fetched = self.copy(len, |m, done| m.load(Mode::Kernel, from + done, &mut bytes[done..]));
         fetched.map_err(|stopped| stopped.why)
+    }
+
+    /// Puts a few bytes from registers into user memory: fewer than fill a page.
+    ///
+    /// # Errors
+    /// [`Errno::Fault`].
+    pub(crate) fn store_bytes(&self, to: Va, bytes: &[u8]) -> Result<(), Errno> {
+        self.check_buffer(to, bytes.len())?;
+        let stored = self.copy(bytes.len(), |m, done| m.store(Mode::Kernel, to + done, &bytes[done..]));
+        stored.map_err(|stopped| stopped.why)
     }
 
     /// Copies between two kernel addresses.

@@ -44,6 +44,7 @@ pub(crate) fn running<M: Machine>(kernel: &Arc<Kernel<M>>, program: Program<M>) 
     Box::new(move |process, thread| {
         let user = User { kernel, process, thread };
         let _user = user.machine().scope(Cause::User);
+        user.machine().trace_process(user.process.pid.0, &user.process.name);
         program(&user);
         user.kernel.exit(&user.process, &user.thread);
     })
@@ -313,7 +314,7 @@ impl<M: Machine> User<M> {
     pub fn close(&self, fd: Fd) -> Result<(), Errno> {
         self.system_call(|call| {
             let file = self.process.files.lock().remove(fd)?;
-            file.close(&self.kernel, call.thread);
+            file.close(call);
             Ok(())
         })
     }
@@ -324,6 +325,14 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoProcess`].
     pub fn signal(&self, pid: Pid) -> Result<(), Errno> {
         self.system_call(|_| self.kernel.send_signal(pid))
+    }
+
+    /// Kills another process (`SIGKILL`): its calls fail from now on, its sleeps end, its loads give zeros. It ends when its program does.
+    ///
+    /// # Errors
+    /// [`Errno::NoProcess`].
+    pub fn kill(&self, pid: Pid) -> Result<(), Errno> {
+        self.system_call(|_| self.kernel.kill_process(pid))
     }
 
     /// Sleeps for so long, or a tick longer (`nanosleep`).

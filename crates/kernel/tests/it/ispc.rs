@@ -27,6 +27,7 @@ pub fn ant(method: Method) -> KernelConfig {
         server_page_bytes: 1 << 20,
         searches: true,
         pieces: 256,
+        files: None,
         paths: IspcPaths {
             call: n(45),
             queue: n(15),
@@ -46,6 +47,41 @@ pub fn ant(method: Method) -> KernelConfig {
     config
 }
 
+/// That microkernel with a file server.
+pub fn ant_with_files(method: Method, defect: FileServiceDefect) -> KernelConfig {
+    let mut config = ant(method);
+    let ispc = config.ispc.as_mut().expect("it has an area");
+    ispc.files = Some(FileServiceConfig { data_pages: 2, defect });
+    config
+}
+
+/// Machines, and the methods that there are on each.
+pub fn served() -> Vec<(&'static str, Method)> {
+    let anywhere = [Method::Random, Method::Migrating];
+    let all = [Method::Random, Method::Previous, Method::Proposed, Method::Migrating];
+    let mut served: Vec<_> = all.iter().map(|&method| ("sh7751r", method)).collect();
+    served.extend(
+        ["pentium-pro", "xeon-mp"].into_iter().flat_map(|name| anywhere.map(|method| (name, method))),
+    );
+    served
+}
+
+/// Runs a program under a kernel with a file server; on the paper's machine, or another that has no reserved entries.
+pub fn try_served(
+    name: &str,
+    schedule: Schedule,
+    method: Method,
+    defect: FileServiceDefect,
+    init: impl FnOnce(&U) + 'static,
+) -> Ended {
+    let config = ant_with_files(method, defect);
+    if name == "sh7751r" {
+        return try_sh4_on(sh4(schedule, 8), config, init);
+    }
+    let config = KernelConfig { ispc: config.ispc, ..sf_buf(64) };
+    try_run(name, schedule, config, init)
+}
+
 pub const METHODS: [Method; 3] = [Method::Random, Method::Previous, Method::Proposed];
 pub const PAGE: usize = PAGE_SIZE;
 /// More cycles than any of these tests takes: one that goes on and on has gone wrong.
@@ -60,9 +96,12 @@ fn sh4(schedule: Schedule, asid_bits: u64) -> Model {
 }
 
 pub fn try_sh4(config: KernelConfig, asid_bits: u64, init: impl FnOnce(&U) + 'static) -> Ended {
+    try_sh4_on(sh4(Schedule::Timed, asid_bits), config, init)
+}
+
+fn try_sh4_on(m: Model, config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
-    let m = sh4(Schedule::Timed, asid_bits);
     let result = m.run(Box::new(move |m| {
         let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
         booted.replace(Some(kernel.clone()));
@@ -701,4 +740,47 @@ fn what_does_not_go_together_is_refused() {
         said(name, |_| (), "expected one processor whose TLB the kernel loads, with tags and without sets");
     }
     said("sh7751r", |c| c.len_bytes = 0, "expected whole pages");
+}
+
+/// The kernel measures what a request costs and what a message over a socket, and nothing of that is left.
+#[test]
+fn a_server_is_chosen_where_it_is_cheaper() {
+    for method in [Method::Random, Method::Previous, Method::Proposed, Method::Migrating] {
+        on_sh4(ant(method), move |u| {
+            let before = u.kernel().vm().free_frames();
+            let chosen = u.choose_any_carrier(PAGE, Arrived::Touched).unwrap();
+            // Where each detachment searches the whole TLB, copies take about as long.
+            assert!(chosen == Carrier::Server || method == Method::Random, "{method:?}: {chosen:?}");
+            assert_ne!(u.choose_carrier(PAGE, Arrived::Touched).unwrap(), Carrier::Server);
+            assert_ne!(
+                u.choose_any_carrier(40 * PAGE, Arrived::Touched),
+                Ok(Carrier::Server),
+                "as much cannot be attached"
+            );
+            check(u);
+            u.sleep_for(Cycles(10_000_000)).unwrap();
+            let kept = u.kernel().vm().free_frames();
+            assert!(
+                before - kept < 40,
+                "the partner is gone, and left clusters: {before} free before, {kept} behind"
+            );
+            assert_eq!(u.wait(), Err(Errno::NoChild));
+        });
+    }
+    // On two CPUs each switch of threads takes an interrupt, and page tables a shootdown: only who crosses saves that.
+    for (name, method) in
+        [("pentium-pro", Method::Random), ("pentium-pro", Method::Migrating), ("xeon-mp", Method::Migrating)]
+    {
+        let chooses = move |u: &U| {
+            assert_eq!(
+                u.choose_any_carrier(PAGE, Arrived::Touched),
+                Ok(Carrier::Server),
+                "{method:?} on {name}"
+            );
+        };
+        sound(&try_served(name, Schedule::Timed, method, FileServiceDefect::None, chooses), name);
+    }
+    on_sh4(KernelConfig { ispc: None, ..ant(Method::Random) }, |u| {
+        assert_ne!(u.choose_any_carrier(PAGE, Arrived::Touched), Ok(Carrier::Server));
+    });
 }
