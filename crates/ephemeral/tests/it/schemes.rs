@@ -129,7 +129,8 @@ fn a_run_flushes_once_for_each_change() {
                 let frames: Vec<Pfn> = (0..16).map(|n| rig.frame((n + round) % 16)).collect();
                 let before = rig.m.snapshot();
                 let va = rig.eph.enter_run(&mut run, &frames);
-                assert_eq!(*first.get_or_insert(va), va, "the addresses stay");
+                let stays = *first.get_or_insert(va) == va;
+                assert!(stays || rig.pmaps.colours() > 1, "the addresses stay where colours do not matter");
                 let look = move |rig: &Rig| {
                     for n in 0..16 {
                         let mut buf = [0; 4];
