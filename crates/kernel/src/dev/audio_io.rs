@@ -2,7 +2,6 @@
 //! see `audio`.
 
 use super::audio::{PAGES, State};
-use crate::Kernel;
 use crate::choose::{Peer, Sending};
 use crate::error::Errno;
 use crate::fs::FileOps;
@@ -10,7 +9,7 @@ use crate::net::{ReceiveMode, Received, Receiver, SendMode, Sender, Supply};
 use crate::proc::Syscall;
 use crate::sched::{Held, Which};
 use alloc::boxed::Box;
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Threads, Transfer, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Transfer, Va};
 
 /// The sound device as an open file.
 pub(crate) struct AudioFile;
@@ -48,8 +47,8 @@ impl<M: Machine> FileOps<M> for AudioFile {
         call.play(from, len_bytes, mode, nonblocking)
     }
 
-    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
-        kernel.audio.close(&kernel.vm, &kernel.mbufs, threads);
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        call.kernel.audio.close(&call.kernel.vm, &call.kernel.mbufs, call.thread);
     }
 }
 

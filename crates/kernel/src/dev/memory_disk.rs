@@ -264,8 +264,8 @@ impl<M: Machine> FileOps<M> for DiskFile<M> {
         self.request(call, bytes, true, &mut |va, done, len| call.copy_in(va, from + done, len))
     }
 
-    fn release(self: Box<Self>, kernel: &Kernel<M>, _: &dyn Threads) {
-        kernel.memory_disk.close();
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        call.kernel.memory_disk.close();
     }
 }
 
@@ -288,5 +288,5 @@ impl<M: Machine> FileOps<M> for NullFile {
         Ok(len_bytes)
     }
 
-    fn release(self: Box<Self>, _: &Kernel<M>, _: &dyn Threads) {}
+    fn release(self: Box<Self>, _: &Syscall<'_, M>) {}
 }

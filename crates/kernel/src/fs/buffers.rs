@@ -15,9 +15,11 @@
 //! # What can fail
 //! Getting a buffer, for want of frames or addresses, or by a signal in a wait: an error of the disk to the file system.
 
+use super::volume_work::{
+    BUFFER_BYTES, Buffered, MovePiece, Moved, SECTOR, Sectors, cut_sectors, runs, sectors, spans,
+};
 use crate::Kernel;
 use crate::error::Errno;
-use crate::proc::Stopped;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -27,13 +29,7 @@ use pageferry_fs::{IoError, Store, When};
 use pageferry_hal::{Cause, Machine, Mode, PAGE_SIZE, Pfn, Threads, Va};
 use pageferry_vm::{Backing, Object, Wired};
 
-/// Bytes of a buffer (`BKVASIZE`).
-pub(super) const BUFFER_BYTES: usize = 16384;
-const SECTOR: usize = 512;
 const LEAST_BUFFERS: usize = 8;
-
-/// Some sectors of a buffer, a bit each.
-type Sectors = u32;
 
 struct Buffer {
     run: KvaRun,
@@ -58,44 +54,6 @@ pub(super) struct Buffers<M: Machine> {
     /// Sectors that pages of the object have.
     valid: BTreeMap<u64, Sectors>,
     clock: u64,
-}
-
-fn sectors(span: &Range<usize>) -> Sectors {
-    let (first, end) = (span.start / SECTOR, span.end.div_ceil(SECTOR));
-    (((1u64 << end) - 1) & !((1u64 << first) - 1)) as Sectors
-}
-
-/// The sectors that a span has only a part of.
-fn cut_sectors(span: &Range<usize>) -> Sectors {
-    let mut cut = 0;
-    if !span.start.is_multiple_of(SECTOR) {
-        cut |= 1 << (span.start / SECTOR);
-    }
-    if !span.end.is_multiple_of(SECTOR) {
-        cut |= 1 << (span.end / SECTOR);
-    }
-    cut
-}
-
-/// The runs of neighbours.
-fn runs(of: Sectors) -> impl Iterator<Item = Range<usize>> {
-    let mut from = 0;
-    core::iter::from_fn(move || {
-        let start = (from..Sectors::BITS as usize).find(|&bit| of & 1 << bit != 0)?;
-        let end = (start..Sectors::BITS as usize).find(|&bit| of & 1 << bit == 0);
-        from = end.unwrap_or(Sectors::BITS as usize);
-        Some(start..from)
-    })
-}
-
-/// The buffers that a range of the disk lies in, and what of each.
-fn spans(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
-    let size = BUFFER_BYTES as u64;
-    let all = if bytes.is_empty() { 0..0 } else { bytes.start / size..bytes.end.div_ceil(size) };
-    all.map(move |index| {
-        let from = bytes.start.saturating_sub(index * size) as usize;
-        (index, from..(bytes.end - index * size).min(size) as usize)
-    })
 }
 
 impl<M: Machine> Buffers<M> {
@@ -240,16 +198,12 @@ pub(super) struct Disk<'a, M: Machine> {
     pub(super) buffers: &'a mut Buffers<M>,
 }
 
-impl<M: Machine> Disk<'_, M> {
-    /// Does `move_bytes` with each piece of bytes of the disk, at their kernel addresses: to read them, or, if `writes`, to write them later.
-    /// `(address, bytes before, length)`.
-    pub(super) fn each_piece(
-        &mut self,
-        at: u64,
-        len_bytes: usize,
-        writes: bool,
-        mut move_bytes: impl FnMut(Va, usize, usize) -> Result<(), Stopped>,
-    ) -> (usize, Result<(), Errno>) {
+impl<M: Machine> Buffered for Disk<'_, M> {
+    fn account_name(&self) {
+        self.kernel.machine.execute(self.kernel.config.disk.paths.lookup);
+    }
+
+    fn each_piece(&mut self, at: u64, len_bytes: usize, writes: bool, piece: MovePiece<'_>) -> Moved {
         let mut done = 0;
         for (index, span) in spans(at..at + len_bytes as u64) {
             let needed = if writes { cut_sectors(&span) } else { sectors(&span) };
@@ -258,7 +212,7 @@ impl<M: Machine> Disk<'_, M> {
                 Ok(va) => va,
                 Err(e) => return (done, Err(e)),
             };
-            let moved = move_bytes(va + span.start, done, span.len());
+            let moved = piece(va + span.start, done, span.len());
             let bytes = moved.as_ref().map_or_else(|stopped| stopped.done_bytes, |()| span.len());
             if writes && bytes > 0 {
                 self.buffers.mark_dirty(index, sectors(&(span.start..span.start + bytes)));
@@ -271,8 +225,7 @@ impl<M: Machine> Disk<'_, M> {
         (done, Ok(()))
     }
 
-    /// Writes the oldest of what waits, if there is too much of it, until half may wait.
-    pub(super) fn limit(&mut self) -> Result<(), Errno> {
+    fn limit(&mut self) -> Result<(), Errno> {
         if self.buffers.by_wait.len() > self.buffers.most_dirty {
             while self.buffers.by_wait.len() > self.buffers.most_dirty / 2 {
                 let index = *self.buffers.by_wait.first_key_value().expect("some wait").1;
@@ -293,7 +246,7 @@ impl<M: Machine> Store for Disk<'_, M> {
             return Err(IoError { at });
         }
         let m = &self.kernel.machine;
-        let (done, result) = self.each_piece(at, bytes.len(), false, |va, done, len| {
+        let (done, result) = self.each_piece(at, bytes.len(), false, &mut |va, done, len| {
             let loaded = m.load(Mode::Kernel, va, &mut bytes[done..][..len]);
             loaded.unwrap_or_else(|e| panic!("the kernel's own buffer is mapped: {e:?}"));
             Ok(())
@@ -306,7 +259,7 @@ impl<M: Machine> Store for Disk<'_, M> {
             return Err(IoError { at });
         }
         let m = &self.kernel.machine;
-        let (done, result) = self.each_piece(at, bytes.len(), true, |va, done, len| {
+        let (done, result) = self.each_piece(at, bytes.len(), true, &mut |va, done, len| {
             let _c = m.scope(Cause::Copy);
             let stored = m.store(Mode::Kernel, va, &bytes[done..][..len]);
             stored.unwrap_or_else(|e| panic!("the kernel's own buffer is mapped: {e:?}"));

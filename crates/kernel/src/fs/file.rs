@@ -22,7 +22,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_hal::{Machine, Prot, Threads, Va};
+use pageferry_hal::{Machine, Prot, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
 /// Descriptors of one process.
@@ -186,7 +186,7 @@ pub(crate) trait FileOps<M: Machine> {
     }
 
     /// The last descriptor is gone: closes what is behind the file.
-    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads);
+    fn release(self: Box<Self>, call: &Syscall<'_, M>);
 }
 
 /// An open file: what is behind it, and how its descriptors use that.
@@ -277,9 +277,9 @@ impl<M: Machine> File<M> {
     }
 
     /// Gives up a descriptor's share of an open file; the last one releases what is behind it.
-    pub(crate) fn close(self: Arc<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+    pub(crate) fn close(self: Arc<Self>, call: &Syscall<'_, M>) {
         if let Some(file) = Arc::into_inner(self) {
-            file.ops.release(kernel, threads);
+            file.ops.release(call);
         }
     }
 }

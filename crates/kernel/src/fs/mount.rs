@@ -14,6 +14,7 @@
 
 use super::buffers::{Buffers, Disk};
 use super::cursor::Create;
+use super::volume_work::{self, Change};
 use crate::Kernel;
 use crate::error::Errno;
 use crate::proc::Syscall;
@@ -21,7 +22,7 @@ use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_fs::{Entry, Format, FsError, Ino, Kind, Stat, Volume};
+use pageferry_fs::{Entry, Format, Ino, Stat, Volume};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, Counter, Machine, StructArena, Threads, Va};
 
@@ -160,27 +161,15 @@ impl<M: Machine> Mount<M> {
         truncate: bool,
     ) -> Result<Ino, Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, opens| {
-            let (dir, name) = walk(volume, disk, path)?;
-            let found = match volume.lookup(disk, dir, name) {
-                Err(FsError::NotFound) if create != Create::No => volume.make(disk, dir, name, Kind::File),
-                Ok(_) if create == Create::New => Err(FsError::Exists),
-                found => found,
-            }?;
-            if volume.stat(disk, found)?.kind == Kind::Directory {
-                return Err(Errno::IsDirectory);
-            }
-            if truncate {
-                volume.truncate(disk, found, 0)?;
-            }
-            volume.open(disk, found)?;
+            let found = volume_work::open(volume, disk, path, create, truncate)?;
             *opens += 1;
             Ok(found)
         })
     }
 
     /// Closes a file; it goes if it has no names.
-    pub(crate) fn close(&self, kernel: &Kernel<M>, threads: &dyn Threads, ino: Ino) {
-        let closed = self.with(kernel, threads, false, |volume, disk, opens| {
+    pub(crate) fn close(&self, call: &Syscall<'_, M>, ino: Ino) {
+        let closed = self.with(call.kernel, call.thread, false, |volume, disk, opens| {
             *opens -= 1;
             Ok(volume.close(disk, ino)?)
         });
@@ -191,88 +180,30 @@ impl<M: Machine> Mount<M> {
     /// Makes a directory, takes a name or an empty directory away.
     pub(crate) fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let (dir, name) = walk(volume, disk, path)?;
-            match how {
-                Change::MakeDirectory => volume.make(disk, dir, name, Kind::Directory).map(drop),
-                Change::RemoveDirectory => volume.rmdir(disk, dir, name),
-                Change::Unlink => volume.unlink(disk, dir, name),
-            }?;
-            Ok(())
+            volume_work::change_name(volume, disk, path, how)
         })
     }
 
     /// What is known of what has a path.
     pub(crate) fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno> {
-        self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let (dir, name) = walk(volume, disk, path)?;
-            let found = volume.lookup(disk, dir, name)?;
-            Ok(volume.stat(disk, found)?)
-        })
+        self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::stat(volume, disk, path))
     }
 
     /// Gives a file a path more.
     pub(crate) fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
-        self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let (dir, name) = walk(volume, disk, from)?;
-            let found = volume.lookup(disk, dir, name)?;
-            let (dir, name) = walk(volume, disk, to)?;
-            Ok(volume.link(disk, found, dir, name)?)
-        })
+        self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::link(volume, disk, from, to))
     }
 
     /// Renames.
     pub(crate) fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let from = walk(volume, disk, from)?;
-            let to = walk(volume, disk, to)?;
-            Ok(volume.rename(disk, from, to)?)
+            volume_work::rename(volume, disk, from, to)
         })
     }
 
     /// The names of a directory.
     pub(crate) fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno> {
-        self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let dir = if path.is_empty() {
-                volume.root()
-            } else {
-                let (dir, name) = walk(volume, disk, path)?;
-                volume.lookup(disk, dir, name)?
-            };
-            Ok(volume.entries(disk, dir)?)
-        })
-    }
-}
-
-/// What is done to a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
-    MakeDirectory,
-    RemoveDirectory,
-    Unlink,
-}
-
-/// The directory of a path, and its last name.
-fn walk<'a, M: Machine>(
-    volume: &mut Volume,
-    disk: &mut Disk<'_, M>,
-    path: &'a str,
-) -> Result<(Ino, &'a [u8]), Errno> {
-    let path = path.trim_end_matches('/');
-    let (mut dir, mut rest) = (volume.root(), path);
-    loop {
-        disk.kernel.machine.execute(disk.kernel.config.disk.paths.lookup);
-        let Some((first, others)) = rest.split_once('/') else { break };
-        if !first.is_empty() {
-            dir = volume.lookup(disk, dir, first.as_bytes())?;
-        }
-        rest = others;
-    }
-    // The root has no name of its own.
-    let name = if rest.is_empty() { "." } else { rest };
-    if volume.stat(disk, dir)?.kind == Kind::Directory {
-        Ok((dir, name.as_bytes()))
-    } else {
-        Err(Errno::NotDirectory)
+        self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::entries(volume, disk, path))
     }
 }
 

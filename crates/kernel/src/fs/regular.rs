@@ -11,12 +11,11 @@
 use super::cursor::{Cursor, either};
 use super::file::FileOps;
 use super::vnode::{Regular, trace_copy};
-use crate::Kernel;
 use crate::error::Errno;
 use crate::net::{ReceiveMode, Received, SendMode};
 use crate::proc::{Shown, Syscall, Window};
 use alloc::boxed::Box;
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Pfn, Place, Prot, Threads, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Pfn, Place, Prot, Va};
 use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
 
 impl<M: Machine> FileOps<M> for Regular<M> {
@@ -158,8 +157,8 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         Some(self)
     }
 
-    fn release(self: Box<Self>, kernel: &Kernel<M>, _: &dyn Threads) {
-        kernel.files.close(&kernel.vm, *self);
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        call.kernel.files.close(&call.kernel.vm, *self);
     }
 }
 

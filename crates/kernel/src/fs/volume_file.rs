@@ -14,14 +14,14 @@ use super::buffers::Disk;
 use super::cursor::{Cursor, Rights, either};
 use super::file::FileOps;
 use super::regular::show_header;
-use crate::Kernel;
+use super::volume_work::{Moved, read_bytes, write_bytes};
 use crate::error::Errno;
 use crate::net::SendMode;
 use crate::proc::{Shown, Syscall, Window};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_fs::{Ino, Store as _, Volume};
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, Threads, Va};
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::{Backing, Inherit, MapAddr, Mapped, Object, Wired};
 
 /// See the [module](self).
@@ -173,13 +173,10 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         shown
     }
 
-    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
-        kernel.mount.close(kernel, threads, self.ino);
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        call.kernel.mount.close(call, self.ino);
     }
 }
-
-/// How many bytes moved, and why not more.
-type Moved = (usize, Result<(), Errno>);
 
 impl<M: Machine> VolumeFile<M> {
     /// Copies bytes of the file from `at` on to the process.
@@ -192,27 +189,9 @@ impl<M: Machine> VolumeFile<M> {
         to: Va,
         len_bytes: usize,
     ) -> Result<Moved, Errno> {
-        let (mut done, mut result) = (0, Ok(()));
-        while done < len_bytes && result.is_ok() {
-            let piece = volume.piece(disk, self.ino, at.saturating_add(done as u64), len_bytes - done)?;
-            if piece.len_bytes == 0 {
-                break;
-            }
-            let to = to + done;
-            let (moved, how) = match piece.at {
-                Some(from) => disk.each_piece(from, piece.len_bytes, false, |va, before, len| {
-                    call.copy_out(to + before, va, len)
-                }),
-                // A hole: nothing to copy from.
-                None => match call.clear_user(to, piece.len_bytes) {
-                    Ok(()) => (piece.len_bytes, Ok(())),
-                    Err(e) => (0, Err(e)),
-                },
-            };
-            done += moved;
-            result = how;
-        }
-        Ok((done, result))
+        let piece = &mut |va, before, len| call.copy_out(to + before, va, len);
+        let hole = &mut |before, len| call.clear_user(to + before, len);
+        read_bytes(volume, disk, (self.ino, at), len_bytes, piece, hole)
     }
 
     /// Copies bytes of the process to the file from `at` on.
@@ -225,27 +204,8 @@ impl<M: Machine> VolumeFile<M> {
         from: Va,
         len_bytes: usize,
     ) -> Result<Moved, Errno> {
-        at.checked_add(len_bytes as u64).ok_or(Errno::TooLarge)?;
-        let (mut done, mut result) = (0, Ok(()));
-        while done < len_bytes && result.is_ok() {
-            let piece = volume.piece_to_write(disk, self.ino, at + done as u64, len_bytes - done);
-            let (to, len) = match piece {
-                Ok(piece) => piece,
-                Err(e) => {
-                    result = Err(e.into());
-                    break;
-                }
-            };
-            let from = from + done;
-            let (moved, how) =
-                disk.each_piece(to, len, true, |va, before, len| call.copy_in(va, from + before, len));
-            done += moved;
-            result = how.and_then(|()| disk.limit());
-        }
-        if done > 0 {
-            volume.wrote(disk, self.ino, at + done as u64)?;
-        }
-        Ok((done, result))
+        let piece = &mut |va, before, len| call.copy_in(va, from + before, len);
+        write_bytes(volume, disk, (self.ino, at), len_bytes, piece)
     }
 
     /// Makes a page of an object resident that has the bytes of the file from `at` on, and wires it: the vnode pager's way where a block may be

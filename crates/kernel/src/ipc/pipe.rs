@@ -356,8 +356,8 @@ impl<M: Machine> FileOps<M> for ReadEnd<M> {
         Err(Errno::NotSupported)
     }
 
-    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
-        kernel.close_pipe(threads, &self.0, End::Read);
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        call.kernel.close_pipe(call.thread, &self.0, End::Read);
     }
 }
 
@@ -380,8 +380,8 @@ impl<M: Machine> FileOps<M> for WriteEnd<M> {
         self.0.write(call, from, len_bytes, nonblocking)
     }
 
-    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
-        kernel.close_pipe(threads, &self.0, End::Write);
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        call.kernel.close_pipe(call.thread, &self.0, End::Write);
     }
 }
 

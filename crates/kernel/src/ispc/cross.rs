@@ -78,7 +78,7 @@ impl<M: Machine> Ispc<M> {
     /// Makes a request of a server by going there.
     pub(crate) fn call_cross(
         &self,
-        (user, call): (&User<M>, &Syscall<'_, M>),
+        call: &Syscall<'_, M>,
         service: u32,
         pieces: (Va, Option<Va>),
         wait: Wait,
@@ -109,7 +109,7 @@ impl<M: Machine> Ispc<M> {
         let id = last.id;
         let mut outcome = match inquiry {
             Ok(inquiry) => {
-                self.run(user, &gate, &inquiry);
+                self.run(call, &gate, &inquiry);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -157,9 +157,9 @@ impl<M: Machine> Ispc<M> {
     }
 
     /// Runs the procedure, in user mode.
-    fn run(&self, user: &User<M>, gate: &Gate<M>, inquiry: &Inquiry) {
-        let (m, thread) = (user.machine(), user.thread.clone());
-        let server = User { kernel: user.kernel.clone(), process: gate.process.clone(), thread };
+    fn run(&self, call: &Syscall<'_, M>, gate: &Gate<M>, inquiry: &Inquiry) {
+        let (m, thread) = (call.machine(), call.thread.clone());
+        let server = User { kernel: call.kernel.clone(), process: gate.process.clone(), thread };
         server.thread.return_to_user();
         m.cross(Crossing::SyscallExit);
         {
@@ -169,7 +169,7 @@ impl<M: Machine> Ispc<M> {
         // Its return is a call of the kernel.
         m.cross(Crossing::SyscallEnter);
         let _c = m.scope(Cause::Syscall);
-        m.execute(user.kernel.config.paths.syscall);
+        m.execute(call.kernel.config.paths.syscall);
         m.count(Counter::Syscalls, 1);
     }
 

@@ -19,7 +19,7 @@ use crate::fs::FileOps;
 use crate::proc::Syscall;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_hal::{Cause, Machine, SpinLock, Threads, Va};
+use pageferry_hal::{Cause, Machine, SpinLock, Va};
 
 impl<M: Machine> FileOps<M> for Socket<M> {
     fn is_readable(&self) -> bool {
@@ -77,7 +77,8 @@ impl<M: Machine> FileOps<M> for Socket<M> {
         }
     }
 
-    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        let (kernel, threads) = (call.kernel, call.thread);
         self.receive.into_iter().for_each(|buffer| {
             kernel.end_of_sockbuf(&buffer, || buffer.close_reader(&kernel.mbufs, threads));
         });
@@ -117,7 +118,7 @@ impl<M: Machine> FileOps<M> for NullSocket {
         call.send_to_null(from, len_bytes, mode)
     }
 
-    fn release(self: Box<Self>, _: &Kernel<M>, _: &dyn Threads) {}
+    fn release(self: Box<Self>, _: &Syscall<'_, M>) {}
 }
 
 impl<M: Machine> Kernel<M> {

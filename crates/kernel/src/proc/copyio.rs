@@ -25,7 +25,7 @@ use pageferry_vm::{Space, VmError};
 
 /// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made for.
 pub(crate) struct Syscall<'a, M: Machine> {
-    pub(crate) kernel: &'a Kernel<M>,
+    pub(crate) kernel: &'a Arc<Kernel<M>>,
     pub(crate) thread: &'a Thread<M>,
     pub(crate) space: &'a Arc<Space<M>>,
     pub(crate) pid: Pid,

@@ -170,7 +170,7 @@ impl<M: Machine> Kernel<M> {
     }
 
     /// Ends a process: its descriptors, its memory, its place in the table. Its thread ends right after.
-    pub(crate) fn exit(&self, process: &Process<M>, thread: &Thread<M>) {
+    pub(crate) fn exit(self: &Arc<Self>, process: &Process<M>, thread: &Thread<M>) {
         let m = &self.machine;
         let _c = m.scope(Cause::Syscall);
         m.cross(Crossing::SyscallEnter);
@@ -179,7 +179,7 @@ impl<M: Machine> Kernel<M> {
         let call = Syscall { kernel: self, thread, space, pid: *pid, loans };
         self.ispc.iter().for_each(|ispc| ispc.close_gate(&call, process));
         let files = process.files.lock().take_all();
-        files.into_iter().for_each(|file| file.close(self, thread));
+        files.into_iter().for_each(|file| file.close(&call));
         self.withdraw_all(process.pid);
         self.lenders.watch(process.pid, false);
         self.ispc.iter().for_each(|ispc| ispc.end(&call));

@@ -67,7 +67,7 @@ impl<M: Machine> User<M> {
     pub fn ispc_request(&self, service: u32, control: Va, data: Option<Va>, wait: Wait) -> Result<(), Errno> {
         let pieces = (control, data);
         self.ispc_call(|ispc, call| match self.ispc_crosses() {
-            true => ispc.call_cross((self, call), service, pieces, wait),
+            true => ispc.call_cross(call, service, pieces, wait),
             false => ispc.call_request(call, service, pieces, true, wait).map(|_| ()),
         })
     }

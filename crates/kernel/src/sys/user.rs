@@ -313,7 +313,7 @@ impl<M: Machine> User<M> {
     pub fn close(&self, fd: Fd) -> Result<(), Errno> {
         self.system_call(|call| {
             let file = self.process.files.lock().remove(fd)?;
-            file.close(&self.kernel, call.thread);
+            file.close(call);
             Ok(())
         })
     }

@@ -15,7 +15,7 @@ use crate::proc::{Syscall, moved};
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_hal::{Cause, Machine, Threads, Va};
+use pageferry_hal::{Cause, Machine, Va};
 
 /// The longest datagram.
 const MOST_DATAGRAM_BYTES: usize = 65_507;
@@ -203,9 +203,9 @@ impl<M: Machine> FileOps<M> for InetSocket {
         Some(self)
     }
 
-    fn release(self: Box<Self>, kernel: &Kernel<M>, threads: &dyn Threads) {
-        if let Some(net) = kernel.net() {
-            net.close(kernel, threads, self.id);
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        if let Some(net) = call.kernel.net() {
+            net.close(call.kernel, call.thread, self.id);
         }
     }
 }

@@ -1,0 +1,262 @@
+//! What is done with a volume by name and by bytes, whoever owns it: the kernel ([`super::mount`]) or a file server
+//! ([`crate::served`]).
+//!
+//! An owner has a [`Volume`] and a store of buffers, [`Buffered`], and brings both. How bytes go between a buffer and where they are
+//! wanted is the caller's: it gets the address of every piece.
+//!
+//! # Locks
+//! None: an owner does one thing at a time.
+//!
+//! # What can fail
+//! What fails in a file system, and the caller's part of moving bytes; then what came before is done.
+
+use super::cursor::Create;
+use crate::error::Errno;
+use crate::proc::Stopped;
+use alloc::vec::Vec;
+use core::ops::Range;
+use pageferry_fs::{Entry, FsError, Ino, Kind, Stat, Store, Volume};
+use pageferry_hal::Va;
+
+/// Bytes of a buffer (`BKVASIZE`).
+pub(crate) const BUFFER_BYTES: usize = 16384;
+pub(crate) const SECTOR: usize = 512;
+
+/// How many bytes moved, and why not more.
+pub(crate) type Moved = (usize, Result<(), Errno>);
+
+/// Moves the bytes of one piece: at an address of a buffer, behind so many bytes of the call, so many.
+pub(crate) type MovePiece<'a> = &'a mut dyn FnMut(Va, usize, usize) -> Result<(), Stopped>;
+
+/// A store whose buffers have addresses.
+pub(crate) trait Buffered: Store {
+    /// Accounts for looking up one name of a path.
+    fn account_name(&self);
+
+    /// Does `piece` with each piece of bytes of the disk, at their addresses: to read them, or, if `writes`, to write them later.
+    fn each_piece(&mut self, at: u64, len_bytes: usize, writes: bool, piece: MovePiece<'_>) -> Moved;
+
+    /// Writes the oldest of what waits, if there is too much of it, until half may wait.
+    ///
+    /// # Errors
+    /// As of the disk.
+    fn limit(&mut self) -> Result<(), Errno>;
+}
+
+/// What is done to a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    MakeDirectory,
+    RemoveDirectory,
+    Unlink,
+}
+
+// --------------------------------------------------------------------------------------------------- names
+
+/// The directory of a path, and its last name.
+fn walk<'a>(volume: &mut Volume, disk: &mut impl Buffered, path: &'a str) -> Result<(Ino, &'a [u8]), Errno> {
+    let path = path.trim_end_matches('/');
+    let (mut dir, mut rest) = (volume.root(), path);
+    loop {
+        disk.account_name();
+        let Some((first, others)) = rest.split_once('/') else { break };
+        if !first.is_empty() {
+            dir = volume.lookup(disk, dir, first.as_bytes())?;
+        }
+        rest = others;
+    }
+    // The root has no name of its own.
+    let name = if rest.is_empty() { "." } else { rest };
+    if volume.stat(disk, dir)?.kind == Kind::Directory {
+        Ok((dir, name.as_bytes()))
+    } else {
+        Err(Errno::NotDirectory)
+    }
+}
+
+/// Opens a file by its path, or makes one. Directories are not opened.
+pub(crate) fn open(
+    volume: &mut Volume,
+    disk: &mut impl Buffered,
+    path: &str,
+    create: Create,
+    truncate: bool,
+) -> Result<Ino, Errno> {
+    let (dir, name) = walk(volume, disk, path)?;
+    let found = match volume.lookup(disk, dir, name) {
+        Err(FsError::NotFound) if create != Create::No => volume.make(disk, dir, name, Kind::File),
+        Ok(_) if create == Create::New => Err(FsError::Exists),
+        found => found,
+    }?;
+    if volume.stat(disk, found)?.kind == Kind::Directory {
+        return Err(Errno::IsDirectory);
+    }
+    if truncate {
+        volume.truncate(disk, found, 0)?;
+    }
+    volume.open(disk, found)?;
+    Ok(found)
+}
+
+/// Makes a directory, takes a name or an empty directory away.
+pub(crate) fn change_name(
+    volume: &mut Volume,
+    disk: &mut impl Buffered,
+    path: &str,
+    how: Change,
+) -> Result<(), Errno> {
+    let (dir, name) = walk(volume, disk, path)?;
+    match how {
+        Change::MakeDirectory => volume.make(disk, dir, name, Kind::Directory).map(drop),
+        Change::RemoveDirectory => volume.rmdir(disk, dir, name),
+        Change::Unlink => volume.unlink(disk, dir, name),
+    }?;
+    Ok(())
+}
+
+/// What is known of what has a path.
+pub(crate) fn stat(volume: &mut Volume, disk: &mut impl Buffered, path: &str) -> Result<Stat, Errno> {
+    let (dir, name) = walk(volume, disk, path)?;
+    let found = volume.lookup(disk, dir, name)?;
+    Ok(volume.stat(disk, found)?)
+}
+
+/// Gives a file a path more.
+pub(crate) fn link(volume: &mut Volume, disk: &mut impl Buffered, from: &str, to: &str) -> Result<(), Errno> {
+    let (dir, name) = walk(volume, disk, from)?;
+    let found = volume.lookup(disk, dir, name)?;
+    let (dir, name) = walk(volume, disk, to)?;
+    Ok(volume.link(disk, found, dir, name)?)
+}
+
+/// Renames.
+pub(crate) fn rename(
+    volume: &mut Volume,
+    disk: &mut impl Buffered,
+    from: &str,
+    to: &str,
+) -> Result<(), Errno> {
+    let from = walk(volume, disk, from)?;
+    let to = walk(volume, disk, to)?;
+    Ok(volume.rename(disk, from, to)?)
+}
+
+/// The names of a directory.
+pub(crate) fn entries(
+    volume: &mut Volume,
+    disk: &mut impl Buffered,
+    path: &str,
+) -> Result<Vec<Entry>, Errno> {
+    let dir = if path.is_empty() {
+        volume.root()
+    } else {
+        let (dir, name) = walk(volume, disk, path)?;
+        volume.lookup(disk, dir, name)?
+    };
+    Ok(volume.entries(disk, dir)?)
+}
+
+// --------------------------------------------------------------------------------------------------- bytes
+
+/// Gives `piece` the bytes of a file from `at` on, and `hole` what is a hole: `(bytes of the call before, length)`.
+pub(crate) fn read_bytes(
+    volume: &mut Volume,
+    disk: &mut impl Buffered,
+    (ino, at): (Ino, u64),
+    len_bytes: usize,
+    piece: MovePiece<'_>,
+    hole: &mut dyn FnMut(usize, usize) -> Result<(), Errno>,
+) -> Result<Moved, Errno> {
+    let (mut done, mut result) = (0, Ok(()));
+    while done < len_bytes && result.is_ok() {
+        let next = volume.piece(disk, ino, at.saturating_add(done as u64), len_bytes - done)?;
+        if next.len_bytes == 0 {
+            break;
+        }
+        let (moved, how) = match next.at {
+            Some(from) => disk.each_piece(from, next.len_bytes, false, &mut |va, before, len| {
+                piece(va, done + before, len)
+            }),
+            // Nothing to copy from.
+            None => match hole(done, next.len_bytes) {
+                Ok(()) => (next.len_bytes, Ok(())),
+                Err(e) => (0, Err(e)),
+            },
+        };
+        done += moved;
+        result = how;
+    }
+    Ok((done, result))
+}
+
+/// Has `piece` bring the bytes of a file from `at` on.
+pub(crate) fn write_bytes(
+    volume: &mut Volume,
+    disk: &mut impl Buffered,
+    (ino, at): (Ino, u64),
+    len_bytes: usize,
+    piece: MovePiece<'_>,
+) -> Result<Moved, Errno> {
+    at.checked_add(len_bytes as u64).ok_or(Errno::TooLarge)?;
+    let (mut done, mut result) = (0, Ok(()));
+    while done < len_bytes && result.is_ok() {
+        let (to, len) = match volume.piece_to_write(disk, ino, at + done as u64, len_bytes - done) {
+            Ok(next) => next,
+            Err(e) => {
+                result = Err(e.into());
+                break;
+            }
+        };
+        let (moved, how) =
+            disk.each_piece(to, len, true, &mut |va, before, len| piece(va, done + before, len));
+        done += moved;
+        result = how.and_then(|()| disk.limit());
+    }
+    if done > 0 {
+        volume.wrote(disk, ino, at + done as u64)?;
+    }
+    Ok((done, result))
+}
+
+// --------------------------------------------------------------------------------------------------- buffers
+
+/// Some sectors of a buffer, a bit each.
+pub(crate) type Sectors = u32;
+
+pub(crate) fn sectors(span: &Range<usize>) -> Sectors {
+    let (first, end) = (span.start / SECTOR, span.end.div_ceil(SECTOR));
+    (((1u64 << end) - 1) & !((1u64 << first) - 1)) as Sectors
+}
+
+/// The sectors that a span has only a part of.
+pub(crate) fn cut_sectors(span: &Range<usize>) -> Sectors {
+    let mut cut = 0;
+    if !span.start.is_multiple_of(SECTOR) {
+        cut |= 1 << (span.start / SECTOR);
+    }
+    if !span.end.is_multiple_of(SECTOR) {
+        cut |= 1 << (span.end / SECTOR);
+    }
+    cut
+}
+
+/// The runs of neighbours.
+pub(crate) fn runs(of: Sectors) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let start = (from..Sectors::BITS as usize).find(|&bit| of & 1 << bit != 0)?;
+        let end = (start..Sectors::BITS as usize).find(|&bit| of & 1 << bit == 0);
+        from = end.unwrap_or(Sectors::BITS as usize);
+        Some(start..from)
+    })
+}
+
+/// The buffers that a range of the disk lies in, and what of each.
+pub(crate) fn spans(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let size = BUFFER_BYTES as u64;
+    let all = if bytes.is_empty() { 0..0 } else { bytes.start / size..bytes.end.div_ceil(size) };
+    all.map(move |index| {
+        let from = bytes.start.saturating_sub(index * size) as usize;
+        (index, from..(bytes.end - index * size).min(size) as usize)
+    })
+}
