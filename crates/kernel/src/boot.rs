@@ -15,8 +15,10 @@ use crate::fs::{FileSystem, FileTable, Mount};
 use crate::ipc::Exports;
 use crate::ispc::{DriverCard, Ispc};
 use crate::net::{Lenders, Net, Pool};
+use crate::proc::Role;
 use crate::proc::{Killed, Pid, Processes};
 use crate::sched::{Callouts, Sched, SchedPaths, SoftInt, SoftInts, Thread};
+use crate::served::FileService;
 use crate::sys::{Program, Select, running};
 use alloc::boxed::Box;
 use alloc::format;
@@ -150,6 +152,10 @@ impl<M: Machine> Kernel<M> {
             (Some(its), Some(range)) => Some(Ispc::new(&machine, its, range, own_card, &mut arena)?),
             _ => None,
         };
+        let file_service = match config.ispc.and_then(|ispc| ispc.files) {
+            Some(files) => Some(FileService::new(&machine, files, &mut arena)?),
+            None => None,
+        };
         let files = FileSystem::new(&vm, config.files, &mut arena)?;
         let moves = Moves::new(&machine, measure, &mut arena)?;
         let boot_free_frames = vm.free_frames();
@@ -162,6 +168,7 @@ impl<M: Machine> Kernel<M> {
             mbufs,
             net,
             ispc,
+            file_service,
             select: Select::default(),
             moves,
             processes,
@@ -185,8 +192,15 @@ impl<M: Machine> Kernel<M> {
     pub fn spawn(self: &Arc<Self>, name: &str, program: Program<M>) -> Result<Pid, Errno> {
         let _c = self.machine.scope(Cause::Boot);
         let space = self.vm.space()?;
-        self.create_process(None, name, space.clone(), FileTable::new(), running(self, program))
-            .inspect_err(|_| space.terminate(&BootThreads))
+        self.create_process(
+            None,
+            name,
+            space.clone(),
+            FileTable::new(),
+            Role::Program,
+            running(self, program),
+        )
+        .inspect_err(|_| space.terminate(&BootThreads))
     }
 
     /// Starts the other CPUs and schedules until no process is left; then every CPU but this one has stopped. The result

@@ -35,6 +35,7 @@ mod ispc;
 mod net;
 mod proc;
 mod sched;
+mod served;
 mod sys;
 
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
@@ -54,6 +55,7 @@ pub use net::{
 };
 pub use proc::{Killed, Pid};
 pub use sched::{Thread, ThreadId};
+pub use served::{FileServiceConfig, FileServiceDefect};
 pub use sys::{FileStat, InvalidateKind, OpenFlags, Polled, Program, User};
 
 use alloc::sync::Arc;
@@ -71,6 +73,7 @@ pub struct Kernel<M: Machine> {
     mbufs: net::Pool<M>,
     net: Option<net::Net<M>>,
     ispc: Option<ispc::Ispc<M>>,
+    file_service: Option<served::FileService<M>>,
     select: sys::Select,
     moves: choose::Moves<M>,
     processes: M::Lock<proc::Processes<M>>,
@@ -107,6 +110,17 @@ impl<M: Machine> Kernel<M> {
     /// Blocks of the disk that no file has.
     pub fn free_file_blocks(&self) -> usize {
         self.files.free_blocks()
+    }
+    /// The process that serves files, under a kernel that has none of its own; nothing before a volume is mounted.
+    pub fn file_server(&self) -> Option<Pid> {
+        self.file_service.as_ref().and_then(served::FileService::server)
+    }
+    /// Who has the volume.
+    fn volumes(&self) -> &dyn fs::Volumes<M> {
+        match &self.file_service {
+            Some(service) => service,
+            None => &self.mount,
+        }
     }
     /// Its ephemeral mappings.
     pub fn ephemeral(&self) -> &Ephemeral<M, Vm<M>> {

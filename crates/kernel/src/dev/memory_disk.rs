@@ -15,7 +15,7 @@
 
 use crate::Kernel;
 use crate::error::Errno;
-use crate::fs::{Cursor, FileOps, Rights};
+use crate::fs::{Cursor, FileOps, Rights, either};
 use crate::net::SendMode;
 use crate::proc::{Shown, Stopped, Syscall, Window, moved};
 use crate::sched::{Monitor, SleepLock};
@@ -209,10 +209,9 @@ impl<M: Machine> DiskFile<M> {
         DiskFile { cursor: Cursor::new(machine, rights) }
     }
 
-    /// The sectors of a request of `len_bytes` at the offset.
-    fn sectors(&self, call: &Syscall<'_, M>, len_bytes: usize) -> Result<Range<u64>, Errno> {
+    /// The sectors of a request of `len_bytes` at byte `at`.
+    fn sectors(&self, call: &Syscall<'_, M>, at: u64, len_bytes: usize) -> Result<Range<u64>, Errno> {
         let end = call.kernel.memory_disk.len_bytes();
-        let at = self.cursor.at();
         let sector = SECTOR_BYTES as u64;
         if !at.is_multiple_of(sector) || !(len_bytes as u64).is_multiple_of(sector) {
             return Err(Errno::Invalid);
@@ -227,10 +226,30 @@ impl<M: Machine> DiskFile<M> {
         bytes: Range<u64>,
         writes: bool,
         piece: Piece<'_>,
-    ) -> Result<usize, Errno> {
-        let at = bytes.start;
-        let moved = call.kernel.memory_disk.request(call.kernel, call.thread, bytes, writes, piece)?;
-        self.cursor.moved_on(at, moved)
+    ) -> Result<(usize, Result<(), Errno>), Errno> {
+        call.kernel.memory_disk.request(call.kernel, call.thread, bytes, writes, piece)
+    }
+
+    fn read_sectors(
+        &self,
+        call: &Syscall<'_, M>,
+        bytes: Range<u64>,
+        to: Va,
+    ) -> Result<(usize, Result<(), Errno>), Errno> {
+        self.request(call, bytes, false, &mut |va, done, len| call.copy_out(to + done, va, len))
+    }
+
+    fn write_sectors(
+        &self,
+        call: &Syscall<'_, M>,
+        bytes: Range<u64>,
+        from: Va,
+        len_bytes: usize,
+    ) -> Result<(usize, Result<(), Errno>), Errno> {
+        if bytes.is_empty() && len_bytes > 0 {
+            return Err(Errno::NoSpace);
+        }
+        self.request(call, bytes, true, &mut |va, done, len| call.copy_in(va, from + done, len))
     }
 }
 
@@ -241,8 +260,14 @@ impl<M: Machine> FileOps<M> for DiskFile<M> {
 
     /// Reads whole sectors from the offset on, and moves it; zero at the disk's end.
     fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
-        let bytes = self.sectors(call, len_bytes)?;
-        self.request(call, bytes, false, &mut |va, done, len| call.copy_out(to + done, va, len))
+        let bytes = self.sectors(call, self.cursor.at(), len_bytes)?;
+        let at = bytes.start;
+        self.cursor.moved_on(at, self.read_sectors(call, bytes, to)?)
+    }
+
+    fn read_at(&self, call: &Syscall<'_, M>, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        let bytes = self.sectors(call, offset, len_bytes)?;
+        either(self.read_sectors(call, bytes, to)?)
     }
 
     /// Writes whole sectors at the offset, and moves it; [`Errno::NoSpace`] at the disk's end.
@@ -257,11 +282,24 @@ impl<M: Machine> FileOps<M> for DiskFile<M> {
         if mode != SendMode::Copy {
             return Err(Errno::NotSupported);
         }
-        let bytes = self.sectors(call, len_bytes)?;
-        if bytes.is_empty() && len_bytes > 0 {
-            return Err(Errno::NoSpace);
-        }
-        self.request(call, bytes, true, &mut |va, done, len| call.copy_in(va, from + done, len))
+        let bytes = self.sectors(call, self.cursor.at(), len_bytes)?;
+        let at = bytes.start;
+        self.cursor.moved_on(at, self.write_sectors(call, bytes, from, len_bytes)?)
+    }
+
+    fn write_at(
+        &self,
+        call: &Syscall<'_, M>,
+        offset: u64,
+        from: Va,
+        len_bytes: usize,
+    ) -> Result<usize, Errno> {
+        let bytes = self.sectors(call, offset, len_bytes)?;
+        either(self.write_sectors(call, bytes, from, len_bytes)?)
+    }
+
+    fn size_bytes(&self, call: &Syscall<'_, M>) -> Result<u64, Errno> {
+        Ok(call.kernel.memory_disk.len_bytes())
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {

@@ -112,7 +112,7 @@ pub(crate) trait FileOps<M: Machine> {
     }
 
     /// Sets where the next read or write begins.
-    fn seek(&self, to: u64) -> Result<(), Errno> {
+    fn seek(&self, _call: &Syscall<'_, M>, to: u64) -> Result<(), Errno> {
         self.cursor().map(|cursor| cursor.seek(to)).ok_or(Errno::BadFd)
     }
 

@@ -9,12 +9,12 @@ mod regular;
 mod sendfile;
 mod vnode;
 mod volume_file;
-mod volume_work;
+pub(crate) mod volume_work;
 
-pub(crate) use cursor::{Create, Cursor, Rights};
+pub(crate) use cursor::{Create, Cursor, Rights, either};
 pub use file::Fd;
 pub(crate) use file::{File, FileOps, FileTable};
-pub(crate) use mount::{Mount, on_volume};
+pub(crate) use mount::{Mount, Volumes, on_volume};
 pub(crate) use vnode::{FileSystem, Regular};
-pub(crate) use volume_file::VolumeFile;
+pub(crate) use volume_file::{Wanted, map_private, show_first_page};
 pub(crate) use volume_work::Change;

@@ -13,7 +13,9 @@
 //! by that, waits for the lock whatever comes.
 
 use super::buffers::{Buffers, Disk};
-use super::cursor::Create;
+use super::cursor::{Create, Rights};
+use super::file::File;
+use super::volume_file::VolumeFile;
 use super::volume_work::{self, Change};
 use crate::Kernel;
 use crate::error::Errno;
@@ -49,6 +51,43 @@ pub(super) struct Mounted<M: Machine> {
 pub(crate) fn on_volume(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(MOUNT_POINT)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// Who has the volume of a kernel, by what is done with it. The memory disk is open as long as something is mounted.
+///
+/// # Locks
+/// Calls sleep: no spin lock is held before and after.
+pub(crate) trait Volumes<M: Machine> {
+    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there.
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno>;
+
+    /// Writes all, and lets go of the disk.
+    fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno>;
+
+    /// Opens a file by its path on the volume, or makes one. Directories are not opened.
+    fn open(
+        &self,
+        call: &Syscall<'_, M>,
+        path: &str,
+        create: Create,
+        truncate: bool,
+        rights: Rights,
+    ) -> Result<File<M>, Errno>;
+
+    /// Makes a directory, takes a name or an empty directory away.
+    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno>;
+
+    /// What is known of what has a path.
+    fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno>;
+
+    /// Gives a file a path more.
+    fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno>;
+
+    /// Renames.
+    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno>;
+
+    /// The names of a directory.
+    fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno>;
 }
 
 impl<M: Machine> Mount<M> {
@@ -99,13 +138,41 @@ impl<M: Machine> Mount<M> {
         })
     }
 
-    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there.
-    pub(crate) fn mount(
+    /// Writes all, and lets go of the disk. At the end of everything no signal keeps it from that.
+    pub(crate) fn let_go(
         &self,
         kernel: &Kernel<M>,
         threads: &dyn Threads,
-        format: Option<Format>,
+        interruptible: bool,
     ) -> Result<(), Errno> {
+        self.locked(kernel, threads, interruptible, |mounted| {
+            let there = mounted.take().ok_or(Errno::Invalid)?;
+            if there.opens > 0 {
+                *mounted = Some(there);
+                return Err(Errno::Busy);
+            }
+            let Mounted { volume, mut buffers, .. } = *there;
+            let written = volume.unmount(&mut Disk { kernel, threads, buffers: &mut buffers });
+            buffers.end(kernel);
+            kernel.memory_disk.close();
+            Ok(written?)
+        })
+    }
+
+    /// Closes a file; it goes if it has no names.
+    pub(crate) fn close(&self, call: &Syscall<'_, M>, ino: Ino) {
+        let closed = self.with(call.kernel, call.thread, false, |volume, disk, opens| {
+            *opens -= 1;
+            Ok(volume.close(disk, ino)?)
+        });
+        // The disk may fail, and no caller is left to be told.
+        let _ = closed;
+    }
+}
+
+impl<M: Machine> Volumes<M> for Mount<M> {
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno> {
+        let (kernel, threads) = (call.kernel, call.thread);
         self.locked(kernel, threads, true, |mounted| {
             if mounted.is_some() {
                 return Err(Errno::Busy);
@@ -131,78 +198,46 @@ impl<M: Machine> Mount<M> {
         })
     }
 
-    /// Writes all, and lets go of the disk. At the end of everything no signal keeps it from that.
-    pub(crate) fn unmount(
-        &self,
-        kernel: &Kernel<M>,
-        threads: &dyn Threads,
-        interruptible: bool,
-    ) -> Result<(), Errno> {
-        self.locked(kernel, threads, interruptible, |mounted| {
-            let there = mounted.take().ok_or(Errno::Invalid)?;
-            if there.opens > 0 {
-                *mounted = Some(there);
-                return Err(Errno::Busy);
-            }
-            let Mounted { volume, mut buffers, .. } = *there;
-            let written = volume.unmount(&mut Disk { kernel, threads, buffers: &mut buffers });
-            buffers.end(kernel);
-            kernel.memory_disk.close();
-            Ok(written?)
-        })
+    fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {
+        self.let_go(call.kernel, call.thread, true)
     }
 
-    /// Opens a file by its path on the volume, or makes one. Directories are not opened.
-    pub(crate) fn open(
+    fn open(
         &self,
         call: &Syscall<'_, M>,
         path: &str,
         create: Create,
         truncate: bool,
-    ) -> Result<Ino, Errno> {
+        rights: Rights,
+    ) -> Result<File<M>, Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, opens| {
             let found = volume_work::open(volume, disk, path, create, truncate)?;
             *opens += 1;
-            Ok(found)
+            Ok(File::new(VolumeFile::new(call.machine(), found, rights)))
         })
     }
 
-    /// Closes a file; it goes if it has no names.
-    pub(crate) fn close(&self, call: &Syscall<'_, M>, ino: Ino) {
-        let closed = self.with(call.kernel, call.thread, false, |volume, disk, opens| {
-            *opens -= 1;
-            Ok(volume.close(disk, ino)?)
-        });
-        // The disk may fail, and no caller is left to be told.
-        let _ = closed;
-    }
-
-    /// Makes a directory, takes a name or an empty directory away.
-    pub(crate) fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
+    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| {
             volume_work::change_name(volume, disk, path, how)
         })
     }
 
-    /// What is known of what has a path.
-    pub(crate) fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno> {
+    fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::stat(volume, disk, path))
     }
 
-    /// Gives a file a path more.
-    pub(crate) fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+    fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::link(volume, disk, from, to))
     }
 
-    /// Renames.
-    pub(crate) fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| {
             volume_work::rename(volume, disk, from, to)
         })
     }
 
-    /// The names of a directory.
-    pub(crate) fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno> {
+    fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::entries(volume, disk, path))
     }
 }

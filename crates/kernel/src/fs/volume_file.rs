@@ -124,33 +124,12 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         prot: Prot,
         shared: bool,
     ) -> Result<Va, Errno> {
-        if shared {
-            return Err(Errno::NotSupported);
-        }
-        if !offset.is_multiple_of(PAGE_SIZE as u64) || len_bytes == 0 {
-            return Err(Errno::Invalid);
-        }
+        let wanted = Wanted { offset, place, len_bytes, prot, shared };
+        wanted.check()?;
         if !self.cursor.rights.readable {
             return Err(Errno::Access);
         }
-        let (kernel, thread) = (call.kernel, call.thread);
-        let size = self.size_bytes(call)?;
-        // Behind the file's end there are zeros.
-        let mapped_pages = len_bytes.div_ceil(PAGE_SIZE) as u64;
-        let pages = size.saturating_sub(offset).div_ceil(PAGE_SIZE as u64).min(mapped_pages);
-        let object = kernel.vm.object(mapped_pages, Backing::Zero)?;
-        let filled = (0..pages).try_for_each(|page| {
-            let wired = self.page_in(call, &object, page, offset + page * PAGE_SIZE as u64)?;
-            kernel.vm.unwire(wired);
-            Ok(())
-        });
-        let mapped = filled.and_then(|()| {
-            let mapped = Mapped { object: object.clone(), first_page: 0, copy_on_write: true };
-            let prots = (prot, Prot::all());
-            Ok(call.space.map_at(thread, place, len_bytes, prots, Inherit::Copy, Some(mapped))?)
-        });
-        kernel.vm.release_object(object);
-        mapped
+        map_private(call, &wanted, || self.size_bytes(call), &mut |va, at| self.fill(call, va, at))
     }
 
     fn with_header(
@@ -158,19 +137,8 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         call: &Syscall<'_, M>,
         work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let len = self.size_bytes(call)?.min(PAGE_SIZE as u64) as usize;
-        if len == 0 {
-            return Err(Errno::NotExecutable);
-        }
-        let vm = &call.kernel.vm;
-        let object = vm.object(1, Backing::Zero)?;
-        let shown = self.page_in(call, &object, 0, 0).and_then(|wired| {
-            let shown = show_header(call, wired.frames()[0], len, work);
-            vm.unwire(wired);
-            shown
-        });
-        vm.release_object(object);
-        shown
+        let size = self.size_bytes(call)?;
+        show_first_page(call, size, &mut |va, at| self.fill(call, va, at), work)
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {
@@ -208,34 +176,6 @@ impl<M: Machine> VolumeFile<M> {
         write_bytes(volume, disk, (self.ino, at), len_bytes, piece)
     }
 
-    /// Makes a page of an object resident that has the bytes of the file from `at` on, and wires it: the vnode pager's way where a block may be
-    /// smaller than a page.
-    fn page_in(
-        &self,
-        call: &Syscall<'_, M>,
-        object: &Arc<Object<M>>,
-        page: u64,
-        at: u64,
-    ) -> Result<Wired, Errno> {
-        let (kernel, thread) = (call.kernel, call.thread);
-        let wired = kernel.vm.wire_page(thread, object, page, true)?;
-        let frame = wired.frames()[0];
-        let filled = Window::open(kernel).and_then(|mut window| {
-            let filled = window
-                .show(kernel, thread, frame, Shown::ToAll, |va| self.fill(call, va, at))
-                .and_then(|filled| filled);
-            window.close(kernel);
-            filled
-        });
-        match filled {
-            Ok(()) => Ok(wired),
-            Err(e) => {
-                kernel.vm.unwire(wired);
-                Err(e)
-            }
-        }
-    }
-
     /// Fills a page at `va`, which is clear, with the bytes of the file from `at` on: block by block from the disk.
     fn fill(&self, call: &Syscall<'_, M>, va: Va, at: u64) -> Result<(), Errno> {
         let kernel = call.kernel;
@@ -259,5 +199,103 @@ impl<M: Machine> VolumeFile<M> {
             }
             Ok(())
         })
+    }
+}
+
+/// Fills a page at a kernel address, which is clear, with the bytes of a file from some byte on.
+pub(crate) type Fill<'a> = &'a mut dyn FnMut(Va, u64) -> Result<(), Errno>;
+
+/// A mapping that is asked for, and has been [looked at](Wanted::check).
+pub(crate) struct Wanted {
+    pub(crate) offset: u64,
+    pub(crate) place: MapAddr,
+    pub(crate) len_bytes: usize,
+    pub(crate) prot: Prot,
+    pub(crate) shared: bool,
+}
+
+impl Wanted {
+    /// Tests what does not depend on the file.
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        if self.shared {
+            return Err(Errno::NotSupported);
+        }
+        let whole = self.offset.is_multiple_of(PAGE_SIZE as u64) && self.len_bytes > 0;
+        if whole { Ok(()) } else { Err(Errno::Invalid) }
+    }
+}
+
+/// Maps a file privately: the pages of an object of its own, all filled now.
+pub(crate) fn map_private<M: Machine>(
+    call: &Syscall<'_, M>,
+    wanted: &Wanted,
+    size: impl FnOnce() -> Result<u64, Errno>,
+    fill: Fill<'_>,
+) -> Result<Va, Errno> {
+    let &Wanted { offset, place, len_bytes, prot, .. } = wanted;
+    let (kernel, thread) = (call.kernel, call.thread);
+    // Behind the file's end there are zeros.
+    let mapped_pages = len_bytes.div_ceil(PAGE_SIZE) as u64;
+    let pages = size()?.saturating_sub(offset).div_ceil(PAGE_SIZE as u64).min(mapped_pages);
+    let object = kernel.vm.object(mapped_pages, Backing::Zero)?;
+    let filled = (0..pages).try_for_each(|page| {
+        let wired = page_in(call, &object, page, offset + page * PAGE_SIZE as u64, fill)?;
+        kernel.vm.unwire(wired);
+        Ok(())
+    });
+    let mapped = filled.and_then(|()| {
+        let mapped = Mapped { object: object.clone(), first_page: 0, copy_on_write: true };
+        let prots = (prot, Prot::all());
+        Ok(call.space.map_at(thread, place, len_bytes, prots, Inherit::Copy, Some(mapped))?)
+    });
+    kernel.vm.release_object(object);
+    mapped
+}
+
+/// Calls `work` with the address of a file's first page, and how many bytes of it are the file's.
+pub(crate) fn show_first_page<M: Machine>(
+    call: &Syscall<'_, M>,
+    size: u64,
+    fill: Fill<'_>,
+    work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let len = size.min(PAGE_SIZE as u64) as usize;
+    if len == 0 {
+        return Err(Errno::NotExecutable);
+    }
+    let vm = &call.kernel.vm;
+    let object = vm.object(1, Backing::Zero)?;
+    let shown = page_in(call, &object, 0, 0, fill).and_then(|wired| {
+        let shown = show_header(call, wired.frames()[0], len, work);
+        vm.unwire(wired);
+        shown
+    });
+    vm.release_object(object);
+    shown
+}
+
+/// Makes a page of an object resident that has the bytes of a file from `at` on, and wires it: the vnode pager's way where a block may be
+/// smaller than a page.
+fn page_in<M: Machine>(
+    call: &Syscall<'_, M>,
+    object: &Arc<Object<M>>,
+    page: u64,
+    at: u64,
+    fill: Fill<'_>,
+) -> Result<Wired, Errno> {
+    let (kernel, thread) = (call.kernel, call.thread);
+    let wired = kernel.vm.wire_page(thread, object, page, true)?;
+    let frame = wired.frames()[0];
+    let filled = Window::open(kernel).and_then(|mut window| {
+        let shown = window.show(kernel, thread, frame, Shown::ToAll, |va| fill(va, at));
+        window.close(kernel);
+        shown.and_then(|filled| filled)
+    });
+    match filled {
+        Ok(()) => Ok(wired),
+        Err(e) => {
+            kernel.vm.unwire(wired);
+            Err(e)
+        }
     }
 }

@@ -47,7 +47,11 @@ pub struct Completed {
 
 impl<M: Machine> Ispc<M> {
     /// The caller's port, made if it has none.
-    fn port<'a>(&self, call: &Syscall<'_, M>, state: &'a mut State) -> Result<&'a mut Port, Errno> {
+    pub(super) fn port<'a>(
+        &self,
+        call: &Syscall<'_, M>,
+        state: &'a mut State,
+    ) -> Result<&'a mut Port, Errno> {
         if !state.ports.contains_key(&call.pid) {
             let at = state.structures.alloc().ok_or(Errno::NoMemory)?;
             state.ports.insert(call.pid, Port::new(at));
@@ -68,7 +72,7 @@ impl<M: Machine> Ispc<M> {
             let mut state = self.state.lock();
             self.port(call, &mut state)?;
             match self.alloc(call, &mut state, pages) {
-                Err(Errno::WouldBlock) if wait == Wait::Yes => self.wait_for_entry(call, state)?,
+                Err(Errno::WouldBlock) if wait == Wait::Yes => self.wait_for_entry(call, state, true)?,
                 done => return done,
             }
         }
@@ -139,48 +143,80 @@ impl<M: Machine> Ispc<M> {
         synchronous: bool,
         wait: Wait,
     ) -> Result<RequestId, Errno> {
-        let m = call.machine();
-        let _c = m.scope(Cause::Protocol);
+        let _c = call.machine().scope(Cause::Protocol);
         if self.config.method.crosses() {
             // A thread is in one place.
             return Err(Errno::NotSupported);
         }
+        let to = self.server_of(call, service)?;
+        let id = self.enqueue(call, to, pieces, synchronous)?;
+        if !synchronous {
+            return Ok(id);
+        }
+        self.wait_for_answer(call, id, true);
+        let done = self.finish(call, id, wait)?;
+        done.outcome.map(|()| id)
+    }
+
+    /// A request begins: which process serves this.
+    ///
+    /// # Errors
+    /// [`Errno::ConnectionRefused`]: none.
+    pub(super) fn server_of(&self, call: &Syscall<'_, M>, service: u32) -> Result<Pid, Errno> {
+        let m = call.machine();
         m.execute(self.config.paths.call);
         m.count(Counter::IspcRequests, 1);
+        self.state.lock().servers.get(&service).copied().ok_or(Errno::ConnectionRefused)
+    }
+
+    /// Puts a request into its server's queue.
+    ///
+    /// # Errors
+    /// [`Errno::ConnectionRefused`]: that has ended. As of [`Ispc::make_request`].
+    pub(super) fn enqueue(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Pid,
+        pieces: (Va, Option<Va>),
+        synchronous: bool,
+    ) -> Result<RequestId, Errno> {
+        let m = call.machine();
         let mut state = self.state.lock();
-        let to = *state.servers.get(&service).ok_or(Errno::ConnectionRefused)?;
+        if state.ports.get(&to).is_none_or(|port| port.service.is_none()) {
+            return Err(Errno::ConnectionRefused);
+        }
         let id = self.make_request(call, &mut state, to, pieces, synchronous)?;
         m.execute(self.config.paths.queue);
         let request = &state.requests[&id];
         self.touch(m, request.at);
-        let channel = request.channel();
-        let port = state.ports.get_mut(&to).expect("a server has a port");
+        let port = state.ports.get_mut(&to).expect("seen above");
         self.touch(m, port.at);
         port.requests.push_back(id);
         let server = port.channel();
         // Still locked: the server comes to the queue only when this thread is ready to be woken, or on its way.
         call.thread.wakeup(server);
-        if !synchronous {
-            return Ok(id);
-        }
-        let mut interruptible = true;
+        Ok(id)
+    }
+
+    /// Waits until a request in a queue is done. If `interruptible`, a signal calls it back, which ends it; but not what its server has
+    /// taken already.
+    pub(super) fn wait_for_answer(&self, call: &Syscall<'_, M>, id: RequestId, interruptible: bool) {
+        let mut interruptible = interruptible;
+        let mut state = self.state.lock();
         loop {
-            let stage = state.requests.get(&id).expect("its maker takes it out").stage;
-            if let Stage::Done(_) = stage {
-                break;
+            let request = state.requests.get(&id).expect("its maker takes it out");
+            if let Stage::Done(_) = request.stage {
+                return;
             }
+            let channel = request.channel();
             let mut held = Some(state);
             let slept = call.thread.sleep(channel, "reply", interruptible, &mut || drop(held.take()));
             state = self.state.lock();
             if slept.is_err() {
-                // What its server has is not called back.
                 interruptible = false;
                 self.call_back(&mut state, id);
             }
         }
-        drop(state);
-        let done = self.finish(call, id, wait)?;
-        done.outcome.map(|()| id)
     }
 
     /// A request of the caller's of `to`; its pieces are attached nowhere.
@@ -244,7 +280,7 @@ impl<M: Machine> Ispc<M> {
                     return Ok(Completed { id, outcome });
                 }
                 Err(Errno::WouldBlock) if wait == Wait::Yes => {
-                    if let Err(error) = self.wait_for_entry(call, state) {
+                    if let Err(error) = self.wait_for_entry(call, state, true) {
                         self.keep_result(call, id);
                         return Err(error);
                     }
@@ -304,7 +340,7 @@ impl<M: Machine> Ispc<M> {
             match self.attach_all(call, &mut state, id) {
                 Ok(()) => {}
                 Err(Errno::WouldBlock) if wait == Wait::Yes => {
-                    self.wait_for_entry(call, state)?;
+                    self.wait_for_entry(call, state, true)?;
                     continue;
                 }
                 Err(error) => return Err(error),

@@ -1,5 +1,6 @@
 //! How a kernel attaches memory for communication, and what it must have for that.
 
+use crate::served::FileServiceConfig;
 use pageferry_hal::{Board, PAGE_SIZE, paths};
 use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 
@@ -144,6 +145,8 @@ pub struct IspcConfig {
     pub searches: bool,
     /// Pieces of the area, and requests, at a time.
     pub pieces: usize,
+    /// The kernel's file system is a server's.
+    pub files: Option<FileServiceConfig>,
     /// Path lengths.
     pub paths: IspcPaths,
     /// Of attaching and detaching.
@@ -205,6 +208,16 @@ pub enum IspcError {
         /// What one server takes.
         needed: usize,
     },
+    /// A request for a file server would never find as many entries, or as much of the area, as it needs.
+    #[error(
+        "{data_pages} pages of data with a request for the file server, expected 1 to {most}: as many as can be attached beside its control page"
+    )]
+    FilePieces {
+        /// Of its data.
+        data_pages: usize,
+        /// That there may be.
+        most: usize,
+    },
     /// The machine's TLB is not loaded by the kernel, or has sets.
     #[error(
         "memory is to be attached by TLB entries: expected one processor whose TLB the kernel loads, with tags and without sets (sh7751r)"
@@ -260,6 +273,13 @@ impl IspcConfig {
             let needed = self.entries_of_a_server();
             if server_entries < needed {
                 return Err(IspcError::NoServer { server_entries, needed });
+            }
+        }
+        if let Some(FileServiceConfig { data_pages, .. }) = self.files {
+            let servers_own = if servers_see_all { server_entries } else { 0 };
+            let most = if by_entries { reserved - servers_own } else { len_bytes / PAGE_SIZE };
+            if data_pages == 0 || data_pages >= most {
+                return Err(IspcError::FilePieces { data_pages, most: most.saturating_sub(1) });
             }
         }
         Ok(AreaConfig {

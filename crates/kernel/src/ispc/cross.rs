@@ -83,11 +83,23 @@ impl<M: Machine> Ispc<M> {
         pieces: (Va, Option<Va>),
         wait: Wait,
     ) -> Result<(), Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        let to = self.server_of(call, service)?;
+        let id = self.go(call, to, pieces)?;
+        self.finish(call, id, wait)?.outcome
+    }
+
+    /// Goes into a server with a request, and back: then that is done.
+    ///
+    /// # Errors
+    /// [`Errno::ConnectionRefused`]: the server has ended. As of [`Ispc::make_request`].
+    pub(super) fn go(
+        &self,
+        call: &Syscall<'_, M>,
+        to: Pid,
+        pieces: (Va, Option<Va>),
+    ) -> Result<RequestId, Errno> {
         let m = call.machine();
-        let _c = m.scope(Cause::Protocol);
-        m.execute(self.config.paths.call);
-        m.count(Counter::IspcRequests, 1);
-        let to = *self.state.lock().servers.get(&service).ok_or(Errno::ConnectionRefused)?;
         let gate = self.gates.lock().get(&to).cloned().ok_or(Errno::ConnectionRefused)?;
         // What runs there is the caller's thread, and the server's process.
         let Process { space, pid, loans, .. } = &*gate.process;
@@ -95,7 +107,7 @@ impl<M: Machine> Ispc<M> {
         let (last, inquiry) = {
             let mut state = self.state.lock();
             let is_dead = gate.process.killed.load(Ordering::Relaxed);
-            if state.servers.get(&service) != Some(&to) || is_dead {
+            if state.ports.get(&to).is_none_or(|port| port.service.is_none()) || is_dead {
                 return Err(Errno::ConnectionRefused);
             }
             let id = self.make_request(call, &mut state, to, pieces, true)?;
@@ -133,7 +145,7 @@ impl<M: Machine> Ispc<M> {
             request.stage = Stage::Done(outcome);
             self.leave(call, &mut state, last);
         }
-        self.finish(call, id, wait)?.outcome
+        Ok(id)
     }
 
     /// The calling thread goes on in another space.

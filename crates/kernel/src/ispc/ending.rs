@@ -31,8 +31,9 @@ impl<M: Machine> Ispc<M> {
             self.give_requests_back(call, &mut state);
         }
         self.withdraw_own(call, &mut state);
+        state.kept.remove(&call.pid);
         let own: Vec<usize> = (state.icas.iter())
-            .filter(|(_, ica)| ica.holder == Holder::Process(call.pid))
+            .filter(|(_, ica)| [Holder::Process(call.pid), Holder::Kept(call.pid)].contains(&ica.holder))
             .map(|(&page, _)| page)
             .collect();
         for page in own {
@@ -115,14 +116,17 @@ impl<M: Machine> Ispc<M> {
         let mut used = alloc::collections::BTreeMap::new();
         for (page, ica) in &state.icas {
             let known = match ica.holder {
-                Holder::Process(pid) => state.ports.contains_key(&pid),
+                Holder::Process(pid) | Holder::Kept(pid) => state.ports.contains_key(&pid),
                 Holder::Request(id) => state.requests.contains_key(&id),
             };
             if !known {
                 return Err(format!("page {page} of the area is {:?}'s, which is not there", ica.holder));
             }
-            if matches!(ica.holder, Holder::Request(_)) && (!ica.entries.is_empty() || ica.tabled) {
-                return Err(format!("page {page} of the area is on its way, and attached"));
+            if !matches!(ica.holder, Holder::Process(_)) && (!ica.entries.is_empty() || ica.tabled) {
+                return Err(format!(
+                    "page {page} of the area is {:?}'s and nobody's, and attached",
+                    ica.holder
+                ));
             }
             if ica.tabled && self.attaching.by_entries {
                 return Err(format!("page {page} of the area is attached by a page table"));

@@ -20,6 +20,7 @@
 use super::card::DriverCard;
 use super::config::{Attaching, IspcConfig, IspcDefect};
 use super::cross::{Activation, Gate};
+use super::kept::Kept;
 use super::port::{Port, Request, RequestId};
 use crate::error::{BootError, Errno};
 use crate::proc::{Pid, Syscall};
@@ -43,6 +44,8 @@ pub(crate) enum Holder {
     Process(Pid),
     /// No process: it goes with this request.
     Request(RequestId),
+    /// Nobody: this process has it again when the kernel makes a request for it ([`super::kept`]).
+    Kept(Pid),
 }
 
 /// A piece of the area.
@@ -73,6 +76,8 @@ pub(crate) struct State {
     pub(crate) sending: BTreeMap<u64, Pid>,
     /// Where threads are that have crossed into servers: the last is where they run.
     pub(crate) inside: BTreeMap<ThreadId, Vec<Activation>>,
+    /// What processes keep for requests that the kernel makes for them.
+    pub(crate) kept: BTreeMap<Pid, Kept>,
 }
 
 /// The part of a kernel. See the [module](super).
@@ -113,6 +118,7 @@ impl<M: Machine> Ispc<M> {
             structures,
             sending: BTreeMap::new(),
             inside: BTreeMap::new(),
+            kept: BTreeMap::new(),
         };
         let gates = m.new_lock(LockClass::PIPE, BTreeMap::new());
         Ok(Ispc { config, attaching, range, at, state: m.new_lock(LockClass::PIPE, state), gates, card })
@@ -153,8 +159,17 @@ impl<M: Machine> Ispc<M> {
     /// # Errors
     /// [`Errno::NoMemory`]: the area is full. As of [`Ispc::attach`].
     pub(crate) fn alloc(&self, call: &Syscall<'_, M>, state: &mut State, pages: usize) -> Result<Va, Errno> {
-        let m = call.machine();
-        m.execute(self.config.paths.ica);
+        let first = self.place(call, state, pages, Holder::Process(call.pid))?;
+        if let Err(error) = self.attach(call, state, first) {
+            let ica = state.icas.remove(&first).expect("just put there");
+            state.structures.free(ica.at);
+            return Err(error);
+        }
+        Ok(self.va(first))
+    }
+
+    /// The first of so many pages that no piece has.
+    fn room(&self, state: &State, pages: usize) -> Option<usize> {
         let mut first = 0;
         for (&page, ica) in &state.icas {
             if page - first >= pages {
@@ -162,24 +177,42 @@ impl<M: Machine> Ispc<M> {
             }
             first = page + ica.pages;
         }
-        if first + pages > self.range.len_pages() {
-            return Err(Errno::NoMemory);
+        (first + pages <= self.range.len_pages()).then_some(first)
+    }
+
+    /// A piece of so many pages, clear, which is attached to nobody. What others only keep makes way for it.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`]: the area is full.
+    pub(super) fn place(
+        &self,
+        call: &Syscall<'_, M>,
+        state: &mut State,
+        pages: usize,
+        holder: Holder,
+    ) -> Result<usize, Errno> {
+        let m = call.machine();
+        m.execute(self.config.paths.ica);
+        let mut room = self.room(state, pages);
+        if room.is_none() {
+            self.drop_kept(call, state);
+            room = self.room(state, pages);
         }
-        let at = state.structures.alloc().ok_or(Errno::NoMemory)?;
+        let first = room.ok_or(Errno::NoMemory)?;
+        let mut at = state.structures.alloc();
+        if at.is_none() {
+            self.drop_kept(call, state);
+            at = state.structures.alloc();
+        }
+        let at = at.ok_or(Errno::NoMemory)?;
         self.touch(m, at);
         if !self.has(IspcDefect::NotCleared) {
             let _c = m.scope(Cause::Zero);
             let kernel_va = call.kernel.vm.pmaps().area_kernel_va(first).0;
             m.zero(kernel_va, pages * PAGE_SIZE).expect("the arena is mapped for ever");
         }
-        let ica = Ica { pages, at, holder: Holder::Process(call.pid), entries: Vec::new(), tabled: false };
-        state.icas.insert(first, ica);
-        if let Err(error) = self.attach(call, state, first) {
-            let ica = state.icas.remove(&first).expect("just put there");
-            state.structures.free(ica.at);
-            return Err(error);
-        }
-        Ok(self.va(first))
+        state.icas.insert(first, Ica { pages, at, holder, entries: Vec::new(), tabled: false });
+        Ok(first)
     }
 
     /// Gives a piece back that is attached nowhere.
@@ -293,11 +326,12 @@ impl<M: Machine> Ispc<M> {
     /// Sleeps until an entry may be free; the lock is let go meanwhile.
     ///
     /// # Errors
-    /// [`Errno::Interrupted`] by a signal.
+    /// [`Errno::Interrupted`] by a signal, only if `interruptible`.
     pub(crate) fn wait_for_entry(
         &self,
         call: &Syscall<'_, M>,
         guard: <M::Lock<State> as SpinLock<State>>::Guard<'_>,
+        interruptible: bool,
     ) -> Result<(), Errno> {
         let mut guard = guard;
         if let Some(port) = guard.ports.get_mut(&call.pid) {
@@ -305,7 +339,7 @@ impl<M: Machine> Ispc<M> {
         }
         call.machine().count(Counter::EntrySleeps, 1);
         let mut held = Some(guard);
-        let slept = call.thread.sleep(self.entries(), "entry", true, &mut || drop(held.take()));
+        let slept = call.thread.sleep(self.entries(), "entry", interruptible, &mut || drop(held.take()));
         if let Some(port) = self.state.lock().ports.get_mut(&call.pid) {
             port.wants_entry = false;
         }

@@ -3,6 +3,7 @@
 //!
 //! * `config`: the methods of attaching, and what a kernel chooses.
 //! * `ica`: pieces of the area, their owners, and the entries that attach them.
+//! * `kept`: requests that the kernel makes for a process, and the pieces that it keeps for them.
 //! * `port`: what is queued for a process; requests.
 //! * `call`: the system calls.
 //! * `cross`: threads that go into their server, and come back.
@@ -15,6 +16,7 @@ mod config;
 mod cross;
 mod ending;
 mod ica;
+mod kept;
 mod port;
 
 pub use call::{Completed, Inquiry, Wait};

@@ -88,6 +88,16 @@ impl<M: Machine> Syscall<'_, M> {
         fetched.map_err(|stopped| stopped.why)
     }
 
+    /// Puts a few bytes from registers into user memory: fewer than fill a page.
+    ///
+    /// # Errors
+    /// [`Errno::Fault`].
+    pub(crate) fn store_bytes(&self, to: Va, bytes: &[u8]) -> Result<(), Errno> {
+        self.check_buffer(to, bytes.len())?;
+        let stored = self.copy(bytes.len(), |m, done| m.store(Mode::Kernel, to + done, &bytes[done..]));
+        stored.map_err(|stopped| stopped.why)
+    }
+
     /// Copies between two kernel addresses.
     ///
     /// # Panics

@@ -11,5 +11,5 @@ mod window;
 pub(crate) use copyio::{Stopped, Syscall, moved};
 pub use pid::Pid;
 pub use process::Killed;
-pub(crate) use process::{Body, Process, Processes};
+pub(crate) use process::{Body, Process, Processes, Role};
 pub(crate) use window::{Shown, Window};

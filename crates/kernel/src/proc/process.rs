@@ -52,6 +52,7 @@ pub struct Killed {
 pub(crate) struct Process<M: Machine> {
     pub(crate) pid: Pid,
     pub(crate) name: String,
+    pub(crate) role: Role,
     pub(crate) at: StructVa,
     pub(crate) space: Arc<Space<M>>,
     pub(crate) files: M::Lock<FileTable<M>>,
@@ -67,12 +68,22 @@ impl<M: Machine> Process<M> {
     }
 }
 
+/// What a process is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Itself: the kernel runs as long as there is one.
+    Program,
+    /// The others: it was begun by the kernel, and ends with the last of them.
+    Server,
+}
+
 /// What a process's thread runs; it ends with [`Kernel::exit`].
 pub(crate) type Body<M> = Box<dyn FnOnce(Arc<Process<M>>, Thread<M>)>;
 
 /// A process as the table knows it.
 struct Record<M: Machine> {
     parent: Option<Pid>,
+    process: Weak<Process<M>>,
     space: Weak<Space<M>>,
     thread: ThreadId,
     at: StructVa,
@@ -85,6 +96,8 @@ pub(crate) struct Processes<M: Machine> {
     next: u32,
     /// Processes that have not exited.
     alive: usize,
+    /// And those of [`Role::Program`] that have not begun to.
+    programs: usize,
     killed: Vec<Killed>,
     structures: Zone,
     pub(crate) pipes: Registry<Pipe<M>>,
@@ -98,6 +111,7 @@ impl<M: Machine> Processes<M> {
             table: BTreeMap::new(),
             next: 1,
             alive: 0,
+            programs: 0,
             killed: Vec::new(),
             structures: arena.zone("processes", MAX_THREADS, PROCESS_BYTES)?,
             pipes: Registry::new(arena.zone("pipes", MAX_PIPES, PIPE_BYTES)?),
@@ -134,6 +148,7 @@ impl<M: Machine> Kernel<M> {
         name: &str,
         space: Arc<Space<M>>,
         files: FileTable<M>,
+        role: Role,
         body: Body<M>,
     ) -> Result<Pid, Errno> {
         let (pid, at) = {
@@ -148,6 +163,7 @@ impl<M: Machine> Kernel<M> {
         let process = Process {
             pid,
             name: name.to_string(),
+            role,
             at,
             space: space.clone(),
             files,
@@ -155,6 +171,7 @@ impl<M: Machine> Kernel<M> {
             loans: KeptStats::default(),
         };
         let (process, memory) = (Arc::new(process), Arc::downgrade(&space));
+        let known = Arc::downgrade(&process);
         let body = Box::new(move |thread| body(process, thread));
         let Some(thread) = Thread::create(&self.sched, name, Some(space), body) else {
             self.processes.lock().structures.free(at);
@@ -162,8 +179,11 @@ impl<M: Machine> Kernel<M> {
         };
         {
             let mut table = self.processes.lock();
-            table.table.insert(pid, Record { parent, space: memory, thread, at, exited: false });
+            table
+                .table
+                .insert(pid, Record { parent, process: known, space: memory, thread, at, exited: false });
             table.alive += 1;
+            table.programs += usize::from(role == Role::Program);
         }
         self.sched.launch(thread);
         Ok(pid)
@@ -182,7 +202,13 @@ impl<M: Machine> Kernel<M> {
         files.into_iter().for_each(|file| file.close(&call));
         self.withdraw_all(process.pid);
         self.lenders.watch(process.pid, false);
+        if self.was_last_program(process) {
+            self.file_service.iter().for_each(|service| service.end(&call));
+        }
         self.ispc.iter().for_each(|ispc| ispc.end(&call));
+        if process.role == Role::Server {
+            self.file_service.iter().for_each(|service| service.ended(thread));
+        }
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.
         self.sched.leave_space(&thread.tcb);
         process.space.terminate(thread);
@@ -213,10 +239,18 @@ impl<M: Machine> Kernel<M> {
         }
     }
 
+    /// A process has begun to end; true when no program is left but those that have, too.
+    fn was_last_program(&self, process: &Process<M>) -> bool {
+        let mut table = self.processes.lock();
+        let is_program = process.role == Role::Program;
+        table.programs -= usize::from(is_program);
+        is_program && table.programs == 0
+    }
+
     /// What the last process has left mounted, because it was killed, is unmounted, and its disk goes (`vfs_unmountall`).
     fn let_go_of_the_disk(&self, thread: &Thread<M>) {
         // It may fail to write: the disk goes, and what was on it.
-        _ = self.mount.unmount(self, thread, false);
+        _ = self.mount.let_go(self, thread, false);
         _ = self.memory_disk.detach(self);
     }
 
@@ -247,6 +281,16 @@ impl<M: Machine> Kernel<M> {
             Some(thread) if self.sched.signal(thread) => Ok(()),
             _ => Err(Errno::NoProcess),
         }
+    }
+
+    /// Ends another process: from now on nothing that it does has any effect, and what it sleeps for does not keep it.
+    pub(crate) fn kill_process(&self, pid: Pid) -> Result<(), Errno> {
+        let process = {
+            let table = self.processes.lock();
+            table.table.get(&pid).filter(|r| !r.exited).and_then(|r| r.process.upgrade())
+        };
+        process.ok_or(Errno::NoProcess)?.killed.store(true, Ordering::Relaxed);
+        self.send_signal(pid)
     }
 
     /// True when the process `pid` sleeps; for tests that must not act before it does.
@@ -284,7 +328,7 @@ impl<M: Machine> Kernel<M> {
         self.machine.execute(self.config.paths.process);
         let space = call.space.fork(call.thread)?;
         let files = process.files.lock().inherit();
-        self.create_process(Some(process.pid), name, space.clone(), files, body)
+        self.create_process(Some(process.pid), name, space.clone(), files, Role::Program, body)
             .inspect_err(|_| space.terminate(call.thread))
     }
 }

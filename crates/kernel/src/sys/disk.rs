@@ -50,7 +50,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
     pub fn make_volume(&self, block_bytes: u32) -> Result<(), Errno> {
         let format = Some(Format { block_bytes });
-        self.system_call(|call| self.kernel.mount.mount(call.kernel, call.thread, format))
+        self.system_call(|call| self.kernel.volumes().mount(call, format))
     }
 
     /// Mounts the volume that is on the memory disk; one that was not unmounted is repaired first.
@@ -58,7 +58,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`]: there is none, or it cannot be used. As [`User::make_volume`].
     pub fn mount(&self) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.mount.mount(call.kernel, call.thread, None))
+        self.system_call(|call| self.kernel.volumes().mount(call, None))
     }
 
     /// Writes all that waits to be written, and unmounts the volume.
@@ -66,7 +66,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Busy`]: files are open. [`Errno::Invalid`]: nothing is mounted. [`Errno::Io`], [`Errno::Interrupted`].
     pub fn unmount(&self) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.mount.unmount(call.kernel, call.thread, true))
+        self.system_call(|call| self.kernel.volumes().unmount(call))
     }
 
     /// Makes a directory on the volume (`mkdir`).
@@ -87,7 +87,7 @@ impl<M: Machine> User<M> {
 
     fn change_name(&self, name: &str, how: Change) -> Result<(), Errno> {
         let path = on_volume(name).ok_or(Errno::NotSupported);
-        self.system_call(|call| self.kernel.mount.change_name(call, path?, how))
+        self.system_call(|call| self.kernel.volumes().change_name(call, path?, how))
     }
 
     /// What is known of a file or directory of the volume, by its name (`stat`).
@@ -97,7 +97,7 @@ impl<M: Machine> User<M> {
     pub fn stat(&self, name: &str) -> Result<FileStat, Errno> {
         let path = on_volume(name).ok_or(Errno::NotSupported);
         self.system_call(|call| {
-            let stat = self.kernel.mount.stat(call, path?)?;
+            let stat = self.kernel.volumes().stat(call, path?)?;
             let (size_bytes, links) = (stat.size_bytes, stat.links);
             Ok(FileStat { is_directory: stat.kind == Kind::Directory, size_bytes, links })
         })
@@ -111,7 +111,7 @@ impl<M: Machine> User<M> {
     pub fn link(&self, from: &str, to: &str) -> Result<(), Errno> {
         let (from, to) = (on_volume(from), on_volume(to));
         self.system_call(|call| match (from, to) {
-            (Some(from), Some(to)) => self.kernel.mount.link(call, from, to),
+            (Some(from), Some(to)) => self.kernel.volumes().link(call, from, to),
             _ => Err(Errno::NotSupported),
         })
     }
@@ -124,7 +124,7 @@ impl<M: Machine> User<M> {
     pub fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
         let (from, to) = (on_volume(from), on_volume(to));
         self.system_call(|call| match (from, to) {
-            (Some(from), Some(to)) => self.kernel.mount.rename(call, from, to),
+            (Some(from), Some(to)) => self.kernel.volumes().rename(call, from, to),
             _ => Err(Errno::NotSupported),
         })
     }
@@ -137,7 +137,7 @@ impl<M: Machine> User<M> {
     pub fn list(&self, name: &str) -> Result<Vec<(String, bool)>, Errno> {
         let path = on_volume(name).ok_or(Errno::NotSupported);
         self.system_call(|call| {
-            let entries = self.kernel.mount.entries(call, path?)?;
+            let entries = self.kernel.volumes().entries(call, path?)?;
             let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
             Ok(entries.iter().map(|e| (shown(&e.name), e.kind == Kind::Directory)).collect())
         })

@@ -4,7 +4,7 @@
 use super::user::User;
 use crate::dev::AudioFile;
 use crate::error::Errno;
-use crate::fs::{Change, Create, Fd, File, Rights, VolumeFile, on_volume};
+use crate::fs::{Change, Create, Fd, File, Rights, on_volume};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
@@ -65,9 +65,8 @@ impl<M: Machine> User<M> {
                 return device;
             }
             if let Some(path) = on_volume(name) {
-                let ino = self.kernel.mount.open(call, path, create, truncates)?;
-                let file = VolumeFile::new(self.machine(), ino, rights);
-                return Ok(self.process.files.lock().insert(File::new(file)));
+                let file = self.kernel.volumes().open(call, path, create, truncates, rights)?;
+                return Ok(self.process.files.lock().insert(file));
             }
             let files = &self.kernel.files;
             let file = files.open(call.kernel.vm(), name, create, rights)?;
@@ -102,7 +101,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoFile`].
     pub fn unlink(&self, name: &str) -> Result<(), Errno> {
         self.system_call(|call| match on_volume(name) {
-            Some(path) => self.kernel.mount.change_name(call, path, Change::Unlink),
+            Some(path) => self.kernel.volumes().change_name(call, path, Change::Unlink),
             None => self.kernel.files.unlink(call.kernel.vm(), name),
         })
     }
@@ -159,7 +158,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file.
     pub fn seek(&self, fd: Fd, to: u64) -> Result<(), Errno> {
-        self.system_call(|_| self.get(fd)?.ops().seek(to))
+        self.system_call(|call| self.get(fd)?.ops().seek(call, to))
     }
 
     /// The length of a file in bytes (`fstat`).

@@ -3,7 +3,8 @@
 use super::user::User;
 use crate::error::Errno;
 use crate::ispc::{Completed, Inquiry, Ispc, Procedure, RequestId, Wait};
-use crate::proc::Syscall;
+use crate::proc::{Role, Syscall};
+use crate::served::FILES;
 use pageferry_hal::{Machine, Va};
 
 impl<M: Machine> User<M> {
@@ -12,6 +13,12 @@ impl<M: Machine> User<M> {
         work: impl FnOnce(&Ispc<M>, &Syscall<'_, M>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.system_call(|call| work(self.kernel.ispc.as_ref().ok_or(Errno::NotSupported)?, call))
+    }
+
+    /// Tests that programs leave the service of the kernel's own server alone: it trusts the kernel with what requests say.
+    fn may_name(&self, service: u32) -> Result<(), Errno> {
+        let is_own = service == FILES && self.kernel.file_service.is_some();
+        if is_own && self.process.role == Role::Program { Err(Errno::Access) } else { Ok(()) }
     }
 
     /// A piece of the communication area of so many pages, clear, that this process has.
@@ -37,8 +44,10 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// [`Errno::NotSupported`] also by a kernel whose threads cross into servers. [`Errno::AddressInUse`]: another is.
-    /// [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries of servers' are left.
+    /// [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries of servers' are left. [`Errno::Access`]: the
+    /// service is that of the kernel's file server, which no program may serve or ask.
     pub fn ispc_serve(&self, service: u32) -> Result<(), Errno> {
+        self.may_name(service)?;
         self.ispc_call(|ispc, call| ispc.call_serve(call, service))
     }
 
@@ -48,6 +57,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As of [`User::ispc_serve`]; [`Errno::NotSupported`] by a kernel that queues requests.
     pub fn ispc_serve_by(&self, service: u32, procedure: Procedure<M>) -> Result<(), Errno> {
+        self.may_name(service)?;
         self.ispc_call(|ispc, call| ispc.call_serve_by(call, &self.process, service, procedure))
     }
 
@@ -65,6 +75,7 @@ impl<M: Machine> User<M> {
     /// taken the request; the pieces are back. [`Errno::WouldBlock`]: the answer is there, but no reserved entry is free for its
     /// pieces: they come with [`User::ispc_result`]. [`Errno::NoMemory`].
     pub fn ispc_request(&self, service: u32, control: Va, data: Option<Va>, wait: Wait) -> Result<(), Errno> {
+        self.may_name(service)?;
         let pieces = (control, data);
         self.ispc_call(|ispc, call| match self.ispc_crosses() {
             true => ispc.call_cross(call, service, pieces, wait),
@@ -77,6 +88,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::ispc_request`], but for those that an answer brings; [`Errno::NotSupported`] where threads cross into servers.
     pub fn ispc_post(&self, service: u32, control: Va, data: Option<Va>) -> Result<RequestId, Errno> {
+        self.may_name(service)?;
         self.ispc_call(|ispc, call| ispc.call_request(call, service, (control, data), false, Wait::No))
     }
 

@@ -326,6 +326,14 @@ impl<M: Machine> User<M> {
         self.system_call(|_| self.kernel.send_signal(pid))
     }
 
+    /// Kills another process (`SIGKILL`): its calls fail from now on, its sleeps end, its loads give zeros. It ends when its program does.
+    ///
+    /// # Errors
+    /// [`Errno::NoProcess`].
+    pub fn kill(&self, pid: Pid) -> Result<(), Errno> {
+        self.system_call(|_| self.kernel.kill_process(pid))
+    }
+
     /// Sleeps for so long, or a tick longer (`nanosleep`).
     ///
     /// # Errors

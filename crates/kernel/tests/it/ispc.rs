@@ -27,6 +27,7 @@ pub fn ant(method: Method) -> KernelConfig {
         server_page_bytes: 1 << 20,
         searches: true,
         pieces: 256,
+        files: None,
         paths: IspcPaths {
             call: n(45),
             queue: n(15),
@@ -46,6 +47,41 @@ pub fn ant(method: Method) -> KernelConfig {
     config
 }
 
+/// That microkernel with a file server.
+pub fn ant_with_files(method: Method, defect: FileServiceDefect) -> KernelConfig {
+    let mut config = ant(method);
+    let ispc = config.ispc.as_mut().expect("it has an area");
+    ispc.files = Some(FileServiceConfig { data_pages: 2, defect });
+    config
+}
+
+/// Machines, and the methods that there are on each.
+pub fn served() -> Vec<(&'static str, Method)> {
+    let anywhere = [Method::Random, Method::Migrating];
+    let all = [Method::Random, Method::Previous, Method::Proposed, Method::Migrating];
+    let mut served: Vec<_> = all.iter().map(|&method| ("sh7751r", method)).collect();
+    served.extend(
+        ["pentium-pro", "xeon-mp"].into_iter().flat_map(|name| anywhere.map(|method| (name, method))),
+    );
+    served
+}
+
+/// Runs a program under a kernel with a file server; on the paper's machine, or another that has no reserved entries.
+pub fn try_served(
+    name: &str,
+    schedule: Schedule,
+    method: Method,
+    defect: FileServiceDefect,
+    init: impl FnOnce(&U) + 'static,
+) -> Ended {
+    let config = ant_with_files(method, defect);
+    if name == "sh7751r" {
+        return try_sh4_on(sh4(schedule, 8), config, init);
+    }
+    let config = KernelConfig { ispc: config.ispc, ..sf_buf(64) };
+    try_run(name, schedule, config, init)
+}
+
 pub const METHODS: [Method; 3] = [Method::Random, Method::Previous, Method::Proposed];
 pub const PAGE: usize = PAGE_SIZE;
 /// More cycles than any of these tests takes: one that goes on and on has gone wrong.
@@ -60,9 +96,12 @@ fn sh4(schedule: Schedule, asid_bits: u64) -> Model {
 }
 
 pub fn try_sh4(config: KernelConfig, asid_bits: u64, init: impl FnOnce(&U) + 'static) -> Ended {
+    try_sh4_on(sh4(Schedule::Timed, asid_bits), config, init)
+}
+
+fn try_sh4_on(m: Model, config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
-    let m = sh4(Schedule::Timed, asid_bits);
     let result = m.run(Box::new(move |m| {
         let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
         booted.replace(Some(kernel.clone()));

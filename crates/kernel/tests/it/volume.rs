@@ -2,6 +2,7 @@
 //! the disk is whole.
 
 use crate::common::*;
+use crate::ispc::{served, try_served};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
@@ -11,6 +12,19 @@ use std::collections::BTreeMap;
 const DISK: u64 = 2 << 20;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 const MAKE: OpenFlags = RW.union(OpenFlags::CREATE);
+
+/// Runs a program under every kernel that has a file system of its own, and under those whose file system is a server's process, by every
+/// method by which that gets its requests.
+fn everywhere(schedule: Schedule, init: impl Fn(&U) + Clone + 'static) {
+    for (what, name, config) in kernels() {
+        println!("{what}");
+        run(name, schedule, config, init.clone());
+    }
+    for (name, method) in served() {
+        println!("a file server, {method:?} on {name}");
+        sound(&try_served(name, schedule, method, FileServiceDefect::None, init.clone()), name);
+    }
+}
 
 fn mounted(u: &U, block_bytes: u32) {
     u.attach_memory_disk(DISK).unwrap();
@@ -53,111 +67,101 @@ fn get(u: &U, fd: Fd, buffer: Va, len: usize) -> Vec<u8> {
 
 #[test]
 fn files_of_a_volume_take_the_same_calls_as_others() {
-    for (what, name, config) in kernels() {
-        println!("{what}");
-        run(name, Schedule::Timed, config, |u| {
-            assert_eq!(u.make_volume(2048), Err(Errno::NoDevice));
-            assert_eq!(u.open("/mnt/file", MAKE), Err(Errno::NoFile));
-            u.attach_memory_disk(DISK).unwrap();
-            assert_eq!(u.mount(), Err(Errno::Invalid));
-            assert_eq!(u.make_volume(1000), Err(Errno::Invalid));
-            u.make_volume(2048).unwrap();
-            assert_eq!(u.mount(), Err(Errno::Busy));
-            assert_eq!(u.detach_memory_disk(), Err(Errno::Busy));
-            let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
-            assert_eq!(u.open("/mnt/file", RW), Err(Errno::NoFile));
-            let fd = u.open("/mnt/file", MAKE).unwrap();
-            let bytes: Vec<u8> = (0..50_000).map(|i| (i / 3) as u8).collect();
-            put(u, fd, buffer, &bytes);
-            assert_eq!(u.file_size(fd), Ok(50_000));
-            u.seek(fd, 0).unwrap();
-            assert_eq!(get(u, fd, buffer, 65536), bytes);
-            // A hole, and behind it.
-            u.seek(fd, 60_000).unwrap();
-            put(u, fd, buffer, b"end");
-            u.seek(fd, 49_000).unwrap();
-            let mut expected = bytes[49_000..].to_vec();
-            expected.resize(11_000, 0);
-            expected.extend(b"end");
-            u.store(buffer, &[9; 16384]);
-            assert_eq!(get(u, fd, buffer, 16384), expected);
-            u.truncate(fd, 100).unwrap();
-            u.truncate(fd, 200).unwrap();
-            u.seek(fd, 90).unwrap();
-            assert_eq!(get(u, fd, buffer, 1000), [&bytes[90..100], &[0; 100]].concat());
-            u.sync_file(fd).unwrap();
-            // Names.
-            u.mkdir("/mnt/dir").unwrap();
-            assert_eq!(u.mkdir("/mnt/dir"), Err(Errno::Exists));
-            u.rename("/mnt/file", "/mnt/dir/other").unwrap();
-            assert_eq!(u.rmdir("/mnt/dir"), Err(Errno::NotEmpty));
-            assert_eq!(u.open("/mnt/dir", RW), Err(Errno::IsDirectory));
-            assert_eq!(u.open("/mnt/dir/other/x", MAKE), Err(Errno::NotDirectory));
-            assert_eq!(u.list("/mnt"), Ok(vec![("dir".into(), true)]));
-            assert_eq!(u.list("/mnt/dir/"), Ok(vec![("other".into(), false)]));
-            assert_eq!(u.unmount(), Err(Errno::Busy));
-            // Open without a name.
-            u.unlink("/mnt/dir/other").unwrap();
-            u.seek(fd, 0).unwrap();
-            assert_eq!(get(u, fd, buffer, 100), bytes[..100]);
-            u.close(fd).unwrap();
-            u.rmdir("/mnt/dir").unwrap();
-            assert_eq!(u.list("/mnt"), Ok(vec![]));
-            let long = format!("/mnt/{}", "n".repeat(256));
-            assert_eq!(u.open(&long, MAKE), Err(Errno::NameTooLong));
-            unmounted(u);
-        });
-    }
+    everywhere(Schedule::Timed, |u| {
+        assert_eq!(u.make_volume(2048), Err(Errno::NoDevice));
+        assert_eq!(u.open("/mnt/file", MAKE), Err(Errno::NoFile));
+        u.attach_memory_disk(DISK).unwrap();
+        assert_eq!(u.mount(), Err(Errno::Invalid));
+        assert_eq!(u.make_volume(1000), Err(Errno::Invalid));
+        u.make_volume(2048).unwrap();
+        assert_eq!(u.mount(), Err(Errno::Busy));
+        assert_eq!(u.detach_memory_disk(), Err(Errno::Busy));
+        let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+        assert_eq!(u.open("/mnt/file", RW), Err(Errno::NoFile));
+        let fd = u.open("/mnt/file", MAKE).unwrap();
+        let bytes: Vec<u8> = (0..50_000).map(|i| (i / 3) as u8).collect();
+        put(u, fd, buffer, &bytes);
+        assert_eq!(u.file_size(fd), Ok(50_000));
+        u.seek(fd, 0).unwrap();
+        assert_eq!(get(u, fd, buffer, 65536), bytes);
+        // A hole, and behind it.
+        u.seek(fd, 60_000).unwrap();
+        put(u, fd, buffer, b"end");
+        u.seek(fd, 49_000).unwrap();
+        let mut expected = bytes[49_000..].to_vec();
+        expected.resize(11_000, 0);
+        expected.extend(b"end");
+        u.store(buffer, &[9; 16384]);
+        assert_eq!(get(u, fd, buffer, 16384), expected);
+        u.truncate(fd, 100).unwrap();
+        u.truncate(fd, 200).unwrap();
+        u.seek(fd, 90).unwrap();
+        assert_eq!(get(u, fd, buffer, 1000), [&bytes[90..100], &[0; 100]].concat());
+        u.sync_file(fd).unwrap();
+        // Names.
+        u.mkdir("/mnt/dir").unwrap();
+        assert_eq!(u.mkdir("/mnt/dir"), Err(Errno::Exists));
+        u.rename("/mnt/file", "/mnt/dir/other").unwrap();
+        assert_eq!(u.rmdir("/mnt/dir"), Err(Errno::NotEmpty));
+        assert_eq!(u.open("/mnt/dir", RW), Err(Errno::IsDirectory));
+        assert_eq!(u.open("/mnt/dir/other/x", MAKE), Err(Errno::NotDirectory));
+        assert_eq!(u.list("/mnt"), Ok(vec![("dir".into(), true)]));
+        assert_eq!(u.list("/mnt/dir/"), Ok(vec![("other".into(), false)]));
+        assert_eq!(u.unmount(), Err(Errno::Busy));
+        // Open without a name.
+        u.unlink("/mnt/dir/other").unwrap();
+        u.seek(fd, 0).unwrap();
+        assert_eq!(get(u, fd, buffer, 100), bytes[..100]);
+        u.close(fd).unwrap();
+        u.rmdir("/mnt/dir").unwrap();
+        assert_eq!(u.list("/mnt"), Ok(vec![]));
+        let long = format!("/mnt/{}", "n".repeat(256));
+        assert_eq!(u.open(&long, MAKE), Err(Errno::NameTooLong));
+        unmounted(u);
+    });
 }
 
 #[test]
 fn what_is_unmounted_is_there_when_it_is_mounted_again_and_mapped() {
-    for (_, name, config) in kernels() {
-        run(name, Schedule::Timed, config, |u| {
-            mounted(u, 1024);
-            let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
-            let bytes: Vec<u8> = (0..20_000).map(|i| (i / 5 + 1) as u8).collect();
-            let fd = u.open("/mnt/file", MAKE).unwrap();
-            put(u, fd, buffer, &bytes);
-            // Mapped while its buffers wait to be written.
-            let at = u.map_file(fd, 4096, MapAddr::Anywhere, 32768, Prot::RW, false).unwrap();
-            let mut got = vec![0; 16384];
-            u.load(at, &mut got);
-            let mut expected = bytes[4096..].to_vec();
-            expected.resize(16384, 0);
-            assert_eq!(got, expected);
-            u.store(at, &[0; 100]);
-            u.unmap(at, 32768).unwrap();
-            assert_eq!(
-                u.map_file(fd, 0, MapAddr::Anywhere, 4096, Prot::READ, true),
-                Err(Errno::NotSupported)
-            );
-            u.close(fd).unwrap();
-            u.unmount().unwrap();
-            u.mount().unwrap();
-            let fd = u.open("/mnt/file", RW).unwrap();
-            assert_eq!(get(u, fd, buffer, 65536), bytes);
-            u.close(fd).unwrap();
-            unmounted(u);
-        });
-    }
+    everywhere(Schedule::Timed, |u| {
+        mounted(u, 1024);
+        let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+        let bytes: Vec<u8> = (0..20_000).map(|i| (i / 5 + 1) as u8).collect();
+        let fd = u.open("/mnt/file", MAKE).unwrap();
+        put(u, fd, buffer, &bytes);
+        // Mapped while its buffers wait to be written.
+        let at = u.map_file(fd, 4096, MapAddr::Anywhere, 32768, Prot::RW, false).unwrap();
+        let mut got = vec![0; 16384];
+        u.load(at, &mut got);
+        let mut expected = bytes[4096..].to_vec();
+        expected.resize(16384, 0);
+        assert_eq!(got, expected);
+        u.store(at, &[0; 100]);
+        u.unmap(at, 32768).unwrap();
+        assert_eq!(u.map_file(fd, 0, MapAddr::Anywhere, 4096, Prot::READ, true), Err(Errno::NotSupported));
+        u.close(fd).unwrap();
+        u.unmount().unwrap();
+        u.mount().unwrap();
+        let fd = u.open("/mnt/file", RW).unwrap();
+        assert_eq!(get(u, fd, buffer, 65536), bytes);
+        u.close(fd).unwrap();
+        unmounted(u);
+    });
 }
 
 #[test]
 fn random_programs_of_two_processes_see_their_files_and_leave_a_whole_volume() {
-    for (what, name, config) in kernels() {
-        for seed in 0..3 {
-            let schedule = if seed == 0 { Schedule::Timed } else { Schedule::Seeded(seed) };
-            println!("{what}, seed {seed}");
-            run(name, schedule, config, move |u| {
-                mounted(u, [512, 2048, 4096][seed as usize]);
-                let child: Program<_> = Box::new(move |u: &U| traffic(u, "/mnt/b", seed + 100));
-                u.fork("other", child).unwrap();
-                traffic(u, "/mnt/a", seed);
-                u.wait().unwrap();
-                unmounted(u);
-            });
-        }
+    for seed in 0..3 {
+        let schedule = if seed == 0 { Schedule::Timed } else { Schedule::Seeded(seed) };
+        println!("seed {seed}");
+        everywhere(schedule, move |u| {
+            mounted(u, [512, 2048, 4096][seed as usize]);
+            let child: Program<_> = Box::new(move |u: &U| traffic(u, "/mnt/b", seed + 100));
+            u.fork("other", child).unwrap();
+            traffic(u, "/mnt/a", seed);
+            u.wait().unwrap();
+            unmounted(u);
+        });
     }
 }
 
@@ -226,124 +230,113 @@ fn traffic(u: &U, dir: &str, seed: u64) {
 
 #[test]
 fn a_volume_that_is_full_says_so_and_a_bad_address_harms_nothing() {
-    for (_, name, config) in kernels().into_iter().take(3) {
-        run(name, Schedule::Timed, config, |u| {
-            u.attach_memory_disk(256 << 10).unwrap();
-            u.make_volume(2048).unwrap();
-            let buffer = u.map(2 * PAGE_SIZE, Prot::RW, Inherit::Copy).unwrap();
-            u.store(buffer, &[3; 2 * PAGE_SIZE]);
-            let fd = u.open("/mnt/full", MAKE).unwrap();
-            let mut size = 0;
-            let full = loop {
-                match u.write(fd, buffer, 2 * PAGE_SIZE) {
-                    Ok(len) => size += len,
-                    Err(e) => break e,
-                }
-            };
-            assert_eq!((full, u.file_size(fd)), (Errno::NoSpace, Ok(size as u64)));
-            u.truncate(fd, 0).unwrap();
-            u.seek(fd, 0).unwrap();
-            u.unmap(buffer + PAGE_SIZE, PAGE_SIZE).unwrap();
-            assert_eq!(u.write(fd, buffer + (PAGE_SIZE - 3000), 6000), Ok(3000));
-            u.seek(fd, 0).unwrap();
-            assert_eq!(get(u, fd, buffer, 4096), [3; 3000]);
-            assert_eq!(u.write(fd, buffer + PAGE_SIZE, 10), Err(Errno::Fault));
-            u.close(fd).unwrap();
-            unmounted(u);
-        });
-    }
+    everywhere(Schedule::Timed, |u| {
+        u.attach_memory_disk(256 << 10).unwrap();
+        u.make_volume(2048).unwrap();
+        let buffer = u.map(2 * PAGE_SIZE, Prot::RW, Inherit::Copy).unwrap();
+        u.store(buffer, &[3; 2 * PAGE_SIZE]);
+        let fd = u.open("/mnt/full", MAKE).unwrap();
+        let mut size = 0;
+        let full = loop {
+            match u.write(fd, buffer, 2 * PAGE_SIZE) {
+                Ok(len) => size += len,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!((full, u.file_size(fd)), (Errno::NoSpace, Ok(size as u64)));
+        u.truncate(fd, 0).unwrap();
+        u.seek(fd, 0).unwrap();
+        u.unmap(buffer + PAGE_SIZE, PAGE_SIZE).unwrap();
+        assert_eq!(u.write(fd, buffer + (PAGE_SIZE - 3000), 6000), Ok(3000));
+        u.seek(fd, 0).unwrap();
+        assert_eq!(get(u, fd, buffer, 4096), [3; 3000]);
+        assert_eq!(u.write(fd, buffer + PAGE_SIZE, 10), Err(Errno::Fault));
+        u.close(fd).unwrap();
+        unmounted(u);
+    });
 }
 
 /// Reads and writes at offsets, descriptors that share one, files that are appended to or must be new: the same on a volume as elsewhere.
 #[test]
 fn what_is_done_at_an_offset_leaves_the_offset() {
-    for (what, name, config) in kernels() {
-        println!("{what}");
-        run(name, Schedule::Timed, config, |u| {
-            mounted(u, 1024);
-            let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
-            let at = |fd: Fd, offset: u64, len: usize| {
-                let got = u.read_at(fd, offset, buffer, len).unwrap();
-                let mut bytes = vec![0; got];
-                u.load(buffer, &mut bytes);
-                bytes
-            };
-            for path in ["/mnt/file", "file"] {
-                let exclusive = MAKE.union(OpenFlags::EXCLUSIVE);
-                let fd = u.open(path, exclusive).unwrap();
-                assert_eq!(u.open(path, exclusive), Err(Errno::Exists));
-                let mut expected: Vec<u8> = (0..20_000).map(|i| (i / 7) as u8).collect();
-                put(u, fd, buffer, &expected);
-                u.seek(fd, 5).unwrap();
-                assert_eq!(at(fd, 10_000, 3000), expected[10_000..13_000]);
-                assert_eq!(at(fd, 19_990, 3000), expected[19_990..]);
-                assert_eq!((at(fd, 20_000, 1), at(fd, 1 << 40, 1)), (vec![], vec![]));
-                u.store(buffer, &[0xaa; 3000]);
-                assert_eq!(u.write_at(fd, 19_000, buffer, 3000), Ok(3000));
-                expected.resize(22_000, 0);
-                expected[19_000..].fill(0xaa);
-                assert_eq!((u.file_size(fd), get(u, fd, buffer, 10)), (Ok(22_000), expected[5..15].to_vec()));
-                // Two descriptors, one offset; the file stays with either.
-                let other = u.duplicate(fd).unwrap();
-                assert_ne!(fd, other);
-                assert_eq!(get(u, other, buffer, 10), expected[15..25]);
-                u.close(fd).unwrap();
-                assert_eq!(get(u, other, buffer, 10), expected[25..35]);
-                assert_eq!(
-                    (u.duplicate(fd), u.read_at(fd, 0, buffer, 1)),
-                    (Err(Errno::BadFd), Err(Errno::BadFd))
-                );
-                let log = u.open(path, OpenFlags::WRITE.union(OpenFlags::APPEND)).unwrap();
-                put(u, log, buffer, b"one");
-                u.seek(log, 0).unwrap();
-                put(u, log, buffer, b"two");
-                assert_eq!(at(other, 22_000, 100), b"onetwo");
-                assert_eq!(u.read_at(log, 0, buffer, 1), Err(Errno::BadFd));
-                u.close(log).and(u.close(other)).unwrap();
-                u.unlink(path).unwrap();
-            }
-            let (from, to) = u.pipe().unwrap();
-            assert_eq!(u.read_at(from, 0, buffer, 1), Err(Errno::NotSupported));
-            let twin = u.duplicate(to).unwrap();
-            u.close(to).unwrap();
-            put(u, twin, buffer, b"x");
-            u.close(twin).unwrap();
-            assert_eq!((get(u, from, buffer, 9), get(u, from, buffer, 9)), (b"x".to_vec(), vec![]));
-            u.close(from).unwrap();
-            // Names that lead to one file, and what is known of each.
-            u.mkdir("/mnt/d").unwrap();
-            let fd = u.open("/mnt/d/a", MAKE).unwrap();
-            put(u, fd, buffer, b"abc");
+    everywhere(Schedule::Timed, |u| {
+        mounted(u, 1024);
+        let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+        let at = |fd: Fd, offset: u64, len: usize| {
+            let got = u.read_at(fd, offset, buffer, len).unwrap();
+            let mut bytes = vec![0; got];
+            u.load(buffer, &mut bytes);
+            bytes
+        };
+        for path in ["/mnt/file", "file"] {
+            let exclusive = MAKE.union(OpenFlags::EXCLUSIVE);
+            let fd = u.open(path, exclusive).unwrap();
+            assert_eq!(u.open(path, exclusive), Err(Errno::Exists));
+            let mut expected: Vec<u8> = (0..20_000).map(|i| (i / 7) as u8).collect();
+            put(u, fd, buffer, &expected);
+            u.seek(fd, 5).unwrap();
+            assert_eq!(at(fd, 10_000, 3000), expected[10_000..13_000]);
+            assert_eq!(at(fd, 19_990, 3000), expected[19_990..]);
+            assert_eq!((at(fd, 20_000, 1), at(fd, 1 << 40, 1)), (vec![], vec![]));
+            u.store(buffer, &[0xaa; 3000]);
+            assert_eq!(u.write_at(fd, 19_000, buffer, 3000), Ok(3000));
+            expected.resize(22_000, 0);
+            expected[19_000..].fill(0xaa);
+            assert_eq!((u.file_size(fd), get(u, fd, buffer, 10)), (Ok(22_000), expected[5..15].to_vec()));
+            // Two descriptors, one offset; the file stays with either.
+            let other = u.duplicate(fd).unwrap();
+            assert_ne!(fd, other);
+            assert_eq!(get(u, other, buffer, 10), expected[15..25]);
             u.close(fd).unwrap();
-            u.link("/mnt/d/a", "/mnt/b").unwrap();
-            assert_eq!(u.link("/mnt/d/a", "/mnt/b"), Err(Errno::Exists));
-            assert_eq!(u.link("/mnt/d", "/mnt/c"), Err(Errno::IsDirectory));
-            let file = FileStat { is_directory: false, size_bytes: 3, links: 2 };
-            assert_eq!((u.stat("/mnt/b"), u.stat("/mnt/d/a")), (Ok(file), Ok(file)));
-            assert!(u.stat("/mnt/d").unwrap().is_directory && u.stat("/mnt").unwrap().is_directory);
+            assert_eq!(get(u, other, buffer, 10), expected[25..35]);
             assert_eq!(
-                (u.stat("/mnt/x"), u.stat("/mnt/b/x")),
-                (Err(Errno::NoFile), Err(Errno::NotDirectory))
+                (u.duplicate(fd), u.read_at(fd, 0, buffer, 1)),
+                (Err(Errno::BadFd), Err(Errno::BadFd))
             );
-            u.unlink("/mnt/d/a").unwrap();
-            assert_eq!(u.stat("/mnt/b"), Ok(FileStat { links: 1, ..file }));
-            unmounted(u);
-        });
-    }
+            let log = u.open(path, OpenFlags::WRITE.union(OpenFlags::APPEND)).unwrap();
+            put(u, log, buffer, b"one");
+            u.seek(log, 0).unwrap();
+            put(u, log, buffer, b"two");
+            assert_eq!(at(other, 22_000, 100), b"onetwo");
+            assert_eq!(u.read_at(log, 0, buffer, 1), Err(Errno::BadFd));
+            u.close(log).and(u.close(other)).unwrap();
+            u.unlink(path).unwrap();
+        }
+        let (from, to) = u.pipe().unwrap();
+        assert_eq!(u.read_at(from, 0, buffer, 1), Err(Errno::NotSupported));
+        let twin = u.duplicate(to).unwrap();
+        u.close(to).unwrap();
+        put(u, twin, buffer, b"x");
+        u.close(twin).unwrap();
+        assert_eq!((get(u, from, buffer, 9), get(u, from, buffer, 9)), (b"x".to_vec(), vec![]));
+        u.close(from).unwrap();
+        // Names that lead to one file, and what is known of each.
+        u.mkdir("/mnt/d").unwrap();
+        let fd = u.open("/mnt/d/a", MAKE).unwrap();
+        put(u, fd, buffer, b"abc");
+        u.close(fd).unwrap();
+        u.link("/mnt/d/a", "/mnt/b").unwrap();
+        assert_eq!(u.link("/mnt/d/a", "/mnt/b"), Err(Errno::Exists));
+        assert_eq!(u.link("/mnt/d", "/mnt/c"), Err(Errno::IsDirectory));
+        let file = FileStat { is_directory: false, size_bytes: 3, links: 2 };
+        assert_eq!((u.stat("/mnt/b"), u.stat("/mnt/d/a")), (Ok(file), Ok(file)));
+        assert!(u.stat("/mnt/d").unwrap().is_directory && u.stat("/mnt").unwrap().is_directory);
+        assert_eq!((u.stat("/mnt/x"), u.stat("/mnt/b/x")), (Err(Errno::NoFile), Err(Errno::NotDirectory)));
+        u.unlink("/mnt/d/a").unwrap();
+        assert_eq!(u.stat("/mnt/b"), Ok(FileStat { links: 1, ..file }));
+        unmounted(u);
+    });
 }
 
 /// Its process is killed in the middle: what waits is written at the end of everything, and disk, buffers and frames go.
 #[test]
 fn what_a_killed_process_leaves_mounted_is_unmounted_at_the_end() {
-    for (what, name, config) in kernels() {
-        println!("{what}");
-        run(name, Schedule::Timed, config, |u| {
-            mounted(u, 2048);
-            let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
-            let fd = u.open("/mnt/file", MAKE).unwrap();
-            put(u, fd, buffer, &[7; 50_000]);
-            u.store(Va(0x20), &[1]);
-            assert!(u.is_killed());
-        });
-    }
+    everywhere(Schedule::Timed, |u| {
+        mounted(u, 2048);
+        let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+        let fd = u.open("/mnt/file", MAKE).unwrap();
+        put(u, fd, buffer, &[7; 50_000]);
+        u.store(Va(0x20), &[1]);
+        assert!(u.is_killed());
+    });
 }

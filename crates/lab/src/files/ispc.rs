@@ -80,6 +80,7 @@ impl IspcFile {
             server_page_bytes: self.server_page_bytes.value as usize,
             searches: self.searches.value,
             pieces: 512,
+            files: None,
             paths: self.paths.lengths(),
             area_paths: AreaPaths {
                 wire: path(&self.paths.wire),

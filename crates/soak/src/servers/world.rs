@@ -48,6 +48,7 @@ fn ispc(by: By, (defect, area_defect): (IspcDefect, AreaDefect)) -> IspcConfig {
         server_page_bytes: 1 << 20,
         searches: true,
         pieces: 128,
+        files: None,
         paths: IspcPaths::all(PATH),
         area_paths: AreaPaths::all(PATH),
         defect,

@@ -1,0 +1,310 @@
+//! The server: a program that owns a volume, and does what requests ask for.
+//!
+//! # What it holds
+//! A [`Server`] is the volume, the buffers of its disk, and what is open: each open file has a number that is not used again, and the
+//! place where it is read or written next.
+//!
+//! # Requests
+//! One at a time. Where requests are queued the server's thread takes them from its queue. Where threads cross into it there may be
+//! several inside: the first takes the whole [`Server`], and the others read from a pipe of the server's until they get a byte. So nobody
+//! who finds it free makes a call for that.
+//!
+//! # What can fail
+//! A file system; the disk. A killed server does what it is told to nothing: its calls fail, and its makers are told of its death
+//! whatever it answers.
+
+use super::buffers::{Buffers, Disk, clear, copy};
+use super::config::FileServiceDefect;
+use super::words::{ANSWER_BYTES, Answer, Asked, FILES, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of};
+use crate::error::Errno;
+use crate::fs::volume_work::{self, Moved, read_bytes, write_bytes};
+use crate::fs::{Change, Fd};
+use crate::ispc::{Inquiry, Wait};
+use crate::sys::{OpenFlags, User};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use pageferry_fs::{Format, Ino, Kind, Volume};
+use pageferry_hal::{LockClass, Machine, PAGE_SIZE, Prot, SpinLock, Va};
+use pageferry_vm::Inherit;
+
+const DISK: &str = "/dev/md0";
+
+/// An open file.
+struct Opened {
+    ino: Ino,
+    /// Where it is read or written next,
+    at: u64,
+    /// or each write is at its end.
+    appends: bool,
+}
+
+/// See the [module](self).
+struct Server {
+    /// `None` when it is unmounted.
+    volume: Option<Volume>,
+    buffers: Buffers,
+    open: BTreeMap<u64, Opened>,
+    next: u64,
+    defect: FileServiceDefect,
+}
+
+/// The server where several threads may be inside.
+struct Shared<M: Machine> {
+    state: M::Lock<State>,
+    /// Who waits reads from the one end; who is done writes to the other.
+    turns: (Fd, Fd),
+    /// A byte for that, in the server's memory.
+    byte: Va,
+}
+
+struct State {
+    server: Option<Box<Server>>,
+    waiting: u32,
+    over: bool,
+}
+
+/// What the process of a file server does: it makes a volume, or mounts the one on the disk, and serves until it is told to end.
+pub(super) fn run<M: Machine>(user: &User<M>, format: Option<Format>) {
+    let begun = begin(user, format);
+    let service = user.kernel().file_service.as_ref().expect("it is begun where files are served");
+    match begun {
+        Err(error) => service.began(user.thread(), user.pid(), Err(error)),
+        Ok(shared) => {
+            let shared = Arc::new(shared);
+            let crosses = user.ispc_crosses();
+            let serves = if crosses {
+                let inside = shared.clone();
+                user.ispc_serve_by(FILES, Box::new(move |user, inquiry| inside.serve(user, inquiry)))
+            } else {
+                user.ispc_serve(FILES)
+            };
+            service.began(user.thread(), user.pid(), serves);
+            while serves.is_ok() && !shared.is_over() && !user.is_killed() {
+                match user.ispc_receive(Wait::Yes) {
+                    Ok(inquiry) => {
+                        shared.serve(user, &inquiry);
+                        // Its maker may have died, and the request with it.
+                        _ = user.ispc_return(inquiry.id);
+                    }
+                    Err(Errno::Interrupted) => {}
+                    // No frame for a page table: another time.
+                    Err(_) => _ = user.yield_now(),
+                }
+            }
+        }
+    }
+}
+
+/// The disk, its volume, and what threads wait at.
+fn begin<M: Machine>(user: &User<M>, format: Option<Format>) -> Result<Shared<M>, Errno> {
+    let disk = user.open(DISK, OpenFlags::READ | OpenFlags::WRITE)?;
+    let mut buffers = Buffers::new(user, disk)?;
+    let store = &mut Disk { user, buffers: &mut buffers };
+    let volume = match format {
+        Some(format) => Volume::format(store, format),
+        None => Volume::mount(store),
+    }?;
+    let turns = user.pipe()?;
+    let byte = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy)?;
+    let defect = user.kernel().config().ispc.and_then(|ispc| ispc.files).map(|files| files.defect);
+    let server = Server {
+        volume: Some(volume),
+        buffers,
+        open: BTreeMap::new(),
+        next: 1,
+        defect: defect.unwrap_or_default(),
+    };
+    let state = State { server: Some(Box::new(server)), waiting: 0, over: false };
+    Ok(Shared { state: user.machine().new_lock(LockClass::PIPE, state), turns, byte })
+}
+
+impl<M: Machine> Shared<M> {
+    fn is_over(&self) -> bool {
+        self.state.lock().over
+    }
+
+    /// Takes the server, and waits for it while another has it.
+    ///
+    /// # Errors
+    /// [`Errno::Interrupted`] by a signal, if `interruptible`; [`Errno::Killed`].
+    fn take(&self, user: &User<M>, interruptible: bool) -> Result<Box<Server>, Errno> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if let Some(server) = state.server.take() {
+                    return Ok(server);
+                }
+                state.waiting += 1;
+            }
+            match user.read(self.turns.0, self.byte, 1) {
+                Err(Errno::Interrupted) if !interruptible => {}
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn put(&self, user: &User<M>, server: Box<Server>) {
+        let wanted = {
+            let mut state = self.state.lock();
+            state.over |= server.volume.is_none();
+            state.server = Some(server);
+            state.waiting > 0 && {
+                state.waiting -= 1;
+                true
+            }
+        };
+        if wanted {
+            // The pipe has room for more bytes than there are threads.
+            _ = user.write(self.turns.1, self.byte, 1);
+        }
+    }
+
+    /// Does what a request asks for, and answers it.
+    fn serve(&self, user: &User<M>, inquiry: &Inquiry) {
+        let answer = self
+            .answer(user, inquiry)
+            .unwrap_or_else(|error| Answer { error: Some(error), ..Answer::default() });
+        let bytes: [u8; ANSWER_BYTES] = answer.bytes();
+        user.store(inquiry.control, &bytes);
+    }
+
+    fn answer(&self, user: &User<M>, inquiry: &Inquiry) -> Result<Answer, Errno> {
+        let asked = Asked::read(|from, bytes| user.load(inquiry.control + from, bytes))?;
+        let interruptible = !matches!(asked.op, Op::Close | Op::Unread | Op::End);
+        let mut server = self.take(user, interruptible)?;
+        let answer = server.answer(user, &asked, inquiry.data);
+        self.put(user, server);
+        answer
+    }
+}
+
+impl Server {
+    fn answer<M: Machine>(
+        &mut self,
+        user: &User<M>,
+        asked: &Asked,
+        data: Option<(Va, usize)>,
+    ) -> Result<Answer, Errno> {
+        let &Asked { op, handle, at, len, .. } = asked;
+        if op == Op::End {
+            return self.end(user, at != 0);
+        }
+        let Server { volume, buffers, open, .. } = self;
+        let volume = volume.as_mut().ok_or(Errno::NoFile)?;
+        let disk = &mut Disk { user, buffers };
+        let [name, other] = &asked.names;
+        let done = Ok(Answer::default());
+        match op {
+            Op::Open => {
+                let (create, truncate, appends) = open_flags_of(at);
+                let ino = volume_work::open(volume, disk, name, create, truncate)?;
+                let handle = self.next;
+                self.next += 1;
+                self.open.insert(handle, Opened { ino, at: 0, appends });
+                Ok(Answer::value(handle))
+            }
+            Op::Close => {
+                let Opened { ino, .. } = open.remove(&handle).ok_or(Errno::BadFd)?;
+                volume.close(disk, ino)?;
+                done
+            }
+            Op::MakeDirectory => {
+                volume_work::change_name(volume, disk, name, Change::MakeDirectory).and(done)
+            }
+            Op::RemoveDirectory => {
+                volume_work::change_name(volume, disk, name, Change::RemoveDirectory).and(done)
+            }
+            Op::Unlink => volume_work::change_name(volume, disk, name, Change::Unlink).and(done),
+            Op::Link => volume_work::link(volume, disk, name, other).and(done),
+            Op::Rename => volume_work::rename(volume, disk, name, other).and(done),
+            Op::Stat => {
+                let stat = volume_work::stat(volume, disk, name)?;
+                let is_directory = u64::from(stat.kind == Kind::Directory);
+                let more = u64::from(stat.links) | is_directory << 16 | u64::from(stat.blocks) << 32;
+                Ok(Answer { value: stat.size_bytes, more, error: None })
+            }
+            Op::List => {
+                let (to, room) = data.ok_or(Errno::Invalid)?;
+                let entries = volume_work::entries(volume, disk, name)?;
+                let left = entries.get(at as usize..).unwrap_or_default();
+                let (bytes, count) = entries_to_bytes(left, room.min(len));
+                user.store(to, &bytes);
+                let last = if count == left.len() { LAST_ENTRIES } else { 0 };
+                Ok(Answer { value: count as u64, more: bytes.len() as u64 | last, error: None })
+            }
+            Op::Read | Op::ReadAt | Op::Write | Op::WriteAt => self.move_bytes(user, asked, data),
+            Op::Seek | Op::Unread | Op::Size | Op::Truncate | Op::Sync => {
+                let opened = open.get_mut(&handle).ok_or(Errno::BadFd)?;
+                match op {
+                    Op::Seek => opened.at = at,
+                    Op::Unread => opened.at = opened.at.saturating_sub(at),
+                    Op::Truncate => volume.truncate(disk, opened.ino, at)?,
+                    Op::Sync => volume.fsync(disk, opened.ino)?,
+                    _ => return Ok(Answer::value(volume.stat(disk, opened.ino)?.size_bytes)),
+                }
+                done
+            }
+            Op::End => unreachable!("looked at first"),
+        }
+    }
+
+    /// Moves bytes between the data piece and the buffers.
+    fn move_bytes<M: Machine>(
+        &mut self,
+        user: &User<M>,
+        asked: &Asked,
+        data: Option<(Va, usize)>,
+    ) -> Result<Answer, Errno> {
+        user.compute(user.kernel().config().disk.paths.file_call.instructions);
+        let (piece, room) = data.ok_or(Errno::Invalid)?;
+        let Server { volume, buffers, open, .. } = self;
+        let volume = volume.as_mut().ok_or(Errno::NoFile)?;
+        let disk = &mut Disk { user, buffers };
+        let opened = open.get_mut(&asked.handle).ok_or(Errno::BadFd)?;
+        let (len, ino) = (asked.len.min(room), opened.ino);
+        let writes = matches!(asked.op, Op::Write | Op::WriteAt);
+        let at = match asked.op {
+            Op::ReadAt | Op::WriteAt => asked.at,
+            Op::Write if opened.appends => volume.stat(disk, ino)?.size_bytes,
+            _ => opened.at,
+        };
+        let (moved, result): Moved = if writes {
+            at.checked_add(asked.of as u64).ok_or(Errno::TooLarge)?;
+            let bring = &mut |va, before, len| {
+                copy(user, va, piece + before, len);
+                Ok(())
+            };
+            write_bytes(volume, disk, (ino, at), len, bring)?
+        } else {
+            let take = &mut |va, before, len| {
+                copy(user, piece + before, va, len);
+                Ok(())
+            };
+            let hole = &mut |before, len| {
+                clear(user, piece + before, len);
+                Ok(())
+            };
+            read_bytes(volume, disk, (ino, at), len, take, hole)?
+        };
+        if matches!(asked.op, Op::Read | Op::Write) {
+            opened.at = at + moved as u64;
+        }
+        let is_hidden = self.defect == FileServiceDefect::FullUntold && result == Err(Errno::NoSpace);
+        let (moved, result) = if is_hidden { (len, Ok(())) } else { (moved, result) };
+        Ok(Answer { value: moved as u64, more: 0, error: result.err() })
+    }
+
+    /// Unmounts the volume, and lets go of the disk.
+    fn end<M: Machine>(&mut self, user: &User<M>, whatever_is_open: bool) -> Result<Answer, Errno> {
+        if !self.open.is_empty() && !whatever_is_open {
+            return Err(Errno::Busy);
+        }
+        let volume = self.volume.take().ok_or(Errno::Invalid)?;
+        let unmounted = volume.unmount(&mut Disk { user, buffers: &mut self.buffers });
+        user.close(self.buffers.disk())?;
+        unmounted?;
+        Ok(Answer::default())
+    }
+}
