@@ -51,7 +51,7 @@ pub use error::{FsError, IoError};
 pub use inode::Kind;
 pub use layout::Format;
 pub use store::{Cached, Device, MemoryDevice, Store, When};
-pub use volume::{Piece, Stat, Volume};
+pub use volume::{Piece, Stat, Target, Volume};
 
 /// The number of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

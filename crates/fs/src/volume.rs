@@ -47,6 +47,17 @@ pub struct Piece {
     pub len_bytes: usize,
 }
 
+/// Where a piece of a file is to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Where on the disk.
+    pub at: u64,
+    /// How long: within one block.
+    pub len_bytes: usize,
+    /// The block was not the file's before: what the writer leaves out of the piece is whatever was there, and must be cleared.
+    pub is_new: bool,
+}
+
 impl Volume {
     /// Makes an empty volume that fills the store, and mounts it.
     ///
@@ -233,7 +244,7 @@ impl Volume {
         ino: Ino,
         at: u64,
         len_bytes: usize,
-    ) -> Result<(u64, usize), FsError> {
+    ) -> Result<Target, FsError> {
         let block_bytes = u64::from(self.geometry.block_bytes);
         let offset = at % block_bytes;
         let len = len_bytes.min((block_bytes - offset) as usize);
@@ -242,7 +253,7 @@ impl Volume {
         if is_new && len < block_bytes as usize && self.defect != Defect::FreshNotCleared {
             store.write(start, &vec![0; block_bytes as usize], When::Later)?;
         }
-        Ok((start + offset, len))
+        Ok(Target { at: start + offset, len_bytes: len, is_new })
     }
 
     /// A file was written up to byte `end`: it is at least so long.
@@ -304,7 +315,7 @@ impl Volume {
                 break Ok(());
             }
             let piece = self.piece_to_write(store, ino, at + done as u64, bytes.len() - done);
-            let (to, len) = match piece {
+            let Target { at: to, len_bytes: len, .. } = match piece {
                 Ok(piece) => piece,
                 Err(e) => break Err(e),
             };

@@ -158,7 +158,7 @@ impl<M: Machine> VolumeFile<M> {
         len_bytes: usize,
     ) -> Result<Moved, Errno> {
         let piece = &mut |va, before, len| call.copy_out(to + before, va, len);
-        let hole = &mut |before, len| call.clear_user(to + before, len);
+        let hole = &mut |before, len| call.clear(to + before, len);
         read_bytes(volume, disk, (self.ino, at), len_bytes, piece, hole)
     }
 

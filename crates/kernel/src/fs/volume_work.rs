@@ -12,10 +12,11 @@
 
 use super::cursor::Create;
 use crate::error::Errno;
-use crate::proc::Stopped;
+use crate::proc::{Stopped, moved};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_fs::{Entry, FsError, Ino, Kind, Stat, Store, Volume};
+use pageferry_fs::{Entry, FsError, Ino, Kind, Stat, Store, Volume, When};
 use pageferry_hal::Va;
 
 /// Bytes of a buffer (`BKVASIZE`).
@@ -165,7 +166,7 @@ pub(crate) fn read_bytes(
     (ino, at): (Ino, u64),
     len_bytes: usize,
     piece: MovePiece<'_>,
-    hole: &mut dyn FnMut(usize, usize) -> Result<(), Errno>,
+    hole: &mut dyn FnMut(usize, usize) -> Result<(), Stopped>,
 ) -> Result<Moved, Errno> {
     let (mut done, mut result) = (0, Ok(()));
     while done < len_bytes && result.is_ok() {
@@ -173,17 +174,14 @@ pub(crate) fn read_bytes(
         if next.len_bytes == 0 {
             break;
         }
-        let (moved, how) = match next.at {
+        let (bytes, how) = match next.at {
             Some(from) => disk.each_piece(from, next.len_bytes, false, &mut |va, before, len| {
                 piece(va, done + before, len)
             }),
             // Nothing to copy from.
-            None => match hole(done, next.len_bytes) {
-                Ok(()) => (next.len_bytes, Ok(())),
-                Err(e) => (0, Err(e)),
-            },
+            None => moved(next.len_bytes, hole(done, next.len_bytes)),
         };
-        done += moved;
+        done += bytes;
         result = how;
     }
     Ok((done, result))
@@ -200,15 +198,20 @@ pub(crate) fn write_bytes(
     at.checked_add(len_bytes as u64).ok_or(Errno::TooLarge)?;
     let (mut done, mut result) = (0, Ok(()));
     while done < len_bytes && result.is_ok() {
-        let (to, len) = match volume.piece_to_write(disk, ino, at + done as u64, len_bytes - done) {
+        let next = match volume.piece_to_write(disk, ino, at + done as u64, len_bytes - done) {
             Ok(next) => next,
             Err(e) => {
                 result = Err(e.into());
                 break;
             }
         };
+        let (to, len) = (next.at, next.len_bytes);
         let (moved, how) =
             disk.each_piece(to, len, true, &mut |va, before, len| piece(va, done + before, len));
+        if next.is_new && moved < len {
+            // The writer's memory ends: what another file had there is not this one's.
+            disk.write(to + moved as u64, &vec![0; len - moved], When::Later)?;
+        }
         done += moved;
         result = how.and_then(|()| disk.limit());
     }

@@ -74,7 +74,12 @@ impl<M: Machine> Syscall<'_, M> {
     /// [`Errno::Fault`]; the bytes before that are clear.
     pub(crate) fn clear_user(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
         self.check_buffer(at, len_bytes)?;
-        self.copy(len_bytes, |m, done| m.zero(at + done, len_bytes - done)).map_err(|stopped| stopped.why)
+        self.clear(at, len_bytes).map_err(|stopped| stopped.why)
+    }
+
+    /// Clears bytes of a buffer of the user's.
+    pub(crate) fn clear(&self, at: Va, len_bytes: usize) -> Result<(), Stopped> {
+        self.copy(len_bytes, |m, done| m.zero(at + done, len_bytes - done))
     }
 
     /// Takes a few user bytes into registers: fewer than fill a page.
