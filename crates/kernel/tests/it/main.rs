@@ -11,6 +11,7 @@ mod endings;
 mod exec;
 mod export;
 mod fetch;
+mod file_server;
 mod file_transfer;
 mod inet;
 mod inet_card;
