@@ -152,8 +152,11 @@ impl<M: Machine> Kernel<M> {
             (Some(its), Some(range)) => Some(Ispc::new(&machine, its, range, own_card, &mut arena)?),
             _ => None,
         };
-        let file_service = match config.ispc.and_then(|ispc| ispc.files) {
-            Some(files) => Some(FileService::new(&machine, files, &mut arena)?),
+        let file_service = match ispc.as_ref().and_then(|ispc| Some((ispc, ispc.config.files?))) {
+            Some((ispc, mut files)) => {
+                files.data_pages = files.data_pages.min(ispc.most_data_pages()).max(1);
+                Some(FileService::new(&machine, files, &mut arena)?)
+            }
             None => None,
         };
         let files = FileSystem::new(&vm, config.files, &mut arena)?;

@@ -208,16 +208,6 @@ pub enum IspcError {
         /// What one server takes.
         needed: usize,
     },
-    /// A request for a file server would never find as many entries, or as much of the area, as it needs.
-    #[error(
-        "{data_pages} pages of data with a request for the file server, expected 1 to {most}: as many as can be attached beside its control page"
-    )]
-    FilePieces {
-        /// Of its data.
-        data_pages: usize,
-        /// That there may be.
-        most: usize,
-    },
     /// The machine's TLB is not loaded by the kernel, or has sets.
     #[error(
         "memory is to be attached by TLB entries: expected one processor whose TLB the kernel loads, with tags and without sets (sh7751r)"
@@ -273,13 +263,6 @@ impl IspcConfig {
             let needed = self.entries_of_a_server();
             if server_entries < needed {
                 return Err(IspcError::NoServer { server_entries, needed });
-            }
-        }
-        if let Some(FileServiceConfig { data_pages, .. }) = self.files {
-            let servers_own = if servers_see_all { server_entries } else { 0 };
-            let most = if by_entries { reserved - servers_own } else { len_bytes / PAGE_SIZE };
-            if data_pages == 0 || data_pages >= most {
-                return Err(IspcError::FilePieces { data_pages, most: most.saturating_sub(1) });
             }
         }
         Ok(AreaConfig {

@@ -1,7 +1,7 @@
 //! Requests that the kernel makes for a process, in a system call of its, and the pieces of the area that it keeps for them.
 //!
 //! # What it holds
-//! A process that makes such calls keeps a control piece and a data piece between them. They are attached to it only for the time
+//! A process that makes such calls keeps a control piece and data pieces of several lengths between them. They are attached to it only for the time
 //! of a call, so a process that does something else has no reserved entry; and they are clear only when they are new, because what is
 //! in them is the process's own and its servers'. Where the area is full, kept pieces make way.
 //!
@@ -19,11 +19,35 @@ use crate::proc::{Pid, Syscall};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, SpinLock, Va};
 
-/// The pieces of a process, by first page.
-#[derive(Clone, Copy, Debug, Default)]
+/// The pieces of a process: how many pages each has, and its first. At most one of each length of data, and one for control.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     control: Option<usize>,
-    data: Option<usize>,
+    data: Vec<(usize, usize)>,
+}
+
+impl Kept {
+    /// The piece of a kind.
+    fn of(&self, data_pages: Option<usize>) -> Option<usize> {
+        match data_pages {
+            None => self.control,
+            Some(pages) => self.data.iter().find(|(len, _)| *len == pages).map(|(_, page)| *page),
+        }
+    }
+
+    fn put(&mut self, data_pages: Option<usize>, page: usize) {
+        match data_pages {
+            None => self.control = Some(page),
+            Some(pages) => self.data.push((pages, page)),
+        }
+    }
+
+    fn take(&mut self, data_pages: Option<usize>) {
+        match data_pages {
+            None => self.control = None,
+            Some(pages) => self.data.retain(|(len, _)| *len != pages),
+        }
+    }
 }
 
 /// Pieces in use.
@@ -49,10 +73,11 @@ impl<M: Machine> Ispc<M> {
         loop {
             let mut state = self.state.lock();
             self.port(call, &mut state)?;
-            let control = self.kept_piece(call, &mut state, 1, |kept| &mut kept.control)?;
-            let data = match data_pages {
-                0 => None,
-                pages => Some(self.kept_piece(call, &mut state, pages, |kept| &mut kept.data)?),
+            let control = self.kept_piece(call, &mut state, None)?;
+            let wanted = Some(data_pages).filter(|pages| *pages > 0);
+            let data = match wanted {
+                None => None,
+                wanted => Some(self.kept_piece(call, &mut state, wanted)?),
             };
             let mut attached = self.attach(call, &mut state, control);
             if attached.is_ok()
@@ -66,8 +91,8 @@ impl<M: Machine> Ispc<M> {
             match attached {
                 Ok(()) => {
                     let kept = state.kept.get_mut(&call.pid).expect("just made");
-                    kept.control = None;
-                    kept.data = kept.data.filter(|_| data.is_none());
+                    kept.take(None);
+                    wanted.iter().for_each(|_| kept.take(wanted));
                     return Ok(Pieces { control: self.va(control), data: data.map(|page| self.va(page)) });
                 }
                 Err(Errno::WouldBlock) => {
@@ -81,27 +106,38 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// The caller's own piece of a kind, which it keeps, or a new one.
+    /// The caller's own piece of a kind, which it keeps, or a new one: of so many pages of data, or for control.
     fn kept_piece(
         &self,
         call: &Syscall<'_, M>,
         state: &mut State,
-        pages: usize,
-        which: fn(&mut Kept) -> &mut Option<usize>,
+        data_pages: Option<usize>,
     ) -> Result<usize, Errno> {
-        if let Some(page) = *which(state.kept.entry(call.pid).or_default()) {
+        if let Some(page) = state.kept.entry(call.pid).or_default().of(data_pages) {
             return Ok(page);
         }
-        let page = self.place(call, state, pages, Holder::Kept(call.pid))?;
-        *which(state.kept.entry(call.pid).or_default()) = Some(page);
+        let page = self.place(call, state, data_pages.unwrap_or(1), Holder::Kept(call.pid))?;
+        state.kept.entry(call.pid).or_default().put(data_pages, page);
         Ok(page)
+    }
+
+    /// Entries that there are for pieces of programs.
+    fn entries_of_programs(&self) -> usize {
+        let servers = if self.attaching.servers_see_all { self.config.server_entries } else { 0 };
+        self.config.reserved.saturating_sub(servers)
+    }
+
+    /// The most pages of a data piece that can be attached beside a control piece.
+    pub(crate) fn most_data_pages(&self) -> usize {
+        let most =
+            if self.attaching.by_entries { self.entries_of_programs() } else { self.range.len_pages() };
+        most.saturating_sub(1)
     }
 
     /// True when so many entries will not be free as long as the caller waits: it has them.
     fn never_free(&self, call: &Syscall<'_, M>, state: &State, needed: usize) -> bool {
-        let servers = if self.attaching.servers_see_all { self.config.server_entries } else { 0 };
         let own = (state.icas.values()).filter(|ica| ica.holder == Holder::Process(call.pid));
-        needed + own.map(|ica| ica.entries.len()).sum::<usize>() > self.config.reserved - servers
+        needed + own.map(|ica| ica.entries.len()).sum::<usize>() > self.entries_of_programs()
     }
 
     /// The call is over: its pieces are kept for the next, or given back, when another thread inside the process has left some meanwhile.
@@ -109,16 +145,16 @@ impl<M: Machine> Ispc<M> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         let mut state = self.state.lock();
-        for (va, is_control) in [(Some(pieces.control), true), (pieces.data, false)] {
+        for (va, is_data) in [(Some(pieces.control), false), (pieces.data, true)] {
             // A program that gives pieces back that it never asked for has given this back.
             let Some(page) = va.and_then(|va| self.own(call, &state, va)) else { continue };
             if state.icas[&page].holder == Holder::Process(call.pid) {
                 self.detach(call, &mut state, page, Holder::Kept(call.pid));
             }
+            let kind = is_data.then(|| state.icas[&page].pages);
             let kept = state.kept.entry(call.pid).or_default();
-            let slot = if is_control { &mut kept.control } else { &mut kept.data };
-            if slot.is_none() {
-                *slot = Some(page);
+            if kept.of(kind).is_none() {
+                kept.put(kind, page);
             } else {
                 self.free(m, &mut state, page);
             }
@@ -136,7 +172,7 @@ impl<M: Machine> Ispc<M> {
     pub(super) fn drop_kept(&self, call: &Syscall<'_, M>, state: &mut State) {
         let own = state.kept.remove(&call.pid);
         for kept in core::mem::take(&mut state.kept).into_values() {
-            let pages = kept.control.into_iter().chain(kept.data);
+            let pages = kept.control.into_iter().chain(kept.data.into_iter().map(|(_, page)| page));
             pages.for_each(|page| self.free(call.machine(), state, page));
         }
         state.kept.extend(own.map(|own| (call.pid, own)));

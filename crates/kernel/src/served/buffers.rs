@@ -83,10 +83,13 @@ impl Buffers {
     /// [`Errno::NoMemory`].
     pub(super) fn new<M: Machine>(user: &User<M>, disk: Fd) -> Result<Buffers, Errno> {
         let config = user.kernel().config().disk;
-        let most = config.buffers.max(LEAST_BUFFERS);
+        let len_bytes = user.file_size(disk)?;
+        // More than the disk has are not wanted.
+        let wanted = (config.buffers as u64).min(len_bytes.div_ceil(BUFFER_BYTES as u64));
+        let most = (wanted as usize).max(LEAST_BUFFERS);
         Ok(Buffers {
             disk,
-            len_bytes: user.file_size(disk)?,
+            len_bytes,
             at: user.map(most * BUFFER_BYTES, Prot::RW, Inherit::Copy)?,
             buffers: alloc::vec![Buffer::default(); most],
             by_index: BTreeMap::new(),

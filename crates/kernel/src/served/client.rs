@@ -163,7 +163,7 @@ impl<M: Machine> FileService<M> {
             // Nothing is mounted.
             return Err(Errno::NoFile);
         }
-        let data_pages = if bytes.most() > 0 { self.config.data_pages } else { 0 };
+        let data_pages = self.data_pages(bytes.most());
         let pieces = ispc.take_kept(call, data_pages, interruptible)?;
         let data = pieces.data.unwrap_or(pieces.control);
         let mut exchange = || {
@@ -202,6 +202,14 @@ impl<M: Machine> FileService<M> {
             ispc.put_kept(call, pieces);
         }
         done
+    }
+
+    /// How long a data piece for so many bytes is: of few lengths, because each is kept.
+    fn data_pages(&self, len_bytes: usize) -> usize {
+        match len_bytes.div_ceil(PAGE_SIZE) {
+            0 => 0,
+            pages => pages.next_power_of_two().min(self.config.data_pages),
+        }
     }
 
     /// Makes a request about names.

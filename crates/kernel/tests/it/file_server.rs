@@ -2,7 +2,7 @@
 //! see of files, whoever has them, is in `volume`.)
 
 use crate::common::*;
-use crate::ispc::{METHODS, PAGE, SERVICE, ant, ant_with_files, check, load, on_sh4, served, try_served};
+use crate::ispc::{PAGE, SERVICE, ant, ant_with_files, check, load, on_sh4, served, try_served};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
@@ -260,11 +260,13 @@ fn bytes_move_through_pieces_that_are_attached() {
             u.store(buffer, &[0; 4 * PAGE]);
             let read = count(&mut || assert_eq!(u.read(fd, buffer, 4 * PAGE), Ok(4 * PAGE)));
             assert!(load(u, buffer, 4 * PAGE) == bytes(9, 0, 4 * PAGE));
+            let little = count(&mut || assert_eq!(u.read_at(fd, 5, buffer, 100), Ok(100)));
             // Two requests of two pages and the control page: to the program, away, to the server and away where it has none for
             // ever, back, and kept.
-            let pages = 2 * 3;
-            let pages = pages * if matches!(method, Method::Random | Method::Previous) { 3 } else { 2 };
+            let times = if matches!(method, Method::Random | Method::Previous) { 3 } else { 2 };
+            let (pages, few) = (2 * 3 * times, 2 * times);
             assert_eq!((wrote, read), ([2, pages, pages], [2, pages, pages]), "{method:?}");
+            assert_eq!(little, [1, few, few], "a page of data for less than a page");
             // Between calls a program has no entry.
             check(u);
             let own = if method.uses_entries() { u.kernel().config().ispc.unwrap().reserved } else { 0 };
@@ -505,17 +507,36 @@ fn planted_defects_are_found() {
     }
 }
 
-/// What cannot work is refused when the kernel boots.
+/// A data piece is no larger than what can be attached beside the control piece; where not even a page can, no call can be made.
 #[test]
-fn more_data_than_can_be_attached_is_refused() {
-    for (method, most) in [(Method::Previous, 31), (Method::Proposed, 23), (Method::Random, 255)] {
-        for (pages, fits) in [(0, false), (1, true), (most, true), (most + 1, false)] {
-            let mut config = ant_with_files(method, FileServiceDefect::None);
-            let files = config.ispc.as_mut().unwrap().files.as_mut().unwrap();
-            files.data_pages = pages;
-            let booted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| on_sh4(config, |_| ())));
-            assert_eq!(booted.is_ok(), fits, "{method:?}, {pages}");
-        }
+fn as_much_data_goes_with_a_request_as_can_be_attached() {
+    for (method, reserved, works) in [
+        (Method::Previous, 32, true),
+        (Method::Proposed, 32, true),
+        (Method::Proposed, 10, true),
+        (Method::Proposed, 9, false),
+        (Method::Previous, 1, false),
+        (Method::Random, 0, true),
+    ] {
+        let mut config = ant_with_files(method, FileServiceDefect::None);
+        let ispc = config.ispc.as_mut().unwrap();
+        ispc.reserved = reserved;
+        ispc.server_entries = ispc.server_entries.min(reserved);
+        ispc.files.as_mut().unwrap().data_pages = 100;
+        on_sh4(config, move |u| {
+            mounted(u, 1 << 20);
+            let buffer = map(u, BUFFER);
+            u.store(buffer, &bytes(3, 0, BUFFER));
+            let fd = u.open("/mnt/file", MAKE).unwrap_or(Fd(9));
+            let wrote = u.write(fd, buffer, BUFFER);
+            assert_eq!(wrote.is_ok(), works, "{method:?} with {reserved}: {wrote:?}");
+            u.store(buffer, &[0; BUFFER]);
+            if works {
+                assert_eq!(u.read_at(fd, 0, buffer, BUFFER), Ok(BUFFER));
+                assert!(load(u, buffer, BUFFER) == bytes(3, 0, BUFFER));
+                u.close(fd).unwrap();
+                u.unmount().unwrap();
+            }
+        });
     }
-    assert_eq!(METHODS.len(), 3);
 }

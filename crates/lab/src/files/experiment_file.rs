@@ -114,6 +114,8 @@ pub enum Workload {
     Dd,
     /// `crate::workload::disk::postmark`.
     Postmark,
+    /// `crate::workload::disk::file_calls`.
+    FileCalls,
     /// `crate::workload::disk::schemes`.
     Schemes,
     /// [`crate::workload::cost_growth`].

@@ -5,7 +5,7 @@
 
 use super::kernels::paths;
 use pageferry_hal::{Board, Path};
-use pageferry_kernel::{IspcConfig, IspcDefect, IspcPaths, Method};
+use pageferry_kernel::{FileServiceConfig, FileServiceDefect, IspcConfig, IspcDefect, IspcPaths, Method};
 use pageferry_model::Sourced;
 use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,10 @@ pub struct IspcFile {
     pub searches: Sourced<bool>,
     /// Which entry of the TLB a refill takes.
     pub choice: Sourced<ChoiceName>,
+    /// The file system below `/mnt` is a server's.
+    pub file_server: Sourced<bool>,
+    /// Pages of data that go with a request to it.
+    pub file_pages: Sourced<u64>,
     /// Path lengths in instructions.
     pub paths: IspcPathsFile,
 }
@@ -80,7 +84,10 @@ impl IspcFile {
             server_page_bytes: self.server_page_bytes.value as usize,
             searches: self.searches.value,
             pieces: 512,
-            files: None,
+            files: self.file_server.value.then(|| FileServiceConfig {
+                data_pages: self.file_pages.value as usize,
+                defect: FileServiceDefect::None,
+            }),
             paths: self.paths.lengths(),
             area_paths: AreaPaths {
                 wire: path(&self.paths.wire),

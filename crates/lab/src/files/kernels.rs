@@ -683,6 +683,7 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("net.paths.*", 0, MOST_INSTRUCTIONS),
     range("ispc.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("ispc.*_entries", 0, 1 << 12),
+    range("ispc.file_pages", 1, 1 << 8),
     range("ispc.paths.*", 0, MOST_INSTRUCTIONS),
 ]);
 

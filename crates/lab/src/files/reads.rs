@@ -154,6 +154,17 @@ impl Workload {
                     ]
                 }
             }
+            Workload::FileCalls => {
+                const {
+                    &[
+                        range("size_bytes", 1, 1 << 20),
+                        range("file_bytes", 1, 1 << 26),
+                        range("calls", 1, WARMUP),
+                        range("warmup", 0, WARMUP),
+                        range("block_bytes", 512, 65_536),
+                    ]
+                }
+            }
             Workload::Ispc => {
                 const {
                     &[
@@ -198,6 +209,7 @@ impl Workload {
             Workload::PingPong => &[BY, ("touch", FLAG)],
             Workload::Pipeline => &[BY, SEND],
             Workload::Packet => &[("corunner", FLAG)],
+            Workload::FileCalls => &[("op", &["read", "write"])],
             Workload::Message => {
                 &[("by", &["pipe", "socket", "loan", "transfer", "both", "pass", "auto", "ispc"])]
             }

@@ -90,7 +90,7 @@ const RESULTS: [(&str, &str, &str); 36] = [
 ];
 
 /// What a step of communication by a common area takes.
-const ISPC: [(&str, &str, &str); 12] = [
+const ISPC: [(&str, &str, &str); 14] = [
     ("time_us", "us", "Modelled time of one step, from the sender's call to the receiver's first access."),
     ("process_switch_us", "us", "Of that: sleeping, waking, choosing the next thread and switching to it."),
     ("first_access_us", "us", "Of that: the receiver's first access to what came, with the misses in it."),
@@ -107,6 +107,8 @@ const ISPC: [(&str, &str, &str); 12] = [
     ),
     ("tlb_misses_per_step", "count", "Misses of the TLB for data in one step."),
     ("entries_written_per_step", "count", "Reserved TLB entries written or cleared in one step."),
+    ("call_us", "us", "Modelled time of a call that reads or writes a file."),
+    ("tlb_misses_per_call", "count", "Misses of the TLB for data in one such call."),
 ];
 
 /// What a web server does.

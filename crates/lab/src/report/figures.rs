@@ -45,6 +45,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             Workload::NullWrite
             | Workload::NullRead
             | Workload::Packet
+            | Workload::FileCalls
             | Workload::UvmPipe
             | Workload::FileRead
             | Workload::Sound

@@ -124,6 +124,7 @@ fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Result<Progr
         Workload::FlipReceive => workload::net::flip_receive::program(testbed, spec, cell),
         Workload::Dd => workload::disk::dd::program(testbed, spec, cell),
         Workload::Postmark => workload::disk::postmark::program(testbed, spec, cell),
+        Workload::FileCalls => workload::disk::file_calls::program(testbed, spec, cell),
         Workload::Schemes => workload::disk::schemes::program(testbed, spec, cell),
         Workload::Web => workload::net::web::program(testbed, spec, cell),
         Workload::KernelCompile => workload::replay::compile::program(testbed, spec, cell)?,

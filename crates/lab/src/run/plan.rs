@@ -140,6 +140,8 @@ impl RunSpec {
             Workload::Postmark => {
                 parameter("files").saturating_add(parameter("transactions")).saturating_mul(200)
             }
+            Workload::FileCalls => (parameter("calls").saturating_add(parameter("warmup")))
+                .saturating_mul(200 + parameter("size_bytes") / 400),
             Workload::Schemes => parameter("pages").saturating_mul(parameter("rounds")).saturating_mul(10),
             // A segment takes some hundred modelled steps beside its pages.
             Workload::Netperf | Workload::FlipReceive => {

@@ -35,6 +35,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("wall_s", 2.0),
         ("time_us", 10.0 * fast + n as f64),
         ("message_us", 30.0 * fast + n as f64),
+        ("call_us", 20.0 * fast + n as f64),
         ("process_switch_us", 2.0),
         ("first_access_us", 1.0),
         ("ica_detach_us", 1.5),
