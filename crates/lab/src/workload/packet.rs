@@ -14,7 +14,7 @@ use crate::error::LabError;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
 use pageferry_hal::{Cycles, Instructions, Machine as _, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Inquiry, Program, SocketKind, User, Wait};
+use pageferry_kernel::{Errno, Inquiry, Pid, Program, SocketKind, User, Wait};
 use pageferry_model::net::FarEnd;
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
@@ -137,7 +137,7 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
 
 impl Packets {
     fn run(&self, user: &User<Model>) -> Result<(), Failed> {
-        let mut children = 0;
+        let (mut children, mut servers) = (0, Vec::new());
         if let Some(bytes) = self.corunner_bytes {
             let work = self.clone();
             let corunner = other_process(self.cell.clone(), move |user| work.corun(user, bytes));
@@ -149,11 +149,11 @@ impl Packets {
                 [("driver", Packets::drive as fn(&Packets, &User<Model>) -> _), ("protocols", Packets::serve)]
             {
                 let work = self.clone();
-                user.fork(name, other_process(self.cell.clone(), move |user| serve(&work, user)))
-                    .map_err(named("fork"))?;
+                let server = other_process(self.cell.clone(), move |user| serve(&work, user));
+                servers.push(user.fork(name, server).map_err(named("fork"))?);
                 children += 1;
             }
-            self.send_by_servers(user)
+            self.send_by_servers(user, &servers)
         } else {
             self.send_by_socket(user)
         };
@@ -229,7 +229,7 @@ impl Packets {
         user.close(socket).map_err(named("close"))
     }
 
-    fn send_by_servers(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn send_by_servers(&self, user: &User<Model>, servers: &[Pid]) -> Result<(), Failed> {
         let control = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let data = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a data piece"))?;
         let ask = |len: usize| {
@@ -241,6 +241,9 @@ impl Packets {
             ask(self.size_bytes);
             user.ispc_request(PROTOCOLS, control, Some(data), Wait::Yes)
         })?;
+        if user.ispc_crosses() {
+            return servers.iter().try_for_each(|pid| user.signal(*pid).map_err(named("end the servers")));
+        }
         ask(0);
         user.ispc_request(PROTOCOLS, control, Some(data), Wait::Yes).map_err(named("end the servers"))
     }
@@ -254,51 +257,82 @@ impl Packets {
 
     /// The protocol server.
     fn serve(&self, user: &User<Model>) -> Result<(), Failed> {
-        user.ispc_serve(PROTOCOLS).map_err(named("serve"))?;
         let own = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
-        loop {
-            let Inquiry { id, control, data, .. } = user.ispc_receive(Wait::Yes).map_err(named("receive"))?;
-            let len = Packets::asked(user, control);
-            let data = data.ok_or(("find the data", Errno::Invalid))?.0;
-            let mut words = [0; REQUEST_BYTES];
-            if len > 0 {
-                user.compute(self.protocol);
-                let mut bytes = vec![0; len];
-                user.load(data + DATA_AT, &mut bytes);
-                user.compute(Instructions(self.sum.0 * len.div_ceil(32) as u32));
-                user.store(data + (DATA_AT - HEADER_BYTES), &headers(&bytes));
-                words[..8].copy_from_slice(&((len + HEADER_BYTES) as u64).to_le_bytes());
-            }
-            user.store(own, &words);
-            loop {
-                match user.ispc_request(DRIVER, own, Some(data), Wait::Yes) {
-                    Err(Errno::ConnectionRefused) => user.yield_now().map_err(named("yield"))?,
-                    made => break made.map_err(named("make a request of the driver"))?,
+        let work = self.clone();
+        self.serve_each(user, PROTOCOLS, move |user, control, data| {
+            work.put_headers(user, own, control, data)
+        })
+    }
+
+    /// The driver's server.
+    fn drive(&self, user: &User<Model>) -> Result<(), Failed> {
+        self.serve_each(user, DRIVER, Packets::hand_to_card)
+    }
+
+    /// Does `work` with the control piece and the data of each request: of those in the queue, up to one for no bytes, or in the threads of
+    /// those that come here, until a signal comes.
+    fn serve_each(
+        &self,
+        user: &User<Model>,
+        service: u32,
+        work: impl Fn(&User<Model>, Va, Va) -> Result<(), Failed> + 'static,
+    ) -> Result<(), Failed> {
+        let data_of = |inquiry: &Inquiry| inquiry.data.ok_or(("find the data", Errno::Invalid));
+        if user.ispc_crosses() {
+            let cell = self.cell.clone();
+            let procedure = move |user: &User<Model>, inquiry: &Inquiry| {
+                let done = data_of(inquiry).and_then(|(data, _)| work(user, inquiry.control, data));
+                if let Err((what, errno)) = done {
+                    cell.borrow_mut().fail(what, errno);
                 }
-            }
-            user.ispc_return(id).map_err(named("return"))?;
-            if len == 0 {
+            };
+            user.ispc_serve_by(service, Box::new(procedure)).map_err(named("serve"))?;
+            return match user.ispc_receive(Wait::Yes) {
+                Err(Errno::Interrupted) => Ok(()),
+                other => other.map(|_| ()).map_err(named("wait for the end")),
+            };
+        }
+        user.ispc_serve(service).map_err(named("serve"))?;
+        loop {
+            let inquiry = user.ispc_receive(Wait::Yes).map_err(named("receive"))?;
+            let is_last = Packets::asked(user, inquiry.control) == 0;
+            work(user, inquiry.control, data_of(&inquiry)?.0)?;
+            user.ispc_return(inquiry.id).map_err(named("return"))?;
+            if is_last {
                 return Ok(());
             }
         }
     }
 
-    /// The driver's server.
-    fn drive(&self, user: &User<Model>) -> Result<(), Failed> {
-        user.ispc_serve(DRIVER).map_err(named("serve"))?;
+    /// What the protocol server does: headers in front of the data where it is, and a request of the driver.
+    fn put_headers(&self, user: &User<Model>, own: Va, control: Va, data: Va) -> Result<(), Failed> {
+        let len = Packets::asked(user, control);
+        let mut words = [0; REQUEST_BYTES];
+        if len > 0 {
+            user.compute(self.protocol);
+            let mut bytes = vec![0; len];
+            user.load(data + DATA_AT, &mut bytes);
+            user.compute(Instructions(self.sum.0 * len.div_ceil(32) as u32));
+            user.store(data + (DATA_AT - HEADER_BYTES), &headers(&bytes));
+            words[..8].copy_from_slice(&((len + HEADER_BYTES) as u64).to_le_bytes());
+        }
+        user.store(own, &words);
         loop {
-            let Inquiry { id, control, data, .. } = user.ispc_receive(Wait::Yes).map_err(named("receive"))?;
-            let len = Packets::asked(user, control);
-            if len > 0 {
-                let data = data.ok_or(("find the data", Errno::Invalid))?.0;
-                user.card_send(data + (DATA_AT - HEADER_BYTES), len).map_err(named("send"))?;
-                user.card_wait().map_err(named("wait for the card"))?;
-            }
-            user.ispc_return(id).map_err(named("return"))?;
-            if len == 0 {
-                return Ok(());
+            match user.ispc_request(DRIVER, own, Some(data), Wait::Yes) {
+                Err(Errno::ConnectionRefused) => user.yield_now().map_err(named("yield"))?,
+                made => return made.map_err(named("make a request of the driver")),
             }
         }
+    }
+
+    /// What the driver's server does.
+    fn hand_to_card(user: &User<Model>, control: Va, data: Va) -> Result<(), Failed> {
+        let len = Packets::asked(user, control);
+        if len > 0 {
+            user.card_send(data + (DATA_AT - HEADER_BYTES), len).map_err(named("send"))?;
+            user.card_wait().map_err(named("wait for the card"))?;
+        }
+        Ok(())
     }
 
     /// Reads and writes memory for ever, at the lowest priority: whatever is woken runs before it.
