@@ -149,7 +149,7 @@ pub(crate) struct Run {
     /// The experiment's short form
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, what moves as arrows, and curves of free
+    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, processes and what is attached to them, what moves as arrows, and curves of free
     /// frames, loans, ephemeral mappings and invalidations
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,

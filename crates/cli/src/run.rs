@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
 fn keep(spec: &RunSpec, trace: &Trace, file: &Path) -> Result<(), LabError> {
     let mhz = spec.machine.config.cpu.clock_mhz.value;
     pageferry_lab::report::trace::write(trace, &spec.machine.name, mhz, file)?;
-    let kept = trace.slices.len() + trace.arrows.len() + trace.samples.len();
+    let kept = trace.slices.len() + trace.holdings.len() + trace.arrows.len() + trace.samples.len();
     note(&format!("{kept} events are in {}: open it in ui.perfetto.dev", file.display()));
     if kept == 0 {
         let ended = text::seconds(trace.ended_cycles as f64 / mhz as f64 / 1e6);

@@ -1,7 +1,8 @@
 //! What moves between protection domains, and what there is of something at a time: for a recorder to draw.
 //!
 //! Nothing here has an effect. A kernel says where data leaves one owner and where another has it; a recorder that listens
-//! makes arrows of that, and curves of the levels.
+//! makes arrows of that, and curves of the levels. It says which processes there are, and which memory is attached to one of
+//! them at a time: that is from when until when.
 
 use crate::{Pfn, Va};
 
@@ -77,6 +78,39 @@ pub enum Place {
     File(u64),
     /// In a device.
     Device,
+}
+
+/// Memory for communication that a process has for a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attachment {
+    /// Where the process has it.
+    pub at: Va,
+    /// How much it is.
+    pub len_bytes: usize,
+    /// What attaches it.
+    pub by: AttachedBy,
+}
+
+/// What attaches memory to a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttachedBy {
+    /// Its page table.
+    Table,
+    /// Reserved entries of the TLB.
+    Entries,
+    /// Reserved entries for all that there is, as long as it serves.
+    Service,
+}
+
+impl AttachedBy {
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AttachedBy::Table => "page table",
+            AttachedBy::Entries => "TLB entries",
+            AttachedBy::Service => "service",
+        }
+    }
 }
 
 /// What there is of something, which a kernel says as it changes.

@@ -56,7 +56,7 @@ pub use dev::nic::{
     NicChecksum, NicError, NicEvents, NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit,
     NicTransmitted, NicVerdict,
 };
-pub use flow::{Flow, FlowStep, Level, Means, Parcel, Place};
+pub use flow::{AttachedBy, Attachment, Flow, FlowStep, Level, Means, Parcel, Place};
 pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{ContextId, Crossing, Interrupt, Machine, Refill};

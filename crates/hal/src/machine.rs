@@ -20,7 +20,7 @@ use crate::board::Board;
 use crate::cause::{Cause, Counter};
 use crate::cpu::{CpuId, CpuSet};
 use crate::dev::device::DeviceId;
-use crate::flow::{Flow, FlowStep, Level};
+use crate::flow::{Attachment, Flow, FlowStep, Level};
 use crate::lock::{LockClass, SpinLock};
 use crate::mmu::{Asid, Block, BlockRegister, Context, Flush, HashTable, Miss, Slot, SpaceId, Tte, Width};
 use crate::path::Path;
@@ -115,6 +115,19 @@ pub trait Machine: Clone + 'static {
     /// Says that there is so much more, or less, of something. For drawings, as [`Machine::trace_flow`].
     fn trace_level(&self, level: Level, change: i64) {
         let _ = (level, change);
+    }
+    /// Says that the context that executes this is a process's from now on, which has this number and name. For drawings, as
+    /// [`Machine::trace_flow`].
+    fn trace_process(&self, number: u32, name: &str) {
+        let _ = (number, name);
+    }
+    /// Says that memory is attached to a process. For drawings, as [`Machine::trace_flow`].
+    fn trace_attached(&self, process: u32, attachment: Attachment) {
+        let _ = (process, attachment);
+    }
+    /// Says that what was attached to a process at `at` is so no more. For drawings, as [`Machine::trace_flow`].
+    fn trace_detached(&self, process: u32, at: Va) {
+        let _ = (process, at);
     }
     /// True when what is traced is recorded; lets callers skip work that only feeds it.
     fn is_traced(&self) -> bool {

@@ -1,14 +1,15 @@
 //! What each CPU did and when, what moved between owners, and how much there was of what: for a program that draws it.
 //!
 //! Off unless asked for, and nothing that is recorded has a cost or an effect. A *slice* is a stretch of one CPU's time in
-//! one cause and one context; stretches that touch are one. An *arrow* leads from where an owner gave a page, a range or
+//! one cause and one context; stretches that touch are one. A *holding* is a stretch in which memory was attached to a process.
+//! An *arrow* leads from where an owner gave a page, a range or
 //! some bytes to where another got it. A *sample* is a level from some moment on.
 //!
-//! A recording keeps what lies in its window of time; slices are cut at its ends. It listens from the start all the same:
+//! A recording keeps what lies in its window of time; slices and holdings are cut at its ends. It listens from the start all the same:
 //! levels are sums of changes, and what was sent before the window may be received in it. There is room for a number of
-//! slices, arrows and samples each: what comes later is counted and not kept.
+//! slices, holdings, arrows and samples each: what comes later is counted and not kept.
 
-use pageferry_hal::{Cause, Counter, Flow, FlowStep, Level, Parcel};
+use pageferry_hal::{Attachment, Cause, Counter, Flow, FlowStep, Level, Parcel, Va};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
@@ -34,6 +35,30 @@ pub struct Slice {
     pub cause: Cause,
     /// The context that did: an index of [`Trace::contexts`].
     pub context: usize,
+}
+
+/// A process that has run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Process {
+    /// Its number.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Its own thread's context: an index of [`Trace::contexts`].
+    pub context: usize,
+}
+
+/// A stretch in which memory was attached to a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holding {
+    /// The process's number.
+    pub process: u32,
+    /// In cycles of a CPU's clock.
+    pub start_cycles: u64,
+    /// The end, not part of it.
+    pub end_cycles: u64,
+    /// What it has.
+    pub attachment: Attachment,
 }
 
 /// One end of an arrow.
@@ -106,6 +131,10 @@ pub struct Sample {
 pub struct Trace {
     /// In the order of their ends on each CPU.
     pub slices: Vec<Slice>,
+    /// In the order in which they began to run.
+    pub processes: Vec<Process>,
+    /// In the order of their ends; last those that had none.
+    pub holdings: Vec<Holding>,
     /// In the order in which they arrived.
     pub arrows: Vec<Arrow>,
     /// In order on each curve; each has one at the beginning of the window.
@@ -138,6 +167,8 @@ pub(crate) struct Recorder {
     /// What a context has taken and not received yet.
     taken: BTreeMap<Flow, End>,
     curves: BTreeMap<Curve, Drawn>,
+    /// Since when what is attached, by process and place.
+    held: BTreeMap<(u32, Va), (u64, Attachment)>,
 }
 
 impl Recorder {
@@ -149,6 +180,7 @@ impl Recorder {
             under_way: BTreeMap::new(),
             taken: BTreeMap::new(),
             curves: Curve::ALL.iter().map(|&curve| (curve, Drawn::default())).collect(),
+            held: BTreeMap::new(),
         }
     }
 
@@ -181,6 +213,32 @@ impl Recorder {
         if start_cycles < end_cycles {
             let kept = Slice { start_cycles, end_cycles, ..slice };
             keep(&mut self.trace.slices, kept, self.recording.room, &mut self.trace.lost);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------- processes
+
+    pub(crate) fn process(&mut self, number: u32, name: &str, context: usize) {
+        self.trace.processes.push(Process { number, name: name.to_owned(), context });
+    }
+
+    pub(crate) fn attached(&mut self, at_cycles: u64, process: u32, attachment: Attachment) {
+        self.held.insert((process, attachment.at), (at_cycles, attachment));
+    }
+
+    pub(crate) fn detached(&mut self, at_cycles: u64, process: u32, at: Va) {
+        if let Some((since, attachment)) = self.held.remove(&(process, at)) {
+            self.keep_holding(process, since, at_cycles, attachment);
+        }
+    }
+
+    /// Keeps what of it lies in the window.
+    fn keep_holding(&mut self, process: u32, since: u64, until: u64, attachment: Attachment) {
+        let window = &self.recording.window_cycles;
+        let (start_cycles, end_cycles) = (since.max(window.start), until.min(window.end));
+        if start_cycles < end_cycles {
+            let kept = Holding { process, start_cycles, end_cycles, attachment };
+            keep(&mut self.trace.holdings, kept, self.recording.room, &mut self.trace.lost);
         }
     }
 
@@ -265,6 +323,9 @@ impl Recorder {
         for slice in std::mem::take(&mut self.open).into_iter().flatten() {
             self.keep_slice(slice);
         }
+        for ((process, _), (since, attachment)) in std::mem::take(&mut self.held) {
+            self.keep_holding(process, since, self.trace.ended_cycles, attachment);
+        }
         let start = self.recording.window_cycles.start;
         if self.trace.ended_cycles > start {
             for (curve, drawn) in std::mem::take(&mut self.curves) {
@@ -329,6 +390,25 @@ mod tests {
         r.step(0, 4, 2, PAGE, FlowStep::Received(parcel(0)));
         r.step(0, 5, 2, PAGE, FlowStep::Received(parcel(0)));
         assert_eq!(arrows(r), [(1, 3), (2, 4), (1, 5)]);
+    }
+
+    #[test]
+    fn what_is_attached_is_held_until_it_is_detached_or_all_is_over() {
+        let mut r = recorder(100..400);
+        let piece = |at| Attachment { at: Va(at), len_bytes: 4096, by: pageferry_hal::AttachedBy::Entries };
+        for (at, process) in [(0x1000, 1), (0x2000, 1), (0x1000, 2)] {
+            r.attached(50 + process as u64, process, piece(at));
+        }
+        r.detached(80, 1, Va(0x1000));
+        r.detached(150, 2, Va(0x1000));
+        r.detached(160, 2, Va(0x3000));
+        r.attached(170, 1, piece(0x1000));
+        r.detached(180, 1, Va(0x1000));
+        r.spend(0, 0, 300, Cause::User, 0);
+        let held = r.finish(Vec::new()).holdings;
+        let held: Vec<_> =
+            held.iter().map(|h| (h.process, h.attachment.at.0, h.start_cycles, h.end_cycles)).collect();
+        assert_eq!(held, [(2, 0x1000, 100, 150), (1, 0x1000, 170, 180), (1, 0x2000, 100, 300)]);
     }
 
     #[test]

@@ -42,6 +42,9 @@ impl<M: Machine> Ispc<M> {
             self.free(m, &mut state, page);
         }
         let port = state.ports.remove(&call.pid).expect("seen above");
+        if !port.entries.is_empty() {
+            m.trace_detached(call.pid.0, self.range.start());
+        }
         for entry in port.entries {
             call.kernel.vm.pmaps().unwire(entry);
             if !self.has(IspcDefect::EntriesLost) {

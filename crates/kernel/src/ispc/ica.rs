@@ -29,8 +29,8 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{
-    Access, Cause, Channel, Counter, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE, SpinLock, StructArena,
-    StructVa, Threads, Va, VaRange, Zone,
+    Access, AttachedBy, Attachment, Cause, Channel, Counter, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE,
+    SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
 };
 use pageferry_pmap::AreaPage;
 
@@ -249,6 +249,8 @@ impl<M: Machine> Ispc<M> {
         }
         m.execute(self.config.paths.ica);
         self.touch(m, ica.at);
+        let (at, len_bytes) = (self.range.start() + (page << PAGE_SHIFT), ica.pages * PAGE_SIZE);
+        let shown = |by| Attachment { at, len_bytes, by };
         let silently = self.has(IspcDefect::SilentlyByTable) && state.free.len() < ica.pages;
         if self.has(IspcDefect::NotAttached) {
         } else if !self.attaching.by_entries || silently {
@@ -259,6 +261,7 @@ impl<M: Machine> Ispc<M> {
                 }
             }
             ica.tabled = true;
+            m.trace_attached(call.pid.0, shown(AttachedBy::Table));
         } else {
             if state.free.len() < ica.pages {
                 return Err(Errno::WouldBlock);
@@ -272,6 +275,7 @@ impl<M: Machine> Ispc<M> {
                 pmaps.wire(pmap, entry, AreaPage { page: page + i, shift: PAGE_SHIFT as u8 });
                 ica.entries.push(entry);
             }
+            m.trace_attached(call.pid.0, shown(AttachedBy::Entries));
         }
         ica.holder = Holder::Process(call.pid);
         Ok(())
@@ -289,6 +293,7 @@ impl<M: Machine> Ispc<M> {
         }
         m.execute(self.config.paths.ica);
         self.touch(m, ica.at);
+        m.trace_detached(call.pid.0, self.range.start() + (page << PAGE_SHIFT));
         if core::mem::take(&mut ica.tabled) {
             (0..ica.pages).for_each(|i| pmaps.area_remove(pmap, page + i));
         }
@@ -320,6 +325,9 @@ impl<M: Machine> Ispc<M> {
         for (i, &entry) in entries.iter().enumerate() {
             call.kernel.vm.pmaps().wire(call.space.pmap(), entry, AreaPage { page: i * pages, shift });
         }
+        let (at, len_bytes) = (self.range.start(), self.config.len_bytes);
+        let by = AttachedBy::Service;
+        call.machine().trace_attached(call.pid.0, Attachment { at, len_bytes, by });
         Ok(entries)
     }
 

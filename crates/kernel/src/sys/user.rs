@@ -44,6 +44,7 @@ pub(crate) fn running<M: Machine>(kernel: &Arc<Kernel<M>>, program: Program<M>) 
     Box::new(move |process, thread| {
         let user = User { kernel, process, thread };
         let _user = user.machine().scope(Cause::User);
+        user.machine().trace_process(user.process.pid.0, &user.process.name);
         program(&user);
         user.kernel.exit(&user.process, &user.thread);
     })

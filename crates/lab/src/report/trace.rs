@@ -1,14 +1,15 @@
 //! Traces for Perfetto (ui.perfetto.dev), in the Chrome trace event format.
 //!
-//! Each CPU has two tracks: which context runs, and what the time is spent on. Whatever goes from one owner to another, by
+//! Each CPU has two tracks: which context runs, and what the time is spent on. Each process has a track of when its thread runs,
+//! and beside it what memory for communication is attached to it, each piece from its attachment to its detachment. Whatever goes from one owner to another, by
 //! copy, loan, transfer or pass, is an arrow from the slice where its owner gives it to the slice where another gets it.
 //! Beside the CPUs run curves: free frames, loans, ephemeral mappings, invalidations. Times are modelled microseconds since
 //! the machine was switched on.
 
 use super::output::PendingFile;
 use crate::LabError;
-use pageferry_hal::{Flow, Level, PAGE_SIZE, Place};
-use pageferry_model::trace::{Arrow, Curve, End, Sample, Slice, Trace};
+use pageferry_hal::{Attachment, Flow, Level, PAGE_SIZE, Place};
+use pageferry_model::trace::{Arrow, Curve, End, Holding, Process, Sample, Slice, Trace};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -62,6 +63,7 @@ impl Events<'_> {
             put(self.slice(slice, cause_track(slice.cpu), slice.cause.name(), args))?;
         }
         self.contexts(put)?;
+        self.processes(put)?;
         for (arrow, id) in self.trace.arrows.iter().zip(1..) {
             put(self.arrow_end("s", arrow, &arrow.from, id))?;
             put(self.arrow_end("f", arrow, &arrow.to, id))?;
@@ -103,6 +105,69 @@ impl Events<'_> {
     fn context_slice(&self, slice: &Slice) -> Value {
         let args = json!({ "cycles": cycles(slice) });
         self.slice(slice, context_track(slice.cpu), self.context(slice.context), args)
+    }
+
+    /// When the thread of each process ran, and what was attached to it.
+    fn processes(&self, put: &mut Put<'_>) -> Result<(), LabError> {
+        for process in &self.trace.processes {
+            let (pid, tid) = (process_group(process.number), process_track(process.number));
+            let name = format!("{} (process {})", process.name, process.number);
+            put(json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": name } }))?;
+            put(
+                json!({ "ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": { "name": "runs" } }),
+            )?;
+            self.runs(process, put)?;
+        }
+        for (holding, id) in self.trace.holdings.iter().zip(1..) {
+            for phase in ["b", "e"] {
+                put(self.holding_end(phase, holding, id))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stretches in which the thread of a process ran on one CPU, whatever it did. CPUs' clocks differ by a little: none begins before
+    /// the last has ended.
+    fn runs(&self, process: &Process, put: &mut Put<'_>) -> Result<(), LabError> {
+        let (pid, tid) = (process_group(process.number), process_track(process.number));
+        let mut stretches: Vec<Slice> = Vec::new();
+        let mut slices: Vec<&Slice> =
+            self.trace.slices.iter().filter(|slice| slice.context == process.context).collect();
+        slices.sort_by_key(|slice| (slice.start_cycles, slice.end_cycles));
+        for slice in slices {
+            match stretches.last_mut() {
+                Some(last) if last.cpu == slice.cpu && last.end_cycles == slice.start_cycles => {
+                    last.end_cycles = slice.end_cycles;
+                }
+                last => {
+                    let start_cycles = last.map_or(0, |last| last.end_cycles).max(slice.start_cycles);
+                    stretches.push(Slice {
+                        start_cycles,
+                        end_cycles: slice.end_cycles.max(start_cycles),
+                        ..*slice
+                    });
+                }
+            }
+        }
+        for stretch in stretches.iter().filter(|stretch| cycles(stretch) > 0) {
+            let (start, end) = (self.micros(stretch.start_cycles), self.micros(stretch.end_cycles));
+            let (name, args) = (format!("cpu{}", stretch.cpu), json!({ "cycles": cycles(stretch) }));
+            put(
+                json!({ "ph": "X", "name": name, "pid": pid, "tid": tid, "ts": start, "dur": end - start, "args": args }),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Memory that is attached may overlap in time, so each piece is drawn beside the others.
+    fn holding_end(&self, phase: &str, holding: &Holding, id: u64) -> Value {
+        let &Holding { process, start_cycles, end_cycles, attachment: Attachment { at, len_bytes, by } } =
+            holding;
+        let ts = self.micros(if phase == "b" { start_cycles } else { end_cycles });
+        let name = format!("{} by {}", hex(at.0), by.name());
+        let args = json!({ "at": hex(at.0), "pages": len_bytes / PAGE_SIZE, "by": by.name(), "cycles": end_cycles - start_cycles });
+        let (pid, tid) = (process_group(process), process_track(process));
+        json!({ "ph": phase, "cat": "attached", "name": name, "id": id, "pid": pid, "tid": tid, "ts": ts, "args": args })
     }
 
     /// Both ends say the same, so that either can be looked at.
@@ -182,6 +247,15 @@ fn hex(at: u64) -> String {
 /// The track of which context runs.
 fn context_track(cpu: usize) -> usize {
     2 * cpu + 1
+}
+
+/// A process's group of tracks, behind that of the machine; and the track of its thread, whose number no track of a CPU has.
+fn process_group(number: u32) -> u64 {
+    u64::from(number) + 1
+}
+
+fn process_track(number: u32) -> u64 {
+    2 * u64::from(number) + 1001
 }
 
 /// The track of what the time is spent on.

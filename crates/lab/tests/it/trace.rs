@@ -147,6 +147,95 @@ fn pages_of_a_file_go_to_their_reader() {
     }
 }
 
+/// A process as it is drawn: its name, when it ran, and what it had when, by what.
+#[derive(Default, Debug)]
+struct DrawnProcess {
+    name: String,
+    runs: Vec<(f64, f64)>,
+    holdings: Vec<(String, String, f64, f64, u64)>,
+}
+
+/// All processes by their groups; every slice has its pair, and on one track they do not overlap.
+fn processes(drawn: &Drawn) -> BTreeMap<u64, DrawnProcess> {
+    let number = |e: &Value, key: &str| e[key].as_u64().expect("a number");
+    let time = |e: &Value, key: &str| e[key].as_f64().expect("a time");
+    let mut found: BTreeMap<u64, DrawnProcess> = BTreeMap::new();
+    for e in drawn.phase("M").filter(|e| e["name"] == "process_name" && number(e, "pid") != 1) {
+        let name = e["args"]["name"].as_str().expect("a name").to_owned();
+        assert!(found.insert(number(e, "pid"), DrawnProcess { name, ..Default::default() }).is_none());
+    }
+    for e in drawn.phase("X").filter(|e| number(e, "pid") != 1) {
+        let process = found.get_mut(&number(e, "pid")).expect("it has a name");
+        let (start, end) = (time(e, "ts"), time(e, "ts") + time(e, "dur"));
+        let last = process.runs.last().map_or(0.0, |(_, end)| *end);
+        assert!(start >= last - 1e-6 && end > start, "{}: {start} to {end} behind {last}", process.name);
+        process.runs.push((start, end));
+    }
+    let mut open: BTreeMap<u64, &Value> = BTreeMap::new();
+    for e in drawn.events.iter().filter(|e| e["ph"] == "b" || e["ph"] == "e") {
+        assert_eq!(e["cat"], "attached");
+        if e["ph"] == "b" {
+            assert!(open.insert(number(e, "id"), e).is_none(), "begun twice: {e}");
+            continue;
+        }
+        let begun = open.remove(&number(e, "id")).expect("what ends has begun");
+        for key in ["pid", "tid", "name", "args"] {
+            assert_eq!(begun[key], e[key], "both ends say the same");
+        }
+        let (start, end) = (time(begun, "ts"), time(e, "ts"));
+        assert!(start < end, "{e}");
+        let word = |key: &str| e["args"][key].as_str().expect("a word").to_owned();
+        let process = found.get_mut(&number(e, "pid")).expect("it has a name");
+        process.holdings.push((word("at"), word("by"), start, end, number(&e["args"], "pages")));
+    }
+    assert!(open.is_empty(), "never ended: {open:?}");
+    found
+}
+
+#[test]
+fn processes_have_tracks_and_what_is_attached_to_them_is_drawn() {
+    let settings = |method: &str| ["op=sync-request".to_owned(), "data=true".into(), method.into()];
+    for (method, by, servers_by) in [
+        ("random", "page table", "page table"),
+        ("previous", "TLB entries", "TLB entries"),
+        ("proposed", "TLB entries", "service"),
+        ("migrating", "TLB entries", "service"),
+    ] {
+        let settings = settings(&format!("kernel.ispc.method={method}"));
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let drawn = drawn("ispc", "sh7751r", "ant", &settings, whole());
+        let found = processes(&drawn);
+        assert_eq!(found.len(), 2, "{found:?}");
+        let of = |name: &str| found.values().find(|p| p.name.starts_with(name)).expect("it is drawn");
+        let (server, application) = (of("server"), of("ispc"));
+        for process in [server, application] {
+            assert!(process.runs.len() > 2, "{method}: {} ran", process.name);
+        }
+        assert!(application.holdings.iter().all(|h| h.1 == by), "{method}: {application:?}");
+        assert!(server.holdings.iter().all(|h| h.1 == servers_by), "{method}: {server:?}");
+        // Where a server sees all, it does so once.
+        assert_eq!(server.holdings.len() == 1, servers_by == "service");
+        // A piece is one's at a time.
+        let mut pieces: Vec<_> =
+            found.values().flat_map(|p| &p.holdings).filter(|h| h.1 != "service").collect();
+        pieces.sort_by(|a, b| (&a.0, a.2).partial_cmp(&(&b.0, b.2)).expect("times are numbers"));
+        for pair in pieces.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            assert!(pair[0].3 <= pair[1].2 + 1e-6, "{method}: {pair:?} overlap");
+        }
+        // What is measured is a part of what is drawn.
+        let drawn_pages: u64 = pieces.iter().map(|h| h.4).sum();
+        let counted = drawn.record.counters["ica_attachments"];
+        assert!(counted > 0 && drawn_pages >= counted, "{method}: {drawn_pages} drawn of {counted}");
+    }
+}
+
+#[test]
+fn processes_of_several_cpus_are_drawn_one_stretch_after_the_other() {
+    let found = processes(&drawn("bw-pipe", "xeon-mp", "sf_buf", &["total_bytes=262144"], whole()));
+    assert_eq!(found.len(), 2);
+    assert!(found.values().all(|process| process.runs.len() > 4 && process.holdings.is_empty()), "{found:?}");
+}
+
 /// The values of a curve, in order of time.
 fn curve<'a>(drawn: &'a Drawn, name: &'a str, series: &'a str) -> Vec<(f64, i64)> {
     let of = |e: &&Value| e["name"] == name;

@@ -10,9 +10,9 @@ use crate::machine::waits::Awaited;
 use crate::machine::watched::Doing;
 use corosensei::stack::DefaultStack;
 use pageferry_hal::{
-    Access, Asid, Block, BlockRegister, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId, CpuSet,
-    Crossing, Cycles, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, Level, LockClass, Machine,
-    Mode, Pa, Path, Reference, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
+    Access, Asid, Attachment, Block, BlockRegister, Board, Cause, Context, ContextId, CopyFault, Counter,
+    CpuId, CpuSet, Crossing, Cycles, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, Level,
+    LockClass, Machine, Mode, Pa, Path, Reference, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
 };
 use std::panic::Location;
 use std::rc::Rc;
@@ -90,6 +90,29 @@ impl Machine for Model {
         let at = hw.cpus[self.0.cpu.get()].clock;
         if let Some(recorder) = &mut hw.recorder {
             recorder.level(at, level, change);
+        }
+    }
+
+    fn trace_process(&self, number: u32, name: &str) {
+        let mut hw = self.0.hw.borrow_mut();
+        if let Some(recorder) = &mut hw.recorder {
+            recorder.process(number, name, self.0.context.get());
+        }
+    }
+
+    fn trace_attached(&self, process: u32, attachment: Attachment) {
+        let mut hw = self.0.hw.borrow_mut();
+        let at = hw.cpus[self.0.cpu.get()].clock;
+        if let Some(recorder) = &mut hw.recorder {
+            recorder.attached(at, process, attachment);
+        }
+    }
+
+    fn trace_detached(&self, process: u32, at: Va) {
+        let mut hw = self.0.hw.borrow_mut();
+        let now = hw.cpus[self.0.cpu.get()].clock;
+        if let Some(recorder) = &mut hw.recorder {
+            recorder.detached(now, process, at);
         }
     }
 
