@@ -12,6 +12,7 @@
 //! worth, until the costs have been asked for a thousand times more: memory may have grown by then.
 
 use super::rally::{RALLY_BYTES, Rally};
+use super::requests::RequestCosts;
 use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::sched::{Monitor, SleepLock};
@@ -35,6 +36,9 @@ pub struct Linear {
 }
 
 impl Linear {
+    /// More than anything is worth.
+    pub(super) const NEVER: Linear = Linear { call_cycles: u64::MAX >> 32, page_cycles: 0 };
+
     /// From the costs of one page and of `pages`; of one alone, where that is all that can be measured.
     pub(super) fn through(one: u64, pages: usize, many: u64) -> Linear {
         let page_cycles = match pages {
@@ -89,9 +93,11 @@ pub(crate) struct Moves<M: Machine> {
     known: OnceBox<MoveCosts>,
     /// How often the costs are still taken to be unknown before they are measured again.
     unknown: AtomicU32,
-    measuring: Monitor<M, SleepLock>,
+    pub(super) measuring: Monitor<M, SleepLock>,
     /// How they are measured: given at boot, because measuring sends and receives, and stands above what reads the costs.
     measure: Measure<M>,
+    /// What a request of a server costs; measured when that is first asked for.
+    pub(super) requests: OnceBox<RequestCosts>,
     /// What happens between two threads is measured by it.
     pub(super) rally: Arc<Rally<M>>,
 }
@@ -104,7 +110,15 @@ impl<M: Machine> Moves<M> {
         let at = arena.array("costs of moving", 1, size_of::<MoveCosts>())?;
         let bench = arena.array("rally", 1, RALLY_BYTES)?;
         let (measuring, rally) = (Monitor::new(m, at, SleepLock::default()), Arc::new(Rally::new(m, bench)));
-        Ok(Moves { at, known: OnceBox::new(), unknown: AtomicU32::new(0), measuring, measure, rally })
+        Ok(Moves {
+            at,
+            known: OnceBox::new(),
+            unknown: AtomicU32::new(0),
+            measuring,
+            measure,
+            requests: OnceBox::new(),
+            rally,
+        })
     }
 }
 
@@ -118,7 +132,7 @@ impl<M: Machine> Moves<M> {
 impl MoveCosts {
     /// What it is taken to be where it could not be measured: nothing is worth more than a copy.
     const UNKNOWN: MoveCosts = {
-        let never = Linear { call_cycles: u64::MAX >> 32, page_cycles: 0 };
+        let never = Linear::NEVER;
         MoveCosts {
             copy_page: [0; CLASSES],
             cluster_cycles: 0,

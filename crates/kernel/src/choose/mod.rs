@@ -6,6 +6,7 @@ mod measure;
 mod passing;
 mod policy;
 mod rally;
+mod requests;
 
 pub(crate) use costs::Moves;
 pub use costs::{Linear, MoveCosts};

@@ -23,6 +23,8 @@
 //!   the sender, or the receiver, sleeps until the other has dealt with one.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: `User::choose_carrier` answers what is
 //!   cheaper. A page that was passed and is never touched costs nothing to map and to unmap; the caller says which it is.
+//! * **A request of a server** is for them, too, where the kernel has servers that are processes: `User::choose_any_carrier`. It is
+//!   measured between two processes, as is a message over a socket that has no data, which the others need (`requests`).
 //!
 //! # Locks, failures
 //! None of its own, but the first choice measures, and sleeps for it (in a nonblocking call, too). An estimate that is
@@ -76,6 +78,8 @@ pub enum Carrier {
     Socket,
     /// By passing map entries: export and import.
     Pass,
+    /// With a request of a server, or its answer: memory of the communication area, in which they are made and used.
+    Server,
 }
 
 /// The whole pages of a range: how many bytes are before them, and how many pages there are.
@@ -234,6 +238,21 @@ impl<M: Machine> Syscall<'_, M> {
 
     /// How `len` bytes get to another process at less cost.
     pub(crate) fn choose_carrier(&self, len: usize, arrived: Arrived) -> Carrier {
+        self.carrier(len, arrived).0
+    }
+
+    /// The same, where a server that is a process may be asked, too.
+    pub(crate) fn choose_any_carrier(&self, len: usize, arrived: Arrived) -> Carrier {
+        let (carrier, cycles) = self.carrier(len, arrived);
+        let costs = self.request_costs();
+        let pages = len.div_ceil(PAGE_SIZE);
+        // A request takes no message over a socket beside it.
+        let others = cycles.saturating_add(costs.message_cycles);
+        if pages <= costs.most_pages && costs.request.of(pages) < others { Carrier::Server } else { carrier }
+    }
+
+    /// And what its part costs that is not the same for both.
+    fn carrier(&self, len: usize, arrived: Arrived) -> (Carrier, u64) {
         // No buffer is larger than memory.
         let len = len.min(self.machine().board().frames * PAGE_SIZE);
         let pages = len.div_ceil(PAGE_SIZE);
@@ -253,6 +272,7 @@ impl<M: Machine> Syscall<'_, M> {
             Arrived::Touched => costs.pass_touched,
             Arrived::Untouched => costs.pass,
         };
-        if pass.of(pages) < copied.min(lent) + waits { Carrier::Pass } else { Carrier::Socket }
+        let (socket, pass) = (copied.min(lent) + waits, pass.of(pages));
+        if pass < socket { (Carrier::Pass, pass) } else { (Carrier::Socket, socket) }
     }
 }

@@ -25,3 +25,4 @@ pub use config::{IspcConfig, IspcDefect, IspcError, IspcPaths, Method};
 pub use cross::Procedure;
 pub(crate) use ica::Ispc;
 pub use port::RequestId;
+pub(crate) use port::{FILES, LEAST_OWN, MEASURED};

@@ -7,6 +7,13 @@ use pageferry_hal::{Channel, StructVa};
 
 use crate::error::Errno;
 
+/// Services of the kernel's own processes: files,
+pub(crate) const FILES: u32 = u32::MAX;
+/// what is measured to choose by,
+pub(crate) const MEASURED: u32 = u32::MAX - 1;
+/// and the least of them.
+pub(crate) const LEAST_OWN: u32 = MEASURED;
+
 /// The number of a request; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);

@@ -73,8 +73,10 @@ impl<M: Machine> Process<M> {
 pub(crate) enum Role {
     /// Itself: the kernel runs as long as there is one.
     Program,
-    /// The others: it was begun by the kernel, and ends with the last of them.
-    Server,
+    /// Files: the kernel has begun it, and it ends with the last program.
+    FileServer,
+    /// To measure something with, for as long as that takes.
+    Partner,
 }
 
 /// What a process's thread runs; it ends with [`Kernel::exit`].
@@ -206,7 +208,7 @@ impl<M: Machine> Kernel<M> {
             self.file_service.iter().for_each(|service| service.end(&call));
         }
         self.ispc.iter().for_each(|ispc| ispc.end(&call));
-        if process.role == Role::Server {
+        if process.role == Role::FileServer {
             self.file_service.iter().for_each(|service| service.ended(thread));
         }
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.

@@ -12,10 +12,11 @@
 
 use super::config::{FileServiceConfig, FileServiceDefect};
 use super::file::ServedFile;
-use super::words::{ANSWER_BYTES, Answer, Asked, FILES, Op, entries_of_bytes};
+use super::words::{ANSWER_BYTES, Answer, Asked, Op, entries_of_bytes};
 use super::{server, words};
 use crate::error::Errno;
 use crate::fs::{Change, Create, File, FileTable, Rights, Volumes};
+use crate::ispc::FILES;
 use crate::proc::{Pid, Role, Syscall, moved};
 use crate::sched::Monitor;
 use crate::sys::running;
@@ -225,7 +226,7 @@ impl<M: Machine> FileService<M> {
         let program = running(kernel, Box::new(move |user| server::run(user, format)));
         let space = kernel.vm.space()?;
         kernel
-            .create_process(None, "file server", space.clone(), FileTable::new(), Role::Server, program)
+            .create_process(None, "file server", space.clone(), FileTable::new(), Role::FileServer, program)
             .inspect_err(|_| space.terminate(call.thread))
             .map(|_| ())
     }

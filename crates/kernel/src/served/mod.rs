@@ -29,4 +29,3 @@ mod words;
 
 pub(crate) use client::FileService;
 pub use config::{FileServiceConfig, FileServiceDefect};
-pub(crate) use words::FILES;

@@ -15,11 +15,11 @@
 
 use super::buffers::{Buffers, Disk, clear, copy};
 use super::config::FileServiceDefect;
-use super::words::{ANSWER_BYTES, Answer, Asked, FILES, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of};
+use super::words::{ANSWER_BYTES, Answer, Asked, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of};
 use crate::error::Errno;
 use crate::fs::volume_work::{self, Moved, read_bytes, write_bytes};
 use crate::fs::{Change, Fd};
-use crate::ispc::{Inquiry, Wait};
+use crate::ispc::{FILES, Inquiry, Wait};
 use crate::sys::{OpenFlags, User};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

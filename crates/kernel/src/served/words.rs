@@ -10,9 +10,6 @@ use alloc::vec::Vec;
 use pageferry_fs::{Entry, Ino, Kind};
 use pageferry_hal::PAGE_SIZE;
 
-/// The service of a kernel's file server.
-pub(crate) const FILES: u32 = u32::MAX;
-
 const WORDS: usize = 8;
 const HEADER_BYTES: usize = WORDS * 8;
 pub(super) const ANSWER_BYTES: usize = 24;

@@ -2,9 +2,8 @@
 
 use super::user::User;
 use crate::error::Errno;
-use crate::ispc::{Completed, Inquiry, Ispc, Procedure, RequestId, Wait};
+use crate::ispc::{Completed, Inquiry, Ispc, LEAST_OWN, Procedure, RequestId, Wait};
 use crate::proc::{Role, Syscall};
-use crate::served::FILES;
 use pageferry_hal::{Machine, Va};
 
 impl<M: Machine> User<M> {
@@ -15,9 +14,9 @@ impl<M: Machine> User<M> {
         self.system_call(|call| work(self.kernel.ispc.as_ref().ok_or(Errno::NotSupported)?, call))
     }
 
-    /// Tests that programs leave the service of the kernel's own server alone: it trusts the kernel with what requests say.
+    /// Tests that programs leave the services of the kernel's own processes alone, which trust the kernel with what requests say.
     fn may_name(&self, service: u32) -> Result<(), Errno> {
-        let is_own = service == FILES && self.kernel.file_service.is_some();
+        let is_own = service >= LEAST_OWN;
         if is_own && self.process.role == Role::Program { Err(Errno::Access) } else { Ok(()) }
     }
 
@@ -45,7 +44,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NotSupported`] also by a kernel whose threads cross into servers. [`Errno::AddressInUse`]: another is.
     /// [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries of servers' are left. [`Errno::Access`]: the
-    /// service is that of the kernel's file server, which no program may serve or ask.
+    /// service is one of the kernel's own, the highest numbers, which no program may serve or ask.
     pub fn ispc_serve(&self, service: u32) -> Result<(), Errno> {
         self.may_name(service)?;
         self.ispc_call(|ispc, call| ispc.call_serve(call, service))

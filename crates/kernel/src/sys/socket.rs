@@ -189,4 +189,13 @@ impl<M: Machine> User<M> {
     pub fn choose_carrier(&self, len_bytes: usize, arrived: Arrived) -> Result<Carrier, Errno> {
         self.system_call(|call| Ok(call.choose_carrier(len_bytes, arrived)))
     }
+
+    /// The same for a program that can also have a server's process asked: [`Carrier::Server`], where the kernel has such. The buffer is
+    /// a piece of the communication area then.
+    ///
+    /// # Errors
+    /// [`Errno::Killed`] only.
+    pub fn choose_any_carrier(&self, len_bytes: usize, arrived: Arrived) -> Result<Carrier, Errno> {
+        self.system_call(|call| Ok(call.choose_any_carrier(len_bytes, arrived)))
+    }
 }

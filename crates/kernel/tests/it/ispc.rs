@@ -741,3 +741,33 @@ fn what_does_not_go_together_is_refused() {
     }
     said("sh7751r", |c| c.len_bytes = 0, "expected whole pages");
 }
+
+/// The kernel measures what a request costs and what a message over a socket, and nothing of that is left.
+#[test]
+fn a_server_is_chosen_where_it_is_cheaper() {
+    for method in [Method::Random, Method::Previous, Method::Proposed, Method::Migrating] {
+        on_sh4(ant(method), move |u| {
+            let before = u.kernel().vm().free_frames();
+            let chosen = u.choose_any_carrier(PAGE, Arrived::Touched).unwrap();
+            // A search of the whole TLB at each detachment takes longer than copies do.
+            assert_eq!(chosen == Carrier::Server, method.uses_entries(), "{method:?}: {chosen:?}");
+            assert_ne!(u.choose_carrier(PAGE, Arrived::Touched).unwrap(), Carrier::Server);
+            assert_ne!(
+                u.choose_any_carrier(40 * PAGE, Arrived::Touched),
+                Ok(Carrier::Server),
+                "as much cannot be attached"
+            );
+            check(u);
+            u.sleep_for(Cycles(10_000_000)).unwrap();
+            let kept = u.kernel().vm().free_frames();
+            assert!(
+                before - kept < 40,
+                "the partner is gone, and left clusters: {before} free before, {kept} behind"
+            );
+            assert_eq!(u.wait(), Err(Errno::NoChild));
+        });
+    }
+    on_sh4(KernelConfig { ispc: None, ..ant(Method::Random) }, |u| {
+        assert_ne!(u.choose_any_carrier(PAGE, Arrived::Touched), Ok(Carrier::Server));
+    });
+}

@@ -7,11 +7,11 @@
 //! * *By pipe*, one for each direction; how the kernel's pipes move the bytes is the kernel's setting.
 //! * *By socket*: a local one, copied twice; or sent by *loan*, received by *transfer*, or *both*.
 //! * *By pass*: exported and imported as a map entry, with the number of the offer sent over a local socket.
-//! * *By auto*: the kernel says once whether passing is cheaper, and chooses for each call on a socket.
+//! * *By auto*: the kernel says once whether passing is cheaper, or a request of a server where it has those, and chooses for each call
+//!   on a socket.
 //! * *By ispc*: a request of a server, whose data is attached there and, with the answer, here again.
 
 use super::link::Link;
-use super::mode::by_pass;
 use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::Payload;
 use super::process::{first_process, other_process};
@@ -19,7 +19,9 @@ use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Arrived, Errno, Fd, Inquiry, Pid, Program, ReceiveMode, SendMode, User, Wait};
+use pageferry_kernel::{
+    Arrived, Carrier, Errno, Fd, Inquiry, Pid, Program, ReceiveMode, SendMode, User, Wait,
+};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use std::rc::Rc;
@@ -54,7 +56,8 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
     };
     first_process(work.cell.clone(), 2 * size_bytes, move |user| match work.by.as_str() {
         "ispc" => work.request(user),
-        _ => work.correspond(user),
+        "auto" => work.as_is_cheaper(user),
+        word => work.correspond(user, word == "pass"),
     })
 }
 
@@ -69,11 +72,16 @@ enum End {
 impl Message {
     // ------------------------------------------------------------------------------------------- pipes, sockets and passing
 
-    fn correspond(&self, user: &User<Model>) -> Result<(), Failed> {
-        let passes = match self.by.as_str() {
-            word @ ("pass" | "auto") => by_pass(user, word, self.size_bytes, Arrived::Touched)?,
-            _ => false,
-        };
+    /// As the kernel says, once: both processes have to do the same.
+    fn as_is_cheaper(&self, user: &User<Model>) -> Result<(), Failed> {
+        let carrier = user.choose_any_carrier(self.size_bytes, Arrived::Touched);
+        match carrier.map_err(named("choose a carrier"))? {
+            Carrier::Server => self.request(user),
+            carrier => self.correspond(user, carrier == Carrier::Pass),
+        }
+    }
+
+    fn correspond(&self, user: &User<Model>, passes: bool) -> Result<(), Failed> {
         let parent = user.pid();
         let (own, theirs, fds) = if self.by == "pipe" {
             let [(a, b), (c, d)] = [user.pipe().map_err(named("pipe"))?, user.pipe().map_err(named("pipe"))?];

@@ -1,0 +1,210 @@
+//! What a request of a server costs, and a message without data over a socket, measured between two processes.
+//!
+//! The kernel begins a process, the *partner*. First the caller and it send each other a byte over a socket, round after round; then the
+//! caller makes requests of it, with a data piece that both touch, page by page. Half of the least round is a message. So the switch, the
+//! queue or the crossing, attaching, detaching and the misses that follow are in the numbers, whatever the method.
+//!
+//! # Locks
+//! The sleep lock of the costs ([`super::costs`]), while it is measured; no spin lock.
+//!
+//! # What can fail
+//! All of it, for want of memory, structures or reserved entries, and where the kernel has no servers. Then a request is taken to cost more
+//! than it can be worth.
+
+use super::costs::Linear;
+use super::measure::MANY;
+use crate::error::Errno;
+use crate::fs::{Fd, File, FileTable};
+use crate::ispc::{Inquiry, Ispc, MEASURED, Wait};
+use crate::net::{SendMode, Socket};
+use crate::proc::{Role, Syscall};
+use crate::sys::{User, running};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Va};
+use pageferry_vm::Inherit;
+
+/// Rounds of which the least counts, and those before them, until the partner is there.
+const ROUNDS: usize = 8;
+const TRIES: usize = 1000;
+/// The partner's end of the sockets, its only descriptor.
+const ITS_SOCKET: Fd = Fd(0);
+
+/// What was measured, in cycles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RequestCosts {
+    /// A message without data over a socket, to the other process's run.
+    pub(super) message_cycles: u64,
+    /// A request, or its answer, by the pages of its data.
+    pub(super) request: Linear,
+    /// That can go with it.
+    pub(super) most_pages: usize,
+}
+
+impl RequestCosts {
+    const NEVER: RequestCosts = RequestCosts { message_cycles: 0, request: Linear::NEVER, most_pages: 0 };
+}
+
+impl<M: Machine> Syscall<'_, M> {
+    /// What requests cost here; measured now if it never was.
+    pub(super) fn request_costs(&self) -> RequestCosts {
+        let moves = &self.kernel.moves;
+        let Some(ispc) = &self.kernel.ispc else { return RequestCosts::NEVER };
+        if let Some(known) = moves.requests.get() {
+            return *known;
+        }
+        let measuring = &moves.measuring;
+        // No signal ends this wait, so it has no error.
+        drop(measuring.acquire(self.thread, measuring.lock(), |lock| lock, "measuring", false).0);
+        if moves.requests.get().is_none() {
+            let costs = Pair { call: self, ispc }.measure().unwrap_or(RequestCosts::NEVER);
+            drop(moves.requests.set(Box::new(costs)));
+        }
+        measuring.release(self.thread, &mut measuring.lock(), |lock| lock);
+        moves.requests.get().copied().unwrap_or(RequestCosts::NEVER)
+    }
+}
+
+/// The caller, and what it asks the partner by.
+struct Pair<'a, M: Machine> {
+    call: &'a Syscall<'a, M>,
+    ispc: &'a Ispc<M>,
+}
+
+impl<M: Machine> Pair<'_, M> {
+    fn measure(&self) -> Result<RequestCosts, Errno> {
+        let Syscall { thread, space, .. } = *self.call;
+        let own = space.map(thread, None, PAGE_SIZE, Prot::RW, Inherit::None)?;
+        let costs = self.with_partner(own);
+        space.unmap(thread, own, PAGE_SIZE).expect("just mapped");
+        costs
+    }
+
+    fn with_partner(&self, own: Va) -> Result<RequestCosts, Errno> {
+        let Syscall { kernel, thread, .. } = *self.call;
+        let buffer = || kernel.create_sockbuf(kernel.config.pipe.socket_buffer_bytes);
+        let (there, back) = (buffer()?, buffer()?);
+        let socket = |receive, send| File::new(Socket { receive: Some(receive), send: Some(send) });
+        let ours = Arc::new(socket(back.clone(), there.clone()));
+        let theirs = Arc::new(socket(there, back));
+        let mut files = FileTable::new();
+        files.share(theirs.clone());
+        let over = Arc::new(AtomicBool::new(false));
+        let told = over.clone();
+        let program = running(kernel, Box::new(move |user| play(user, &told)));
+        let begun = kernel.vm.space().map_err(Errno::from).and_then(|space| {
+            kernel
+                .create_process(None, "partner", space.clone(), files, Role::Partner, program)
+                .inspect_err(|_| space.terminate(thread))
+        });
+        if begun.is_err() {
+            theirs.close(self.call);
+        } else {
+            // It has its end open until the messages are over.
+            drop(theirs);
+        }
+        let message = begun.and_then(|_| self.messages(&ours, own));
+        // It goes on with requests when there are no more messages.
+        ours.close(self.call);
+        let partner = begun?;
+        let costs = message.and_then(|message_cycles| {
+            let most_pages = self.ispc.most_data_pages();
+            let many = MANY.min(most_pages);
+            let request = Linear::through(self.requests(1)?, many, self.requests(many)?);
+            Ok(RequestCosts { message_cycles, request, most_pages })
+        });
+        over.store(true, Ordering::Relaxed);
+        _ = kernel.send_signal(partner);
+        costs
+    }
+
+    /// The way out to a program, and in again.
+    fn cross(&self) {
+        let m = self.call.machine();
+        m.cross(Crossing::SyscallExit);
+        m.cross(Crossing::SyscallEnter);
+        m.execute(self.call.kernel.config.paths.syscall);
+    }
+
+    /// Half of the least of some rounds.
+    fn half_round(&self, mut round: impl FnMut() -> Result<(), Errno>) -> Result<u64, Errno> {
+        let m = self.call.machine();
+        let mut least = u64::MAX;
+        for _ in 0..=ROUNDS {
+            let began = m.now();
+            round()?;
+            least = least.min(m.now().saturating_sub(began).0);
+        }
+        Ok(least / 2)
+    }
+
+    fn messages(&self, ours: &File<M>, at: Va) -> Result<u64, Errno> {
+        self.half_round(|| {
+            self.cross();
+            ours.write(self.call, at, 1, SendMode::Copy)?;
+            self.cross();
+            match ours.read(self.call, at, 1)? {
+                0 => Err(Errno::BrokenPipe),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn requests(&self, pages: usize) -> Result<u64, Errno> {
+        let pieces = self.ispc.take_kept(self.call, pages, false)?;
+        let data = pieces.data.ok_or(Errno::NoMemory)?;
+        let round = || {
+            self.cross();
+            self.call.store_bytes(pieces.control, &[1; 8])?;
+            self.ispc.request_for(self.call, (MEASURED, None), pieces, false)?;
+            self.call.fetch_bytes(pieces.control, &mut [0; 8])?;
+            (0..pages).try_for_each(|page| self.call.store_bytes(data + page * PAGE_SIZE, &[1; 8]))
+        };
+        let mut served = Err(Errno::ConnectionRefused);
+        for _ in 0..TRIES {
+            served = round();
+            if served != Err(Errno::ConnectionRefused) {
+                break;
+            }
+            // It is on its way.
+            self.call.thread.yield_now();
+        }
+        let least = served.and_then(|()| self.half_round(round));
+        self.ispc.put_kept(self.call, pieces);
+        least
+    }
+}
+
+/// What the partner does: answers messages as long as there are any, then requests, until it is told.
+fn play<M: Machine>(user: &User<M>, over: &Arc<AtomicBool>) {
+    let is_over = |user: &User<M>| over.load(Ordering::Relaxed) || user.is_killed();
+    let Ok(byte) = user.map(PAGE_SIZE, Prot::RW, Inherit::None) else { return };
+    while let Ok(1) = user.read(ITS_SOCKET, byte, 1) {
+        if user.write(ITS_SOCKET, byte, 1).is_err() {
+            break;
+        }
+    }
+    let answer = |user: &User<M>, inquiry: &Inquiry| {
+        let mut word = [0; 8];
+        user.load(inquiry.control, &mut word);
+        if let Some((data, len)) = inquiry.data {
+            (0..len).step_by(PAGE_SIZE).for_each(|at| user.store(data + at, &word));
+        }
+        user.store(inquiry.control, &word);
+    };
+    let serves = match user.ispc_crosses() {
+        true => user.ispc_serve_by(MEASURED, Box::new(answer)),
+        false => user.ispc_serve(MEASURED),
+    };
+    while serves.is_ok() && !is_over(user) {
+        match user.ispc_receive(Wait::Yes) {
+            Ok(inquiry) => {
+                answer(user, &inquiry);
+                _ = user.ispc_return(inquiry.id);
+            }
+            Err(Errno::Interrupted) => {}
+            Err(_) => _ = user.yield_now(),
+        }
+    }
+}
