@@ -25,9 +25,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::Inherit;
 
-/// Rounds of which the least counts, and those before them, until the partner is there.
+/// Rounds of which the least counts, behind one that brings both into their steady state.
 const ROUNDS: usize = 8;
-const TRIES: usize = 1000;
 /// The partner's end of the sockets, its only descriptor.
 const ITS_SOCKET: Fd = Fd(0);
 
@@ -105,7 +104,7 @@ impl<M: Machine> Pair<'_, M> {
             drop(theirs);
         }
         let message = begun.and_then(|_| self.messages(&ours, own));
-        // It goes on with requests when there are no more messages.
+        // It goes on with requests when there are no more messages; it serves already.
         ours.close(self.call);
         let partner = begun?;
         let costs = message.and_then(|message_cycles| {
@@ -161,30 +160,16 @@ impl<M: Machine> Pair<'_, M> {
             self.call.fetch_bytes(pieces.control, &mut [0; 8])?;
             (0..pages).try_for_each(|page| self.call.store_bytes(data + page * PAGE_SIZE, &[1; 8]))
         };
-        let mut served = Err(Errno::ConnectionRefused);
-        for _ in 0..TRIES {
-            served = round();
-            if served != Err(Errno::ConnectionRefused) {
-                break;
-            }
-            // It is on its way.
-            self.call.thread.yield_now();
-        }
-        let least = served.and_then(|()| self.half_round(round));
+        let least = self.half_round(round);
         self.ispc.put_kept(self.call, pieces);
         least
     }
 }
 
-/// What the partner does: answers messages as long as there are any, then requests, until it is told.
+/// What the partner does: it serves, but first it answers messages as long as there are any; then requests, until it is told.
 fn play<M: Machine>(user: &User<M>, over: &Arc<AtomicBool>) {
     let is_over = |user: &User<M>| over.load(Ordering::Relaxed) || user.is_killed();
     let Ok(byte) = user.map(PAGE_SIZE, Prot::RW, Inherit::None) else { return };
-    while let Ok(1) = user.read(ITS_SOCKET, byte, 1) {
-        if user.write(ITS_SOCKET, byte, 1).is_err() {
-            break;
-        }
-    }
     let answer = |user: &User<M>, inquiry: &Inquiry| {
         let mut word = [0; 8];
         user.load(inquiry.control, &mut word);
@@ -197,7 +182,15 @@ fn play<M: Machine>(user: &User<M>, over: &Arc<AtomicBool>) {
         true => user.ispc_serve_by(MEASURED, Box::new(answer)),
         false => user.ispc_serve(MEASURED),
     };
-    while serves.is_ok() && !is_over(user) {
+    if serves.is_err() {
+        return;
+    }
+    while let Ok(1) = user.read(ITS_SOCKET, byte, 1) {
+        if user.write(ITS_SOCKET, byte, 1).is_err() {
+            break;
+        }
+    }
+    while !is_over(user) {
         match user.ispc_receive(Wait::Yes) {
             Ok(inquiry) => {
                 answer(user, &inquiry);

@@ -749,8 +749,8 @@ fn a_server_is_chosen_where_it_is_cheaper() {
         on_sh4(ant(method), move |u| {
             let before = u.kernel().vm().free_frames();
             let chosen = u.choose_any_carrier(PAGE, Arrived::Touched).unwrap();
-            // A search of the whole TLB at each detachment takes longer than copies do.
-            assert_eq!(chosen == Carrier::Server, method.uses_entries(), "{method:?}: {chosen:?}");
+            // Where each detachment searches the whole TLB, copies take about as long.
+            assert!(chosen == Carrier::Server || method == Method::Random, "{method:?}: {chosen:?}");
             assert_ne!(u.choose_carrier(PAGE, Arrived::Touched).unwrap(), Carrier::Server);
             assert_ne!(
                 u.choose_any_carrier(40 * PAGE, Arrived::Touched),
@@ -766,6 +766,19 @@ fn a_server_is_chosen_where_it_is_cheaper() {
             );
             assert_eq!(u.wait(), Err(Errno::NoChild));
         });
+    }
+    // On two CPUs each switch of threads takes an interrupt, and page tables a shootdown: only who crosses saves that.
+    for (name, method) in
+        [("pentium-pro", Method::Random), ("pentium-pro", Method::Migrating), ("xeon-mp", Method::Migrating)]
+    {
+        let chooses = move |u: &U| {
+            assert_eq!(
+                u.choose_any_carrier(PAGE, Arrived::Touched),
+                Ok(Carrier::Server),
+                "{method:?} on {name}"
+            );
+        };
+        sound(&try_served(name, Schedule::Timed, method, FileServiceDefect::None, chooses), name);
     }
     on_sh4(KernelConfig { ispc: None, ..ant(Method::Random) }, |u| {
         assert_ne!(u.choose_any_carrier(PAGE, Arrived::Touched), Ok(Carrier::Server));
