@@ -84,7 +84,7 @@ impl IspcFile {
             server_page_bytes: self.server_page_bytes.value as usize,
             searches: self.searches.value,
             pieces: 512,
-            files: self.file_server.value.then(|| FileServiceConfig {
+            files: self.file_server.value.then_some(FileServiceConfig {
                 data_pages: self.file_pages.value as usize,
                 defect: FileServiceDefect::None,
             }),
