@@ -1,7 +1,8 @@
 //! Recordings of strace, run again: those that are shipped, some that say what files must do, and some that are wrong.
 
 use pageferry_lab::files::{KernelChoice, MachineChoice};
-use pageferry_lab::workload::strace::{Replayed, replay};
+use pageferry_lab::workload::strace::{Replayed, replay, replay_planted};
+use pageferry_lab::run::Law;
 use pageferry_lab::{Blame, LabError};
 use pageferry_trace::strace::{Answer, Log, What};
 
@@ -227,4 +228,27 @@ fn what_is_no_recording_is_refused() {
     let large = "open(\"/f\", O_RDONLY) = 3\npread64(3, \"\"..., 9, 400000000) = 9\n";
     let said = run("sf_buf", large).expect_err("refused").to_string();
     assert!(said.contains("of files are read, expected at most"), "{said}");
+}
+
+/// Some of what is wrong with a kernel is seen by what programs that were recorded do: by their bytes, or by a stale translation.
+#[test]
+fn a_kernel_with_a_defect_does_not_do_what_was_recorded() {
+    use pageferry_vm::Defect;
+    let (machine, kernel) = (MachineChoice::find("xeon-mp"), KernelChoice::find("sf_buf"));
+    let (machine, kernel) = (machine.expect("a machine"), kernel.expect("a kernel"));
+    let mut missed = Vec::new();
+    for &defect in Defect::ALL {
+        let found = [TAR, GIT_STATUS].into_iter().find_map(|text| {
+            let run = replay_planted(&machine, &kernel, "test.strace", text.as_bytes(), None, Some(defect));
+            match run {
+                Ok(replayed) => Law::broken(&replayed.laws).into_iter().next(),
+                Err(error) => Some(error.to_string()),
+            }
+        });
+        println!("{defect:?}: {found:?}");
+        if found.is_none() {
+            missed.push(defect);
+        }
+    }
+    panic!("{missed:?}");
 }

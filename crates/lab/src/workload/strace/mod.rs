@@ -38,7 +38,7 @@ use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{OpenFlags, Program, User};
 use pageferry_model::Model;
 use pageferry_trace::strace::{Log, Skipped};
-use pageferry_vm::Inherit;
+use pageferry_vm::{Defect, Inherit};
 use plan::kernel_path;
 use play::Stage;
 use serde::Serialize;
@@ -115,6 +115,21 @@ pub fn replay(
     bytes: &[u8],
     files: Option<&Path>,
 ) -> Result<Replayed, LabError> {
+    replay_planted(machine, kernel, name, bytes, files, None)
+}
+
+/// As [`replay`], in a kernel that has a defect from the first call of the recording on.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_planted(
+    machine: &MachineChoice,
+    kernel: &KernelChoice,
+    name: &str,
+    bytes: &[u8],
+    files: Option<&Path>,
+    defect: Option<Defect>,
+) -> Result<Replayed, LabError> {
     let began = Instant::now();
     let refuse = |problem: String| LabError::Input { file: name.to_owned(), problem };
     let log = Log::read(bytes);
@@ -137,7 +152,7 @@ pub fn replay(
     let (files, directories) = (plan.image.files.len(), plan.image.directories.len());
     let not_modelled = plan.not_modelled.clone();
     let stage: Rc<RefCell<Option<Rc<Stage>>>> = Rc::default();
-    let program = first(testbed.model.clone(), clock_mhz, plan, cell.clone(), stage.clone());
+    let program = first(testbed.model.clone(), clock_mhz, plan, cell.clone(), stage.clone(), defect);
     let finish = testbed.execute("replay", program)?;
     let outcome = cell.take();
     if let Some(problem) = outcome.failed.filter(|_| finish.laws.iter().all(|law| law.held)) {
@@ -228,6 +243,7 @@ fn first(
     plan: Plan,
     cell: OutcomeCell,
     shared: Rc<RefCell<Option<Rc<Stage>>>>,
+    defect: Option<Defect>,
 ) -> Program<Model> {
     let disk = disk_bytes(&plan);
     first_process(cell.clone(), PIECE, move |user| {
@@ -240,16 +256,23 @@ fn first(
             return Ok(());
         }
         user.attach_memory_disk(disk).map_err(named("make the memory disk"))?;
-        let result = on_disk(user, &stage, &model, clock_mhz);
+        let result = on_disk(user, &stage, &model, clock_mhz, defect);
         user.detach_memory_disk().map_err(named("destroy the memory disk")).and(result)
     })
 }
 
-fn on_disk(user: &User<Model>, stage: &Rc<Stage>, model: &Model, clock_mhz: f64) -> Result<(), Failed> {
+fn on_disk(
+    user: &User<Model>,
+    stage: &Rc<Stage>,
+    model: &Model,
+    clock_mhz: f64,
+    defect: Option<Defect>,
+) -> Result<(), Failed> {
     user.make_volume(BLOCK_BYTES).map_err(named("make the volume"))?;
     let filled = fill(user, &stage.plan);
     user.unmount().map_err(named("unmount the volume")).and(filled)?;
     user.mount().map_err(named("mount the volume"))?;
+    user.kernel().vm().plant(defect);
     let watch = Stopwatch::start(user, model);
     let result = run(user, stage);
     let moved: u64 = stage.state.borrow().costs.by_call(clock_mhz).values().map(|cost| cost.bytes).sum();
