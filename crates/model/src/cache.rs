@@ -2,9 +2,10 @@
 //!
 //! A package has up to four levels, shared by its SMT siblings: set-associative, true LRU, indexed and tagged by physical
 //! addresses, one line size throughout. The first level of a machine with one package may be indexed by virtual addresses: then
-//! it has a line of memory once for each *colour* by which it was accessed, as if these were different lines ([`colour`]). Only the state of lines is held here; the bytes are in the modelled memory, which
-//! is always current, since one access is carried out at a time. Everything is counted (`CacheStats`), and
-//! [`Caches::check`] asserts the conservation laws between the counts and against the state.
+//! it has a line of memory once for each *colour* by which it was accessed, as if these were different lines (`cache::colour`).
+//! Only the state of lines is held here; the bytes are in the modelled memory, which is always current, since one access is
+//! carried out at a time. Everything is counted (`CacheStats`), and [`Caches::check`] asserts the conservation laws between the
+//! counts and against the state.
 //!
 //! Rules:
 //! - A read fills every level from the first to the one that had the line, except a second level that is exclusive: that

@@ -1,4 +1,4 @@
-//! The oracle of stale translations. (That of stale lines, [`crate::cache::aliases`], reports here, too.)
+//! The oracle of stale translations. (That of stale lines, `cache::aliases`, reports here, too.)
 //!
 //! # What it holds
 //! The mapping last declared of every page of every address space, by [`Machine::mapping_changed`], and the caller that
