@@ -42,7 +42,7 @@ pub struct ExperimentFile {
     pub curves: Vec<Curves>,
 }
 
-/// Curves over a parameter that varies in the matrix; both axes are logarithmic.
+/// Curves over a parameter that varies in the matrix; both axes are logarithmic, but for one across that begins with 0.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Curves {

@@ -69,7 +69,7 @@ pub struct Chosen {
     pub ratio: f64,
 }
 
-/// The points of a line on a machine: by x, in order, with positive values only.
+/// The points of a line on a machine: by x, in order, with positive values only, from 0 on.
 pub fn points<'a>(
     records: impl Iterator<Item = &'a Record>,
     experiment: &str,
@@ -85,7 +85,7 @@ pub fn points<'a>(
     let x = |r: &Record| r.settings.get(&curves.x)?.to_string().parse().ok();
     let mut points: Vec<(f64, f64)> = (records.filter(meant))
         .filter_map(|r| Some((x(r)?, r.metric(&curves.metric)?)))
-        .filter(|(x, value)| *x > 0.0 && *value > 0.0)
+        .filter(|(x, value)| *x >= 0.0 && *value > 0.0)
         .collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points
@@ -119,7 +119,11 @@ fn lines<'a>(
 ) -> impl Iterator<Item = (&'a str, &'a str, Vec<Drawn<'a>>)> {
     experiment.file.curves.iter().flat_map(move |curves| {
         machines.iter().map(move |machine| {
-            let of = |line| points(records.iter().copied(), &experiment.name, curves, machine, line);
+            let of = |line| {
+                // Between nothing and something nothing is interpolated.
+                let all = points(records.iter().copied(), &experiment.name, curves, machine, line);
+                all.into_iter().filter(|p| p.0 > 0.0).collect::<Vec<_>>()
+            };
             let drawn = curves.lines.iter().map(|line| (line, of(line))).collect();
             (machine.as_str(), curves.x.as_str(), drawn)
         })

@@ -1,4 +1,4 @@
-//! Curves over a parameter that varies: what an experiment's file says of them, drawn on logarithmic axes.
+//! Curves over a parameter that varies: what an experiment's file says of them, drawn on logarithmic axes, or across from 0.
 //!
 //! One figure for each machine, one line for each data set; where the parameter has one value only, a bar for each. Published
 //! values are marked where a comparison names the same data set and one value of the parameter; a line without a mark has
@@ -10,7 +10,7 @@ use super::dictionary::dictionary;
 use super::figure::{Figure, Key, Table, both};
 use super::looks::{Look, Looks};
 use super::reproduction::Reproduction;
-use super::scale::LogScale;
+use super::scale::{LogScale, Scale};
 use super::svg::{Anchor, Svg, Width, text_pixels, wrapped};
 use crate::files::{Compare, CurveLine, Curves, Experiment, How, MachineChoice};
 use crate::judge::points;
@@ -80,8 +80,10 @@ fn figure(
     xs.dedup();
     let label = format!("{} on {}", curves.title, machine.config.title);
     let unit = experiment.file.unit(&curves.x);
+    // Nothing is at no distance on a logarithmic axis.
+    let across = if xs.first() == Some(&0.0) { Axis::linear } else { Axis::log };
     let axes = Axes {
-        across: Axis::log(&Axis::name_of(&curves.x), unit),
+        across: across(&Axis::name_of(&curves.x), unit),
         bytes: unit == "bytes",
         up: up(curves, Axis::log),
     };
@@ -195,7 +197,7 @@ fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) -> String {
         let all = curves.iter().flat_map(|c| c.points.iter().chain(&c.published));
         all.map(pick).fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)))
     };
-    let x_scale = LogScale::new(range(|p| p.0), left + 10.0, end - left - 20.0);
+    let x_scale = Across::new(range(|p| p.0), left + 10.0, end - left - 20.0);
     let y_scale = LogScale::new(range(|p| p.1), TOP_PIXELS + PLOT_PIXELS, -PLOT_PIXELS);
     let mut svg = Svg::new(width.pixels());
     draw_axes(&mut svg, width, axes, (&x_scale, &y_scale), (left, end));
@@ -220,12 +222,35 @@ fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) -> String {
     svg.finish(TOP_PIXELS + PLOT_PIXELS + FOOT_PIXELS + below, label)
 }
 
+/// The scale across.
+enum Across {
+    Log(LogScale),
+    /// Where it begins with 0.
+    Linear(Scale),
+}
+
+impl Across {
+    fn new((least, most): (f64, f64), from: f64, pixels: f64) -> Across {
+        match least > 0.0 {
+            true => Across::Log(LogScale::new((least, most), from, pixels)),
+            false => Across::Linear(Scale::new(most, from, pixels, 6.0)),
+        }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        match self {
+            Across::Log(scale) => scale.at(value),
+            Across::Linear(scale) => scale.at(value),
+        }
+    }
+}
+
 /// Both axes with their ticks, between `left` and `end`.
 fn draw_axes(
     svg: &mut Svg,
     width: Width,
     axes: &Axes,
-    (x_scale, y_scale): (&LogScale, &LogScale),
+    (x_scale, y_scale): (&Across, &LogScale),
     (left, end): (f64, f64),
 ) {
     svg.text(0.0, 13.0, "axis", Anchor::Start, &axes.up.words());
@@ -236,9 +261,10 @@ fn draw_axes(
     }
     let bottom = TOP_PIXELS + PLOT_PIXELS;
     svg.line((left, bottom), (end, bottom), "base");
-    let ticks: Vec<f64> = match axes.bytes {
-        true => x_scale.binary_ticks().collect(),
-        false => x_scale.decimal_ticks().into_iter().map(|tick| tick.0).collect(),
+    let ticks: Vec<f64> = match (x_scale, axes.bytes) {
+        (Across::Log(scale), true) => scale.binary_ticks().collect(),
+        (Across::Log(scale), false) => scale.decimal_ticks().into_iter().map(|tick| tick.0).collect(),
+        (Across::Linear(scale), _) => scale.ticks().collect(),
     };
     let room = ((end - left) / if width == Width::Wide { 44.0 } else { 52.0 }).max(1.0);
     let every = (ticks.len() as f64 / room).ceil().max(1.0) as usize;

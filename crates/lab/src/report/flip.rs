@@ -50,7 +50,7 @@ pub(super) fn shares(of: &Reproduction, experiment: &str) -> Option<Figure> {
             let busy: f64 = parts.iter().map(|part| part.value).sum();
             rows.push(StackRow { name: by.to_owned(), parts, shown: text::number(busy.round()) });
         }
-        groups.push(Stack { label: format!("MTU {mtu}, {clock} MHz"), rows });
+        groups.push(Stack { label: format!("{mtu}, {clock} MHz"), rows });
     }
     groups.retain(|group| !group.rows.is_empty());
     let legend = causes_in(&groups);
@@ -68,7 +68,7 @@ pub(super) fn shares(of: &Reproduction, experiment: &str) -> Option<Figure> {
         id: "flip-shares".into(),
         experiment: experiment.into(),
         title: "Where the cycles of a received page go".into(),
-        subtitle: "Cycles of all CPUs for 4 KiB of payload, with the receiver looking at its data".into(),
+        subtitle: "By MTU and clock: cycles of all CPUs for 4 KiB of payload, with the receiver looking at its data".into(),
         wide,
         narrow,
         legend,
