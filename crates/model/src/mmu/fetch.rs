@@ -32,10 +32,13 @@ impl Hw {
                 return Ok(len);
             };
             self.counts.icache_lookups += 1;
-            self.counts.icache_hits += u64::from(fetched.hit);
-            self.counts.icache_misses += u64::from(!fetched.hit);
-            self.charge(cpu, u64::from(fetched.cycles));
-            done = (done + line_bytes - at.0 as usize % line_bytes).min(len);
+            if fetched.hit {
+                self.counts.icache_hits += 1;
+            } else {
+                self.counts.icache_misses += 1;
+                self.charge(cpu, u64::from(fetched.cycles));
+            }
+            done = (done + line_bytes - (at.0 as usize & (line_bytes - 1))).min(len);
             if self.cpus[cpu].clock > deadline {
                 break;
             }
@@ -47,9 +50,7 @@ impl Hw {
         let access = Access::Fetch;
         let refuse = |kind| Hw::trap(va, access, mode, kind);
         let closed = |attr: Attr| mode == Mode::User && !attr.contains(Attr::USER);
-        if self.before_pages
-            && let Some((pa, attr)) = self.found_before_pages(cpu, va, access)
-        {
+        if let Some((pa, attr)) = self.found_before_pages(cpu, va, access) {
             return if closed(attr) { Err(refuse(TrapKind::Protection)) } else { Ok(pa) };
         }
         if self.instruction_tlbs.is_empty() {
