@@ -26,8 +26,10 @@ impl Hw {
         while done < len {
             let at = pa + done;
             let package = self.cpus[cpu].package;
-            let Some(fetched) =
-                self.caches.as_mut().and_then(|caches| caches.live().fetch_line(package, at.0))
+            let Some(fetched) = self
+                .caches
+                .as_mut()
+                .and_then(|caches| caches.live().fetch_line(package, at.0, va.0 + done as u64))
             else {
                 return Ok(len);
             };
