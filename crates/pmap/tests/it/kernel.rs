@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 #[test]
 fn all_kernel_memory_is_mapped_at_boot() {
-    for machine in ALL {
+    for machine in ALL.into_iter().chain(["ultrasparc-iie"]) {
         run(Shape::new(machine, 2), move |k| {
             let board = k.m.board();
             let layout = board.layout;
@@ -165,7 +165,7 @@ fn entries_are_chosen_only_where_any_may_hold_any_page() {
     for machine in ["xeon-up", "mini-hash", "mini-blocks", "ppc603"] {
         assert_eq!(boot(machine), Some(PmapError::NoChoice), "{machine}");
     }
-    assert_eq!(boot("sh7751r"), None);
+    assert_eq!([boot("sh7751r"), boot("ultrasparc-iie")], [None, None]);
 }
 
 #[test]

@@ -217,6 +217,7 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("direct map of other colours", "sh7751r", with_scheme(Scheme::Direct)),
         ("hybrid", "sh7751r", with_scheme(Scheme::Hybrid { entries: 4 })),
         ("original, colours", "sh7751r", original()),
+        ("hybrid, stores go through", "ultrasparc-iie", with_scheme(Scheme::Hybrid { entries: 4 })),
         ("original, amd64", "opteron-mp", original()),
         ("cache on amd64", "opteron-mp", sf_buf(16)),
     ]
