@@ -278,6 +278,12 @@ pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnO
     if direct && m.board().layout.direct_map.is_none() {
         config.ephemeral.scheme = Scheme::Cache { entries: 64, rule: AccessedRule::Safe };
     }
+    if let (Some(ispc), Mmu::Soft { large, .. }) = (&mut config.ispc, m.board().mmu)
+        && !large.contains(&20)
+    {
+        // The next smaller pages, and as many more of them.
+        (ispc.server_page_bytes, ispc.server_entries) = (1 << 16, 16);
+    }
     if let Some(net) = &mut config.net {
         // The far end has a clock of its own.
         net.ms_cycles = Cycles(small(&or_other_kind(name), 64).cpu.clock_mhz.value * 1000);
