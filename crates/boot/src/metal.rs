@@ -38,6 +38,7 @@ pub(crate) fn board(cpus: usize, frames: usize) -> Board {
         blocks: None,
         broadcasts_flushes: false,
         colours: 1,
+        writes_through: false,
         // Some 3.5 bytes, in whole ones.
         instruction_bytes: 4,
         fetches: false,

@@ -19,6 +19,10 @@ pub enum Mmu {
         /// At a miss hardware names the groups of [`crate::isa::hash`] that the page belongs to: a kernel may keep a
         /// [`crate::HashTable`] of its own.
         hashes: bool,
+        /// Fetches look into a TLB of their own, which the kernel loads apart from the other.
+        fetches_apart: bool,
+        /// log2 of the bytes of the larger pages that it may load, from small to large: one or two sizes.
+        large: &'static [u8],
         /// Software can read the entries one by one ([`crate::Machine::tlb_search`]).
         is_readable: bool,
     },
@@ -64,6 +68,8 @@ pub struct Board {
     pub broadcasts_flushes: bool,
     /// Colours of pages: addresses of equal colour share a frame in a virtually indexed cache. 1 where caches need none.
     pub colours: u32,
+    /// The first cache passes each store on, and takes no line in for one: what it holds is never newer than what lies behind it.
+    pub writes_through: bool,
     /// Bytes of an instruction, on average.
     pub instruction_bytes: u32,
     /// Instructions are fetched through a TLB or a cache that the machine describes: kernel text needs a place. Without,

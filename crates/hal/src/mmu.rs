@@ -237,6 +237,8 @@ pub enum Region {
     Superpages,
     /// By pages like any other.
     Pages,
+    /// By large entries of the TLB that no table has: the refill handler makes them of the address alone (FreeBSD/sparc64).
+    Computed,
 }
 
 /// Where things are in an address space. All of user space lies below all of the kernel's.
@@ -248,7 +250,8 @@ pub struct Layout {
     pub user_end: Va,
     /// First address of the kernel: the arena of kernel structures begins here, on physical address 0.
     pub kernel_base: Va,
-    /// First address that the kernel maps page by page; `None` when that is what follows the arena.
+    /// First address that the kernel maps page by page; `None` when that is what follows the arena. It lies behind the arena, or
+    /// below [`Layout::kernel_base`].
     pub paged_base: Option<Va>,
     /// First address behind what the kernel may map page by page.
     pub kernel_end: Va,

@@ -130,6 +130,7 @@ mod tests {
             blocks: None,
             broadcasts_flushes: false,
             colours: 1,
+            writes_through: false,
             instruction_bytes: 4,
             fetches: true,
             huge_pages: false,

@@ -21,7 +21,7 @@ pub use validate::RANGES;
 
 use std::collections::BTreeMap;
 
-use pageferry_hal::isa::{powerpc, sh4, x86};
+use pageferry_hal::isa::{powerpc, sh4, sparc64, x86};
 use pageferry_hal::{
     Attr, Block, BlockRegisters, Board, DeviceMemory, Layout, Mmu, PAGE_SIZE, Pa, Va, Width,
 };
@@ -45,6 +45,8 @@ pub enum ArchName {
     PowerPc,
     /// SH-4: areas of fixed kind.
     Sh4,
+    /// 64-bit SPARC: a direct map that software loads into the TLB.
+    Sparc64,
 }
 
 /// When a cache passes a store on to the next level.
@@ -386,6 +388,15 @@ impl MachineConfig {
                 entries: self.tlb.data.entries.value as usize,
                 is_fully_associative: self.tlb.data.ways.value == 0,
                 hashes: self.mmu.soft.as_ref().and_then(|s| s.hashes.as_ref()).is_some_and(|h| h.value),
+                fetches_apart: (self.tlb.instruction.as_ref())
+                    .is_some_and(|tlb| tlb.data_hit_cycles.is_none()),
+                large: match self.arch {
+                    ArchName::Sh4 => &[16, 20],
+                    // There are pages of 512 KB beside.
+                    ArchName::Sparc64 => &[16, sparc64::DIRECT_SHIFT],
+                    // One size, which nothing loads.
+                    ArchName::PowerPc | ArchName::I386 | ArchName::Amd64 => &[20],
+                },
                 is_readable: self.mmu.soft.as_ref().is_some_and(|soft| soft.search_cycles.is_some()),
             },
         };
@@ -398,7 +409,10 @@ impl MachineConfig {
         Board {
             cpus: self.cpus(),
             frames: (self.memory_bytes() / PAGE_SIZE as u64) as usize,
-            pointer: if self.arch == ArchName::Amd64 { Width::Eight } else { Width::Four },
+            pointer: match self.arch {
+                ArchName::Amd64 | ArchName::Sparc64 => Width::Eight,
+                ArchName::I386 | ArchName::PowerPc | ArchName::Sh4 => Width::Four,
+            },
             layout: self.layout(),
             device_memory: self.io.as_ref().map(|io| DeviceMemory {
                 frame_buffer_pages: io.frame_buffer_bytes.value as usize / PAGE_SIZE,
@@ -409,8 +423,9 @@ impl MachineConfig {
             blocks,
             broadcasts_flushes: self.mmu.broadcasts.as_ref().is_some_and(|b| b.value),
             colours: self.colours(),
+            writes_through: self.cache[0].write_policy.value == WritePolicy::Through,
             instruction_bytes: match self.arch {
-                ArchName::PowerPc => 4,
+                ArchName::PowerPc | ArchName::Sparc64 => 4,
                 ArchName::Sh4 => 2,
                 // Some 3.5 bytes, in whole ones.
                 ArchName::I386 | ArchName::Amd64 => 4,
@@ -427,6 +442,7 @@ impl MachineConfig {
             ArchName::PowerPc if self.mmu.blocks.is_some() => powerpc::BLOCKS,
             ArchName::PowerPc => powerpc::PAGES,
             ArchName::Sh4 => sh4::LAYOUT,
+            ArchName::Sparc64 => sparc64::LAYOUT,
         }
     }
 

@@ -242,7 +242,7 @@ impl Hw {
         Hw {
             memory: Memory::new(params.frames + params.device_pages),
             caches,
-            aliases: Aliases::new(params.colours, params.line_bytes).map(Box::new),
+            aliases: Aliases::new(params.colours, params.line_bytes, params.writes_through).map(Box::new),
             tlbs: (0..cores).map(|_| Tlb::new(params.tlb)).collect(),
             instruction_tlbs: (params.instruction_tlb.into_iter())
                 .flat_map(|shape| (0..cores).map(move |_| shape))

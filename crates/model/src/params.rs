@@ -1,6 +1,6 @@
 //! The plain numbers of a machine, taken from its configuration once, for the hot paths.
 
-use crate::config::{ArchName, InvalidatesName, MachineConfig, Number, RefillConfig};
+use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
 use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
 use crate::outside::OutsideClock;
@@ -70,6 +70,7 @@ pub(crate) struct Params {
     pub(crate) line_bytes: usize,
     /// Colours of pages, and what it costs to write back and drop one line of a page under one of them; more if it is dirty.
     pub(crate) colours: u32,
+    pub(crate) writes_through: bool,
     pub(crate) purge_line: u64,
     pub(crate) write_back_line: u64,
     /// A load that hits the first level.
@@ -142,10 +143,12 @@ impl Params {
                 superpage: format.superpage_shift(),
                 huge: board.huge_pages.then(|| format.huge_shift()),
             },
-            // 64 KB and 1 MB, which nothing but a kernel's own choice loads.
-            Mmu::Soft { .. } if c.arch == ArchName::Sh4 => PageShifts { superpage: 16, huge: Some(20) },
-            // One further size, likewise.
-            Mmu::Hash | Mmu::Soft { .. } => PageShifts { superpage: 20, huge: None },
+            Mmu::Soft { large, .. } => PageShifts {
+                superpage: u32::from(large[0]),
+                huge: large.get(1).map(|&shift| u32::from(shift)),
+            },
+            // One further size, which nothing loads.
+            Mmu::Hash => PageShifts { superpage: 20, huge: None },
         };
         let data = &c.tlb.data;
         let refill = |cost: fn(&RefillConfig) -> &Number| c.mmu.refill.as_ref().map_or(0, |r| cost(r).value);
@@ -222,6 +225,7 @@ impl Params {
             first_level: c.cache[0].latency_cycles.value,
             line_bytes: c.cache[0].line_bytes.value as usize,
             colours: board.colours,
+            writes_through: board.writes_through,
             purge_line: c.cache[0].purge_line_cycles.as_ref().map_or(0, |cycles| cycles.value),
             write_back_line: c.outside_cycles(&c.memory.writeback_cycles),
             disk: c.disk.as_ref().map(|d| DiskParams {

@@ -35,9 +35,6 @@ use pageferry_hal::{
     StructVa, Tte, Va, VaRange, paths,
 };
 
-/// Pages of the area are aligned as the largest page is that may map them.
-const LARGEST_PAGE: usize = 1 << 20;
-
 /// What a reserved entry maps is used and stored to: a miss that notes it has no place.
 const ATTACHED: Attr = Attr::USER.union(Attr::WRITE).union(Attr::REFERENCED).union(Attr::MODIFIED);
 
@@ -112,6 +109,11 @@ pub struct AreaConfig {
     pub defect: AreaDefect,
 }
 
+impl AreaConfig {
+    /// The area is aligned as the largest page is that may map it.
+    pub const LARGEST_PAGE: usize = 1 << 20;
+}
+
 /// What a reserved entry maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaPage {
@@ -139,9 +141,9 @@ pub(crate) struct Area<M: Machine> {
 
 /// Where the area lies in user space; the same for all who ask.
 fn range_of(board: &Board, len_bytes: usize) -> VaRange {
-    let end = board.layout.user_end.0 & !(LARGEST_PAGE as u64 - 1);
-    let len = len_bytes.next_multiple_of(LARGEST_PAGE.min(len_bytes.next_power_of_two()));
-    let start = Va((end - len as u64) & !(LARGEST_PAGE as u64 - 1));
+    let end = board.layout.user_end.0 & !(AreaConfig::LARGEST_PAGE as u64 - 1);
+    let len = len_bytes.next_multiple_of(AreaConfig::LARGEST_PAGE.min(len_bytes.next_power_of_two()));
+    let start = Va((end - len as u64) & !(AreaConfig::LARGEST_PAGE as u64 - 1));
     VaRange::pages_from(start, len_bytes / PAGE_SIZE)
 }
 
@@ -165,7 +167,7 @@ impl<M: Machine> Area<M> {
             None if reserved > 0 => return Err(PmapError::NoReserved { reserved }),
             _ => {}
         }
-        let at = arena.aligned_array("communication area", len_bytes, LARGEST_PAGE)?;
+        let at = arena.aligned_array("communication area", len_bytes, AreaConfig::LARGEST_PAGE)?;
         let first = pageferry_hal::Pa((at.0 - board.layout.kernel_base) as u64).pfn();
         let held = machine.new_lock(LockClass::RESERVED_ENTRIES, (0..reserved).map(|_| None).collect());
         Ok(Area { config, range: range_of(&board, len_bytes), at, first, held })

@@ -11,6 +11,7 @@ use crate::radix::{self, format_of};
 use alloc::vec::Vec;
 use pageferry_hal::isa::RadixFormat;
 use pageferry_hal::isa::hash::GROUP_BYTES;
+use pageferry_hal::isa::sparc64::DIRECT_SHIFT;
 use pageferry_hal::{
     Block, Board, HashTable, Layout, Machine, Mmu, PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Region, SpaceId,
     StructArena, Tte, Va, VaRange,
@@ -51,6 +52,12 @@ impl KernelTables {
     /// True when the kernel page at `va`, if it is mapped at all, is mapped by an entry of its own.
     pub(crate) fn is_tabled(&self, va: Va) -> bool {
         self.tabled.contains(va)
+    }
+
+    /// Where the entry of the direct map that maps `va` begins, and what it is, where such entries are made of addresses alone.
+    pub(crate) fn computed(&self, va: Va) -> Option<(Va, Tte)> {
+        let base = self.layout.direct_map.filter(|_| self.layout.region == Region::Computed)?;
+        (va >= base).then(|| computed(base, va))
     }
 
     /// Where the entry of the kernel page at `va` lies.
@@ -99,9 +106,13 @@ fn plan(
     let granule = match layout.region {
         Region::Superpages => super_bytes,
         Region::Pages if layout.direct_map.is_none() => super_bytes,
-        Region::Pages | Region::Unmapped | Region::Blocks => PAGE_SIZE,
+        Region::Pages | Region::Unmapped | Region::Blocks | Region::Computed => PAGE_SIZE,
     };
-    let arena_end = layout.paged_base.unwrap_or(layout.kernel_end);
+    let arena_end = match layout.paged_base {
+        None => layout.kernel_end,
+        Some(paged) if paged > layout.kernel_base => paged,
+        Some(_) => Va(u64::MAX),
+    };
     let room_bytes = arena_end - layout.kernel_base;
     let too_large = PmapError::ArenaTooLarge { arena_bytes: config.arena_bytes, room_bytes };
     let arena_bytes = config.arena_bytes.max(1).checked_next_multiple_of(granule).ok_or(too_large)?;
@@ -158,6 +169,12 @@ fn uses_hash_table(board: &Board, config: &PmapConfig) -> bool {
     }
 }
 
+/// The entry of a direct map at `base` that maps `va`, and where it begins.
+fn computed(base: Va, va: Va) -> (Va, Tte) {
+    let first = (va - base) as u64 >> DIRECT_SHIFT << DIRECT_SHIFT;
+    (Va(base.0 + first), Tte { frame: Pa(first).pfn(), shift: DIRECT_SHIFT, attr: PERMANENT })
+}
+
 /// Builds the kernel's page tables in the lowest frames.
 ///
 /// # Errors
@@ -179,6 +196,12 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
     }
     if let Some(direct) = plan.direct {
         b.for_ever(direct, config.mapping, board.frames);
+    }
+    if let Some(base) = layout.direct_map.filter(|_| layout.region == Region::Computed) {
+        for at in (0..board.frames << PAGE_SHIFT).step_by(1 << DIRECT_SHIFT) {
+            let (va, new) = computed(base, base + at);
+            machine.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
+        }
     }
     assert_eq!(b.next, arena_frames + plan.tables, "bootstrap took as many frames as it said it would");
     if let Some(hash) = plan.hash {

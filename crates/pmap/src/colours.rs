@@ -9,7 +9,8 @@
 //! A frame that is stored to by addresses of one colour is accessed by no other. So whatever is about to reach a frame by an address
 //! *claims* the address's colour for it: [`Pmaps::enter`] for a user mapping, [`Pmaps::kenter`] and the other ways in for the kernel.
 //! A claim to read takes the right to store away from mappings of other colours, and has the cache write back; a claim to store
-//! removes these mappings, and has the cache forget what it has by them. What was taken away comes back by a fault, which claims.
+//! removes these mappings, and has the cache forget what it has by them. What was taken away comes back by a fault, which claims. A cache
+//! that writes through has nothing to write back.
 //!
 //! That is right whatever addresses are chosen, and slow where they are chosen badly. Frames and addresses are chosen so that colours
 //! agree: frames by the page that they are for (`vm`), addresses in the kernel by the frame ([`Pmaps::best_colour`]; sf_buf paper, 4.4).
@@ -39,7 +40,7 @@ pub enum Reach {
 pub(crate) struct Cached {
     /// It may hold lines by these.
     by: u8,
-    /// By this one they may be newer than memory: one of `by`.
+    /// By this one they may be newer than memory, or become so without a claim: one of `by`.
     stored: u8,
 }
 
@@ -166,6 +167,9 @@ impl<M: Machine> Pmaps<M> {
             }
         }
         flush.flush(self);
+        if reach == Reach::Read && self.writes_through {
+            return;
+        }
         for colour in (0..self.colours).filter(|&colour| bit(colour) & colours != 0) {
             m.count(Counter::ColoursPurged, 1);
             if !self.has(PmapDefect::NotPurged) {

@@ -36,9 +36,9 @@ impl EntryChoice {
 /// What one CPU has loaded where.
 pub(crate) struct Loaded(Box<[AtomicU64]>);
 
-/// A page with its tag; never 0.
+/// A page with its tag; never 0. Of an address 44 bits tell pages apart.
 fn pack(asid: Asid, va: Va) -> u64 {
-    u64::from(asid.0) << 44 | va.page().0 | 1
+    u64::from(asid.0) << 44 | va.page().0 & ((1 << 44) - 1) | 1
 }
 
 impl Loaded {

@@ -65,6 +65,8 @@ pub struct Pmaps<M: Machine> {
     pub(crate) kernel: KernelTables,
     /// Colours of pages; 1 where the caches know none.
     pub(crate) colours: u32,
+    /// The cache that has them writes through.
+    pub(crate) writes_through: bool,
     /// Frames of memory, without that of devices.
     pub(crate) frame_count: usize,
     pub(crate) pv: M::Lock<PvTable<M>>,
@@ -134,6 +136,7 @@ impl<M: Machine> Pmaps<M> {
         let pmaps = Pmaps {
             config,
             colours: board.colours,
+            writes_through: board.writes_through,
             frame_count: board.frames,
             pv: machine.new_lock(LockClass::REVERSE_MAP, pv),
             shootdown: Shootdown::new(&machine, request),

@@ -2,7 +2,8 @@
 //!
 //! It finds the mapping in the page tables of the space that runs, or in the kernel's; notes that the page is used, and modified
 //! if it is a store; and loads the TLB, or puts an entry into the hash table and lets hardware look again. Where the kernel keeps
-//! a hash table of its own accord, it looks there first. It runs on whatever it interrupts, with interrupts off.
+//! a hash table of its own accord, it looks there first. Of a direct map that is in no table it makes the entry from the address. It runs
+//! on whatever it interrupts, with interrupts off.
 //!
 //! # Fast and slow
 //! The **fast** handler works in a few registers, with physical addresses, so that it cannot miss itself. The **slow** one saves
@@ -65,6 +66,9 @@ impl<M: Machine> Pmaps<M> {
         if nested {
             m.count(Counter::NestedRefills, 1);
         }
+        if let Some((_, tte)) = self.kernel.computed(miss.va) {
+            return self.refill_computed(whose, miss, tte);
+        }
         let reload = if outermost { self.config.refill.reload } else { Reload::Fast };
         if reload == Reload::Slow {
             return self.refill_slowly(whose, miss, self.loads_tlb());
@@ -92,6 +96,19 @@ impl<M: Machine> Pmaps<M> {
         m.execute(paths.insert);
         let searched = self.insert(second, whose, miss)?;
         self.probed(searched.to_its_place());
+        Ok(())
+    }
+
+    /// Loads the entry of the direct map that an address names: in registers, without any table, whatever the kernel's choice.
+    fn refill_computed(&self, whose: Whose, miss: Miss, tte: Tte) -> Result<(), TrapKind> {
+        if tte.frame.index() >= self.frame_count {
+            return Err(TrapKind::NotPresent);
+        }
+        if miss.mode == Mode::User {
+            return Err(TrapKind::Protection);
+        }
+        self.machine.execute(self.config.refill.paths.direct);
+        self.load_tlb(whose, miss, tte);
         Ok(())
     }
 
@@ -148,9 +165,10 @@ impl<M: Machine> Pmaps<M> {
         if miss.kind != MissKind::Absent {
             self.flush_own(Flush::Page(whose.asid, miss.va));
         }
-        let slot = match (miss.access, self.choose_entry(whose.asid, miss.va)) {
-            (Access::Fetch, Slot::Replace) => Slot::Instruction,
-            (_, slot) => slot,
+        let apart = matches!(m.board().mmu, Mmu::Soft { fetches_apart: true, .. });
+        let slot = match miss.access {
+            Access::Fetch if apart => Slot::Instruction,
+            _ => self.choose_entry(whose.asid, miss.va),
         };
         match self.config.defect {
             PmapDefect::ModifiedLost => tte.attr |= Attr::MODIFIED,

@@ -18,7 +18,7 @@ pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the machine
 /// `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
-pub const MACHINES: [&str; 17] = [
+pub const MACHINES: [&str; 18] = [
     "xeon-up",
     "xeon-mp",
     "xeon-mp-htt",
@@ -36,6 +36,7 @@ pub const MACHINES: [&str; 17] = [
     "ppc604-smp",
     "ppc604-smp+slow+pte",
     "sh7751r+unused",
+    "ultrasparc-iie+unused",
 ];
 
 /// As few tags as the kernel that the machine's name chooses can do with, so that they are used again and again; where all CPUs
@@ -54,9 +55,11 @@ pub(crate) fn config(name: &str, memory_mb: u64) -> MachineConfig {
     config
 }
 
-/// True for a machine whose kernel can keep entries of the TLB for itself.
+/// True for a machine whose kernel can keep entries of the TLB for itself, with the pages that servers have here.
 pub(crate) fn reserves(name: &str) -> bool {
-    config(name, 32).board().reservable_entries().is_some()
+    let board = config(name, 32).board();
+    let has_pages = matches!(board.mmu, Mmu::Soft { large, .. } if large.contains(&20));
+    board.reservable_entries().is_some() && has_pages
 }
 
 const PATH: Path = Path::of(20);

@@ -5,12 +5,13 @@
 //!
 //! * [`radix`]: page tables in levels, and [`x86`], the two formats of that kind.
 //! * [`hash`]: a table of hashed entries ([`powerpc`]).
-//! * [`sh4`]: no table that hardware knows.
+//! * [`sh4`], [`sparc64`]: no table that hardware knows.
 
 pub mod hash;
 pub mod powerpc;
 pub mod radix;
 pub mod sh4;
+pub mod sparc64;
 pub mod x86;
 
 pub use radix::RadixFormat;

@@ -1,7 +1,8 @@
 //! How a kernel attaches memory for communication, and what it must have for that.
 
 use crate::served::FileServiceConfig;
-use pageferry_hal::{Board, PAGE_SIZE, paths};
+use core::{fmt, iter};
+use pageferry_hal::{Board, Mmu, PAGE_SIZE, paths};
 use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 
 /// How pieces of the communication area are attached to processes.
@@ -193,10 +194,12 @@ pub enum IspcError {
         server_page_bytes: usize,
     },
     /// The machine has no pages of this size.
-    #[error("pages of {server_page_bytes} bytes for servers, expected 4096, 65536 or 1048576")]
+    #[error("pages of {server_page_bytes} bytes for servers, expected {}", ServerPages(large))]
     NoSuchPages {
         /// A page.
         server_page_bytes: usize,
+        /// log2 of those that there are beside the smallest.
+        large: &'static [u8],
     },
     /// Not one server has room.
     #[error(
@@ -213,6 +216,27 @@ pub enum IspcError {
         "memory is to be attached by TLB entries: expected one processor whose TLB the kernel loads, with tags and without sets (sh7751r)"
     )]
     NoSoftTlb,
+}
+
+/// The sizes of pages by which servers can see all of the area, on a machine with these larger pages: all that the area is aligned to.
+struct ServerPages(&'static [u8]);
+
+impl ServerPages {
+    fn sizes(&self) -> impl Iterator<Item = usize> {
+        let large = self.0.iter().map(|&shift| 1 << shift);
+        iter::once(PAGE_SIZE).chain(large.filter(|&bytes| bytes <= AreaConfig::LARGEST_PAGE))
+    }
+}
+
+impl fmt::Display for ServerPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = self.sizes().count() - 1;
+        self.sizes().enumerate().try_for_each(|(i, bytes)| match i {
+            0 => write!(f, "{bytes}"),
+            i if i == last => write!(f, " or {bytes}"),
+            _ => write!(f, ", {bytes}"),
+        })
+    }
 }
 
 impl IspcConfig {
@@ -254,8 +278,12 @@ impl IspcConfig {
             }
         }
         if servers_see_all {
-            if ![PAGE_SIZE, 1 << 16, 1 << 20].contains(&server_page_bytes) {
-                return Err(IspcError::NoSuchPages { server_page_bytes });
+            let large = match board.mmu {
+                Mmu::Soft { large, .. } => large,
+                Mmu::Radix(_) | Mmu::Hash => &[],
+            };
+            if !ServerPages(large).sizes().any(|bytes| bytes == server_page_bytes) {
+                return Err(IspcError::NoSuchPages { server_page_bytes, large });
             }
             if !len_bytes.is_multiple_of(server_page_bytes) {
                 return Err(IspcError::NotDivided { len_bytes, server_page_bytes });

@@ -736,6 +736,7 @@ fn what_does_not_go_together_is_refused() {
     said("sh7751r", |c| c.len_bytes = 3 << 19, "expected a multiple of the servers' pages");
     said("sh7751r", |c| c.server_page_bytes = 1 << 21, "expected 4096, 65536 or 1048576");
     said("sh7751r", |c| c.server_page_bytes = 1 << 16, "expected at least the 16");
+    said("ultrasparc-iie", |_| (), "expected 4096 or 65536");
     for name in ["pentium-pro", "ppc603"] {
         said(name, |_| (), "expected one processor whose TLB the kernel loads, with tags and without sets");
     }

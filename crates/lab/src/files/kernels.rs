@@ -663,7 +663,9 @@ mod tests {
             Scheme::Cache { entries: 65536, rule: pageferry_ephemeral::AccessedRule::Safe }
         );
         assert_eq!(kernel.ephemeral.scheme_on(&board("opteron-mp")), Scheme::Direct);
-        assert_eq!(kernel.ephemeral.scheme_on(&board("sh7751r")), Scheme::Hybrid { entries: 1024 / 4 });
+        for coloured in ["sh7751r", "ultrasparc-iie"] {
+            assert_eq!(kernel.ephemeral.scheme_on(&board(coloured)), Scheme::Hybrid { entries: 1024 / 4 });
+        }
         let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
         assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
         let original = KernelChoice::find("original").expect("embedded").file;

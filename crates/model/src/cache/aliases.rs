@@ -9,6 +9,9 @@
 //! An access finds something stale if its colour was accessed before another one wrote, or if another one has written and was
 //! not written back: then memory is old, and what is stored here and there replaces one another. What a device writes is in no cache
 //! afterwards, whatever its colour.
+//!
+//! Where stores go through the first level, and it takes no line in for them, memory is never old and a store is no access: only what
+//! was loaded by one colour before another one wrote is stale.
 
 use pageferry_hal::{Cycles, PAGE_SHIFT, PAGE_SIZE, Pa, Va};
 
@@ -22,7 +25,7 @@ struct Line {
     accessed: u8,
     /// Of these, those that another wrote after.
     behind: u8,
-    /// Written by this one, and not written back; `accessed` or less.
+    /// Written by this one, and not written back; `accessed` or less. None where stores go through.
     written: u8,
 }
 
@@ -46,6 +49,8 @@ pub(crate) struct Written {
 #[derive(Clone, Debug)]
 pub(crate) struct Aliases {
     colours: u32,
+    /// Stores go through.
+    through: bool,
     line_shift: u32,
     /// By number of the frame, up to the last that was ever accessed.
     frames: Vec<Option<Frame>>,
@@ -53,10 +58,11 @@ pub(crate) struct Aliases {
 
 impl Aliases {
     /// For so many colours; `None` for one.
-    pub(crate) fn new(colours: u32, line_bytes: usize) -> Option<Aliases> {
+    pub(crate) fn new(colours: u32, line_bytes: usize, through: bool) -> Option<Aliases> {
         assert!(colours <= MOST_COLOURS, "{colours} colours have no bit each");
         (colours > 1).then(|| Aliases {
             colours,
+            through,
             line_shift: line_bytes.trailing_zeros(),
             frames: Vec::new(),
         })
@@ -81,13 +87,18 @@ impl Aliases {
     ) -> Result<(), Written> {
         let bit = 1u8 << self.colour(va);
         let first = (pa.0 as usize & (PAGE_SIZE - 1)) >> self.line_shift;
+        let through = self.through;
         let frame = self.frame(pa);
         let mut wrong = 0;
         for line in &mut frame.lines[first..first + lines] {
             wrong |= (line.behind & bit) | (line.written & !bit);
-            line.accessed |= bit;
             if write {
                 line.behind |= line.accessed & !bit;
+            }
+            if !(write && through) {
+                line.accessed |= bit;
+            }
+            if write && !through {
                 line.written = bit;
             }
         }
@@ -135,7 +146,7 @@ mod tests {
     const FRAME: Pa = Pa(5 << 12);
 
     fn aliases() -> Aliases {
-        Aliases::new(4, 32).expect("four colours")
+        Aliases::new(4, 32, false).expect("four colours")
     }
 
     /// An address of a colour.
@@ -183,6 +194,20 @@ mod tests {
             assert_eq!(read(&mut aliases, 1), purges);
             assert!(read(&mut aliases, 0));
         }
+    }
+
+    #[test]
+    fn where_stores_go_through_only_what_was_loaded_before_is_stale() {
+        let through = || Aliases::new(4, 32, true).expect("four colours");
+        let mut aliases = through();
+        assert!(write(&mut aliases, 2) && read(&mut aliases, 1), "memory has it");
+        assert!(write(&mut aliases, 3) && read(&mut aliases, 2), "no line was taken in for the first store");
+        assert!(!read(&mut aliases, 1), "loaded before the second store");
+        aliases.purge(FRAME, 1);
+        assert!(read(&mut aliases, 1));
+        // A store to an old line leaves the rest of it old.
+        let mut aliases = through();
+        assert!(read(&mut aliases, 1) && write(&mut aliases, 2) && !write(&mut aliases, 1));
     }
 
     #[test]

@@ -137,6 +137,8 @@ impl MachineConfig {
         // Without PAE i386 has 32-bit physical addresses; the Opteron has 40 bits.
         let most_mb = match self.arch {
             ArchName::I386 => 4096,
+            // Page tables are those of a machine of 32 bits.
+            ArchName::Sparc64 => 4096,
             ArchName::Amd64 => 1 << 20,
             // What the blocks or the area map that lead to memory.
             ArchName::PowerPc | ArchName::Sh4 => 512,

@@ -3,13 +3,13 @@
 use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{EntryChoice, KernelMapping, PmapConfig, PmapError, Pmaps};
+use pageferry_pmap::{EntryChoice, KernelMapping, PmapConfig, PmapError, Pmaps, Reach};
 use std::cell::Cell;
 use std::rc::Rc;
 
 #[test]
 fn all_kernel_memory_is_mapped_at_boot() {
-    for machine in ALL {
+    for machine in ALL.into_iter().chain(["ultrasparc-iie"]) {
         run(Shape::new(machine, 2), move |k| {
             let board = k.m.board();
             let layout = board.layout;
@@ -165,7 +165,7 @@ fn entries_are_chosen_only_where_any_may_hold_any_page() {
     for machine in ["xeon-up", "mini-hash", "mini-blocks", "ppc603"] {
         assert_eq!(boot(machine), Some(PmapError::NoChoice), "{machine}");
     }
-    assert_eq!(boot("sh7751r"), None);
+    assert_eq!([boot("sh7751r"), boot("ultrasparc-iie")], [None, None]);
 }
 
 #[test]
@@ -456,4 +456,45 @@ fn equal_runs_are_equal() {
     for schedule in [Schedule::Timed, Schedule::Seeded(3)] {
         assert_eq!(once(schedule), once(schedule));
     }
+}
+
+/// A cache that writes back has to before another colour reads; one that writes through has only to forget before another stores.
+#[test]
+fn what_is_stored_by_one_colour_is_read_by_another() {
+    for (machine, purged) in [("sh7751r", [1, 1, 1]), ("ultrasparc-iie", [0, 1, 0])] {
+        run(Shape::new(machine, 1), move |k| {
+            let frame = k.frames.data();
+            let (one, other) = (k.kva.start(), k.kva.start() + PAGE_SIZE);
+            k.pmaps.kenter(one, &[frame], Prot::RW).flush(&k.pmaps);
+            assert_ne!(k.pmaps.colour(one), k.pmaps.colour(other));
+            k.m.store(Mode::Kernel, one, &[1]).unwrap();
+            let count = || k.m.snapshot().counter(Counter::ColoursPurged);
+            let before = count();
+            k.pmaps.kenter(other, &[frame], Prot::READ).flush(&k.pmaps);
+            assert_eq!(k.load(Mode::Kernel, other).unwrap(), 1);
+            let read = count();
+            k.pmaps.claim(frame, one, Reach::Write);
+            k.m.store(Mode::Kernel, one, &[2]).unwrap();
+            let stored = count();
+            k.pmaps.claim(frame, other, Reach::Read);
+            assert_eq!(k.load(Mode::Kernel, other).unwrap(), 2);
+            assert_eq!([read - before, stored - read, count() - stored], purged, "{machine}");
+        });
+    }
+}
+
+/// What no memory lies behind is not mapped, and none of it is a process's.
+#[test]
+fn a_direct_map_that_is_in_no_table_ends_with_memory() {
+    run(Shape::new("ultrasparc-iie", 1), |k| {
+        let end = Pfn(k.m.board().frames as u32);
+        let last = k.pmaps.direct_va(Pfn(end.0 - 1)).expect("there is a direct map");
+        assert!(k.load(Mode::Kernel, last).is_ok());
+        let kind = |mode, va| k.load(mode, va).unwrap_err().trap.kind;
+        assert_eq!(kind(Mode::Kernel, last + PAGE_SIZE), TrapKind::NotPresent);
+        assert_eq!(kind(Mode::User, last), TrapKind::Protection);
+        let misses =
+            k.counted(|| (0..8).for_each(|i| _ = k.load(Mode::Kernel, Va(last.0 - (i * PAGE_SIZE) as u64))));
+        assert_eq!(misses.hardware.tlb_misses, 0, "one entry maps 4 MB");
+    });
 }

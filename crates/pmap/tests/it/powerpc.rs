@@ -471,9 +471,12 @@ fn what_a_page_maps_is_protected_and_what_a_block_maps_is_not() {
             assert_eq!(k.m.store(Mode::Kernel, va, &[2]), Ok(()), "and nothing has changed");
         });
     }
-    for (machine, by) in
-        [("xeon-up", "a superpage at"), ("opteron-mp", "a superpage at"), ("mini-soft", "no entry")]
-    {
+    for (machine, by) in [
+        ("xeon-up", "a superpage at"),
+        ("opteron-mp", "a superpage at"),
+        ("ultrasparc-iie", "a superpage at"),
+        ("mini-soft", "no entry"),
+    ] {
         run(Shape::new(machine, 1), move |k| {
             let first = VaRange::page(k.m.board().layout.kernel_base);
             let refused = k.pmaps.kernel_protect(first, Prot::READ).map(drop).expect_err("no page");

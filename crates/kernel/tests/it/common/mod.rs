@@ -217,6 +217,7 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("direct map of other colours", "sh7751r", with_scheme(Scheme::Direct)),
         ("hybrid", "sh7751r", with_scheme(Scheme::Hybrid { entries: 4 })),
         ("original, colours", "sh7751r", original()),
+        ("hybrid, stores go through", "ultrasparc-iie", with_scheme(Scheme::Hybrid { entries: 4 })),
         ("original, amd64", "opteron-mp", original()),
         ("cache on amd64", "opteron-mp", sf_buf(16)),
     ]
@@ -276,6 +277,12 @@ pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnO
     let direct = matches!(config.ephemeral.scheme, Scheme::Direct | Scheme::Hybrid { .. });
     if direct && m.board().layout.direct_map.is_none() {
         config.ephemeral.scheme = Scheme::Cache { entries: 64, rule: AccessedRule::Safe };
+    }
+    if let (Some(ispc), Mmu::Soft { large, .. }) = (&mut config.ispc, m.board().mmu)
+        && !large.contains(&20)
+    {
+        // The next smaller pages, and as many more of them.
+        (ispc.server_page_bytes, ispc.server_entries) = (1 << 16, 16);
     }
     if let Some(net) = &mut config.net {
         // The far end has a clock of its own.
