@@ -23,6 +23,8 @@ pub enum Mmu {
         fetches_apart: bool,
         /// log2 of the bytes of the larger pages that it may load, from small to large: one or two sizes.
         large: &'static [u8],
+        /// log2 of the bytes of pages that are smaller than a frame, where it may load such.
+        part: Option<u8>,
         /// Software can read the entries one by one ([`crate::Machine::tlb_search`]).
         is_readable: bool,
     },

@@ -73,7 +73,8 @@ bitflags::bitflags! {
     }
 }
 
-/// A mapping of one page of some size: the same for every format.
+/// A mapping of one page of some size: the same for every format. One that is smaller than a frame leads to the part of the frame that
+/// has the place within it that the page has within a whole one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tte {
     /// The first frame.

@@ -397,6 +397,7 @@ impl MachineConfig {
                     // One size, which nothing loads.
                     ArchName::PowerPc | ArchName::I386 | ArchName::Amd64 => &[20],
                 },
+                part: (self.arch == ArchName::Sh4).then_some(10),
                 is_readable: self.mmu.soft.as_ref().is_some_and(|soft| soft.search_cycles.is_some()),
             },
         };

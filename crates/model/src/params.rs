@@ -142,13 +142,15 @@ impl Params {
             Mmu::Radix(format) => PageShifts {
                 superpage: format.superpage_shift(),
                 huge: board.huge_pages.then(|| format.huge_shift()),
+                part: None,
             },
-            Mmu::Soft { large, .. } => PageShifts {
+            Mmu::Soft { large, part, .. } => PageShifts {
                 superpage: u32::from(large[0]),
                 huge: large.get(1).map(|&shift| u32::from(shift)),
+                part: part.map(u32::from),
             },
             // One further size, which nothing loads.
-            Mmu::Hash => PageShifts { superpage: 20, huge: None },
+            Mmu::Hash => PageShifts { superpage: 20, huge: None, part: None },
         };
         let data = &c.tlb.data;
         let refill = |cost: fn(&RefillConfig) -> &Number| c.mmu.refill.as_ref().map_or(0, |r| cost(r).value);

@@ -117,8 +117,8 @@ impl AreaConfig {
 /// What a reserved entry maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaPage {
-    /// The first page of the area that it maps.
-    pub page: usize,
+    /// Where in the area it begins.
+    pub offset_bytes: usize,
     /// log2 of the bytes that it maps.
     pub shift: u8,
 }
@@ -306,8 +306,9 @@ impl<M: Machine> Pmaps<M> {
     #[track_caller]
     pub fn wire(&self, pmap: &Pmap<M>, slot: usize, what: AreaPage) {
         let (m, area) = (&self.machine, self.area());
-        let (va, shared) = (area.va(what.page), &pmap.shared);
-        let tte = Tte { frame: area.frame(what.page), shift: what.shift, attr: ATTACHED };
+        let (page, shared) = (what.offset_bytes >> PAGE_SHIFT, &pmap.shared);
+        let va = area.va(page) + (what.offset_bytes & (PAGE_SIZE - 1));
+        let tte = Tte { frame: area.frame(page), shift: what.shift, attr: ATTACHED };
         assert!(va.0.trailing_zeros() >= u32::from(what.shift), "{what:?} is not aligned to its size");
         let (space, _, asid) = self.active[m.cpu().index()].context();
         assert_eq!(space, shared.id, "an entry is written for a space that does not run here");

@@ -72,7 +72,7 @@ impl<M: Machine> Ispc<M> {
             let mut state = self.state.lock();
             self.port(call, &mut state)?;
             match self.alloc(call, &mut state, pages) {
-                Err(Errno::WouldBlock) if wait == Wait::Yes => self.wait_for_entry(call, state, true)?,
+                Err(Errno::WouldBlock) if wait == Wait::Yes => self.wait_for_entries(call, state, pages)?,
                 done => return done,
             }
         }
@@ -280,7 +280,8 @@ impl<M: Machine> Ispc<M> {
                     return Ok(Completed { id, outcome });
                 }
                 Err(Errno::WouldBlock) if wait == Wait::Yes => {
-                    if let Err(error) = self.wait_for_entry(call, state, true) {
+                    let pages = state.pages_of(id);
+                    if let Err(error) = self.wait_for_entries(call, state, pages) {
                         self.keep_result(call, id);
                         return Err(error);
                     }
@@ -340,7 +341,8 @@ impl<M: Machine> Ispc<M> {
             match self.attach_all(call, &mut state, id) {
                 Ok(()) => {}
                 Err(Errno::WouldBlock) if wait == Wait::Yes => {
-                    self.wait_for_entry(call, state, true)?;
+                    let pages = state.pages_of(id);
+                    self.wait_for_entries(call, state, pages)?;
                     continue;
                 }
                 Err(error) => return Err(error),

@@ -141,6 +141,8 @@ pub struct IspcConfig {
     pub server_entries: usize,
     /// Bytes of a page of the servers', where those see all of the area.
     pub server_page_bytes: usize,
+    /// Bytes of a page by which a reserved entry attaches a piece, or a part of one: a frame, or what is smaller and the machine has.
+    pub piece_page_bytes: usize,
     /// Detachment from a page table looks through all TLB entries by software where it can; else the page is invalidated by an
     /// associative write.
     pub searches: bool,
@@ -201,6 +203,14 @@ pub enum IspcError {
         /// log2 of those that there are beside the smallest.
         large: &'static [u8],
     },
+    /// The machine has no pages of this size, or they are larger than a frame.
+    #[error("pages of {piece_page_bytes} bytes for pieces of the area, expected {PAGE_SIZE}{}", Smaller(*part))]
+    NoSuchParts {
+        /// A page.
+        piece_page_bytes: usize,
+        /// log2 of the smaller one, where there is one.
+        part: Option<u8>,
+    },
     /// Not one server has room.
     #[error(
         "{server_entries} TLB entries for servers, expected at least the {needed} by which one sees the area"
@@ -239,7 +249,21 @@ impl fmt::Display for ServerPages {
     }
 }
 
+/// The size of pages that are smaller than a frame, as the end of a sentence.
+struct Smaller(Option<u8>);
+
+impl fmt::Display for Smaller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |shift| write!(f, " or {}", 1 << shift))
+    }
+}
+
 impl IspcConfig {
+    /// Entries by which a page of a piece is attached.
+    pub(crate) const fn entries_of_a_page(&self) -> usize {
+        PAGE_SIZE / self.piece_page_bytes
+    }
+
     /// Entries by which one server sees the area, where servers see all of it.
     pub(crate) const fn entries_of_a_server(&self) -> usize {
         self.len_bytes / self.server_page_bytes
@@ -266,7 +290,7 @@ impl IspcConfig {
     /// # Errors
     /// [`IspcError`].
     pub(crate) fn area(&self, board: &Board) -> Result<AreaConfig, IspcError> {
-        let IspcConfig { len_bytes, server_entries, server_page_bytes, .. } = *self;
+        let IspcConfig { len_bytes, server_entries, server_page_bytes, piece_page_bytes, .. } = *self;
         let Attaching { by_entries, servers_see_all } = self.attaching(board)?;
         let reserved = if by_entries { self.reserved } else { 0 };
         if let Some(entries) = board.reservable_entries().filter(|_| by_entries) {
@@ -277,11 +301,17 @@ impl IspcConfig {
                 return Err(IspcError::BeyondTlb { reserved, server_entries, entries });
             }
         }
+        let (large, part) = match board.mmu {
+            Mmu::Soft { large, part, .. } => (large, part),
+            Mmu::Radix(_) | Mmu::Hash => (&[][..], None),
+        };
+        if by_entries
+            && piece_page_bytes != PAGE_SIZE
+            && part.is_none_or(|shift| piece_page_bytes != 1 << shift)
+        {
+            return Err(IspcError::NoSuchParts { piece_page_bytes, part });
+        }
         if servers_see_all {
-            let large = match board.mmu {
-                Mmu::Soft { large, .. } => large,
-                Mmu::Radix(_) | Mmu::Hash => &[],
-            };
             if !ServerPages(large).sizes().any(|bytes| bytes == server_page_bytes) {
                 return Err(IspcError::NoSuchPages { server_page_bytes, large });
             }

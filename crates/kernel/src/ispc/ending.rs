@@ -136,10 +136,9 @@ impl<M: Machine> Ispc<M> {
             }
             for (i, entry) in ica.entries.iter().enumerate() {
                 let wired = pmaps.wired(*entry);
-                if wired.is_none_or(|(_, va, _)| va != self.va(page + i)) {
+                if wired.is_none_or(|(_, va, _)| va != self.va(*page) + i * self.config.piece_page_bytes) {
                     return Err(format!(
-                        "entry {entry} attaches {wired:?}, and not page {} of the area",
-                        page + i
+                        "entry {entry} attaches {wired:?}, and not part {i} of page {page} of the area"
                     ));
                 }
                 if used.insert(*entry, *page).is_some() {

@@ -80,6 +80,14 @@ pub(crate) struct State {
     pub(crate) kept: BTreeMap<Pid, Kept>,
 }
 
+impl State {
+    /// Pages of the pieces that go with a request.
+    pub(crate) fn pages_of(&self, id: RequestId) -> usize {
+        let pieces = self.requests.get(&id).into_iter().flat_map(Request::pieces);
+        pieces.map(|page| self.icas[&page].pages).sum()
+    }
+}
+
 /// The part of a kernel. See the [module](super).
 pub(crate) struct Ispc<M: Machine> {
     pub(crate) config: IspcConfig,
@@ -251,7 +259,8 @@ impl<M: Machine> Ispc<M> {
         self.touch(m, ica.at);
         let (at, len_bytes) = (self.range.start() + (page << PAGE_SHIFT), ica.pages * PAGE_SIZE);
         let shown = |by| Attachment { at, len_bytes, by };
-        let silently = self.has(IspcDefect::SilentlyByTable) && state.free.len() < ica.pages;
+        let (bytes, entries) = (self.config.piece_page_bytes, ica.pages * self.config.entries_of_a_page());
+        let silently = self.has(IspcDefect::SilentlyByTable) && state.free.len() < entries;
         if self.has(IspcDefect::NotAttached) {
         } else if !self.attaching.by_entries || silently {
             for i in 0..ica.pages {
@@ -263,16 +272,17 @@ impl<M: Machine> Ispc<M> {
             ica.tabled = true;
             m.trace_attached(call.pid.0, shown(AttachedBy::Table));
         } else {
-            if state.free.len() < ica.pages {
+            if state.free.len() < entries {
                 return Err(Errno::WouldBlock);
             }
-            for i in 0..ica.pages {
+            for i in 0..entries {
                 m.execute(self.config.paths.entry);
                 let entry = match self.has(IspcDefect::EntryTaken) {
                     true => *state.free.last().expect("there are enough"),
                     false => state.free.pop().expect("there are enough"),
                 };
-                pmaps.wire(pmap, entry, AreaPage { page: page + i, shift: PAGE_SHIFT as u8 });
+                let offset_bytes = (page << PAGE_SHIFT) + i * bytes;
+                pmaps.wire(pmap, entry, AreaPage { offset_bytes, shift: bytes.ilog2() as u8 });
                 ica.entries.push(entry);
             }
             m.trace_attached(call.pid.0, shown(AttachedBy::Entries));
@@ -320,10 +330,11 @@ impl<M: Machine> Ispc<M> {
             return Err(Errno::WouldBlock);
         }
         let entries: Vec<usize> = (0..needed).filter_map(|_| state.free_server.pop()).collect();
-        let pages = self.config.server_page_bytes / PAGE_SIZE;
-        let shift = self.config.server_page_bytes.ilog2() as u8;
+        let bytes = self.config.server_page_bytes;
+        let shift = bytes.ilog2() as u8;
         for (i, &entry) in entries.iter().enumerate() {
-            call.kernel.vm.pmaps().wire(call.space.pmap(), entry, AreaPage { page: i * pages, shift });
+            let page = AreaPage { offset_bytes: i * bytes, shift };
+            call.kernel.vm.pmaps().wire(call.space.pmap(), entry, page);
         }
         let (at, len_bytes) = (self.range.start(), self.config.len_bytes);
         let by = AttachedBy::Service;

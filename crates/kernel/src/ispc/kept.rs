@@ -129,13 +129,32 @@ impl<M: Machine> Ispc<M> {
 
     /// The most pages of a data piece that can be attached beside a control piece.
     pub(crate) fn most_data_pages(&self) -> usize {
-        let most =
-            if self.attaching.by_entries { self.entries_of_programs() } else { self.range.len_pages() };
+        let most = match self.attaching.by_entries {
+            true => self.entries_of_programs() / self.config.entries_of_a_page(),
+            false => self.range.len_pages(),
+        };
         most.saturating_sub(1)
     }
 
-    /// True when so many entries will not be free as long as the caller waits: it has them.
-    fn never_free(&self, call: &Syscall<'_, M>, state: &State, needed: usize) -> bool {
+    /// Sleeps until an entry may be free, for so many pages in all; the lock is let go meanwhile.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`]: there will not be so many as long as the caller waits. [`Errno::Interrupted`].
+    pub(super) fn wait_for_entries(
+        &self,
+        call: &Syscall<'_, M>,
+        state: <M::Lock<State> as SpinLock<State>>::Guard<'_>,
+        pages: usize,
+    ) -> Result<(), Errno> {
+        if self.never_free(call, &state, pages) {
+            return Err(Errno::NoMemory);
+        }
+        self.wait_for_entry(call, state, true)
+    }
+
+    /// True when there will not be entries for so many pages as long as the caller waits: it has them, or there are fewer.
+    fn never_free(&self, call: &Syscall<'_, M>, state: &State, pages: usize) -> bool {
+        let needed = pages * self.config.entries_of_a_page();
         let own = (state.icas.values()).filter(|ica| ica.holder == Holder::Process(call.pid));
         needed + own.map(|ica| ica.entries.len()).sum::<usize>() > self.entries_of_programs()
     }

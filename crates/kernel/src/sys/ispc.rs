@@ -24,8 +24,8 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// [`Errno::NotSupported`] by a kernel without an area, as for all of these calls. [`Errno::Invalid`] for no pages.
-    /// [`Errno::NoMemory`] when the area is full. [`Errno::WouldBlock`] when no reserved TLB entry is free and `wait` says so.
-    /// [`Errno::Interrupted`].
+    /// [`Errno::NoMemory`] when the area is full, or the caller would wait for reserved TLB entries that it has itself, or that do not
+    /// exist. [`Errno::WouldBlock`] when no reserved TLB entry is free and `wait` says so. [`Errno::Interrupted`].
     pub fn ica_alloc(&self, pages: usize, wait: Wait) -> Result<Va, Errno> {
         self.ispc_call(|ispc, call| ispc.call_alloc(call, pages, wait))
     }
@@ -94,7 +94,8 @@ impl<M: Machine> User<M> {
     /// The next request made of this server.
     ///
     /// # Errors
-    /// [`Errno::NotSupported`]: it is no server. [`Errno::WouldBlock`], [`Errno::Interrupted`].
+    /// [`Errno::NotSupported`]: it is no server. [`Errno::NoMemory`]: there will be no reserved TLB entries for the request's pieces as long
+    /// as the server keeps what it has. [`Errno::WouldBlock`], [`Errno::Interrupted`].
     pub fn ispc_receive(&self, wait: Wait) -> Result<Inquiry, Errno> {
         self.ispc_call(|ispc, call| ispc.call_receive(call, wait))
     }

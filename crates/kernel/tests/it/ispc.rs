@@ -25,6 +25,7 @@ pub fn ant(method: Method) -> KernelConfig {
         reserved: 32,
         server_entries: 8,
         server_page_bytes: 1 << 20,
+        piece_page_bytes: PAGE_SIZE,
         searches: true,
         pieces: 256,
         files: None,
@@ -737,6 +738,12 @@ fn what_does_not_go_together_is_refused() {
     said("sh7751r", |c| c.server_page_bytes = 1 << 21, "expected 4096, 65536 or 1048576");
     said("sh7751r", |c| c.server_page_bytes = 1 << 16, "expected at least the 16");
     said("ultrasparc-iie", |_| (), "expected 4096 or 65536");
+    said(
+        "sh7751r",
+        |c| c.piece_page_bytes = 1 << 9,
+        "pages of 512 bytes for pieces of the area, expected 4096 or 1024",
+    );
+    said("ultrasparc-iie", |c| c.piece_page_bytes = 1 << 10, "expected 4096");
     for name in ["pentium-pro", "ppc603"] {
         said(name, |_| (), "expected one processor whose TLB the kernel loads, with tags and without sets");
     }
@@ -783,5 +790,61 @@ fn a_server_is_chosen_where_it_is_cheaper() {
     }
     on_sh4(KernelConfig { ispc: None, ..ant(Method::Random) }, |u| {
         assert_ne!(u.choose_any_carrier(PAGE, Arrived::Touched), Ok(Carrier::Server));
+    });
+}
+
+#[test]
+fn pages_of_1_kb_attach_what_is_asked_for_and_not_the_rest() {
+    let mut config = ant(Method::Proposed);
+    config.ispc.as_mut().unwrap().piece_page_bytes = 1 << 10;
+    on_sh4(config, |u| {
+        let at = u.ica_alloc(1, Wait::No).unwrap();
+        let entries = |va: Va| {
+            let pmaps = u.kernel().vm().pmaps();
+            let is_of =
+                |&entry: &usize| pmaps.wired(entry).is_some_and(|(_, at, tte)| at == va && tte.shift == 10);
+            (0..pmaps.reserved_entries()).filter(is_of).count()
+        };
+        for part in 0..4 {
+            assert_eq!(entries(at + part * 1024), 1, "part {part} has an entry of its own");
+            u.store(at + part * 1024, &[part as u8 + 1; 1024]);
+        }
+        let mut found = [0; 4096];
+        u.load(at, &mut found);
+        assert!(found.chunks(1024).zip(1..).all(|(part, byte)| part.iter().all(|b| *b == byte)));
+        u.ica_free(at).unwrap();
+        assert_eq!((0..4).map(|part| entries(at + part * 1024)).sum::<usize>(), 0);
+    });
+}
+
+#[test]
+fn nothing_waits_for_entries_that_there_will_never_be() {
+    on_sh4(ant(Method::Proposed), |u| {
+        let entries = 32 - 8;
+        assert_eq!(u.ica_alloc(entries + 1, Wait::Yes), Err(Errno::NoMemory));
+        let own = u.ica_alloc(entries, Wait::Yes).unwrap();
+        assert_eq!(u.ica_alloc(1, Wait::Yes), Err(Errno::NoMemory), "the caller has all of them");
+        assert_eq!(u.ica_alloc(1, Wait::No), Err(Errno::WouldBlock));
+        u.ica_free(own).unwrap();
+    });
+    // A server has to have room for what comes with a request.
+    on_sh4(ant(Method::Previous), |u| {
+        let both = u.ica_alloc(1, Wait::Yes).and_then(|control| Ok((control, u.ica_alloc(15, Wait::Yes)?)));
+        let (control, data) = both.unwrap();
+        let server = |u: &U| {
+            u.ispc_serve(SERVICE).unwrap();
+            let own = u.ica_alloc(32 - 16 + 1, Wait::Yes).unwrap();
+            assert_eq!(u.ispc_receive(Wait::Yes).map(|_| ()), Err(Errno::NoMemory));
+            u.ica_free(own).unwrap();
+            let request = u.ispc_receive(Wait::Yes).unwrap();
+            u.ispc_return(request.id).unwrap();
+        };
+        let server = u.fork("server", Box::new(server)).unwrap();
+        while u.ispc_request(SERVICE, control, Some(data), Wait::Yes) == Err(Errno::ConnectionRefused) {
+            u.yield_now().unwrap();
+        }
+        u.ica_free(control).unwrap();
+        u.ica_free(data).unwrap();
+        assert_eq!(u.wait(), Ok(server));
     });
 }

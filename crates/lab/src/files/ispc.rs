@@ -55,6 +55,8 @@ pub struct IspcFile {
     pub server_entries: Sourced<u64>,
     /// The size of a page of theirs.
     pub server_page_bytes: Sourced<u64>,
+    /// The size of a page by which a reserved entry attaches a piece or a part of one.
+    pub piece_page_bytes: Sourced<u64>,
     /// Detachment from a page table looks at TLB entries one by one.
     pub searches: Sourced<bool>,
     /// Which entry of the TLB a refill takes.
@@ -82,6 +84,7 @@ impl IspcFile {
             reserved: self.reserved_entries.value as usize,
             server_entries: self.server_entries.value as usize,
             server_page_bytes: self.server_page_bytes.value as usize,
+            piece_page_bytes: self.piece_page_bytes.value as usize,
             searches: self.searches.value,
             pieces: 512,
             files: self.file_server.value.then_some(FileServiceConfig {

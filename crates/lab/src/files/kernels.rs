@@ -622,6 +622,7 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("net.delayed_ack_ms", 0, 10_000),
     range("net.*_ms", 1, 86_400_000),
     range("net.paths.*", 0, MOST_INSTRUCTIONS),
+    range("ispc.piece_page_bytes", 1, LEAST_BUFFER),
     range("ispc.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("ispc.*_entries", 0, 1 << 12),
     range("ispc.file_pages", 1, 1 << 8),

@@ -477,7 +477,7 @@ mod tests {
     fn entries_are_judged_when_they_are_made() {
         let by = Location::caller();
         let (space, va) = (SpaceId(3), Va(0x7000));
-        let shifts = PageShifts { superpage: 22, huge: None };
+        let shifts = PageShifts { superpage: 22, huge: None, part: None };
         let mut entry = Entry {
             space,
             base: Pfn(5).pa(),

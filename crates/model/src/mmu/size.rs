@@ -1,6 +1,6 @@
 //! The sizes of pages that a machine translates.
 
-use pageferry_hal::{PAGE_SHIFT, Va};
+use pageferry_hal::{PAGE_SHIFT, Pa, Pfn, Va};
 
 /// A size of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,11 +11,13 @@ pub(crate) enum PageSize {
     Super,
     /// What an entry two levels above the leaves maps: 1 GB.
     Huge,
+    /// A part of a frame: 1 KB, of which no page table has any.
+    Part,
 }
 
 impl PageSize {
-    /// From small to large.
-    pub(crate) const ALL: [PageSize; 3] = [PageSize::Base, PageSize::Super, PageSize::Huge];
+    /// From small to large, and what is smaller than a frame at the end: few machines look for it.
+    pub(crate) const ALL: [PageSize; 4] = [PageSize::Base, PageSize::Super, PageSize::Huge, PageSize::Part];
 }
 
 /// log2 of the bytes of pages, by their size.
@@ -24,11 +26,13 @@ pub(crate) struct PageShifts {
     pub(crate) superpage: u32,
     /// `None` where there are no huge pages.
     pub(crate) huge: Option<u32>,
+    /// `None` where none is smaller than a frame.
+    pub(crate) part: Option<u32>,
 }
 
 impl PageShifts {
     /// Of entries that are free.
-    pub(crate) const NONE: PageShifts = PageShifts { superpage: PAGE_SHIFT, huge: None };
+    pub(crate) const NONE: PageShifts = PageShifts { superpage: PAGE_SHIFT, huge: None, part: None };
 
     /// log2 of the bytes of such a page.
     #[inline]
@@ -37,14 +41,26 @@ impl PageShifts {
             PageSize::Base => PAGE_SHIFT,
             PageSize::Super => self.superpage,
             PageSize::Huge => self.huge.expect("this machine has huge pages"),
+            PageSize::Part => self.part.expect("this machine has pages smaller than a frame"),
         }
     }
 
-    /// The sizes that there are, from small to large.
+    /// The sizes that there are, as in [`PageSize::ALL`].
     #[inline]
     pub(crate) fn sizes(self) -> impl Iterator<Item = PageSize> {
-        let count = if self.huge.is_some() { 3 } else { 2 };
-        PageSize::ALL.into_iter().take(count)
+        PageSize::ALL.into_iter().filter(move |size| match size {
+            PageSize::Base | PageSize::Super => true,
+            PageSize::Huge => self.huge.is_some(),
+            PageSize::Part => self.part.is_some(),
+        })
+    }
+
+    /// Where the page of this size at `va` begins, that a mapping has in `frame`.
+    pub(crate) fn base(self, frame: Pfn, va: Va, size: PageSize) -> Pa {
+        match size {
+            PageSize::Part => frame.pa() + (va.offset() - self.offset(va, size)),
+            PageSize::Base | PageSize::Super | PageSize::Huge => frame.pa(),
+        }
     }
 
     /// The size of pages of so many bytes (as log2), if there are any.

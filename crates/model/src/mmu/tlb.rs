@@ -198,7 +198,7 @@ impl Tlb {
                 let huge = self.asides.iter_mut().filter(|aside| aside.size == PageSize::Huge);
                 huge.for_each(|aside| *aside = NO_ASIDE);
             }
-            PageSize::Super | PageSize::Huge => {}
+            PageSize::Super | PageSize::Huge | PageSize::Part => {}
         }
     }
 
@@ -432,7 +432,7 @@ mod tests {
 
     const CPU: CpuId = CpuId(0);
     const NONE: Asid = Asid::KERNEL;
-    const SHIFTS: PageShifts = PageShifts { superpage: 21, huge: Some(30) };
+    const SHIFTS: PageShifts = PageShifts { superpage: 21, huge: Some(30), part: Some(10) };
 
     fn entry(vpn: u64, cpu: CpuId) -> Entry {
         Entry::new(Va(vpn << 12), SHIFTS, PageSize::Base, cpu)
@@ -573,8 +573,8 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        Look { cpu: u8, asid: u32, vpn: u64 },
-        Invalidate { cpu: u8, asid: u32, vpn: u64 },
+        Look { cpu: u8, asid: u32, va: Va },
+        Invalidate { cpu: u8, asid: u32, va: Va },
         InvalidateAll { cpu: u8 },
         InvalidateContext { cpu: u8, asid: u32 },
     }
@@ -583,11 +583,12 @@ mod tests {
         // Pages of few huge pages and superpages, and pages that are remembered in the same place.
         let vpn =
             (0..2u64, 0..4u64, 0..3u64).prop_map(|(huge, large, small)| huge << 18 | large << 9 | small << 6);
-        let step = (0..12u8, 0..2u8, 0..2u32, vpn).prop_map(|(what, cpu, asid, vpn)| match what {
-            0 => Step::Invalidate { cpu, asid, vpn },
-            1 if vpn == 0 => Step::InvalidateAll { cpu },
+        let va = (vpn, 0..4u64).prop_map(|(vpn, part)| Va(vpn << 12 | part << 10));
+        let step = (0..12u8, 0..2u8, 0..2u32, va).prop_map(|(what, cpu, asid, va)| match what {
+            0 => Step::Invalidate { cpu, asid, va },
+            1 if va.0 >> 12 == 0 => Step::InvalidateAll { cpu },
             1 => Step::InvalidateContext { cpu, asid },
-            _ => Step::Look { cpu, asid, vpn },
+            _ => Step::Look { cpu, asid, va },
         });
         proptest::collection::vec(step, 1..300)
     }
@@ -601,14 +602,15 @@ mod tests {
             (second, second_superpages) in any::<(bool, bool)>(),
             huge in any::<[bool; 2]>(),
             large in any::<[bool; 4]>(),
+            in_parts in any::<[bool; 2]>(),
         ) {
             let second = second.then_some(TlbGeometry { entries: 8, ways: 4 });
             let shape = TlbShape { superpages, huge_pages, second, second_superpages, ..shape(4, Replace::Lru) };
             let (mut tlb, mut plain) = (Tlb::new(shape), Tlb::new(shape));
             for step in steps {
                 match step {
-                    Step::Look { cpu, asid, vpn } => {
-                        let (cpu, asid, va) = (CpuId(cpu), Asid(asid), Va(vpn << 12));
+                    Step::Look { cpu, asid, va } => {
+                        let (cpu, asid, vpn) = (CpuId(cpu), Asid(asid), va.0 >> 12);
                         plain.asides = [NO_ASIDE; ASIDES];
                         let found = tlb.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.size));
                         let expected = plain.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.size));
@@ -618,6 +620,7 @@ mod tests {
                             let size = match (vpn & 64, huge[(vpn >> 18) as usize], large[(vpn >> 9) as usize & 3]) {
                                 (0, true, _) => PageSize::Huge,
                                 (0 | 128, _, true) => PageSize::Super,
+                                _ if in_parts[(vpn >> 18) as usize] => PageSize::Part,
                                 _ => PageSize::Base,
                             };
                             let entry = Entry { asid, ..Entry::new(va, SHIFTS, size, cpu) };
@@ -625,8 +628,8 @@ mod tests {
                             plain.fill(entry);
                         }
                     }
-                    Step::Invalidate { cpu, asid, vpn } => {
-                        let gone = [&mut tlb, &mut plain].map(|t| t.invalidate_page(CpuId(cpu), Asid(asid), Va(vpn << 12)));
+                    Step::Invalidate { cpu, asid, va } => {
+                        let gone = [&mut tlb, &mut plain].map(|t| t.invalidate_page(CpuId(cpu), Asid(asid), va));
                         prop_assert_eq!(gone[0], gone[1]);
                     }
                     Step::InvalidateAll { cpu } => {

@@ -227,7 +227,7 @@ impl Hw {
         let shifts = self.params.shifts;
         shifts.sizes().find_map(|size| {
             let tte = self.oracle.declared_as(space, va, shifts.of(size) as u8)?;
-            Some((tte.frame.pa() + shifts.offset(va, size), tte.attr))
+            Some((shifts.base(tte.frame, va, size) + shifts.offset(va, size), tte.attr))
         })
     }
 
@@ -365,7 +365,7 @@ impl Hw {
         let size = self.params.shifts.size(u32::from(tte.shift));
         let size = size.unwrap_or_else(|| panic!("this machine has no pages of {} bytes", 1u64 << tte.shift));
         let mut entry = Entry::new(va, self.params.shifts, size, CpuId(cpu as u8));
-        entry.base = tte.frame.pa();
+        entry.base = self.params.shifts.base(tte.frame, va, size);
         (entry.writable, entry.user) = (tte.attr.contains(Attr::WRITE), tte.attr.contains(Attr::USER));
         (entry.dirty, entry.global) = (tte.attr.contains(Attr::MODIFIED), global);
         entry.asid = self.asid_for(cpu, va);

@@ -42,17 +42,19 @@ pub enum By {
     Random,
     Previous,
     Proposed,
+    /// As the one before, by pages of 1 KB.
+    ProposedParts,
     Migrating,
 }
 
 impl By {
-    const ALL: [By; 4] = [By::Random, By::Migrating, By::Previous, By::Proposed];
+    const ALL: [By; 5] = [By::Random, By::Migrating, By::Previous, By::Proposed, By::ProposedParts];
 
     fn method(self) -> Method {
         match self {
             By::Random => Method::Random,
             By::Previous => Method::Previous,
-            By::Proposed => Method::Proposed,
+            By::Proposed | By::ProposedParts => Method::Proposed,
             By::Migrating => Method::Migrating,
         }
     }
@@ -147,7 +149,7 @@ pub enum AreaOp {
 impl Servers {
     /// Anything, on a machine where this is the turn; by reserved entries only where there can be any.
     pub(crate) fn random(rng: &mut impl Rng, steps: usize, turn: u64, reserves: bool) -> Servers {
-        let methods = if reserves { 4 } else { 2 };
+        let methods = if reserves { By::ALL.len() as u64 } else { 2 };
         let by = By::ALL[(turn % methods) as usize];
         Servers { by, steps: (0..steps).map(|_| Deed::random(rng)).collect() }
     }

@@ -21,9 +21,9 @@ const SPIN_LIMIT: u64 = 1_000_000;
 const PATH: Path = Path::of(20);
 /// Steps between two looks at all laws.
 const CHECK_EVERY: usize = 16;
-/// Entries that are reserved, and how many of them are servers': few, so that some have to wait.
-const RESERVED: usize = 12;
+/// Reserved entries of servers', and pages for which applications have some: few, so that some have to wait.
 const SERVERS_OWN: usize = 3;
+const PAGES: usize = 9;
 /// What nothing here takes as long as: more is a machine that is stuck.
 const CYCLE_LIMIT: u64 = 50_000_000_000;
 
@@ -40,12 +40,14 @@ struct Known {
 }
 
 fn ispc(by: By, (defect, area_defect): (IspcDefect, AreaDefect)) -> IspcConfig {
+    let piece_page_bytes = if by == By::ProposedParts { 1 << 10 } else { PAGE_SIZE };
     IspcConfig {
         method: by.method(),
         len_bytes: AREA_PAGES * PAGE_SIZE,
-        reserved: RESERVED,
+        reserved: SERVERS_OWN + PAGES * (PAGE_SIZE / piece_page_bytes),
         server_entries: SERVERS_OWN,
         server_page_bytes: 1 << 20,
+        piece_page_bytes,
         searches: true,
         pieces: 128,
         files: None,
