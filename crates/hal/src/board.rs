@@ -19,6 +19,8 @@ pub enum Mmu {
         /// At a miss hardware names the groups of [`crate::isa::hash`] that the page belongs to: a kernel may keep a
         /// [`crate::HashTable`] of its own.
         hashes: bool,
+        /// A counter names the entry that a load takes next ([`crate::Machine::tlb_random`]).
+        has_counter: bool,
         /// Fetches look into a TLB of their own, which the kernel loads apart from the other.
         fetches_apart: bool,
         /// log2 of the bytes of the larger pages that it may load, from small to large: one or two sizes.

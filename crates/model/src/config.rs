@@ -388,6 +388,7 @@ impl MachineConfig {
                 entries: self.tlb.data.entries.value as usize,
                 is_fully_associative: self.tlb.data.ways.value == 0,
                 hashes: self.mmu.soft.as_ref().and_then(|s| s.hashes.as_ref()).is_some_and(|h| h.value),
+                has_counter: self.replacement() == Replace::Counter,
                 fetches_apart: (self.tlb.instruction.as_ref())
                     .is_some_and(|tlb| tlb.data_hit_cycles.is_none()),
                 large: match self.arch {

@@ -310,7 +310,7 @@ pub enum PmapError {
     },
     /// Hardware says which entry a refill takes.
     #[error(
-        "unused TLB entries cannot be chosen first: that needs a fully associative TLB that the kernel loads"
+        "unused TLB entries cannot be chosen first: that needs a fully associative TLB that the kernel loads, and a counter of its entries"
     )]
     NoChoice,
     /// Nothing can be reserved.

@@ -19,7 +19,7 @@ pub enum EntryChoice {
     /// As hardware says: by its counter, or by use.
     #[default]
     Hardware,
-    /// One that is not in use; by hardware's counter where all are. Only where any entry may hold any page.
+    /// One that is not in use; by hardware's counter where all are. Only where there is one, and any entry may hold any page.
     UnusedFirst,
 }
 
@@ -28,7 +28,9 @@ impl EntryChoice {
     pub const fn is_possible(self, board: &Board) -> bool {
         match self {
             EntryChoice::Hardware => true,
-            EntryChoice::UnusedFirst => matches!(board.mmu, Mmu::Soft { is_fully_associative: true, .. }),
+            EntryChoice::UnusedFirst => {
+                matches!(board.mmu, Mmu::Soft { is_fully_associative: true, has_counter: true, .. })
+            }
         }
     }
 }
@@ -36,9 +38,9 @@ impl EntryChoice {
 /// What one CPU has loaded where.
 pub(crate) struct Loaded(Box<[AtomicU64]>);
 
-/// A page with its tag; never 0. Of an address 44 bits tell pages apart.
+/// A page with its tag; never 0.
 fn pack(asid: Asid, va: Va) -> u64 {
-    u64::from(asid.0) << 44 | va.page().0 & ((1 << 44) - 1) | 1
+    u64::from(asid.0) << 44 | va.page().0 | 1
 }
 
 impl Loaded {

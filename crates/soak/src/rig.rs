@@ -36,7 +36,7 @@ pub const MACHINES: [&str; 18] = [
     "ppc604-smp",
     "ppc604-smp+slow+pte",
     "sh7751r+unused",
-    "ultrasparc-iie+unused",
+    "ultrasparc-iie",
 ];
 
 /// As few tags as the kernel that the machine's name chooses can do with, so that they are used again and again; where all CPUs
@@ -55,11 +55,9 @@ pub(crate) fn config(name: &str, memory_mb: u64) -> MachineConfig {
     config
 }
 
-/// True for a machine whose kernel can keep entries of the TLB for itself, with the pages that servers have here.
+/// True for a machine whose kernel can keep entries of the TLB for itself.
 pub(crate) fn reserves(name: &str) -> bool {
-    let board = config(name, 32).board();
-    let has_pages = matches!(board.mmu, Mmu::Soft { large, .. } if large.contains(&20));
-    board.reservable_entries().is_some() && has_pages
+    config(name, 32).board().reservable_entries().is_some()
 }
 
 const PATH: Path = Path::of(20);

@@ -336,7 +336,6 @@ fn a_sound_pmap_is_not_blamed() {
         "sh7751r",
         "sh7751r+unused",
         "ultrasparc-iie",
-        "ultrasparc-iie+unused",
     ] {
         let cpus = if machine.contains("smp") { 2 } else { 1 };
         for seed in 0..10 {

@@ -42,7 +42,7 @@ pub enum By {
     Random,
     Previous,
     Proposed,
-    /// As the one before, by pages of 1 KB.
+    /// As the one before, by pages of 1 KB where there are such.
     ProposedParts,
     Migrating,
 }

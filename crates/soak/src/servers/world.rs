@@ -6,7 +6,7 @@ use crate::episode::Failure;
 use crate::rig::config;
 use crate::traffic::kernel;
 use crate::whole;
-use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Path, Va};
+use pageferry_hal::{Board, Cycles, Machine as _, Mmu, PAGE_SIZE, Path, Va};
 use pageferry_kernel::*;
 use pageferry_model::{Model, Options, Schedule};
 use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
@@ -21,9 +21,9 @@ const SPIN_LIMIT: u64 = 1_000_000;
 const PATH: Path = Path::of(20);
 /// Steps between two looks at all laws.
 const CHECK_EVERY: usize = 16;
-/// Reserved entries of servers', and pages for which applications have some: few, so that some have to wait.
+/// So many servers see all of the area by reserved entries, and for so many pages others have some: few, so that some have to wait.
 const SERVERS_OWN: usize = 3;
-const PAGES: usize = 9;
+const OTHERS_PAGES: usize = 9;
 /// What nothing here takes as long as: more is a machine that is stuck.
 const CYCLE_LIMIT: u64 = 50_000_000_000;
 
@@ -39,14 +39,20 @@ struct Known {
     at: Rc<Cell<usize>>,
 }
 
-fn ispc(by: By, (defect, area_defect): (IspcDefect, AreaDefect)) -> IspcConfig {
-    let piece_page_bytes = if by == By::ProposedParts { 1 << 10 } else { PAGE_SIZE };
+fn ispc(by: By, board: &Board, (defect, area_defect): (IspcDefect, AreaDefect)) -> IspcConfig {
+    // Servers see the area by one page of 1 MB, or by pages of 64 KB where there are none.
+    let shift = if matches!(board.mmu, Mmu::Soft { large, .. } if !large.contains(&20)) { 16 } else { 20 };
+    let server_entries = SERVERS_OWN * ((AREA_PAGES * PAGE_SIZE) >> shift);
+    let piece_page_bytes = match board.mmu {
+        Mmu::Soft { part: Some(shift), .. } if by == By::ProposedParts => 1 << shift,
+        _ => PAGE_SIZE,
+    };
     IspcConfig {
         method: by.method(),
         len_bytes: AREA_PAGES * PAGE_SIZE,
-        reserved: SERVERS_OWN + PAGES * (PAGE_SIZE / piece_page_bytes),
-        server_entries: SERVERS_OWN,
-        server_page_bytes: 1 << 20,
+        reserved: server_entries + OTHERS_PAGES * (PAGE_SIZE / piece_page_bytes),
+        server_entries,
+        server_page_bytes: 1 << shift,
         piece_page_bytes,
         searches: true,
         pieces: 128,
@@ -72,7 +78,7 @@ pub(super) fn run(
     let m = Model::flat(&config(name, MEMORY_MB), options).expect("a valid machine");
     let mut config = kernel(name, &m, NetDefect::None, 0);
     config.net = None;
-    config.ispc = Some(ispc(what.by, defects));
+    config.ispc = Some(ispc(what.by, &m.board(), defects));
     if what.by != By::Random && EntryChoice::UnusedFirst.is_possible(&m.board()) {
         config.pmap.choice = EntryChoice::UnusedFirst;
     }
