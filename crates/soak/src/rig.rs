@@ -410,7 +410,7 @@ pub(crate) fn with_rig(
     defect: Option<Planted>,
     body: impl FnOnce(&Rig) + 'static,
 ) -> Result<(), String> {
-    let memory_mb = if machine == "opteron-mp" { 24 } else { 6 };
+    let memory_mb = if config(machine, 24).board().pointer == Width::Eight { 24 } else { 6 };
     run_with(Site { machine, memory_mb, schedule, paging: Some(PAGING), flat: true }, defect, |rig| {
         // All of memory is mapped, up to its last byte.
         let last = Pfn(rig.m.board().frames as u32 - 1);
