@@ -150,7 +150,9 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             Imp::Original(original) => original.alloc(frame)?,
         };
         let mapping = Mapping { frame, backing };
-        self.pmaps.claim(frame, self.kva(&mapping), Reach::Write);
+        if self.pmaps.colours() > 1 {
+            self.pmaps.claim(frame, self.kva(&mapping), Reach::Write);
+        }
         self.machine.trace_level(Level::EphemeralMappings, 1);
         Ok(mapping)
     }

@@ -103,16 +103,16 @@ impl Caches {
         let memory = Memory::new(machine);
         let instruction: Vec<_> =
             (0..packages).flat_map(|_| machine.icache.as_ref().map(InstructionCache::new)).collect();
-        let levels = package.banks.iter().map(|bank| &bank.level);
-        let limits = levels.chain(instruction.iter().map(|i| &i.level)).map(|level| level.line_limit());
         let colours = Colours::of(machine);
+        // The first level's numbers are larger by a colour.
+        let data = package.banks.iter().map(|bank| bank.level.line_limit() / u64::from(colours.count()));
+        let limits = data.chain(instruction.iter().map(InstructionCache::line_limit));
         let fewest_sets = package.banks.iter().map(|bank| bank.level.sets()).min();
         Caches {
             run_lines: fewest_sets.expect("a machine has caches").min(MOST_LINES),
             most_cycles: package.most_cycles(&memory),
             runs: Box::default(),
-            // The first level's numbers are larger by a colour.
-            line_limit: limits.min().expect("a machine has caches") / u64::from(colours.count()),
+            line_limit: limits.min().expect("a machine has caches"),
             line_shift: machine.cache[0].line_bytes.value.trailing_zeros(),
             packages: vec![package; packages],
             holders: vec![0; (machine.memory_bytes() >> PAGE_SHIFT) as usize],
@@ -202,7 +202,7 @@ impl Caches {
     pub fn flush_line(&mut self, pa: u64) {
         let line = pa >> self.line_shift;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
-        self.instruction.iter_mut().for_each(|cache| cache.drop_line(line));
+        self.instruction.iter_mut().for_each(|cache| cache.drop_line(line, pa));
         for package in &mut self.packages {
             let mut is_dirty = package.take_away(line) == Elsewhere::Dirty;
             for skew in self.colours.others(pa) {

@@ -309,6 +309,13 @@ pub struct AudioConfig {
     pub card_pages: Option<Number>,
 }
 
+fn colours(virtual_index: Option<&Sourced<bool>>, size_bytes: &Number, ways: &Number) -> u32 {
+    if !virtual_index.is_some_and(|index| index.value) {
+        return 1;
+    }
+    (size_bytes.value / ways.value / PAGE_SIZE as u64).max(1) as u32
+}
+
 impl MachineConfig {
     /// Reads the machine file called `name`, whose contents are `text`. `base_lookup` gives the contents of the files that
     /// it extends.
@@ -366,11 +373,7 @@ impl MachineConfig {
     /// Colours of pages: pages of a way of the first level, if it is indexed by virtual addresses; else 1.
     pub fn colours(&self) -> u32 {
         let first = &self.cache[0];
-        if !first.virtual_index.as_ref().is_some_and(|index| index.value) {
-            return 1;
-        }
-        let way_bytes = first.size_bytes.value / first.ways.value;
-        (way_bytes / PAGE_SIZE as u64).max(1) as u32
+        colours(first.virtual_index.as_ref(), &first.size_bytes, &first.ways)
     }
 
     /// What is on the board.

@@ -17,6 +17,7 @@ use crate::memory::Memory;
 use crate::mmu::access::{Found, Refused};
 use crate::mmu::oracle::{Oracle, StaleUse, Staleness};
 use crate::mmu::tlb::Tlb;
+use crate::mmu::translate::lowest;
 use crate::outside::{Agenda, Dma, Outside};
 use crate::params::Params;
 use crate::trace::Recorder;
@@ -62,6 +63,8 @@ pub(crate) struct Cpu {
     pub(crate) blocks: Vec<Option<Block>>,
     /// Block registers for instructions.
     pub(crate) instruction_blocks: Vec<Option<Block>>,
+    /// The lowest address that a block or a fixed area of the machine maps.
+    pub(crate) blocks_from: Va,
     /// When its TLBs are sampled next.
     pub(crate) sample_at: u64,
     /// Thousandths of a cycle that the last instructions left over.
@@ -184,8 +187,6 @@ pub(crate) struct Hw {
     pub(crate) tlbs: Vec<Tlb>,
     /// Empty where fetches look into none.
     pub(crate) instruction_tlbs: Vec<Tlb>,
-    /// Something may map addresses before pages do: blocks, or a refill handler that works with physical addresses.
-    pub(crate) before_pages: bool,
     /// Where the hash table of translations lies, if hardware looks into one.
     pub(crate) hash_table: Option<HashTable>,
     pub(crate) cpus: Vec<Cpu>,
@@ -234,6 +235,7 @@ impl Hw {
             translates_by: None,
             blocks: vec![None; registers],
             instruction_blocks: vec![None; instruction_registers],
+            blocks_from: lowest(&params.fixed),
             sample_at: 0,
             milli: 0,
         };
@@ -246,7 +248,6 @@ impl Hw {
                 .flat_map(|shape| (0..cores).map(move |_| shape))
                 .map(Tlb::new)
                 .collect(),
-            before_pages: !matches!(params.mmu, Mmu::Radix(_)),
             hash_table: None,
             cpus: (0..params.cpus).map(cpu).collect(),
             turns: Turns::new(params.cpus),
@@ -487,7 +488,7 @@ impl Hw {
         let target = self.translate(cpu, to, Mode::Kernel, Access::Write);
         if let Err(Refused::Miss(_)) = target {
             let line_bytes = self.params.line_bytes;
-            let left_in_line = |at: u64| line_bytes - at as usize % line_bytes;
+            let left_in_line = |at: u64| line_bytes - (at as usize & (line_bytes - 1));
             registers.resize(len_bytes.min(left_in_line(source.0)).min(left_in_line(to.0)), 0);
             let cycles = self.lines(cpu).one(from, source, false);
             self.streamed(cpu, 1, cycles);

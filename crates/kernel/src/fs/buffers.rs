@@ -15,9 +15,7 @@
 //! # What can fail
 //! Getting a buffer, for want of frames or addresses, or by a signal in a wait: an error of the disk to the file system.
 
-use super::volume_work::{
-    BUFFER_BYTES, Buffered, MovePiece, Moved, SECTOR, Sectors, cut_sectors, runs, sectors, spans,
-};
+use super::volume_work::{BUFFER_BYTES, Buffered, SECTOR, Sectors, cut_sectors, runs, sectors, spans};
 use crate::Kernel;
 use crate::error::Errno;
 use alloc::collections::BTreeMap;
@@ -203,36 +201,21 @@ impl<M: Machine> Buffered for Disk<'_, M> {
         self.kernel.machine.execute(self.kernel.config.disk.paths.lookup);
     }
 
-    fn each_piece(&mut self, at: u64, len_bytes: usize, writes: bool, piece: MovePiece<'_>) -> Moved {
-        let mut done = 0;
-        for (index, span) in spans(at..at + len_bytes as u64) {
-            let needed = if writes { cut_sectors(&span) } else { sectors(&span) };
-            // Where the writer's memory ends, whole sectors would be left with what was there before.
-            let va = match self.buffers.get_with(self.kernel, self.threads, index, needed) {
-                Ok(va) => va,
-                Err(e) => return (done, Err(e)),
-            };
-            let moved = piece(va + span.start, done, span.len());
-            let bytes = moved.as_ref().map_or_else(|stopped| stopped.done_bytes, |()| span.len());
-            if writes && bytes > 0 {
-                self.buffers.mark_dirty(index, sectors(&(span.start..span.start + bytes)));
-            }
-            done += bytes;
-            if let Err(stopped) = moved {
-                return (done, Err(stopped.why));
-            }
-        }
-        (done, Ok(()))
+    fn buffer(&mut self, index: u64, needed: Sectors) -> Result<Va, Errno> {
+        self.buffers.get_with(self.kernel, self.threads, index, needed)
     }
 
-    fn limit(&mut self) -> Result<(), Errno> {
-        if self.buffers.by_wait.len() > self.buffers.most_dirty {
-            while self.buffers.by_wait.len() > self.buffers.most_dirty / 2 {
-                let index = *self.buffers.by_wait.first_key_value().expect("some wait").1;
-                self.buffers.write_out(self.kernel, self.threads, index)?;
-            }
-        }
-        Ok(())
+    fn stored(&mut self, index: u64, which: Sectors) {
+        self.buffers.mark_dirty(index, which);
+    }
+
+    fn waiting(&self) -> (usize, usize) {
+        (self.buffers.by_wait.len(), self.buffers.most_dirty)
+    }
+
+    fn write_oldest(&mut self) -> Result<(), Errno> {
+        let index = *self.buffers.by_wait.first_key_value().expect("some wait").1;
+        self.buffers.write_out(self.kernel, self.threads, index)
     }
 }
 

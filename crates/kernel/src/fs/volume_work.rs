@@ -34,14 +34,60 @@ pub(crate) trait Buffered: Store {
     /// Accounts for looking up one name of a path.
     fn account_name(&self);
 
+    /// The address of a buffer that has these sectors.
+    ///
+    /// # Errors
+    /// As of the disk, and for want of a buffer.
+    fn buffer(&mut self, index: u64, needed: Sectors) -> Result<Va, Errno>;
+
+    /// New bytes are in these sectors of the buffer that was asked for last: they wait to be written.
+    fn stored(&mut self, index: u64, which: Sectors);
+
+    /// How many buffers wait to be written, and how many may.
+    fn waiting(&self) -> (usize, usize);
+
+    /// Writes the buffer that has waited for longest.
+    ///
+    /// # Errors
+    /// As of the disk.
+    fn write_oldest(&mut self) -> Result<(), Errno>;
+
     /// Does `piece` with each piece of bytes of the disk, at their addresses: to read them, or, if `writes`, to write them later.
-    fn each_piece(&mut self, at: u64, len_bytes: usize, writes: bool, piece: MovePiece<'_>) -> Moved;
+    fn each_piece(&mut self, at: u64, len_bytes: usize, writes: bool, piece: MovePiece<'_>) -> Moved {
+        let mut done = 0;
+        for (index, span) in spans(at..at + len_bytes as u64) {
+            // Where the writer's memory ends, whole sectors would be left with what was there before.
+            let needed = if writes { cut_sectors(&span) } else { sectors(&span) };
+            let va = match self.buffer(index, needed) {
+                Ok(va) => va,
+                Err(e) => return (done, Err(e)),
+            };
+            let moved = piece(va + span.start, done, span.len());
+            let bytes = moved.as_ref().map_or_else(|stopped| stopped.done_bytes, |()| span.len());
+            if writes && bytes > 0 {
+                self.stored(index, sectors(&(span.start..span.start + bytes)));
+            }
+            done += bytes;
+            if let Err(stopped) = moved {
+                return (done, Err(stopped.why));
+            }
+        }
+        (done, Ok(()))
+    }
 
     /// Writes the oldest of what waits, if there is too much of it, until half may wait.
     ///
     /// # Errors
     /// As of the disk.
-    fn limit(&mut self) -> Result<(), Errno>;
+    fn limit(&mut self) -> Result<(), Errno> {
+        let (waiting, most) = self.waiting();
+        if waiting > most {
+            while self.waiting().0 > most / 2 {
+                self.write_oldest()?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What is done to a name.

@@ -14,9 +14,7 @@
 
 use crate::error::Errno;
 use crate::fs::Fd;
-use crate::fs::volume_work::{
-    BUFFER_BYTES, Buffered, MovePiece, Moved, SECTOR, Sectors, cut_sectors, runs, sectors, spans,
-};
+use crate::fs::volume_work::{BUFFER_BYTES, Buffered, SECTOR, Sectors, cut_sectors, runs, sectors, spans};
 use crate::sys::User;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -208,35 +206,23 @@ impl<M: Machine> Buffered for Disk<'_, M> {
         self.user.compute(self.user.kernel().config().disk.paths.lookup.instructions);
     }
 
-    fn each_piece(&mut self, at: u64, len_bytes: usize, writes: bool, piece: MovePiece<'_>) -> Moved {
-        let mut done = 0;
-        for (index, span) in spans(at..at + len_bytes as u64) {
-            let needed = if writes { cut_sectors(&span) } else { sectors(&span) };
-            let slot = match self.buffers.get_with(self.user, index, needed) {
-                Ok(slot) => slot,
-                Err(e) => return (done, Err(e.into())),
-            };
-            let moved = piece(self.buffers.va(slot) + span.start, done, span.len());
-            let bytes = moved.as_ref().map_or_else(|stopped| stopped.done_bytes, |()| span.len());
-            if writes && bytes > 0 {
-                self.buffers.mark_dirty(slot, sectors(&(span.start..span.start + bytes)));
-            }
-            done += bytes;
-            if let Err(stopped) = moved {
-                return (done, Err(stopped.why));
-            }
-        }
-        (done, Ok(()))
+    fn buffer(&mut self, index: u64, needed: Sectors) -> Result<Va, Errno> {
+        let slot = self.buffers.get_with(self.user, index, needed)?;
+        Ok(self.buffers.va(slot))
     }
 
-    fn limit(&mut self) -> Result<(), Errno> {
-        if self.buffers.by_wait.len() > self.buffers.most_dirty {
-            while self.buffers.by_wait.len() > self.buffers.most_dirty / 2 {
-                let slot = *self.buffers.by_wait.first_key_value().expect("some wait").1;
-                self.buffers.write_out(self.user, slot)?;
-            }
-        }
-        Ok(())
+    fn stored(&mut self, index: u64, which: Sectors) {
+        let slot = self.buffers.by_index[&index];
+        self.buffers.mark_dirty(slot, which);
+    }
+
+    fn waiting(&self) -> (usize, usize) {
+        (self.buffers.by_wait.len(), self.buffers.most_dirty)
+    }
+
+    fn write_oldest(&mut self) -> Result<(), Errno> {
+        let slot = *self.buffers.by_wait.first_key_value().expect("some wait").1;
+        Ok(self.buffers.write_out(self.user, slot)?)
     }
 }
 

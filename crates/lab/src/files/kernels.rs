@@ -3,12 +3,13 @@
 //! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path lengths.
 //! All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
+use super::ephemeral::{EphemeralFile, SchemeName};
 use super::ispc::IspcFile;
 use super::net::{self, NetFile};
 use super::registry::{self, Kind};
 use super::words::*;
 use crate::error::LabError;
-use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
 use pageferry_kernel::{
     DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
@@ -189,40 +190,6 @@ pub struct RefillFile {
     pub insert_c: Sourced<u32>,
     /// As the others.
     pub restore: Sourced<u32>,
-}
-
-/// How ephemeral mappings are made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SchemeName {
-    /// The best that the machine offers: the direct map where there is one, else the cache; and both where pages have colours.
-    Native,
-    /// The cache of mappings.
-    Cache,
-    /// The direct map of all memory.
-    Direct,
-    /// The direct map where colours agree, else the cache.
-    Hybrid,
-    /// An address allocated and a mapping changed for every use.
-    Original,
-    /// The same with addresses from magazines.
-    Vmem,
-    /// A cache of mappings for each process.
-    PerProcess,
-}
-
-/// Ephemeral mappings.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EphemeralFile {
-    /// How they are made.
-    pub scheme: Sourced<SchemeName>,
-    /// Entries of the cache, where there is one.
-    pub entries: Sourced<u64>,
-    /// The accessed-bit rule of the cache.
-    pub accessed_rule: Sourced<RuleName>,
-    /// False: the private option is ignored.
-    pub honour_private: Sourced<bool>,
 }
 
 /// Memory disks, and what is on them.
@@ -540,7 +507,7 @@ impl KernelFile {
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging(), objects: 0 },
             ephemeral: EphemeralConfig {
-                scheme: self.scheme(&machine.board()),
+                scheme: self.ephemeral.scheme_on(&machine.board()),
                 honour_private: self.ephemeral.honour_private.value,
                 paths: self.paths.ephemeral.lengths(),
             },
@@ -616,37 +583,11 @@ impl KernelFile {
     pub fn paging(&self) -> Option<PagingConfig> {
         self.paging.as_ref().map(PagingFile::config)
     }
-
-    /// The scheme of ephemeral mappings on such a machine.
-    pub fn scheme(&self, board: &Board) -> Scheme {
-        let rule = self.ephemeral.accessed_rule.value.into();
-        let entries = self.ephemeral.entries.value as usize;
-        let cache = Scheme::Cache { entries, rule };
-        let hybrid = Scheme::Hybrid { entries: (entries.min(MOST_COLOURED) / board.colours as usize).max(1) };
-        match (self.ephemeral.scheme.value, board.layout.direct_map.is_some()) {
-            (SchemeName::Native, false) | (SchemeName::Cache, _) => cache,
-            (SchemeName::Native, true) if board.colours > 1 => hybrid,
-            (SchemeName::Native, true) | (SchemeName::Direct, _) => Scheme::Direct,
-            (SchemeName::Hybrid, _) => hybrid,
-            (SchemeName::Original, _) => Scheme::Original,
-            (SchemeName::Vmem, _) => Scheme::Vmem,
-            (SchemeName::PerProcess, _) => {
-                Scheme::PerProcess { entries: (entries / PROCESS_CACHES).max(1), caches: PROCESS_CACHES }
-            }
-        }
-    }
 }
 
 fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { key: key.to_owned(), problem: problem.into(), suggestion: None })
 }
-
-/// Addresses of all colours together beside a direct map: as many buffers as FreeBSD 5 has on sparc64 with up to 64 MB, 512 + 16 * maxusers of
-/// which there are 32 (vm_machdep.c, param.c).
-const MOST_COLOURED: usize = 1024;
-
-/// Processes that have a cache of mappings of their own: all of an experiment.
-const PROCESS_CACHES: usize = 32;
 
 /// What a buffer of a pipe or a socket may hold: a page to 16 MB.
 const LEAST_BUFFER: i64 = pageferry_hal::PAGE_SIZE as i64;
@@ -698,6 +639,8 @@ pub(crate) const RANGES: Ranges = Ranges(&[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::words::RuleName;
+    use pageferry_ephemeral::Scheme;
 
     fn xeon() -> MachineConfig {
         crate::files::machines::MachineChoice::find("xeon-up").expect("embedded").config
@@ -724,15 +667,15 @@ mod tests {
         let kernel = KernelChoice::find("sf_buf").expect("embedded").file;
         let board = |name| MachineConfig::named(name).expect("it is built in").board();
         assert_eq!(
-            kernel.scheme(&board("xeon-up")),
+            kernel.ephemeral.scheme_on(&board("xeon-up")),
             Scheme::Cache { entries: 65536, rule: pageferry_ephemeral::AccessedRule::Safe }
         );
-        assert_eq!(kernel.scheme(&board("opteron-mp")), Scheme::Direct);
-        assert_eq!(kernel.scheme(&board("sh7751r")), Scheme::Hybrid { entries: 1024 / 4 });
+        assert_eq!(kernel.ephemeral.scheme_on(&board("opteron-mp")), Scheme::Direct);
+        assert_eq!(kernel.ephemeral.scheme_on(&board("sh7751r")), Scheme::Hybrid { entries: 1024 / 4 });
         let shared = KernelChoice::find("sf_buf-shared").expect("embedded").file;
         assert!(!shared.config(&xeon(), 0).ephemeral.honour_private);
         let original = KernelChoice::find("original").expect("embedded").file;
-        assert_eq!(original.scheme(&board("opteron-mp")), Scheme::Original);
+        assert_eq!(original.ephemeral.scheme_on(&board("opteron-mp")), Scheme::Original);
         assert_eq!(original.config(&xeon(), 0).pipe.mapping, pageferry_kernel::PipeMapping::WriterRun);
     }
 

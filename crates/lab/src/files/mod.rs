@@ -3,6 +3,7 @@
 //! Machines, kernels, experiments, papers and scenarios are embedded in the program ([`registry`] has them by name). What a
 //! file says is refused here when it makes no sense, before anything is run. Nothing in this room runs a machine.
 
+mod ephemeral;
 mod experiment_file;
 mod experiments;
 mod ispc;
@@ -18,13 +19,14 @@ mod setting;
 mod settings;
 mod words;
 
+pub use ephemeral::{EphemeralFile, SchemeName};
 pub use experiment_file::{
     Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Workload,
 };
 pub use experiments::Experiment;
 pub use kernels::{
-    DiskFile, DiskPathsFile, EphemeralFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile,
-    PagingFile, PathsFile, PipeFile, PmapFile, PmapPathsFile, SchedFile, SchemeName, SocketFile, VmPathsFile,
+    DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PagingFile,
+    PathsFile, PipeFile, PmapFile, PmapPathsFile, SchedFile, SocketFile, VmPathsFile,
 };
 pub use machines::MachineChoice;
 pub use net::{NetFile, NetPathsFile};

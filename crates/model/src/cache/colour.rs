@@ -5,12 +5,14 @@
 //! manual, 3.5.5 and 4.2; sf_buf paper, 4.4). The model knows each copy by a number of its own, in which the colour stands below
 //! the number of the frame, where the index takes it from. So the level itself needs to know nothing of this.
 //!
+//! An instruction cache has colours likewise, by the size of its own ways.
+//!
 //! What makes a physical address the kernel's own, as P1 of SH-4 or a direct map does, has the colour of the frame.
 
 use crate::config::MachineConfig;
 use pageferry_hal::PAGE_SHIFT;
 
-/// How the first level's numbers of lines are made.
+/// How a cache's numbers of lines are made.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Colours {
     /// Bits of a colour; 0 where there are none.
@@ -20,9 +22,14 @@ pub(super) struct Colours {
 }
 
 impl Colours {
+    /// Those of the first level for data.
     pub(super) fn of(machine: &MachineConfig) -> Colours {
-        let line_shift = machine.cache[0].line_bytes.value.trailing_zeros();
-        Colours { bits: machine.colours().trailing_zeros(), line_bits: PAGE_SHIFT.saturating_sub(line_shift) }
+        Colours::new(machine.colours(), machine.cache[0].line_bytes.value)
+    }
+
+    pub(super) fn new(count: u32, line_bytes: u64) -> Colours {
+        let line_shift = line_bytes.trailing_zeros();
+        Colours { bits: count.trailing_zeros(), line_bits: PAGE_SHIFT.saturating_sub(line_shift) }
     }
 
     /// How many there are.
@@ -33,10 +40,16 @@ impl Colours {
     /// The colour of what physical addresses are made from without translation.
     #[inline(always)]
     pub(super) fn own(self, pa: u64) -> u32 {
-        (pa >> PAGE_SHIFT) as u32 & (self.count() - 1)
+        self.of_address(pa)
     }
 
-    /// What makes the first level's numbers from those of the lines of a page, accessed by addresses of a colour.
+    /// The colour of an address.
+    #[inline(always)]
+    pub(super) fn of_address(self, at: u64) -> u32 {
+        (at >> PAGE_SHIFT) as u32 & (self.count() - 1)
+    }
+
+    /// What makes the cache's numbers from those of the lines of a page, accessed by addresses of a colour.
     #[inline(always)]
     pub(super) fn skew(self, pa: u64, colour: u32) -> u64 {
         let page = pa >> PAGE_SHIFT;

@@ -5,6 +5,7 @@
 //! on this way. Stores do not reach instruction caches: the bytes are always current, and what a program writes and then
 //! executes costs no more than what it was loaded with.
 
+use super::colour::Colours;
 use super::level::{Held, Level, UNIQUE};
 use super::memory::{Elsewhere, Memory};
 use super::package::Package;
@@ -25,18 +26,28 @@ pub struct Fetched {
 pub(super) struct InstructionCache {
     pub(super) level: Level,
     pub(super) counts: LevelStats,
+    colours: Colours,
 }
 
 impl InstructionCache {
     pub(super) fn new(config: &InstructionCacheConfig) -> InstructionCache {
         let sets = config.size_bytes.value / (config.ways.value * config.line_bytes.value);
         let level = Level::new(sets as usize, config.ways.value as usize);
-        InstructionCache { level, counts: LevelStats::default() }
+        let colours = Colours::new(config.colours(), config.line_bytes.value);
+        InstructionCache { level, counts: LevelStats::default(), colours }
     }
 
-    /// Takes a line out.
-    pub(super) fn drop_line(&mut self, line: u64) {
-        self.counts.removals += u64::from(self.level.remove(line).is_some());
+    /// Lines of memory from this number on have no tag: the cache's own numbers are larger by a colour.
+    pub(super) fn line_limit(&self) -> u64 {
+        self.level.line_limit() / u64::from(self.colours.count())
+    }
+
+    /// Takes the line of `pa` out, whatever it was fetched by.
+    pub(super) fn drop_line(&mut self, line: u64, pa: u64) {
+        for colour in 0..self.colours.count() {
+            let known = line + self.colours.skew(pa, colour);
+            self.counts.removals += u64::from(self.level.remove(known).is_some());
+        }
     }
 
     /// The laws of its counts and its state.
@@ -54,22 +65,24 @@ impl InstructionCache {
 }
 
 impl Caches {
-    /// Fetches the line that holds physical address `pa`, for a CPU of `package`; `None` where there is no instruction cache.
+    /// Fetches the line that holds physical address `pa` by the address `va`, for a CPU of `package`; `None` where there is no
+    /// instruction cache.
     ///
     /// # Panics
     /// When `pa` lies beyond what the caches can tag.
     #[inline]
-    pub fn fetch_line(&mut self, package: usize, pa: u64) -> Option<Fetched> {
+    pub fn fetch_line(&mut self, package: usize, pa: u64, va: u64) -> Option<Fetched> {
         let line = pa >> self.line_shift;
         let cache = self.instruction.get_mut(package)?;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
-        if cache.level.touch(line).is_some() {
+        let known = line + cache.colours.skew(pa, cache.colours.of_address(va));
+        if cache.level.touch(known).is_some() {
             cache.counts.hits += 1;
             return Some(Fetched { hit: true, cycles: 0 });
         }
         cache.counts.misses += 1;
         cache.counts.fills += 1;
-        cache.counts.evictions += u64::from(cache.level.insert(line, 0) != 0);
+        cache.counts.evictions += u64::from(cache.level.insert(known, 0) != 0);
         let page = self.enter(package, pa);
         Some(Fetched { hit: false, cycles: self.fetch_from_behind(page, line) })
     }

@@ -2,7 +2,7 @@
 
 use super::validate::{MOST_TAGS, fault, power_of_two, tlb_geometry};
 use super::{MachineConfig, Number};
-use crate::sourced::Fault;
+use crate::sourced::{Fault, Sourced};
 use serde::{Deserialize, Serialize};
 
 /// A TLB for instructions. Looking into it costs nothing; a miss is filled as one of the TLB for data is. Without one, fetches
@@ -31,6 +31,16 @@ pub struct InstructionCacheConfig {
     pub ways: Number,
     /// Bytes in a line; as in the caches for data.
     pub line_bytes: Number,
+    /// Indexed by virtual addresses: a line is in it once for each colour that it is fetched by. By physical ones if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_index: Option<Sourced<bool>>,
+}
+
+impl InstructionCacheConfig {
+    /// Colours of pages in it: pages of a way, if it is indexed by virtual addresses; else 1.
+    pub(crate) fn colours(&self) -> u32 {
+        super::colours(self.virtual_index.as_ref(), &self.size_bytes, &self.ways)
+    }
 }
 
 impl MachineConfig {
@@ -67,7 +77,7 @@ impl MachineConfig {
             let problem = format!("expected ways x line_bytes ({}) times a power of two", ways * line_bytes);
             return fault("icache.size_bytes", problem);
         }
-        if self.lines_behind(sets, line_bytes) > MOST_TAGS {
+        if self.lines_behind(sets, line_bytes) * u64::from(cache.colours()) > MOST_TAGS {
             return fault("icache.size_bytes", "too few sets for this much memory");
         }
         Ok(())

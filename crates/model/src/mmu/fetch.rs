@@ -26,16 +26,21 @@ impl Hw {
         while done < len {
             let at = pa + done;
             let package = self.cpus[cpu].package;
-            let Some(fetched) =
-                self.caches.as_mut().and_then(|caches| caches.live().fetch_line(package, at.0))
+            let Some(fetched) = self
+                .caches
+                .as_mut()
+                .and_then(|caches| caches.live().fetch_line(package, at.0, va.0 + done as u64))
             else {
                 return Ok(len);
             };
             self.counts.icache_lookups += 1;
-            self.counts.icache_hits += u64::from(fetched.hit);
-            self.counts.icache_misses += u64::from(!fetched.hit);
-            self.charge(cpu, u64::from(fetched.cycles));
-            done = (done + line_bytes - at.0 as usize % line_bytes).min(len);
+            if fetched.hit {
+                self.counts.icache_hits += 1;
+            } else {
+                self.counts.icache_misses += 1;
+                self.charge(cpu, u64::from(fetched.cycles));
+            }
+            done = (done + line_bytes - (at.0 as usize & (line_bytes - 1))).min(len);
             if self.cpus[cpu].clock > deadline {
                 break;
             }
@@ -47,9 +52,7 @@ impl Hw {
         let access = Access::Fetch;
         let refuse = |kind| Hw::trap(va, access, mode, kind);
         let closed = |attr: Attr| mode == Mode::User && !attr.contains(Attr::USER);
-        if self.before_pages
-            && let Some((pa, attr)) = self.found_before_pages(cpu, va, access)
-        {
+        if let Some((pa, attr)) = self.found_before_pages(cpu, va, access) {
             return if closed(attr) { Err(refuse(TrapKind::Protection)) } else { Ok(pa) };
         }
         if self.instruction_tlbs.is_empty() {

@@ -123,6 +123,7 @@ impl Tlb {
     }
 
     /// The entry for `va`, now the most recently used. An entry of the second level moves up to the first.
+    #[inline(always)]
     pub(crate) fn lookup(&mut self, cpu: CpuId, asid: Asid, va: Va) -> Option<(Level, &mut Entry)> {
         self.clock += 1;
         let clock = self.clock;
@@ -142,6 +143,13 @@ impl Tlb {
                 return Some((Level::First, &mut array.entries[aside.slot]));
             }
         }
+        self.search_all(cpu, asid, va, tag)
+    }
+
+    /// What [`Tlb::lookup`] does with what it has not found by its `tag` at once.
+    #[inline(never)]
+    fn search_all(&mut self, cpu: CpuId, asid: Asid, va: Va, tag: u64) -> Option<(Level, &mut Entry)> {
+        let (clock, shifts) = (self.clock, self.shifts);
         for size in shifts.sizes() {
             let array = self.array_of(size);
             if let Some(slot) = array.find(shifts.number(va, size), cpu, size, asid) {

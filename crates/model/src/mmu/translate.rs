@@ -14,6 +14,11 @@ use pageferry_hal::{
     Mode, Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
 };
 
+/// The lowest address that one of the blocks maps; the highest there is, if there are none.
+pub(crate) fn lowest<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Va {
+    blocks.into_iter().map(|block| block.va).min().unwrap_or(Va(u64::MAX))
+}
+
 impl Hw {
     pub(crate) fn core(&self, cpu: usize) -> usize {
         if self.params.tlb_shared { self.cpus[cpu].package } else { cpu }
@@ -50,9 +55,7 @@ impl Hw {
         mode: Mode,
         access: Access,
     ) -> Result<Found, Refused> {
-        if self.before_pages
-            && let Some((pa, attr)) = self.found_before_pages(cpu, va, access)
-        {
+        if let Some((pa, attr)) = self.found_before_pages(cpu, va, access) {
             let write = access == Access::Write;
             let user = mode == Mode::User;
             if (user && !attr.contains(Attr::USER)) || (write && !attr.contains(Attr::WRITE)) {
@@ -103,7 +106,14 @@ impl Hw {
 
     /// Where `va` leads before any page is looked at, and what that permits: through a block, or as a refill handler reaches
     /// the kernel's memory that works with physical addresses.
+    #[inline(always)]
     pub(super) fn found_before_pages(&self, cpu: usize, va: Va, access: Access) -> Option<(Pa, Attr)> {
+        let c = &self.cpus[cpu];
+        // Hardly ever is a block below the kernel, and most accesses are.
+        if va < c.blocks_from && !c.untranslated { None } else { self.look_before_pages(cpu, va, access) }
+    }
+
+    fn look_before_pages(&self, cpu: usize, va: Va, access: Access) -> Option<(Pa, Attr)> {
         if let Some(block) = self.block_at(cpu, va, access) {
             return Some((block.translate(va), block.attr));
         }
@@ -445,6 +455,8 @@ impl Hw {
             assert!(other.is_none(), "{block:?} overlaps {other:?}");
             registers[number] = Some(block);
         }
+        let registers = c.blocks.iter().chain(&c.instruction_blocks).flatten();
+        c.blocks_from = lowest(self.params.fixed.iter().chain(registers));
     }
 
     /// Entries that the CPU's core has in its TLB.

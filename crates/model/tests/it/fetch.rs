@@ -22,7 +22,7 @@ fn with_tlb(mut config: MachineConfig, entries: u64) -> MachineConfig {
 
 fn with_cache(mut config: MachineConfig) -> MachineConfig {
     let (size_bytes, ways, line_bytes) = (number(16384), number(4), number(64));
-    config.icache = Some(InstructionCacheConfig { size_bytes, ways, line_bytes });
+    config.icache = Some(InstructionCacheConfig { size_bytes, ways, line_bytes, virtual_index: None });
     config
 }
 
@@ -200,7 +200,7 @@ fn packages_fetch_through_caches_of_their_own() {
     for i in 0..3000_u64 {
         let pa = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 400 * 64;
         match i % 3 {
-            0 => drop(caches.fetch_line((i % 2) as usize, pa)),
+            0 => drop(caches.fetch_line((i % 2) as usize, pa, pa)),
             1 => drop(caches.access(
                 (i / 2 % 2) as usize,
                 pa,
@@ -208,7 +208,7 @@ fn packages_fetch_through_caches_of_their_own() {
                 pageferry_model::cache::Kind::Latency,
             )),
             _ if i % 7 == 0 => caches.flush_line(pa),
-            _ => drop(caches.fetch_line((i / 3 % 2) as usize, pa)),
+            _ => drop(caches.fetch_line((i / 3 % 2) as usize, pa, pa)),
         }
         if i % 100 == 0 {
             caches.check().expect("the laws hold");
@@ -216,4 +216,20 @@ fn packages_fetch_through_caches_of_their_own() {
     }
     caches.check().expect("the laws hold");
     assert!(caches.stats().instruction.iter().all(|c| c.hits > 0 && c.misses > 0 && c.removals > 0));
+}
+
+#[test]
+fn a_line_is_in_a_cache_indexed_by_virtual_addresses_once_for_each_colour() {
+    let mut config = both();
+    let cache = config.icache.as_mut().expect("it has one");
+    // Ways of two pages.
+    (cache.ways.value, cache.virtual_index) = (2, Some(Sourced::assumed(true, "for the test")));
+    run(&config, |m| {
+        let misses = |at: Va| taken(m, || fetch(m, at).expect("mapped")).1.icache_misses;
+        let (even, odd, even_again) = (Va(BASE.0 + 0x4000), Va(BASE.0 + 0x5000), Va(BASE.0 + 0x6000));
+        [even, odd, even_again].iter().for_each(|at| ByHand::map(m, *at, 9, RW));
+        assert_eq!([even, odd, even_again, odd].map(misses), [1, 1, 0, 0]);
+        m.flush_line(Pfn(9).pa());
+        assert_eq!([even, odd].map(misses), [1, 1], "a flush finds it by whatever it was fetched");
+    });
 }

@@ -71,40 +71,38 @@ impl<M: Machine> Map<M> {
     /// The lowest free addresses for `len_pages` pages; of which the first has the colour of `like`, if that is given and there are
     /// such addresses.
     pub(crate) fn find_space(&self, vm: &Vm<M>, len_pages: usize, like: Option<Va>) -> Option<Va> {
-        let lowest = |len_pages: usize| {
+        of_colour(vm, len_pages, like, |len_pages| {
             let len_bytes = len_pages.checked_mul(PAGE_SIZE)?;
             self.entries.lowest_gap(self.bounds, len_bytes, visit(vm, Access::Read))
-        };
-        let coloured = spare_pages(vm, like).and_then(|spare| {
-            let start = lowest(len_pages.checked_add(spare)?)?;
-            Some(start + (colour_of(vm, like?).wrapping_sub(colour_of(vm, start)) & spare) * PAGE_SIZE)
-        });
-        coloured.or_else(|| lowest(len_pages))
+        })
     }
 
     /// The highest free addresses for `len_pages` pages; of a colour as in [`Map::find_space`].
     pub(crate) fn find_space_high(&self, vm: &Vm<M>, len_pages: usize, like: Option<Va>) -> Option<Va> {
-        let highest = |len_pages: usize| {
+        of_colour(vm, len_pages, like, |len_pages| {
             let len_bytes = len_pages.checked_mul(PAGE_SIZE)?;
             let end = self.entries.highest_gap_end(self.bounds, len_bytes, visit(vm, Access::Read))?;
             Some(Va(end.0 - len_bytes as u64))
-        };
-        let coloured = spare_pages(vm, like).and_then(|spare| {
-            let start = highest(len_pages.checked_add(spare)?)?;
-            Some(start + (colour_of(vm, like?).wrapping_sub(colour_of(vm, start)) & spare) * PAGE_SIZE)
-        });
-        coloured.or_else(|| highest(len_pages))
+        })
     }
 }
 
-/// So many pages in a row more have addresses of every colour to begin with. `None` where it does not matter.
-fn spare_pages<M: Machine>(vm: &Vm<M>, like: Option<Va>) -> Option<usize> {
+/// Addresses for `len_pages` pages, by `find`, which gets a number of pages; of which the first has the colour of `like`, if that is
+/// given and there are such addresses.
+pub(crate) fn of_colour<M: Machine>(
+    vm: &Vm<M>,
+    len_pages: usize,
+    like: Option<Va>,
+    find: impl Fn(usize) -> Option<Va>,
+) -> Option<Va> {
+    // So many pages in a row more begin with every colour somewhere.
     let spare = vm.pmaps().colours() as usize - 1;
-    (spare > 0 && like.is_some()).then_some(spare)
-}
-
-fn colour_of<M: Machine>(vm: &Vm<M>, va: Va) -> usize {
-    vm.pmaps().colour(va) as usize
+    let coloured = like.filter(|_| spare > 0).and_then(|like| {
+        let start = find(len_pages.checked_add(spare)?)?;
+        let colour = |va| vm.pmaps().colour(va) as usize;
+        Some(start + (colour(like).wrapping_sub(colour(start)) & spare) * PAGE_SIZE)
+    });
+    coloured.or_else(|| find(len_pages))
 }
 
 /// Accounts for the nodes on a way down the tree.

@@ -24,6 +24,7 @@ pub(crate) use fork::{copy_entry, share_entry};
 pub use kmem::KernelMemory;
 pub(crate) use kva::KernelMap;
 pub(crate) use lock::{MapLock, MapWrite};
+pub(crate) use lookup::of_colour;
 pub(crate) use map::Map;
 pub(crate) use mlock::with_resident;
 pub(crate) use space::page_range;

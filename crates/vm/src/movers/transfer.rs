@@ -17,7 +17,7 @@ use super::loan::AnonLoan;
 use crate::anon::{Amap, AmapState, Anon};
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, page_range};
+use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, of_colour, page_range};
 use crate::page::KernelUse;
 use crate::probe::{Defect, Tally};
 use crate::vm::{Space, Vm};
@@ -413,13 +413,8 @@ fn find_in_area<M: Machine>(
         map.transfer_area = Some(make_area(vm, map)?);
     }
     let area = map.transfer_area.expect("just made");
-    let spare = like.map_or(0, |_| vm.pmaps().colours() as usize - 1);
-    let ahead = |start: Va| {
-        let colour = |va| vm.pmaps().colour(va) as usize;
-        like.map_or(0, |like| colour(like).wrapping_sub(colour(start)) & spare)
-    };
-    let coloured = free_run(vm, map, area, len_pages + spare).map(|start| start + ahead(start) * PAGE_SIZE);
-    let start = coloured.or_else(|| free_run(vm, map, area, len_pages)).ok_or(VmError::NoMemory)?;
+    let start = of_colour(vm, len_pages, like, |len_pages| free_run(vm, map, area, len_pages));
+    let start = start.ok_or(VmError::NoMemory)?;
     Ok(VaRange::pages_from(start, len_pages))
 }
 

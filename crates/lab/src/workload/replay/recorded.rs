@@ -157,8 +157,10 @@ impl Recorded {
     }
 }
 
+/// Kinds of references to pages that nothing new is said by, in places by their low bits.
+const SETTLED: usize = 512;
+
 /// Finds what was mapped before the program began: what it refers to and has not asked for.
-#[derive(Default)]
 struct LayoutFinder {
     /// Pages that it has asked for.
     own: RangeSet<u64>,
@@ -168,8 +170,21 @@ struct LayoutFinder {
     initial: BTreeMap<u64, Used>,
     first_break: Option<u64>,
     at_break: u64,
-    /// Where the last reference was, unless a call came since.
-    last_page: Option<u64>,
+    /// Pages that were referred to since the last call, and how.
+    settled: [Option<(u64, Kind)>; SETTLED],
+}
+
+impl Default for LayoutFinder {
+    fn default() -> LayoutFinder {
+        LayoutFinder {
+            own: RangeSet::new(),
+            gone: RangeSet::new(),
+            initial: BTreeMap::new(),
+            first_break: None,
+            at_break: 0,
+            settled: [None; SETTLED],
+        }
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -200,7 +215,7 @@ impl LayoutFinder {
             }
             _ => {}
         }
-        self.last_page = None;
+        self.settled = [None; SETTLED];
     }
 
     fn owns(&mut self, run: std::ops::Range<u64>) {
@@ -213,13 +228,14 @@ impl LayoutFinder {
     /// Takes note of a reference; answers whether there can be memory.
     fn refers(&mut self, kind: Kind, address: u64) -> bool {
         let page = address >> PAGE_SHIFT;
-        if Some(page) == self.last_page && kind == Kind::Load {
+        let place = (page as usize * 4 + kind as usize) % SETTLED;
+        if self.settled[place] == Some((page, kind)) {
             return true;
         }
         if self.gone.contains(&page) {
             return false;
         }
-        self.last_page = Some(page);
+        self.settled[place] = Some((page, kind));
         if self.own.contains(&page) && !self.initial.contains_key(&page) {
             return true;
         }

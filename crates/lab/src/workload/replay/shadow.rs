@@ -24,49 +24,71 @@ fn file_words(page: u64) -> Page {
     Box::new(std::array::from_fn(|line| (page as u32).wrapping_mul(0x9e37_79b9) ^ (line as u32) << 24 | 1))
 }
 
+/// Pages found last are found again by the low bits of their numbers.
+const RECENT: usize = 64;
+
 /// The words of a process.
-#[derive(Default)]
 pub(super) struct Shadow {
-    pages: HashMap<u64, Page>,
-    last: Option<(u64, Page)>,
+    /// Where the words of a page are.
+    places: HashMap<u64, usize>,
+    words: Vec<Page>,
+    /// Places of pages that were cleared.
+    free: Vec<usize>,
+    recent: [Option<(u64, usize)>; RECENT],
+}
+
+impl Default for Shadow {
+    fn default() -> Shadow {
+        Shadow { places: HashMap::new(), words: Vec::new(), free: Vec::new(), recent: [None; RECENT] }
+    }
 }
 
 impl Shadow {
     /// The program's file is mapped at these pages.
     pub(super) fn map_file(&mut self, pages: impl Iterator<Item = (u64, u64)>) {
         pages.for_each(|(page, of_file)| {
-            self.pages.insert(page, file_words(of_file));
+            let place = self.place(page);
+            self.words[place] = file_words(of_file);
         });
     }
 
     /// Nothing is known of these pages but that they are zeros.
     pub(super) fn clear(&mut self, at: Va, len_bytes: usize) {
-        self.put_back();
         let cleared = at.0 >> PAGE_SHIFT..(at.0 + len_bytes as u64).div_ceil(PAGE_SIZE as u64);
-        if cleared.end - cleared.start > self.pages.len() as u64 {
-            self.pages.retain(|page, _| !cleared.contains(page));
+        let known: Vec<u64> = if cleared.end - cleared.start > self.places.len() as u64 {
+            self.places.keys().copied().filter(|page| cleared.contains(page)).collect()
         } else {
-            cleared.for_each(|page| drop(self.pages.remove(&page)));
-        }
+            cleared.collect()
+        };
+        self.free.extend(known.iter().filter_map(|page| self.places.remove(page)));
+        self.recent = [None; RECENT];
     }
 
-    fn put_back(&mut self) {
-        if let Some((number, page)) = self.last.take() {
-            self.pages.insert(number, page);
-        }
+    fn place(&mut self, page: u64) -> usize {
+        *self.places.entry(page).or_insert_with(|| {
+            if let Some(place) = self.free.pop() {
+                *self.words[place] = [0; LINES];
+                return place;
+            }
+            self.words.push(Box::new([0; LINES]));
+            self.words.len() - 1
+        })
     }
 
     /// The first word of the line at `at`.
     #[inline]
     pub(super) fn word(&mut self, at: Va) -> &mut u32 {
-        let number = at.0 >> PAGE_SHIFT;
-        if self.last.as_ref().is_none_or(|(last, _)| *last != number) {
-            self.put_back();
-            let page = self.pages.remove(&number).unwrap_or_else(|| Box::new([0; LINES]));
-            self.last = Some((number, page));
-        }
-        let (_, page) = self.last.as_mut().expect("put there above");
-        &mut page[at.offset() / LINE_BYTES]
+        let page = at.0 >> PAGE_SHIFT;
+        let slot = page as usize % RECENT;
+        let place = match self.recent[slot] {
+            Some((recent, place)) if recent == page => place,
+            _ => {
+                let place = self.place(page);
+                self.recent[slot] = Some((page, place));
+                place
+            }
+        };
+        &mut self.words[place][at.offset() / LINE_BYTES]
     }
 
     /// The kernel has written to memory: takes over what is there, line by line.
