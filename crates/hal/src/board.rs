@@ -64,7 +64,8 @@ pub struct Board {
     /// How the TLB is filled.
     pub mmu: Mmu,
     /// How many tags of address spaces there are, [`crate::Asid::KERNEL`] among them; 0 when entries carry none, and a change of
-    /// the context drops all that is not global.
+    /// the context drops all that is not global. A kernel need not use them where hardware walks page tables: one that knows
+    /// [`crate::Asid::KERNEL`] alone, and never has [`crate::Context::keep`] set, has a machine without.
     pub asids: u32,
     /// Registers for blocks.
     pub blocks: Option<BlockRegisters>,

@@ -278,7 +278,7 @@ pub trait Machine: Clone + 'static {
     // ----------------------------------------------------------------------------------------------- own TLB
 
     /// Makes `context` what the executing CPU translates by. Where TLB entries carry no tags, this invalidates everything that
-    /// is not global.
+    /// is not global; where they do, what [`Context::keep`] says.
     fn activate(&self, context: Context);
     /// Invalidates in the own TLB.
     #[track_caller]

@@ -105,6 +105,9 @@ pub struct Context {
     pub root: Pa,
     /// The tag; [`Asid::KERNEL`] on machines without.
     pub asid: Asid,
+    /// What the TLB holds by that tag is this space's, and stays (x86: bit 63 of CR3). Else what is not global goes, where hardware
+    /// walks page tables; where it does not, entries of a tag stay in any case.
+    pub keep: bool,
 }
 
 /// What is to be invalidated in the own TLB.

@@ -48,7 +48,7 @@ fn kernel(m: &Model, sends_interrupt: bool) -> Option<ContextId> {
         done.set(true);
     }));
 
-    let translate = Context { space: SpaceId::KERNEL, root: ROOT, asid: Asid::KERNEL };
+    let translate = Context { space: SpaceId::KERNEL, root: ROOT, asid: Asid::KERNEL, keep: false };
     m.activate(translate);
     let (other, seen, reads) = (m.clone(), mapped.clone(), has_read.clone());
     let reader = m.context_new(

@@ -34,6 +34,8 @@ pub(crate) struct Params {
     /// More, when the TLB holds the page.
     pub(crate) invalidate_live: u64,
     pub(crate) invalidate_all: u64,
+    /// What is invalidated by a tag that is not the own, where hardware walks page tables.
+    pub(crate) invalidate_other: u64,
     pub(crate) load_root: u64,
     pub(crate) context_switch: u64,
     pub(crate) halt_wake: u64,
@@ -178,6 +180,7 @@ impl Params {
             invalidate_page: c.cpu.invalidate_page_cycles.value,
             invalidate_live: c.cpu.invalidate_live_cycles.value,
             invalidate_all: c.cpu.invalidate_all_cycles.value,
+            invalidate_other: c.mmu.invalidate_other_cycles.as_ref().map_or(0, |cycles| cycles.value),
             load_root: c.cpu.load_root_cycles.value,
             context_switch: c.cpu.context_switch_cycles.value,
             halt_wake: c.cpu.halt_wake_cycles.value,

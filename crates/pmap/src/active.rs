@@ -22,7 +22,7 @@ use crate::fixed;
 use crate::pmap::{Pmap, Pmaps};
 use crate::space::Shared;
 use core::sync::atomic::Ordering::SeqCst;
-use pageferry_hal::{Asid, BlockRegister, Context, CpuId, CpuSet, Flush, Machine, SpaceId};
+use pageferry_hal::{Asid, BlockRegister, Context, CpuId, CpuSet, Flush, Machine, Mmu, SpaceId};
 
 impl<M: Machine> Pmaps<M> {
     /// Called on each CPU once, before anything else runs there; loads the kernel's root. From here on the CPU must
@@ -103,7 +103,9 @@ impl<M: Machine> Pmaps<M> {
                 set.insert(cpu);
             } else if let Some(tags) = tags {
                 // A switch names the space first and asks for its tag then: one of us two sees the other.
-                tags.revoke(cpu);
+                if self.config.defect != PmapDefect::LeftCpusForgotten {
+                    tags.revoke(cpu);
+                }
                 if active.holds(space) {
                     set.insert(cpu);
                 }
@@ -112,10 +114,15 @@ impl<M: Machine> Pmaps<M> {
         set
     }
 
-    /// Loads the own root again: this invalidates all that is not global, where entries carry no tags.
+    /// Loads the own root again: this invalidates all that is not global, where entries carry no tags. In the middle of a switch
+    /// whose tag is not known yet, the kernel's: that switch has its own root to load.
     fn reload_root(&self, me: CpuId) {
         let (space, root, asid) = self.active[me.index()].context();
-        self.machine.activate(Context { space, root, asid });
+        let context = match asid {
+            Active::NO_TAG => self.kernel_context(),
+            asid => Context { space, root, asid, keep: false },
+        };
+        self.machine.activate(context);
     }
 
     /// Invalidates in the own TLB what it holds of a whole address space. `asid` is its tag where that is the same on all CPUs.
@@ -134,7 +141,7 @@ impl<M: Machine> Pmaps<M> {
     /// it or from it.
     pub(crate) fn tag_here(&self, me: CpuId, space: SpaceId) -> Option<Asid> {
         let active = &self.active[me.index()];
-        active.is_on(space).then(|| active.context().2)
+        active.is_on(space).then(|| active.context().2).filter(|asid| *asid != Active::NO_TAG)
     }
 
     /// The space has another tag: makes the executing CPU translate by it, if it runs on the space. On a uniprocessor.
@@ -176,25 +183,30 @@ impl<M: Machine> Pmaps<M> {
     }
 
     fn kernel_context(&self) -> Context {
-        Context { space: SpaceId::KERNEL, root: self.kernel.root, asid: Asid::KERNEL }
+        Context { space: SpaceId::KERNEL, root: self.kernel.root, asid: Asid::KERNEL, keep: false }
     }
 
     /// Makes `to`, or the kernel alone, what this CPU translates by.
     fn load(&self, cpu: &Active, to: Option<&Shared<M>>) {
         let (space, root) = to.map_or((SpaceId::KERNEL, self.kernel.root), |to| (to.id, to.root));
         cpu.root.store(root.0, SeqCst);
+        if self.tagging == Tagging::PerCpu && matches!(self.machine.board().mmu, Mmu::Radix(_)) {
+            // An interrupt that reloads the root must not do so by the tag of the space before: hardware may fill the TLB at any time.
+            cpu.asid.store(Active::NO_TAG.0, SeqCst);
+        }
         cpu.loading.store(space.0, SeqCst);
         let tags = to.and_then(|to| to.tags.as_deref());
         let (m, defect) = (&self.machine, self.config.defect);
         let before = cpu.numbers.generation();
-        let asid = tags.map_or(Asid::KERNEL, |tags| tags.number(m, m.cpu(), &cpu.numbers, defect));
+        let (asid, keep) =
+            tags.map_or((Asid::KERNEL, false), |tags| tags.number(m, m.cpu(), &cpu.numbers, defect));
         if cpu.numbers.generation() != before {
             self.forget_loaded(Flush::All);
             self.clear_reserved();
         }
         cpu.asid.store(asid.0, SeqCst);
         self.load_block(cpu, to.map_or(0, |to| to.block.load(SeqCst)));
-        self.machine.activate(Context { space, root, asid });
+        self.machine.activate(Context { space, root, asid, keep });
         to.into_iter().for_each(|to| self.rewire(to, asid));
         cpu.loaded.store(space.0, SeqCst);
     }

@@ -1,10 +1,13 @@
 //! The numbers by which a machine tells TLB entries of address spaces apart.
 //!
-//! There are three ways, and the board says which:
+//! There are three ways, and the board says which; where hardware walks page tables and could tag what it finds, the kernel
+//! chooses ([`crate::PmapConfig::tags`]):
 //! * **None**: a change of the context drops what is not global. No entry of a space is anywhere but where it runs.
-//! * **For each CPU**, where the kernel loads the TLB: a CPU gives out numbers as spaces come to run there, in *generations*
-//!   (as NetBSD's pmap_tlb does). When all are given out, it drops everything and begins anew; what was given before does not
-//!   count any more. A space that does not run on a CPU is flushed there by taking its number away.
+//! * **For each CPU**, where the kernel loads the TLB, or hardware fills it from page tables: a CPU gives out numbers as spaces
+//!   come to run there, in *generations* (as NetBSD's pmap_tlb does). When all are given out, it begins anew; what was given before
+//!   does not count any more. What TLBs hold by a number from before goes all at once when it begins anew; where hardware walks,
+//!   when the number is given again, by the load of the root ([`pageferry_hal::Context::keep`]). A space that does not run on a CPU
+//!   is flushed there by taking its number away (as FreeBSD does on amd64): no other CPU has to be interrupted for it.
 //! * **Shared**, where there is a hash table of all spaces: a number is given when a space is made and comes to rest
 //!   when it is gone. Any CPU that the space has run on may hold entries of it, even then: a flush of its pages may still be
 //!   owed. When all have been given, the TLBs of all CPUs are emptied, the hash table is cleared of them, and those that rested
@@ -18,7 +21,7 @@ use crate::config::PmapDefect;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use pageferry_hal::{Asid, Board, CpuId, CpuSet, Flush, Machine};
+use pageferry_hal::{Asid, Board, CpuId, CpuSet, Flush, Machine, Mmu};
 
 /// How this board tells address spaces apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,11 +32,13 @@ pub(crate) enum Tagging {
 }
 
 impl Tagging {
-    pub(crate) fn of(board: &Board, hash: bool) -> Tagging {
-        match (board.asids, hash) {
+    /// `tags`: as the kernel chooses where it has the choice.
+    pub(crate) fn of(board: &Board, hash: bool, tags: bool) -> Tagging {
+        match (board.asids, board.mmu) {
             (0, _) => Tagging::None,
-            (_, true) => Tagging::Shared,
-            (_, false) => Tagging::PerCpu,
+            (_, Mmu::Radix(_)) if !tags => Tagging::None,
+            _ if hash => Tagging::Shared,
+            _ => Tagging::PerCpu,
         }
     }
 }
@@ -71,35 +76,37 @@ impl Tags {
         Tags::PerCpu((0..cpus).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// The number on `cpu`, which is about to run the space and has given out `numbers`.
+    /// The number on `cpu`, which is about to run the space and has given out `numbers`; and whether it was the space's before, so
+    /// that what the TLB holds by it is.
     pub(crate) fn number<M: Machine>(
         &self,
         m: &M,
         cpu: CpuId,
         numbers: &Numbers,
         defect: PmapDefect,
-    ) -> Asid {
+    ) -> (Asid, bool) {
         match self {
             Tags::Shared { asid, ran_on } => {
                 ran_on.fetch_or(CpuSet::only(cpu).bits(), SeqCst);
-                Asid(asid.load(SeqCst))
+                (Asid(asid.load(SeqCst)), true)
             }
             Tags::PerCpu(tags) => {
                 let tag = tags[cpu.index()].load(SeqCst);
                 if tag >> 32 == u64::from(numbers.generation.load(SeqCst)) && tag != 0 {
-                    return Asid(tag as u32);
+                    return (Asid(tag as u32), true);
                 }
                 let mut next = numbers.given.load(SeqCst) + 1;
                 if next >= m.board().asids {
                     numbers.generation.fetch_add(1, SeqCst);
-                    if defect != PmapDefect::TagReusedEarly {
+                    let drops_by_root = matches!(m.board().mmu, Mmu::Radix(_));
+                    if !drops_by_root && defect != PmapDefect::TagReusedEarly {
                         m.tlb_flush(Flush::All);
                     }
                     next = 1;
                 }
                 numbers.given.store(next, SeqCst);
                 tags[cpu.index()].store(pack(numbers.generation.load(SeqCst), Asid(next)), SeqCst);
-                Asid(next)
+                (Asid(next), defect == PmapDefect::NewTagKept)
             }
         }
     }

@@ -166,6 +166,9 @@ pub struct PmapConfig {
     /// Changing more pages of a space at once than this gives the space another tag, instead of invalidating them one by one; only
     /// where entries carry tags, on a uniprocessor. `None`: never.
     pub renew_pages: Option<usize>,
+    /// TLB entries are tagged by address space, and stay over switches, where hardware walks page tables and has tags. Elsewhere those
+    /// that there are are always used.
+    pub tags: bool,
     /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel: as Linux has its low
     /// memory on i386.
     pub low_memory: bool,
@@ -179,8 +182,8 @@ pub struct PmapConfig {
 
 impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`, `2m`, `1g`,
-    /// `fragmented` (every third superpage), `renew` (already from four pages on), `low` (memory), or `unused`
-    /// (entries of the TLB first).
+    /// `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory), or
+    /// `unused` (entries of the TLB first).
     /// False when there is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
@@ -194,6 +197,7 @@ impl PmapConfig {
             "1g" => self.mapping = KernelMapping::Huge,
             "fragmented" => self.mapping = KernelMapping::Fragmented { percent: 34 },
             "renew" => self.renew_pages = Some(4),
+            "tags" => self.tags = true,
             "low" => self.low_memory = true,
             "unused" => self.choice = EntryChoice::UnusedFirst,
             _ => return false,
@@ -210,6 +214,7 @@ impl PmapConfig {
             refill: RefillConfig::NONE,
             mapping: KernelMapping::Board,
             renew_pages: None,
+            tags: false,
             low_memory: false,
             area: None,
             choice: EntryChoice::Hardware,
@@ -281,6 +286,9 @@ pub enum PmapError {
     /// Nothing maps all of memory, which a handler in C goes through.
     #[error("a refill handler in C needs all of memory mapped")]
     NoDirectMap,
+    /// Nothing can tag TLB entries.
+    #[error("TLB entries are to be tagged by address space: that needs a machine whose TLB has tags")]
+    NoTags,
     /// As many address spaces exist as there are tags for their TLB entries.
     #[error("no tag is left for another address space")]
     NoTag,

@@ -19,7 +19,7 @@ pub(crate) struct Active {
     pub(crate) loaded: AtomicU32,
     /// The root that goes with `loading`.
     pub(crate) root: AtomicU64,
-    /// The tag that goes with `loading`.
+    /// The tag that goes with `loading`; [`Active::NO_TAG`] while it is not known.
     pub(crate) asid: AtomicU32,
     /// The block of the process, packed, that is in its register.
     pub(crate) block: AtomicU64,
@@ -28,6 +28,9 @@ pub(crate) struct Active {
 }
 
 impl Active {
+    /// No tag of any space: there are fewer.
+    pub(crate) const NO_TAG: Asid = Asid(u32::MAX);
+
     pub(crate) fn new(kernel_root: Pa) -> Active {
         Active {
             started: AtomicBool::new(false),

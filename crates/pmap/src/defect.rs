@@ -32,6 +32,8 @@ macro_rules! defects {
 
 defects! {
     TagReusedEarly: "Tags are given again while TLBs still hold entries of those that had them.",
+    NewTagKept: "A space that has a tag anew is loaded as if the TLB held nothing but its own by that tag.",
+    LeftCpusForgotten: "A shootdown leaves out CPUs that run another space, though the tag that the space has there leads to its entries.",
     TagReusedInHashTable: "Tags are given again while the hash table still has entries of those that had them.",
     OldTagStays: "A space whose tag was given anew goes on with the old one until it is switched to.",
     MissingFlush: "Pages are not invalidated in the own TLB.",

@@ -94,7 +94,8 @@ impl<M: Machine> Pmaps<M> {
     ///
     /// # Errors
     /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::ArenaTooSmall`],
-    /// [`PmapError::TooFewBlocks`], [`PmapError::NoDirectMap`], [`PmapError::NoChoice`], and those of the communication area.
+    /// [`PmapError::TooFewBlocks`], [`PmapError::NoDirectMap`], [`PmapError::NoTags`],
+    /// [`PmapError::NoChoice`], and those of the communication area.
     pub fn bootstrap(machine: M, config: PmapConfig) -> Result<(Pmaps<M>, Bootstrap), PmapError> {
         let _c = machine.scope(Cause::Boot);
         let board = machine.board();
@@ -109,6 +110,9 @@ impl<M: Machine> Pmaps<M> {
         let request = arena.array("shootdown request", 1, REQUEST_BYTES)?;
         if config.refill.reload != Reload::Fast && tables.layout.direct_map.is_none() {
             return Err(PmapError::NoDirectMap);
+        }
+        if config.tags && board.asids == 0 {
+            return Err(PmapError::NoTags);
         }
         if !config.choice.is_possible(&board) {
             return Err(PmapError::NoChoice);
@@ -140,7 +144,7 @@ impl<M: Machine> Pmaps<M> {
             frame_count: board.frames,
             pv: machine.new_lock(LockClass::REVERSE_MAP, pv),
             shootdown: Shootdown::new(&machine, request),
-            tagging: Tagging::of(&board, tables.hash.is_some()),
+            tagging: Tagging::of(&board, tables.hash.is_some(), config.tags),
             second: tables.hash.map(|table| Second::new(&machine, table, config.defect)),
             frames,
             active: (0..board.cpus).map(|_| Active::new(tables.root)).collect(),

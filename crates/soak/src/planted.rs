@@ -67,6 +67,7 @@ impl Planted {
             | PmapDefect::BlockOverPages
             | PmapDefect::BlockMissing
             | PmapDefect::BlockStays => "ppc603+renew",
+            PmapDefect::NewTagKept | PmapDefect::LeftCpusForgotten => "today+tags",
             PmapDefect::TagHalfCompared | PmapDefect::EndlessRefill => "ppc603+slow+hash+pte+renew",
             PmapDefect::TagReusedInHashTable | PmapDefect::StaleHashEntry | PmapDefect::RefusedStays => {
                 "ppc604+renew"

@@ -18,11 +18,12 @@ pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the machine
 /// `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
-pub const MACHINES: [&str; 18] = [
+pub const MACHINES: [&str; 19] = [
     "xeon-up",
     "xeon-mp",
     "xeon-mp-htt",
     "opteron-mp",
+    "today+tags",
     "mini-soft",
     "mini-soft:4",
     "mini-hash",
@@ -44,9 +45,10 @@ pub const MACHINES: [&str; 18] = [
 pub(crate) fn config(name: &str, memory_mb: u64) -> MachineConfig {
     let mut config = small(name, memory_mb);
     config.io = None;
+    let hashed = matches!(config.board().mmu, Mmu::Hash);
     if let Some(bits) = config.mmu.asid_bits.as_mut() {
         let chooses = |word| choices(name).any(|choice| choice == word);
-        bits.value = match config.mmu.walker.is_some() || chooses("hash") {
+        bits.value = match hashed || chooses("hash") {
             true if chooses("renew") => 4,
             true => 7,
             false => 3,
@@ -409,7 +411,7 @@ pub(crate) fn with_rig(
     defect: Option<Planted>,
     body: impl FnOnce(&Rig) + 'static,
 ) -> Result<(), String> {
-    let memory_mb = if machine == "opteron-mp" { 24 } else { 6 };
+    let memory_mb = if config(machine, 24).board().pointer == Width::Eight { 24 } else { 6 };
     run_with(Site { machine, memory_mb, schedule, paging: Some(PAGING), flat: true }, defect, |rig| {
         // All of memory is mapped, up to its last byte.
         let last = Pfn(rig.m.board().frames as u32 - 1);

@@ -85,6 +85,10 @@ pub struct PmapFile {
     /// is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_pages: Option<Sourced<u64>>,
+    /// TLB entries are tagged by address space and stay over switches, where hardware walks page tables and has tags; not if this is
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Sourced<bool>>,
     /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel; not if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_memory: Option<Sourced<bool>>,
@@ -462,6 +466,9 @@ impl KernelFile {
                 can.join(", ")
             ));
         }
+        if self.pmap.tags.as_ref().is_some_and(|tags| tags.value) && machine.board().asids == 0 {
+            return Err(format!("pmap.tags: `true`, but the TLB of {} has no tags", machine.name));
+        }
         let hz = self.sched.hz.value;
         let tick = machine.cpu.clock_mhz.value * 1_000_000 / hz;
         let handler = u64::from(self.paths.kernel.clock.value) * machine.cpu.cpi_milli.value / 1000;
@@ -488,6 +495,7 @@ impl KernelFile {
                 refill: self.refill_config(),
                 mapping: self.mapping().mapping(self.pmap.fragmented_percent.as_ref().map_or(0, |p| p.value)),
                 low_memory: self.pmap.low_memory.as_ref().is_some_and(|low| low.value),
+                tags: self.pmap.tags.as_ref().is_some_and(|tags| tags.value),
                 renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
                 // As communication wants it, when the kernel boots.
                 area: None,

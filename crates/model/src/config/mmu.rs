@@ -19,9 +19,13 @@ pub struct MmuConfig {
     /// hardware walks page tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<RefillConfig>,
-    /// Bits of the tag that tells address spaces apart in the TLB; absent where entries carry none.
+    /// Bits of the tag that tells address spaces apart in the TLB; absent where entries carry none. Where hardware walks page tables,
+    /// a kernel has the choice not to use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asid_bits: Option<Number>,
+    /// For hardware that walks page tables and has tags: invalidating a page, or all, of another tag than the one in use (INVPCID).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invalidate_other_cycles: Option<Number>,
     /// For hardware that looks into a hash table: one further entry of a line that was just fetched. Without it each entry
     /// costs what a load of it costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,6 +132,9 @@ pub struct AreaConfig {
     pub len_bytes: Number,
 }
 
+/// Bits of a tag of amd64, in the root register.
+const PCID_BITS: u64 = 12;
+
 impl MachineConfig {
     pub(super) fn validate_mmu(&self) -> Result<(), Fault> {
         let mmu = &self.mmu;
@@ -158,10 +165,7 @@ impl MachineConfig {
             (None, false) => return fault("mmu", "expected a table [mmu.refill]: the kernel fills the TLB"),
             _ => {}
         }
-        if let (Some(bits), true) = (&mmu.asid_bits, walks) {
-            let problem = "expected none: page tables are walked without tags here";
-            return fault("mmu.asid_bits", format!("{}, {problem}", bits.value));
-        }
+        self.validate_tags(walks)?;
         if mmu.walker == Some(WalkerName::Hash) && mmu.asid_bits.is_none() {
             return fault("mmu", "expected asid_bits: a hash table holds all address spaces");
         }
@@ -221,6 +225,29 @@ impl MachineConfig {
             }
         }
         self.validate_areas()
+    }
+
+    fn validate_tags(&self, walks: bool) -> Result<(), Fault> {
+        let mmu = &self.mmu;
+        let tagged = mmu.asid_bits.as_ref().filter(|_| walks);
+        if let Some(bits) = tagged {
+            if self.arch != ArchName::Amd64 {
+                let problem = format!("expected none: the TLB of an {:?} has no tags", self.arch);
+                return fault("mmu.asid_bits", format!("{}, {problem}", bits.value));
+            }
+            if bits.value > PCID_BITS {
+                let problem = format!("expected 1 to {PCID_BITS}: CR3 has no more for a tag");
+                return fault("mmu.asid_bits", format!("{}, {problem}", bits.value));
+            }
+        }
+        match (&mmu.invalidate_other_cycles, tagged) {
+            (None, Some(_)) => fault("mmu", "expected invalidate_other_cycles: entries have tags"),
+            (Some(cycles), None) => {
+                let problem = "expected none: no hardware here walks page tables and tags its entries";
+                fault("mmu.invalidate_other_cycles", format!("{}, {problem}", cycles.value))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn validate_invalidation(&self, walks: bool) -> Result<(), Fault> {

@@ -293,9 +293,20 @@ impl Hw {
         );
         self.charge(cpu, self.params.load_root);
         self.cpus[cpu].translates_by = Some(context);
-        if self.params.asids == 0 {
-            self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_context(CpuId(cpu as u8), Asid::KERNEL));
+        let stays = match self.params.mmu {
+            _ if self.params.asids == 0 => false,
+            Mmu::Radix(_) => context.keep,
+            Mmu::Hash | Mmu::Soft { .. } => true,
+        };
+        if !stays {
+            self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_context(CpuId(cpu as u8), context.asid));
         }
+    }
+
+    /// Hardware that walks page tables and tags its entries reaches those of another tag by an instruction of its own.
+    fn is_other_tag(&self, cpu: usize, asid: Asid) -> bool {
+        let own = self.cpus[cpu].translates_by.map_or(Asid::KERNEL, |context| context.asid);
+        matches!(self.params.mmu, Mmu::Radix(_)) && asid != own
     }
 
     /// The TLBs of the CPU's core: for data, and for instructions where there is one.
@@ -310,6 +321,7 @@ impl Hw {
             Flush::Page(asid, va) => {
                 self.counts.page_invalidations += 1;
                 let global = self.params.asids == 0 || va >= self.params.layout.user_end;
+                let other = !global && self.is_other_tag(cpu, asid);
                 let asid = if global { Asid::KERNEL } else { asid };
                 let class = self.params.invalidates_class;
                 let cpus = if self.params.broadcasts { 0..self.cpus.len() } else { cpu..cpu + 1 };
@@ -321,16 +333,17 @@ impl Hw {
                     })
                 });
                 let more = if live { self.params.invalidate_live } else { 0 };
-                self.charge(cpu, self.params.invalidate_page + more);
+                let cycles = if other { self.params.invalidate_other } else { self.params.invalidate_page };
+                self.charge(cpu, cycles + more);
                 self.did(cpu, Doing::Flushes(what));
             }
             Flush::Context(asid) => {
-                // Without tags it is a load of the root; with them, every entry has to be looked at.
-                let tagged = self.params.asids > 0;
-                let (asid, cycles) = if tagged {
-                    (asid, self.params.invalidate_all)
-                } else {
-                    (Asid::KERNEL, self.params.load_root)
+                // Hardware that walks page tables does it with a load of the root; software has to look at every entry.
+                let (asid, cycles) = match self.params.mmu {
+                    _ if self.params.asids == 0 => (Asid::KERNEL, self.params.load_root),
+                    Mmu::Radix(_) if self.is_other_tag(cpu, asid) => (asid, self.params.invalidate_other),
+                    Mmu::Radix(_) => (asid, self.params.load_root),
+                    Mmu::Hash | Mmu::Soft { .. } => (asid, self.params.invalidate_all),
                 };
                 self.charge(cpu, cycles);
                 self.own_tlbs(cpu).for_each(|tlb| tlb.invalidate_context(id, asid));

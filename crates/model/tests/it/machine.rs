@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use pageferry_hal::*;
-use pageferry_model::{LockCircle, Model, Options, RunError, Schedule, Waits};
+use pageferry_model::{LockCircle, Model, Options, RunError, Schedule, Staleness, Waits};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -98,7 +98,7 @@ fn huge_pages_translate_take_one_entry_and_are_flushed_by_any_of_their_addresses
         run(&m, move |m| {
             let va = Va(0xffff_ff00_0000_0000);
             map_huge(m, va, 0);
-            let context = Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL };
+            let context = Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL, keep: false };
             m.activate(context);
             let counted = |work: &dyn Fn()| {
                 let before = m.snapshot();
@@ -155,7 +155,7 @@ fn a_machine_without_huge_pages_takes_their_bit_for_a_fault() {
         m.pt_store(format.slot(LONG_ROOT, va, 3), Width::Eight, upper);
         let huge = Tte { frame: Pfn(0), shift: 30, attr: RW };
         m.pt_store(format.slot(LONG_UPPER, va, 2), Width::Eight, format.encode(huge));
-        m.activate(Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL });
+        m.activate(Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL, keep: false });
         let trap = m.load(Mode::Kernel, va, &mut [0]).unwrap_err().trap;
         assert_eq!(trap.kind, TrapKind::Protection);
     });
@@ -189,7 +189,7 @@ fn a_second_level_may_take_superpages() {
                 m.pt_store(format.slot(table, at, 1), Width::Eight, format.encode(new));
                 m.mapping_changed(SpaceId::KERNEL, at, None, Some(new), None);
             }
-            m.activate(Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL });
+            m.activate(Context { space: SpaceId(1), root: LONG_ROOT, asid: Asid::KERNEL, keep: false });
             let touch = || all.clone().for_each(|at| m.load(Mode::Kernel, at, &mut [0]).unwrap());
             touch();
             let before = m.snapshot();
@@ -782,4 +782,64 @@ fn a_lock_that_a_handler_takes_while_its_context_waits_closes_no_circle() {
         }));
         assert!(ran.is_ok(), "seed {seed}: {ran:?}");
     }
+}
+
+#[test]
+fn walked_entries_are_tagged_and_stay_when_the_root_is_loaded_so() {
+    let config = config("today");
+    let other = config.mmu.invalidate_other_cycles.as_ref().expect("it has tags").value;
+    let (page, root) = (config.cpu.invalidate_page_cycles.value, config.cpu.load_root_cycles.value);
+    let m = Model::flat(&config, Options::new(Schedule::Timed).tolerate_stale()).expect("valid");
+    run(&m, move |m| {
+        let (format, va) = (isa::x86::AMD64, Va(0x40_0000));
+        // One table for all spaces.
+        let new = Tte::page(Pfn(99), RW | Attr::USER);
+        for (level, (table, next)) in
+            [(LONG_ROOT, 0x11), (Pa(0x1_1000), 0x12), (Pa(0x1_2000), 0x13), (Pa(0x1_3000), 99)]
+                .into_iter()
+                .enumerate()
+        {
+            let entry = format.encode(Tte { frame: Pfn(next), ..new });
+            m.pt_store(format.slot(table, va, 3 - level as u32), Width::Eight, entry);
+        }
+        (1..=3).for_each(|space| m.mapping_changed(SpaceId(space), va, None, Some(new), None));
+        let enter = |space, asid, keep| {
+            m.activate(Context { space: SpaceId(space), root: LONG_ROOT, asid: Asid(asid), keep });
+        };
+        let misses = || {
+            let before = m.snapshot();
+            m.load(Mode::User, va, &mut [0]).expect("mapped");
+            m.snapshot().since(&before).hardware.tlb_misses
+        };
+        let takes = |work: &dyn Fn()| {
+            let before = m.now();
+            work();
+            (m.now() - before).0
+        };
+        enter(1, 1, false);
+        assert_eq!(misses(), 1);
+        enter(2, 2, false);
+        assert_eq!(misses(), 1, "by another tag");
+        enter(1, 1, true);
+        assert_eq!(misses(), 0, "kept");
+        enter(2, 2, false);
+        assert_eq!(misses(), 1, "not kept");
+        assert_eq!(takes(&|| m.tlb_flush(Flush::Page(Asid(2), va))), page);
+        assert_eq!(misses(), 1);
+        assert_eq!(takes(&|| m.tlb_flush(Flush::Page(Asid(1), va))), other);
+        assert_eq!(misses(), 0, "the other's went");
+        enter(1, 1, true);
+        assert_eq!(misses(), 1);
+        assert_eq!(takes(&|| m.tlb_flush(Flush::Context(Asid(2)))), other);
+        assert_eq!((misses(), takes(&|| m.tlb_flush(Flush::Context(Asid(1))))), (0, root));
+        assert_eq!(misses(), 1);
+        enter(2, 2, true);
+        assert_eq!(misses(), 1);
+        assert_eq!(m.stale_uses(), []);
+        // The tag of the second is given to a third, with what is there.
+        enter(3, 2, true);
+        assert_eq!(misses(), 0);
+    });
+    let found = m.stale_uses();
+    assert!(matches!(found[..], [ref one] if one.why == Staleness::OtherSpace(SpaceId(2))), "{found:?}");
 }

@@ -319,6 +319,7 @@ fn what_translates_is_as_hardware_is() {
         ("mini-blocks", "least_bytes", 100_000, "mmu.blocks", "expected a power of two"),
         ("mini-blocks", "most_bytes", 65_536, "mmu.blocks", "expected 131072 to"),
         ("mini-blocks", "registers", 0, "mmu.blocks", "0, expected 1 to 16"),
+        ("today", "asid_bits", 13, "mmu", "13, expected 1 to 12"),
     ] {
         let e = with(file, key, value);
         assert_eq!(e.key, format!("{table}.{key}"), "{e}");
@@ -333,6 +334,25 @@ fn what_translates_is_as_hardware_is() {
     );
     let e = replaced("mini-soft", "[sources]", &second);
     assert!(e.key == "mmu.area[1].va" && e.to_string().contains("overlaps mmu.area[0]"), "{e}");
+    let walker = "walker = \"radix\"\n";
+    for (file, key, with, problem) in [
+        (
+            "xeon-up",
+            "mmu.asid_bits",
+            format!("asid_bits = {}\n", of(12)),
+            "12, expected none: the TLB of an I386",
+        ),
+        (
+            "opteron-mp",
+            "mmu.invalidate_other_cycles",
+            format!("invalidate_other_cycles = {}\n", of(300)),
+            "300, expected none",
+        ),
+        ("opteron-mp", "mmu", format!("asid_bits = {}\n", of(12)), "expected invalidate_other_cycles"),
+    ] {
+        let e = replaced(file, walker, &format!("{walker}{with}"));
+        assert!(e.key == key && e.to_string().contains(problem), "{e}");
+    }
     let e = replaced("mini-hash", "[mmu.refill]\n", "[mmu.refills]\n");
     assert!(e.to_string().contains("refill"), "{e}");
 }

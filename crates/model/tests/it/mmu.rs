@@ -42,7 +42,7 @@ fn run(name: &str, boot: impl FnOnce(&Model) + 'static) -> Model {
 }
 
 fn enter(m: &Model, space: u32, asid: u32) {
-    m.activate(Context { space: SpaceId(space), root: ROOT, asid: Asid(asid) });
+    m.activate(Context { space: SpaceId(space), root: ROOT, asid: Asid(asid), keep: false });
 }
 
 /// The truth of a kernel that loads the TLB: mappings by address space and page.

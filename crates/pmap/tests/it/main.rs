@@ -5,4 +5,5 @@ mod kernel;
 mod obligations;
 mod planted;
 mod powerpc;
+mod tags;
 mod user;

@@ -181,11 +181,16 @@ impl World {
     }
 }
 
+/// As little memory as the kernel can do with: amd64's first page tables alone take 18 MB.
+fn size_mb(shape: Shape) -> u64 {
+    if shape.machine.starts_with("today") { 32 } else { 12 }
+}
+
 /// Uses spaces at random; what the run came to, if that is nothing good.
 fn exercise(shape: Shape, seed: u64) -> Option<String> {
     // As many tags as spaces, or about twice as many where a space may want another.
     let asid_bits = Some(if shape.machine.contains("renew") { 3 } else { 2 });
-    let shape = Shape { size_mb: 12, asid_bits, ..shape };
+    let shape = Shape { size_mb: size_mb(shape), asid_bits, ..shape };
     judge(shape, move |k| {
         // Memory from end to end, and pages of the kernel's.
         let last = Pfn(k.m.board().frames as u32 - 1);
@@ -204,7 +209,7 @@ fn exercise(shape: Shape, seed: u64) -> Option<String> {
 
 /// Two CPUs at the same pages: one changes what the other uses.
 fn race(shape: Shape, seed: u64) -> Option<String> {
-    let shape = Shape { size_mb: 12, schedule: Schedule::Seeded(seed), ..shape };
+    let shape = Shape { size_mb: size_mb(shape), schedule: Schedule::Seeded(seed), ..shape };
     judge(shape, move |k| meet(k, seed))
 }
 
@@ -270,6 +275,11 @@ fn where_seen(defect: PmapDefect) -> &'static [(&'static str, usize, &'static st
         PmapDefect::TagReusedEarly => {
             &[("ppc603", 1, STALE), ("ppc603+hash+renew", 1, STALE), ("ppc604+renew", 1, STALE)]
         }
+        PmapDefect::NewTagKept => &[("today+tags", 1, STALE), ("today+tags", 2, STALE)],
+        PmapDefect::LeftCpusForgotten => {
+            // A referenced bit that is not noted may be seen before.
+            &[("today+tags", 2, STALE), ("today+tags", 1, ""), ("ppc603", 1, "")]
+        }
         PmapDefect::TagReusedInHashTable => {
             &[("ppc603+hash+renew", 1, STALE), ("ppc604+slow+pte+renew", 1, STALE)]
         }
@@ -319,25 +329,27 @@ fn every_defect_is_caught_where_it_can_be_seen() {
         }
     }
     assert!(wrong.is_empty(), "not seen, or not as they should be: {wrong:#?}");
-    assert!(seen >= 39, "{seen}");
+    assert!(seen >= 44, "{seen}");
 }
 
 #[test]
 fn a_sound_pmap_is_not_blamed() {
-    for machine in [
-        "ppc603",
-        "ppc603+renew",
-        "ppc603+hash+renew",
-        "ppc603+slow+hash+pte+renew",
-        "ppc604+renew",
-        "ppc604+slow+pte+renew",
-        "ppc604-smp",
-        "ppc604-smp+slow+pte",
-        "sh7751r",
-        "sh7751r+unused",
-        "ultrasparc-iie",
+    for (machine, cpus) in [
+        ("ppc603", 1),
+        ("ppc603+renew", 1),
+        ("ppc603+hash+renew", 1),
+        ("ppc603+slow+hash+pte+renew", 1),
+        ("ppc604+renew", 1),
+        ("ppc604+slow+pte+renew", 1),
+        ("ppc604-smp", 2),
+        ("ppc604-smp+slow+pte", 2),
+        ("sh7751r", 1),
+        ("sh7751r+unused", 1),
+        ("ultrasparc-iie", 1),
+        ("today+tags", 1),
+        ("today+tags+renew", 1),
+        ("today+tags", 2),
     ] {
-        let cpus = if machine.contains("smp") { 2 } else { 1 };
         for seed in 0..10 {
             let shape = Shape { schedule: Schedule::Seeded(seed), ..Shape::new(machine, cpus) };
             assert_eq!(exercise(shape, seed), None, "{machine}, seed {seed}");

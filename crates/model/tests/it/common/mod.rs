@@ -31,7 +31,7 @@ impl ByHand {
 
     /// Makes it what the executing CPU translates by.
     pub fn activate(self, m: &Model) {
-        m.activate(Context { space: SpaceId::KERNEL, root: self.root, asid: Asid::KERNEL });
+        m.activate(Context { space: SpaceId::KERNEL, root: self.root, asid: Asid::KERNEL, keep: false });
     }
 
     /// The leaf table of 4 MB at `va`.

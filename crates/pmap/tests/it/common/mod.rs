@@ -263,7 +263,7 @@ pub fn run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> Model {
 pub const RADIX: [&str; 2] = ["xeon-up", "opteron-mp"];
 pub const I386: &str = RADIX[0];
 /// A machine of each kind.
-pub const ALL: [&str; 5] = ["xeon-up", "opteron-mp", "mini-soft", "mini-hash", "mini-blocks"];
+pub const ALL: [&str; 6] = ["xeon-up", "opteron-mp", "today+tags", "mini-soft", "mini-hash", "mini-blocks"];
 
 /// Every shape with 1 to 4 CPUs.
 pub fn shapes() -> impl Iterator<Item = Shape> {
