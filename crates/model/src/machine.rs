@@ -30,6 +30,7 @@ pub(crate) mod inner;
 mod options;
 mod outside;
 mod run_error;
+mod spinners;
 pub(crate) mod turns;
 mod waits;
 pub(crate) mod watched;

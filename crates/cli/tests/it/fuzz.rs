@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SECONDS: u64 = 25;
 /// Memory of the machines that are booted, at most: frames cost time, and nothing here uses more.
 const MEMORY_MB: u64 = 64;
+/// So much of a recording is replayed by most cases that change one.
+const BEGINNING_LINES: usize = 120;
 /// The most that a case says.
 const MOST_SAID_BYTES: u64 = 1 << 20;
 
@@ -505,7 +507,11 @@ impl Shipped {
                     "replay x.strace --machine xeon-up --kernel {} --set machine.memory.size_mb={MEMORY_MB}",
                     ["sf_buf", "original"][case.beside % 2]
                 );
-                (words(&replay), Some(("x.strace", file(Kind::Recording))))
+                // All of it takes as long as ten other cases.
+                let text = &self.pick(Kind::Recording, case.which).1;
+                let lines = if (case.which / 32).is_multiple_of(16) { usize::MAX } else { BEGINNING_LINES };
+                let text: String = text.split_inclusive('\n').take(lines).collect();
+                (words(&replay), Some(("x.strace", changed(&text, &case.changes))))
             }
             Kind::Image => {
                 let how = ["check x.img", "ls x.img", "check x.img --repair"][case.beside % 3];
@@ -692,11 +698,15 @@ fn whatever_is_read_ends_in_words() {
     let over = AtomicBool::new(false);
     let work = |slot: &Slot| {
         let (mut codes, mut bad) = (BTreeMap::<(Kind, i32), u64>::new(), Vec::new());
+        let mut took = BTreeMap::<Kind, Duration>::new();
         let dir = tempfile::tempdir().expect("a directory");
         while began.elapsed() < time {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             let case = case_of(seed);
-            match run(&shipped, &case, dir.path(), slot) {
+            let starts = Instant::now();
+            let ended = run(&shipped, &case, dir.path(), slot);
+            *took.entry(case.kind).or_default() += starts.elapsed();
+            match ended {
                 Ok(code) => *codes.entry((case.kind, code)).or_default() += 1,
                 Err(wrong) => {
                     // At once, too: a long run that is interrupted has told what it found.
@@ -705,7 +715,7 @@ fn whatever_is_read_ends_in_words() {
                 }
             }
         }
-        (codes, bad)
+        (codes, bad, took)
     };
     let all: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = slots.iter().map(|slot| scope.spawn(move || work(slot))).collect();
@@ -716,11 +726,13 @@ fn whatever_is_read_ends_in_words() {
         all
     });
     let mut codes = BTreeMap::<(Kind, i32), u64>::new();
-    let mut bad = Vec::new();
-    for (of_thread, more) in all {
+    let (mut bad, mut took) = (Vec::new(), BTreeMap::<Kind, Duration>::new());
+    for (of_thread, more, times) in all {
         of_thread.into_iter().for_each(|(key, count)| *codes.entry(key).or_default() += count);
         bad.extend(more);
+        times.into_iter().for_each(|(kind, time)| *took.entry(kind).or_default() += time);
     }
+    println!("time of all threads by kind: {took:.0?}");
     let cases = next.into_inner() - first;
     println!("{cases} cases in {:.0?}, by kind and exit code: {codes:?}", began.elapsed());
     assert!(

@@ -7,6 +7,7 @@ use crate::hw::{CpuState, Hw};
 use crate::machine::events::EventKind;
 use crate::machine::inner::{Inner, SLACK_CYCLES};
 use crate::machine::run_error::RunError;
+use crate::machine::spinners::{Bounds, Spinner, take_turns};
 use crate::machine::turns::NEVER;
 use crate::machine::watched::Doing;
 use crate::mmu::access::Refused;
@@ -39,18 +40,6 @@ const MOST_NESTED: u32 = 16;
 /// whatever they are at. Were a CPU that is halted until a timer of seconds as good as one that works, much time would go by
 /// with nothing done in it, and every host that waits for an answer would give up.
 pub(super) const SEEDED_APART_CYCLES: u64 = 10_000_000;
-
-/// The most CPUs whose spinning is taken together.
-const MOST_TOGETHER: usize = 8;
-
-/// A CPU that spins for a lock: its clock, when its next interrupt comes, and when it could take it.
-#[derive(Clone, Copy, Default)]
-struct Spinner {
-    cpu: usize,
-    clock: u64,
-    pending: u64,
-    taken_at: u64,
-}
 
 impl Inner {
     pub(crate) fn cpu(&self) -> usize {
@@ -297,38 +286,21 @@ impl Inner {
         if (0..hw.cpus.len()).filter(|&cpu| spins(cpu)).count() < 2 {
             return false;
         }
-        let mut those = [Spinner::default(); MOST_TOGETHER];
-        let (mut count, mut bound) = (0, hw.outside_at);
+        let (mut those, mut others_at) = (Vec::with_capacity(hw.cpus.len()), hw.outside_at);
         for (cpu, c) in hw.cpus.iter().enumerate() {
             let at = hw.turns.time(cpu);
-            if !spins(cpu) || c.state != CpuState::Running || count == MOST_TOGETHER {
-                bound = bound.min(at);
+            if !spins(cpu) || c.state != CpuState::Running {
+                others_at = others_at.min(at);
                 continue;
             }
             // What cannot be taken does not interrupt, but a wait looks when it comes.
             let pending = c.pending.front().map_or(NEVER, |&(at, _)| at);
             let taken_at = if c.in_handler || c.masked > 0 { NEVER } else { pending };
-            those[count] = Spinner { cpu, clock: c.clock, pending, taken_at };
-            count += 1;
+            those.push(Spinner { cpu, clock: c.clock, pending, taken_at });
         }
-        let (those, limit) = (&mut those[..count], self.options.cycle_limit.map_or(NEVER, |limit| limit.0));
-        let most_tests = self.tests_left();
-        let mut tests = 0;
-        while tests < most_tests {
-            let Some(first) = (0..those.len()).min_by_key(|&i| (those[i].clock, those[i].cpu)) else { break };
-            let Spinner { clock, pending, taken_at, .. } = those[first];
-            if clock >= bound || clock >= taken_at || clock > limit {
-                break;
-            }
-            let others = those.iter().enumerate().filter(|(i, _)| *i != first).map(|(_, s)| s.clock);
-            let next = others.fold(bound.min(pending), u64::min);
-            if next == NEVER {
-                break;
-            }
-            those[first].clock = next.max(clock) + 1;
-            tests += 1;
-        }
-        for &mut Spinner { cpu, clock, .. } in those {
+        let last = self.options.cycle_limit.map_or(NEVER, |limit| limit.0);
+        let tests = take_turns(&mut those, Bounds { others_at, last, turns: self.tests_left() });
+        for Spinner { cpu, clock, .. } in those {
             let passed = clock - hw.cpus[cpu].clock;
             if passed > 0 {
                 hw.charge(cpu, passed);
