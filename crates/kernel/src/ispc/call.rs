@@ -308,6 +308,9 @@ impl<M: Machine> Ispc<M> {
         id: RequestId,
     ) -> Result<(), Errno> {
         let pieces: alloc::vec::Vec<usize> = state.requests.get(&id).expect("it is there").pieces().collect();
+        if self.lacks_entries(call, state, state.pages_of(id)) {
+            return Err(Errno::WouldBlock);
+        }
         for (done, &page) in pieces.iter().enumerate() {
             if let Err(error) = self.attach(call, state, page) {
                 for &back in &pieces[..done] {

@@ -81,6 +81,10 @@ pub(crate) struct State {
 }
 
 impl State {
+    pub(crate) fn is_server(&self, pid: Pid) -> bool {
+        self.ports.get(&pid).is_some_and(|port| port.service.is_some())
+    }
+
     /// Pages of the pieces that go with a request.
     pub(crate) fn pages_of(&self, id: RequestId) -> usize {
         let pieces = self.requests.get(&id).into_iter().flat_map(Request::pieces);
@@ -241,6 +245,14 @@ impl<M: Machine> Ispc<M> {
         if ica.holder == Holder::Process(call.pid) { Ok(page) } else { Err(Errno::Access) }
     }
 
+    /// True when too few reserved entries are free to attach pieces of so many pages to the caller. Of several pieces it is asked for all
+    /// before the first is attached: to detach that again would wake others that wait for entries, who would do the same to the caller.
+    pub(super) fn lacks_entries(&self, call: &Syscall<'_, M>, state: &State, pages: usize) -> bool {
+        let sees_all = self.attaching.servers_see_all && state.is_server(call.pid);
+        let by_entries = self.attaching.by_entries && !sees_all && !self.has(IspcDefect::SilentlyByTable);
+        by_entries && state.free.len() < pages * self.config.entries_of_a_page()
+    }
+
     /// Attaches a piece to the caller, who has it from then on.
     ///
     /// # Errors
@@ -248,7 +260,7 @@ impl<M: Machine> Ispc<M> {
     pub(crate) fn attach(&self, call: &Syscall<'_, M>, state: &mut State, page: usize) -> Result<(), Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::IcaAttach);
-        let is_server = state.ports.get(&call.pid).is_some_and(|port| port.service.is_some());
+        let is_server = state.is_server(call.pid);
         let (pmaps, pmap) = (call.kernel.vm.pmaps(), call.space.pmap());
         let ica = state.icas.get_mut(&page).expect("what is attached is there");
         if self.attaching.servers_see_all && is_server {

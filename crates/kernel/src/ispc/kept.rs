@@ -79,7 +79,10 @@ impl<M: Machine> Ispc<M> {
                 None => None,
                 wanted => Some(self.kept_piece(call, &mut state, wanted)?),
             };
-            let mut attached = self.attach(call, &mut state, control);
+            let mut attached = match self.lacks_entries(call, &state, 1 + data_pages) {
+                true => Err(Errno::WouldBlock),
+                false => self.attach(call, &mut state, control),
+            };
             if attached.is_ok()
                 && let Some(data) = data
             {

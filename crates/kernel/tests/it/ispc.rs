@@ -848,3 +848,40 @@ fn nothing_waits_for_entries_that_there_will_never_be() {
         assert_eq!(u.wait(), Ok(server));
     });
 }
+
+#[test]
+fn servers_that_wait_for_entries_do_not_wake_each_other() {
+    on_sh4(ant(Method::Previous), |u| {
+        let posted = Rc::new(Cell::new(false));
+        let server = |service: u32| {
+            let posted = posted.clone();
+            move |u: &U| {
+                u.ispc_serve(service).unwrap();
+                while !posted.get() {
+                    u.yield_now().unwrap();
+                }
+                let request = u.ispc_receive(Wait::Yes).unwrap();
+                u.ispc_return(request.id).unwrap();
+            }
+        };
+        for service in [SERVICE, SERVICE + 1] {
+            u.fork("server", Box::new(server(service))).unwrap();
+        }
+        let pieces: Vec<Va> = (0..4).map(|_| u.ica_alloc(1, Wait::No).unwrap()).collect();
+        (0..4).for_each(|_| u.yield_now().unwrap());
+        u.ispc_post(SERVICE, pieces[0], Some(pieces[1])).unwrap();
+        u.ispc_post(SERVICE + 1, pieces[2], Some(pieces[3])).unwrap();
+        // One entry is left, and each needs two.
+        let rest = u.ica_alloc(31, Wait::No).unwrap();
+        posted.set(true);
+        let sleeps = || u.machine().snapshot().counter(Counter::EntrySleeps);
+        (0..50).for_each(|_| u.yield_now().unwrap());
+        assert_eq!(sleeps(), 2, "each sleeps once");
+        u.ica_free(rest).unwrap();
+        for _ in 0..2 {
+            assert_eq!(u.ispc_result(Wait::Yes).map(|done| done.outcome), Ok(Ok(())));
+        }
+        pieces.iter().for_each(|&at| u.ica_free(at).unwrap());
+        (0..2).for_each(|_| _ = u.wait().unwrap());
+    });
+}

@@ -1,7 +1,7 @@
 //! The machine with its kernel, the servers, and the process that begins them again.
 
 use super::application::{ASKED_BYTES, Application, Asked};
-use super::{APPLICATIONS, AREA_PAGES, By, Deed, Order, SERVICES, Servers};
+use super::{APPLICATIONS, AREA_PAGES, By, Deed, MOST_PAGES, Order, PIECES, SERVICES, Servers};
 use crate::episode::Failure;
 use crate::rig::config;
 use crate::traffic::kernel;
@@ -24,8 +24,11 @@ const CHECK_EVERY: usize = 16;
 /// So many servers see all of the area by reserved entries, and for so many pages others have some: few, so that some have to wait.
 const SERVERS_OWN: usize = 3;
 const OTHERS_PAGES: usize = 9;
+/// Pages for which there are entries where servers need some as well: what all applications have while they wait, and what goes to a
+/// server beside what it has. With fewer, all would wait for each other.
+const ALL_PAGES: usize = APPLICATIONS * (PIECES - 1) * MOST_PAGES + SERVICES * (2 + MOST_PAGES);
 /// What nothing here takes as long as: more is a machine that is stuck.
-const CYCLE_LIMIT: u64 = 50_000_000_000;
+const CYCLE_LIMIT: u64 = 1_000_000_000;
 
 /// What all processes know.
 struct Known {
@@ -42,7 +45,8 @@ struct Known {
 fn ispc(by: By, board: &Board, (defect, area_defect): (IspcDefect, AreaDefect)) -> IspcConfig {
     // Servers see the area by one page of 1 MB, or by pages of 64 KB where there are none.
     let shift = if matches!(board.mmu, Mmu::Soft { large, .. } if !large.contains(&20)) { 16 } else { 20 };
-    let server_entries = SERVERS_OWN * ((AREA_PAGES * PAGE_SIZE) >> shift);
+    let (servers, pages) = if by == By::Previous { (0, ALL_PAGES) } else { (SERVERS_OWN, OTHERS_PAGES) };
+    let server_entries = servers * ((AREA_PAGES * PAGE_SIZE) >> shift);
     let piece_page_bytes = match board.mmu {
         Mmu::Soft { part: Some(shift), .. } if by == By::ProposedParts => 1 << shift,
         _ => PAGE_SIZE,
@@ -50,7 +54,7 @@ fn ispc(by: By, board: &Board, (defect, area_defect): (IspcDefect, AreaDefect)) 
     IspcConfig {
         method: by.method(),
         len_bytes: AREA_PAGES * PAGE_SIZE,
-        reserved: server_entries + OTHERS_PAGES * (PAGE_SIZE / piece_page_bytes),
+        reserved: server_entries + pages * (PAGE_SIZE / piece_page_bytes),
         server_entries,
         server_page_bytes: 1 << shift,
         piece_page_bytes,
