@@ -122,6 +122,8 @@ pub enum Workload {
     CostGrowth,
     /// [`crate::workload::ispc`].
     Ispc,
+    /// [`crate::workload::ispc_clients`].
+    IspcClients,
     /// `crate::workload::packet`.
     Packet,
     /// [`crate::workload::message`].

@@ -175,6 +175,18 @@ impl Workload {
                     ]
                 }
             }
+            Workload::IspcClients => {
+                const {
+                    &[
+                        range("clients", 1, 64),
+                        range("servers", 1, 64),
+                        range("steps", 1, WARMUP),
+                        range("warmup", 0, WARMUP),
+                        range("data_bytes", 1, 1 << 20),
+                        range("yields", 0, 1000),
+                    ]
+                }
+            }
             Workload::Message => {
                 const {
                     &[
@@ -191,7 +203,7 @@ impl Workload {
     /// The choices that it reads, and the words that it knows.
     pub(super) fn choices(self) -> &'static [Words] {
         match self {
-            Workload::Invalidate | Workload::BwPipe | Workload::EphemeralHit => &[],
+            Workload::Invalidate | Workload::BwPipe | Workload::EphemeralHit | Workload::IspcClients => &[],
             Workload::KernelCompile | Workload::FrameBuffer | Workload::Dd | Workload::Postmark => &[],
             Workload::Netperf => &[("zero_copy", &["true", "false", "auto"])],
             Workload::FlipReceive => &[

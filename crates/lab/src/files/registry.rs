@@ -154,9 +154,16 @@ mod tests {
                 "vmem"
             ]
         );
-        for name in
-            ["bw-pipe", "ephemeral-hit", "invalidate", "null-read", "null-write", "uvm-pipe", "ping-pong"]
-        {
+        for name in [
+            "bw-pipe",
+            "ephemeral-hit",
+            "invalidate",
+            "ispc-clients",
+            "null-read",
+            "null-write",
+            "uvm-pipe",
+            "ping-pong",
+        ] {
             assert!(names(Kind::Experiment).contains(&name), "{name}");
         }
     }

@@ -44,6 +44,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
             Workload::Message => vec![message::by_mechanism(of, name)],
             Workload::NullWrite
             | Workload::NullRead
+            | Workload::IspcClients
             | Workload::Packet
             | Workload::FileCalls
             | Workload::UvmPipe

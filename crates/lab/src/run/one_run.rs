@@ -62,7 +62,7 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     workload::net::adapt(spec, &mut machine.config);
     let mut testbed = Testbed::new(&machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
     let wants_servers = match spec.experiment.file.workload {
-        Workload::Ispc => true,
+        Workload::Ispc | Workload::IspcClients => true,
         Workload::Message => spec.choice("by") == "ispc",
         _ => false,
     };
@@ -116,6 +116,7 @@ fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Result<Progr
         Workload::CostGrowth => workload::cost_growth::program(testbed, spec, cell),
         Workload::PingPong => workload::ping_pong::program(testbed, spec, cell),
         Workload::Ispc => workload::ispc::program(testbed, spec, cell),
+        Workload::IspcClients => workload::ispc_clients::program(testbed, spec, cell),
         Workload::Packet => workload::packet::program(testbed, spec, cell),
         Workload::Message => workload::message::program(testbed, spec, cell),
         Workload::Mixed => workload::mixed::program(testbed, spec, cell),

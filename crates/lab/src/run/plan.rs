@@ -157,6 +157,10 @@ impl RunSpec {
             Workload::Replay => parameter("processes").saturating_mul(1_000_000),
             Workload::Packet => parameter("packets").saturating_add(parameter("warmup")).saturating_mul(3000),
             Workload::Ispc => parameter("steps").saturating_add(parameter("warmup")).saturating_mul(30),
+            // With the bytes that both processes go over, line by line.
+            Workload::IspcClients => (parameter("steps").saturating_add(parameter("warmup")))
+                .saturating_mul(parameter("clients"))
+                .saturating_mul(60 + parameter("data_bytes") / 20),
             Workload::Message => {
                 parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(60) + 1000
             }

@@ -11,6 +11,7 @@ pub mod ephemeral_hit;
 pub mod file_read;
 pub mod invalidate;
 pub mod ispc;
+pub mod ispc_clients;
 mod link;
 pub mod message;
 pub mod mixed;

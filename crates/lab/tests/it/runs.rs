@@ -353,3 +353,49 @@ fn costs_grow_with_what_is_moved_and_not_with_what_is_there() {
         );
     }
 }
+
+/// Every byte comes back to every client, by every method, whatever number of servers.
+#[test]
+fn many_clients_of_servers_get_their_own_bytes_back() {
+    for (machine, kernel, methods) in [
+        ("sh7751r", "ant", &["random", "previous", "proposed", "migrating"][..]),
+        ("today", "ant-anywhere", &["random", "migrating"]),
+    ] {
+        for method in methods.iter().map(|method| format!("method={method}")) {
+            for more in [["clients=3", "servers=2"], ["clients=16", "servers=8"], ["yields=1", "clients=16"]]
+            {
+                let all = [&method, more[0], more[1], "machine.cpu.packages=1"];
+                let record = sound("ispc-clients", machine, kernel, &all).record;
+                assert!(record.metric("requests_per_s") > Some(0.0), "{}", record.title());
+                let requests: f64 = if more.contains(&"clients=3") { 24.0 } else { 128.0 };
+                // The last of those before may have been counted, and some of those that are not measured begin.
+                let counted = record.metric("ispc_requests").expect("counted");
+                assert!((requests - 16.0..=requests + 16.0).contains(&counted), "{counted} of {requests}");
+            }
+        }
+    }
+}
+
+/// Clients that have their pieces while others run use the reserved entries up: the others sleep for them, and go on.
+#[test]
+fn clients_that_wait_for_reserved_entries_get_them() {
+    let all = ["method=migrating", "yields=1", "data_bytes=16384", "clients=8"];
+    let record = sound("ispc-clients", "sh7751r", "ant", &all).record;
+    assert!(record.counters["entry_sleeps"] > 0, "four clients have twenty of twenty-four entries");
+}
+
+#[test]
+fn one_server_more_than_entries_show_the_area_to_is_refused() {
+    for method in ["method=proposed", "method=migrating"] {
+        let refused =
+            run("ispc-clients", "sh7751r", "ant", &[method, "servers=9"]).expect_err("nine servers");
+        let text = refused.to_string();
+        assert!(text.contains("servers: 9, expected at most 8"), "{text}");
+        assert!(text.contains("kernel.ispc.server_entries"), "{text}");
+    }
+    // Servers that have no entries of their own are not limited by them.
+    sound("ispc-clients", "sh7751r", "ant", &["method=previous", "servers=9"]);
+    let refused =
+        run("ispc-clients", "sh7751r", "ant", &["data_bytes=200000"]).expect_err("too large a piece");
+    assert!(refused.to_string().contains("kernel.ispc.reserved_entries"), "{refused}");
+}
