@@ -16,7 +16,7 @@ use super::process::{first_process, other_process};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
 use pageferry_hal::{Cause, Counter, Machine as _, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Inquiry, Program, User, Wait};
+use pageferry_kernel::{Errno, Inquiry, Pid, Program, User, Wait};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
 use std::cell::{Cell, RefCell};
@@ -120,6 +120,17 @@ impl Ispc {
         let pid = user
             .fork("server", other_process(self.cell.clone(), move |user| server.serve(user)))
             .map_err(named("fork"))?;
+        let made = self.requests(user, pid);
+        if let Err((what, errno)) = made {
+            // The server would wait for the next request for ever. What becomes of it is told after what went wrong.
+            self.cell.borrow_mut().fail(what, errno);
+            user.kill(pid).and_then(|()| user.wait()).map_err(named("end the server"))?;
+        }
+        made
+    }
+
+    /// Makes the requests of the server `pid`, and ends it.
+    fn requests(&self, user: &User<Model>, pid: Pid) -> Result<(), Failed> {
         let control = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let data = self.data_pages.map(|pages| user.ica_alloc(pages, Wait::Yes)).transpose();
         let data = data.map_err(named("allocate a data piece"))?;

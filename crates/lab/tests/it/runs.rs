@@ -399,3 +399,13 @@ fn one_server_more_than_entries_show_the_area_to_is_refused() {
         run("ispc-clients", "sh7751r", "ant", &["data_bytes=200000"]).expect_err("too large a piece");
     assert!(refused.to_string().contains("kernel.ispc.reserved_entries"), "{refused}");
 }
+
+/// An application that gets no piece ends its server, which would wait for it for ever, and the run says what was too much.
+#[test]
+fn a_piece_that_there_are_no_entries_for_is_refused() {
+    for method in ["method=previous", "method=proposed", "method=migrating"] {
+        let all = [method, "data_bytes=400000"];
+        let refused = run("ispc", "sh7751r", "ant", &all).expect_err("too large a piece");
+        assert!(refused.to_string().contains("allocate a data piece"), "{refused}");
+    }
+}
