@@ -17,10 +17,12 @@ use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-/// Where the machine is, and where the host at the far end sends everything back.
+/// Where the machine is, where the host at the far end sends everything back, and where it sends a file of so many bytes.
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(super) const ECHO: SocketAddrV4 = SocketAddrV4::new(THEIRS, 7);
+pub(super) const SOURCE: SocketAddrV4 = SocketAddrV4::new(THEIRS, 19);
+pub(super) const SOURCE_BYTES: usize = 24_000;
 
 const MEMORY_MB: u64 = 64;
 /// Frames and timers of the far end that nothing here has any use for, before the machine is taken to be stuck.
@@ -41,6 +43,7 @@ fn machine(name: &str, schedule: Schedule, wire: Wire) -> Model {
     let far = SmolConfig { ip: THEIRS, seed: wire.seed, ..SmolConfig::default() };
     let mut far = SmolFarEnd::new(far);
     far.listen(ECHO.port(), Service::Echo);
+    far.listen(SOURCE.port(), Service::HastySource(SOURCE_BYTES as u64));
     m.attach_over(wire, Box::new(far));
     m
 }

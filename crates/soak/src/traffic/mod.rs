@@ -1,5 +1,6 @@
 //! Random use of Internet sockets: several connections at a time, over loopback and over a modelled wire that loses, repeats,
-//! overtakes, delays and changes frames, with a host at its far end that is smoltcp.
+//! overtakes, delays and changes frames, with a host at its far end that is smoltcp:
+//! it sends all back, or a file.
 //!
 //! * [`Traffic`] (here): what is done, as plain data.
 //! * `hosts`: the machine, its kernel and the far end.
@@ -70,6 +71,8 @@ pub enum SocketOp {
         /// Bytes.
         buffer: usize,
     },
+    /// It is made to a host that sends a file and closes its side, over the wire where there is one; else nothing is made.
+    Fetch,
     /// Bytes are sent, as many as there is room for.
     Send {
         /// Bytes.
@@ -173,7 +176,8 @@ impl Call {
                 wire: rng.random_bool(0.5),
                 buffer: [4096, 10_000, 32_768, 65_536][rng.random_range(0..4)],
             },
-            20..50 => SocketOp::Send { len },
+            20..24 => SocketOp::Fetch,
+            24..50 => SocketOp::Send { len },
             50..80 => SocketOp::Receive { len },
             80..83 => SocketOp::Shutdown,
             83..86 => SocketOp::Close,

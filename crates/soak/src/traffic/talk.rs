@@ -1,10 +1,11 @@
 //! Connections, each beside the bytes that it must say.
 
-use super::hosts::ECHO;
+use super::hosts::{ECHO, SOURCE, SOURCE_BYTES};
 use super::{CONNECTIONS, Call, MOST_BYTES, SocketOp};
 use pageferry_hal::{Cycles, Prot, Va};
 use pageferry_kernel::{Errno, Fd, SendMode, Shutdown, SocketKind, SocketOption, User};
 use pageferry_model::Model;
+use pageferry_model::net::smol::pattern;
 use pageferry_vm::Inherit;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -30,9 +31,11 @@ struct End {
     heard_end: bool,
 }
 
-/// A connection: two ends over loopback, one over the wire, where all comes back that is sent.
+/// A connection: two ends over loopback, one over the wire, where all comes back that is sent, or a file comes.
 struct Talk {
     ends: Vec<End>,
+    /// What comes is a file; nothing is sent.
+    fetches: bool,
     /// What its bytes are made of, and how many were said.
     seed: u64,
     said: usize,
@@ -89,6 +92,12 @@ impl<'a> Talks<'a> {
             }
             return;
         }
+        if call.op == SocketOp::Fetch {
+            if self.wired && self.all[slot].is_none() {
+                self.all[slot] = Some(self.fetch());
+            }
+            return;
+        }
         let Some(mut talk) = self.all[slot].take() else { return };
         let end = usize::from(call.other_end) % talk.ends.len();
         match call.op {
@@ -98,7 +107,7 @@ impl<'a> Talks<'a> {
             SocketOp::Close => talk.close(u, end, false),
             SocketOp::Reset => talk.close(u, end, true),
             SocketOp::Drain { len } => talk.drain(u, self.buffer, len),
-            SocketOp::Connect { .. } | SocketOp::Wait { .. } => {}
+            SocketOp::Connect { .. } | SocketOp::Fetch | SocketOp::Wait { .. } => {}
         }
         if talk.ends.iter().any(|end| end.fd.is_some()) {
             self.all[slot] = Some(talk);
@@ -107,23 +116,45 @@ impl<'a> Talks<'a> {
 
     fn connect(&mut self, wire: bool, buffer: usize) -> Talk {
         let (u, wire) = (self.u, wire && self.wired);
-        let fd = u.socket(SocketKind::Stream).expect("a socket");
         let buffer = if wire { WIRE_BUFFER } else { buffer };
-        for fd in [fd, self.listening] {
-            u.set_socket_option(fd, SocketOption::SendBuffer(buffer)).expect("a size");
-            u.set_socket_option(fd, SocketOption::ReceiveBuffer(buffer)).expect("a size");
-        }
-        u.connect(fd, if wire { ECHO } else { OWN }).expect("something listens");
-        let mut fds = vec![fd];
+        self.set_buffers(self.listening, buffer);
+        let mut fds = vec![self.open(if wire { ECHO } else { OWN }, buffer)];
         if !wire {
             fds.push(u.accept(self.listening).expect("it is there").0);
         }
+        self.talk(fds)
+    }
+
+    fn fetch(&mut self) -> Talk {
+        let fd = self.open(SOURCE, WIRE_BUFFER);
+        let mut talk = self.talk(vec![fd]);
+        talk.fetches = true;
+        let [end] = &mut talk.ends[..] else { unreachable!("one end is here") };
+        end.expects = (0..SOURCE_BYTES as u64).map(pattern).collect();
+        talk
+    }
+
+    fn open(&self, to: SocketAddrV4, buffer: usize) -> Fd {
+        let fd = self.u.socket(SocketKind::Stream).expect("a socket");
+        self.set_buffers(fd, buffer);
+        self.u.connect(fd, to).expect("something listens");
+        fd
+    }
+
+    fn set_buffers(&self, fd: Fd, bytes: usize) {
+        for option in [SocketOption::SendBuffer(bytes), SocketOption::ReceiveBuffer(bytes)] {
+            self.u.set_socket_option(fd, option).expect("a size");
+        }
+    }
+
+    fn talk(&mut self, fds: Vec<Fd>) -> Talk {
         let end = |fd| {
-            u.set_nonblocking(fd, true).expect("open");
+            self.u.set_nonblocking(fd, true).expect("open");
             End { fd: Some(fd), expects: VecDeque::new(), finished: false, heard_end: false }
         };
+        let ends = fds.into_iter().map(end).collect();
         self.made += 1;
-        Talk { ends: fds.into_iter().map(end).collect(), seed: self.made, said: 0, torn: false }
+        Talk { ends, fetches: false, seed: self.made, said: 0, torn: false }
     }
 }
 
@@ -136,6 +167,7 @@ impl Talk {
     /// Of so many bytes, as many as may be sent now.
     fn room(&self, len: usize) -> usize {
         match self.ends.len() {
+            _ if self.fetches => 0,
             1 => len.min(MOST_ON_WIRE - self.ends[0].expects.len()),
             _ => len,
         }
@@ -198,7 +230,7 @@ impl Talk {
 
     fn hears_end(&mut self, end: usize) {
         let peer = &self.ends[self.peer(end)];
-        let said = peer.finished || peer.fd.is_none();
+        let said = self.fetches || peer.finished || peer.fd.is_none();
         let End { expects, heard_end, .. } = &mut self.ends[end];
         assert!(self.torn || said, "an end comes that nobody said");
         assert!(self.torn || expects.is_empty(), "{} bytes are lost", expects.len());
@@ -206,7 +238,9 @@ impl Talk {
     }
 
     fn finish(&mut self, u: &U, end: usize) {
-        if let Some(fd) = self.ends[end].fd {
+        // The host would not send again what is lost of the file.
+        let keeps_open = self.fetches && !self.ends[end].heard_end;
+        if let Some(fd) = self.ends[end].fd.filter(|_| !keeps_open) {
             match u.shutdown(fd, Shutdown::Send) {
                 Ok(()) => self.ends[end].finished = true,
                 Err(e) => assert!(self.torn && e == Errno::NotConnected, "shutdown: {e}"),
@@ -232,7 +266,7 @@ impl Talk {
         for end in (0..self.ends.len()).filter(|_| whole) {
             let fd = self.ends[end].fd.expect("it is open");
             u.set_nonblocking(fd, false).expect("open");
-            if self.ends[end].finished {
+            if self.fetches || self.ends[end].finished {
                 continue;
             }
             let bytes: Vec<u8> = (self.said..self.said + len).map(|at| byte(self.seed, at)).collect();

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use std::rc::Rc;
 
-/// The byte at `position` of what a [`Service::Source`] sends, and of what a [`Service::Discard`] compares with.
+/// The byte at `position` of what a source sends, and of what a [`Service::Discard`] compares with.
 pub fn pattern(position: u64) -> u8 {
     let x = position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((x >> 31) ^ (x >> 52)) as u8
@@ -27,6 +27,9 @@ pub enum Service {
     Discard,
     /// Sends so many bytes of [`pattern`].
     Source(u64),
+    /// The same, and closes its side while they are under way, so that its FIN may overtake them. A client that closes its own side before
+    /// it has them all may then never get what was lost.
+    HastySource(u64),
 }
 
 /// A connection that the host makes.
@@ -105,7 +108,7 @@ impl Talks {
 enum Part {
     Echo { back: VecDeque<u8> },
     Discard,
-    Source(u64),
+    Source { bytes: u64, hasty: bool },
     Client(Client),
 }
 
@@ -213,7 +216,8 @@ impl Talking {
             let part = match port.service {
                 Service::Echo => Part::Echo { back: VecDeque::new() },
                 Service::Discard => Part::Discard,
-                Service::Source(bytes) => Part::Source(bytes),
+                Service::Source(bytes) => Part::Source { bytes, hasty: false },
+                Service::HastySource(bytes) => Part::Source { bytes, hasty: true },
             };
             let nth = port.talks.add(Talk::default());
             let talks = port.talks.clone();
@@ -278,8 +282,9 @@ impl Connection {
         self.peer_closed |= matches!(socket.state(), State::CloseWait | State::Closing | State::TimeWait);
         // What is under way when a side is closed may be lost: smoltcp 0.12 stops sending it again when the peer has closed its
         // side, or closes it meanwhile.
+        let hasty = matches!(self.part, Part::Source { hasty: true, .. }) && !self.peer_closed;
         let all_acknowledged = socket.send_queue() == 0;
-        if socket.may_send() && all_acknowledged && self.part.is_done(talk, self.peer_closed) {
+        if socket.may_send() && (all_acknowledged || hasty) && self.part.is_done(talk, self.peer_closed) {
             socket.close();
             changed = true;
         }
@@ -307,7 +312,7 @@ impl Part {
             Part::Echo { .. } => None,
             Part::Discard => Some(pattern(at)),
             // It expects nothing.
-            Part::Source(_) => Some(!bytes[(at - from) as usize]),
+            Part::Source { .. } => Some(!bytes[(at - from) as usize]),
             Part::Client(client) => {
                 let byte = client.expect.get(at as usize).copied();
                 Some(byte.unwrap_or(!bytes[(at - from) as usize]))
@@ -333,7 +338,7 @@ impl Part {
                     len
                 }
                 Part::Discard => 0,
-                Part::Source(bytes) => {
+                Part::Source { bytes, .. } => {
                     let len = (*bytes - talk.sent).min(room.len() as u64) as usize;
                     room[..len].iter_mut().zip(talk.sent..).for_each(|(to, at)| *to = pattern(at));
                     len
@@ -357,7 +362,7 @@ impl Part {
         match self {
             Part::Echo { back } => peer_closed && back.is_empty() && talk.sent == talk.received,
             Part::Discard => peer_closed,
-            Part::Source(bytes) => talk.sent == *bytes,
+            Part::Source { bytes, .. } => talk.sent == *bytes,
             Part::Client(client) => {
                 let answered = client.closes_first || talk.received >= client.expect.len() as u64;
                 talk.sent == client.send.len() as u64 && (answered || peer_closed)

@@ -7,6 +7,7 @@
 use super::super::Stack;
 use super::super::pcb::PcbId;
 use super::super::wire::Addresses;
+use super::seq::Seq;
 use super::tcb::{Tcb, TcpState};
 use crate::config::NetDefect;
 use crate::net::chain::Chain;
@@ -64,7 +65,8 @@ impl<M: Machine> Stack<'_, M> {
         let (local, remote) = (pcb.local, pcb.remote.expect("a segment goes to another end"));
         let t = pcb.tcb();
         let Next { offset, len, syn, fin } = next;
-        let mut header = TcpHeader::new(local.port(), remote.port(), t.snd.next.0, t.advertise(syn) as u16);
+        let seq = if len > 0 || syn || fin { t.snd.next } else { t.acceptable_seq() };
+        let mut header = TcpHeader::new(local.port(), remote.port(), seq.0, t.advertise(syn) as u16);
         let acknowledges = t.state != TcpState::SynSent;
         (header.syn, header.fin, header.ack) = (syn, fin, acknowledges);
         header.psh = len > 0 && offset + len == t.queued();
@@ -151,6 +153,14 @@ impl<M: Machine> Tcb<M> {
             syn: false,
             fin: fin && (fin_is_new || again),
         })
+    }
+
+    /// The number of a segment that carries nothing. Where a FIN went to a closed window, what follows lies behind the window, and the
+    /// other end would drop it with all that it acknowledges (RFC 9293, 3.10.7.4): then it has the last number that the other end takes.
+    fn acceptable_seq(&self) -> Seq {
+        let s = &self.snd;
+        let end = s.una + s.window;
+        if self.state.is_synchronized() && s.next.after(end) { end } else { s.next }
     }
 
     /// Everything up to the FIN was sent, and the FIN.
