@@ -52,6 +52,7 @@ pub use ispc::{
 };
 pub use net::{
     Counts as NetCounts, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
+    clusters_for_card,
 };
 pub use proc::{Killed, Pid};
 pub use sched::{Thread, ThreadId};

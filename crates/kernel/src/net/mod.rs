@@ -13,7 +13,7 @@ mod soreceive;
 mod sosend;
 mod sotee;
 
-pub use inet::{Counts, Readiness, Shutdown, SocketKind, SocketOption};
+pub use inet::{Counts, Readiness, Shutdown, SocketKind, SocketOption, clusters_for_card};
 pub(crate) use inet::{InetSocket, Net};
 pub(crate) use lending::Lenders;
 pub(crate) use mbuf::{CardPage, Mbuf, Pool, SMALL_BYTES};

@@ -8,6 +8,7 @@
 //! Between packets the application sleeps. A process of the lowest priority may use that time to read and write as much memory as the
 //! data cache holds. Every packet is compared at the far end of the wire.
 
+use super::net::{MACHINE, card, give_address};
 use super::outcome::{Failed, OutcomeCell, named};
 use super::process::{first_process, other_process};
 use crate::error::LabError;
@@ -24,7 +25,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 use std::time::Instant;
 
-const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const RECEIVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 9);
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
@@ -95,18 +95,15 @@ struct Packets {
 /// # Errors
 /// A machine without a card; a kernel with neither protocols nor servers.
 pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabError> {
-    if testbed.model.devices().nic.is_none() {
-        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
+    if spec.kernel.file.ispc.is_none() && spec.kernel.file.net.is_none() {
+        return Err(testbed.incompatible(
+            "expected a kernel with the Internet protocols ([net] of its file), or with servers ([ispc])",
+        ));
     }
-    if spec.kernel.file.ispc.is_none() {
-        let Some(net) = &spec.kernel.file.net else {
-            return Err(testbed.incompatible(
-                "expected a kernel with the Internet protocols ([net] of its file), or with servers ([ispc])",
-            ));
-        };
-        testbed.net = Some(net.config(spec.machine.config.cpu.clock_mhz.value, MACHINE, 24));
+    match spec.kernel.file.ispc {
+        Some(_) => card(testbed).map(drop),
+        None => give_address(testbed, true),
     }
-    Ok(())
 }
 
 /// The program of the application, which is the first process.

@@ -409,3 +409,13 @@ fn a_piece_that_there_are_no_entries_for_is_refused() {
         assert!(refused.to_string().contains("allocate a data piece"), "{refused}");
     }
 }
+
+#[test]
+fn fewer_clusters_than_the_card_has_use_for_are_refused() {
+    for (experiment, kernel) in [("web", "original"), ("packet", "linux-2.6"), ("flip-receive", "linux-2.6")]
+    {
+        let machine = if experiment == "packet" { "sh7751r" } else { "xeon-up" };
+        let refused = run(experiment, machine, kernel, &["kernel.socket.clusters=1"]).expect_err("too few");
+        assert!(refused.to_string().contains("socket.clusters = 1: expected at least"), "{refused}");
+    }
+}

@@ -103,6 +103,25 @@ impl Buffers {
     }
 }
 
+/// Clusters that hold the longest frame, whose headers may be in front of it all the same.
+fn frame_clusters(info: &NicInfo) -> usize {
+    let offset = if info.header_split { 0 } else { ETHER_ALIGN };
+    (offset + ETHERNET_HEADER_BYTES + info.mtu_bytes).div_ceil(PAGE_SIZE)
+}
+
+/// Descriptors that the buffers for one frame take.
+fn frame_descriptors(info: &NicInfo) -> usize {
+    usize::from(info.header_split) + frame_clusters(info)
+}
+
+/// The fewest clusters with which such a card serves the kernel: those that it has itself, and others for the frames that a connection's
+/// receive buffer holds. With fewer the kernel runs, and loses frames until what connections hold is taken from them.
+#[must_use]
+pub fn clusters_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
+    let frames = info.receive_slots / frame_descriptors(info) + receive_buffer_bytes.div_ceil(info.mtu_bytes);
+    frames * frame_clusters(info)
+}
+
 impl<M: Machine> Card<M> {
     pub(super) fn new(
         m: &M,
@@ -162,21 +181,10 @@ impl<M: Machine> Card<M> {
         self.next_tag
     }
 
-    /// Clusters that hold the longest frame, whose headers may be in front of it all the same.
-    fn clusters(&self) -> usize {
-        let offset = if self.info.header_split { 0 } else { ETHER_ALIGN };
-        (offset + ETHERNET_HEADER_BYTES + self.info.mtu_bytes).div_ceil(PAGE_SIZE)
-    }
-
-    /// Descriptors that the buffers for one frame take.
-    fn descriptors(&self) -> usize {
-        usize::from(self.info.header_split) + self.clusters()
-    }
-
     /// Buffers for one frame.
     fn buffers(&self, pool: &Pool<M>) -> Option<Buffers> {
-        let mut buffers = Buffers { header: None, data: Vec::with_capacity(self.clusters()) };
-        for _ in 0..self.clusters() {
+        let mut buffers = Buffers { header: None, data: Vec::with_capacity(frame_clusters(&self.info)) };
+        for _ in 0..frame_clusters(&self.info) {
             match pool.cluster_for(None, PAGE_SIZE) {
                 Ok(cluster) => buffers.data.push(cluster),
                 Err(_) => {
@@ -242,7 +250,7 @@ impl<M: Machine> Stack<'_, M> {
     pub(super) fn fill_card(&mut self) {
         let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
         let Some(card) = self.s.card.as_mut().filter(|card| card.works) else { return };
-        let needed = card.descriptors();
+        let needed = frame_descriptors(&card.info);
         let mut posted = 0;
         while card.receive_ring.free() >= needed {
             let Some(buffers) = card.buffers(pool) else { break };

@@ -31,6 +31,7 @@ mod udp;
 mod wire;
 
 pub use calls::{Readiness, Shutdown, SocketKind, SocketOption};
+pub use card::clusters_for_card;
 pub(crate) use pcb::PcbId;
 pub(crate) use socket::InetSocket;
 

@@ -12,8 +12,8 @@ use crate::error::LabError;
 use crate::files::Workload;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
-use pageferry_hal::{Cause, Machine as _, PAGE_SIZE};
-use pageferry_kernel::{Fd, SocketKind, SocketOption, User};
+use pageferry_hal::{Cause, Machine as _, Nic, PAGE_SIZE};
+use pageferry_kernel::{Fd, SocketKind, SocketOption, User, clusters_for_card};
 use pageferry_model::{MachineConfig, Model, Snapshot};
 use std::net::Ipv4Addr;
 
@@ -62,12 +62,28 @@ pub(crate) fn give_address(testbed: &mut Testbed, through_card: bool) -> Result<
     let Some(net) = &testbed.kernel.file.net else {
         return Err(testbed.incompatible("expected a kernel with the Internet protocols ([net] of its file)"));
     };
-    if through_card && testbed.model.devices().nic.is_none() {
-        return Err(testbed.incompatible("expected a machine with a network card ([nic] of its file)"));
+    if through_card {
+        let needed = clusters_for_card(&card(testbed)?.info(), net.receive_buffer_bytes.value as usize);
+        let clusters = &testbed.kernel.file.socket.clusters;
+        if clusters.value < needed as u64 {
+            return Err(testbed.incompatible(format!(
+                "socket.clusters = {}: expected at least {needed}: the network card takes some, a connection's receive buffer others",
+                clusters.value
+            )));
+        }
     }
     let clock_mhz = testbed.machine.config.cpu.clock_mhz.value;
     testbed.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
     Ok(())
+}
+
+/// The network card of a testbed.
+///
+/// # Errors
+/// A machine without one.
+pub(crate) fn card(testbed: &Testbed) -> Result<Box<dyn Nic>, LabError> {
+    let none = || testbed.incompatible("expected a machine with a network card ([nic] of its file)");
+    testbed.model.devices().nic.ok_or_else(none)
 }
 
 /// A stream socket with buffers of so many bytes.
