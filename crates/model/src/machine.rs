@@ -54,10 +54,11 @@ use crate::hw::{CpuState, Hw};
 use crate::machine::events::Events;
 use crate::machine::inner::Inner;
 use crate::mmu::oracle::StaleUse;
+use crate::outside::OutsideClock;
 use crate::params::Params;
 use crate::sourced::Fault;
 use crate::trace::{Recorder, Recording, Trace};
-use pageferry_hal::{Audio, BlockDevice, Cause, ContextId, CpuId, Devices, Machine, Nic, Va};
+use pageferry_hal::{Audio, BlockDevice, Cause, ContextId, CpuId, Cycles, Devices, Machine, Nic, Va};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use std::cell::{Cell, RefCell};
@@ -96,8 +97,10 @@ impl Model {
         Ok(Model::of(config, None, options))
     }
 
-    fn of(config: &MachineConfig, caches: Option<PoweredOn>, options: Options) -> Model {
+    fn of(config: &MachineConfig, caches: Option<PoweredOn>, mut options: Options) -> Model {
         let (params, board) = (Params::from_config(config), config.board());
+        let end = OutsideClock { mhz: config.cpu.clock_mhz.value }.end();
+        options.cycle_limit = Some(options.cycle_limit.map_or(Cycles(end), |limit| Cycles(limit.0.min(end))));
         let rng = match options.schedule {
             Schedule::Timed => None,
             Schedule::Seeded(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),

@@ -20,6 +20,9 @@ use pageferry_hal::{ETHERNET_LEAST_BYTES, PAGE_SIZE, Pa};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// When all time ends, in picoseconds: 53 days. What begins before takes no time that could not be written down.
+const END_PS: u64 = 1 << 62;
+
 /// From cycles of the CPUs to time outside of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutsideClock {
@@ -38,6 +41,11 @@ impl OutsideClock {
             return NEVER;
         }
         saturating((u128::from(ps) * u128::from(self.mhz)).div_ceil(1_000_000))
+    }
+
+    /// The last cycle of a run, whatever its limit.
+    pub(crate) fn end(self) -> u64 {
+        self.cycle(END_PS)
     }
 }
 

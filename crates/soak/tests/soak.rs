@@ -105,16 +105,30 @@ fn a_defect_of_the_protocols_is_found_and_cut_down() {
 
 #[test]
 fn traffic_from_elsewhere_is_checked() {
-    let of = |op: &str| {
+    let over = |ppm: u32, us: u32, op: &str| {
+        let connect = r#"{ "connection": 7, "op": { "Connect": { "wire": true, "buffer": 10000 } } }"#;
+        let first = if ppm > 0 { format!("{connect},") } else { String::new() };
         let traffic = format!(
-            r#"{{ "seed": 1, "loss_ppm": 0, "duplicate_ppm": 0, "reorder_ppm": 0, "reorder_us": 0, "corrupt_ppm": 0, "delay_us": 0,
-                 "steps": [ {{ "connection": 7, "op": {op} }} ] }}"#
+            r#"{{ "seed": 1, "loss_ppm": {ppm}, "duplicate_ppm": {ppm}, "reorder_ppm": {ppm}, "reorder_us": {us}, "corrupt_ppm": {ppm},
+                 "delay_us": {us}, "steps": [ {first} {{ "connection": 7, "op": {op} }} ] }}"#
         );
         let text = format!(r#"{{ "machine": "xeon-up", "traffic": {traffic} }}"#);
         let program: Program = serde_json::from_str(&text).unwrap();
         program.validate().map(|()| assert_eq!(program.run(), Ok(())))
     };
+    let of = |op: &str| over(0, 0, op);
     assert_eq!(of(r#"{ "Send": { "len": 9 } }"#), Ok(()), "there is no connection");
+    assert_eq!(
+        over(20_000, 300, r#"{ "Drain": { "len": 20000 } }"#),
+        Ok(()),
+        "what is allowed comes to its end"
+    );
+    for (ppm, us, key) in
+        [(30_001, 0, "loss_ppm: 30001"), (u32::MAX, 0, "loss_ppm"), (1, u32::MAX, "reorder_us: 4294967295")]
+    {
+        assert!(over(ppm, us, r#""Shutdown""#).unwrap_err().starts_with(key));
+    }
+    assert!(of(r#"{ "Wait": { "us": 3001 } }"#).unwrap_err().contains("step 0: 3001 us, expected at most"));
     assert!(of(r#"{ "Send": { "len": 0 } }"#).unwrap_err().contains("step 0: 0 bytes, expected 1 to"));
     assert!(
         of(r#"{ "Connect": { "wire": true, "buffer": 1 } }"#).unwrap_err().contains("a buffer of 1 bytes")

@@ -35,8 +35,9 @@ pub struct Options {
     /// How often, all CPUs together and with none executing anything else, what CPUs wait for may be tested in vain; a
     /// hundredth of that where no interrupt is on its way. Then the run ends with [`RunError::Spinning`](crate::RunError).
     pub spin_limit: u64,
-    /// When every clock is past this, the run ends with [`RunError::OutOfTime`](crate::RunError). For loops that no other
-    /// limit sees, as of a thread that calls `try_lock` again and again.
+    /// When every clock is past this, or 53 days of the machine's time are, the run ends with
+    /// [`RunError::OutOfTime`](crate::RunError). For loops that no other limit sees, as of a thread that calls `try_lock` again
+    /// and again.
     pub cycle_limit: Option<Cycles>,
     /// How many of the last events [`Model::events`](crate::Model::events) gives.
     pub keep_events: usize,

@@ -681,6 +681,20 @@ fn a_run_that_takes_too_long_is_ended_if_that_is_asked_for() {
 }
 
 #[test]
+fn all_time_ends_before_it_cannot_be_written_down() {
+    let alone = Model::flat(&config("xeon-up"), Options::default()).expect("a valid machine");
+    let clock = alone.clone();
+    let result = alone.run(Box::new(move |m| {
+        m.set_interrupt_handler(Box::new(move |_| clock.set_timer(Some(Cycles(clock.now().0 + (1 << 50))))));
+        m.set_timer(Some(Cycles(1)));
+        m.idle_until(&mut || false);
+        None
+    }));
+    let Err(RunError::OutOfTime { limit, .. }) = &result else { panic!("{result:?}") };
+    assert_eq!(limit.0 / 2400 / 1_000_000 / 3600 / 24, 53, "days");
+}
+
+#[test]
 fn a_dead_root_says_nothing_of_global_translations() {
     let m = machine("xeon-up", Schedule::Timed);
     run(&m, |m| {

@@ -27,6 +27,20 @@ use serde::{Deserialize, Serialize};
 pub const CONNECTIONS: usize = 4;
 /// The most bytes of one call.
 pub const MOST_BYTES: usize = 20_000;
+/// The most that a wire does to frames. Over one that loses more, a host at the far end that closes its side early may never send
+/// again what was lost of its last bytes: smoltcp.
+const WORST: Traffic = Traffic {
+    seed: u64::MAX,
+    loss_ppm: 30_000,
+    duplicate_ppm: 30_000,
+    reorder_ppm: 250_000,
+    reorder_us: 300,
+    corrupt_ppm: 20_000,
+    delay_us: 5000,
+    steps: Vec::new(),
+};
+/// The longest wait.
+const MOST_US: u32 = 3000;
 
 /// What is done, and over which wire.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,8 +119,9 @@ impl Traffic {
     /// Anything.
     pub(crate) fn random(rng: &mut impl Rng, steps: usize) -> Traffic {
         let mut some = |most: u32| if rng.random_bool(0.5) { rng.random_range(0..most) } else { 0 };
-        let (loss_ppm, duplicate_ppm, reorder_ppm) = (some(30_000), some(30_000), some(250_000));
-        let (reorder_us, corrupt_ppm, delay_us) = (1 + some(300), some(20_000), some(5000));
+        let (loss_ppm, duplicate_ppm) = (some(WORST.loss_ppm), some(WORST.duplicate_ppm));
+        let (reorder_ppm, reorder_us) = (some(WORST.reorder_ppm), 1 + some(WORST.reorder_us));
+        let (corrupt_ppm, delay_us) = (some(WORST.corrupt_ppm), some(WORST.delay_us));
         let steps = (0..steps).map(|_| Call::random(rng)).collect();
         let seed = rng.random();
         Traffic { seed, loss_ppm, duplicate_ppm, reorder_ppm, reorder_us, corrupt_ppm, delay_us, steps }
@@ -117,6 +132,17 @@ impl Traffic {
     /// # Errors
     /// A sentence.
     pub fn validate(&self) -> Result<(), String> {
+        let of_the_wire = [
+            ("loss_ppm", self.loss_ppm, WORST.loss_ppm),
+            ("duplicate_ppm", self.duplicate_ppm, WORST.duplicate_ppm),
+            ("reorder_ppm", self.reorder_ppm, WORST.reorder_ppm),
+            ("reorder_us", self.reorder_us, WORST.reorder_us),
+            ("corrupt_ppm", self.corrupt_ppm, WORST.corrupt_ppm),
+            ("delay_us", self.delay_us, WORST.delay_us),
+        ];
+        if let Some((key, value, most)) = of_the_wire.into_iter().find(|(_, value, most)| value > most) {
+            return Err(format!("{key}: {value}, expected at most {most}"));
+        }
         for (i, call) in self.steps.iter().enumerate() {
             let wrong = |what: &str| Err(format!("step {i}: {what}"));
             match call.op {
@@ -128,6 +154,9 @@ impl Traffic {
                 }
                 SocketOp::Connect { buffer, .. } if !(4096..=1 << 20).contains(&buffer) => {
                     return wrong(&format!("a buffer of {buffer} bytes, expected 4096 to {}", 1 << 20));
+                }
+                SocketOp::Wait { us } if us > MOST_US => {
+                    return wrong(&format!("{us} us, expected at most {MOST_US}"));
                 }
                 _ => {}
             }
@@ -183,7 +212,7 @@ impl Call {
             83..86 => SocketOp::Close,
             86..88 => SocketOp::Reset,
             88..93 => SocketOp::Drain { len: rng.random_range(0..10 * MOST_BYTES) },
-            _ => SocketOp::Wait { us: rng.random_range(1..3000) },
+            _ => SocketOp::Wait { us: rng.random_range(1..MOST_US) },
         };
         Call { connection, other_end, op }
     }
