@@ -10,13 +10,14 @@ use super::payload::{Payload, differs};
 use super::process::{first_process, over_a_pipe};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Clone)]
 struct Transfer {
@@ -79,7 +80,7 @@ impl Transfer {
         while got < all {
             if got >= self.warmup_bytes && start.is_none() {
                 self.aside.set(Duration::ZERO);
-                start = Some((user.machine().now(), self.model.snapshot(), Instant::now()));
+                start = Some((user.machine().now(), self.model.snapshot(), ThreadTime::now()));
             }
             // A read never crosses the end of the warm-up.
             let end = if got < self.warmup_bytes { self.warmup_bytes } else { all };
@@ -103,7 +104,7 @@ impl Transfer {
 
     /// Does something that is no part of the experiment, and leaves it out of the host's time.
     fn beside<R>(&self, work: impl FnOnce() -> R) -> R {
-        let began = Instant::now();
+        let began = ThreadTime::now();
         let result = work();
         self.aside.set(self.aside.get() + began.elapsed());
         result

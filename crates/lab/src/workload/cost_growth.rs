@@ -15,11 +15,11 @@ use super::outcome::{Failed, OutcomeCell, named};
 use super::process::room_for;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Program, User};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::{Inherit, MapAddr, PassMode, VmError, pass};
-use std::time::Instant;
 
 /// Pages of the range whose amap is freed.
 const AMAP_PAGES: usize = 4096;
@@ -78,7 +78,7 @@ fn vm_named(what: &'static str) -> impl Fn(VmError) -> Failed {
 struct Meter<'a> {
     user: &'a User<Model>,
     model: Model,
-    since: Option<(Snapshot, Instant)>,
+    since: Option<(Snapshot, ThreadTime)>,
     sum: Option<Snapshot>,
     cycles: u64,
     host_s: f64,
@@ -89,7 +89,7 @@ impl<'a> Meter<'a> {
     /// cycles are the calls' own.
     fn measure<R>(&mut self, call: impl FnOnce() -> R) -> R {
         let (before, since) =
-            self.since.get_or_insert_with(|| (self.model.snapshot(), Instant::now())).clone();
+            self.since.get_or_insert_with(|| (self.model.snapshot(), ThreadTime::now())).clone();
         let began = self.user.machine().now();
         let result = counted_call(call);
         self.cycles += self.user.machine().now().saturating_sub(began).0;

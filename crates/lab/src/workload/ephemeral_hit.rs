@@ -6,12 +6,12 @@
 use super::outcome::{Outcome, OutcomeCell};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};
 use pageferry_kernel::{Program, User};
 use pageferry_model::Model;
 use pageferry_vm::VmError;
-use std::time::Instant;
 
 /// The host is timed in this many parts, and the fastest counts: whatever else the host does only makes parts slower.
 const BATCHES: u64 = 20;
@@ -61,7 +61,7 @@ fn measure(
     let mut fastest = f64::INFINITY;
     for batch in 0..BATCHES {
         let len = times * (batch + 1) / BATCHES - times * batch / BATCHES;
-        let host = Instant::now();
+        let host = ThreadTime::now();
         for frame in pairs.by_ref().take(len as usize) {
             pair(*frame).map_err(message)?;
         }

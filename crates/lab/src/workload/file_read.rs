@@ -12,11 +12,11 @@ use super::process::first_process;
 use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, MapAddr};
-use std::time::Instant;
 
 const NAME: &str = "data";
 
@@ -89,7 +89,7 @@ impl FileRead {
             if self.touch {
                 look_over(user, at, len);
             }
-            let began = Instant::now();
+            let began = ThreadTime::now();
             if let Some(wrong) = differs_behind(user, &self.model, at, &contents[offset..][..len]) {
                 let fault = format!("byte {wrong} of what was read at {offset} is not what the file has");
                 self.cell.borrow_mut().damage(fault);

@@ -3,9 +3,9 @@
 use super::outcome::{Outcome, OutcomeCell};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_kernel::{Errno, InvalidateKind, Program, User};
 use pageferry_model::Model;
-use std::time::Instant;
 
 /// The program of the experiment's only process. Remote invalidations are measured where there is another CPU.
 pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Program<Model> {
@@ -20,7 +20,7 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
     }
     let model = testbed.model.clone();
     Box::new(move |user: &User<Model>| {
-        let (before, began) = (model.snapshot(), Instant::now());
+        let (before, began) = (model.snapshot(), ThreadTime::now());
         for (name, kind) in kinds {
             let outcome = &mut *cell.borrow_mut();
             if let Err(errno) = measure(user, name, kind, times, cycle_ns, outcome) {

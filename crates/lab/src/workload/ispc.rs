@@ -15,13 +15,13 @@ use super::outcome::{Failed, OutcomeCell, named};
 use super::process::{first_process, other_process};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Cause, Counter, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Inquiry, Pid, Program, User, Wait};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Instant;
 
 /// What the server serves.
 const SERVICE: u32 = 1;
@@ -138,7 +138,7 @@ impl Ispc {
             0 => None,
             pages => Some(user.map(pages * PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map memory"))?),
         };
-        let host = Instant::now();
+        let host = ThreadTime::now();
         let mut start = None;
         for number in 0..self.warmup + self.steps {
             if number == self.warmup {
@@ -283,7 +283,7 @@ impl Ispc {
         probe.misses += spent.hardware.tlb_misses;
     }
 
-    fn results(&self, elapsed_us: f64, measured: Snapshot, host: Instant) {
+    fn results(&self, elapsed_us: f64, measured: Snapshot, host: ThreadTime) {
         let probe = self.probe.borrow();
         let outcome = &mut *self.cell.borrow_mut();
         outcome.measured_s = host.elapsed().as_secs_f64();

@@ -13,12 +13,12 @@ use super::process::{first_process, over_a_pipe};
 use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use std::rc::Rc;
-use std::time::Instant;
 
 /// The sizes of messages. Each comes four times as often as the next.
 const SIZES_BYTES: [usize; 4] = [128, 4096, 65536, 1 << 20];
@@ -102,7 +102,7 @@ impl Mixed {
                     self.cell.borrow_mut().damage(format!("the stream ended in round {index}"));
                     return Ok(());
                 };
-                let began = Instant::now();
+                let began = ThreadTime::now();
                 if let Some(wrong) = differs_behind(user, &self.model, at, self.contents(size)) {
                     let fault = format!("byte {wrong} of a message of {len} is not what was sent");
                     self.cell.borrow_mut().damage(fault);

@@ -13,11 +13,11 @@ use super::process::first_process;
 use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
-use std::time::Instant;
 
 struct NullRead {
     model: Model,
@@ -61,12 +61,12 @@ impl NullRead {
                 watch = Stopwatch::start(user, &self.model);
                 total_bytes = 0;
             }
-            let began = Instant::now();
+            let began = ThreadTime::now();
             let contents = &self.payload.chunk(index)[..at_once];
             let filled = self.fill(user, contents);
             watch.leave_out(began);
             let (len, pages) = self.read(user, socket, buffer)?;
-            let began = Instant::now();
+            let began = ThreadTime::now();
             let fault = match differs_behind(user, &self.model, buffer, contents) {
                 Some(wrong) => Some(format!("byte {wrong} is not what the socket had")),
                 None if !filled || len != at_once => Some(format!("{len} bytes, expected {at_once}")),

@@ -12,11 +12,11 @@ use super::process::first_process;
 use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Counter, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
-use std::time::Instant;
 
 struct NullWrite {
     model: Model,
@@ -55,11 +55,11 @@ impl NullWrite {
             if index == self.warmup {
                 watch = Stopwatch::start(user, &self.model);
             }
-            let began = Instant::now();
+            let began = ThreadTime::now();
             fill_behind(user, &self.model, buffer, self.payload.chunk(index));
             watch.leave_out(began);
             let len = user.send(socket, buffer, self.size_bytes, self.mode).map_err(named("write"))?;
-            let began = Instant::now();
+            let began = ThreadTime::now();
             self.check(user, buffer, index, len);
             watch.leave_out(began);
         }

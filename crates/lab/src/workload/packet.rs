@@ -14,6 +14,7 @@ use super::process::{first_process, other_process};
 use crate::error::LabError;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Cycles, Instructions, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Inquiry, Pid, Program, SocketKind, User, Wait};
 use pageferry_model::net::FarEnd;
@@ -23,7 +24,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
-use std::time::Instant;
 
 const RECEIVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 9);
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -174,11 +174,11 @@ impl Packets {
         mut send: impl FnMut() -> Result<(), Errno>,
     ) -> Result<(), Failed> {
         let mut all: Vec<u64> = Vec::new();
-        let mut start: Option<(Cycles, Snapshot, Instant)> = None;
+        let mut start: Option<(Cycles, Snapshot, ThreadTime)> = None;
         for number in 0..self.warmup + self.packets {
             user.sleep_for(self.pause).map_err(named("sleep"))?;
             if number == self.warmup {
-                start = Some((user.machine().now(), self.model.snapshot(), Instant::now()));
+                start = Some((user.machine().now(), self.model.snapshot(), ThreadTime::now()));
             }
             let data = self.data(number);
             user.store(place, &data);

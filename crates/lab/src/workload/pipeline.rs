@@ -23,12 +23,12 @@ use super::payload::{Payload, differs_behind};
 use super::process::{first_process, other_process};
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Machine as _, Prot, Va};
 use pageferry_kernel::{Arrived, Pid, Program, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
 use std::rc::Rc;
-use std::time::Instant;
 
 #[derive(Clone)]
 struct Pipeline {
@@ -163,7 +163,7 @@ impl Pipeline {
     fn third(&self, user: &User<Model>, ends: Ends) -> Result<(), Failed> {
         let (stage, from, done) = self.stage(user, ends)?;
         let null = user.null_socket().map_err(named("null socket"))?;
-        let now = || (user.machine().now().0, self.model.snapshot(), Instant::now());
+        let now = || (user.machine().now().0, self.model.snapshot(), ThreadTime::now());
         let mut start = now();
         for round in 0..self.all_rounds() {
             let Some(buffer) = stage.receive(&from, 2 * round + 1)? else { return Ok(()) };
@@ -187,7 +187,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn results(&self, user: &User<Model>, (began, before, host): &(u64, Snapshot, Instant)) {
+    fn results(&self, user: &User<Model>, (began, before, host): &(u64, Snapshot, ThreadTime)) {
         let elapsed_cycles = user.machine().now().0.saturating_sub(*began);
         let elapsed_us = elapsed_cycles as f64 / self.clock_mhz;
         let outcome = &mut *self.cell.borrow_mut();

@@ -16,11 +16,11 @@ use super::process::first_process;
 use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
-use std::time::Instant;
 
 struct Sound {
     model: Model,
@@ -132,7 +132,7 @@ impl Sound {
         }
         let mut heard = vec![0; self.size_bytes];
         user.load(buffer, &mut heard);
-        let began = Instant::now();
+        let began = ThreadTime::now();
         let expected = Model::sound(*position, done);
         if let Some(wrong) = differs_behind(user, &self.model, buffer, &expected) {
             let fault =

@@ -1,16 +1,17 @@
 //! The measured part of a workload: when it begins, when it ends, and what is left out of its time on the host.
 
 use super::outcome::Outcome;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE};
 use pageferry_kernel::User;
 use pageferry_model::{Model, Snapshot};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Measures a part of a run: modelled time, what happened in it, and time on the host.
 pub(super) struct Stopwatch {
     began: Cycles,
     before: Snapshot,
-    host: Instant,
+    host: ThreadTime,
     /// Time on the host for filling and checking payloads, which is not the model's.
     aside: Duration,
 }
@@ -20,13 +21,13 @@ impl Stopwatch {
         Stopwatch {
             began: user.machine().now(),
             before: model.snapshot(),
-            host: Instant::now(),
+            host: ThreadTime::now(),
             aside: Duration::ZERO,
         }
     }
 
     /// Leaves what was done on the host since `began` out of its time.
-    pub(super) fn leave_out(&mut self, began: Instant) {
+    pub(super) fn leave_out(&mut self, began: ThreadTime) {
         self.aside += began.elapsed();
     }
 

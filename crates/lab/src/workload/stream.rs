@@ -15,6 +15,7 @@ use crate::run::measured::{counters, cycles};
 use crate::run::plan::Schedule;
 use crate::run::result::{Cycles, Law};
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
 use pageferry_kernel::{Arrived, Errno, Fd, Program, User};
 pub use pageferry_kernel::{ReceiveMode, SendMode};
@@ -27,7 +28,6 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Instant;
 
 /// Where the bytes come from and go to. The names are for errors.
 pub struct Ends {
@@ -98,7 +98,7 @@ pub fn stream(
     ends: Ends,
 ) -> Result<Transferred, LabError> {
     assert!(chunk_bytes > 0, "a chunk has at least one byte");
-    let began = Instant::now();
+    let began = ThreadTime::now();
     let testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
     let clock_mhz = machine.config.cpu.clock_mhz.value as f64;
     let state = Rc::new(RefCell::new(State::default()));

@@ -21,12 +21,12 @@ use super::process::{first_process, over_a_pipe};
 use super::stopwatch::Stopwatch;
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;
+use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use std::rc::Rc;
-use std::time::Instant;
 
 #[derive(Clone)]
 struct Transfer {
@@ -140,7 +140,7 @@ impl Transfer {
                 self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all} bytes"));
                 return Ok(());
             }
-            let began = Instant::now();
+            let began = ThreadTime::now();
             self.check(buffer, got, len, &mut scratch);
             watch.leave_out(began);
             if flush {

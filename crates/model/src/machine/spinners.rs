@@ -1,14 +1,11 @@
 //! CPUs that spin for locks which are held: their turns, one after the other, until something else is next.
 //!
 //! Each turn tests once and lets the CPU catch up with whatever comes next, and a cycle more: so with many CPUs there are as many turns
-//! in a cycle or two as there are CPUs. Soon these turns repeat themselves: after some of them every CPU that took one is as much later
-//! as every other. From there on any number of repetitions is taken in one step, as long as nothing is in their way.
+//! in a cycle or two as there are CPUs. Soon those that are behind move together, in *rounds*: all that are at one cycle go on to the
+//! next, and the last of them, which has only the others to catch up with, one farther. A round is taken in one step; and as the last of
+//! a round is one of the same two in each, any number of rounds is, as long as nothing is in their way.
 
 use super::turns::NEVER;
-
-/// Repetitions that are looked for, from one state on, before a later one is tried: a state before the turns repeat themselves never
-/// comes again.
-const MOST_LOOKS: usize = 4;
 
 /// A CPU that spins for a lock: its clock, when its next interrupt comes, and when it could take it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -30,42 +27,20 @@ pub(super) struct Bounds {
     pub(super) turns: u64,
 }
 
-/// A state that may come again.
-struct Seen {
-    clocks: Vec<u64>,
-    first: usize,
-    turns: u64,
-    looks: usize,
-}
-
 /// Takes turns of `those`, which are in the order of their CPUs, as long as one of them is first; how many.
 pub(super) fn take_turns(those: &mut [Spinner], bounds: Bounds) -> u64 {
     let mut turns = 0;
-    let mut seen: Option<Seen> = None;
     while turns < bounds.turns {
         let Some((first, second)) = first_and_second(those) else { break };
         let Spinner { clock, pending, taken_at, .. } = those[first];
         if clock >= bounds.others_at || clock >= taken_at || clock > bounds.last {
             break;
         }
-        match &mut seen {
-            Some(before) if before.first == first => {
-                let skipped = skip(those, before, Bounds { turns: bounds.turns - turns, ..bounds }, turns);
-                before.looks += 1;
-                if skipped > 0 || before.looks == MOST_LOOKS {
-                    seen = None;
-                }
-                turns += skipped;
-                if skipped > 0 {
-                    continue;
-                }
-            }
-            Some(_) => {}
-            // Most do not spin for long.
-            None if turns < 8 => {}
-            None => {
-                let clocks = those.iter().map(|spinner| spinner.clock).collect();
-                seen = Some(Seen { clocks, first, turns, looks: 0 });
+        if second <= clock + 1 {
+            let taken = take_rounds(those, clock, Bounds { turns: bounds.turns - turns, ..bounds });
+            turns += taken;
+            if taken > 0 {
+                continue;
             }
         }
         let next = bounds.others_at.min(pending).min(second);
@@ -91,40 +66,87 @@ fn first_and_second(those: &[Spinner]) -> Option<(usize, u64)> {
     first.map(|first| (first, second))
 }
 
-/// If all that have taken turns since `before` are later by as much, repeats these turns as often as nothing is in their way. How many
-/// turns that is.
-fn skip(those: &mut [Spinner], before: &Seen, bounds: Bounds, turns: u64) -> u64 {
-    let passed = |i: usize, spinner: &Spinner| spinner.clock - before.clocks[i];
-    let moved = || those.iter().enumerate().filter(|(i, spinner)| passed(*i, spinner) > 0);
-    let Some(each) = moved().map(|(i, spinner)| passed(i, spinner)).next() else { return 0 };
-    let period = turns - before.turns;
-    // What has not moved is a bound as any other: it must not have been reached yet.
-    let still = those.iter().enumerate().filter(|(i, spinner)| passed(*i, spinner) == 0);
-    let still = still.map(|(_, spinner)| spinner.clock).min().unwrap_or(NEVER);
-    let mut until = bounds.others_at.min(bounds.last).min(still);
-    let mut latest = 0;
-    for (i, spinner) in moved() {
-        if passed(i, spinner) != each {
-            return 0;
+/// Those that go from one round to the next: who is no more than a cycle ahead.
+struct Group {
+    /// How many.
+    count: u64,
+    /// The two with the highest numbers, the highest first, and whether they are held back: by an interrupt that has come and is not
+    /// taken they never look past the next cycle.
+    highest: [Option<(usize, bool)>; 2],
+}
+
+/// A round that is to come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Round {
+    /// The one that is ahead already, if any is: it has no turn.
+    ahead: Option<usize>,
+    /// Where the others are.
+    clock: u64,
+}
+
+impl Group {
+    fn turns(&self, round: Round) -> u64 {
+        self.count - u64::from(round.ahead.is_some())
+    }
+
+    /// The round behind this one.
+    fn after(&self, round: Round) -> Round {
+        let last = self.highest.iter().flatten().find(|(i, _)| Some(*i) != round.ahead);
+        let ahead = last.filter(|(_, held_back)| !held_back).map(|(i, _)| *i);
+        Round { ahead, clock: round.clock + 1 }
+    }
+}
+
+/// Takes as many whole rounds as nothing is in the way of, from the cycle `clock` on, at which the first of them are. How many turns that
+/// is; 0 if there is not one such round.
+fn take_rounds(those: &mut [Spinner], clock: u64, bounds: Bounds) -> u64 {
+    let is_one = |spinner: &Spinner| spinner.clock <= clock + 1;
+    let mut group = Group { count: 0, highest: [None; 2] };
+    // The round that is half over: who is left of it, and the last of these.
+    let (mut left, mut last) = (0, None);
+    // The cycle before which each turn of a round has to begin.
+    let mut until = bounds.others_at.min(bounds.last.saturating_add(1));
+    for (i, spinner) in those.iter().enumerate() {
+        if !is_one(spinner) {
+            // When the rest has come near, it is one of them.
+            until = until.min(spinner.clock - 1);
+            continue;
         }
+        let held_back = spinner.pending <= clock;
+        // An interrupt that comes later ends this. One that has come for who is a cycle ahead: not a round, but turn by turn.
         until = until.min(spinner.taken_at);
-        // An interrupt that has come, and is not taken, is none to come.
-        if spinner.pending > before.clocks[i] {
+        if !held_back {
             until = until.min(spinner.pending);
         }
-        latest = latest.max(spinner.clock);
-    }
-    let times = (until.saturating_sub(latest) / each).min(bounds.turns / period);
-    if until == NEVER || times == 0 {
-        return 0;
-    }
-    let later = times * each;
-    for (i, spinner) in those.iter_mut().enumerate() {
-        if spinner.clock > before.clocks[i] {
-            spinner.clock += later;
+        group.count += 1;
+        group.highest = [Some((i, held_back)), group.highest[0]];
+        if spinner.clock == clock {
+            left += 1;
+            last = Some((i, held_back));
         }
     }
-    times * period
+    if until <= clock || left > bounds.turns {
+        return 0;
+    }
+    let ahead = last.filter(|(_, held_back)| !held_back).map(|(i, _)| i);
+    let (mut round, mut turns) = (Round { ahead, clock: clock + 1 }, left);
+    // One whole round, and then two and two, which end as they begin.
+    while round.clock < until && group.turns(round) <= bounds.turns - turns {
+        let next = group.after(round);
+        let two = group.turns(round) + group.turns(next);
+        let twice = ((until - round.clock) / 2).min((bounds.turns - turns) / two);
+        if twice > 0 && (Round { clock: round.clock, ..group.after(next) }) == round {
+            turns += twice * two;
+            round.clock += 2 * twice;
+        } else {
+            turns += group.turns(round);
+            round = next;
+        }
+    }
+    for (i, spinner) in those.iter_mut().enumerate().filter(|(_, spinner)| is_one(spinner)) {
+        spinner.clock = round.clock + u64::from(round.ahead == Some(i));
+    }
+    turns
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::payload::{Payload, differs};
 use crate::workload::process::first_process;
 use crate::workload::stopwatch::Stopwatch;
+use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
-use std::time::Instant;
 
 struct Dump {
     model: Model,
@@ -85,7 +85,7 @@ impl Dump {
         let mut scratch = Vec::new();
         for (i, len) in self.blocks() {
             let read = user.read(disk, buffer, self.block_bytes).map_err(named("read the disk"))?;
-            let began = Instant::now();
+            let began = ThreadTime::now();
             if read != len {
                 self.cell.borrow_mut().damage(format!("{read} bytes of block {i}, expected {len}"));
                 return Ok(());

@@ -10,11 +10,11 @@ use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::payload::{Payload, differs};
 use crate::workload::process::first_process;
 use crate::workload::stopwatch::Stopwatch;
+use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
-use std::time::Instant;
 
 struct FileCalls {
     model: Model,
@@ -81,14 +81,14 @@ impl FileCalls {
             let number = written[place as usize];
             if self.reads {
                 self.read(user, file, buffer, place)?;
-                let began = Instant::now();
+                let began = ThreadTime::now();
                 if let Some(wrong) = differs(&self.model, buffer, self.contents.chunk(number), &mut scratch) {
                     let fault = format!("byte {wrong} of piece {place} is not what was written");
                     self.cell.borrow_mut().damage(fault);
                 }
                 watch.iter_mut().for_each(|watch| watch.leave_out(began));
             } else {
-                let began = Instant::now();
+                let began = ThreadTime::now();
                 let number = number + places;
                 written[place as usize] = number;
                 let filled = self.model.poke(buffer, self.contents.chunk(number));

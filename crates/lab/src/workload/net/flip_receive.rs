@@ -16,6 +16,7 @@ use crate::workload::mode::{measure_first, receive_by};
 use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::payload::{Payload, differs_behind};
 use crate::workload::process::{first_process, other_process};
+use cpu_time::ThreadTime;
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, ReceiveMode, Repack, SendMode, User};
 use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
@@ -24,7 +25,7 @@ use pageferry_vm::Inherit;
 use std::cell::Cell;
 use std::net::SocketAddrV4;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where nttcp's transmitter is.
 const NTTCP: SocketAddrV4 = SocketAddrV4::new(FAR_END, 5037);
@@ -175,7 +176,7 @@ impl Receiver {
             if self.touch {
                 compare(user, buffer, expected, len);
             }
-            let checking = Instant::now();
+            let checking = ThreadTime::now();
             self.check(user, buffer, got, len);
             aside += checking.elapsed();
             got += len as u64;

@@ -18,6 +18,7 @@ use pageferry_model::{MachineConfig, Model, Snapshot};
 use std::net::Ipv4Addr;
 
 use super::outcome::{Failed, Outcome, named};
+use cpu_time::ThreadTime;
 use std::time::Duration;
 
 /// The machine's address on its modelled wire.
@@ -102,12 +103,12 @@ const FLUSHES: [Cause; 3] = [Cause::InvalidateLocal, Cause::ShootdownSent, Cause
 struct Began {
     at: u64,
     before: Snapshot,
-    host: std::time::Instant,
+    host: ThreadTime,
 }
 
 impl Began {
     fn now(user: &User<Model>, model: &Model) -> Began {
-        Began { at: user.machine().now().0, before: model.snapshot(), host: std::time::Instant::now() }
+        Began { at: user.machine().now().0, before: model.snapshot(), host: ThreadTime::now() }
     }
 
     /// Ends the measured part, in which `bytes` were moved; `aside` of the host's time went into checking them.

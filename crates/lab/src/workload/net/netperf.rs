@@ -11,13 +11,14 @@ use crate::workload::mode::measure_first;
 use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::payload::{Payload, differs};
 use crate::workload::process::{first_process, other_process};
+use cpu_time::ThreadTime;
 use pageferry_hal::{Prot, Va};
 use pageferry_kernel::{Program, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where netserver listens for data.
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 12865);
@@ -126,7 +127,7 @@ impl Netperf {
                     .damage(format!("the stream ended after {got} of {} bytes", self.all()));
                 return Ok(());
             }
-            let checking = Instant::now();
+            let checking = ThreadTime::now();
             self.check(buffer, got, len, &mut scratch);
             aside += checking.elapsed();
             got += len as u64;

@@ -33,6 +33,7 @@ use crate::run::testbed::Testbed;
 use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::process::{first_process, room_for};
 use crate::workload::stopwatch::Stopwatch;
+use cpu_time::ThreadTime;
 use ops::Plan;
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{OpenFlags, Program, User};
@@ -47,7 +48,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
 
 /// Bytes of a block of the volume.
 const BLOCK_BYTES: u32 = 2048;
@@ -130,7 +130,7 @@ pub fn replay_planted(
     files: Option<&Path>,
     defect: Option<Defect>,
 ) -> Result<Replayed, LabError> {
-    let began = Instant::now();
+    let began = ThreadTime::now();
     let refuse = |problem: String| LabError::Input { file: name.to_owned(), problem };
     let log = Log::read(bytes);
     is_a_recording(&log).map_err(refuse)?;

@@ -19,12 +19,12 @@ use crate::workload::outcome::{Failed, OutcomeCell, named};
 use crate::workload::payload::differs;
 use crate::workload::process::first_process;
 use crate::workload::stopwatch::Stopwatch;
+use cpu_time::ThreadTime;
 use pageferry_hal::{Instructions, Machine as _, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use script::{MOST_BYTES, Script, Step};
-use std::time::Instant;
 
 /// The stream's buffer: a file system's preferred size (`st_blksize`), here as in FreeBSD's, larger than any file.
 const BUFFER_BYTES: usize = 16384;
@@ -160,7 +160,7 @@ impl Files<'_> {
                 let mut seen = std::mem::take(&mut self.scratch);
                 user.load(self.buffer, &mut seen);
                 self.scratch = seen;
-                let began = Instant::now();
+                let began = ThreadTime::now();
                 self.compare(slot, name, got, bytes);
                 watch.leave_out(began);
             }
