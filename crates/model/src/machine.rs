@@ -122,6 +122,8 @@ impl Model {
             failure: RefCell::default(),
             waits: RefCell::new(vec![None; cpus]),
             spins_for: RefCell::new(vec![None; cpus]),
+            spinners: Cell::default(),
+            those_that_spin: RefCell::default(),
             locks_made: RefCell::default(),
             in_vain: Cell::new(0),
             quiet_from: Cell::new(0),

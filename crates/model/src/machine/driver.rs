@@ -14,7 +14,8 @@ use crate::mmu::access::Refused;
 use crate::mmu::oracle::Site;
 use corosensei::CoroutineResult;
 use pageferry_hal::{
-    Access, Cause, ContextId, CopyFault, Instructions, Interrupt, Miss, Mode, Trap, TrapKind, Va,
+    Access, Cause, ContextId, CopyFault, CpuId, CpuSet, Instructions, Interrupt, Miss, Mode, Trap, TrapKind,
+    Va,
 };
 use rand_chacha::rand_core::Rng;
 use std::cell::Cell;
@@ -67,12 +68,14 @@ impl Inner {
     /// Runs CPUs until all have stopped.
     pub(super) fn drive(&self) -> Result<(), RunError> {
         while let Some(cpu) = self.pick()? {
-            if self.spin_together() {
-                continue;
-            }
-            if self.spin(cpu) {
-                self.hw.borrow_mut().take_turn(cpu);
-                continue;
+            if self.spins(cpu) {
+                if self.spin_together() {
+                    continue;
+                }
+                if self.spin(cpu) {
+                    self.hw.borrow_mut().take_turn(cpu);
+                    continue;
+                }
             }
             let index = self.current.borrow()[cpu];
             self.cpu.set(cpu);
@@ -244,9 +247,16 @@ impl Inner {
         if !self.pass_time(cpu) {
             self.fail_spinning(true);
         }
-        self.spins_for.borrow_mut()[cpu] = held.cloned();
-        self.suspend();
-        self.spins_for.borrow_mut()[cpu] = None;
+        if let Some(held) = held {
+            let me = CpuId(cpu as u8);
+            self.spins_for.borrow_mut()[cpu] = Some(held.clone());
+            self.spinners.set(self.spinners.get().union(CpuSet::only(me)));
+            self.suspend();
+            self.spins_for.borrow_mut()[cpu] = None;
+            self.spinners.set(self.spinners.get().difference(CpuSet::only(me)));
+        } else {
+            self.suspend();
+        }
         self.hw.borrow_mut().cpus[cpu].spinning = false;
         self.take_interrupts();
     }
@@ -266,31 +276,34 @@ impl Inner {
         true
     }
 
-    /// Takes the turn of a CPU that spins for a lock that is still held, as [`Inner::wait`] would: without going to its context and
-    /// back. False when there is more to do than to spin: then the context does it.
+    /// True while a CPU spins for a lock that is still held.
+    fn spins(&self, cpu: usize) -> bool {
+        self.spins_for.borrow()[cpu].as_ref().is_some_and(|held| held.get())
+    }
+
+    /// Takes the turn of a CPU that spins ([`Inner::spins`]), as [`Inner::wait`] would: without going to its context and back. False
+    /// when there is more to do than to spin: then the context does it.
     fn spin(&self, cpu: usize) -> bool {
-        let is_held = self.spins_for.borrow()[cpu].as_ref().is_some_and(|held| held.get());
-        is_held && !self.is_interrupted(cpu) && self.may_test_again() && self.pass_time(cpu)
+        !self.is_interrupted(cpu) && self.may_test_again() && self.pass_time(cpu)
     }
 
     /// Takes the turns of several CPUs that spin for locks that are still held, one after the other as [`Inner::spin`] would, until
     /// one of the others or an event is next, or there is more to do than to spin: so many turns of a cycle or two are taken at
     /// once. False when none was.
     fn spin_together(&self) -> bool {
-        // Two that spin, and one that holds.
-        if self.seeded() || self.spins_for.borrow().len() < 3 {
+        let spinners = self.spinners.get();
+        if self.seeded() || spinners.len() < 2 {
             return false;
         }
-        let (mut hw, spins_for) = (self.hw.borrow_mut(), self.spins_for.borrow());
-        let spins = |cpu: usize| spins_for[cpu].as_ref().is_some_and(|held| held.get());
-        if (0..hw.cpus.len()).filter(|&cpu| spins(cpu)).count() < 2 {
-            return false;
-        }
-        let (mut those, mut others_at) = (Vec::with_capacity(hw.cpus.len()), hw.outside_at);
-        for (cpu, c) in hw.cpus.iter().enumerate() {
-            let at = hw.turns.time(cpu);
-            if !spins(cpu) || c.state != CpuState::Running {
-                others_at = others_at.min(at);
+        let mut hw = self.hw.borrow_mut();
+        let mut those = self.those_that_spin.borrow_mut();
+        those.clear();
+        let mut others_at = hw.outside_at;
+        for cpu in 0..hw.cpus.len() {
+            let spins = spinners.contains(CpuId(cpu as u8)) && self.spins(cpu);
+            let c = &hw.cpus[cpu];
+            if !spins || c.state != CpuState::Running {
+                others_at = others_at.min(hw.turns.time(cpu));
                 continue;
             }
             // What cannot be taken does not interrupt, but a wait looks when it comes.
@@ -298,9 +311,12 @@ impl Inner {
             let taken_at = if c.in_handler || c.masked > 0 { NEVER } else { pending };
             those.push(Spinner { cpu, clock: c.clock, pending, taken_at });
         }
+        if those.len() < 2 {
+            return false;
+        }
         let last = self.options.cycle_limit.map_or(NEVER, |limit| limit.0);
         let tests = take_turns(&mut those, Bounds { others_at, last, turns: self.tests_left() });
-        for Spinner { cpu, clock, .. } in those {
+        for &Spinner { cpu, clock, .. } in those.iter() {
             let passed = clock - hw.cpus[cpu].clock;
             if passed > 0 {
                 hw.charge(cpu, passed);

@@ -5,9 +5,10 @@ use crate::machine::events::Events;
 use crate::machine::held::{LockRef, Wanted};
 use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
+use crate::machine::spinners::Spinner;
 use crate::machine::waits::Waiting;
 use corosensei::{Coroutine, Yielder};
-use pageferry_hal::{Board, Cause, ContextId, Interrupt, LockClass, Miss, TrapKind, Va};
+use pageferry_hal::{Board, Cause, ContextId, CpuSet, Interrupt, LockClass, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -59,6 +60,10 @@ pub(crate) struct Inner {
     pub(super) waits: RefCell<Vec<Option<Waiting>>>,
     /// For each CPU that spins for a lock, whether that is held.
     pub(super) spins_for: RefCell<Vec<Option<Rc<Cell<bool>>>>>,
+    /// Those CPUs.
+    pub(super) spinners: Cell<CpuSet>,
+    /// Room for what is looked at of them, kept from one time to the next.
+    pub(super) those_that_spin: RefCell<Vec<Spinner>>,
     /// How many locks were made of each class.
     pub(super) locks_made: RefCell<FxHashMap<LockClass, u32>>,
     /// Tests of what CPUs wait for, since one has executed anything else.
