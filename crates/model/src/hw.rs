@@ -107,11 +107,11 @@ impl Lines<'_> {
         }
     }
 
-    /// The most that so many lines of a page can cost, if that can be said.
-    fn at_most(&self, page: Option<Entered>, lines: usize) -> Option<u64> {
+    /// The most that so many lines of a page can cost.
+    fn at_most(&self, page: Option<Entered>, lines: usize) -> u64 {
         match (&self.caches, page) {
             (Some(caches), Some(page)) => caches.at_most(page, lines),
-            _ => Some(lines as u64 * self.uncached()),
+            _ => lines as u64 * self.uncached(),
         }
     }
 
@@ -172,8 +172,8 @@ impl Room {
     }
 
     /// True when lines that cost no more than this do not pass the deadline: then they need not be looked at one by one.
-    fn is_left_for(&self, most_cycles: Option<u64>) -> bool {
-        self.0.zip(most_cycles).is_some_and(|(room, most)| most <= room)
+    fn is_left_for(&self, most_cycles: u64) -> bool {
+        self.0.is_some_and(|room| most_cycles <= room)
     }
 }
 
@@ -506,11 +506,9 @@ impl Hw {
         let (mut done, mut next_load, mut next_store) = (0, 0, 0);
         let (mut loads, mut stores, mut cycles) = (0, 0, 0);
         let all_lines = lines_of(source, len, line_bytes);
-        let most = through.at_most(source_page, all_lines).zip(through.at_most(target_page, all_lines));
+        let most = through.at_most(source_page, all_lines) + through.at_most(target_page, all_lines);
         // Where lines begin at the same bytes, one is loaded and one stored, by turns.
-        if left_in_line(source) == left_in_line(target)
-            && room.is_left_for(most.map(|(loads, stores)| loads + stores))
-        {
+        if left_in_line(source) == left_in_line(target) && room.is_left_for(most) {
             cycles = through.copy((source_page, source), (target_page, target), all_lines);
             (done, loads, stores) = (len, all_lines as u64, all_lines as u64);
         }

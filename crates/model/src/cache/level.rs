@@ -4,6 +4,7 @@
 //! An access moves its entry to the front, the victim is the last: what is used again soon is found at once, and beside
 //! the rows nothing is kept. Nothing in here allocates, hashes or fails.
 
+use super::run::in_bits;
 use wide::u32x4;
 
 /// The entry holds a line.
@@ -38,6 +39,14 @@ pub(super) struct Touched {
     pub(super) left_dirty: u64,
     /// The flags that all had which it had.
     pub(super) flags: u32,
+}
+
+/// What a level of another package had of the lines of a run, a bit for each.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Had {
+    /// Lines that it had, and those that were dirty there.
+    pub(super) any: u64,
+    pub(super) dirty: u64,
 }
 
 /// The rows: as wide as the next power of two, so that the work on a row is a loop of known length, which becomes a few
@@ -220,6 +229,47 @@ impl Level {
             let at = place_of(row, want)?;
             Some(close(row, at) & STATE)
         })
+    }
+
+    /// Another package wants `lines` of a run, by their distance from `line`: to store, and then they are taken out; or to load, and then
+    /// they are clean and shared.
+    pub(super) fn give(&mut self, line: u64, lines: u64, write: bool) -> Had {
+        let want = self.wanted(line);
+        let mut had = Had::default();
+        with_rows!(&mut self.rows, rows => {
+            let first = line as usize & (rows.len() - 1);
+            let rows = &mut rows[first..];
+            let mut wanted = lines;
+            while wanted != 0 {
+                let at = wanted.trailing_zeros() as usize;
+                let bit = wanted & wanted.wrapping_neg();
+                wanted ^= bit;
+                let row = &mut rows[at];
+                let Some(way) = place_of(row, want) else { continue };
+                had.any |= bit;
+                had.dirty |= if row[way] & DIRTY != 0 { bit } else { 0 };
+                if write {
+                    close(row, way);
+                } else {
+                    row[way] &= !STATE;
+                }
+            }
+        });
+        had
+    }
+
+    /// Those of `lines`, by their distance from `line`, that are here and that other packages may hold, too.
+    pub(super) fn shared(&mut self, line: u64, lines: u64) -> u64 {
+        let is_shared = |i: &usize| self.peek(line + *i as u64).is_some_and(|entry| *entry & UNIQUE == 0);
+        in_bits(lines).filter(is_shared).fold(0, |shared, i| shared | 1 << i)
+    }
+
+    /// No other package holds `lines` any more, by their distance from `line`, or some do. All are here.
+    pub(super) fn set_unique(&mut self, line: u64, lines: u64, unique: bool) {
+        for i in in_bits(lines) {
+            let entry = self.peek(line + i as u64).expect("the line is here");
+            *entry = if unique { *entry | UNIQUE } else { *entry & !UNIQUE };
+        }
     }
 
     /// The entry of `line`, without counting as a use.

@@ -84,6 +84,11 @@ impl Memory {
         line + row + victims * (self.write_back_cost() + row)
     }
 
+    /// The most that a line of a stream costs more where other packages are asked for it.
+    pub(super) fn most_asking_cycles(&self) -> u64 {
+        u64::from(self.stream_transfer_cycles.max(self.stream_upgrade_cycles))
+    }
+
     /// A line comes from memory, or from the package that had it dirty.
     #[inline(always)]
     pub(super) fn fetch_cost(&self, elsewhere: Elsewhere, write: bool, kind: Kind) -> u32 {
