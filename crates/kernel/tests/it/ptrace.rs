@@ -119,18 +119,24 @@ fn what_is_lent_keeps_its_bytes_and_the_child_has_the_debuggers() {
 fn what_is_offered_is_seen_as_its_mode_says() {
     static CASES: [Case; 3] = [
         Case {
-            before: |u, at, _| drop(u.export(at, LEN, PassMode::Share, ExportTo::Anyone).unwrap()),
+            before: |u, at, _| {
+                u.export(at, LEN, PassMode::Share, ExportTo::Anyone).unwrap();
+            },
             after: |u, at, _| assert!(load(u, at, LEN) == written()),
             is_gone: false,
         },
         // A copy may be taken of it at any time: it shows what is there then.
         Case {
-            before: |u, at, _| drop(u.export(at, LEN, PassMode::Copy, ExportTo::Anyone).unwrap()),
+            before: |u, at, _| {
+                u.export(at, LEN, PassMode::Copy, ExportTo::Anyone).unwrap();
+            },
             after: |u, at, _| assert!(load(u, at, LEN) == written()),
             is_gone: false,
         },
         Case {
-            before: |u, at, _| drop(u.export_loan(at, LEN, ExportTo::Anyone).unwrap()),
+            before: |u, at, _| {
+                u.export_loan(at, LEN, ExportTo::Anyone).unwrap();
+            },
             after: |u, at, _| assert!(load(u, at, LEN) == written()),
             is_gone: false,
         },
@@ -156,7 +162,9 @@ fn what_is_given_away_is_the_debuggers_until_it_is_taken() {
     under_all(&Case {
         before: |u, at, _| {
             let id = u.export(at, LEN, PassMode::Donate, ExportTo::Anyone).unwrap();
-            fork(u, "taker", move |u| drop(u.import(id, None).unwrap()));
+            fork(u, "taker", move |u| {
+                u.import(id, None).unwrap();
+            });
             u.wait().unwrap();
         },
         after: |_, _, _| (),
@@ -213,7 +221,9 @@ fn what_is_passed_meanwhile_is_whole_at_every_look() {
 #[test]
 fn what_is_out_comes_in_for_the_debugger() {
     static OUT: Case = Case {
-        before: |u, _, _| drop(u.kernel().vm().reclaim(u.thread())),
+        before: |u, _, _| {
+            u.kernel().vm().reclaim(u.thread());
+        },
         after: |u, at, _| assert!(load(u, at, LEN) == written()),
         is_gone: false,
     };
