@@ -83,9 +83,13 @@ fn shown(replayed: &Replayed, name: &str, machine: &MachineChoice) -> String {
         replayed.kernel
     );
     out += &style.faint(&format!(
-        "{}; {} and {} were there; modelled time {}\n\n",
+        "{}; {}{} and {} were there; modelled time {}\n\n",
         plural(replayed.processes as u64, "process"),
         plural(replayed.files as u64, "file"),
+        match replayed.links {
+            0 => String::new(),
+            links => format!(", {}", plural(links as u64, "symbolic link")),
+        },
         if replayed.directories == 1 {
             "1 directory".into()
         } else {

@@ -249,3 +249,105 @@ fn a_kernel_with_a_defect_does_not_do_what_was_recorded() {
         assert!(broken.iter().any(|law| law.contains(how)), "{defect:?}: {broken:?}");
     }
 }
+
+#[test]
+fn symbolic_links_lead_where_they_did() {
+    let replayed = as_recorded(
+        "stat(\"/a/way/file\", {st_mode=S_IFREG|0644, st_size=5, ...}) = 0\n\
+         lstat(\"/a/way\", {st_mode=S_IFLNK|0777, st_size=9, ...}) = 0\n\
+         readlink(\"/a/way\", \"../b/deep\", 4096) = 9\n\
+         openat(AT_FDCWD, \"/a/way/file\", O_RDONLY) = 3\n\
+         read(3, \"\"..., 100) = 5\n\
+         close(3) = 0\n\
+         stat(\"/b/deep/file\", {st_mode=S_IFREG|0644, st_size=5, ...}) = 0\n\
+         lstat(\"/a/gone\", {st_mode=S_IFLNK|0777, st_size=7, ...}) = 0\n\
+         stat(\"/a/gone\", 0x1) = -1 ENOENT (No such file or directory)\n\
+         openat(AT_FDCWD, \"/a/closed\", O_RDONLY|O_NOFOLLOW) = -1 ELOOP (Too many levels of symbolic links)\n\
+         readlink(\"/b/deep/file\", 0x1, 4096) = -1 EINVAL (Invalid argument)\n\
+         symlink(\"/b/deep/file\", \"/a/new\") = 0\n\
+         symlink(\"x\", \"/a/new\") = -1 EEXIST (File exists)\n\
+         openat(AT_FDCWD, \"/a\", O_RDONLY|O_DIRECTORY) = 4\n\
+         newfstatat(4, \"new\", {st_mode=S_IFLNK|0777, st_size=12, ...}, AT_SYMLINK_NOFOLLOW) = 0\n\
+         readlinkat(4, \"new\", \"/b/deep/file\", 4096) = 12\n\
+         newfstatat(4, \"new\", {st_mode=S_IFREG|0644, st_size=5, ...}, 0) = 0\n\
+         openat(4, \"new\", O_WRONLY|O_APPEND) = 5\n\
+         write(5, \"abc\", 3) = 3\n\
+         stat(\"/a/way/file\", {st_mode=S_IFREG|0644, st_size=8, ...}) = 0\n\
+         symlinkat(\"made\", 4, \"later\") = 0\n\
+         openat(4, \"later\", O_WRONLY|O_CREAT, 0644) = 6\n\
+         unlinkat(4, \"later\", 0) = 0\n\
+         stat(\"/a/made\", {st_mode=S_IFREG|0644, st_size=0, ...}) = 0\n\
+         chdir(\"/a/way\") = 0\n\
+         stat(\"../../a/made\", {st_mode=S_IFREG|0644, st_size=0, ...}) = 0\n\
+         openat(AT_FDCWD, \"file\", O_RDONLY|O_PATH|O_DIRECTORY) = -1 ENOTDIR (Not a directory)\n\
+         openat(AT_FDCWD, \"/a/way\", O_RDONLY|O_PATH|O_DIRECTORY) = 7\n\
+         newfstatat(7, \"file\", {st_mode=S_IFREG|0644, st_size=8, ...}, 0) = 0\n",
+    );
+    assert!(replayed.not_modelled.is_empty(), "{:?}", replayed.not_modelled);
+    assert_eq!(replayed.links, 3);
+    let calls = ["readlink", "readlinkat", "symlink", "symlinkat"].map(|name| replayed.calls[name].calls);
+    assert_eq!(calls, [2, 1, 2, 1]);
+}
+
+#[test]
+fn bytes_are_copied_from_file_to_file_and_into_a_pipe() {
+    let replayed = as_recorded(
+        "1 openat(AT_FDCWD, \"/from\", O_RDONLY) = 3\n\
+         1 openat(AT_FDCWD, \"/to\", O_RDWR|O_CREAT|O_TRUNC, 0644) = 4\n\
+         1 copy_file_range(3, NULL, 4, NULL, 9223372035781033984, 0) = 200000\n\
+         1 copy_file_range(3, NULL, 4, NULL, 9223372035781033984, 0) = 0\n\
+         1 fstat(4, {st_mode=S_IFREG|0644, st_size=200000, ...}) = 0\n\
+         1 sendfile(4, 3, [100] => [150], 50) = 50\n\
+         1 copy_file_range(3, [7], 4, [3], 1000, 0) = 1000\n\
+         1 lseek(3, 0, SEEK_SET) = 0\n\
+         1 sendfile(4, 3, NULL, 10) = 10\n\
+         1 read(3, \"\"..., 10) = 10\n\
+         1 lseek(4, 0, SEEK_CUR) = 200060\n\
+         1 pread64(4, \"\"..., 300000, 0) = 200060\n\
+         1 pipe2([5, 6], 0) = 0\n\
+         1 fstat(5, {st_mode=S_IFIFO|0600, st_size=0, ...}) = 0\n\
+         1 fork() = 2\n\
+         1 close(5) = 0\n\
+         1 splice(3, [0], 6, NULL, 100000, 0) = 65536\n\
+         1 splice(3, [65536], 6, NULL, 100000, 0) = 34464\n\
+         1 close(6) = 0\n\
+         2 close(6) = 0\n\
+         2 read(5, \"\"..., 65536) = 65536\n\
+         2 read(5, \"\"..., 65536) = 34464\n\
+         2 read(5, \"\", 65536) = 0\n\
+         1 splice(5, NULL, 4, NULL, 10, 0) = -1 EBADF (Bad file descriptor)\n",
+    );
+    assert_eq!(replayed.calls["copy_file_range"].bytes, 201_000);
+    assert_eq!((replayed.calls["sendfile"].bytes, replayed.calls["splice"].bytes), (60, 100_000));
+    assert_eq!(replayed.not_modelled.keys().collect::<Vec<_>>(), ["splice (EBADF)"]);
+}
+
+/// A shell saves standard output, which nothing in the recording has opened, and takes it back: what is written then is not the file's.
+#[test]
+fn a_descriptor_that_is_taken_back_is_not_the_file_any_more() {
+    let replayed = as_recorded(
+        "openat(AT_FDCWD, \"/out\", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3\n\
+         fcntl(1, F_DUPFD, 10) = 11\n\
+         dup2(3, 1) = 1\n\
+         close(3) = 0\n\
+         write(1, \"abcd\", 4) = 4\n\
+         dup2(11, 1) = 1\n\
+         write(1, \"elsewhere\", 9) = 9\n\
+         stat(\"/out\", {st_mode=S_IFREG|0644, st_size=4, ...}) = 0\n",
+    );
+    assert_eq!(replayed.not_modelled["write (not opened in the recording)"], 1);
+}
+
+#[test]
+fn a_directory_that_is_listed_before_its_names_are_used_has_as_many() {
+    as_recorded(
+        "openat(AT_FDCWD, \"/d\", O_RDONLY|O_DIRECTORY) = 3\n\
+         getdents64(3, 0x1 /* 6 entries */, 32768) = 200\n\
+         getdents64(3, 0x1 /* 0 entries */, 32768) = 0\n\
+         newfstatat(3, \"one\", {st_mode=S_IFREG|0644, st_size=1, ...}, 0) = 0\n\
+         newfstatat(3, \"two\", {st_mode=S_IFREG|0644, st_size=1, ...}, 0) = 0\n\
+         lseek(3, 0, SEEK_SET) = 0\n\
+         getdents64(3, 0x1 /* 6 entries */, 32768) = 200\n\
+         getdents64(3, 0x1 /* 0 entries */, 32768) = 0\n",
+    );
+}

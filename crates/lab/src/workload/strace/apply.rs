@@ -70,7 +70,11 @@ impl Planner {
             Request::Close { fd } => self.close(context, fd),
             Request::Duplicate { fd, closes_on_exec } => {
                 let to = descriptor(context)?;
-                let held = self.descriptor(process, fd).ok_or("not opened in the recording")?;
+                let Some(held) = self.descriptor(process, fd) else {
+                    // What had the new number is closed all the same.
+                    self.unbind(context, to);
+                    return Err("not opened in the recording".into());
+                };
                 let modelled = self.is_in_kernel(held.open);
                 if to == fd {
                     return Err("to itself".into());
@@ -442,6 +446,11 @@ impl Planner {
         let did = matches!(recorded, Ended::Well(_));
         match recorded {
             Ended::With(Errno::NotDirectory) if how.directory => self.tells(&real, Some(false)),
+            Ended::With(Errno::Loop) if !how.follows => {
+                if let Ok(node) = self.names.find(&real, Hint::There { is_directory: None }) {
+                    self.names.is_link(node, None, 1);
+                }
+            }
             Ended::With(failed) => self.learn(&real, failed),
             Ended::Well(_) => {}
         }

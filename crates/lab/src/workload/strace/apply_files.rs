@@ -49,7 +49,10 @@ impl Planner {
                 self.push(context, Action::Enter, Vec::new());
                 Ok(())
             }
-            Object::Pipe { .. } => Err("a pipe".into()),
+            Object::Pipe { .. } => {
+                self.push(context, Action::Enter, Vec::new());
+                Ok(())
+            }
             Object::Null | Object::Other(_) => Err("a device".into()),
         }
     }
@@ -83,7 +86,9 @@ impl Planner {
         // Its own name and its parent's are listed, too.
         let total = listed.saturating_sub(2);
         if entries == 0 {
+            // While names are found, those that are used later are not known yet.
             if total > was_there
+                && !self.names.finds()
                 && let Some(origin) = self.names.origin(node)
             {
                 let more = self.fillers.entry(origin.clone()).or_default();

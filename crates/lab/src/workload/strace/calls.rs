@@ -149,6 +149,7 @@ pub(super) enum Request {
         fd: i32,
         offset: u64,
         len: u64,
+        /// What is stored there is stored in the file.
         shared: bool,
     },
     /// Memory that is no file's takes the place of what was mapped there.
@@ -367,7 +368,9 @@ pub(super) fn request(call: &Call) -> Option<Request> {
             }
             let unit = if call.name == "mmap2" { 4096 } else { 1 };
             let offset = length(args, 5)?.checked_mul(unit)?;
-            Some(Request::Map { fd: fd(args, 4)?, offset, len, shared: !flags.has("MAP_PRIVATE") })
+            // What is shared and not written has the bytes of a private mapping, as each page is used when it is mapped.
+            let shared = !flags.has("MAP_PRIVATE") && args.get(2)?.has("PROT_WRITE");
+            Some(Request::Map { fd: fd(args, 4)?, offset, len, shared })
         }
         "munmap" => Some(Request::Unmap { at: length(args, 0)?, len: length(args, 1)? }),
         "clone" | "clone3" | "fork" | "vfork" => {

@@ -105,6 +105,11 @@ impl Names {
         names
     }
 
+    /// What was there is found.
+    pub(super) fn finds(&self) -> bool {
+        self.finds
+    }
+
     /// The symbolic links that there were, as far as is known.
     pub(super) fn links(&self) -> &BTreeMap<Path, Vec<u8>> {
         &self.links
