@@ -451,6 +451,7 @@ impl Shipped {
         let recordings = [
             ("git-status", include_str!("../../../lab/recordings/git-status.strace")),
             ("tar", include_str!("../../../lab/recordings/tar.strace")),
+            ("cp", include_str!("../../../lab/recordings/cp.strace")),
         ];
         let recordings = recordings.map(|(name, text)| (name.to_owned(), text.to_owned()));
         by_kind.insert(Kind::Recording, recordings.to_vec());

@@ -341,8 +341,9 @@ mod tests {
         assert!(said("[package]\nname = 1\n").contains("line 1: expected a call"));
     }
 
-    const SHIPPED: [&str; 2] = [
+    const SHIPPED: [&str; 3] = [
         include_str!("../../../recordings/tar.strace"),
+        include_str!("../../../recordings/cp.strace"),
         include_str!("../../../recordings/git-status.strace"),
     ];
 
@@ -352,7 +353,7 @@ mod tests {
         /// Lines are lost, doubled, moved and cut, and numbers become others: a plan is made or refused, and what it has is bounded.
         #[test]
         fn a_damaged_recording_gives_a_plan_or_is_refused(
-            which in 0..2usize,
+            which in 0..3usize,
             changes in proptest::collection::vec(
                 (any::<proptest::sample::Index>(), 0..6u8, any::<proptest::sample::Index>(), prop_oneof![
                     0..5000u64, Just(u64::MAX), Just(1 << 63), Just(1 << 40), Just(1 << 28), any::<u64>()
