@@ -7,7 +7,7 @@ use crate::args::{Disk, DiskCheck, DiskCommand, DiskGet, DiskList, DiskMake};
 use crate::terminal::{print, tell};
 use pageferry_fs::{Cached, Format, FsError, Ino, Kind, MemoryDevice, Volume, Weight, check, repair};
 use pageferry_lab::report::output::PendingFile;
-use pageferry_lab::{LabError, text};
+use pageferry_lab::{LabError, input, text};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -15,6 +15,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 type Image = Cached<MemoryDevice>;
+
+/// The largest image: what `make` makes at most.
+const MOST_IMAGE_BYTES: u64 = 1 << 34;
 
 /// Problems that are shown, at most.
 const MOST_SHOWN: usize = 50;
@@ -146,7 +149,11 @@ fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
 }
 
 fn read_image(at: &Path) -> Result<Image, LabError> {
-    let bytes = fs::read(at).map_err(|e| LabError::io("read", at, e))?;
+    let is_file = fs::metadata(at).map_err(|e| LabError::io("read", at, e))?.is_file();
+    if !is_file && !at.is_dir() {
+        return Err(wrong(at, "a device or a pipe, expected a file with an image"));
+    }
+    let bytes = input::bytes(at, MOST_IMAGE_BYTES)?;
     Ok(Cached::new(MemoryDevice::from_bytes(bytes)))
 }
 

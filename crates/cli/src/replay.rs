@@ -7,12 +7,9 @@ use crate::terminal::{self, print, table};
 use pageferry_lab::files::MachineChoice;
 use pageferry_lab::run::Law;
 use pageferry_lab::workload::strace::{Replayed, replay as run_again};
-use pageferry_lab::{LabError, text};
+use pageferry_lab::{LabError, input, text};
 use std::fs;
 use std::process::ExitCode;
-
-/// Longer recordings are not read: they would not be run in a day.
-const MOST_BYTES: u64 = 1 << 30;
 
 /// Runs a recording again.
 pub(crate) fn replay(options: &Replay) -> Result<ExitCode, LabError> {
@@ -26,12 +23,7 @@ pub(crate) fn replay(options: &Replay) -> Result<ExitCode, LabError> {
         let problem = "expected a directory with the files of the recording".to_owned();
         return Err(LabError::Input { file: files.display().to_string(), problem });
     }
-    let len = fs::metadata(path).map_err(refuse)?.len();
-    if len > MOST_BYTES {
-        let (len, most) = (text::bytes(len), text::bytes(MOST_BYTES));
-        return Err(wrong(format!("{len}, expected at most {most}")));
-    }
-    let bytes = fs::read(path).map_err(refuse)?;
+    let bytes = input::bytes(path, input::MOST_RECORDED_BYTES)?;
     if let Some(problem) = other_kind(&bytes) {
         return Err(wrong(problem.to_owned()));
     }

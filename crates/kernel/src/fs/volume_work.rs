@@ -105,6 +105,9 @@ pub(crate) enum Change {
 
 // --------------------------------------------------------------------------------------------------- names
 
+/// What has a name in a directory, or why nothing was found there.
+type Found = Result<(Ino, Kind), FsError>;
+
 /// A path on its way: the directory it has come to, and what is left.
 struct Walk<'a> {
     dir: Ino,
@@ -184,7 +187,7 @@ impl<'a> Walk<'a> {
         volume: &mut Volume,
         disk: &mut impl Buffered,
         links: Links,
-    ) -> Result<(Ino, Vec<u8>, Result<(Ino, Kind), FsError>), Errno> {
+    ) -> Result<(Ino, Vec<u8>, Found), Errno> {
         loop {
             let (dir, name) = self.name(volume, disk)?;
             match volume.lookup_kind(disk, dir, &name) {

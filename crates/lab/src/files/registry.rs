@@ -4,8 +4,8 @@
 //! `.toml` may stand in place of a name; its `extends` may name an embedded file or another path beside it.
 
 use crate::error::LabError;
+use crate::input;
 use pageferry_model::nearest;
-use std::fs;
 use std::path::Path;
 
 mod embedded {
@@ -79,14 +79,18 @@ pub fn names(kind: Kind) -> Vec<&'static str> {
 /// The file called `name`, or at the path `name` where that ends in `.toml`.
 ///
 /// # Errors
-/// [`LabError::Unknown`] with the nearest name, or [`LabError::Io`].
+/// [`LabError::Unknown`] with the nearest name, [`LabError::Io`], or [`LabError::Input`] for a file that is none.
 pub fn find(kind: Kind, name: &str) -> Result<Source, LabError> {
     if name.ends_with(".toml") {
-        let text = fs::read_to_string(name).map_err(|e| LabError::io("read", name, e))?;
+        let text = input::text(Path::new(name))?;
         let stem = Path::new(name).file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
         return Ok(Source { name: stem.into_owned(), file: name.to_owned(), text });
     }
     embedded(kind, name).ok_or_else(|| {
+        if Path::new(name).is_file() {
+            let problem = format!("a file that describes a {} has a name that ends in `.toml`", kind.word());
+            return LabError::Input { file: name.to_owned(), problem };
+        }
         let known = names(kind);
         LabError::Unknown {
             kind: kind.word(),

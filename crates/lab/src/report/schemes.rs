@@ -33,12 +33,8 @@ const USER: &str = "user";
 const SCHEME: &str = "kernel.ephemeral.scheme";
 const CYCLES: &str = "elapsed_cycles_per_page";
 /// What a page pays, by part; only runs of this experiment have all of them.
-const PARTS: [&str; 4] = [
-    "address_cycles_per_page",
-    "local_cycles_per_page",
-    "remote_cycles_per_page",
-    "mapping_cycles_per_page",
-];
+const PARTS: [&str; 4] =
+    ["address_cycles_per_page", "local_cycles_per_page", "remote_cycles_per_page", "mapping_cycles_per_page"];
 
 fn scheme(record: &Record) -> String {
     match record.settings.get(SCHEME) {
@@ -60,7 +56,10 @@ impl Reproduction {
             let [addresses, local, elsewhere, mappings] = PARTS.map(|part| r.metric(part).map(number));
             let cycles = r.metric(CYCLES)?;
             let same = |o: &&&Record| {
-                o.machine == r.machine && user(o) == user(r) && scheme(o) == "original" && o.experiment == r.experiment
+                o.machine == r.machine
+                    && user(o) == user(r)
+                    && scheme(o) == "original"
+                    && o.experiment == r.experiment
             };
             let original = all.iter().find(same).and_then(|o| o.metric(CYCLES));
             let gain = original.filter(|_| cycles > 0.0 && scheme(r) != "original").map(|of| {
@@ -79,7 +78,9 @@ impl Reproduction {
                 mappings: mappings?,
             })
         };
-        let of = |name: &String| all.iter().filter(|r| user(r).as_ref() == Some(name)).filter_map(row).collect::<Vec<_>>();
+        let of = |name: &String| {
+            all.iter().filter(|r| user(r).as_ref() == Some(name)).filter_map(row).collect::<Vec<_>>()
+        };
         let mut rows: Vec<SchemeRow> = users.iter().flat_map(of).collect();
         let machines: Vec<String> = rows.iter().map(|row| row.machine.clone()).collect();
         let place = |row: &SchemeRow| {

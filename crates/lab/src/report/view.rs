@@ -3,8 +3,8 @@
 use super::differences::{Difference, anchor};
 use super::figure::Figure;
 use super::reproduction::{Calibrated, Reproduction};
-use super::svg;
 use super::schemes::SchemeRow;
+use super::svg;
 use super::then_now::{ChosenRow, MappingRow, PaysRow};
 use super::{figures, looks};
 use crate::files::{Choice, Experiment, Paper, Parameter};

@@ -83,12 +83,24 @@ fn shipped_recordings_run_again_as_they_were_recorded() {
 #[test]
 fn a_copied_tree_is_copied_with_its_links() {
     let replayed = run("sf_buf", CP).expect("it runs");
-    assert_eq!((replayed.links, replayed.calls["symlinkat"].calls, replayed.calls["readlink"].calls), (3, 3, 3));
+    assert_eq!(
+        (replayed.links, replayed.calls["symlinkat"].calls, replayed.calls["readlink"].calls),
+        (3, 3, 3)
+    );
     let (calls, bytes) = recorded(CP, "copy_file_range");
     let made = replayed.calls["copy_file_range"];
     assert_eq!((made.calls, made.bytes), (calls, bytes));
     // All that is left out is advice about caching and what the file system of the host could share.
-    let files = ["openat", "newfstatat", "copy_file_range", "readlink", "symlinkat", "mkdir", "mkdirat", "getdents64"];
+    let files = [
+        "openat",
+        "newfstatat",
+        "copy_file_range",
+        "readlink",
+        "symlinkat",
+        "mkdir",
+        "mkdirat",
+        "getdents64",
+    ];
     let left_out = |name: &String| files.iter().any(|file| name.split(' ').next() == Some(file));
     assert_eq!(replayed.not_modelled.keys().filter(|name| left_out(name)).collect::<Vec<_>>(), [""; 0]);
 }

@@ -218,7 +218,7 @@ fn how(flags: &Arg) -> How {
         truncate: flags.has("O_TRUNC"),
         append: flags.has("O_APPEND"),
         directory: flags.has("O_DIRECTORY"),
-        follows: !flags.has("O_NOFOLLOW") && !(flags.has("O_CREAT") && flags.has("O_EXCL")),
+        follows: !(flags.has("O_NOFOLLOW") || flags.has("O_CREAT") && flags.has("O_EXCL")),
         place: flags.has("O_PATH"),
     }
 }
