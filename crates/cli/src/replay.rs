@@ -8,7 +8,6 @@ use pageferry_lab::files::MachineChoice;
 use pageferry_lab::run::Law;
 use pageferry_lab::workload::strace::{Replayed, replay as run_again};
 use pageferry_lab::{LabError, input, text};
-use std::fs;
 use std::process::ExitCode;
 
 /// Runs a recording again.
@@ -16,7 +15,6 @@ pub(crate) fn replay(options: &Replay) -> Result<ExitCode, LabError> {
     let (machine, kernel) = chosen(&options.settings, &options.machine, &options.kernel, "")?;
     let path = &options.recording;
     let wrong = |problem: String| LabError::Input { file: path.display().to_string(), problem };
-    let refuse = |e| LabError::io("read", path, e);
     if let Some(files) = &options.files
         && !files.is_dir()
     {

@@ -6,7 +6,6 @@ use crate::terminal::{self, print, table, tell};
 use pageferry_lab::report::output::PendingFile;
 use pageferry_lab::{LabError, input};
 use pageferry_soak::{Found, MACHINES, Planted, Program, Soak, SoakError};
-use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;

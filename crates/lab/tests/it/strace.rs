@@ -377,3 +377,31 @@ fn a_directory_that_is_listed_before_its_names_are_used_has_as_many() {
          getdents64(3, 0x1 /* 0 entries */, 32768) = 0\n",
     );
 }
+
+/// What the recording says and what the plain model has may contradict each other; the kernel does what the model says all the same.
+#[test]
+fn what_contradicts_itself_breaks_no_law() {
+    for text in [
+        // Not made, though it could be.
+        "open(\"/a\", O_RDWR|O_CREAT, 0644) = -1 ENOENT (No such file or directory)\n\
+         mkdir(\"/a\", 0755) = 0\n",
+        "unlink(\"/a\") = 0\n\
+         open(\"/a\", O_RDWR|O_CREAT|O_EXCL, 0644) = -1 EEXIST (File exists)\n\
+         stat(\"/a\", 0x1) = -1 ENOENT (No such file or directory)\n",
+        // From a file to itself, and on.
+        "open(\"/a\", O_RDWR) = 3\n\
+         sendfile(3, 3, [0] => [1463], 1463) = 1463\n\
+         sendfile(3, 3, NULL, 2913) = 521\n\
+         read(3, \"\"..., 7000) = 7000\n",
+        // Below a link that leads elsewhere there is nothing of its own.
+        "lstat(\"/c/d\", {st_mode=S_IFLNK|0777, st_size=1, ...}) = 0\n\
+         stat(\"/c/f\", {st_mode=S_IFREG|0644, st_size=1, ...}) = 0\n\
+         rmdir(\"/c/g\") = -1 ENOTEMPTY (Directory not empty)\n\
+         lstat(\"/c\", {st_mode=S_IFLNK|0777, st_size=1, ...}) = 0\n\
+         readlink(\"/c\", \"e\", 99) = 1\n",
+    ] {
+        let replayed = run("sf_buf", text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let broken: Vec<_> = replayed.laws.iter().filter(|law| !law.held).collect();
+        assert!(broken.is_empty(), "{text}: {broken:?}");
+    }
+}

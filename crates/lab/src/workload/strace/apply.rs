@@ -232,6 +232,7 @@ impl Planner {
             Errno::IsDirectory => self.tells(path, Some(true)),
             Errno::NotEmpty => {
                 if let Ok(node) = self.names.find(path, Hint::There { is_directory: Some(true) })
+                    && self.names.is_directory(node)
                     && self.names.count(node) == 0
                     && let Some(origin) = self.names.origin(node)
                 {
@@ -477,7 +478,11 @@ impl Planner {
             Ok(node) if how.directory && !self.names.is_directory(node) => Err(Errno::NotDirectory),
             found => found,
         };
-        if !self.agrees(context, &recorded, &answer.map(drop)) {
+        // What was not opened then would be made here.
+        let would_make =
+            !did && how.create && answer == Err(Errno::NoFile) && self.names.is_free(&real).is_ok();
+        let outcome = if would_make { Ok(()) } else { answer.map(drop) };
+        if !self.agrees(context, &recorded, &outcome) {
             if did {
                 let open = self.add_open(Object::Other("of a call that was left out"), false);
                 self.bind(context, descriptor(context)?, open, closes_on_exec);

@@ -223,6 +223,10 @@ impl Planner {
             self.names.is_as_long_as(source, at + recorded);
         }
         let there = self.names.size(source).saturating_sub(at).min(recorded);
+        if matches!(self.opens[into].object, Object::File(node) if node == source) {
+            // Which bytes are read before others are written is not told.
+            return Err("to itself".into());
+        }
         self.compare(context, "bytes copied", recorded, there);
         let mut bytes = self.names.read(source, at, there);
         let sum = sum(&bytes);

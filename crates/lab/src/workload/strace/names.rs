@@ -141,6 +141,10 @@ impl Names {
         for name in directories {
             at = self.child(at, name).flatten()?;
         }
+        // What was taken for a directory may have turned out to be a link.
+        if !self.is_directory(at) {
+            return None;
+        }
         let node = self.add(kind, Some(path.clone()));
         self.enter(at, name, node);
         Some(node)
@@ -376,7 +380,10 @@ impl Names {
     }
 
     /// Something could be made at a path.
-    fn is_free(&mut self, path: &Path) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub(super) fn is_free(&mut self, path: &Path) -> Result<(), Errno> {
         let (directory, name) = self.directory_of(path, Hint::Nothing)?;
         let is_there = name == b"." || self.child(directory, name).flatten().is_some();
         if is_there { Err(Errno::Exists) } else { Ok(()) }
