@@ -112,6 +112,14 @@ fn broken_files_are_told_with_file_line_and_what_was_expected() {
     assert!(said.contains(", extends;"), "{said}");
     let said = with_file("--machine", "m.toml", "extends = \"xeno\"\n");
     assert!(said.contains("m.toml:1:11: `extends`: there is no machine `xeno` to extend"), "{said}");
+    let said = with_file("--machine", "m.toml", "extends = \"xeon-upp\"\n");
+    assert!(said.contains("`xeon-upp` to extend; did you mean `xeon-up`?"), "{said}");
+    let said = with_file("--kernel", "k.toml", "extends = \"orignal\"\n");
+    assert!(said.contains("`orignal` to extend; did you mean `original`?"), "{said}");
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("e.toml"), "extends = \"bw-pipe\"\n").expect("written");
+    let said = refused_in(dir.path(), &["run", "e.toml"]);
+    assert!(said.contains("e.toml:1:11: `extends`: an experiment extends no other"), "{said}");
     let said = with_file("--kernel", "k.toml", "title = \"mine\"\n");
     assert!(said.contains("k.toml") && said.contains("missing key"), "{said}");
     let kind =

@@ -5,7 +5,8 @@
 
 use crate::error::LabError;
 use crate::input;
-use pageferry_model::nearest;
+use pageferry_model::{ConfigError, nearest};
+use std::cell::RefCell;
 use std::path::Path;
 
 mod embedded {
@@ -111,8 +112,34 @@ pub fn embedded(kind: Kind, name: &str) -> Option<Source> {
     })
 }
 
+/// Reads a file with `read`, which is given the files that are extended, in files that `from` extends. If one is not there, the error
+/// names the nearest that is.
+///
+/// # Errors
+/// Those of `read`.
+pub fn extending<T>(
+    kind: Kind,
+    from: &str,
+    read: impl FnOnce(&dyn Fn(&str) -> Option<String>) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let missing = RefCell::new(None);
+    let lookup = |name: &str| {
+        let found = base(kind, from, name).map(|source| source.text);
+        if found.is_none() {
+            missing.replace(Some(name.to_owned()));
+        }
+        found
+    };
+    let result = read(&lookup);
+    result.map_err(|error| {
+        let missing = missing.borrow();
+        let nearest = missing.as_deref().and_then(|name| nearest(name, names(kind)));
+        ConfigError { suggestion: error.suggestion.or(nearest.map(str::to_owned)), ..error }
+    })
+}
+
 /// The file that `extends = name` means in the file `from`: an embedded one, or a path beside `from`.
-pub fn base(kind: Kind, from: &str, name: &str) -> Option<Source> {
+fn base(kind: Kind, from: &str, name: &str) -> Option<Source> {
     if !name.ends_with(".toml") {
         return embedded(kind, name);
     }

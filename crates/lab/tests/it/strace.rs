@@ -393,6 +393,15 @@ fn what_contradicts_itself_breaks_no_law() {
          sendfile(3, 3, [0] => [1463], 1463) = 1463\n\
          sendfile(3, 3, NULL, 2913) = 521\n\
          read(3, \"\"..., 7000) = 7000\n",
+        // Not opened for that.
+        "open(\"/a\", O_RDONLY) = 3\n\
+         open(\"/b\", O_WRONLY|O_CREAT, 0644) = 4\n\
+         write(3, \"x\", 1) = 1\n\
+         read(4, \"x\", 1) = 1\n\
+         ftruncate(3, 5) = 0\n\
+         mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 4, 0) = 0x7f0000000000\n\
+         copy_file_range(3, NULL, 3, NULL, 10, 0) = 10\n\
+         copy_file_range(4, NULL, 4, NULL, 10, 0) = 10\n",
         // Below a link that leads elsewhere there is nothing of its own.
         "lstat(\"/c/d\", {st_mode=S_IFLNK|0777, st_size=1, ...}) = 0\n\
          stat(\"/c/f\", {st_mode=S_IFREG|0644, st_size=1, ...}) = 0\n\

@@ -122,6 +122,7 @@ impl Planner {
                 value(context)?;
                 let open = self.open_of(process, fd)?;
                 let Object::File(node) = self.opens[open].object else { return Err("not a file".into()) };
+                self.permits(open, true)?;
                 if size > MOST_BYTES {
                     return Err("too long a file".into());
                 }
@@ -532,6 +533,7 @@ impl Planner {
         let truncates = how.truncate && how.write;
         things.push((Thing::Bytes(node), truncates));
         let open = self.add_open(Object::File(node), how.append);
+        (self.opens[open].reads, self.opens[open].writes) = (how.read, how.write);
         self.bind(context, fd, open, closes_on_exec);
         let action = Action::Open { path: kernel_path(&path), flags: flags(how), fd, answer: Ok(()) };
         self.push(context, action, things);

@@ -136,6 +136,7 @@ impl Planner {
     pub(super) fn read(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
         let recorded = value(context)?;
         let open = self.open_of(context.process, fd)?;
+        self.permits(open, false)?;
         if recorded > count || recorded > MOST_AT_ONCE {
             return Err("too long, or more than was asked for".into());
         }
@@ -207,6 +208,8 @@ impl Planner {
     ) -> Done {
         let recorded = value(context)?;
         let (from, into) = (self.open_of(context.process, fd)?, self.open_of(context.process, to)?);
+        self.permits(from, false)?;
+        self.permits(into, true)?;
         if recorded > count || recorded > MOST_AT_ONCE {
             return Err("too long, or more than was asked for".into());
         }
@@ -293,6 +296,7 @@ impl Planner {
     pub(super) fn write(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
         let len = value(context)?;
         let open = self.open_of(context.process, fd)?;
+        self.permits(open, true)?;
         if len > count || len > MOST_AT_ONCE {
             return Err("too long, or more than was asked for".into());
         }
@@ -357,6 +361,7 @@ impl Planner {
         self.unmap(context, start, len, false);
         let open = self.open_of(context.process, fd)?;
         let Object::File(node) = self.opens[open].object else { return Err("not a file".into()) };
+        self.permits(open, false)?;
         if shared {
             return Err("shared".into());
         }

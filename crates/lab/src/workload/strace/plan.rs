@@ -40,6 +40,9 @@ pub(super) struct Open {
     pub(super) object: Object,
     pub(super) offset: u64,
     pub(super) appends: bool,
+    /// What a file was opened for.
+    pub(super) reads: bool,
+    pub(super) writes: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -327,6 +330,18 @@ impl Planner {
         }
     }
 
+    /// What is behind a descriptor may be read, or written, as `writes` says.
+    ///
+    /// # Errors
+    /// It was not opened for that.
+    pub(super) fn permits(&self, open: usize, writes: bool) -> Result<(), NotModelled> {
+        match (writes, &self.opens[open]) {
+            (false, Open { reads: false, .. }) => Err("not opened to be read".into()),
+            (true, Open { writes: false, .. }) => Err("not opened to be written".into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives a process a descriptor, in place of what had its number.
     pub(super) fn bind(&mut self, context: &Context<'_>, fd: i32, open: usize, closes_on_exec: bool) {
         self.unbind(context, fd);
@@ -348,7 +363,7 @@ impl Planner {
     }
 
     pub(super) fn add_open(&mut self, object: Object, appends: bool) -> usize {
-        self.opens.push(Open { object, offset: 0, appends });
+        self.opens.push(Open { object, offset: 0, appends, reads: true, writes: true });
         self.opens.len() - 1
     }
 
