@@ -402,6 +402,20 @@ fn what_contradicts_itself_breaks_no_law() {
          mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 4, 0) = 0x7f0000000000\n\
          copy_file_range(3, NULL, 3, NULL, 10, 0) = 10\n\
          copy_file_range(4, NULL, 4, NULL, 10, 0) = 10\n",
+        // It ends before its child does, which has a file open and reads from a pipe that is never closed.
+        "1 pipe2([3, 4], 0) = 0\n\
+         1 fork() = 2\n\
+         2 openat(AT_FDCWD, \"/a\", O_RDONLY) = 5\n\
+         1 write(4, \"abc\", 3) = 3\n\
+         2 read(3, \"abc\", 9) = 3\n\
+         2 read(5, \"\"..., 100000) = 100000\n\
+         1 close(3) = 0\n",
+        // From a pipe that only it writes to, before it does.
+        "pipe2([3, 4], 0) = 0\n\
+         read(3, \"\"..., 784) = 784\n\
+         pread64(3, \"\"..., 784, 64) = 784\n\
+         pwrite64(4, \"\"..., 784, 64) = 784\n\
+         write(4, \"\"..., 10240) = 10240\n",
         // Below a link that leads elsewhere there is nothing of its own.
         "lstat(\"/c/d\", {st_mode=S_IFLNK|0777, st_size=1, ...}) = 0\n\
          stat(\"/c/f\", {st_mode=S_IFREG|0644, st_size=1, ...}) = 0\n\

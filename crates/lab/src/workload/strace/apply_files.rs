@@ -182,6 +182,17 @@ impl Planner {
                     self.deviates(context, what.to_owned());
                     return Ok(());
                 }
+                if offset.is_some() {
+                    return Err("at an offset of a pipe".into());
+                }
+                let through = &self.pipes[pipe];
+                let there = through.bytes.len().saturating_sub(through.read) as u64;
+                if recorded > there && !self.others_can_write(context.process, pipe) {
+                    // It would wait for itself.
+                    let what = "recorded: bytes that no process has written; it is left out";
+                    self.deviates(context, what.to_owned());
+                    return Ok(());
+                }
                 let through = &mut self.pipes[pipe];
                 let range = through.read..through.read + recorded as usize;
                 through.read = range.end;
@@ -255,6 +266,7 @@ impl Planner {
                 }
             }
             Object::Null => {}
+            Object::Pipe { .. } if to_offset.is_some() => return Err("at an offset of a pipe".into()),
             Object::Pipe { pipe, writes: true } => {
                 self.piped += there;
                 if self.piped > MOST_WRITTEN {
@@ -293,6 +305,11 @@ impl Planner {
         })
     }
 
+    /// Another process has an end of a pipe to write to.
+    fn others_can_write(&self, process: usize, pipe: usize) -> bool {
+        (0..self.running.len()).any(|other| other != process && self.can_write(other, pipe))
+    }
+
     pub(super) fn write(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
         let len = value(context)?;
         let open = self.open_of(context.process, fd)?;
@@ -326,6 +343,7 @@ impl Planner {
             Object::Null => {
                 self.push(context, Action::Write { fd, seed, len: len_bytes, offset: None }, Vec::new())
             }
+            Object::Pipe { .. } if offset.is_some() => return Err("at an offset of a pipe".into()),
             Object::Pipe { pipe, writes: true } => {
                 self.piped += len;
                 if self.piped > MOST_WRITTEN {

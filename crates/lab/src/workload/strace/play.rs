@@ -102,7 +102,9 @@ fn program(stage: Rc<Stage>, process: usize, own: Own) -> Program<Model> {
             Ok(buffer) => {
                 let ended = BTreeSet::new();
                 let mut player = Player { stage: &stage, user, process, own, buffer, buffer_len, ended };
-                player.play()
+                let played = player.play();
+                player.close_all();
+                played
             }
             Err(errno) => Err(("map a buffer".to_owned(), errno)),
         };
@@ -111,6 +113,8 @@ fn program(stage: Rc<Stage>, process: usize, own: Own) -> Program<Model> {
         }
         // Whoever waits for what it did not get to would wait for ever.
         stage.is_at(user, process, usize::MAX);
+        // Children that the recording does not say to have ended: what they have open is to be closed before the volume goes.
+        while user.wait().is_ok() {}
     })
 }
 
@@ -151,6 +155,14 @@ impl Stage {
 }
 
 impl Player<'_> {
+    /// Closes what is open, as the end of a process does: who reads from its pipes finds their end.
+    fn close_all(&mut self) {
+        for (_, file) in std::mem::take(&mut self.own.fds) {
+            // One that a call has closed behind the recording's back is closed.
+            let _ = self.user.close(file);
+        }
+    }
+
     fn play(&mut self) -> Result<(), Stopped> {
         let stage = self.stage.clone();
         // Resident from the beginning.
