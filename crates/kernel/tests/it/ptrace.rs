@@ -20,7 +20,7 @@ fn ways() -> Vec<(&'static str, KernelConfig)> {
         [("xeon-mp", sf_buf(64)), ("xeon-mp", original()), ("opteron-mp", with_scheme(Scheme::Direct))]
     {
         for by in [PtraceBy::QuickRef, PtraceBy::Frames] {
-            let mut config = config.clone();
+            let mut config = config;
             config.disk.ptrace = by;
             all.push((name, config));
         }
@@ -51,7 +51,7 @@ struct Ends {
 
 /// A parent reads what its child has, writes over the middle of it, and the child goes on.
 fn traced(case: &'static Case, config: &KernelConfig, name: &str) -> u64 {
-    let ended = run(name, Schedule::Timed, config.clone(), move |u| {
+    let ended = run(name, Schedule::Timed, *config, move |u| {
         let (to, from) = u.socket_pair().unwrap();
         let (ready, tell) = u.pipe().unwrap();
         let (go, start) = u.pipe().unwrap();
@@ -178,7 +178,6 @@ fn what_is_passed_meanwhile_is_whole_at_every_look() {
     for (name, config) in ways() {
         for mode in [PassMode::Share, PassMode::Copy, PassMode::DonateZero] {
             for seed in 0..4 {
-                let config = config.clone();
                 run(name, Schedule::Seeded(seed), config, move |u| {
                     let (ready, tell) = u.pipe().unwrap();
                     let (go, start) = u.pipe().unwrap();
