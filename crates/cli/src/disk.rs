@@ -7,7 +7,7 @@ use crate::args::{Disk, DiskCheck, DiskCommand, DiskGet, DiskList, DiskMake};
 use crate::terminal::{print, tell};
 use pageferry_fs::{Cached, Format, FsError, Ino, Kind, MemoryDevice, Volume, Weight, check, repair};
 use pageferry_lab::report::output::PendingFile;
-use pageferry_lab::{LabError, text};
+use pageferry_lab::{LabError, input, text};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -15,6 +15,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 type Image = Cached<MemoryDevice>;
+
+/// The largest image: what `make` makes at most.
+const MOST_IMAGE_BYTES: u64 = 1 << 34;
 
 /// Problems that are shown, at most.
 const MOST_SHOWN: usize = 50;
@@ -41,9 +44,11 @@ struct Found {
 enum What {
     File(Vec<u8>),
     Directory(Vec<Found>),
+    /// The path of a symbolic link.
+    Link(Vec<u8>),
 }
 
-/// Reads a directory, its names in order. What is neither a file nor a directory is told of.
+/// Reads a directory, its names in order. What is none of these three is told of.
 fn read_directory(at: &Path) -> Result<Vec<Found>, LabError> {
     let refuse = |e| LabError::io("read", at, e);
     let mut entries = fs::read_dir(at).map_err(refuse)?.collect::<Result<Vec<_>, _>>().map_err(refuse)?;
@@ -57,9 +62,11 @@ fn read_directory(at: &Path) -> Result<Vec<Found>, LabError> {
             What::Directory(read_directory(&path)?)
         } else if kind.is_file() {
             What::File(fs::read(&path).map_err(refuse)?)
+        } else if kind.is_symlink() {
+            What::Link(fs::read_link(&path).map_err(refuse)?.into_os_string().into_vec())
         } else {
             tell(&format!(
-                "pageferry: {} is neither a file nor a directory, and is left out",
+                "pageferry: {} is neither a file, a directory nor a symbolic link, and is left out",
                 path.display()
             ));
             continue;
@@ -74,12 +81,14 @@ fn needed(of: &[Found], block_bytes: u64) -> u64 {
     let one = |found: &Found| match &found.what {
         What::File(bytes) => (bytes.len() as u64).next_multiple_of(block_bytes) * 257 / 256 + 256,
         What::Directory(below) => block_bytes + needed(below, block_bytes),
+        What::Link(path) => (path.len() as u64).next_multiple_of(block_bytes) + 256,
     };
     of.iter().map(|found| one(found) + found.name.len() as u64 * 2).sum()
 }
 
-fn fill(volume: &mut Volume, image: &mut Image, dir: Ino, all: &[Found]) -> Result<[usize; 2], FsError> {
-    let mut counts = [0; 2];
+/// How many files, directories and symbolic links there are.
+fn fill(volume: &mut Volume, image: &mut Image, dir: Ino, all: &[Found]) -> Result<[usize; 3], FsError> {
+    let mut counts = [0; 3];
     for found in all {
         match &found.what {
             What::File(bytes) => {
@@ -93,7 +102,11 @@ fn fill(volume: &mut Volume, image: &mut Image, dir: Ino, all: &[Found]) -> Resu
             What::Directory(below) => {
                 let ino = volume.make(image, dir, &found.name, Kind::Directory)?;
                 let more = fill(volume, image, ino, below)?;
-                counts = [counts[0] + more[0], counts[1] + more[1] + 1];
+                counts = [counts[0] + more[0], counts[1] + more[1] + 1, counts[2] + more[2]];
+            }
+            What::Link(path) => {
+                volume.make_link(image, dir, &found.name, path)?;
+                counts[2] += 1;
             }
         }
     }
@@ -114,13 +127,14 @@ fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
             Ok(counts)
         });
         match filled {
-            Ok([files, directories]) => {
+            Ok([files, directories, links]) => {
                 let bytes = image.into_device();
                 let mut file = PendingFile::create(&options.out)?;
                 file.write_all(bytes.bytes()).map_err(|e| LabError::io("write", &options.out, e))?;
                 file.commit()?;
                 let (out, len) = (options.out.display(), text::bytes(len_bytes));
-                print(&format!("{out}: {len}, {files} files and {directories} directories\n"))?;
+                let links = if links == 0 { String::new() } else { format!(", {links} symbolic links") };
+                print(&format!("{out}: {len}, {files} files and {directories} directories{links}\n"))?;
                 return Ok(ExitCode::SUCCESS);
             }
             // Many small files: more inodes than a small disk has.
@@ -135,7 +149,11 @@ fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
 }
 
 fn read_image(at: &Path) -> Result<Image, LabError> {
-    let bytes = fs::read(at).map_err(|e| LabError::io("read", at, e))?;
+    let is_file = fs::metadata(at).map_err(|e| LabError::io("read", at, e))?.is_file();
+    if !is_file && !at.is_dir() {
+        return Err(wrong(at, "a device or a pipe, expected a file with an image"));
+    }
+    let bytes = input::bytes(at, MOST_IMAGE_BYTES)?;
     Ok(Cached::new(MemoryDevice::from_bytes(bytes)))
 }
 
@@ -170,9 +188,17 @@ fn list(options: &DiskList) -> Result<ExitCode, LabError> {
     let mut next = vec![(start, path.trim_matches('/').to_owned())];
     while let Some((ino, at)) = next.pop() {
         let stat = volume.stat(&mut image, ino).map_err(refuse)?;
-        if stat.kind == Kind::File {
-            lines.push_str(&format!("{:>12}  {}\n", stat.size_bytes, at));
-            continue;
+        match stat.kind {
+            Kind::File => {
+                lines.push_str(&format!("{:>12}  {}\n", stat.size_bytes, at));
+                continue;
+            }
+            Kind::Link => {
+                let path = volume.read_link(&mut image, ino).map_err(refuse)?;
+                lines.push_str(&format!("{:>12}  {at} -> {}\n", "", shown(&path)));
+                continue;
+            }
+            Kind::Directory => {}
         }
         if !at.is_empty() {
             lines.push_str(&format!("{:>12}  {at}/\n", ""));
@@ -194,6 +220,12 @@ fn get(options: &DiskGet) -> Result<ExitCode, LabError> {
     let refuse = |e: FsError| wrong(&options.image, format!("`{}`: {e}", options.path));
     let ino = find(&mut volume, &mut image, &options.path).map_err(refuse)?;
     let stat = volume.stat(&mut image, ino).map_err(refuse)?;
+    if stat.kind == Kind::Link {
+        let path = volume.read_link(&mut image, ino).map_err(refuse)?;
+        let problem =
+            format!("`{}` is a symbolic link to {}; name what it leads to", options.path, shown(&path));
+        return Err(wrong(&options.image, problem));
+    }
     if stat.kind == Kind::File {
         let mut file = PendingFile::create(&options.out)?;
         copy_out(&mut volume, &mut image, ino, &mut file)
@@ -224,6 +256,7 @@ fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usiz
         return Err(Taking::Volume(FsError::Damaged(why)));
     }
     fs::create_dir(to).map_err(|e| Taking::Host(to.to_owned(), e))?;
+    let mut links = Vec::new();
     for entry in volume.entries(image, dir).map_err(Taking::Volume)? {
         // A name of an image that was made elsewhere must not lead out of the folder.
         if entry.name.contains(&b'/') || entry.name.contains(&0) {
@@ -238,7 +271,13 @@ fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usiz
                 let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&at).map_err(host)?;
                 copy_out(volume, image, entry.ino, &mut file).map_err(Taking::Volume)?.map_err(host)?;
             }
+            Kind::Link => links.push((at, volume.read_link(image, entry.ino).map_err(Taking::Volume)?)),
         }
+    }
+    // Nothing is written any more where one leads to.
+    for (at, path) in links {
+        let made = std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&path), &at);
+        made.map_err(|e| Taking::Host(at, e))?;
     }
     Ok(())
 }
@@ -289,6 +328,7 @@ fn look(options: &DiskCheck) -> Result<ExitCode, LabError> {
     }
     let image = options.image.display();
     let (files, directories, blocks) = (report.files, report.directories, report.blocks);
+    let links = if report.links == 0 { String::new() } else { format!("{} symbolic links, ", report.links) };
     let unmounted = if report.unmounted { "" } else { "; it was not unmounted" };
     let found = match report.problems.len() {
         0 => "whole".to_owned(),
@@ -297,7 +337,7 @@ fn look(options: &DiskCheck) -> Result<ExitCode, LabError> {
         count => format!("{count} problems"),
     };
     lines.push_str(&format!(
-        "{image}: {found}; {files} files, {directories} directories, {blocks} blocks{unmounted}\n"
+        "{image}: {found}; {files} files, {directories} directories, {links}{blocks} blocks{unmounted}\n"
     ));
     print(&lines)?;
     Ok(if report.is_clean() || options.repair { ExitCode::SUCCESS } else { ExitCode::from(1) })

@@ -7,31 +7,21 @@ use crate::terminal::{self, print, table};
 use pageferry_lab::files::MachineChoice;
 use pageferry_lab::run::Law;
 use pageferry_lab::workload::strace::{Replayed, replay as run_again};
-use pageferry_lab::{LabError, text};
-use std::fs;
+use pageferry_lab::{LabError, input, text};
 use std::process::ExitCode;
-
-/// Longer recordings are not read: they would not be run in a day.
-const MOST_BYTES: u64 = 1 << 30;
 
 /// Runs a recording again.
 pub(crate) fn replay(options: &Replay) -> Result<ExitCode, LabError> {
     let (machine, kernel) = chosen(&options.settings, &options.machine, &options.kernel, "")?;
     let path = &options.recording;
     let wrong = |problem: String| LabError::Input { file: path.display().to_string(), problem };
-    let refuse = |e| LabError::io("read", path, e);
     if let Some(files) = &options.files
         && !files.is_dir()
     {
         let problem = "expected a directory with the files of the recording".to_owned();
         return Err(LabError::Input { file: files.display().to_string(), problem });
     }
-    let len = fs::metadata(path).map_err(refuse)?.len();
-    if len > MOST_BYTES {
-        let (len, most) = (text::bytes(len), text::bytes(MOST_BYTES));
-        return Err(wrong(format!("{len}, expected at most {most}")));
-    }
-    let bytes = fs::read(path).map_err(refuse)?;
+    let bytes = input::bytes(path, input::MOST_RECORDED_BYTES)?;
     if let Some(problem) = other_kind(&bytes) {
         return Err(wrong(problem.to_owned()));
     }
@@ -83,9 +73,13 @@ fn shown(replayed: &Replayed, name: &str, machine: &MachineChoice) -> String {
         replayed.kernel
     );
     out += &style.faint(&format!(
-        "{}; {} and {} were there; modelled time {}\n\n",
+        "{}; {}{} and {} were there; modelled time {}\n\n",
         plural(replayed.processes as u64, "process"),
         plural(replayed.files as u64, "file"),
+        match replayed.links {
+            0 => String::new(),
+            links => format!(", {}", plural(links as u64, "symbolic link")),
+        },
         if replayed.directories == 1 {
             "1 directory".into()
         } else {

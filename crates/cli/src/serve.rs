@@ -31,19 +31,18 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
         }
     };
     let title = &machine.config.title;
-    tell(&format!(
-        "{title} under {} serves {} at http://{address}/",
-        kernel.name,
-        options.directory.display()
-    ));
-    tell("Ctrl-C ends it, and tells what it has cost.");
+    let ready = || {
+        let (kernel, directory) = (&kernel.name, options.directory.display());
+        tell(&format!("{title} under {kernel} serves {directory} at http://{address}/"));
+        tell("Ctrl-C ends it, and tells what it has cost.");
+    };
     let service = Service {
         send: options.send.mode(),
         receive: options.receive.mode(),
         uploads: options.uploads.clone(),
         pcap: options.pcap.clone(),
     };
-    let served = run(&machine, &kernel, &options.directory, link, service, stop)?;
+    let served = run(&machine, &kernel, &options.directory, link, service, stop, ready)?;
     if options.json {
         print_all(&(serde_json::to_string_pretty(&served).expect("plain data") + "\n"))?;
     } else {

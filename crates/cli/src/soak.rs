@@ -3,10 +3,9 @@
 use crate::args;
 use crate::progress;
 use crate::terminal::{self, print, table, tell};
-use pageferry_lab::LabError;
 use pageferry_lab::report::output::PendingFile;
+use pageferry_lab::{LabError, input};
 use pageferry_soak::{Found, MACHINES, Planted, Program, Soak, SoakError};
-use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -86,9 +85,10 @@ fn keep(found: &Found, file: &Path) {
 }
 
 fn replay(file: &Path) -> Result<ExitCode, LabError> {
-    let text = fs::read_to_string(file).map_err(|e| LabError::io("read", file, e))?;
+    let text = input::text(file)?;
     let wrong = |problem: String| LabError::Input { file: file.display().to_string(), problem };
-    let program: Program = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let program: Program = serde_json::from_str(&text)
+        .map_err(|e| wrong(format!("not a program that `pageferry soak` has kept: {e}")))?;
     program.validate().map_err(wrong)?;
     match program.run() {
         Ok(()) => {

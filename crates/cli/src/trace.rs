@@ -5,12 +5,12 @@ use crate::progress;
 use crate::show::print_json;
 use crate::terminal::{print, table, tell};
 use pageferry_lab::report::output::PendingFile;
-use pageferry_lab::{LabError, nearest, text};
+use pageferry_lab::{LabError, input, nearest, text};
 use pageferry_trace::{Architecture, Kind, Reader, Rules, Summary, Totals, bundled};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Records a trace or shows one.
@@ -207,7 +207,7 @@ fn list(json: bool) -> Result<ExitCode, LabError> {
 /// The bytes of a file, or of a trace that is built in.
 fn find(name: &str) -> Result<Cow<'static, [u8]>, LabError> {
     if name.ends_with(".pft") || name.contains(std::path::MAIN_SEPARATOR) {
-        return fs::read(name).map(Cow::Owned).map_err(|error| LabError::io("read", name, error));
+        return input::bytes(Path::new(name), input::MOST_RECORDED_BYTES).map(Cow::Owned);
     }
     if let Some(trace) = bundled().iter().find(|trace| trace.name == name) {
         return Ok(Cow::Borrowed(trace.bytes));

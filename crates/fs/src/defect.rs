@@ -32,6 +32,8 @@ pub enum Defect {
     BlocksNotFreed,
     /// A block that a file gets for a part of its bytes keeps what it had in the rest.
     FreshNotCleared,
+    /// The path of a symbolic link is written later than the inode that points to it.
+    PathWrittenLater,
 }
 
 impl Defect {
@@ -50,5 +52,6 @@ impl Defect {
         Defect::SyncForgetsIndirect,
         Defect::BlocksNotFreed,
         Defect::FreshNotCleared,
+        Defect::PathWrittenLater,
     ];
 }

@@ -29,7 +29,7 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// What it is of.
     pub ino: Ino,
-    /// A file or a directory.
+    /// A file, a directory or a symbolic link.
     pub kind: Kind,
 }
 
@@ -58,13 +58,6 @@ fn room_for(name_len: usize) -> usize {
     HEAD + name_len.next_multiple_of(4)
 }
 
-fn kind_byte(kind: Kind) -> u8 {
-    match kind {
-        Kind::File => 1,
-        Kind::Directory => 2,
-    }
-}
-
 fn put_entry(chunk: &mut [u8], at: usize, len: usize, ino: u32, kind: u8, name: &[u8]) {
     put_u32(chunk, at, ino);
     chunk[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
@@ -91,7 +84,7 @@ pub(crate) fn slots(chunk: &[u8]) -> Result<Vec<Slot>, &'static str> {
         if slot.ino != 0 && (slot.name_len == 0 || room_for(slot.name_len) > len) {
             return Err("a name does not fit its entry");
         }
-        if slot.ino != 0 && !matches!(slot.kind, 1 | 2) {
+        if slot.ino != 0 && Kind::of(slot.kind.into()).is_none() {
             return Err("an entry is of no known kind");
         }
         all.push(slot);
@@ -210,7 +203,7 @@ impl Volume {
         let &(number, _) = self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?;
         let (_, _, slots, which) = self.slot_of(store, dir, number, name)?;
         let slot = slots[which];
-        let kind = if slot.kind == 2 { Kind::Directory } else { Kind::File };
+        let kind = Kind::of(slot.kind.into()).unwrap_or(Kind::File);
         if slot.ino >= self.geometry.inodes() {
             return Err(FsError::Damaged(format!("directory {} names inode {}", dir.0, slot.ino)));
         }
@@ -242,7 +235,7 @@ impl Volume {
             let used = host.used() as u16;
             chunk[host.at + 4..host.at + 6].copy_from_slice(&used.to_le_bytes());
         }
-        put_entry(&mut chunk, start, len, ino.0, kind_byte(kind), name);
+        put_entry(&mut chunk, start, len, ino.0, kind.number(), name);
         store.write(at, &chunk, When::Now)?;
         let room = slots_room(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
@@ -282,7 +275,7 @@ impl Volume {
             if name == b".." { 0 } else { self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?.0 };
         let (mut chunk, at, slots, which) = self.slot_of(store, dir, number, name)?;
         put_u32(&mut chunk, slots[which].at, ino.0);
-        chunk[slots[which].at + 6] = kind_byte(kind);
+        chunk[slots[which].at + 6] = kind.number();
         store.write(at, &chunk, When::Now)?;
         if name != b".." {
             self.dirs.get_mut(&dir).expect("loaded").names.insert(name.to_vec(), (number, ino));

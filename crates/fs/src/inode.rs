@@ -12,6 +12,9 @@ use crate::volume::Volume;
 use alloc::format;
 use alloc::vec;
 
+/// The longest path that a symbolic link has (`MAXPATHLEN` of FreeBSD, without the byte that ends it).
+pub(crate) const MOST_PATH: usize = 1023;
+
 /// What an inode is of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
@@ -19,6 +22,24 @@ pub enum Kind {
     File,
     /// Names.
     Directory,
+    /// A path that stands in its place, kept as the bytes of a file are: FFS keeps short ones in the inode.
+    Link,
+}
+
+impl Kind {
+    /// As inodes and entries have it on the disk.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Kind::File => 1,
+            Kind::Directory => 2,
+            Kind::Link => 3,
+        }
+    }
+
+    /// The kind of a number, if it is one's.
+    pub(crate) fn of(number: u16) -> Option<Kind> {
+        [Kind::File, Kind::Directory, Kind::Link].into_iter().find(|kind| u16::from(kind.number()) == number)
+    }
 }
 
 /// An inode as it is on the disk. Pointer [`DIRECT`] is that of the indirect block, the next of the doubly indirect one.
@@ -36,14 +57,29 @@ impl Inode {
     pub(crate) const FREE: Inode =
         Inode { kind: None, links: 0, blocks: 0, size: 0, pointers: [0; POINTERS] };
 
+    /// Of a symbolic link: it is as long as a path can be.
+    pub(crate) fn is_path(&self) -> bool {
+        (1..=MOST_PATH as u64).contains(&self.size)
+    }
+
+    /// Bytes can be read and written.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`]; [`FsError::Invalid`] for a symbolic link, whose path is read as one.
+    pub(crate) fn has_bytes(&self) -> Result<(), FsError> {
+        match self.kind {
+            Some(Kind::File) => Ok(()),
+            Some(Kind::Link) => Err(FsError::Invalid),
+            Some(Kind::Directory) | None => Err(FsError::IsDirectory),
+        }
+    }
+
     /// # Errors
     /// A kind that there is not.
     pub(crate) fn decode(bytes: &[u8; INODE_BYTES]) -> Result<Inode, u16> {
         let kind = match get_u16(bytes, 0) {
             0 => None,
-            1 => Some(Kind::File),
-            2 => Some(Kind::Directory),
-            other => return Err(other),
+            number => Some(Kind::of(number).ok_or(number)?),
         };
         let size = u64::from(get_u32(bytes, 8)) | u64::from(get_u32(bytes, 12)) << 32;
         let mut pointers = [0; POINTERS];
@@ -55,11 +91,7 @@ impl Inode {
 
     pub(crate) fn encode(&self) -> [u8; INODE_BYTES] {
         let mut bytes = [0; INODE_BYTES];
-        let kind: u16 = match self.kind {
-            None => 0,
-            Some(Kind::File) => 1,
-            Some(Kind::Directory) => 2,
-        };
+        let kind = self.kind.map_or(0, |kind| u16::from(kind.number()));
         bytes[..2].copy_from_slice(&kind.to_le_bytes());
         bytes[2..4].copy_from_slice(&self.links.to_le_bytes());
         put_u32(&mut bytes, 4, self.blocks);

@@ -7,10 +7,12 @@ use crate::Ino;
 use crate::defect::Defect;
 use crate::dir::{MOST_NAME, empty_chunk, first_chunk};
 use crate::error::FsError;
-use crate::inode::{Inode, Kind};
+use crate::inode::{Inode, Kind, MOST_PATH};
 use crate::layout::POINTERS;
 use crate::store::{SECTOR_BYTES, Store, When};
 use crate::volume::Volume;
+use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 
 const MOST_LINKS: u16 = 32767;
@@ -29,39 +31,117 @@ impl Volume {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`], [`FsError::Damaged`], the disk.
     pub fn lookup(&mut self, store: &mut dyn Store, dir: Ino, name: &[u8]) -> Result<Ino, FsError> {
+        self.lookup_kind(store, dir, name).map(|(ino, _)| ino)
+    }
+
+    /// The inode of `name` in a directory, and what it is of. A symbolic link is found, not followed.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn lookup_kind(
+        &mut self,
+        store: &mut dyn Store,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<(Ino, Kind), FsError> {
         let found = match name {
             b"." | b".." => {
                 let kind = self.node(store, dir)?.inode.kind;
-                match kind {
+                let found = match kind {
                     Some(Kind::Directory) if name == b"." => Ok(dir),
                     Some(Kind::Directory) => self.parent(store, dir),
                     _ => Err(FsError::NotDirectory),
-                }
+                };
+                found.map(|ino| (ino, Kind::Directory))
             }
-            _ => self.find(store, dir, name).map(|(ino, _)| ino),
+            _ => self.find(store, dir, name),
         };
         self.let_go(store, dir)?;
         found
     }
 
-    /// Makes a file or a directory.
+    /// Makes a file or a directory. (A symbolic link needs a path: [`Volume::make_link`].)
     ///
     /// # Errors
     /// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::Invalid`]; as [`Volume::lookup`].
     pub fn make(&mut self, store: &mut dyn Store, dir: Ino, name: &[u8], kind: Kind) -> Result<Ino, FsError> {
-        let result = self.make_in(store, dir, name, kind);
+        if kind == Kind::Link {
+            return Err(FsError::Invalid);
+        }
+        let result = self.make_in(store, dir, name, kind, &[]);
         self.let_go(store, dir)?;
         result
     }
 
-    fn make_in(&mut self, store: &mut dyn Store, dir: Ino, name: &[u8], kind: Kind) -> Result<Ino, FsError> {
+    /// Makes a symbolic link: a name that stands for a path, whatever is there.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NameTooLong`], [`FsError::Invalid`]: the path is empty, longer than 1,023 bytes, or has a zero;
+    /// as [`Volume::make`].
+    pub fn make_link(
+        &mut self,
+        store: &mut dyn Store,
+        dir: Ino,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<Ino, FsError> {
+        match path.len() {
+            0 => return Err(FsError::NotFound),
+            len if len > MOST_PATH => return Err(FsError::NameTooLong),
+            _ if path.contains(&0) => return Err(FsError::Invalid),
+            _ => {}
+        }
+        let result = self.make_in(store, dir, name, Kind::Link, path);
+        self.let_go(store, dir)?;
+        result
+    }
+
+    /// The path of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`]: it is none. [`FsError::Damaged`], the disk.
+    pub fn read_link(&mut self, store: &mut dyn Store, ino: Ino) -> Result<Vec<u8>, FsError> {
+        let inode = self.node(store, ino)?.inode;
+        if inode.kind != Some(Kind::Link) {
+            self.let_go(store, ino)?;
+            return Err(FsError::Invalid);
+        }
+        if !inode.is_path() {
+            return Err(FsError::Damaged(format!("inode {} is a path of {} bytes", ino.0, inode.size)));
+        }
+        let mut path = vec![0; inode.size as usize];
+        let mut done = 0;
+        while done < path.len() {
+            let piece = self.piece(store, ino, done as u64, path.len() - done)?;
+            match piece.at {
+                Some(from) => store.read(from, &mut path[done..][..piece.len_bytes])?,
+                None => return Err(FsError::Damaged(format!("inode {} is a path with a hole", ino.0))),
+            }
+            done += piece.len_bytes;
+        }
+        self.let_go(store, ino)?;
+        Ok(path)
+    }
+
+    fn make_in(
+        &mut self,
+        store: &mut dyn Store,
+        dir: Ino,
+        name: &[u8],
+        kind: Kind,
+        path: &[u8],
+    ) -> Result<Ino, FsError> {
         self.absent(store, dir, name)?;
         let is_dir = kind == Kind::Directory;
         if is_dir && self.node(store, dir)?.inode.links >= MOST_LINKS {
             return Err(FsError::TooManyLinks);
         }
         let ino = self.maps.take_inode(store, dir, is_dir)?;
-        let made = if is_dir { self.make_dir(store, ino, dir) } else { self.make_file(store, ino) };
+        let made = match kind {
+            Kind::Directory => self.make_dir(store, ino, dir),
+            Kind::File => self.make_file(store, ino),
+            Kind::Link => self.write_path(store, ino, path),
+        };
         let entered = made.and_then(|()| self.enter(store, dir, name, ino, kind));
         if let Err(e) = entered {
             // Nothing names it yet.
@@ -83,6 +163,30 @@ impl Volume {
         let inode = Inode { kind: Some(Kind::File), links: 1, ..Inode::FREE };
         let when = if self.defect == Defect::NameBeforeInode { When::Later } else { When::Now };
         self.install(store, ino, inode, when)
+    }
+
+    /// The inode of a symbolic link. Its path is on the disk before the inode is, which is there before the name.
+    fn write_path(&mut self, store: &mut dyn Store, ino: Ino, path: &[u8]) -> Result<(), FsError> {
+        let near = ino.0 / self.geometry.group_inodes * self.geometry.group_blocks;
+        let size = path.len() as u64;
+        let mut inode = Inode { kind: Some(Kind::Link), links: 1, size, ..Inode::FREE };
+        let when = if self.defect == Defect::PathWrittenLater { When::Later } else { When::Now };
+        for (i, part) in path.chunks(self.geometry.block_bytes as usize).enumerate() {
+            let block = match self.maps.take_block(store, near) {
+                Ok(block) => block,
+                Err(e) => {
+                    let taken = inode.pointers[..i].to_vec();
+                    taken.into_iter().try_for_each(|block| self.maps.give_block(store, block))?;
+                    return Err(e);
+                }
+            };
+            let mut bytes = part.to_vec();
+            bytes.resize(part.len().next_multiple_of(SECTOR_BYTES), 0);
+            store.write(self.geometry.byte_of(block), &bytes, when)?;
+            inode.pointers[i] = block;
+            inode.blocks += 1;
+        }
+        self.install(store, ino, inode, When::Now)
     }
 
     /// A directory of one block, with its own name and its parent's, which has a link more.
@@ -131,7 +235,7 @@ impl Volume {
         }
     }
 
-    /// Gives a file a name more.
+    /// Gives a file, or a symbolic link, a name more.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::TooManyLinks`]; as [`Volume::make`].
@@ -145,9 +249,10 @@ impl Volume {
     fn link_in(&mut self, store: &mut dyn Store, ino: Ino, dir: Ino, name: &[u8]) -> Result<(), FsError> {
         let inode = self.node(store, ino)?.inode;
         self.absent(store, dir, name)?;
-        if inode.kind != Some(Kind::File) {
-            return Err(FsError::IsDirectory);
-        }
+        let kind = match inode.kind {
+            Some(kind) if kind != Kind::Directory => kind,
+            _ => return Err(FsError::IsDirectory),
+        };
         if inode.links == 0 {
             return Err(FsError::NotFound);
         }
@@ -155,7 +260,7 @@ impl Volume {
             return Err(FsError::TooManyLinks);
         }
         self.change(store, ino, When::Now, |inode| inode.links += 1)?;
-        let entered = self.enter(store, dir, name, ino, Kind::File);
+        let entered = self.enter(store, dir, name, ino, kind);
         if entered.is_err() {
             self.change(store, ino, When::Now, |inode| inode.links -= 1)?;
         }
@@ -324,7 +429,7 @@ impl Volume {
         match target {
             Some(_) if self.defect == Defect::ReplacedKept => Ok(()),
             Some((there, Kind::Directory)) => self.drop_dir(store, there, to),
-            Some((there, Kind::File)) => self.drop_link(store, there),
+            Some((there, Kind::File | Kind::Link)) => self.drop_link(store, there),
             None => Ok(()),
         }
     }

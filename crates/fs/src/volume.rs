@@ -275,9 +275,7 @@ impl Volume {
         at: u64,
         bytes: &mut [u8],
     ) -> Result<usize, FsError> {
-        if self.node(store, ino)?.inode.kind != Some(Kind::File) {
-            return Err(FsError::IsDirectory);
-        }
+        self.node(store, ino)?.inode.has_bytes()?;
         let mut done = 0;
         while done < bytes.len() {
             let piece = self.piece(store, ino, at + done as u64, bytes.len() - done)?;
@@ -306,9 +304,7 @@ impl Volume {
         at: u64,
         bytes: &[u8],
     ) -> Result<usize, FsError> {
-        if self.node(store, ino)?.inode.kind != Some(Kind::File) {
-            return Err(FsError::IsDirectory);
-        }
+        self.node(store, ino)?.inode.has_bytes()?;
         let mut done = 0;
         let result = loop {
             if done == bytes.len() {
@@ -335,9 +331,7 @@ impl Volume {
     /// [`FsError::TooLarge`], [`FsError::IsDirectory`], [`FsError::Damaged`], the disk.
     pub fn truncate(&mut self, store: &mut dyn Store, ino: Ino, size_bytes: u64) -> Result<(), FsError> {
         let inode = self.node(store, ino)?.inode;
-        if inode.kind != Some(Kind::File) {
-            return Err(FsError::IsDirectory);
-        }
+        inode.has_bytes()?;
         if size_bytes > self.geometry.most_bytes() {
             return Err(FsError::TooLarge);
         }

@@ -107,6 +107,9 @@ pub enum Errno {
     /// The directory has names in it.
     #[error("directory not empty (ENOTEMPTY)")]
     NotEmpty,
+    /// A path has more symbolic links than are followed, or one where none is to be.
+    #[error("too many levels of symbolic links (ELOOP)")]
+    Loop,
     /// A name is longer than a directory takes.
     #[error("file name too long (ENAMETOOLONG)")]
     NameTooLong,

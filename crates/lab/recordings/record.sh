@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the two recordings beside this script anew: a `tar` that packs a small tree through gzip, and a `git status` in a small
-# repository. Needs strace, tar, gzip and git. Usage: record.sh [FOLDER], where FOLDER is where they go; here if absent.
+# Makes the three recordings beside this script anew: a `tar` that packs a small tree through gzip, a `cp -r` of the tree with some
+# symbolic links, and a `git status` in a small repository. Needs strace, tar, gzip and git. Usage: record.sh [FOLDER], where FOLDER is where they go; here if absent.
 #
 # The programs run in an environment of their own, so that nothing of the user's is in the recordings: no locale, no home, no
 # configuration. `-s 8` leaves out most of what was read and written, which `pageferry replay` does not need.
@@ -26,6 +26,11 @@ done
 seq 30000 > tree/doc/long
 : > tree/doc/empty
 recorded tar.strace tar -czf tree.tar.gz tree
+
+ln -s src/deep tree/way
+ln -s long tree/doc/other
+ln -s gone tree/dangling
+recorded cp.strace cp -r tree copy
 
 mkdir repository
 cd repository

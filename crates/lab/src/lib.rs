@@ -21,6 +21,7 @@ pub mod teach;
 pub mod workload;
 
 mod error;
+pub mod input;
 pub mod text;
 
 pub use error::{Blame, LabError};

@@ -112,6 +112,14 @@ fn broken_files_are_told_with_file_line_and_what_was_expected() {
     assert!(said.contains(", extends;"), "{said}");
     let said = with_file("--machine", "m.toml", "extends = \"xeno\"\n");
     assert!(said.contains("m.toml:1:11: `extends`: there is no machine `xeno` to extend"), "{said}");
+    let said = with_file("--machine", "m.toml", "extends = \"xeon-upp\"\n");
+    assert!(said.contains("`xeon-upp` to extend; did you mean `xeon-up`?"), "{said}");
+    let said = with_file("--kernel", "k.toml", "extends = \"orignal\"\n");
+    assert!(said.contains("`orignal` to extend; did you mean `original`?"), "{said}");
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("e.toml"), "extends = \"bw-pipe\"\n").expect("written");
+    let said = refused_in(dir.path(), &["run", "e.toml"]);
+    assert!(said.contains("e.toml:1:11: `extends`: an experiment extends no other"), "{said}");
     let said = with_file("--kernel", "k.toml", "title = \"mine\"\n");
     assert!(said.contains("k.toml") && said.contains("missing key"), "{said}");
     let kind =
@@ -308,6 +316,57 @@ fn more_threads_than_any_host_has_are_refused() {
     }
     let said = refused(&["soak", "--minutes", "18446744073709551615"]);
     assert!(said.contains("expected 1 to 527040"), "{said}");
+}
+
+/// A device that never ends is not read until memory is full, and a file whose name has another ending is not taken for a name.
+#[test]
+fn what_is_no_file_of_its_kind_is_told_as_that() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = |arguments: &[&str]| refused_in(dir.path(), arguments);
+    std::os::unix::fs::symlink("/dev/zero", dir.path().join("zero.toml")).unwrap();
+    for arguments in
+        [&["machines", "zero.toml"][..], &["scenarios", "zero.toml"], &["soak", "--replay", "/dev/zero"]]
+    {
+        let told = refused(arguments);
+        assert!(told.contains("more than 16.0 MiB, expected at most 16.0 MiB"), "{arguments:?}: {told}");
+    }
+    let told = refused(&["disk", "check", "/dev/zero"]);
+    assert!(told.contains("/dev/zero: a device or a pipe, expected a file with an image"), "{told}");
+    std::fs::write(dir.path().join("mine"), "extends = \"xeon-up\"\n").unwrap();
+    for (arguments, word) in [
+        (&["run", "bw-pipe", "--machine", "mine"][..], "machine"),
+        (&["run", "bw-pipe", "--kernel", "./mine"], "kernel"),
+        (&["experiments", "mine"], "experiment"),
+    ] {
+        let told = refused(arguments);
+        assert!(
+            told.contains(&format!("mine: a file that describes a {word} has a name that ends in `.toml`")),
+            "{told}"
+        );
+    }
+    let told = refused(&["soak", "--replay", "mine"]);
+    assert!(told.contains("mine: not a program that `pageferry soak` has kept"), "{told}");
+    std::fs::write(dir.path().join("bytes.toml"), b"ab\xff").unwrap();
+    assert!(refused(&["kernels", "bytes.toml"]).contains("bytes.toml: not text: byte 2 is no UTF-8"));
+}
+
+/// Nobody is told to come to a server that will not be there.
+#[test]
+fn a_server_that_cannot_be_says_only_why() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = |arguments: &[&str]| refused_in(dir.path(), arguments);
+    std::fs::write(dir.path().join("file"), "x").unwrap();
+    std::fs::create_dir(dir.path().join("site")).unwrap();
+    for arguments in [
+        &["serve", "nothing", "--port", "0"][..],
+        &["serve", "file", "--port", "0"],
+        &["serve", "site", "--port", "0", "--machine", "pentium"],
+        &["serve", "site", "--port", "0", "--uploads", "file"],
+        &["serve", "site", "--port", "0", "--pcap", "site"],
+    ] {
+        let told = refused(arguments);
+        assert!(!told.contains("http://"), "{arguments:?}: {told}");
+    }
 }
 
 #[test]

@@ -16,6 +16,13 @@ fn refused(dir: &Path, arguments: &[&str]) -> String {
     text(&output.stderr)
 }
 
+/// A check that finds something.
+fn found_wrong(dir: &Path, arguments: &[&str]) -> String {
+    let output = pageferry(dir, arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
 /// A folder with a tree and an image of it.
 fn made() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
@@ -65,6 +72,47 @@ fn what_goes_into_an_image_comes_out() {
     assert!(refused(at, &["disk", "get", "img", "a", "-o", "out"]).contains("out"));
     assert!(refused(at, &["disk", "make", "tree", "-o", "tiny", "--size-mb", "1"]).contains("no space"));
     assert!(!at.join("tiny").exists());
+}
+
+#[test]
+fn symbolic_links_are_kept_and_never_written_through() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = dir.path();
+    fs::create_dir_all(at.join("tree/sub")).unwrap();
+    fs::write(at.join("tree/sub/file"), b"bytes").unwrap();
+    let links = [("sub/file", "near"), ("../..", "sub/up"), ("/etc/passwd", "far"), ("gone", "dangling")];
+    for (path, name) in links {
+        symlink(path, at.join("tree").join(name)).unwrap();
+    }
+    let said = done(at, &["disk", "make", "tree", "-o", "img"]);
+    assert!(said.contains("1 files and 1 directories, 4 symbolic links"), "{said}");
+    let listed = done(at, &["disk", "ls", "img"]);
+    assert!(listed.contains(" near -> sub/file\n") && listed.contains(" sub/up -> ../..\n"), "{listed}");
+    assert!(done(at, &["disk", "check", "img"]).contains("whole; 1 files, 2 directories, 4 symbolic links"));
+    done(at, &["disk", "get", "img", "/", "-o", "out"]);
+    for (path, name) in links {
+        assert_eq!(fs::read_link(at.join("out").join(name)).unwrap().to_str(), Some(path));
+    }
+    assert_eq!(fs::read(at.join("out/near")).unwrap(), b"bytes");
+    let told = refused(at, &["disk", "get", "img", "near", "-o", "x"]);
+    assert!(told.contains("`near` is a symbolic link to sub/file"), "{told}");
+    // A link that has the name of a directory in the image: what is in that does not go where it leads.
+    let mut image = fs::read(at.join("img")).unwrap();
+    let mut store = pageferry_fs::Cached::new(pageferry_fs::MemoryDevice::from_bytes(image.clone()));
+    let mut volume = pageferry_fs::Volume::mount(&mut store).unwrap();
+    let root = volume.root();
+    fs::create_dir(at.join("elsewhere")).unwrap();
+    let elsewhere = at.join("elsewhere");
+    volume.make_link(&mut store, root, b"suc", elsewhere.to_str().unwrap().as_bytes()).unwrap();
+    volume.unmount(&mut store).unwrap();
+    image.copy_from_slice(store.into_device().bytes());
+    let entry = image.windows(4).position(|four| four == b"suc\0").expect("the name");
+    image[entry + 2] = b'b';
+    fs::write(at.join("twice"), image).unwrap();
+    refused(at, &["disk", "get", "twice", "/", "-o", "twice-out"]);
+    assert_eq!(crate::common::entries(&elsewhere), [""; 0]);
+    assert!(found_wrong(at, &["disk", "check", "twice"]).contains("`sub` is there twice"));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// which the host runs other things is none of the case's.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// For how long cases are tried, unless the environment says.
-const SECONDS: u64 = 25;
+const SECONDS: u64 = 60;
 /// Memory of the machines that are booted, at most: frames cost time, and nothing here uses more.
 const MEMORY_MB: u64 = 64;
 /// So much of a recording is replayed by most cases that change one.
@@ -451,6 +451,7 @@ impl Shipped {
         let recordings = [
             ("git-status", include_str!("../../../lab/recordings/git-status.strace")),
             ("tar", include_str!("../../../lab/recordings/tar.strace")),
+            ("cp", include_str!("../../../lab/recordings/cp.strace")),
         ];
         let recordings = recordings.map(|(name, text)| (name.to_owned(), text.to_owned()));
         by_kind.insert(Kind::Recording, recordings.to_vec());

@@ -66,8 +66,7 @@ fn pass(store: &mut dyn Store, scan: Scan) -> Result<(), FsError> {
             Fix::SetLinks(ino, links) => change(&geometry, store, ino, |inode| inode.links = links)?,
             Fix::RemoveEntry(at, slot) => remove(store, at, slot)?,
             Fix::SetKind(at, slot, kind) => {
-                let byte = if kind == Kind::Directory { 2 } else { 1 };
-                store.write(at + slot as u64 + 6, &[byte], When::Later)?;
+                store.write(at + slot as u64 + 6, &[kind.number()], When::Later)?;
             }
             Fix::SetParent(at, slot, ino) => {
                 store.write(at + slot as u64, &ino.0.to_le_bytes(), When::Later)?;

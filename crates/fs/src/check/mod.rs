@@ -69,7 +69,9 @@ pub struct Report {
     pub files: u32,
     /// Directories.
     pub directories: u32,
-    /// Blocks of both.
+    /// Symbolic links.
+    pub links: u32,
+    /// Blocks of all of them.
     pub blocks: u32,
 }
 

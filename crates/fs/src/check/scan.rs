@@ -119,6 +119,10 @@ impl Scan {
             let text = format!("inode {} has {} blocks and says {}", ino.0, walk.found, inode.blocks);
             self.report.add(Weight::Leftover, Fix::SetBlocks(ino, walk.found), text);
         }
+        if inode.kind == Some(Kind::Link) && (!inode.is_path() || u64::from(walk.found) != covered) {
+            let text = format!("inode {} is a symbolic link that leads nowhere", ino.0);
+            self.report.add(Weight::Damage, Fix::ClearInode(ino), text);
+        }
         self.report.blocks += walk.found;
         if let Some(blocks) = walk.blocks {
             self.dir_blocks.insert(ino, blocks);

@@ -138,7 +138,7 @@ impl Scan {
                 continue;
             }
             let kind = self.inodes[&ino].kind.expect("only those in use are kept");
-            if slot.kind != if kind == Kind::Directory { 2 } else { 1 } {
+            if slot.kind != kind.number() {
                 let text = remove("is of another kind than its inode");
                 self.report.add(Weight::Damage, Fix::SetKind(at, slot.at, kind), text);
             }
@@ -186,6 +186,7 @@ impl Scan {
             match kind {
                 Kind::File => self.report.files += 1,
                 Kind::Directory => self.report.directories += 1,
+                Kind::Link => self.report.links += 1,
             }
             if ino.0 != ROOT && named == 0 {
                 let bare = inode.links == 0
@@ -212,7 +213,7 @@ impl Scan {
                 .filter(|child| names.of_dirs.contains_key(child))
                 .collect();
             let links = match kind {
-                Kind::File => named,
+                Kind::File | Kind::Link => named,
                 Kind::Directory => 2 + subdirs.len() as u32,
             };
             if u32::from(inode.links) != links {

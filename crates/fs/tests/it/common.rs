@@ -33,9 +33,15 @@ pub enum Call {
     Rmdir(String),
     Rename(String, String),
     Link(String, String),
+    /// The link's name, and its path: below [`NOWHERE`].
+    Symlink(String, String),
+    ReadLink(String),
     List(String),
     Stat(String),
 }
+
+/// A name that nothing has: whoever follows a symbolic link of a program finds nothing.
+pub const NOWHERE: &str = "nowhere";
 
 /// Open files of a program.
 pub const SLOTS: usize = 4;
@@ -73,9 +79,15 @@ pub fn call(random: &mut Random) -> Call {
         68..=74 => Call::Unlink(path(random)),
         75..=80 => Call::Mkdir(path(random)),
         81..=83 => Call::Rmdir(path(random)),
-        84..=91 => Call::Rename(path(random), path(random)),
+        84..=89 => Call::Rename(path(random), path(random)),
+        90..=91 => {
+            // Some are longer than a block.
+            let far = "up/".repeat(if random.below(4) == 0 { random.below(330) as usize } else { 0 });
+            Call::Symlink(path(random), format!("{NOWHERE}/{far}{}", random.below(1000)))
+        }
         92..=93 => Call::Link(path(random), path(random)),
-        94..=96 => Call::List(path(random)),
+        94..=95 => Call::List(path(random)),
+        96 => Call::ReadLink(path(random)),
         _ => Call::Stat(path(random)),
     }
 }
@@ -133,8 +145,10 @@ impl Side {
         while let Some((first, others)) = rest.split_once('/') {
             dir = self.volume.lookup(&mut self.store, dir, first.as_bytes())?;
             rest = others;
-            if self.volume.stat(&mut self.store, dir)?.kind != Kind::Directory {
-                return Err(FsError::NotDirectory);
+            match self.volume.stat(&mut self.store, dir)?.kind {
+                Kind::Directory => {}
+                Kind::File => return Err(FsError::NotDirectory),
+                Kind::Link => return Err(FsError::NotFound),
             }
         }
         Ok((dir, rest.as_bytes()))
@@ -161,8 +175,10 @@ impl Side {
                     }
                     found => found?,
                 };
-                if self.volume.stat(&mut self.store, ino)?.kind == Kind::Directory {
-                    return Err(FsError::IsDirectory);
+                match self.volume.stat(&mut self.store, ino)?.kind {
+                    Kind::File => {}
+                    Kind::Directory => return Err(FsError::IsDirectory),
+                    Kind::Link => return Err(FsError::NotFound),
                 }
                 self.volume.open(&mut self.store, ino)?;
                 self.open[free] = Some(ino);
@@ -216,8 +232,19 @@ impl Side {
                 let (dir, name) = self.walk(to)?;
                 self.volume.link(&mut self.store, ino, dir, name)?;
             }
+            Call::Symlink(name, path) => {
+                let (dir, name) = self.walk(name)?;
+                self.volume.make_link(&mut self.store, dir, name, path.as_bytes())?;
+            }
+            Call::ReadLink(path) => {
+                let ino = self.find(path)?;
+                return Ok(Answer::Bytes(self.volume.read_link(&mut self.store, ino)?));
+            }
             Call::List(path) => {
                 let ino = self.find(path)?;
+                if self.volume.stat(&mut self.store, ino)?.kind == Kind::Link {
+                    return Err(FsError::NotFound);
+                }
                 let entries = self.volume.entries(&mut self.store, ino)?;
                 let names = entries.into_iter().map(|e| (e.name, e.kind == Kind::Directory)).collect();
                 return Ok(Answer::Names(names));
@@ -240,6 +267,26 @@ impl Side {
         let got = self.volume.read(&mut self.store, ino, 0, &mut bytes)?;
         bytes.truncate(got);
         Ok(bytes)
+    }
+
+    /// A symbolic link whose path is none that a program makes, if there is one.
+    pub fn odd_link(&mut self) -> Option<String> {
+        let mut next = vec![self.volume.root()];
+        while let Some(dir) = next.pop() {
+            for entry in self.volume.entries(&mut self.store, dir).unwrap_or_default() {
+                match entry.kind {
+                    Kind::File => {}
+                    Kind::Directory => next.push(entry.ino),
+                    Kind::Link => {
+                        let path = self.volume.read_link(&mut self.store, entry.ino).unwrap_or_default();
+                        if !path.starts_with(NOWHERE.as_bytes()) || !path.is_ascii() {
+                            return Some(String::from_utf8_lossy(&entry.name).into_owned());
+                        }
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// All paths of an inode.

@@ -63,6 +63,12 @@ impl Host {
             Call::Rmdir(path) => fs::remove_dir(self.at(path))?,
             Call::Rename(from, to) => fs::rename(self.at(from), self.at(to))?,
             Call::Link(from, to) => fs::hard_link(self.at(from), self.at(to))?,
+            Call::Symlink(name, path) => std::os::unix::fs::symlink(path, self.at(name))?,
+            Call::ReadLink(path) => {
+                return Ok(Answer::Bytes(
+                    fs::read_link(self.at(path))?.into_os_string().into_encoded_bytes(),
+                ));
+            }
             Call::List(path) => {
                 let mut names = Vec::new();
                 for entry in fs::read_dir(self.at(path))? {

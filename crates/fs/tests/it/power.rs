@@ -85,6 +85,9 @@ pub fn cut_anywhere(seed: u64, steps: usize, cuts: usize, defect: Defect) -> Res
         }
         let volume = Volume::mount(&mut store).map_err(|e| e.to_string())?;
         let mut after = Side { store, volume, open: [None; SLOTS] };
+        if let Some(link) = after.odd_link() {
+            return Err(format!("seed {seed}, cut at {at}: the symbolic link {link} has another path"));
+        }
         for fact in facts.iter().filter(|f| f.from <= at && f.until.is_none_or(|until| at <= until)) {
             let holds = fact.paths.iter().any(|path| {
                 after.find(path).and_then(|ino| after.contents(ino)).is_ok_and(|bytes| bytes == fact.bytes)

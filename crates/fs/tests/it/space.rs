@@ -68,3 +68,37 @@ fn a_file_is_no_longer_than_its_pointers_reach() {
     assert_eq!(side.volume.stat(&mut side.store, file).unwrap().blocks, 0);
     side.end().unwrap();
 }
+
+#[test]
+fn a_symbolic_link_is_a_path_of_some_length_and_no_file() {
+    let mut side = Side::new(1 << 20, 512, 64, Defect::None);
+    let root = side.volume.root();
+    let longest = vec![b'x'; 1023];
+    for path in [&b"a"[..], b"../a/b", &longest] {
+        let link = side.volume.make_link(&mut side.store, root, b"link", path).unwrap();
+        assert_eq!(side.volume.read_link(&mut side.store, link).as_deref(), Ok(path));
+        let stat = side.volume.stat(&mut side.store, link).unwrap();
+        assert_eq!((stat.kind, stat.size_bytes, stat.links), (Kind::Link, path.len() as u64, 1));
+        assert_eq!(side.volume.read(&mut side.store, link, 0, &mut [0; 8]), Err(FsError::Invalid));
+        assert_eq!(side.volume.write(&mut side.store, link, 0, b"x"), Err(FsError::Invalid));
+        assert_eq!(side.volume.truncate(&mut side.store, link, 0), Err(FsError::Invalid));
+        side.volume.unlink(&mut side.store, root, b"link").unwrap();
+    }
+    let mut make = |path: &[u8]| side.volume.make_link(&mut side.store, root, b"link", path);
+    assert_eq!(make(b""), Err(FsError::NotFound));
+    assert_eq!(make(&[b'x'; 1024]), Err(FsError::NameTooLong));
+    assert_eq!(make(b"a\0b"), Err(FsError::Invalid));
+    assert_eq!(side.volume.make(&mut side.store, root, b"link", Kind::Link), Err(FsError::Invalid));
+    assert_eq!(side.volume.read_link(&mut side.store, root), Err(FsError::Invalid));
+    // On a volume that is full it leaves nothing behind.
+    let file = side.volume.make(&mut side.store, root, b"fill", Kind::File).unwrap();
+    let mut at = 0;
+    while side.volume.free_blocks() > 1 {
+        at += side.volume.write(&mut side.store, file, at, &[1; 512]).unwrap() as u64;
+    }
+    let free = side.volume.free_inodes();
+    assert_eq!(side.volume.make_link(&mut side.store, root, b"link", &longest), Err(FsError::NoSpace));
+    assert_eq!((side.volume.free_inodes(), side.volume.free_blocks()), (free, 1));
+    side.volume.make_link(&mut side.store, root, b"link", b"short").unwrap();
+    side.end().unwrap();
+}

@@ -17,4 +17,4 @@ pub(crate) use file::{File, FileOps, FileTable};
 pub(crate) use mount::{Mount, Volumes, on_volume};
 pub(crate) use vnode::{FileSystem, Regular};
 pub(crate) use volume_file::{Wanted, map_private, show_first_page};
-pub(crate) use volume_work::Change;
+pub(crate) use volume_work::{Change, Links, Opening};

@@ -13,10 +13,10 @@
 //! by that, waits for the lock whatever comes.
 
 use super::buffers::{Buffers, Disk};
-use super::cursor::{Create, Rights};
+use super::cursor::Rights;
 use super::file::File;
 use super::volume_file::VolumeFile;
-use super::volume_work::{self, Change};
+use super::volume_work::{self, Change, Links, Opening};
 use crate::Kernel;
 use crate::error::Errno;
 use crate::proc::Syscall;
@@ -65,23 +65,23 @@ pub(crate) trait Volumes<M: Machine> {
     fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno>;
 
     /// Opens a file by its path on the volume, or makes one. Directories are not opened.
-    fn open(
-        &self,
-        call: &Syscall<'_, M>,
-        path: &str,
-        create: Create,
-        truncate: bool,
-        rights: Rights,
-    ) -> Result<File<M>, Errno>;
+    fn open(&self, call: &Syscall<'_, M>, path: &str, how: Opening, rights: Rights)
+    -> Result<File<M>, Errno>;
 
     /// Makes a directory, takes a name or an empty directory away.
     fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno>;
 
     /// What is known of what has a path.
-    fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno>;
+    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<Stat, Errno>;
 
     /// Gives a file a path more.
     fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno>;
+
+    /// Makes a symbolic link, which has a path and a name.
+    fn make_link(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno>;
+
+    /// The path of a symbolic link.
+    fn read_link(&self, call: &Syscall<'_, M>, name: &str) -> Result<Vec<u8>, Errno>;
 
     /// Renames.
     fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno>;
@@ -206,12 +206,11 @@ impl<M: Machine> Volumes<M> for Mount<M> {
         &self,
         call: &Syscall<'_, M>,
         path: &str,
-        create: Create,
-        truncate: bool,
+        how: Opening,
         rights: Rights,
     ) -> Result<File<M>, Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, opens| {
-            let found = volume_work::open(volume, disk, path, create, truncate)?;
+            let found = volume_work::open(volume, disk, path, how)?;
             *opens += 1;
             Ok(File::new(VolumeFile::new(call.machine(), found, rights)))
         })
@@ -223,8 +222,22 @@ impl<M: Machine> Volumes<M> for Mount<M> {
         })
     }
 
-    fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno> {
-        self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::stat(volume, disk, path))
+    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<Stat, Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            volume_work::stat(volume, disk, path, links)
+        })
+    }
+
+    fn make_link(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            volume_work::make_link(volume, disk, path, name)
+        })
+    }
+
+    fn read_link(&self, call: &Syscall<'_, M>, name: &str) -> Result<Vec<u8>, Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            volume_work::read_link(volume, disk, name)
+        })
     }
 
     fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {

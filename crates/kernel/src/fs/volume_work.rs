@@ -1,6 +1,9 @@
 //! What is done with a volume by name and by bytes, whoever owns it: the kernel ([`super::mount`]) or a file server
 //! ([`crate::served`]).
 //!
+//! A path leads through symbolic links; at its end one is followed or not, as the call says. A path of a link begins at the link's
+//! directory, or at the volume's root if it names the mount point; any other leads off the volume, where there is nothing.
+//!
 //! An owner has a [`Volume`] and a store of buffers, [`Buffered`], and brings both. How bytes go between a buffer and where they are
 //! wanted is the caller's: it gets the address of every piece.
 //!
@@ -11,8 +14,10 @@
 //! What fails in a file system, and the caller's part of moving bytes; then what came before is done.
 
 use super::cursor::Create;
+use super::mount::on_volume;
 use crate::error::Errno;
 use crate::proc::{Stopped, moved};
+use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -100,40 +105,139 @@ pub(crate) enum Change {
 
 // --------------------------------------------------------------------------------------------------- names
 
-/// The directory of a path, and its last name.
-fn walk<'a>(volume: &mut Volume, disk: &mut impl Buffered, path: &'a str) -> Result<(Ino, &'a [u8]), Errno> {
-    let path = path.trim_end_matches('/');
-    let (mut dir, mut rest) = (volume.root(), path);
-    loop {
-        disk.account_name();
-        let Some((first, others)) = rest.split_once('/') else { break };
-        if !first.is_empty() {
-            dir = volume.lookup(disk, dir, first.as_bytes())?;
-        }
-        rest = others;
+/// What has a name in a directory, or why nothing was found there.
+type Found = Result<(Ino, Kind), FsError>;
+
+/// A path on its way: the directory it has come to, and what is left.
+struct Walk<'a> {
+    dir: Ino,
+    rest: Cow<'a, [u8]>,
+    /// Links that were followed.
+    links: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(volume: &Volume, path: &'a str) -> Walk<'a> {
+        Walk { dir: volume.root(), rest: path.trim_end_matches('/').as_bytes().into(), links: 0 }
     }
-    // The root has no name of its own.
-    let name = if rest.is_empty() { "." } else { rest };
-    if volume.stat(disk, dir)?.kind == Kind::Directory {
-        Ok((dir, name.as_bytes()))
-    } else {
-        Err(Errno::NotDirectory)
+
+    /// The directory of the path, and its last name, which may be a link's.
+    fn name(&mut self, volume: &mut Volume, disk: &mut impl Buffered) -> Result<(Ino, Vec<u8>), Errno> {
+        let mut from = 0;
+        loop {
+            disk.account_name();
+            let Some(len) = self.rest[from..].iter().position(|byte| *byte == b'/') else { break };
+            let first = &self.rest[from..from + len];
+            from += len + 1;
+            if first.is_empty() {
+                continue;
+            }
+            match volume.lookup_kind(disk, self.dir, first)? {
+                (link, Kind::Link) => {
+                    let others = self.rest[from..].to_vec();
+                    self.follow(volume, disk, link, &others)?;
+                    from = 0;
+                }
+                (found, _) => self.dir = found,
+            }
+        }
+        // The root has no name of its own.
+        let name = if self.rest.len() == from { b"." } else { &self.rest[from..] };
+        if volume.stat(disk, self.dir)?.kind == Kind::Directory {
+            Ok((self.dir, name.to_vec()))
+        } else {
+            Err(Errno::NotDirectory)
+        }
+    }
+
+    /// Goes on along the path of a link in the directory it has come to, and then along `others`.
+    fn follow(
+        &mut self,
+        volume: &mut Volume,
+        disk: &mut impl Buffered,
+        link: Ino,
+        others: &[u8],
+    ) -> Result<(), Errno> {
+        self.links += 1;
+        if self.links > MOST_LINKS {
+            return Err(Errno::Loop);
+        }
+        let path = volume.read_link(disk, link)?;
+        let mut rest = match path.strip_prefix(b"/") {
+            None => path,
+            Some(_) => {
+                self.dir = volume.root();
+                let text = core::str::from_utf8(&path).ok();
+                text.and_then(on_volume).ok_or(Errno::NoFile)?.as_bytes().to_vec()
+            }
+        };
+        if !others.is_empty() {
+            rest.push(b'/');
+            rest.extend_from_slice(others);
+        }
+        let end = rest.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        rest.truncate(end);
+        self.rest = rest.into();
+        Ok(())
+    }
+
+    /// The directory of the path, its last name, which is no link's unless `links` says that it may be, and what that is.
+    fn found(
+        &mut self,
+        volume: &mut Volume,
+        disk: &mut impl Buffered,
+        links: Links,
+    ) -> Result<(Ino, Vec<u8>, Found), Errno> {
+        loop {
+            let (dir, name) = self.name(volume, disk)?;
+            match volume.lookup_kind(disk, dir, &name) {
+                Ok((link, Kind::Link)) if links == Links::Followed => self.follow(volume, disk, link, &[])?,
+                found => return Ok((dir, name, found)),
+            }
+        }
     }
 }
 
-/// Opens a file by its path, or makes one. Directories are not opened.
+/// Symbolic links that one path leads through, at most (`MAXSYMLINKS` of FreeBSD).
+const MOST_LINKS: usize = 32;
+
+/// What is done about a symbolic link at the end of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Links {
+    /// The call is about what it leads to.
+    Followed,
+    /// The call is about the link.
+    Taken,
+}
+
+/// The directory of a path, and its last name.
+fn walk(volume: &mut Volume, disk: &mut impl Buffered, path: &str) -> Result<(Ino, Vec<u8>), Errno> {
+    Walk::new(volume, path).name(volume, disk)
+}
+
+/// How a file is opened by its path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Opening {
+    pub(crate) create: Create,
+    pub(crate) truncate: bool,
+    pub(crate) links: Links,
+}
+
+/// Opens a file by its path, or makes one. Directories are not opened, and no symbolic links.
 pub(crate) fn open(
     volume: &mut Volume,
     disk: &mut impl Buffered,
     path: &str,
-    create: Create,
-    truncate: bool,
+    Opening { create, truncate, links }: Opening,
 ) -> Result<Ino, Errno> {
-    let (dir, name) = walk(volume, disk, path)?;
-    let found = match volume.lookup(disk, dir, name) {
-        Err(FsError::NotFound) if create != Create::No => volume.make(disk, dir, name, Kind::File),
+    // A file that must be new is not made where a link leads.
+    let links = if create == Create::New { Links::Taken } else { links };
+    let (dir, name, found) = Walk::new(volume, path).found(volume, disk, links)?;
+    let found = match found {
+        Err(FsError::NotFound) if create != Create::No => volume.make(disk, dir, &name, Kind::File),
         Ok(_) if create == Create::New => Err(FsError::Exists),
-        found => found,
+        Ok((_, Kind::Link)) => return Err(Errno::Loop),
+        found => found.map(|(ino, _)| ino),
     }?;
     if volume.stat(disk, found)?.kind == Kind::Directory {
         return Err(Errno::IsDirectory);
@@ -154,26 +258,48 @@ pub(crate) fn change_name(
 ) -> Result<(), Errno> {
     let (dir, name) = walk(volume, disk, path)?;
     match how {
-        Change::MakeDirectory => volume.make(disk, dir, name, Kind::Directory).map(drop),
-        Change::RemoveDirectory => volume.rmdir(disk, dir, name),
-        Change::Unlink => volume.unlink(disk, dir, name),
+        Change::MakeDirectory => volume.make(disk, dir, &name, Kind::Directory).map(drop),
+        Change::RemoveDirectory => volume.rmdir(disk, dir, &name),
+        Change::Unlink => volume.unlink(disk, dir, &name),
     }?;
     Ok(())
 }
 
 /// What is known of what has a path.
-pub(crate) fn stat(volume: &mut Volume, disk: &mut impl Buffered, path: &str) -> Result<Stat, Errno> {
-    let (dir, name) = walk(volume, disk, path)?;
-    let found = volume.lookup(disk, dir, name)?;
-    Ok(volume.stat(disk, found)?)
+pub(crate) fn stat(
+    volume: &mut Volume,
+    disk: &mut impl Buffered,
+    path: &str,
+    links: Links,
+) -> Result<Stat, Errno> {
+    let (_, _, found) = Walk::new(volume, path).found(volume, disk, links)?;
+    Ok(volume.stat(disk, found?.0)?)
 }
 
-/// Gives a file a path more.
+/// Gives a file a path more; the file that a symbolic link leads to, not the link.
 pub(crate) fn link(volume: &mut Volume, disk: &mut impl Buffered, from: &str, to: &str) -> Result<(), Errno> {
-    let (dir, name) = walk(volume, disk, from)?;
-    let found = volume.lookup(disk, dir, name)?;
+    let (_, _, found) = Walk::new(volume, from).found(volume, disk, Links::Followed)?;
+    let (found, _) = found?;
     let (dir, name) = walk(volume, disk, to)?;
-    Ok(volume.link(disk, found, dir, name)?)
+    Ok(volume.link(disk, found, dir, &name)?)
+}
+
+/// Makes a symbolic link that has a path.
+pub(crate) fn make_link(
+    volume: &mut Volume,
+    disk: &mut impl Buffered,
+    path: &str,
+    name: &str,
+) -> Result<(), Errno> {
+    let (dir, name) = walk(volume, disk, name)?;
+    volume.make_link(disk, dir, &name, path.as_bytes())?;
+    Ok(())
+}
+
+/// The path of a symbolic link.
+pub(crate) fn read_link(volume: &mut Volume, disk: &mut impl Buffered, name: &str) -> Result<Vec<u8>, Errno> {
+    let (_, _, found) = Walk::new(volume, name).found(volume, disk, Links::Taken)?;
+    Ok(volume.read_link(disk, found?.0)?)
 }
 
 /// Renames.
@@ -183,9 +309,9 @@ pub(crate) fn rename(
     from: &str,
     to: &str,
 ) -> Result<(), Errno> {
-    let from = walk(volume, disk, from)?;
-    let to = walk(volume, disk, to)?;
-    Ok(volume.rename(disk, from, to)?)
+    let (from, old) = walk(volume, disk, from)?;
+    let (to, new) = walk(volume, disk, to)?;
+    Ok(volume.rename(disk, (from, &old), (to, &new))?)
 }
 
 /// The names of a directory.
@@ -197,8 +323,8 @@ pub(crate) fn entries(
     let dir = if path.is_empty() {
         volume.root()
     } else {
-        let (dir, name) = walk(volume, disk, path)?;
-        volume.lookup(disk, dir, name)?
+        let (_, _, found) = Walk::new(volume, path).found(volume, disk, Links::Followed)?;
+        found?.0
     };
     Ok(volume.entries(disk, dir)?)
 }

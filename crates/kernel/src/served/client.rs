@@ -15,14 +15,14 @@ use super::file::ServedFile;
 use super::words::{ANSWER_BYTES, Answer, Asked, Op, entries_of_bytes};
 use super::{server, words};
 use crate::error::Errno;
-use crate::fs::{Change, Create, File, FileTable, Rights, Volumes};
+use crate::fs::{Change, File, FileTable, Links, Opening, Rights, Volumes};
 use crate::ispc::FILES;
 use crate::proc::{Pid, Role, Syscall, moved};
 use crate::sched::Monitor;
 use crate::sys::running;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use pageferry_fs::{Entry, Format, Kind, Stat};
+use pageferry_fs::{Entry, Format, Stat};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Machine, PAGE_SIZE, StructArena, Threads, Va};
 
@@ -273,11 +273,10 @@ impl<M: Machine> Volumes<M> for FileService<M> {
         &self,
         call: &Syscall<'_, M>,
         path: &str,
-        create: Create,
-        truncate: bool,
+        how: Opening,
         rights: Rights,
     ) -> Result<File<M>, Errno> {
-        let at = words::open_flags(create, truncate, rights.appends);
+        let at = words::open_flags(how, rights.appends);
         let done = self.ask(call, None, Asked { at, ..Asked::named(Op::Open, path) }, Bytes::None, true)?;
         let server = done.server;
         Ok(File::new(ServedFile::new(server, done.answer()?.value, rights)))
@@ -292,10 +291,23 @@ impl<M: Machine> Volumes<M> for FileService<M> {
         self.ask_names(call, Asked::named(op, path)).map(|_| ())
     }
 
-    fn stat(&self, call: &Syscall<'_, M>, path: &str) -> Result<Stat, Errno> {
-        let Answer { value, more, .. } = self.ask_names(call, Asked::named(Op::Stat, path))?;
-        let kind = if more & 1 << 16 == 0 { Kind::File } else { Kind::Directory };
-        Ok(Stat { kind, links: more as u16, size_bytes: value, blocks: (more >> 32) as u32 })
+    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<Stat, Errno> {
+        let at = u64::from(links == Links::Taken);
+        let Answer { value, more, .. } =
+            self.ask_names(call, Asked { at, ..Asked::named(Op::Stat, path) })?;
+        Ok(words::stat_of(value, more))
+    }
+
+    fn make_link(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
+        let names = [path.into(), name.into()];
+        self.ask_names(call, Asked { names, ..Asked::new(Op::MakeLink) }).map(|_| ())
+    }
+
+    fn read_link(&self, call: &Syscall<'_, M>, name: &str) -> Result<Vec<u8>, Errno> {
+        let mut bytes = Vec::new();
+        let asked = Asked { len: PAGE_SIZE, ..Asked::named(Op::ReadLink, name) };
+        self.ask(call, None, asked, Bytes::Taken(&mut bytes), true)?.answer()?;
+        Ok(bytes)
     }
 
     fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {

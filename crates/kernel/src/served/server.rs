@@ -15,16 +15,18 @@
 
 use super::buffers::{Buffers, Disk, clear, copy};
 use super::config::FileServiceDefect;
-use super::words::{ANSWER_BYTES, Answer, Asked, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of};
+use super::words::{
+    ANSWER_BYTES, Answer, Asked, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of, stat_word,
+};
 use crate::error::Errno;
 use crate::fs::volume_work::{self, Moved, read_bytes, write_bytes};
-use crate::fs::{Change, Fd};
+use crate::fs::{Change, Fd, Links};
 use crate::ispc::{FILES, Inquiry, Wait};
 use crate::sys::{OpenFlags, User};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use pageferry_fs::{Format, Ino, Kind, Volume};
+use pageferry_fs::{Format, Ino, Volume};
 use pageferry_hal::{LockClass, Machine, PAGE_SIZE, Prot, SpinLock, Va};
 use pageferry_vm::Inherit;
 
@@ -198,8 +200,8 @@ impl Server {
         let done = Ok(Answer::default());
         match op {
             Op::Open => {
-                let (create, truncate, appends) = open_flags_of(at);
-                let ino = volume_work::open(volume, disk, name, create, truncate)?;
+                let (how, appends) = open_flags_of(at);
+                let ino = volume_work::open(volume, disk, name, how)?;
                 let handle = self.next;
                 self.next += 1;
                 self.open.insert(handle, Opened { ino, at: 0, appends });
@@ -220,10 +222,18 @@ impl Server {
             Op::Link => volume_work::link(volume, disk, name, other).and(done),
             Op::Rename => volume_work::rename(volume, disk, name, other).and(done),
             Op::Stat => {
-                let stat = volume_work::stat(volume, disk, name)?;
-                let is_directory = u64::from(stat.kind == Kind::Directory);
-                let more = u64::from(stat.links) | is_directory << 16 | u64::from(stat.blocks) << 32;
-                Ok(Answer { value: stat.size_bytes, more, error: None })
+                let links = if at == 0 { Links::Followed } else { Links::Taken };
+                let stat = volume_work::stat(volume, disk, name, links)?;
+                Ok(Answer { value: stat.size_bytes, more: stat_word(&stat), error: None })
+            }
+            Op::MakeLink => volume_work::make_link(volume, disk, name, other).and(done),
+            Op::ReadLink => {
+                let (to, room) = data.ok_or(Errno::Invalid)?;
+                let path = volume_work::read_link(volume, disk, name)?;
+                let path = &path[..path.len().min(room)];
+                user.store(to, path);
+                let len = path.len() as u64;
+                Ok(Answer { value: len, more: len, error: None })
             }
             Op::List => {
                 let (to, room) = data.ok_or(Errno::Invalid)?;

@@ -4,10 +4,10 @@
 //! the least significant first. The data piece has bytes only: those to write, those read, or the entries of a directory.
 
 use crate::error::Errno;
-use crate::fs::Create;
+use crate::fs::{Create, Links, Opening};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use pageferry_fs::{Entry, Ino, Kind};
+use pageferry_fs::{Entry, Ino, Kind, Stat};
 use pageferry_hal::PAGE_SIZE;
 
 const WORDS: usize = 8;
@@ -19,7 +19,7 @@ pub(super) const MOST_NAME_BYTES: usize = PAGE_SIZE - HEADER_BYTES;
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Op {
-    /// `name`, by [`Asked::at`] flags; answers a handle.
+    /// `name`, by [`Asked::at`] [flags](open_flags); answers a handle.
     Open,
     Close,
     Read,
@@ -35,17 +35,21 @@ pub(super) enum Op {
     MakeDirectory,
     RemoveDirectory,
     Unlink,
-    /// Answers the length, and links and whether it is a directory.
+    /// Of what the name leads to, or of a symbolic link itself if `at` is not 0; answers the length, and [links and kind](stat_word).
     Stat,
     Link,
     Rename,
+    /// A symbolic link that has the first name as its path.
+    MakeLink,
+    /// Answers how long the path of a symbolic link is, which is in the data piece.
+    ReadLink,
     /// Entries from number `at` on; answers how many, in how many bytes, and [whether these are the last](LAST_ENTRIES).
     List,
     /// Unmounts the volume and ends, whatever is open if `at` is not 0.
     End,
 }
 
-const OPS: [Op; 19] = [
+const OPS: [Op; 21] = [
     Op::Open,
     Op::Close,
     Op::Read,
@@ -63,6 +67,8 @@ const OPS: [Op; 19] = [
     Op::Stat,
     Op::Link,
     Op::Rename,
+    Op::MakeLink,
+    Op::ReadLink,
     Op::List,
     Op::End,
 ];
@@ -149,7 +155,7 @@ pub(super) struct Answer {
 }
 
 /// What a server may answer, by number from 1 on.
-const ERRORS: [Errno; 16] = [
+const ERRORS: [Errno; 17] = [
     Errno::BadFd,
     Errno::Invalid,
     Errno::Busy,
@@ -166,6 +172,7 @@ const ERRORS: [Errno; 16] = [
     Errno::NoDevice,
     Errno::NoSpace,
     Errno::NotSupported,
+    Errno::Loop,
 ];
 
 impl Answer {
@@ -209,7 +216,7 @@ pub(super) fn entries_to_bytes(entries: &[Entry], most_bytes: usize) -> (Vec<u8>
             break;
         }
         bytes.extend(entry.ino.0.to_le_bytes());
-        bytes.push(u8::from(entry.kind == Kind::Directory));
+        bytes.push(kind_byte(entry.kind));
         bytes.extend((entry.name.len() as u16).to_le_bytes());
         bytes.extend(&entry.name);
         count += 1;
@@ -226,7 +233,7 @@ pub(super) fn entries_of_bytes(mut bytes: &[u8], count: usize) -> Result<Vec<Ent
     for _ in 0..count {
         let (head, rest) = bytes.split_at_checked(7).ok_or(Errno::Io)?;
         let ino = Ino(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
-        let kind = if head[4] == 0 { Kind::File } else { Kind::Directory };
+        let kind = kind_of(head[4]);
         let len = usize::from(u16::from_le_bytes([head[5], head[6]]));
         let (name, rest) = rest.split_at_checked(len).ok_or(Errno::Io)?;
         entries.push(Entry { name: name.to_vec(), ino, kind });
@@ -235,24 +242,54 @@ pub(super) fn entries_of_bytes(mut bytes: &[u8], count: usize) -> Result<Vec<Ent
     Ok(entries)
 }
 
+// --------------------------------------------------------------------------------------------------- kinds
+
+fn kind_byte(kind: Kind) -> u8 {
+    match kind {
+        Kind::File => 0,
+        Kind::Directory => 1,
+        Kind::Link => 2,
+    }
+}
+
+fn kind_of(byte: u8) -> Kind {
+    match byte {
+        0 => Kind::File,
+        1 => Kind::Directory,
+        _ => Kind::Link,
+    }
+}
+
+/// The second value of what is known of a name.
+pub(super) fn stat_word(stat: &Stat) -> u64 {
+    u64::from(stat.links) | u64::from(kind_byte(stat.kind)) << 16 | u64::from(stat.blocks) << 32
+}
+
+/// What is known of a name again.
+pub(super) fn stat_of(size_bytes: u64, word: u64) -> Stat {
+    Stat { kind: kind_of((word >> 16) as u8), links: word as u16, size_bytes, blocks: (word >> 32) as u32 }
+}
+
 // --------------------------------------------------------------------------------------------------- opening
 
 /// How a file is opened, in a word.
-pub(super) fn open_flags(create: Create, truncate: bool, appends: bool) -> u64 {
+pub(super) fn open_flags(Opening { create, truncate, links }: Opening, appends: bool) -> u64 {
     let create = match create {
         Create::No => 0,
         Create::IfMissing => 1,
         Create::New => 2,
     };
-    create | u64::from(truncate) << 8 | u64::from(appends) << 9
+    let takes_links = u64::from(links == Links::Taken);
+    create | u64::from(truncate) << 8 | u64::from(appends) << 9 | takes_links << 10
 }
 
-/// The same again: what is made, whether it is emptied, whether each write is at its end.
-pub(super) fn open_flags_of(word: u64) -> (Create, bool, bool) {
+/// The same again, and whether each write is at the file's end.
+pub(super) fn open_flags_of(word: u64) -> (Opening, bool) {
     let create = match word & 0xff {
         0 => Create::No,
         1 => Create::IfMissing,
         _ => Create::New,
     };
-    (create, word & 1 << 8 != 0, word & 1 << 9 != 0)
+    let links = if word & 1 << 10 == 0 { Links::Followed } else { Links::Taken };
+    (Opening { create, truncate: word & 1 << 8 != 0, links }, word & 1 << 9 != 0)
 }

@@ -5,10 +5,10 @@ use super::file::OpenFlags;
 use super::user::User;
 use crate::dev::{DiskFile, NullFile};
 use crate::error::Errno;
-use crate::fs::{Change, Fd, File, on_volume};
+use crate::fs::{Change, Fd, File, Links, on_volume};
 use alloc::string::String;
 use alloc::vec::Vec;
-use pageferry_fs::{Format, Kind};
+use pageferry_fs::{Format, Kind, Stat};
 use pageferry_hal::{Machine, SpinLock};
 
 /// The names of device files.
@@ -20,6 +20,8 @@ const NULL: &str = "/dev/null";
 pub struct FileStat {
     /// It is a directory.
     pub is_directory: bool,
+    /// It is a symbolic link; then its length is that of its path.
+    pub is_link: bool,
     /// Its length.
     pub size_bytes: u64,
     /// Its names; of a directory also its own and its directories'.
@@ -90,16 +92,51 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.kernel.volumes().change_name(call, path?, how))
     }
 
-    /// What is known of a file or directory of the volume, by its name (`stat`).
+    /// What is known of a file or directory of the volume, by its name; of what it leads to, if it is a symbolic link (`stat`).
     ///
     /// # Errors
-    /// [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.
+    /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Loop`]; [`Errno::NotSupported`] elsewhere.
     pub fn stat(&self, name: &str) -> Result<FileStat, Errno> {
+        self.stat_by(name, Links::Followed)
+    }
+
+    /// What is known of a file, a directory or a symbolic link of the volume, by its name (`lstat`).
+    ///
+    /// # Errors
+    /// As [`User::stat`].
+    pub fn stat_link(&self, name: &str) -> Result<FileStat, Errno> {
+        self.stat_by(name, Links::Taken)
+    }
+
+    fn stat_by(&self, name: &str, follows: Links) -> Result<FileStat, Errno> {
         let path = on_volume(name).ok_or(Errno::NotSupported);
         self.system_call(|call| {
-            let stat = self.kernel.volumes().stat(call, path?)?;
-            let (size_bytes, links) = (stat.size_bytes, stat.links);
-            Ok(FileStat { is_directory: stat.kind == Kind::Directory, size_bytes, links })
+            let Stat { kind, size_bytes, links, .. } = self.kernel.volumes().stat(call, path?, follows)?;
+            let (is_directory, is_link) = (kind == Kind::Directory, kind == Kind::Link);
+            Ok(FileStat { is_directory, is_link, size_bytes, links })
+        })
+    }
+
+    /// Makes a symbolic link `name` on the volume, that has a path, whatever is there (`symlink`). A path that begins with `/` leads
+    /// somewhere if it begins with the mount point; any other begins at the link's directory.
+    ///
+    /// # Errors
+    /// [`Errno::Exists`], [`Errno::NotDirectory`], [`Errno::NoSpace`], [`Errno::NoFile`] also for no path, [`Errno::NameTooLong`] for
+    /// more than 1,023 bytes; [`Errno::NotSupported`] elsewhere.
+    pub fn symlink(&self, path: &str, name: &str) -> Result<(), Errno> {
+        let name = on_volume(name).ok_or(Errno::NotSupported);
+        self.system_call(|call| self.kernel.volumes().make_link(call, path, name?))
+    }
+
+    /// The path of a symbolic link of the volume (`readlink`).
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: it is none. [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Loop`]; [`Errno::NotSupported`] elsewhere.
+    pub fn read_link(&self, name: &str) -> Result<String, Errno> {
+        let name = on_volume(name).ok_or(Errno::NotSupported);
+        self.system_call(|call| {
+            let path = self.kernel.volumes().read_link(call, name?)?;
+            Ok(String::from_utf8_lossy(&path).into_owned())
         })
     }
 

@@ -4,7 +4,7 @@
 use super::user::User;
 use crate::dev::AudioFile;
 use crate::error::Errno;
-use crate::fs::{Change, Create, Fd, File, Rights, on_volume};
+use crate::fs::{Change, Create, Fd, File, Links, Opening, Rights, on_volume};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
@@ -24,6 +24,8 @@ bitflags::bitflags! {
         const EXCLUSIVE = 16;
         /// Each write begins at its end (`O_APPEND`).
         const APPEND = 32;
+        /// Not where a symbolic link leads, if the name is one's (`O_NOFOLLOW`).
+        const NO_FOLLOW = 64;
     }
 }
 
@@ -49,7 +51,7 @@ impl<M: Machine> User<M> {
     /// Opens a file by its name in the one directory, or by its path on the mounted volume, below `/mnt`, or a device file (`open`).
     ///
     /// # Errors
-    /// [`Errno::NoFile`]; [`Errno::Exists`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
+    /// [`Errno::NoFile`]; [`Errno::Exists`]; [`Errno::Loop`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
     /// [`Errno::NoSpace`], [`Errno::NoMemory`].
     pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
         self.system_call(|call| {
@@ -65,7 +67,9 @@ impl<M: Machine> User<M> {
                 return device;
             }
             if let Some(path) = on_volume(name) {
-                let file = self.kernel.volumes().open(call, path, create, truncates, rights)?;
+                let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
+                let how = Opening { create, truncate: truncates, links };
+                let file = self.kernel.volumes().open(call, path, how, rights)?;
                 return Ok(self.process.files.lock().insert(file));
             }
             let files = &self.kernel.files;

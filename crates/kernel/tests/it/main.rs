@@ -31,6 +31,7 @@ mod memory_disk;
 mod paging;
 mod pipe;
 mod process;
+mod ptrace;
 mod receive_laws;
 mod sched;
 mod socket;

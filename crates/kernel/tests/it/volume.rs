@@ -318,7 +318,7 @@ fn what_is_done_at_an_offset_leaves_the_offset() {
         u.link("/mnt/d/a", "/mnt/b").unwrap();
         assert_eq!(u.link("/mnt/d/a", "/mnt/b"), Err(Errno::Exists));
         assert_eq!(u.link("/mnt/d", "/mnt/c"), Err(Errno::IsDirectory));
-        let file = FileStat { is_directory: false, size_bytes: 3, links: 2 };
+        let file = FileStat { is_directory: false, is_link: false, size_bytes: 3, links: 2 };
         assert_eq!((u.stat("/mnt/b"), u.stat("/mnt/d/a")), (Ok(file), Ok(file)));
         assert!(u.stat("/mnt/d").unwrap().is_directory && u.stat("/mnt").unwrap().is_directory);
         assert_eq!((u.stat("/mnt/x"), u.stat("/mnt/b/x")), (Err(Errno::NoFile), Err(Errno::NotDirectory)));
@@ -338,5 +338,93 @@ fn what_a_killed_process_leaves_mounted_is_unmounted_at_the_end() {
         put(u, fd, buffer, &[7; 50_000]);
         u.store(Va(0x20), &[1]);
         assert!(u.is_killed());
+    });
+}
+
+#[test]
+fn symbolic_links_lead_where_their_paths_say() {
+    everywhere(Schedule::Timed, |u| {
+        mounted(u, 1024);
+        let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
+        u.mkdir("/mnt/dir").unwrap();
+        u.mkdir("/mnt/dir/below").unwrap();
+        let fd = u.open("/mnt/dir/file", MAKE).unwrap();
+        put(u, fd, buffer, b"bytes");
+        u.close(fd).unwrap();
+        let bytes_at = |name: &str| {
+            let fd = u.open(name, OpenFlags::READ)?;
+            let bytes = get(u, fd, buffer, 100);
+            u.close(fd).unwrap();
+            Ok(bytes)
+        };
+        // From the link's directory, from the mount point, upwards, to a directory, over another link.
+        for (path, name) in [
+            ("dir/file", "near"),
+            ("/mnt/dir/file", "far"),
+            ("../file", "dir/below/up"),
+            ("dir", "way"),
+            ("way//./file", "over"),
+            ("/mnt", "dir/top"),
+        ] {
+            u.symlink(path, &format!("/mnt/{name}")).unwrap();
+            assert_eq!(u.read_link(&format!("/mnt/{name}")).as_deref(), Ok(path));
+        }
+        for name in
+            ["near", "far", "dir/below/up", "way/file", "over", "way/below/up", "way/top/way/top/over"]
+        {
+            assert_eq!(bytes_at(&format!("/mnt/{name}")), Ok(b"bytes".to_vec()), "{name}");
+        }
+        let (followed, taken) = (u.stat("/mnt/near").unwrap(), u.stat_link("/mnt/near").unwrap());
+        assert_eq!((followed.is_link, followed.size_bytes), (false, 5));
+        assert_eq!((taken.is_link, taken.is_directory, taken.size_bytes, taken.links), (true, false, 8, 1));
+        assert!(u.stat("/mnt/way").unwrap().is_directory);
+        assert_eq!(u.list("/mnt/way/below"), Ok(vec![("up".into(), false)]));
+        // What is about the name is about the link.
+        assert_eq!(u.mkdir("/mnt/way"), Err(Errno::Exists));
+        assert_eq!(u.rmdir("/mnt/way"), Err(Errno::NotDirectory));
+        assert_eq!(u.open("/mnt/near", RW | OpenFlags::NO_FOLLOW), Err(Errno::Loop));
+        assert_eq!(u.open("/mnt/near", MAKE | OpenFlags::EXCLUSIVE), Err(Errno::Exists));
+        assert_eq!(u.symlink("x", "/mnt/near"), Err(Errno::Exists));
+        u.rename("/mnt/near", "/mnt/way/other").unwrap();
+        assert_eq!(bytes_at("/mnt/dir/other"), Err(Errno::NoFile), "the path begins where the link is now");
+        u.unlink("/mnt/dir/other").unwrap();
+        // A link of a file by a symbolic link is the file's.
+        u.link("/mnt/over", "/mnt/same").unwrap();
+        assert_eq!(
+            (u.stat_link("/mnt/same").unwrap().is_link, u.stat("/mnt/dir/file").unwrap().links),
+            (false, 2)
+        );
+        // Where it leads to, a file is made.
+        u.symlink("dir/new", "/mnt/made").unwrap();
+        assert_eq!(bytes_at("/mnt/made"), Err(Errno::NoFile));
+        let fd = u.open("/mnt/made", MAKE).unwrap();
+        put(u, fd, buffer, b"new");
+        u.close(fd).unwrap();
+        assert_eq!(bytes_at("/mnt/dir/new"), Ok(b"new".to_vec()));
+        assert!(u.stat_link("/mnt/made").unwrap().is_link);
+        // Circles, chains, and paths off the volume.
+        u.symlink("round", "/mnt/round").unwrap();
+        u.symlink("/etc/passwd", "/mnt/off").unwrap();
+        u.symlink("dir/file", "/mnt/c0").unwrap();
+        for i in 1..=32 {
+            u.symlink(&format!("c{}", i - 1), &format!("/mnt/c{i}")).unwrap();
+        }
+        assert_eq!(bytes_at("/mnt/round"), Err(Errno::Loop));
+        assert_eq!(bytes_at("/mnt/round/x"), Err(Errno::Loop));
+        assert_eq!(u.stat("/mnt/off"), Err(Errno::NoFile));
+        assert_eq!(bytes_at("/mnt/c31"), Ok(b"bytes".to_vec()));
+        assert_eq!(bytes_at("/mnt/c32"), Err(Errno::Loop));
+        assert_eq!(u.read_link("/mnt/dir"), Err(Errno::Invalid));
+        assert_eq!(u.read_link("/mnt/none"), Err(Errno::NoFile));
+        assert_eq!(u.symlink("", "/mnt/none"), Err(Errno::NoFile));
+        assert_eq!(u.symlink(&"x".repeat(1024), "/mnt/none"), Err(Errno::NameTooLong));
+        let longest = "x".repeat(1023);
+        u.symlink(&longest, "/mnt/longest").unwrap();
+        // On the disk, too.
+        u.unmount().unwrap();
+        u.mount().unwrap();
+        assert_eq!(u.read_link("/mnt/longest"), Ok(longest));
+        assert_eq!(bytes_at("/mnt/over"), Ok(b"bytes".to_vec()));
+        unmounted(u);
     });
 }

@@ -72,8 +72,14 @@ impl Experiment {
         let source = registry::find(Kind::Experiment, name)?;
         let alone = |_: &str| None;
         let check = &ExperimentFile::validate;
-        let file: ExperimentFile =
-            load_extending(&source.file, &source.text, "experiment", &alone, &RANGES, check)?;
+        let loaded = load_extending(&source.file, &source.text, "experiment", &alone, &RANGES, check);
+        let file: ExperimentFile = loaded.map_err(|error| match error.key.as_str() {
+            "extends" => {
+                let problem = "an experiment extends no other: change one with --set, or a copy of its file";
+                ConfigError { problem: problem.into(), ..error }
+            }
+            _ => error,
+        })?;
         let refused = |Fault { key, problem, suggestion }| {
             let error = ConfigError::of_value(&source.file, &source.text, &key, problem);
             ConfigError { suggestion, ..error }

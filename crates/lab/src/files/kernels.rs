@@ -366,9 +366,9 @@ impl KernelChoice {
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<KernelChoice, LabError> {
         let source = registry::find(Kind::Kernel, name)?;
-        let lookup = |base: &str| registry::base(Kind::Kernel, &source.file, base).map(|s| s.text);
-        let file =
-            load_extending(&source.file, &source.text, "kernel", &lookup, &RANGES, &KernelFile::validate)?;
+        let file = registry::extending(Kind::Kernel, &source.file, |lookup| {
+            load_extending(&source.file, &source.text, "kernel", lookup, &RANGES, &KernelFile::validate)
+        })?;
         Ok(KernelChoice { name: source.name, file })
     }
 

@@ -20,8 +20,9 @@ impl MachineChoice {
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<MachineChoice, LabError> {
         let source = registry::find(Kind::Machine, name)?;
-        let lookup = |base: &str| registry::base(Kind::Machine, &source.file, base).map(|s| s.text);
-        let config = MachineConfig::parse(&source.file, &source.text, &lookup)?;
+        let config = registry::extending(Kind::Machine, &source.file, |lookup| {
+            MachineConfig::parse(&source.file, &source.text, lookup)
+        })?;
         Ok(MachineChoice { name: source.name, config })
     }
 

@@ -4,8 +4,9 @@
 //! `.toml` may stand in place of a name; its `extends` may name an embedded file or another path beside it.
 
 use crate::error::LabError;
-use pageferry_model::nearest;
-use std::fs;
+use crate::input;
+use pageferry_model::{ConfigError, nearest};
+use std::cell::RefCell;
 use std::path::Path;
 
 mod embedded {
@@ -79,14 +80,18 @@ pub fn names(kind: Kind) -> Vec<&'static str> {
 /// The file called `name`, or at the path `name` where that ends in `.toml`.
 ///
 /// # Errors
-/// [`LabError::Unknown`] with the nearest name, or [`LabError::Io`].
+/// [`LabError::Unknown`] with the nearest name, [`LabError::Io`], or [`LabError::Input`] for a file that is none.
 pub fn find(kind: Kind, name: &str) -> Result<Source, LabError> {
     if name.ends_with(".toml") {
-        let text = fs::read_to_string(name).map_err(|e| LabError::io("read", name, e))?;
+        let text = input::text(Path::new(name))?;
         let stem = Path::new(name).file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
         return Ok(Source { name: stem.into_owned(), file: name.to_owned(), text });
     }
     embedded(kind, name).ok_or_else(|| {
+        if Path::new(name).is_file() {
+            let problem = format!("a file that describes a {} has a name that ends in `.toml`", kind.word());
+            return LabError::Input { file: name.to_owned(), problem };
+        }
         let known = names(kind);
         LabError::Unknown {
             kind: kind.word(),
@@ -107,8 +112,34 @@ pub fn embedded(kind: Kind, name: &str) -> Option<Source> {
     })
 }
 
+/// Reads a file with `read`, which is given the files that are extended, in files that `from` extends. If one is not there, the error
+/// names the nearest that is.
+///
+/// # Errors
+/// Those of `read`.
+pub fn extending<T>(
+    kind: Kind,
+    from: &str,
+    read: impl FnOnce(&dyn Fn(&str) -> Option<String>) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let missing = RefCell::new(None);
+    let lookup = |name: &str| {
+        let found = base(kind, from, name).map(|source| source.text);
+        if found.is_none() {
+            missing.replace(Some(name.to_owned()));
+        }
+        found
+    };
+    let result = read(&lookup);
+    result.map_err(|error| {
+        let missing = missing.borrow();
+        let nearest = missing.as_deref().and_then(|name| nearest(name, names(kind)));
+        ConfigError { suggestion: error.suggestion.or(nearest.map(str::to_owned)), ..error }
+    })
+}
+
 /// The file that `extends = name` means in the file `from`: an embedded one, or a path beside `from`.
-pub fn base(kind: Kind, from: &str, name: &str) -> Option<Source> {
+fn base(kind: Kind, from: &str, name: &str) -> Option<Source> {
     if !name.ends_with(".toml") {
         return embedded(kind, name);
     }

@@ -183,9 +183,24 @@ fn draw_axis(svg: &mut Svg, layout: &Layout, scale: &LogScale) {
         }
         Width::Narrow => svg.text(0.0, 12.0, "axis", Anchor::Start, &words),
     }
-    for (tick, x) in ticks(layout, scale) {
+    for (tick, x) in labelled(&ticks(layout, scale)) {
         svg.text(x, AXIS_PIXELS - 14.0, "tick", Anchor::Middle, &format!("{tick}"));
     }
+}
+
+/// Room that the number of a tick takes.
+const LABEL_PIXELS: f64 = 34.0;
+
+/// The ticks whose numbers do not touch each other, from 1 on to both sides.
+fn labelled(ticks: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let one = ticks.iter().position(|(tick, _)| *tick == 1.0).unwrap_or(0);
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    for &(tick, x) in ticks[one..].iter().chain(ticks[..one].iter().rev()) {
+        if kept.iter().all(|(_, other)| (x - other).abs() >= LABEL_PIXELS) {
+            kept.push((tick, x));
+        }
+    }
+    kept
 }
 
 /// The band of agreement and the lines of the ticks, from and to a height.

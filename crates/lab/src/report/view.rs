@@ -3,6 +3,7 @@
 use super::differences::{Difference, anchor};
 use super::figure::Figure;
 use super::reproduction::{Calibrated, Reproduction};
+use super::schemes::SchemeRow;
 use super::svg;
 use super::then_now::{ChosenRow, MappingRow, PaysRow};
 use super::{figures, looks};
@@ -57,6 +58,7 @@ struct Page<'a> {
     not_compared: usize,
     pays: Vec<PaysRow>,
     mappings: Vec<MappingRow>,
+    schemes: Vec<SchemeRow>,
     chosen: Vec<ChosenRow>,
     experiments: Vec<ExperimentView<'a>>,
     papers: Vec<&'a Paper>,
@@ -143,6 +145,7 @@ pub(super) fn html(of: &Reproduction) -> String {
         not_compared: of.not_compared(),
         pays: of.pays_rows(),
         mappings: of.mapping_rows(),
+        schemes: of.scheme_rows(),
         chosen: of.chosen_rows(),
         experiments: of.experiments.iter().map(|e| experiment(of, e, &figures)).collect(),
         papers: of.papers.values().collect(),

@@ -118,7 +118,7 @@ pub struct Service {
     pub pcap: Option<PathBuf>,
 }
 
-/// Serves `directory` over `link` until `stop` is set.
+/// Serves `directory` over `link` until `stop` is set. Calls `ready` when nothing that was given can be wrong any more.
 ///
 /// # Errors
 /// When the directory cannot be read or does not fit, or machine and kernel do not. A broken law is not an error here.
@@ -129,6 +129,7 @@ pub fn serve(
     link: Link,
     service: Service,
     stop: Arc<AtomicBool>,
+    ready: impl FnOnce(),
 ) -> Result<Served, LabError> {
     let began = Instant::now();
     let site = Site::read(directory)?;
@@ -150,6 +151,7 @@ pub fn serve(
         Link::Port(port) => testbed.model.attach(Box::new(Forward::new(port.0, mtu_bytes, stop.clone()))),
         Link::Tap(tap) => testbed.model.attach(Box::new(TapEnd::new(tap, stop.clone()))),
     }
+    ready();
     let server = Server::new(testbed.model.clone(), site, service, stop);
     let state = server.state();
     let finish = testbed.execute("httpd", server.program())?;

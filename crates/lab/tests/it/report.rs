@@ -566,3 +566,65 @@ fn all_files_are_written_and_the_figures_stand_alone() {
         serde_json::from_slice(&std::fs::read(out.join("results.json")).expect("readable")).expect("JSON");
     assert_eq!(json["runs"].as_array().map(Vec::len), Some(of.runs.len()));
 }
+
+#[test]
+fn every_user_of_mappings_is_shown_under_every_scheme_then_and_now() {
+    let of = reproduction(|run| {
+        if run.record.experiment == "ephemeral-schemes" {
+            let cycles = if run.record.kernel == "original" { 3000.0 } else { 2000.0 };
+            let parts = ["elapsed", "local", "remote", "mapping"];
+            run.record.results.extend(parts.map(|part| (format!("{part}_cycles_per_page"), cycles)));
+        }
+    });
+    let rows = of.scheme_rows();
+    assert_eq!(rows.len(), of.records().filter(|r| r.experiment == "ephemeral-schemes").count());
+    for user in ["memory-disk", "exec", "ptrace", "vnode-pager", "pipe", "socket"] {
+        for machine in [
+            "xeon-up",
+            "xeon-htt",
+            "xeon-mp",
+            "xeon-mp-htt",
+            "opteron-mp",
+            "sh7751r",
+            "ultrasparc-iie",
+            "today",
+        ] {
+            let schemes: Vec<_> = rows.iter().filter(|r| r.user == user && r.machine == machine).collect();
+            for kernel in ["original", "vmem", "per-process", "sf_buf"] {
+                let row = schemes.iter().find(|row| row.scheme == kernel);
+                let row = row.unwrap_or_else(|| panic!("{user} on {machine} under {kernel}"));
+                assert_eq!(row.gain, if kernel == "original" { "" } else { "+50 %" });
+            }
+        }
+        // What is now is last.
+        let machines: Vec<_> = rows.iter().filter(|r| r.user == user).map(|r| r.machine.as_str()).collect();
+        assert!(
+            machines.iter().skip_while(|machine| **machine != "today").all(|machine| *machine == "today")
+        );
+    }
+    assert!(of.html().contains(&format!("<span>{} of them</span>", rows.len())));
+}
+
+/// Numbers at an axis that lie upon each other cannot be read.
+#[test]
+fn the_numbers_of_an_answers_axis_have_room() {
+    let html = reproduction(|_| ()).html();
+    let answers = between(&html, "<h2 id=\"answer\">", "<h2 ")[0];
+    let mut drawn = 0;
+    for drawing in drawings(answers) {
+        let attribute = |text: &str, name: &str| -> f64 {
+            between(text, &format!(" {name}=\""), "\"")[0].parse().expect("a number")
+        };
+        let mut places: Vec<(f64, f64)> = between(drawing, "<text", ">")
+            .into_iter()
+            .filter(|text| text.contains("class=\"tick\"") && text.contains("text-anchor=\"middle\""))
+            .map(|text| (attribute(text, "y"), attribute(text, "x")))
+            .collect();
+        places.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
+        for pair in places.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            assert!(pair[1].1 - pair[0].1 >= 30.0, "{pair:?}");
+        }
+        drawn += places.len();
+    }
+    assert!(drawn > 10, "{drawn}");
+}

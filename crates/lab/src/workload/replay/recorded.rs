@@ -4,10 +4,12 @@
 
 use super::calls::{Asked, meaning};
 use crate::error::LabError;
+use crate::input;
 use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Va};
 use pageferry_trace::{Kind, Reader, bundled};
 use rangemap::RangeSet;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// A record in a word: the address's line, the instructions before it, and what it is.
@@ -303,7 +305,13 @@ pub(crate) fn recorded(name: &str) -> Result<Arc<Recorded>, LabError> {
                 Recorded::read(name, program, trace.bytes).map(Arc::new)
             }
             None => {
-                let bytes = std::fs::read(name).map_err(|e| e.to_string())?;
+                let read = input::bytes(Path::new(name), input::MOST_RECORDED_BYTES);
+                // Which file it is, is said of all that is wrong with it.
+                let bytes = read.map_err(|e| match e {
+                    LabError::Io { error, .. } => error.to_string(),
+                    LabError::Input { problem, .. } => problem,
+                    other => other.to_string(),
+                })?;
                 Recorded::read(name, "program".into(), &bytes).map(Arc::new)
             }
         }

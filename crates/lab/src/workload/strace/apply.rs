@@ -1,27 +1,31 @@
-//! What each recorded call does to descriptors, names and bytes of the plain model, and what is made again of it.
+//! What each recorded call does to descriptors and names of the plain model, and what is made again of it; with open files and mappings,
+//! in `apply_files`.
 //!
 //! A call that failed is made again if it failed for a reason that names have (there is none, there is one already, ...); one that failed
 //! otherwise, as for want of rights, is left out. Where the plain model answers something else than was recorded, that is a deviation; if
 //! the one succeeds and the other fails, the call is not made.
 
 use super::calls::{At, How, Request, Told};
-use super::contents::{contents, sum};
-use super::names::{Hint, MOST_BYTES, Path};
+use super::names::{Hint, MOST_BYTES, Names, Path};
 use super::ops::Action;
 use super::order::Thing;
-use super::plan::{Context, Mapping, NotModelled, Object, Planner, Running, Through, errno, kernel_path};
+use super::plan::{
+    Context, NotModelled, Object, Planner, Running, Through, errno, kernel_path, kernel_target,
+};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Errno, OpenFlags};
 use pageferry_trace::strace::Answer;
 use std::collections::BTreeSet;
 
-const PAGE: u64 = PAGE_SIZE as u64;
+pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// The most that a call of a recording moves or maps.
-const MOST_AT_ONCE: u64 = 1 << 26;
+pub(super) const MOST_AT_ONCE: u64 = 1 << 26;
+/// The longest path of a symbolic link that the modelled kernel keeps.
+const MOST_LINK_BYTES: usize = 1023;
 /// The most that all calls write to files and pipes, holes counted in.
-const MOST_WRITTEN: u64 = 1 << 28;
+pub(super) const MOST_WRITTEN: u64 = 1 << 28;
 
-type Done = Result<(), NotModelled>;
+pub(super) type Done = Result<(), NotModelled>;
 
 /// How a call ended when it was recorded.
 enum Ended {
@@ -40,7 +44,7 @@ fn ended(context: &Context<'_>) -> Result<Ended, NotModelled> {
 }
 
 /// Of a call that must have succeeded.
-fn value(context: &Context<'_>) -> Result<u64, NotModelled> {
+pub(super) fn value(context: &Context<'_>) -> Result<u64, NotModelled> {
     match ended(context)? {
         Ended::Well(value) => u64::try_from(value).map_err(|_| "a negative answer".into()),
         Ended::With(_) => Err(match &context.call.answer {
@@ -66,7 +70,11 @@ impl Planner {
             Request::Close { fd } => self.close(context, fd),
             Request::Duplicate { fd, closes_on_exec } => {
                 let to = descriptor(context)?;
-                let held = self.descriptor(process, fd).ok_or("not opened in the recording")?;
+                let Some(held) = self.descriptor(process, fd) else {
+                    // What had the new number is closed all the same.
+                    self.unbind(context, to);
+                    return Err("not opened in the recording".into());
+                };
                 let modelled = self.is_in_kernel(held.open);
                 if to == fd {
                     return Err("to itself".into());
@@ -86,7 +94,15 @@ impl Planner {
                 if let Some(held) = self.running[process].table.get_mut(&fd) {
                     held.closes_on_exec = on;
                 }
-                Err("F_SETFD".into())
+                self.open_of(process, fd)?;
+                self.push(context, Action::Enter, Vec::new());
+                Ok(())
+            }
+            Request::Flags { fd } => {
+                value(context)?;
+                self.open_of(process, fd)?;
+                self.push(context, Action::Enter, Vec::new());
+                Ok(())
             }
             Request::Pipe { ends, closes_on_exec } => {
                 value(context)?;
@@ -106,6 +122,7 @@ impl Planner {
                 value(context)?;
                 let open = self.open_of(process, fd)?;
                 let Object::File(node) = self.opens[open].object else { return Err("not a file".into()) };
+                self.permits(open, true)?;
                 if size > MOST_BYTES {
                     return Err("too long a file".into());
                 }
@@ -139,14 +156,18 @@ impl Planner {
                 self.plan.made += 1;
                 self.two_names(context, &from, &to, false)
             }
-            Request::Look { at, told } => self.look(context, &at, told),
+            Request::Symlink { path, at } => self.symlink(context, &path, &at),
+            Request::ReadLink { at, path } => self.read_link(context, &at, path.as_deref()),
+            Request::Copy { from, to, count } => self.copy(context, from, to, count),
+            Request::Look { at, told, follows } => self.look(context, &at, told, follows),
             Request::Chdir { at } => {
-                let told = Some(Told { is_directory: true, size_bytes: None });
                 let path = self.path(process, &at)?;
+                let real = self.real(&path, true)?;
                 if matches!(ended(context)?, Ended::Well(_)) {
-                    self.running[process].here = path;
+                    // What is above a directory is above where it is, not above a link to it.
+                    self.running[process].here = real;
                 }
-                self.look(context, &at, told)
+                self.look(context, &at, Some(Told::DIRECTORY), true)
             }
             Request::ChdirTo { fd } => {
                 value(context)?;
@@ -181,7 +202,7 @@ impl Planner {
             Request::Fork { is_thread } => self.fork(context, is_thread),
             Request::Exec { at } => {
                 let did = matches!(ended(context)?, Ended::Well(_));
-                self.look(context, &at, None)?;
+                self.look(context, &at, None, true)?;
                 if did {
                     self.exec(context);
                 }
@@ -212,6 +233,7 @@ impl Planner {
             Errno::IsDirectory => self.tells(path, Some(true)),
             Errno::NotEmpty => {
                 if let Ok(node) = self.names.find(path, Hint::There { is_directory: Some(true) })
+                    && self.names.is_directory(node)
                     && self.names.count(node) == 0
                     && let Some(origin) = self.names.origin(node)
                 {
@@ -261,22 +283,93 @@ impl Planner {
         change: impl Fn(&mut Planner, &Path, bool) -> (Result<(), Errno>, fn(String, Result<(), Errno>) -> Action),
     ) -> Done {
         let path = self.path(context.process, at)?;
+        let real = self.real(&path, false)?;
         let recorded = ended(context)?;
         let did = matches!(recorded, Ended::Well(_));
         if let Ended::With(failed) = recorded {
-            self.learn(&path, failed);
+            self.learn(&real, failed);
         }
-        let (answer, action) = change(self, &path, did);
+        let (answer, action) = change(self, &real, did);
         if self.agrees(context, &recorded, &answer) {
-            self.push(context, action(kernel_path(&path), answer), Planner::at_path(&path, did));
+            self.push(context, action(kernel_path(&path), answer), Planner::on_way(&path, &real, did));
         }
         Ok(())
     }
 
-    fn two_names(&mut self, context: &Context<'_>, from: &At, to: &At, renames: bool) -> Done {
-        let (from, to) = (self.path(context.process, from)?, self.path(context.process, to)?);
+    fn symlink(&mut self, context: &Context<'_>, leads_to: &[u8], at: &At) -> Done {
+        let path = self.path(context.process, at)?;
+        let real = self.real(&path, false)?;
         let recorded = ended(context)?;
         let did = matches!(recorded, Ended::Well(_));
+        let to = kernel_target(leads_to);
+        if !(1..=MOST_LINK_BYTES).contains(&to.len()) {
+            return Err("a long path, or none".into());
+        }
+        if let Ended::With(failed) = recorded {
+            self.learn(&real, failed);
+        }
+        self.plan.made += 1;
+        let answer = self.names.make_link(&real, leads_to, did);
+        if self.agrees(context, &recorded, &answer) {
+            let action = Action::Symlink { to, path: kernel_path(&path), answer };
+            self.push(context, action, Planner::on_way(&path, &real, did));
+        }
+        Ok(())
+    }
+
+    fn read_link(&mut self, context: &Context<'_>, at: &At, shown: Option<&[u8]>) -> Done {
+        if at.path.is_empty() {
+            return Err("of a descriptor".into());
+        }
+        let path = self.path(context.process, at)?;
+        let real = self.real(&path, false)?;
+        let recorded = match &context.call.answer {
+            // What is there is no link.
+            Answer::Error(name) if name == "EINVAL" => Ended::With(Errno::Invalid),
+            _ => ended(context)?,
+        };
+        let hint = match recorded {
+            Ended::Well(_) | Ended::With(Errno::Invalid) => Hint::There { is_directory: None },
+            Ended::With(failed) => {
+                self.learn(&real, failed);
+                Hint::Nothing
+            }
+        };
+        let found = self.names.find(&real, hint);
+        if let (Ended::Well(len), Ok(node)) = (&recorded, found) {
+            let len = len.unsigned_abs().min(MOST_LINK_BYTES as u64);
+            // What is not shown of a long one is not known.
+            let leads_to = shown.map(|shown| {
+                let mut path = shown.to_vec();
+                path.resize(len as usize, b'x');
+                path
+            });
+            self.names.is_link(node, leads_to.as_deref(), len);
+        }
+        let answer =
+            found.and_then(|node| self.names.leads_to(node).map(<[u8]>::to_vec).ok_or(Errno::Invalid));
+        if !self.agrees(context, &recorded, &answer.as_ref().map(drop).map_err(|errno| *errno)) {
+            return Ok(());
+        }
+        if let (Ended::Well(len), Ok(path)) = (&recorded, &answer) {
+            self.compare(context, "the length of its path", len.unsigned_abs(), path.len() as u64);
+        }
+        let answer = answer.map(|path| kernel_target(&path));
+        let action = Action::ReadLink { path: kernel_path(&path), answer };
+        self.push(context, action, Planner::on_way(&path, &real, false));
+        Ok(())
+    }
+
+    fn two_names(&mut self, context: &Context<'_>, from: &At, to: &At, renames: bool) -> Done {
+        let (old, new) = (self.path(context.process, from)?, self.path(context.process, to)?);
+        let (from, to) = (self.real(&old, false)?, self.real(&new, false)?);
+        let recorded = ended(context)?;
+        let did = matches!(recorded, Ended::Well(_));
+        let is_link = |names: &Names| names.known(&from).is_some_and(|node| names.leads_to(node).is_some());
+        if !renames && is_link(&self.names) {
+            // This kernel would give a name to what it leads to.
+            return Err("of a symbolic link".into());
+        }
         if let Ended::With(failed) = recorded {
             match failed {
                 Errno::Exists | Errno::NotEmpty | Errno::IsDirectory => self.learn(&to, failed),
@@ -287,9 +380,9 @@ impl Planner {
         let answer =
             if renames { self.names.rename(&from, &to, did) } else { self.names.link(&from, &to, did) };
         if self.agrees(context, &recorded, &answer) {
-            let mut things = Planner::at_path(&from, did && renames);
-            things.extend(Planner::at_path(&to, did));
-            let (from, to) = (kernel_path(&from), kernel_path(&to));
+            let mut things = Planner::on_way(&old, &from, did && renames);
+            things.extend(Planner::on_way(&new, &to, did));
+            let (from, to) = (kernel_path(&old), kernel_path(&new));
             let action =
                 if renames { Action::Rename { from, to, answer } } else { Action::Link { from, to, answer } };
             self.push(context, action, things);
@@ -297,27 +390,37 @@ impl Planner {
         Ok(())
     }
 
-    fn look(&mut self, context: &Context<'_>, at: &At, told: Option<Told>) -> Done {
+    fn look(&mut self, context: &Context<'_>, at: &At, told: Option<Told>, follows: bool) -> Done {
         let path = self.path(context.process, at)?;
         if let Some(first) = path.first()
             && first == b"dev"
         {
             return Err("a device".into());
         }
+        let real = self.real(&path, follows)?;
         let recorded = ended(context)?;
         let hint = match recorded {
             Ended::Well(_) => Hint::There { is_directory: told.map(|told| told.is_directory) },
             Ended::With(failed) => {
-                self.learn(&path, failed);
+                self.learn(&real, failed);
                 Hint::Nothing
             }
         };
-        let found = self.names.find(&path, hint);
+        let found = self.names.find(&real, hint);
         if !self.agrees(context, &recorded, &found.map(drop)) {
             return Ok(());
         }
-        let mut things = Planner::at_path(&path, false);
+        let mut things = Planner::on_way(&path, &real, false);
         let answer = found.map(|node| {
+            if let Some(len) = told.and_then(|told| told.link_bytes) {
+                self.names.is_link(node, None, len);
+            }
+            if let Some(leads_to) = self.names.leads_to(node) {
+                let (here, in_kernel) = (leads_to.len() as u64, kernel_target(leads_to).len() as u64);
+                let recorded = told.and_then(|told| told.link_bytes).unwrap_or(here);
+                self.compare(context, "the length of its path", recorded, here);
+                return Some(in_kernel);
+            }
             if let Some(size) = told.and_then(|told| told.size_bytes) {
                 self.names.is_long(node, size);
                 self.compare(context, "its length", size, self.names.size(node));
@@ -325,11 +428,11 @@ impl Planner {
             things.push((Thing::Bytes(node), false));
             (!self.names.is_directory(node)).then(|| self.names.size(node))
         });
-        self.push(context, Action::Look { path: kernel_path(&path), answer }, things);
+        self.push(context, Action::Look { path: kernel_path(&path), follows, answer }, things);
         Ok(())
     }
 
-    fn compare(&mut self, context: &Context<'_>, of: &str, recorded: u64, here: u64) {
+    pub(super) fn compare(&mut self, context: &Context<'_>, of: &str, recorded: u64, here: u64) {
         if recorded != here {
             self.deviates(context, format!("{of}: {recorded} recorded, {here} here"));
         }
@@ -341,29 +444,46 @@ impl Planner {
         if path.first().is_some_and(|name| name == b"dev") {
             return self.open_device(context, &path, closes_on_exec);
         }
+        let real = self.real(&path, how.follows)?;
         let did = matches!(recorded, Ended::Well(_));
-        if let Ended::With(failed) = recorded {
-            self.learn(&path, failed);
+        match recorded {
+            Ended::With(Errno::NotDirectory) if how.directory => self.tells(&real, Some(false)),
+            Ended::With(Errno::Loop) if !how.follows => {
+                if let Ok(node) = self.names.find(&real, Hint::There { is_directory: None }) {
+                    self.names.is_link(node, None, 1);
+                }
+            }
+            Ended::With(failed) => self.learn(&real, failed),
+            Ended::Well(_) => {}
         }
         let found = if did && how.create && how.exclusive {
-            self.names.make_file(&path, false)
+            self.names.make_file(&real, false)
         } else if did && how.create {
             // A directory is not opened to be made.
-            match self.names.find(&path, Hint::Directories) {
-                Err(Errno::NoFile) => self.names.make_file(&path, !how.truncate),
+            match self.names.find(&real, Hint::Directories) {
+                Err(Errno::NoFile) => self.names.make_file(&real, !how.truncate),
                 found => found,
             }
         } else {
             let is_directory = if how.directory { Some(true) } else { None };
-            self.names.find(&path, if did { Hint::There { is_directory } } else { Hint::Nothing })
+            self.names.find(&real, if did { Hint::There { is_directory } } else { Hint::Nothing })
         };
+        let is_link = found.is_ok_and(|node| self.names.leads_to(node).is_some());
+        if is_link && (how.place || how.directory) {
+            return Err("of a symbolic link".into());
+        }
         let answer = match found {
+            Ok(_) if is_link && !(how.create && how.exclusive) => Err(Errno::Loop),
             Ok(_) if !did && how.create && how.exclusive => Err(Errno::Exists),
             Ok(node) if !did && self.names.is_directory(node) && how.write => Err(Errno::IsDirectory),
             Ok(node) if how.directory && !self.names.is_directory(node) => Err(Errno::NotDirectory),
             found => found,
         };
-        if !self.agrees(context, &recorded, &answer.map(drop)) {
+        // What was not opened then would be made here.
+        let would_make =
+            !did && how.create && answer == Err(Errno::NoFile) && self.names.is_free(&real).is_ok();
+        let outcome = if would_make { Ok(()) } else { answer.map(drop) };
+        if !self.agrees(context, &recorded, &outcome) {
             if did {
                 let open = self.add_open(Object::Other("of a call that was left out"), false);
                 self.bind(context, descriptor(context)?, open, closes_on_exec);
@@ -372,12 +492,14 @@ impl Planner {
         }
         let makes = did && how.create;
         self.plan.made += u64::from(makes);
-        let mut things = Planner::at_path(&path, makes);
+        let mut things = Planner::on_way(&path, &real, makes);
         let Ok(node) = answer else {
             let path = kernel_path(&path);
-            // What is opened as a directory, the kernel looks up.
+            // What is opened as a directory, the kernel looks into.
             let action = if how.directory {
-                Action::Look { path, answer: answer.map(|_| None) }
+                Action::List { path, answer: answer.map(|_| 0) }
+            } else if how.place {
+                Action::Look { path, follows: how.follows, answer: answer.map(|_| None) }
             } else {
                 Action::Open { path, flags: flags(how), fd: -1, answer: answer.map(drop) }
             };
@@ -386,10 +508,23 @@ impl Planner {
         };
         let fd = descriptor(context)?;
         if self.names.is_directory(node) {
-            let object = Object::Directory { path: path.clone(), node, listed: 0, there: None };
+            let object = Object::Directory { path: real, node, listed: 0, there: None };
             let open = self.add_open(object, false);
             self.bind(context, fd, open, closes_on_exec);
-            self.push(context, Action::Look { path: kernel_path(&path), answer: Ok(None) }, things);
+            let action = Action::Look { path: kernel_path(&path), follows: how.follows, answer: Ok(None) };
+            self.push(context, action, things);
+            return Ok(());
+        }
+        if how.place {
+            let open = self.add_open(Object::Other("a place"), false);
+            self.bind(context, fd, open, closes_on_exec);
+            let answer = Ok(Some(self.names.size(node)));
+            things.push((Thing::Bytes(node), false));
+            self.push(
+                context,
+                Action::Look { path: kernel_path(&path), follows: how.follows, answer },
+                things,
+            );
             return Ok(());
         }
         if how.truncate && how.write {
@@ -398,6 +533,7 @@ impl Planner {
         let truncates = how.truncate && how.write;
         things.push((Thing::Bytes(node), truncates));
         let open = self.add_open(Object::File(node), how.append);
+        (self.opens[open].reads, self.opens[open].writes) = (how.read, how.write);
         self.bind(context, fd, open, closes_on_exec);
         let action = Action::Open { path: kernel_path(&path), flags: flags(how), fd, answer: Ok(()) };
         self.push(context, action, things);
@@ -416,323 +552,6 @@ impl Planner {
         let flags = OpenFlags::READ | OpenFlags::WRITE;
         self.push(context, Action::Open { path: "/dev/null".into(), flags, fd, answer: Ok(()) }, Vec::new());
         Ok(())
-    }
-
-    // ---------------------------------------------------------------------------------------------- open files
-
-    fn close(&mut self, context: &Context<'_>, fd: i32) -> Done {
-        value(context)?;
-        let open = match self.open_of(context.process, fd) {
-            Ok(open) => open,
-            Err(why) => {
-                self.running[context.process].table.remove(&fd);
-                return Err(why);
-            }
-        };
-        self.running[context.process].table.remove(&fd);
-        let action = if self.is_in_kernel(open) { Action::Close { fd } } else { Action::Enter };
-        self.push(context, action, Vec::new());
-        Ok(())
-    }
-
-    fn stat(&mut self, context: &Context<'_>, fd: i32, told: Option<Told>) -> Done {
-        value(context)?;
-        let open = self.open_of(context.process, fd)?;
-        match &self.opens[open].object {
-            Object::File(node) => {
-                let node = *node;
-                if told.is_some_and(|told| told.is_directory) {
-                    self.turns_out_directory(open, node);
-                }
-                if self.names.is_directory(node) {
-                    self.push(context, Action::Enter, Vec::new());
-                    return Ok(());
-                }
-                if let Some(size) = told.and_then(|told| told.size_bytes) {
-                    self.names.is_long(node, size);
-                    self.compare(context, "its length", size, self.names.size(node));
-                }
-                let answer = self.names.size(node);
-                self.push(context, Action::Size { fd, answer }, vec![(Thing::Bytes(node), false)]);
-                Ok(())
-            }
-            Object::Directory { .. } => {
-                self.push(context, Action::Enter, Vec::new());
-                Ok(())
-            }
-            Object::Pipe { .. } => Err("a pipe".into()),
-            Object::Null | Object::Other(_) => Err("a device".into()),
-        }
-    }
-
-    /// What was opened as a file is a directory: from the next time on it is one from the beginning.
-    fn turns_out_directory(&mut self, open: usize, node: usize) {
-        self.names.is_directory_after_all(node);
-        if self.names.is_directory(node)
-            && let Some(path) = self.names.origin(node).cloned()
-        {
-            self.opens[open].object = Object::Directory { path, node, listed: 0, there: None };
-        }
-    }
-
-    fn list(&mut self, context: &Context<'_>, fd: i32, entries: u64) -> Done {
-        value(context)?;
-        let open = self.open_of(context.process, fd)?;
-        if entries > MOST_AT_ONCE {
-            return Err("too long".into());
-        }
-        if let Object::File(node) = self.opens[open].object {
-            self.turns_out_directory(open, node);
-        }
-        let Object::Directory { path, node, listed, there } = &mut self.opens[open].object else {
-            return Err("not a directory".into());
-        };
-        let (path, node) = (path.clone(), *node);
-        let is_first = there.is_none();
-        let was_there = *there.get_or_insert(self.names.count(node));
-        *listed += entries;
-        // Its own name and its parent's are listed, too.
-        let total = listed.saturating_sub(2);
-        if entries == 0 {
-            if total > was_there
-                && let Some(origin) = self.names.origin(node)
-            {
-                let more = self.fillers.entry(origin.clone()).or_default();
-                *more = (*more).max(total - was_there);
-            }
-            self.compare(context, "names in the directory", total, was_there);
-        }
-        if !is_first {
-            self.push(context, Action::Enter, Vec::new());
-            return Ok(());
-        }
-        let mut things = Planner::at_path(&path, false);
-        let text: String =
-            path.iter().fold(String::new(), |text, name| text + "/" + &String::from_utf8_lossy(name));
-        things.push((Thing::Names(text), true));
-        self.push(context, Action::List { path: kernel_path(&path), answer: was_there }, things);
-        Ok(())
-    }
-
-    fn seek(&mut self, context: &Context<'_>, fd: i32, to_end: bool) -> Done {
-        let to = value(context)?;
-        let open = self.open_of(context.process, fd)?;
-        let things = vec![(Thing::Open(open), true)];
-        match self.opens[open].object {
-            Object::File(node) => {
-                if to_end {
-                    self.names.is_long(node, to);
-                }
-                if to > MOST_BYTES {
-                    return Err("too far".into());
-                }
-                self.opens[open].offset = to;
-                self.push(context, Action::Seek { fd, to }, things);
-                Ok(())
-            }
-            Object::Directory { ref mut listed, ref mut there, .. } => {
-                (*listed, *there) = (0, None);
-                self.push(context, Action::Enter, things);
-                Ok(())
-            }
-            _ => Err("not a file".into()),
-        }
-    }
-
-    fn read(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
-        let recorded = value(context)?;
-        let open = self.open_of(context.process, fd)?;
-        if recorded > count || recorded > MOST_AT_ONCE {
-            return Err("too long, or more than was asked for".into());
-        }
-        let count = count.min(MOST_AT_ONCE);
-        match self.opens[open].object {
-            Object::File(node) => {
-                let at = offset.unwrap_or(self.opens[open].offset);
-                if at > MOST_BYTES {
-                    return Err("too far".into());
-                }
-                if recorded > 0 {
-                    self.names.is_as_long_as(node, at + recorded);
-                }
-                self.names.looked_at(node, at + recorded);
-                let there = self.names.size(node).saturating_sub(at).min(count);
-                self.compare(context, "bytes read", recorded, there);
-                let bytes = self.names.read(node, at, there);
-                let mut things = vec![(Thing::Bytes(node), false)];
-                if offset.is_none() {
-                    things.push((Thing::Open(open), true));
-                }
-                let (answer, sum) = (there as usize, sum(&bytes));
-                self.push(context, Action::Read { fd, count: count as usize, offset, answer, sum }, things);
-                if offset.is_none() {
-                    self.opens[open].offset = at + recorded;
-                    if recorded != there {
-                        // It goes on where it did.
-                        self.push_silent(context, Action::Seek { fd, to: at + recorded });
-                    }
-                }
-                Ok(())
-            }
-            Object::Null => {
-                self.compare(context, "bytes read", recorded, 0);
-                let action =
-                    Action::Read { fd, count: count as usize, offset: None, answer: 0, sum: sum(&[]) };
-                self.push(context, action, Vec::new());
-                Ok(())
-            }
-            Object::Pipe { pipe, writes: false } => {
-                if recorded == 0 && count > 0 && self.can_write(context.process, pipe) {
-                    let what = "recorded: the end of a pipe that it can write to itself; it is left out";
-                    self.deviates(context, what.to_owned());
-                    return Ok(());
-                }
-                let through = &mut self.pipes[pipe];
-                let range = through.read..through.read + recorded as usize;
-                through.read = range.end;
-                let number = self.plan.processes[context.process].ops.len();
-                self.pipes[pipe].reads.push((context.process, number, range));
-                let (count, answer) = (count as usize, recorded as usize);
-                let action = Action::ReadPipe { fd, count, answer, sum: sum(&[]) };
-                self.push(context, action, vec![(Thing::End(2 * pipe), true)]);
-                Ok(())
-            }
-            Object::Pipe { .. } => Err("the wrong end of a pipe".into()),
-            Object::Directory { .. } => Err("a directory".into()),
-            Object::Other(what) => Err(what.into()),
-        }
-    }
-
-    /// A process has an end of a pipe to write to.
-    fn can_write(&self, process: usize, pipe: usize) -> bool {
-        self.running[process].table.values().any(|held| {
-            matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: true } if of == pipe)
-        })
-    }
-
-    fn write(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
-        let len = value(context)?;
-        let open = self.open_of(context.process, fd)?;
-        if len > count || len > MOST_AT_ONCE {
-            return Err("too long, or more than was asked for".into());
-        }
-        // Seeds of files that were there are small.
-        let seed = (1 << 40) + self.writes;
-        let len_bytes = len as usize;
-        let action = Action::Write { fd, seed, len: len_bytes, offset };
-        match self.opens[open].object {
-            Object::File(node) => {
-                let own =
-                    if self.opens[open].appends { self.names.size(node) } else { self.opens[open].offset };
-                let at = offset.unwrap_or(own);
-                let end = at.saturating_add(len);
-                let more = self.names.growth(node, end);
-                if end > MOST_BYTES || self.plan.written_bytes + more > MOST_WRITTEN {
-                    return Err("too far".into());
-                }
-                self.plan.written_bytes += more;
-                self.names.write(node, at, &contents(seed, 0, len_bytes));
-                let mut things = vec![(Thing::Bytes(node), true)];
-                if offset.is_none() {
-                    things.push((Thing::Open(open), true));
-                    self.opens[open].offset = at + len;
-                }
-                self.push(context, action, things);
-            }
-            Object::Null => {
-                self.push(context, Action::Write { fd, seed, len: len_bytes, offset: None }, Vec::new())
-            }
-            Object::Pipe { pipe, writes: true } => {
-                self.piped += len;
-                if self.piped > MOST_WRITTEN {
-                    return Err("too much".into());
-                }
-                let number = self.done(context.process);
-                let through = &mut self.pipes[pipe];
-                let start = through.bytes.len();
-                through.bytes.extend_from_slice(&contents(seed, 0, len_bytes));
-                through.writes.push((context.process, number, start..start + len_bytes));
-                self.push(context, action, vec![(Thing::End(2 * pipe + 1), true)]);
-            }
-            Object::Pipe { .. } => return Err("the wrong end of a pipe".into()),
-            Object::Directory { .. } => return Err("a directory".into()),
-            Object::Other(what) => return Err(what.into()),
-        }
-        self.writes += 1;
-        Ok(())
-    }
-
-    // ---------------------------------------------------------------------------------------------- mappings
-
-    fn map(&mut self, context: &Context<'_>, fd: i32, offset: u64, len: u64, shared: bool) -> Done {
-        let start = value(context)?;
-        // Whatever comes of it: what was there is not there any more.
-        self.unmap(context, start, len, false);
-        let open = self.open_of(context.process, fd)?;
-        let Object::File(node) = self.opens[open].object else { return Err("not a file".into()) };
-        if shared {
-            return Err("shared".into());
-        }
-        if len == 0 || len > MOST_AT_ONCE || offset > MOST_BYTES || !offset.is_multiple_of(PAGE) {
-            return Err("too long".into());
-        }
-        // Where nothing else tells how long the file is.
-        if self.names.size(node) == 0 {
-            self.names.is_long(node, offset + len);
-        }
-        let len = len.next_multiple_of(PAGE);
-        self.names.looked_at(node, offset + len);
-        let bytes = self.names.read(node, offset, len);
-        let mut words = Vec::new();
-        for page in 0..len / PAGE {
-            let mut word = [0; 8];
-            let at = (page * PAGE) as usize;
-            let there = bytes.len().saturating_sub(at).min(8);
-            word[..there].copy_from_slice(&bytes[at.min(bytes.len())..][..there]);
-            words.extend_from_slice(&word);
-        }
-        let id = self.mapped;
-        self.mapped += 1;
-        let mapping = Mapping { start, end: start.saturating_add(len), id, from: 0 };
-        self.running[context.process].mappings.push(mapping);
-        let action = Action::Map { fd, offset, len: len as usize, id, sum: sum(&words) };
-        self.push(context, action, vec![(Thing::Bytes(node), false)]);
-        Ok(())
-    }
-
-    /// Takes what lies in these addresses out of mappings; true if anything did. The first part that goes is the call's own.
-    fn unmap(&mut self, context: &Context<'_>, at: u64, len: u64, is_own: bool) -> bool {
-        let end = at.saturating_add(len).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
-        let mappings = std::mem::take(&mut self.running[context.process].mappings);
-        let (mut left, mut own) = (Vec::new(), is_own);
-        let mut found = false;
-        for mapping in mappings {
-            let (from, to) = (mapping.start.max(at), mapping.end.min(end));
-            if from >= to {
-                left.push(mapping);
-                continue;
-            }
-            found = true;
-            let before = from - mapping.start;
-            let action = Action::Unmap {
-                id: mapping.id,
-                from: (mapping.from + before) as usize,
-                len: (to - from) as usize,
-            };
-            if std::mem::take(&mut own) {
-                self.push(context, action, Vec::new());
-            } else {
-                self.push_silent(context, action);
-            }
-            if from > mapping.start {
-                left.push(Mapping { end: from, ..mapping });
-            }
-            if to < mapping.end {
-                left.push(Mapping { start: to, from: mapping.from + (to - mapping.start), ..mapping });
-            }
-        }
-        self.running[context.process].mappings = left;
-        found
     }
 
     // ---------------------------------------------------------------------------------------------- processes
@@ -777,6 +596,7 @@ fn flags(how: How) -> OpenFlags {
         (how.create && how.exclusive, OpenFlags::EXCLUSIVE),
         (how.truncate && how.write, OpenFlags::TRUNCATE),
         (how.append, OpenFlags::APPEND),
+        (!how.follows && !how.exclusive, OpenFlags::NO_FOLLOW),
     ] {
         flags.set(flag, is_set);
     }

@@ -29,6 +29,10 @@ pub(super) struct How {
     pub(super) truncate: bool,
     pub(super) append: bool,
     pub(super) directory: bool,
+    /// A symbolic link at the end of the path is followed.
+    pub(super) follows: bool,
+    /// Only as a place in the tree (`O_PATH`).
+    pub(super) place: bool,
 }
 
 /// What a `stat` has told.
@@ -37,6 +41,13 @@ pub(super) struct Told {
     pub(super) is_directory: bool,
     /// Of a regular file.
     pub(super) size_bytes: Option<u64>,
+    /// Of a symbolic link, the length of its path.
+    pub(super) link_bytes: Option<u64>,
+}
+
+impl Told {
+    /// A directory is there.
+    pub(super) const DIRECTORY: Told = Told { is_directory: true, size_bytes: None, link_bytes: None };
 }
 
 /// See the [module](self).
@@ -57,6 +68,10 @@ pub(super) enum Request {
     CloseOnExec {
         fd: i32,
         on: bool,
+    },
+    /// Flags of a descriptor or of an open file are asked for, or set.
+    Flags {
+        fd: i32,
     },
     Pipe {
         ends: [i32; 2],
@@ -100,10 +115,27 @@ pub(super) enum Request {
         from: At,
         to: At,
     },
+    /// A symbolic link is made.
+    Symlink {
+        path: Vec<u8>,
+        at: At,
+    },
+    /// The path of a symbolic link; as much of it as is shown.
+    ReadLink {
+        at: At,
+        path: Option<Vec<u8>>,
+    },
+    /// Bytes go from one open file to another, at the offsets of both, or at others.
+    Copy {
+        from: (i32, Option<u64>),
+        to: (i32, Option<u64>),
+        count: u64,
+    },
     /// A name is looked up.
     Look {
         at: At,
         told: Option<Told>,
+        follows: bool,
     },
     Stat {
         fd: i32,
@@ -117,6 +149,7 @@ pub(super) enum Request {
         fd: i32,
         offset: u64,
         len: u64,
+        /// What is stored there is stored in the file.
         shared: bool,
     },
     /// Memory that is no file's takes the place of what was mapped there.
@@ -185,6 +218,8 @@ fn how(flags: &Arg) -> How {
         truncate: flags.has("O_TRUNC"),
         append: flags.has("O_APPEND"),
         directory: flags.has("O_DIRECTORY"),
+        follows: !(flags.has("O_NOFOLLOW") || flags.has("O_CREAT") && flags.has("O_EXCL")),
+        place: flags.has("O_PATH"),
     }
 }
 
@@ -193,15 +228,29 @@ fn told(stat: Option<&Arg>) -> Option<Told> {
     let mode = stat.field("st_mode").or_else(|| stat.field("stx_mode"))?;
     let size = stat.field("st_size").or_else(|| stat.field("stx_size"));
     let size = size.and_then(|size| u64::try_from(size.number()?).ok());
-    Some(Told { is_directory: mode.has("S_IFDIR"), size_bytes: size.filter(|_| mode.has("S_IFREG")) })
+    Some(Told {
+        is_directory: mode.has("S_IFDIR"),
+        size_bytes: size.filter(|_| mode.has("S_IFREG")),
+        link_bytes: size.filter(|_| mode.has("S_IFLNK")),
+    })
+}
+
+/// An offset that a call is given the address of: none, `[5]`, or `[5] => [9]`.
+fn offset(arg: &Arg) -> Option<Option<u64>> {
+    if arg.0 == "NULL" {
+        return Some(None);
+    }
+    let (before, _) = arg.0.strip_prefix('[')?.split_once(']')?;
+    Some(Some(before.parse().ok()?))
 }
 
 /// A `stat` behind a directory and a path: of the descriptor itself, where the path is empty.
-fn stat_at(args: &[Arg], stat: usize) -> Option<Request> {
+fn stat_at(args: &[Arg], stat: usize, flags: usize) -> Option<Request> {
     let (at, told) = (at(args, 0)?, told(args.get(stat)));
+    let follows = !args.get(flags)?.has("AT_SYMLINK_NOFOLLOW");
     match at.from {
         From::Directory(fd) if at.path.is_empty() => Some(Request::Stat { fd, told }),
-        _ => Some(Request::Look { at, told }),
+        _ => Some(Request::Look { at, told, follows }),
     }
 }
 
@@ -225,7 +274,7 @@ pub(super) fn request(call: &Call) -> Option<Request> {
             let how = how(args.get(1)?);
             Some(Request::Open { at: here(args, 0)?, how, closes_on_exec: closes(1) })
         }
-        "openat" if !args.get(2)?.has("O_PATH") => {
+        "openat" => {
             let how = how(args.get(2)?);
             Some(Request::Open { at: at(args, 0)?, how, closes_on_exec: closes(2) })
         }
@@ -242,6 +291,7 @@ pub(super) fn request(call: &Call) -> Option<Request> {
                 "F_DUPFD" => Some(Request::Duplicate { fd, closes_on_exec: false }),
                 "F_DUPFD_CLOEXEC" => Some(Request::Duplicate { fd, closes_on_exec: true }),
                 "F_SETFD" => Some(Request::CloseOnExec { fd, on: args.get(2)?.has("FD_CLOEXEC") }),
+                "F_GETFD" | "F_GETFL" | "F_SETFL" => Some(Request::Flags { fd }),
                 _ => None,
             }
         }
@@ -275,13 +325,35 @@ pub(super) fn request(call: &Call) -> Option<Request> {
         }
         "link" => Some(Request::Link { from: here(args, 0)?, to: here(args, 1)? }),
         "linkat" => Some(Request::Link { from: at(args, 0)?, to: at(args, 2)? }),
-        "access" => Some(Request::Look { at: here(args, 0)?, told: None }),
-        "faccessat" | "faccessat2" => Some(Request::Look { at: at(args, 0)?, told: None }),
-        "stat" | "stat64" | "lstat" | "lstat64" => {
-            Some(Request::Look { at: here(args, 0)?, told: told(args.get(1)) })
+        "symlink" => Some(Request::Symlink { path: args.first()?.text()?.bytes, at: here(args, 1)? }),
+        "symlinkat" => Some(Request::Symlink { path: args.first()?.text()?.bytes, at: at(args, 1)? }),
+        "readlink" => {
+            Some(Request::ReadLink { at: here(args, 0)?, path: args.get(1)?.text().map(|text| text.bytes) })
         }
-        "newfstatat" | "fstatat64" => stat_at(args, 2),
-        "statx" => stat_at(args, 4),
+        "readlinkat" => {
+            Some(Request::ReadLink { at: at(args, 0)?, path: args.get(2)?.text().map(|text| text.bytes) })
+        }
+        "sendfile" | "sendfile64" => {
+            let (to, from) = (fd(args, 0)?, fd(args, 1)?);
+            let from = (from, offset(args.get(2)?)?);
+            Some(Request::Copy { from, to: (to, None), count: length(args, 3)? })
+        }
+        "copy_file_range" | "splice" => {
+            let from = (fd(args, 0)?, offset(args.get(1)?)?);
+            let to = (fd(args, 2)?, offset(args.get(3)?)?);
+            Some(Request::Copy { from, to, count: length(args, 4)? })
+        }
+        "access" => Some(Request::Look { at: here(args, 0)?, told: None, follows: true }),
+        "faccessat" | "faccessat2" => {
+            let follows = !args.get(3).is_some_and(|flags| flags.has("AT_SYMLINK_NOFOLLOW"));
+            Some(Request::Look { at: at(args, 0)?, told: None, follows })
+        }
+        "stat" | "stat64" | "lstat" | "lstat64" => {
+            let follows = call.name.starts_with("stat");
+            Some(Request::Look { at: here(args, 0)?, told: told(args.get(1)), follows })
+        }
+        "newfstatat" | "fstatat64" => stat_at(args, 2, 3),
+        "statx" => stat_at(args, 4, 2),
         "fstat" | "fstat64" => Some(Request::Stat { fd: fd(args, 0)?, told: told(args.get(1)) }),
         "getdents" | "getdents64" => {
             let list = args.get(1)?;
@@ -296,7 +368,9 @@ pub(super) fn request(call: &Call) -> Option<Request> {
             }
             let unit = if call.name == "mmap2" { 4096 } else { 1 };
             let offset = length(args, 5)?.checked_mul(unit)?;
-            Some(Request::Map { fd: fd(args, 4)?, offset, len, shared: !flags.has("MAP_PRIVATE") })
+            // What is shared and not written has the bytes of a private mapping, as each page is used when it is mapped.
+            let shared = !flags.has("MAP_PRIVATE") && args.get(2)?.has("PROT_WRITE");
+            Some(Request::Map { fd: fd(args, 4)?, offset, len, shared })
         }
         "munmap" => Some(Request::Unmap { at: length(args, 0)?, len: length(args, 1)? }),
         "clone" | "clone3" | "fork" | "vfork" => {

@@ -2,7 +2,7 @@
 //!
 //! * `calls`: what a recorded call asks for. `names`: the plain model of the files, and what was there at the beginning. `order`: which call
 //!   of another process must be over before one.
-//! * `plan`, `apply`: from a recording to an `ops::Plan`: for each process its calls, each with what the plain model answers.
+//! * `plan`, `apply`, `apply_files`: from a recording to an `ops::Plan`: for each process its calls, each with what the plain model answers.
 //! * `play`: a process that makes them. `contents`: bytes that were not recorded. `cost`: what calls cost.
 //!
 //! The first process makes a volume on a memory disk, puts on it what the recording shows to have been there, mounts it anew, so that
@@ -12,6 +12,7 @@
 //! is wrong. The kernel's answer with the plain model's, and every byte: a law of the run. And the laws that every run has.
 
 mod apply;
+mod apply_files;
 mod calls;
 mod contents;
 mod cost;
@@ -40,7 +41,7 @@ use pageferry_kernel::{OpenFlags, Program, User};
 use pageferry_model::Model;
 use pageferry_trace::strace::{Log, Skipped};
 use pageferry_vm::{Defect, Inherit};
-use plan::kernel_path;
+use plan::{kernel_path, kernel_target};
 use play::Stage;
 use serde::Serialize;
 use std::cell::RefCell;
@@ -79,6 +80,8 @@ pub struct Replayed {
     pub files: usize,
     /// Directories among them.
     pub directories: usize,
+    /// Symbolic links.
+    pub links: usize,
     /// Calls that were made, by name.
     pub calls: BTreeMap<String, Cost>,
     /// Calls that were not, by name and reason.
@@ -150,6 +153,7 @@ pub fn replay_planted(
     let cell = OutcomeCell::default();
     let (processes, deviations) = (plan.processes.len(), plan.deviations.clone());
     let (files, directories) = (plan.image.files.len(), plan.image.directories.len());
+    let links = plan.image.links.len();
     let not_modelled = plan.not_modelled.clone();
     let stage: Rc<RefCell<Option<Rc<Stage>>>> = Rc::default();
     let program = first(testbed.model.clone(), clock_mhz, plan, cell.clone(), stage.clone(), defect);
@@ -178,6 +182,7 @@ pub fn replay_planted(
         unfinished: log.unfinished,
         files,
         directories,
+        links,
         calls: state.as_ref().map(|state| state.costs.by_call(clock_mhz)).unwrap_or_default(),
         not_modelled,
         waits: state.as_ref().map_or(0, |state| state.waits),
@@ -228,8 +233,9 @@ fn disk_bytes(plan: &Plan) -> u64 {
     let block = u64::from(BLOCK_BYTES);
     let of_files: u64 =
         plan.image.files.iter().map(|file| (file.bytes.len() as u64).next_multiple_of(block) + 64).sum();
-    let directories = plan.image.directories.len() as u64 * block;
-    let names = plan.image.files.len() as u64 + plan.image.directories.len() as u64 + plan.made;
+    let one_each = plan.image.directories.len() as u64 + plan.image.links.len() as u64;
+    let directories = one_each * block;
+    let names = plan.image.files.len() as u64 + one_each + plan.made;
     // An inode for four blocks, and with indirect blocks, and what holes make of blocks.
     let made = plan.made * 2 * block + plan.written_bytes;
     let inodes = names * 4 * block;
@@ -285,6 +291,10 @@ fn fill(user: &User<Model>, plan: &Plan) -> Result<(), Failed> {
     for directory in &plan.image.directories {
         user.mkdir(&kernel_path(directory)).map_err(named("make a directory"))?;
     }
+    for (path, leads_to) in &plan.image.links {
+        let made = user.symlink(&kernel_target(leads_to), &kernel_path(path));
+        made.map_err(named("make a symbolic link"))?;
+    }
     let buffer = user.map(PIECE, Prot::RW, Inherit::None).map_err(named("map a buffer"))?;
     for file in &plan.image.files {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE;
@@ -331,8 +341,9 @@ mod tests {
         assert!(said("[package]\nname = 1\n").contains("line 1: expected a call"));
     }
 
-    const SHIPPED: [&str; 2] = [
+    const SHIPPED: [&str; 3] = [
         include_str!("../../../recordings/tar.strace"),
+        include_str!("../../../recordings/cp.strace"),
         include_str!("../../../recordings/git-status.strace"),
     ];
 
@@ -342,7 +353,7 @@ mod tests {
         /// Lines are lost, doubled, moved and cut, and numbers become others: a plan is made or refused, and what it has is bounded.
         #[test]
         fn a_damaged_recording_gives_a_plan_or_is_refused(
-            which in 0..2usize,
+            which in 0..3usize,
             changes in proptest::collection::vec(
                 (any::<proptest::sample::Index>(), 0..6u8, any::<proptest::sample::Index>(), prop_oneof![
                     0..5000u64, Just(u64::MAX), Just(1 << 63), Just(1 << 40), Just(1 << 28), any::<u64>()

@@ -3,6 +3,9 @@
 //! What was there before the first call is not recorded. So a recording is gone through twice. The first time names are *found*: where
 //! a call tells that something was there, and nothing that was done before has made it, it was there from the beginning, and is as long as
 //! what is read of it, or as a `stat` tells. The second time the tree begins with all of that, and is what it is.
+//!
+//! Names are found at the ends of paths, so which of them are symbolic links has to be known before: what is found is found again
+//! with the links that a first time has found, until there are no more.
 
 use super::contents::contents;
 use pageferry_kernel::Errno;
@@ -28,6 +31,8 @@ pub(super) type Node = usize;
 #[derive(Clone, Debug)]
 enum Kind {
     File,
+    /// A symbolic link: its path.
+    Link(Vec<u8>),
     /// Names; those that are known to lead nowhere lead to nothing.
     Directory(BTreeMap<Vec<u8>, Option<Node>>),
 }
@@ -53,6 +58,8 @@ struct Inode {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image {
     pub(super) directories: Vec<Path>,
+    /// Symbolic links, and their paths.
+    pub(super) links: BTreeMap<Path, Vec<u8>>,
     pub(super) files: Vec<Original>,
 }
 
@@ -69,6 +76,8 @@ pub(super) struct Original {
 pub(super) struct Names {
     nodes: Vec<Inode>,
     finds: bool,
+    /// Symbolic links that there were at the beginning.
+    links: BTreeMap<Path, Vec<u8>>,
 }
 
 /// The longest file that is believed in: a number that is larger is a slip of the recording.
@@ -76,20 +85,45 @@ pub(super) const MOST_BYTES: u64 = 1 << 29;
 
 const ROOT: Node = 0;
 
+/// Symbolic links that one path leads through, at most: as many as the modelled kernel follows.
+const MOST_LINKS: usize = 32;
+
 impl Names {
-    /// A tree of which nothing is known.
-    pub(super) fn finding() -> Names {
-        let mut names = Names { nodes: Vec::new(), finds: true };
+    /// A tree of which nothing is known but these symbolic links.
+    pub(super) fn finding(links: &BTreeMap<Path, Vec<u8>>) -> Names {
+        let mut names = Names { nodes: Vec::new(), finds: true, links: links.clone() };
         names.add(Kind::Directory(BTreeMap::new()), Some(Vec::new()));
+        for (path, leads_to) in links {
+            for len in 1..path.len() {
+                let directory = path[..len].to_vec();
+                if names.known(&directory).is_none() {
+                    names.put(&directory, Kind::Directory(BTreeMap::new()));
+                }
+            }
+            names.put(path, Kind::Link(leads_to.clone()));
+        }
         names
+    }
+
+    /// What was there is found.
+    pub(super) fn finds(&self) -> bool {
+        self.finds
+    }
+
+    /// The symbolic links that there were, as far as is known.
+    pub(super) fn links(&self) -> &BTreeMap<Path, Vec<u8>> {
+        &self.links
     }
 
     /// The tree that an image has.
     pub(super) fn of(image: &Image) -> Names {
-        let mut names = Names { nodes: Vec::new(), finds: false };
+        let mut names = Names { nodes: Vec::new(), finds: false, links: image.links.clone() };
         names.add(Kind::Directory(BTreeMap::new()), Some(Vec::new()));
         for path in &image.directories {
             names.put(path, Kind::Directory(BTreeMap::new()));
+        }
+        for (path, leads_to) in &image.links {
+            names.put(path, Kind::Link(leads_to.clone()));
         }
         for file in &image.files {
             if let Some(node) = names.put(&file.path, Kind::File) {
@@ -106,6 +140,10 @@ impl Names {
         let mut at = ROOT;
         for name in directories {
             at = self.child(at, name).flatten()?;
+        }
+        // What was taken for a directory may have turned out to be a link.
+        if !self.is_directory(at) {
+            return None;
         }
         let node = self.add(kind, Some(path.clone()));
         self.enter(at, name, node);
@@ -148,7 +186,69 @@ impl Names {
     fn child(&self, directory: Node, name: &[u8]) -> Option<Option<Node>> {
         match &self.nodes[directory].kind {
             Kind::Directory(names) => names.get(name).copied(),
-            Kind::File => None,
+            Kind::File | Kind::Link(_) => None,
+        }
+    }
+
+    /// What is known to be at a path; links are not followed.
+    pub(super) fn known(&self, path: &[Vec<u8>]) -> Option<Node> {
+        path.iter().try_fold(ROOT, |at, name| self.child(at, name).flatten())
+    }
+
+    /// The path of a symbolic link.
+    pub(super) fn leads_to(&self, node: Node) -> Option<&[u8]> {
+        match &self.nodes[node].kind {
+            Kind::Link(path) => Some(path),
+            Kind::File | Kind::Directory(_) => None,
+        }
+    }
+
+    /// The path without symbolic links on the way, and without one at its end if that is followed.
+    ///
+    /// # Errors
+    /// There are too many of them, or a path goes back on a way that is none.
+    pub(super) fn resolve(&self, path: &Path, follows: bool) -> Result<Path, Errno> {
+        let mut done: Path = Vec::new();
+        let mut rest: Vec<Vec<u8>> = path.iter().rev().cloned().collect();
+        let mut links = 0;
+        while let Some(name) = rest.pop() {
+            if name == b".." {
+                if !self.finds {
+                    let node = self.known(&done).ok_or(Errno::NoFile)?;
+                    if !self.is_directory(node) {
+                        return Err(Errno::NotDirectory);
+                    }
+                }
+                done.pop();
+                continue;
+            }
+            done.push(name);
+            let leads_to = self.known(&done).and_then(|node| self.leads_to(node));
+            let Some(leads_to) = leads_to.filter(|_| follows || !rest.is_empty()) else { continue };
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Errno::Loop);
+            }
+            done.pop();
+            if leads_to.starts_with(b"/") {
+                done.clear();
+            }
+            let names = leads_to.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+            rest.extend(names.rev().map(<[u8]>::to_vec));
+        }
+        Ok(done)
+    }
+
+    /// A call tells that a symbolic link is there: its path, or only how long that is.
+    pub(super) fn is_link(&mut self, node: Node, leads_to: Option<&[u8]>, len: u64) {
+        let Some(origin) = self.nodes[node].origin.clone().filter(|origin| self.finds && !origin.is_empty())
+        else {
+            return;
+        };
+        match leads_to {
+            Some(path) => drop(self.links.insert(origin, path.to_vec())),
+            // Where it leads, there is nothing.
+            None => drop(self.links.entry(origin).or_insert(vec![b'x'; len.clamp(1, 255) as usize])),
         }
     }
 
@@ -230,7 +330,7 @@ impl Names {
     pub(super) fn count(&self, node: Node) -> u64 {
         match &self.nodes[node].kind {
             Kind::Directory(names) => names.values().flatten().count() as u64,
-            Kind::File => 0,
+            Kind::File | Kind::Link(_) => 0,
         }
     }
 
@@ -243,16 +343,23 @@ impl Names {
 
     /// Makes a file, which was `perhaps` there, and which a call tells of.
     pub(super) fn make_file(&mut self, path: &Path, perhaps: bool) -> Result<Node, Errno> {
-        self.make(path, false, perhaps)
+        self.make(path, Kind::File, perhaps)
     }
 
-    fn make(&mut self, path: &Path, kind_is_directory: bool, perhaps: bool) -> Result<Node, Errno> {
+    /// Makes a symbolic link, if a call that did so tells of it; else answers what it would be told.
+    pub(super) fn make_link(&mut self, path: &Path, leads_to: &[u8], did: bool) -> Result<(), Errno> {
+        if did {
+            return self.make(path, Kind::Link(leads_to.to_vec()), false).map(drop);
+        }
+        self.is_free(path)
+    }
+
+    fn make(&mut self, path: &Path, kind: Kind, perhaps: bool) -> Result<Node, Errno> {
         let (directory, name) = self.directory_of(path, Hint::Directories)?;
         if name == b"." || self.child(directory, name).flatten().is_some() {
             return Err(Errno::Exists);
         }
         let was_unknown = self.child(directory, name).is_none();
-        let kind = if kind_is_directory { Kind::Directory(BTreeMap::new()) } else { Kind::File };
         let node = self.add(kind, None);
         if perhaps && was_unknown && self.finds {
             let path = self.nodes[directory].origin.clone();
@@ -267,8 +374,16 @@ impl Names {
 
     pub(super) fn make_directory(&mut self, path: &Path, did: bool) -> Result<(), Errno> {
         if did {
-            return self.make(path, true, false).map(drop);
+            return self.make(path, Kind::Directory(BTreeMap::new()), false).map(drop);
         }
+        self.is_free(path)
+    }
+
+    /// Something could be made at a path.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub(super) fn is_free(&mut self, path: &Path) -> Result<(), Errno> {
         let (directory, name) = self.directory_of(path, Hint::Nothing)?;
         let is_there = name == b"." || self.child(directory, name).flatten().is_some();
         if is_there { Err(Errno::Exists) } else { Ok(()) }
@@ -441,8 +556,9 @@ impl Names {
         all.sort_by_key(|(path, _)| *path);
         all.dedup_by_key(|(path, _)| *path);
         for (path, inode) in all.into_iter().filter(|(path, _)| !path.is_empty()) {
-            match inode.kind {
+            match &inode.kind {
                 Kind::Directory(_) => image.directories.push(path.clone()),
+                Kind::Link(leads_to) => drop(image.links.insert(path.clone(), leads_to.clone())),
                 Kind::File => {
                     let needed = inode.needed as usize;
                     let mut bytes = contents(image.files.len() as u64, 0, needed);

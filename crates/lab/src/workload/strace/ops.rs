@@ -32,9 +32,10 @@ pub(super) enum Action {
         fd: i32,
         answer: Answer<()>,
     },
-    /// A name is looked up: of a file its length is known then, of a directory nothing.
+    /// A name is looked up, or what it leads to: of a file or a symbolic link its length is known then, of a directory nothing.
     Look {
         path: String,
+        follows: bool,
         answer: Answer<Option<u64>>,
     },
     Size {
@@ -44,7 +45,7 @@ pub(super) enum Action {
     /// The names in a directory.
     List {
         path: String,
-        answer: u64,
+        answer: Answer<u64>,
     },
     /// The kernel is entered, and there is nothing to do.
     Enter,
@@ -78,6 +79,15 @@ pub(super) enum Action {
         len: usize,
         offset: Option<u64>,
     },
+    /// Bytes of one open file are read, and written to another.
+    Copy {
+        fd: i32,
+        offset: Option<u64>,
+        to: i32,
+        to_offset: Option<u64>,
+        len: usize,
+        sum: u64,
+    },
     Seek {
         fd: i32,
         to: u64,
@@ -110,6 +120,15 @@ pub(super) enum Action {
         from: String,
         to: String,
         answer: Answer<()>,
+    },
+    Symlink {
+        to: String,
+        path: String,
+        answer: Answer<()>,
+    },
+    ReadLink {
+        path: String,
+        answer: Answer<String>,
     },
     /// A private mapping; the first word of each page is loaded.
     Map {

@@ -1,7 +1,7 @@
 //! From a recording to a [`Plan`]: which descriptor of which process stands for what, at every call.
 //!
-//! The recording is gone through three times with the same rules: to find what was there at the beginning, then to count the names that
-//! listed directories had beside those that were used, then for good. What a call does with files is in `apply`.
+//! The recording is gone through with the same rules several times: to find what was there at the beginning, until all symbolic links are
+//! known, then to count the names that listed directories had beside those that were used, then for good. What a call does with files is in `apply`.
 //!
 //! Threads of a process are one with it: their calls are made by one process, in the order in which they returned.
 
@@ -40,6 +40,9 @@ pub(super) struct Open {
     pub(super) object: Object,
     pub(super) offset: u64,
     pub(super) appends: bool,
+    /// What a file was opened for.
+    pub(super) reads: bool,
+    pub(super) writes: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,14 +117,25 @@ const SOMEWHERE: &[u8] = b"somewhere";
 /// The most that files hold at the beginning, as far as they are looked at.
 const MOST_NEEDED: u64 = 1 << 28;
 
+/// How often what was there is found: symbolic links to directories with symbolic links are seldom longer chains.
+const MOST_TIMES: usize = 8;
+
 /// Makes the plan of a recording; `given` has the bytes of files, where there are any.
 ///
 /// # Errors
 /// What of the recording is too much.
 pub(super) fn plan(log: &Log, given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>) -> Result<Plan, String> {
     let here = first_directory(log);
-    let mut finding = Planner::new(Names::finding());
-    finding.go_through(log, &here);
+    let (mut links, mut times) = (BTreeMap::new(), 0);
+    let finding = loop {
+        let mut finding = Planner::new(Names::finding(&links));
+        finding.go_through(log, &here);
+        times += 1;
+        if *finding.names.links() == links || times == MOST_TIMES {
+            break finding;
+        }
+        links = finding.names.links().clone();
+    };
     let least = finding.fillers;
     let needed = finding.names.needed_bytes();
     if needed > MOST_NEEDED {
@@ -204,6 +218,15 @@ pub(super) fn kernel_path(path: &Path) -> String {
         }
     }
     text
+}
+
+/// The path of a symbolic link as the modelled kernel has it: one from the root begins at the mount point.
+pub(super) fn kernel_target(path: &[u8]) -> String {
+    let text = match std::str::from_utf8(path) {
+        Ok(text) => text.to_owned(),
+        Err(_) => path.iter().map(|byte| char::from(*byte)).collect(),
+    };
+    if text.starts_with('/') { format!("/mnt{text}") } else { text }
 }
 
 impl Planner {
@@ -307,6 +330,18 @@ impl Planner {
         }
     }
 
+    /// What is behind a descriptor may be read, or written, as `writes` says.
+    ///
+    /// # Errors
+    /// It was not opened for that.
+    pub(super) fn permits(&self, open: usize, writes: bool) -> Result<(), NotModelled> {
+        match (writes, &self.opens[open]) {
+            (false, Open { reads: false, .. }) => Err("not opened to be read".into()),
+            (true, Open { writes: false, .. }) => Err("not opened to be written".into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives a process a descriptor, in place of what had its number.
     pub(super) fn bind(&mut self, context: &Context<'_>, fd: i32, open: usize, closes_on_exec: bool) {
         self.unbind(context, fd);
@@ -328,7 +363,7 @@ impl Planner {
     }
 
     pub(super) fn add_open(&mut self, object: Object, appends: bool) -> usize {
-        self.opens.push(Open { object, offset: 0, appends });
+        self.opens.push(Open { object, offset: 0, appends, reads: true, writes: true });
         self.opens.len() - 1
     }
 
@@ -409,6 +444,20 @@ impl Planner {
         things
     }
 
+    /// What a path meets others at, with the symbolic links on its way, which lead to `real`.
+    pub(super) fn on_way(path: &Path, real: &Path, changes: bool) -> Vec<(Thing, bool)> {
+        let mut things = Planner::at_path(real, changes);
+        if path != real {
+            things.extend(Planner::at_path(path, false));
+        }
+        things
+    }
+
+    /// Where a path leads.
+    pub(super) fn real(&self, path: &Path, follows: bool) -> Result<Path, NotModelled> {
+        self.names.resolve(path, follows).map_err(|errno| format!("symbolic links: {errno}"))
+    }
+
     /// When all calls are known: what was read from pipes. What was read but never written, or written and never read, would be waited for
     /// for ever.
     fn finish(&mut self) {
@@ -424,6 +473,10 @@ impl Planner {
                     self.plan.deviations.push(Deviation { line: op.line, call, what });
                     match &mut op.action {
                         Action::Write { len, .. } if *len > unread => *len -= unread,
+                        Action::Copy { len, sum, .. } if *len > unread => {
+                            *len -= unread;
+                            *sum = super::contents::sum(&through.bytes[range.start..range.start + *len]);
+                        }
                         other => *other = Action::Enter,
                     }
                 }
@@ -464,6 +517,7 @@ pub(super) fn errno(name: &str) -> Option<Errno> {
         "ENOTDIR" => Errno::NotDirectory,
         "EISDIR" => Errno::IsDirectory,
         "ENOTEMPTY" => Errno::NotEmpty,
+        "ELOOP" => Errno::Loop,
         _ => return None,
     })
 }

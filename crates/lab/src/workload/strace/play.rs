@@ -23,6 +23,8 @@ use std::rc::Rc;
 
 /// The most that is read at once of what is not there.
 const MOST_ASKED: usize = 1 << 20;
+/// What a program copies at once that has no call for it (`MAXBSIZE` of FreeBSD).
+const COPIED_AT_ONCE: usize = 1 << 16;
 /// Where processes sleep that wait for others: below all addresses of the kernel.
 const WAITING: u64 = 1 << 12;
 
@@ -85,6 +87,7 @@ impl Stage {
                 answer.max(count.min(MOST_ASKED))
             }
             Action::Write { len, .. } => len,
+            Action::Copy { len, .. } => len.min(COPIED_AT_ONCE),
             _ => 0,
         };
         let most = self.plan.processes[process].ops.iter().map(of).max();
@@ -99,7 +102,9 @@ fn program(stage: Rc<Stage>, process: usize, own: Own) -> Program<Model> {
             Ok(buffer) => {
                 let ended = BTreeSet::new();
                 let mut player = Player { stage: &stage, user, process, own, buffer, buffer_len, ended };
-                player.play()
+                let played = player.play();
+                player.close_all();
+                played
             }
             Err(errno) => Err(("map a buffer".to_owned(), errno)),
         };
@@ -108,6 +113,8 @@ fn program(stage: Rc<Stage>, process: usize, own: Own) -> Program<Model> {
         }
         // Whoever waits for what it did not get to would wait for ever.
         stage.is_at(user, process, usize::MAX);
+        // Children that the recording does not say to have ended: what they have open is to be closed before the volume goes.
+        while user.wait().is_ok() {}
     })
 }
 
@@ -148,6 +155,14 @@ impl Stage {
 }
 
 impl Player<'_> {
+    /// Closes what is open, as the end of a process does: who reads from its pipes finds their end.
+    fn close_all(&mut self) {
+        for (_, file) in std::mem::take(&mut self.own.fds) {
+            // One that a call has closed behind the recording's back is closed.
+            let _ = self.user.close(file);
+        }
+    }
+
     fn play(&mut self) -> Result<(), Stopped> {
         let stage = self.stage.clone();
         // Resident from the beginning.
@@ -196,13 +211,14 @@ impl Player<'_> {
                 }
                 self.compare(op, &opened.map(drop), answer)?;
             }
-            Action::Look { path, answer } => {
-                let seen = user.stat(path).map(|stat| (!stat.is_directory).then_some(stat.size_bytes));
+            Action::Look { path, follows, answer } => {
+                let seen = if *follows { user.stat(path) } else { user.stat_link(path) };
+                let seen = seen.map(|stat| (!stat.is_directory).then_some(stat.size_bytes));
                 self.compare(op, &seen, answer)?;
             }
             Action::List { path, answer } => {
                 let seen = user.list(path).map(|names| names.len() as u64);
-                self.compare(op, &seen, &Ok(*answer))?;
+                self.compare(op, &seen, answer)?;
             }
             Action::Enter => self.compare(op, &user.null_call(), &Ok(()))?,
             Action::Pipe { ends } => {
@@ -216,6 +232,8 @@ impl Player<'_> {
             Action::RemoveDirectory { path, answer } => self.compare(op, &user.rmdir(path), answer)?,
             Action::MakeDirectory { path, answer } => self.compare(op, &user.mkdir(path), answer)?,
             Action::Rename { from, to, answer } => self.compare(op, &user.rename(from, to), answer)?,
+            Action::Symlink { to, path, answer } => self.compare(op, &user.symlink(to, path), answer)?,
+            Action::ReadLink { path, answer } => self.compare(op, &user.read_link(path), answer)?,
             Action::Link { from, to, answer } => self.compare(op, &user.link(from, to), answer)?,
             Action::Unmap { id, from, len } => {
                 if let Some(at) = self.own.mappings.get(id) {
@@ -251,6 +269,7 @@ impl Player<'_> {
             | Action::Read { fd, .. }
             | Action::ReadPipe { fd, .. }
             | Action::Write { fd, .. }
+            | Action::Copy { fd, .. }
             | Action::Seek { fd, .. }
             | Action::Truncate { fd, .. }
             | Action::Sync { fd }
@@ -315,6 +334,11 @@ impl Player<'_> {
                 };
                 self.compare(op, &wrote, &Ok(*len))?;
             }
+            Action::Copy { offset, to, to_offset, len, sum, .. } => {
+                // One that could not be opened is a fault already.
+                let Some(to) = self.own.fds.get(to).copied() else { return Ok(0) };
+                return self.copy(op, (file, *offset), (to, *to_offset), *len, *sum);
+            }
             Action::Seek { to, .. } => self.compare(op, &user.seek(file, *to), &Ok(()))?,
             Action::Truncate { size, .. } => self.compare(op, &user.truncate(file, *size), &Ok(()))?,
             Action::Sync { .. } => self.compare(op, &user.sync_file(file), &Ok(()))?,
@@ -330,6 +354,40 @@ impl Player<'_> {
             _ => unreachable!("its caller has what needs no descriptor"),
         }
         Ok(0)
+    }
+
+    /// Reads and writes, as often as it takes.
+    fn copy(
+        &self,
+        op: &Op,
+        (from, offset): (Fd, Option<u64>),
+        (to, to_offset): (Fd, Option<u64>),
+        len: usize,
+        expected: u64,
+    ) -> Result<usize, Stopped> {
+        let (user, buffer) = (self.user, self.buffer);
+        let mut bytes = Vec::new();
+        while bytes.len() < len {
+            let (done, asked) = (bytes.len() as u64, (len - bytes.len()).min(COPIED_AT_ONCE));
+            let read = match offset {
+                Some(offset) => user.read_at(from, offset + done, buffer, asked),
+                None => user.read(from, buffer, asked),
+            };
+            self.compare(op, &read, &Ok(asked))?;
+            let Some(got) = read.ok().filter(|got| *got > 0) else { break };
+            let mut part = vec![0; got];
+            user.load(buffer, &mut part);
+            bytes.extend(part);
+            let wrote = match to_offset {
+                Some(offset) => user.write_at(to, offset + done, buffer, got),
+                None => user.write(to, buffer, got),
+            };
+            self.compare(op, &wrote, &Ok(got))?;
+        }
+        if sum(&bytes) != expected {
+            self.stage.fault(op, || format!("the {} bytes are not those of the plain model", bytes.len()));
+        }
+        Ok(bytes.len())
     }
 
     /// Loads what was read, and compares it.

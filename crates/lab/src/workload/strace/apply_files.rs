@@ -1,0 +1,447 @@
+//! What each recorded call does to open files and mappings, and what is made again of it. Which calls those are is in `apply`.
+
+use super::apply::{Done, MOST_AT_ONCE, MOST_WRITTEN, PAGE, value};
+use super::calls::Told;
+use super::contents::{contents, sum};
+use super::names::MOST_BYTES;
+use super::ops::Action;
+use super::order::Thing;
+use super::plan::{Context, Mapping, Object, Planner, kernel_path};
+
+impl Planner {
+    pub(super) fn close(&mut self, context: &Context<'_>, fd: i32) -> Done {
+        value(context)?;
+        let open = match self.open_of(context.process, fd) {
+            Ok(open) => open,
+            Err(why) => {
+                self.running[context.process].table.remove(&fd);
+                return Err(why);
+            }
+        };
+        self.running[context.process].table.remove(&fd);
+        let action = if self.is_in_kernel(open) { Action::Close { fd } } else { Action::Enter };
+        self.push(context, action, Vec::new());
+        Ok(())
+    }
+
+    pub(super) fn stat(&mut self, context: &Context<'_>, fd: i32, told: Option<Told>) -> Done {
+        value(context)?;
+        let open = self.open_of(context.process, fd)?;
+        match &self.opens[open].object {
+            Object::File(node) => {
+                let node = *node;
+                if told.is_some_and(|told| told.is_directory) {
+                    self.turns_out_directory(open, node);
+                }
+                if self.names.is_directory(node) {
+                    self.push(context, Action::Enter, Vec::new());
+                    return Ok(());
+                }
+                if let Some(size) = told.and_then(|told| told.size_bytes) {
+                    self.names.is_long(node, size);
+                    self.compare(context, "its length", size, self.names.size(node));
+                }
+                let answer = self.names.size(node);
+                self.push(context, Action::Size { fd, answer }, vec![(Thing::Bytes(node), false)]);
+                Ok(())
+            }
+            Object::Directory { .. } => {
+                self.push(context, Action::Enter, Vec::new());
+                Ok(())
+            }
+            Object::Pipe { .. } => {
+                self.push(context, Action::Enter, Vec::new());
+                Ok(())
+            }
+            Object::Null | Object::Other(_) => Err("a device".into()),
+        }
+    }
+
+    /// What was opened as a file is a directory: from the next time on it is one from the beginning.
+    fn turns_out_directory(&mut self, open: usize, node: usize) {
+        self.names.is_directory_after_all(node);
+        if self.names.is_directory(node)
+            && let Some(path) = self.names.origin(node).cloned()
+        {
+            self.opens[open].object = Object::Directory { path, node, listed: 0, there: None };
+        }
+    }
+
+    pub(super) fn list(&mut self, context: &Context<'_>, fd: i32, entries: u64) -> Done {
+        value(context)?;
+        let open = self.open_of(context.process, fd)?;
+        if entries > MOST_AT_ONCE {
+            return Err("too long".into());
+        }
+        if let Object::File(node) = self.opens[open].object {
+            self.turns_out_directory(open, node);
+        }
+        let Object::Directory { path, node, listed, there } = &mut self.opens[open].object else {
+            return Err("not a directory".into());
+        };
+        let (path, node) = (path.clone(), *node);
+        let is_first = there.is_none();
+        let was_there = *there.get_or_insert(self.names.count(node));
+        *listed += entries;
+        // Its own name and its parent's are listed, too.
+        let total = listed.saturating_sub(2);
+        if entries == 0 {
+            // While names are found, those that are used later are not known yet.
+            if total > was_there
+                && !self.names.finds()
+                && let Some(origin) = self.names.origin(node)
+            {
+                let more = self.fillers.entry(origin.clone()).or_default();
+                *more = (*more).max(total - was_there);
+            }
+            self.compare(context, "names in the directory", total, was_there);
+        }
+        if !is_first {
+            self.push(context, Action::Enter, Vec::new());
+            return Ok(());
+        }
+        let mut things = Planner::at_path(&path, false);
+        let text: String =
+            path.iter().fold(String::new(), |text, name| text + "/" + &String::from_utf8_lossy(name));
+        things.push((Thing::Names(text), true));
+        self.push(context, Action::List { path: kernel_path(&path), answer: Ok(was_there) }, things);
+        Ok(())
+    }
+
+    pub(super) fn seek(&mut self, context: &Context<'_>, fd: i32, to_end: bool) -> Done {
+        let to = value(context)?;
+        let open = self.open_of(context.process, fd)?;
+        let things = vec![(Thing::Open(open), true)];
+        match self.opens[open].object {
+            Object::File(node) => {
+                if to_end {
+                    self.names.is_long(node, to);
+                }
+                if to > MOST_BYTES {
+                    return Err("too far".into());
+                }
+                self.opens[open].offset = to;
+                self.push(context, Action::Seek { fd, to }, things);
+                Ok(())
+            }
+            Object::Directory { ref mut listed, ref mut there, .. } => {
+                (*listed, *there) = (0, None);
+                self.push(context, Action::Enter, things);
+                Ok(())
+            }
+            _ => Err("not a file".into()),
+        }
+    }
+
+    pub(super) fn read(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
+        let recorded = value(context)?;
+        let open = self.open_of(context.process, fd)?;
+        self.permits(open, false)?;
+        if recorded > count || recorded > MOST_AT_ONCE {
+            return Err("too long, or more than was asked for".into());
+        }
+        let count = count.min(MOST_AT_ONCE);
+        match self.opens[open].object {
+            Object::File(node) => {
+                let at = offset.unwrap_or(self.opens[open].offset);
+                if at > MOST_BYTES {
+                    return Err("too far".into());
+                }
+                if recorded > 0 {
+                    self.names.is_as_long_as(node, at + recorded);
+                }
+                self.names.looked_at(node, at + recorded);
+                let there = self.names.size(node).saturating_sub(at).min(count);
+                self.compare(context, "bytes read", recorded, there);
+                let bytes = self.names.read(node, at, there);
+                let mut things = vec![(Thing::Bytes(node), false)];
+                if offset.is_none() {
+                    things.push((Thing::Open(open), true));
+                }
+                let (answer, sum) = (there as usize, sum(&bytes));
+                self.push(context, Action::Read { fd, count: count as usize, offset, answer, sum }, things);
+                if offset.is_none() {
+                    self.opens[open].offset = at + recorded;
+                    if recorded != there {
+                        // It goes on where it did.
+                        self.push_silent(context, Action::Seek { fd, to: at + recorded });
+                    }
+                }
+                Ok(())
+            }
+            Object::Null => {
+                self.compare(context, "bytes read", recorded, 0);
+                let action =
+                    Action::Read { fd, count: count as usize, offset: None, answer: 0, sum: sum(&[]) };
+                self.push(context, action, Vec::new());
+                Ok(())
+            }
+            Object::Pipe { pipe, writes: false } => {
+                if recorded == 0 && count > 0 && self.can_write(context.process, pipe) {
+                    let what = "recorded: the end of a pipe that it can write to itself; it is left out";
+                    self.deviates(context, what.to_owned());
+                    return Ok(());
+                }
+                if offset.is_some() {
+                    return Err("at an offset of a pipe".into());
+                }
+                let through = &self.pipes[pipe];
+                let there = through.bytes.len().saturating_sub(through.read) as u64;
+                if recorded > there && !self.others_can_write(context.process, pipe) {
+                    // It would wait for itself.
+                    let what = "recorded: bytes that no process has written; it is left out";
+                    self.deviates(context, what.to_owned());
+                    return Ok(());
+                }
+                let through = &mut self.pipes[pipe];
+                let range = through.read..through.read + recorded as usize;
+                through.read = range.end;
+                let number = self.plan.processes[context.process].ops.len();
+                self.pipes[pipe].reads.push((context.process, number, range));
+                let (count, answer) = (count as usize, recorded as usize);
+                let action = Action::ReadPipe { fd, count, answer, sum: sum(&[]) };
+                self.push(context, action, vec![(Thing::End(2 * pipe), true)]);
+                Ok(())
+            }
+            Object::Pipe { .. } => Err("the wrong end of a pipe".into()),
+            Object::Directory { .. } => Err("a directory".into()),
+            Object::Other(what) => Err(what.into()),
+        }
+    }
+
+    /// Bytes go from a file to another, to a pipe or to the null device.
+    pub(super) fn copy(
+        &mut self,
+        context: &Context<'_>,
+        (fd, offset): (i32, Option<u64>),
+        (to, to_offset): (i32, Option<u64>),
+        count: u64,
+    ) -> Done {
+        let recorded = value(context)?;
+        let (from, into) = (self.open_of(context.process, fd)?, self.open_of(context.process, to)?);
+        self.permits(from, false)?;
+        self.permits(into, true)?;
+        if recorded > count || recorded > MOST_AT_ONCE {
+            return Err("too long, or more than was asked for".into());
+        }
+        let source = match self.opens[from].object {
+            Object::File(node) => node,
+            Object::Pipe { .. } => return Err("from a pipe".into()),
+            _ => return Err("not from a file".into()),
+        };
+        let at = offset.unwrap_or(self.opens[from].offset);
+        if at > MOST_BYTES {
+            return Err("too far".into());
+        }
+        if recorded > 0 {
+            self.names.is_as_long_as(source, at + recorded);
+        }
+        let there = self.names.size(source).saturating_sub(at).min(recorded);
+        if matches!(self.opens[into].object, Object::File(node) if node == source) {
+            // Which bytes are read before others are written is not told.
+            return Err("to itself".into());
+        }
+        self.compare(context, "bytes copied", recorded, there);
+        let mut bytes = self.names.read(source, at, there);
+        let sum = sum(&bytes);
+        // While names are found there are no bytes yet.
+        bytes.resize(there as usize, 0);
+        let mut things = vec![(Thing::Bytes(source), false)];
+        match self.opens[into].object {
+            Object::File(node) => {
+                let own =
+                    if self.opens[into].appends { self.names.size(node) } else { self.opens[into].offset };
+                let start = to_offset.unwrap_or(own);
+                let end = start.saturating_add(there);
+                let more = self.names.growth(node, end);
+                if end > MOST_BYTES || self.plan.written_bytes + more > MOST_WRITTEN {
+                    return Err("too far".into());
+                }
+                self.plan.written_bytes += more;
+                self.names.write(node, start, &bytes);
+                things.push((Thing::Bytes(node), true));
+                if to_offset.is_none() {
+                    things.push((Thing::Open(into), true));
+                    self.opens[into].offset = end;
+                }
+            }
+            Object::Null => {}
+            Object::Pipe { .. } if to_offset.is_some() => return Err("at an offset of a pipe".into()),
+            Object::Pipe { pipe, writes: true } => {
+                self.piped += there;
+                if self.piped > MOST_WRITTEN {
+                    return Err("too much".into());
+                }
+                let number = self.done(context.process);
+                let through = &mut self.pipes[pipe];
+                let start = through.bytes.len();
+                through.bytes.extend_from_slice(&bytes);
+                through.writes.push((context.process, number, start..start + bytes.len()));
+                things.push((Thing::End(2 * pipe + 1), true));
+            }
+            Object::Pipe { .. } => return Err("the wrong end of a pipe".into()),
+            Object::Directory { .. } => return Err("a directory".into()),
+            Object::Other(what) => return Err(what.into()),
+        }
+        self.names.looked_at(source, at + there);
+        if offset.is_none() {
+            things.push((Thing::Open(from), true));
+            self.opens[from].offset = at + there;
+        }
+        let len = there as usize;
+        self.push(context, Action::Copy { fd, offset, to, to_offset, len, sum }, things);
+        if offset.is_none() && recorded != there {
+            // It goes on where it did.
+            self.opens[from].offset = at + recorded;
+            self.push_silent(context, Action::Seek { fd, to: at + recorded });
+        }
+        Ok(())
+    }
+
+    /// A process has an end of a pipe to write to.
+    fn can_write(&self, process: usize, pipe: usize) -> bool {
+        self.running[process].table.values().any(|held| {
+            matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: true } if of == pipe)
+        })
+    }
+
+    /// Another process has an end of a pipe to write to.
+    fn others_can_write(&self, process: usize, pipe: usize) -> bool {
+        (0..self.running.len()).any(|other| other != process && self.can_write(other, pipe))
+    }
+
+    pub(super) fn write(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
+        let len = value(context)?;
+        let open = self.open_of(context.process, fd)?;
+        self.permits(open, true)?;
+        if len > count || len > MOST_AT_ONCE {
+            return Err("too long, or more than was asked for".into());
+        }
+        // Seeds of files that were there are small.
+        let seed = (1 << 40) + self.writes;
+        let len_bytes = len as usize;
+        let action = Action::Write { fd, seed, len: len_bytes, offset };
+        match self.opens[open].object {
+            Object::File(node) => {
+                let own =
+                    if self.opens[open].appends { self.names.size(node) } else { self.opens[open].offset };
+                let at = offset.unwrap_or(own);
+                let end = at.saturating_add(len);
+                let more = self.names.growth(node, end);
+                if end > MOST_BYTES || self.plan.written_bytes + more > MOST_WRITTEN {
+                    return Err("too far".into());
+                }
+                self.plan.written_bytes += more;
+                self.names.write(node, at, &contents(seed, 0, len_bytes));
+                let mut things = vec![(Thing::Bytes(node), true)];
+                if offset.is_none() {
+                    things.push((Thing::Open(open), true));
+                    self.opens[open].offset = at + len;
+                }
+                self.push(context, action, things);
+            }
+            Object::Null => {
+                self.push(context, Action::Write { fd, seed, len: len_bytes, offset: None }, Vec::new())
+            }
+            Object::Pipe { .. } if offset.is_some() => return Err("at an offset of a pipe".into()),
+            Object::Pipe { pipe, writes: true } => {
+                self.piped += len;
+                if self.piped > MOST_WRITTEN {
+                    return Err("too much".into());
+                }
+                let number = self.done(context.process);
+                let through = &mut self.pipes[pipe];
+                let start = through.bytes.len();
+                through.bytes.extend_from_slice(&contents(seed, 0, len_bytes));
+                through.writes.push((context.process, number, start..start + len_bytes));
+                self.push(context, action, vec![(Thing::End(2 * pipe + 1), true)]);
+            }
+            Object::Pipe { .. } => return Err("the wrong end of a pipe".into()),
+            Object::Directory { .. } => return Err("a directory".into()),
+            Object::Other(what) => return Err(what.into()),
+        }
+        self.writes += 1;
+        Ok(())
+    }
+
+    // ---------------------------------------------------------------------------------------------- mappings
+
+    pub(super) fn map(
+        &mut self,
+        context: &Context<'_>,
+        fd: i32,
+        offset: u64,
+        len: u64,
+        shared: bool,
+    ) -> Done {
+        let start = value(context)?;
+        // Whatever comes of it: what was there is not there any more.
+        self.unmap(context, start, len, false);
+        let open = self.open_of(context.process, fd)?;
+        let Object::File(node) = self.opens[open].object else { return Err("not a file".into()) };
+        self.permits(open, false)?;
+        if shared {
+            return Err("shared".into());
+        }
+        if len == 0 || len > MOST_AT_ONCE || offset > MOST_BYTES || !offset.is_multiple_of(PAGE) {
+            return Err("too long".into());
+        }
+        // Where nothing else tells how long the file is.
+        if self.names.size(node) == 0 {
+            self.names.is_long(node, offset + len);
+        }
+        let len = len.next_multiple_of(PAGE);
+        self.names.looked_at(node, offset + len);
+        let bytes = self.names.read(node, offset, len);
+        let mut words = Vec::new();
+        for page in 0..len / PAGE {
+            let mut word = [0; 8];
+            let at = (page * PAGE) as usize;
+            let there = bytes.len().saturating_sub(at).min(8);
+            word[..there].copy_from_slice(&bytes[at.min(bytes.len())..][..there]);
+            words.extend_from_slice(&word);
+        }
+        let id = self.mapped;
+        self.mapped += 1;
+        let mapping = Mapping { start, end: start.saturating_add(len), id, from: 0 };
+        self.running[context.process].mappings.push(mapping);
+        let action = Action::Map { fd, offset, len: len as usize, id, sum: sum(&words) };
+        self.push(context, action, vec![(Thing::Bytes(node), false)]);
+        Ok(())
+    }
+
+    /// Takes what lies in these addresses out of mappings; true if anything did. The first part that goes is the call's own.
+    pub(super) fn unmap(&mut self, context: &Context<'_>, at: u64, len: u64, is_own: bool) -> bool {
+        let end = at.saturating_add(len).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        let mappings = std::mem::take(&mut self.running[context.process].mappings);
+        let (mut left, mut own) = (Vec::new(), is_own);
+        let mut found = false;
+        for mapping in mappings {
+            let (from, to) = (mapping.start.max(at), mapping.end.min(end));
+            if from >= to {
+                left.push(mapping);
+                continue;
+            }
+            found = true;
+            let before = from - mapping.start;
+            let action = Action::Unmap {
+                id: mapping.id,
+                from: (mapping.from + before) as usize,
+                len: (to - from) as usize,
+            };
+            if std::mem::take(&mut own) {
+                self.push(context, action, Vec::new());
+            } else {
+                self.push_silent(context, action);
+            }
+            if from > mapping.start {
+                left.push(Mapping { end: from, ..mapping });
+            }
+            if to < mapping.end {
+                left.push(Mapping { start: to, from: mapping.from + (to - mapping.start), ..mapping });
+            }
+        }
+        self.running[context.process].mappings = left;
+        found
+    }
+}
