@@ -58,14 +58,15 @@ impl<M: Machine> Service<M> {
         self.state.wake_all(threads);
     }
 
-    /// The server has ended, however it began.
-    pub(super) fn ended(&self, threads: &dyn Threads) {
-        {
+    /// The server has ended, however it began; true if it has served.
+    pub(super) fn ended(&self, threads: &dyn Threads) -> bool {
+        let served = {
             let mut state = self.state.lock();
             (state.server, state.is_there) = (None, false);
-            state.began.get_or_insert(Err(Errno::Io));
-        }
+            state.began.get_or_insert(Err(Errno::Io)).is_ok()
+        };
         self.state.wake_all(threads);
+        served
     }
 
     /// Makes the server's process.

@@ -338,10 +338,13 @@ fn the_services_are_the_kernels() {
     }
 }
 
-/// Talks to the echo until a call fails.
-fn talk_until_it_fails(u: &U, at: Va) -> Errno {
+/// Talks to the echo until a call fails, or `over` says that it was between two calls.
+fn talk_until_it_fails(u: &U, at: Va, over: &Cell<bool>) -> Errno {
     let tries = || -> Result<(), Errno> {
         loop {
+            if over.get() {
+                return Err(Errno::ConnectionReset);
+            }
             let fd = u.socket(SocketKind::Stream)?;
             u.connect(fd, ECHO)?;
             for _ in 0..4 {
@@ -366,18 +369,19 @@ fn a_protocol_server_that_is_killed_in_the_middle() {
             let seen = seen.clone();
             let ended = try_with(which, NetServiceDefect::None, echoing(moment), move |u| {
                 let old = our_server(u, 4);
+                let over = Rc::new(Cell::new(false));
                 let poller = fork(u, "polls", move |u| {
                     let mut polled = [Polled::new(old, true, false)];
                     assert_eq!(u.poll(&mut polled, None), Ok(1));
                     assert!(polled[0].ready.hung_up);
                 });
                 for number in 0..3 {
-                    let seen = seen.clone();
+                    let (seen, over) = (seen.clone(), over.clone());
                     fork(u, "user", move |u| {
                         let at = map(u, 2 * PAGE);
                         let error = match number {
                             0 => u.accept(old).unwrap_err(),
-                            _ => talk_until_it_fails(u, at),
+                            _ => talk_until_it_fails(u, at, &over),
                         };
                         *seen.borrow_mut().entry(format!("{error:?}")).or_insert(0) += 1;
                     });
@@ -386,6 +390,7 @@ fn a_protocol_server_that_is_killed_in_the_middle() {
                 until_asleep(u, poller);
                 let (Some(protocols), driver) = u.kernel().net_servers() else { panic!("it serves") };
                 u.kill(protocols).unwrap();
+                over.set(true);
                 (0..4).for_each(|_| _ = u.wait().unwrap());
                 check(u);
                 let fd = connected(u, ECHO);
@@ -449,7 +454,7 @@ fn a_program_that_is_killed_in_the_middle() {
             let ended = try_with(which, NetServiceDefect::None, echoing(moment), move |u| {
                 let killed = fork(u, "killed", move |u| {
                     our_server(u, 4);
-                    let error = talk_until_it_fails(u, map(u, 2 * PAGE));
+                    let error = talk_until_it_fails(u, map(u, 2 * PAGE), &Cell::new(false));
                     assert!([Errno::Interrupted, Errno::Killed].contains(&error), "{error:?}");
                 });
                 u.sleep_for(Cycles(ms(u, 1).0 + moment * 377_777)).unwrap();
@@ -472,7 +477,7 @@ fn a_card_that_is_removed_ends_its_connections() {
             let ended = try_with(which, NetServiceDefect::None, echoing(moment), move |u| {
                 let first = u.socket(SocketKind::Datagram).unwrap();
                 u.machine().remove_nic_at(u.machine().now() + Cycles(1 + ms(u, 1).0 * moment * moment / 2));
-                let error = talk_until_it_fails(u, map(u, 2 * PAGE));
+                let error = talk_until_it_fails(u, map(u, 2 * PAGE), &Cell::new(false));
                 assert!([Errno::Removed, Errno::NetUnreachable].contains(&error), "{error:?}");
                 let other = u.socket(SocketKind::Stream).unwrap();
                 assert_eq!(u.connect(other, ECHO), Err(Errno::NetUnreachable));
@@ -614,4 +619,114 @@ fn many_clients_of_one_server() {
         });
         sound(&ended, &format!("{which:?}"));
     }
+}
+
+/// Whose turn it is decides a seed, and servers die: whoever asks is told, and nothing is left.
+#[test]
+fn servers_that_die_under_any_schedule() {
+    for (seed, method) in (0..10).flat_map(|seed| [(seed, Method::Random), (seed, Method::Migrating)]) {
+        let m = machine_with("xeon-mp", Schedule::Seeded(seed), Wire::default(), echoing(seed));
+        let config = with_servers("xeon-mp", method, NetServiceDefect::None);
+        run_on(m, "xeon-mp", &format!("{method:?}, seed {seed}"), config, move |u| {
+            let here = SocketAddrV4::new(OUR_ADDRESS, OUR_PORT);
+            let listening = our_server(u, 4);
+            let over = Rc::new(Cell::new(false));
+            fork(u, "serves", move |u| {
+                let at = map(u, PAGE);
+                while let Ok((fd, _)) = u.accept(listening) {
+                    while u.read(fd, at, PAGE).is_ok_and(|len| len > 0 && u.write(fd, at, len).is_ok()) {}
+                    _ = u.close(fd);
+                }
+            });
+            for to in [here, ECHO] {
+                let over = over.clone();
+                fork(u, "asks", move |u| {
+                    let at = map(u, PAGE);
+                    let tries = || -> Result<(), Errno> {
+                        while !over.get() {
+                            let fd = u.socket(SocketKind::Stream)?;
+                            u.connect(fd, to)?;
+                            u.write(fd, at, 3000)?;
+                            u.read(fd, at, PAGE)?;
+                            u.close(fd)?;
+                        }
+                        Err(Errno::ConnectionReset)
+                    };
+                    let error = tries().unwrap_err();
+                    assert!([Errno::ConnectionReset, Errno::ConnectionRefused].contains(&error), "{error}");
+                });
+            }
+            for round in 0..4 {
+                u.sleep_for(Cycles(200_000 + seed * 70_001)).unwrap();
+                if let (_, Some(driver)) = u.kernel().net_servers() {
+                    u.kill(driver).unwrap_or_else(|e| assert_eq!(e, Errno::NoProcess));
+                }
+                if let (Some(protocols), true) = (u.kernel().net_servers().0, round == 3) {
+                    u.kill(protocols).unwrap();
+                }
+            }
+            over.set(true);
+            (0..3).for_each(|_| _ = u.wait().unwrap());
+            assert_eq!(u.accept(listening).map(|_| ()), Err(Errno::ConnectionReset));
+            let again = our_server(u, 1);
+            connected(u, here);
+            u.close(again).unwrap();
+        });
+    }
+}
+
+/// Frames are short while connections are at work: packets are lost then, or a call says so, and nothing else.
+#[test]
+fn memory_that_is_short_loses_packets_only() {
+    let which = [("xeon-mp", Method::Random), ("sh7751r", Method::Proposed), ("xeon-mp", Method::Migrating)];
+    for (which, left) in which.into_iter().flat_map(|which| [0, 5, 30].map(|left| (which, left))) {
+        let ended = try_with(which, NetServiceDefect::None, echoing(1), move |u| {
+            let (at, to) = (map(u, PAGE), map(u, PAGE));
+            u.store(at, &bytes(5, 0, PAGE));
+            u.store(to, &[0]);
+            let fd = connected(u, ECHO);
+            let hoard = hoard(u, left);
+            let (mut sent, mut got) = (0, Vec::new());
+            for _ in 0..10 {
+                match u.write(fd, at + sent % PAGE, PAGE - sent % PAGE) {
+                    Ok(len) => sent += len,
+                    Err(error) => assert_eq!(error, Errno::NoMemory),
+                }
+                u.sleep_for(ms(u, 2)).unwrap();
+            }
+            u.kernel().vm().free_kernel_pages(hoard);
+            while got.len() < sent {
+                let len = u.read(fd, to, PAGE.min(sent - got.len())).unwrap();
+                got.extend(load(u, to, len));
+            }
+            assert!(got.chunks(PAGE).all(|part| part == bytes(5, 0, part.len())));
+            assert!(left == 0 || sent > 0);
+            check(u);
+        });
+        sound(&ended, &format!("{which:?}, {left} frames"));
+    }
+}
+
+/// Where no reserved entries are left for the driver's server there is no card, until the next socket after some are; this host has no need
+/// of it.
+#[test]
+fn a_driver_that_cannot_serve() {
+    let mut config = with_servers("sh7751r", Method::Proposed, NetServiceDefect::None);
+    config.ispc.as_mut().unwrap().server_entries = 2;
+    config.net.as_mut().unwrap().retransmissions = 2;
+    let m = machine_with("sh7751r", Schedule::Timed, Wire::default(), echoing(1));
+    run_on(m, "sh7751r", "two servers", config, |u| {
+        let other = fork(u, "serves", |u| {
+            u.ispc_serve(7).unwrap();
+            assert_eq!(u.ispc_receive(Wait::Yes).map(|_| ()), Err(Errno::Interrupted));
+        });
+        until_asleep(u, other);
+        let listening = our_server(u, 1);
+        assert_eq!(u.kernel().net_servers().1, None);
+        connected(u, SocketAddrV4::new(LOCALHOST, OUR_PORT));
+        assert!(u.accept(listening).is_ok());
+        u.signal(other).unwrap();
+        u.wait().unwrap();
+        echo(u, 2000, 500);
+    });
 }

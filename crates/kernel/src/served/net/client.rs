@@ -42,6 +42,8 @@ pub(crate) struct NetService<M: Machine> {
     ending: AtomicBool,
     /// There was a driver's server.
     had_driver: AtomicBool,
+    /// It could not serve: another is begun with the next socket.
+    driver_failed: AtomicBool,
 }
 
 impl<M: Machine> NetService<M> {
@@ -58,6 +60,7 @@ impl<M: Machine> NetService<M> {
             waiters: Waiters::new(m),
             ending: AtomicBool::new(false),
             had_driver: AtomicBool::new(false),
+            driver_failed: AtomicBool::new(false),
         })
     }
 
@@ -103,6 +106,10 @@ impl<M: Machine> NetService<M> {
     fn serving(&self, call: &Syscall<'_, M>) -> Result<Pid, Errno> {
         loop {
             if let Some(server) = self.protocols.server() {
+                if self.driver_failed.swap(false, Ordering::Relaxed) {
+                    // It may find now what it did not find before.
+                    self.tell_protocols(call.kernel, call.thread);
+                }
                 return Ok(server);
             }
             let program = Box::new(|user: &User<M>| protocols::run(user));
@@ -122,7 +129,8 @@ impl<M: Machine> NetService<M> {
     /// Begins a driver's server if there is none, and there is a card for it. The protocol server asks for that, and is told when it
     /// serves.
     pub(super) fn ensure_driver(&self, kernel: &Arc<Kernel<M>>, threads: &dyn Threads) {
-        let wanted = !self.ending.load(Ordering::Relaxed) && kernel.net().is_some_and(|net| net.has_link());
+        let can_be = !self.ending.load(Ordering::Relaxed) && !self.driver_failed.load(Ordering::Relaxed);
+        let wanted = can_be && kernel.net().is_some_and(|net| net.has_link());
         let again = self.had_driver.load(Ordering::Relaxed) && self.has(NetServiceDefect::DriverNotReplaced);
         if wanted && !again && !self.driver.is_there() {
             self.had_driver.store(true, Ordering::Relaxed);
@@ -135,7 +143,8 @@ impl<M: Machine> NetService<M> {
     /// A server, the caller, has ended, however it began.
     pub(crate) fn ended(&self, kernel: &Kernel<M>, threads: &dyn Threads, service: u32) {
         if service == DRIVER {
-            self.driver.ended(threads);
+            let served = self.driver.ended(threads);
+            self.driver_failed.store(!served, Ordering::Relaxed);
             return self.tell_protocols(kernel, threads);
         }
         if let Some(net) = kernel.net().filter(|_| !self.has(NetServiceDefect::ConnectionsKept)) {
