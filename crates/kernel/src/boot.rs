@@ -170,7 +170,10 @@ impl<M: Machine> Kernel<M> {
         let net_service = match ispc.as_ref().and_then(|ispc| Some((ispc, ispc.config.net?))) {
             Some((ispc, mut its)) if net.is_some() => {
                 its.data_pages = its.data_pages.min(ispc.most_data_pages()).max(1);
-                its.frames = its.frames.max(1);
+                // Most of the area is for programs.
+                let pieces = ispc.range.len_pages().min(ispc.config.pieces) / ispc.card_pages();
+                its.frames = its.frames.min(pieces / 8).max(1);
+                its.buffers = its.buffers.min(pieces / 4).max(1);
                 Some(NetService::new(&machine, its, &mut arena)?)
             }
             _ => None,

@@ -503,6 +503,11 @@ fn little_is_enough() {
         let m = machine_with("sh7751r", Schedule::Timed, Wire::default(), echoing(1));
         run_on(m, "sh7751r", &format!("{method:?} with {reserved}"), config, |u| echo(u, 20_000, 5000));
     }
+    // An area of as many pages as the card would have alone.
+    let mut config = with_servers("sh7751r", Method::Random, NetServiceDefect::None);
+    config.ispc.as_mut().unwrap().len_bytes = 256 << 10;
+    let m = machine_with("sh7751r", Schedule::Timed, Wire::default(), echoing(1));
+    run_on(m, "sh7751r", "a small area", config, |u| echo(u, 20_000, 5000));
     for (slots, method) in [(2, Method::Random), (3, Method::Migrating), (5, Method::Random)] {
         let m = machine_by("xeon-mp", Schedule::Timed, |config| {
             let nic = config.nic.as_mut().expect("it has a card");
@@ -624,7 +629,7 @@ fn many_clients_of_one_server() {
 /// Whose turn it is decides a seed, and servers die: whoever asks is told, and nothing is left.
 #[test]
 fn servers_that_die_under_any_schedule() {
-    for (seed, method) in (0..10).flat_map(|seed| [(seed, Method::Random), (seed, Method::Migrating)]) {
+    for (seed, method) in (0..16).flat_map(|seed| [(seed, Method::Random), (seed, Method::Migrating)]) {
         let m = machine_with("xeon-mp", Schedule::Seeded(seed), Wire::default(), echoing(seed));
         let config = with_servers("xeon-mp", method, NetServiceDefect::None);
         run_on(m, "xeon-mp", &format!("{method:?}, seed {seed}"), config, move |u| {

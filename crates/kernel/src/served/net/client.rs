@@ -230,9 +230,16 @@ impl<M: Machine> NetService<M> {
 
 impl<M: Machine> Protocols<M> for NetService<M> {
     fn socket(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<File<M>, Errno> {
-        let server = self.serving(call)?;
-        let asked = Asked::new(Op::Socket, kind_word(kind));
-        let answer = self.ask(call, server, asked, Bytes::None, true)?.answer()?;
-        Ok(File::new(ServedSocket::new(server, answer.value, kind)))
+        loop {
+            let server = self.serving(call)?;
+            let asked = Asked::new(Op::Socket, kind_word(kind));
+            match self.ask(call, server, asked, Bytes::None, true) {
+                // It dies: the next one is as good.
+                Err(Errno::ConnectionReset | Errno::ConnectionRefused) => {
+                    self.protocols.wait_ended(call, server);
+                }
+                done => return Ok(File::new(ServedSocket::new(server, done?.answer()?.value, kind))),
+            }
+        }
     }
 }

@@ -101,13 +101,20 @@ fn visited<M: Machine>(user: &User<M>, inquiry: &Inquiry, over: &AtomicBool) {
     match asked(user, inquiry) {
         Ok(asked) if asked.op == Op::FrameOut => {
             let Some((at, _)) = inquiry.data else { return };
-            let sum = checksum_of(asked.at);
-            let send = || user.system_call(|call| ispc.call_card_send(call, (at, asked.len), sum, None));
-            // A frame that the card does not take is lost.
-            while send() == Err(Errno::WouldBlock) && user.card_wait().is_ok() {}
-            if !service.has(NetServiceDefect::FrameLetGo) {
-                _ = user.card_wait();
-            }
+            let frame = (at, asked.len);
+            let waits = !service.has(NetServiceDefect::FrameLetGo);
+            // In one call: a driver that is killed between two would let go of what the card reads.
+            let send = |call: &Syscall<'_, M>| -> Result<(), Errno> {
+                while let Err(error) = ispc.call_card_send(call, frame, checksum_of(asked.at), None) {
+                    match error {
+                        Errno::WouldBlock => ispc.call_card_wait(call)?,
+                        // A frame that the card does not take is lost.
+                        error => return Err(error),
+                    }
+                }
+                if waits { ispc.call_card_wait(call) } else { Ok(()) }
+            };
+            _ = user.system_call(send);
         }
         Ok(asked) if asked.op == Op::End => over.store(true, Ordering::Relaxed),
         _ => {}
