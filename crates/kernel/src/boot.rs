@@ -13,12 +13,12 @@ use crate::dev::{Audio, MemoryDisk, Screen, acknowledge};
 use crate::error::{BootError, Errno};
 use crate::fs::{FileSystem, FileTable, Mount};
 use crate::ipc::Exports;
-use crate::ispc::{DriverCard, Ispc};
+use crate::ispc::{DriverCard, Ispc, IspcConfig};
 use crate::net::{Lenders, Net, Pool};
 use crate::proc::Role;
 use crate::proc::{Killed, Pid, Processes};
 use crate::sched::{Callouts, Sched, SchedPaths, SoftInt, SoftInts, Thread};
-use crate::served::FileService;
+use crate::served::{FileService, NetService};
 use crate::sys::{Program, Select, running};
 use alloc::boxed::Box;
 use alloc::format;
@@ -121,7 +121,15 @@ impl<M: Machine> Kernel<M> {
         let weak = Arc::downgrade(&pmaps);
         let work = Arc::downgrade(&softints);
         let (net, own_card) = match (config.net, config.ispc, devices.nic) {
-            (Some(its), _, nic) => (Some(Net::new(&machine, its, nic, &mut arena)?), None),
+            (Some(its), Some(IspcConfig { net: Some(_), .. }), nic) => {
+                let card = match nic {
+                    Some(nic) => Some(DriverCard::new(&machine, nic, &mut arena)?),
+                    None => None,
+                };
+                let info = card.as_ref().map(DriverCard::info);
+                (Some(Net::new(&machine, its, None, info, &mut arena)?), card)
+            }
+            (Some(its), _, nic) => (Some(Net::new(&machine, its, nic, None, &mut arena)?), None),
             (None, Some(_), Some(nic)) => (None, Some(DriverCard::new(&machine, nic, &mut arena)?)),
             (None, ..) => (None, None),
         };
@@ -159,6 +167,17 @@ impl<M: Machine> Kernel<M> {
             }
             None => None,
         };
+        let net_service = match ispc.as_ref().and_then(|ispc| Some((ispc, ispc.config.net?))) {
+            Some((ispc, mut its)) if net.is_some() => {
+                its.data_pages = its.data_pages.min(ispc.most_data_pages()).max(1);
+                // Most of the area is for programs.
+                let pieces = ispc.range.len_pages().min(ispc.config.pieces) / ispc.card_pages();
+                its.frames = its.frames.min(pieces / 8).max(1);
+                its.buffers = its.buffers.min(pieces / 4).max(1);
+                Some(NetService::new(&machine, its, &mut arena)?)
+            }
+            _ => None,
+        };
         let files = FileSystem::new(&vm, config.files, &mut arena)?;
         let moves = Moves::new(&machine, measure, &mut arena)?;
         let boot_free_frames = vm.free_frames();
@@ -172,6 +191,7 @@ impl<M: Machine> Kernel<M> {
             net,
             ispc,
             file_service,
+            net_service,
             select: Select::default(),
             moves,
             processes,
@@ -258,9 +278,12 @@ impl<M: Machine> Kernel<M> {
         }
         if let Some(net) = self.net() {
             net.start(self, &BootThreads);
-        } else if self.ispc.as_ref().is_some_and(|ispc| ispc.card.is_some()) {
+        }
+        if self.ispc.as_ref().is_some_and(|ispc| ispc.card.is_some()) {
             let kernel = self.clone();
-            let work = move |t: &Thread<M>| kernel.ispc.iter().for_each(|ispc| ispc.card_interrupt(t));
+            let work = move |t: &Thread<M>| {
+                kernel.ispc.iter().for_each(|ispc| ispc.card_interrupt(t, &kernel.machine));
+            };
             self.softints.start(SoftInt::Net, Box::new(work));
         }
         let (callouts, m) = (self.callouts.clone(), self.machine.clone());
@@ -285,6 +308,9 @@ impl<M: Machine> Kernel<M> {
     /// The last process is gone: nothing is left to run.
     pub(crate) fn stop(&self, threads: &dyn Threads) {
         self.end_of_net(threads);
+        if self.net_service.is_some() {
+            self.ispc.iter().for_each(|ispc| ispc.stop_card(&self.machine));
+        }
         if self.config.vm.paging.is_some() {
             self.vm.stop_page_daemon(threads);
         } else {
@@ -357,6 +383,7 @@ impl<M: Machine> Kernel<M> {
         }
         self.net().map_or(Ok(()), Net::check_quiescent)?;
         self.ispc.as_ref().map_or(Ok(()), Ispc::check_quiescent)?;
+        self.net_service.as_ref().map_or(Ok(()), NetService::check_quiescent)?;
         let (sockets, (mbufs, clusters)) = (self.processes.lock().sockets.len(), self.mbufs.in_use());
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));

@@ -516,6 +516,10 @@ impl KernelConfig {
         if let (Some(ispc), Some(area)) = (&mut self.ispc, &mut self.pmap.area) {
             ispc.paths.each_mut(place);
             area.paths.each_mut(place);
+            // Where there is a network.
+            if let (Some(net), Some(_)) = (&mut ispc.net, &self.net) {
+                net.paths.each_mut(place);
+            }
         }
         text
     }

@@ -11,7 +11,7 @@
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
 //! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
 //! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `ispc`: servers that are processes;
-//!   `served`: a file system that is one. `net`: mbufs, sockets, and the Internet protocols. `dev`: the sound device, memory disks.
+//!   `served`: a file system, protocols and a driver that are such. `net`: mbufs, sockets, and the Internet protocols. `dev`: the sound device, memory disks.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
 //!
@@ -56,7 +56,7 @@ pub use net::{
 };
 pub use proc::{Killed, Pid};
 pub use sched::{Thread, ThreadId};
-pub use served::{FileServiceConfig, FileServiceDefect};
+pub use served::{FileServiceConfig, FileServiceDefect, NetServiceConfig, NetServiceDefect, NetServicePaths};
 pub use sys::{FileStat, InvalidateKind, OpenFlags, Polled, Program, User};
 
 use alloc::sync::Arc;
@@ -75,6 +75,7 @@ pub struct Kernel<M: Machine> {
     net: Option<net::Net<M>>,
     ispc: Option<ispc::Ispc<M>>,
     file_service: Option<served::FileService<M>>,
+    net_service: Option<served::NetService<M>>,
     select: sys::Select,
     moves: choose::Moves<M>,
     processes: M::Lock<proc::Processes<M>>,
@@ -115,6 +116,18 @@ impl<M: Machine> Kernel<M> {
     /// The process that serves files, under a kernel that has none of its own; nothing before a volume is mounted.
     pub fn file_server(&self) -> Option<Pid> {
         self.file_service.as_ref().and_then(served::FileService::server)
+    }
+    /// The processes that have the protocols and the card, under a kernel whose servers have them; nothing before there is a socket.
+    pub fn net_servers(&self) -> (Option<Pid>, Option<Pid>) {
+        self.net_service.as_ref().map_or((None, None), served::NetService::servers)
+    }
+    /// Who has the protocols, if anybody has.
+    fn protocols(&self) -> Option<&dyn net::Protocols<M>> {
+        match (&self.net_service, &self.net) {
+            (Some(service), _) => Some(service),
+            (None, Some(net)) => Some(net),
+            (None, None) => None,
+        }
     }
     /// Who has the volume.
     fn volumes(&self) -> &dyn fs::Volumes<M> {

@@ -14,9 +14,8 @@
 
 use super::Regular;
 use super::cursor::Cursor;
-use crate::Kernel;
 use crate::error::Errno;
-use crate::net::{InetSocket, Readiness, ReceiveMode, Received, SendMode, Socket};
+use crate::net::{InetOps, Readiness, ReceiveMode, Received, SendMode, Socket};
 use crate::proc::Syscall;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -166,7 +165,7 @@ pub(crate) trait FileOps<M: Machine> {
     }
 
     /// What it is ready for: of most kinds, anything at any time.
-    fn readiness(&self, _kernel: &Kernel<M>) -> Readiness {
+    fn readiness(&self, _call: &Syscall<'_, M>) -> Readiness {
         Readiness { readable: self.is_readable(), writable: self.is_writable(), hung_up: false }
     }
 
@@ -176,7 +175,7 @@ pub(crate) trait FileOps<M: Machine> {
     }
 
     /// The Internet socket that this is, if it is one.
-    fn as_inet(&self) -> Option<&InetSocket> {
+    fn as_inet(&self) -> Option<&dyn InetOps<M>> {
         None
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The driver's server has a frame in a piece of the area and asks the kernel to hand it to the card: the kernel knows which memory
 //! that is, writes its cache lines back, and rings the doorbell. The card reads the piece until the frame is sent, so the driver
-//! waits for that before it answers its request; a driver that ends waits, too. Nothing is received: a frame that arrives finds no
-//! buffer.
+//! answers its request only then: it waits for that, or goes on with others and is told. A driver that ends waits, too. What arrives
+//! is in [`super::received`]: where nobody has given the card a piece for it, a frame finds no buffer.
 //!
 //! # Locks
 //! That of [`super::ica::State`], which counts what the card has. The card's interrupt is taken by a soft-interrupt thread.
@@ -12,14 +12,16 @@
 //! A frame that is not the caller's, or longer than the card takes; a card that is not there, or was removed.
 
 use super::ica::{Holder, Ispc};
+use super::port::{DRIVER, RequestId};
 use crate::error::Errno;
-use crate::proc::Syscall;
+use crate::proc::{Pid, Syscall};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Cause, Channel, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Instructions, Machine, NIC_DESCRIPTOR_BYTES,
-    Nic, NicTransmit, PAGE_SHIFT, PAGE_SIZE, Pa, SpinLock, StructArena, StructVa, Threads, Va,
+    Nic, NicChecksum, NicInfo, NicTransmit, PAGE_SHIFT, PAGE_SIZE, Pa, SpinLock, StructArena, StructVa,
+    Threads, Va,
 };
 
 /// Bytes of a cache line that is written back at a time.
@@ -27,8 +29,19 @@ const LINE_BYTES: usize = 32;
 
 /// The card. See the [module](self).
 pub(crate) struct DriverCard {
-    nic: Box<dyn Nic>,
+    pub(super) nic: Box<dyn Nic>,
     ring: StructVa,
+}
+
+/// A frame that the card has.
+#[derive(Clone, Copy)]
+pub(crate) struct Sending {
+    /// The driver's server.
+    pub(super) pid: Pid,
+    /// The first page of the piece that it is in.
+    pub(super) page: usize,
+    /// The request that is to be answered when it is sent; of a driver that waits for it, nothing.
+    pub(super) request: Option<RequestId>,
 }
 
 impl DriverCard {
@@ -50,6 +63,10 @@ impl DriverCard {
         self.nic.id()
     }
 
+    pub(crate) fn info(&self) -> NicInfo {
+        self.nic.info()
+    }
+
     /// What a driver sleeps on.
     fn channel(&self) -> Channel {
         Channel(self.ring.0.0)
@@ -57,8 +74,19 @@ impl DriverCard {
 }
 
 impl<M: Machine> Ispc<M> {
-    /// Hands a frame to the card that lies in a piece of the calling server's.
-    pub(crate) fn call_card_send(&self, call: &Syscall<'_, M>, at: Va, len: usize) -> Result<(), Errno> {
+    /// Hands a frame to the card that lies in a piece of the calling server's, which the card reads until it is sent. `request` is what
+    /// is to be answered then ([`Ispc::take_sent`]), if the caller does not wait for that.
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`], [`Errno::MessageSize`], [`Errno::Invalid`], [`Errno::Access`]; [`Errno::WouldBlock`]: the card has
+    /// as many as half of its ring takes.
+    pub(crate) fn call_card_send(
+        &self,
+        call: &Syscall<'_, M>,
+        (at, len): (Va, usize),
+        checksum: Option<NicChecksum>,
+        request: Option<RequestId>,
+    ) -> Result<(), Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         let card = self.card.as_ref().ok_or(Errno::NotSupported)?;
@@ -73,16 +101,23 @@ impl<M: Machine> Ispc<M> {
         if state.ports.get(&call.pid).is_none_or(|port| port.service.is_none()) {
             return Err(Errno::Access);
         }
+        if state.receiving.removed {
+            return Err(Errno::Removed);
+        }
         let start = at - self.range.start();
-        let (&first, ica) = state.icas.range(..=start >> PAGE_SHIFT).next_back().ok_or(Errno::Invalid)?;
-        if start + len > (first + ica.pages) * PAGE_SIZE {
+        let (&page, ica) = state.icas.range(..=start >> PAGE_SHIFT).next_back().ok_or(Errno::Invalid)?;
+        if start + len > (page + ica.pages) * PAGE_SIZE {
             return Err(Errno::Invalid);
         }
         if ica.holder != Holder::Process(call.pid) {
             return Err(Errno::Access);
         }
-        if state.sending.len() >= info.transmit_slots / 2 {
+        if state.sending.len() >= (info.transmit_slots / 2).max(1) {
             return Err(Errno::WouldBlock);
+        }
+        let (first, last) = ((start & !(PAGE_SIZE - 1)), start + len);
+        if (last - first).div_ceil(PAGE_SIZE) > info.transmit_fragments {
+            return Err(Errno::MessageSize);
         }
         m.execute(self.config.paths.card_send);
         m.execute(Instructions(self.config.paths.card_line.instructions.0 * len.div_ceil(LINE_BYTES) as u32));
@@ -96,9 +131,9 @@ impl<M: Machine> Ispc<M> {
         }
         let tag = state.next;
         state.next += 1;
-        state.sending.insert(tag, call.pid);
+        state.sending.insert(tag, Sending { pid: call.pid, page, request });
         drop(state);
-        card.nic.post_transmit(NicTransmit { tag, fragments, checksum: None });
+        card.nic.post_transmit(NicTransmit { tag, fragments, checksum });
         card.nic.start_transmit();
         Ok(())
     }
@@ -118,7 +153,7 @@ impl<M: Machine> Ispc<M> {
         let Some(card) = &self.card else { return };
         loop {
             let state = self.state.lock();
-            if state.sending.values().all(|pid| *pid != call.pid) {
+            if state.sending.values().all(|sending| sending.pid != call.pid) {
                 return;
             }
             let mut held = Some(state);
@@ -127,17 +162,51 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// The card has interrupted: takes its answers.
-    pub(crate) fn card_interrupt(&self, threads: &dyn Threads) {
+    /// A request of the caller's whose frame was sent, to be answered.
+    pub(crate) fn take_sent(&self, call: &Syscall<'_, M>) -> Option<RequestId> {
+        let mut state = self.state.lock();
+        let at = state.sent.iter().position(|(pid, _)| *pid == call.pid)?;
+        state.sent.remove(at).map(|(_, id)| id)
+    }
+
+    /// The card has interrupted: takes its answers, and tells the driver's server.
+    pub(crate) fn card_interrupt(&self, threads: &dyn Threads, m: &M) {
         let Some(card) = &self.card else { return };
-        card.nic.acknowledge();
-        let mut answered = false;
-        while let Some(sent) = card.nic.take_transmitted() {
-            self.state.lock().sending.remove(&sent.tag);
-            answered = true;
-        }
+        let events = card.nic.acknowledge();
+        let (answered, told) = self.take_answers(card);
         if answered {
             threads.wakeup(card.channel());
         }
+        let lost = events.removed && !core::mem::replace(&mut self.state.lock().receiving.removed, true);
+        if self.take_received(m, card) || told || lost {
+            self.notify(threads, m, DRIVER);
+        }
+    }
+
+    /// Takes what the card says of frames that it was to send: whether there was any, and one whose request is to be answered.
+    fn take_answers(&self, card: &DriverCard) -> (bool, bool) {
+        let (mut answered, mut told) = (false, false);
+        while let Some(sent) = card.nic.take_transmitted() {
+            let mut state = self.state.lock();
+            if let Some(Sending { pid, request: Some(id), .. }) = state.sending.remove(&sent.tag) {
+                state.sent.push_back((pid, id));
+                told = true;
+            }
+            answered = true;
+        }
+        (answered, told)
+    }
+
+    /// No process is left: the card is stopped, and gives back what it has.
+    pub(crate) fn stop_card(&self, m: &M) {
+        let Some(card) = &self.card else { return };
+        card.nic.stop();
+        while let Some(sent) = card.nic.take_transmitted() {
+            self.state.lock().sending.remove(&sent.tag);
+        }
+        self.take_received(m, card);
+        let mut state = self.state.lock();
+        let arrived: Vec<_> = state.receiving.arrived.drain(..).collect();
+        arrived.into_iter().for_each(|arrival| self.free(m, &mut state, arrival.page));
     }
 }

@@ -1,6 +1,6 @@
 //! How a kernel attaches memory for communication, and what it must have for that.
 
-use crate::served::FileServiceConfig;
+use crate::served::{FileServiceConfig, NetServiceConfig};
 use core::{fmt, iter};
 use pageferry_hal::{Board, Mmu, PAGE_SIZE, paths};
 use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
@@ -150,6 +150,8 @@ pub struct IspcConfig {
     pub pieces: usize,
     /// The kernel's file system is a server's.
     pub files: Option<FileServiceConfig>,
+    /// The kernel's protocols, and the driver of its network card, are servers'.
+    pub net: Option<NetServiceConfig>,
     /// Path lengths.
     pub paths: IspcPaths,
     /// Of attaching and detaching.

@@ -6,6 +6,7 @@
 //! left it. A piece that it got with a request and handed on with
 //! one of its own is freed when that is answered.
 
+use super::card::Sending;
 use super::config::IspcDefect;
 use super::ica::{Holder, Ispc, State};
 use super::port::{RequestId, Stage};
@@ -32,6 +33,7 @@ impl<M: Machine> Ispc<M> {
         }
         self.withdraw_own(call, &mut state);
         state.kept.remove(&call.pid);
+        state.sent.retain(|(pid, _)| *pid != call.pid);
         let own: Vec<usize> = (state.icas.iter())
             .filter(|(_, ica)| [Holder::Process(call.pid), Holder::Kept(call.pid)].contains(&ica.holder))
             .map(|(&page, _)| page)
@@ -121,6 +123,7 @@ impl<M: Machine> Ispc<M> {
             let known = match ica.holder {
                 Holder::Process(pid) | Holder::Kept(pid) => state.ports.contains_key(&pid),
                 Holder::Request(id) => state.requests.contains_key(&id),
+                Holder::Card => state.receiving.has(*page),
             };
             if !known {
                 return Err(format!("page {page} of the area is {:?}'s, which is not there", ica.holder));
@@ -144,6 +147,14 @@ impl<M: Machine> Ispc<M> {
                 if used.insert(*entry, *page).is_some() {
                     return Err(format!("entry {entry} attaches two pieces"));
                 }
+            }
+        }
+        for Sending { pid, page, request } in state.sending.values() {
+            let holder = state.icas.get(page).map(|ica| ica.holder);
+            if request.is_some() && holder != Some(Holder::Process(*pid)) {
+                return Err(format!(
+                    "the card reads page {page} of the area for {pid:?}, which is {holder:?}'s"
+                ));
             }
         }
         self.check_inside(kernel, &state)?;
@@ -171,6 +182,9 @@ impl<M: Machine> Ispc<M> {
     /// What is left, in words.
     pub(crate) fn check_quiescent(&self) -> Result<(), String> {
         let state = self.state.lock();
+        if !state.receiving.is_empty() || !state.sending.is_empty() || !state.sent.is_empty() {
+            return Err("the card of a driver's server has something left".into());
+        }
         let left = (state.icas.len(), state.requests.len(), state.ports.len(), state.structures.live());
         drop(state);
         let gates = self.gates.lock().len();

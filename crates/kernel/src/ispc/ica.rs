@@ -17,15 +17,16 @@
 //! An attachment, when no reserved entry is free: the caller waits or is told ([`Errno::WouldBlock`]); by a page table, for want of a
 //! frame. Nothing is attached then.
 
-use super::card::DriverCard;
+use super::card::{DriverCard, Sending};
 use super::config::{Attaching, IspcConfig, IspcDefect};
 use super::cross::{Activation, Gate};
 use super::kept::Kept;
 use super::port::{Port, Request, RequestId};
+use super::received::Receiving;
 use crate::error::{BootError, Errno};
 use crate::proc::{Pid, Syscall};
 use crate::sched::ThreadId;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_hal::{
@@ -46,6 +47,8 @@ pub(crate) enum Holder {
     Request(RequestId),
     /// Nobody: this process has it again when the kernel makes a request for it ([`super::kept`]).
     Kept(Pid),
+    /// No process: the network card receives into it, or has ([`super::received`]).
+    Card,
 }
 
 /// A piece of the area.
@@ -73,7 +76,11 @@ pub(crate) struct State {
     pub(crate) free: Vec<usize>,
     pub(crate) structures: Zone,
     /// Frames that the card has, and whose they are.
-    pub(crate) sending: BTreeMap<u64, Pid>,
+    pub(crate) sending: BTreeMap<u64, Sending>,
+    /// Requests whose frames were sent, and who is to answer them.
+    pub(crate) sent: VecDeque<(Pid, RequestId)>,
+    /// What the card receives into, and has received.
+    pub(crate) receiving: Receiving,
     /// Where threads are that have crossed into servers: the last is where they run.
     pub(crate) inside: BTreeMap<ThreadId, Vec<Activation>>,
     /// What processes keep for requests that the kernel makes for them.
@@ -129,6 +136,8 @@ impl<M: Machine> Ispc<M> {
             free: (servers..reserved).rev().collect(),
             structures,
             sending: BTreeMap::new(),
+            sent: VecDeque::new(),
+            receiving: Receiving::default(),
             inside: BTreeMap::new(),
             kept: BTreeMap::new(),
         };

@@ -11,8 +11,11 @@ use crate::error::Errno;
 pub(crate) const FILES: u32 = u32::MAX;
 /// what is measured to choose by,
 pub(crate) const MEASURED: u32 = u32::MAX - 1;
+/// protocols, the driver of the network card,
+pub(crate) const PROTOCOLS: u32 = u32::MAX - 2;
+pub(crate) const DRIVER: u32 = u32::MAX - 3;
 /// and the least of them.
-pub(crate) const LEAST_OWN: u32 = MEASURED;
+pub(crate) const LEAST_OWN: u32 = DRIVER;
 
 /// The number of a request; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +34,8 @@ pub(crate) struct Port {
     pub(crate) results: VecDeque<RequestId>,
     /// It sleeps for a reserved entry.
     pub(crate) wants_entry: bool,
+    /// There is work for it that no request asks for ([`super::events`]).
+    pub(crate) notice: bool,
 }
 
 impl Port {
@@ -42,6 +47,7 @@ impl Port {
             requests: VecDeque::new(),
             results: VecDeque::new(),
             wants_entry: false,
+            notice: false,
         }
     }
 

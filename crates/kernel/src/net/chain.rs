@@ -12,6 +12,7 @@
 use super::mbuf::{Mbuf, Pool};
 use crate::error::Errno;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use etherparse::checksum::Sum16BitWords;
 use pageferry_hal::{Cause, Instructions, Machine, Mode, PAGE_SIZE, Path};
 
@@ -46,6 +47,11 @@ impl Chain {
         let mbuf = self.mbufs.pop_front()?;
         self.len -= mbuf.len();
         Some(mbuf)
+    }
+
+    /// Its mbufs, in order, which are the caller's from now on.
+    pub(super) fn into_mbufs(self) -> Vec<Mbuf> {
+        self.mbufs.into()
     }
 
     /// Gives all back.

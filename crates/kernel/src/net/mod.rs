@@ -13,8 +13,9 @@ mod soreceive;
 mod sosend;
 mod sotee;
 
+pub(crate) use chain::Chain;
 pub use inet::{Counts, Readiness, Shutdown, SocketKind, SocketOption, clusters_for_card};
-pub(crate) use inet::{InetSocket, Net};
+pub(crate) use inet::{FilePart, InetOps, InetSocket, Net, PcbId, Protocols};
 pub(crate) use lending::Lenders;
 pub(crate) use mbuf::{CardPage, Mbuf, Pool, SMALL_BYTES};
 pub use mode::{ReceiveMode, Received, SendMode};

@@ -294,7 +294,7 @@ impl<M: Machine> SockBuf<M> {
         }
         drop(held);
         chain.free(&kernel.mbufs);
-        kernel.select.changed(threads);
+        kernel.socket_changed(threads, self.connection);
     }
 
     /// Nothing is put behind what is there now: threads that wait to are told.
@@ -315,6 +315,24 @@ impl<M: Machine> SockBuf<M> {
         drop(held);
         self.monitor.wake_all(threads);
         rest.into_iter().for_each(|mbuf| pool.free(mbuf));
+    }
+
+    /// Puts bytes in front that were received and not taken. Where nothing is received any more they are freed.
+    pub(crate) fn take_back(&self, kernel: &Kernel<M>, threads: &dyn Threads, chain: Chain) {
+        let mut held = self.lock();
+        let unwanted = held.reader_gone || held.is_deaf;
+        let mut mbufs: Vec<Mbuf> = chain.into_mbufs();
+        if !unwanted {
+            for mbuf in mbufs.drain(..).rev() {
+                held.count_bytes += mbuf.len();
+                held.memory_bytes += mbuf.memory_bytes();
+                held.chain.push_front(mbuf);
+            }
+            self.monitor.wake(threads, &mut held.want_read);
+        }
+        drop(held);
+        mbufs.into_iter().for_each(|mbuf| kernel.mbufs.free(mbuf));
+        kernel.socket_changed(threads, self.connection);
     }
 
     /// Shares `len` bytes from `offset` on (`m_copym`).
@@ -351,7 +369,7 @@ impl<M: Machine> SockBuf<M> {
             self.monitor.wake(threads, &mut held.want_write);
         }
         drop(held);
-        kernel.select.changed(threads);
+        kernel.socket_changed(threads, self.connection);
     }
 
     /// A reader would not sleep.

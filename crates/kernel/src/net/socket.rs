@@ -69,7 +69,7 @@ impl<M: Machine> FileOps<M> for Socket<M> {
         Some(self)
     }
 
-    fn readiness(&self, _kernel: &Kernel<M>) -> Readiness {
+    fn readiness(&self, _call: &Syscall<'_, M>) -> Readiness {
         Readiness {
             readable: self.receive.as_ref().is_some_and(|buffer| buffer.is_readable()),
             writable: self.send.as_ref().is_some_and(|buffer| buffer.is_writable()),

@@ -20,6 +20,7 @@ use crate::choose::KeptStats;
 use crate::error::Errno;
 use crate::fs::FileTable;
 use crate::ipc::{MAX_PIPES, PIPE_BYTES, Pipe};
+use crate::ispc::FILES;
 use crate::net::{MAX_SOCKETS, SOCKET_BYTES, SockBuf};
 use crate::sched::{MAX_THREADS, Thread, ThreadId};
 use alloc::boxed::Box;
@@ -73,8 +74,8 @@ impl<M: Machine> Process<M> {
 pub(crate) enum Role {
     /// Itself: the kernel runs as long as there is one.
     Program,
-    /// Files: the kernel has begun it, and it ends with the last program.
-    FileServer,
+    /// A service of the kernel's, by its number ([`crate::ispc`]): the kernel has begun it, and it ends with the last program.
+    Server(u32),
     /// To measure something with, for as long as that takes.
     Partner,
 }
@@ -206,10 +207,15 @@ impl<M: Machine> Kernel<M> {
         self.lenders.watch(process.pid, false);
         if self.was_last_program(process) {
             self.file_service.iter().for_each(|service| service.end(&call));
+            self.net_service.iter().for_each(|service| service.end(&call));
         }
         self.ispc.iter().for_each(|ispc| ispc.end(&call));
-        if process.role == Role::FileServer {
-            self.file_service.iter().for_each(|service| service.ended(thread));
+        match process.role {
+            Role::Server(FILES) => self.file_service.iter().for_each(|service| service.ended(thread)),
+            Role::Server(other) => {
+                self.net_service.iter().for_each(|service| service.ended(self, thread, other));
+            }
+            Role::Program | Role::Partner => {}
         }
         // Nothing may sleep on the space's behalf once it is gone, and no CPU may run on it.
         self.sched.leave_space(&thread.tcb);

@@ -1,31 +1,21 @@
-//! The file server: a process that owns the file system of a kernel whose servers are processes (Yamauchi et al., 3.1).
+//! Parts of the kernel that are processes: the file system, the protocols, the driver of the network card.
 //!
-//! # The model
-//! A kernel that is configured so ([`FileServiceConfig`]) has no file system of its own. The calls that make or mount a volume begin a
-//! process, the server. It has the memory disk open as a device file, keeps its buffers in its own memory, and serves requests: what is
-//! to be done is written in a control piece of the communication area, and bytes come and go in a data piece. Programs make the same
-//! system calls as under any kernel; for those on the volume the kernel makes requests of the server, from the calling process and with
-//! pieces that are attached to it, and copies between those and the program's buffers.
+//! Programs make the same system calls as under a kernel that has these parts itself. For the calls that a server has to do with, the
+//! kernel makes requests of it, from the calling process: words in a control piece of the communication area, bytes in a data piece.
 //!
-//! * `words`: what requests and answers look like.
-//! * `client`: the calls of names, and one request.
-//! * `file`: an open file of a server.
-//! * `server`: what the server does with a request. `buffers`: its buffers.
-//!
-//! # Who owns what
-//! The server has the volume, what is open, and where each open file is read or written next: so processes that share a descriptor share
-//! that. The kernel has descriptors, rights, and who the server is. An open file belongs to the server that opened it: one that is begun
-//! later knows nothing of it ([`Errno::ConnectionReset`](crate::Errno::ConnectionReset)).
-//!
-//! # What can fail
-//! All that fails in a file system, as its server answers it; and the server, by its end.
+//! * [`files`]: the file server.
+//! * [`net`]: the protocol server and the driver's server.
+//! * `service`: which process serves. `request`: one request of a client; `answer`: what comes back. `inside`: what a server has,
+//!   where several threads may be inside.
 
-mod buffers;
-mod client;
-mod config;
-mod file;
-mod server;
-mod words;
+mod answer;
+mod files;
+mod inside;
+mod net;
+mod request;
+mod service;
 
-pub(crate) use client::FileService;
-pub use config::{FileServiceConfig, FileServiceDefect};
+pub(crate) use files::FileService;
+pub use files::{FileServiceConfig, FileServiceDefect};
+pub(crate) use net::NetService;
+pub use net::{NetServiceConfig, NetServiceDefect, NetServicePaths};

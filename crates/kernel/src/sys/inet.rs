@@ -3,11 +3,10 @@
 use super::user::User;
 use crate::error::Errno;
 use crate::fs::{Fd, File};
-use crate::net::{InetSocket, Net, Shutdown, SocketKind, SocketOption};
+use crate::net::{InetOps, Shutdown, SocketKind, SocketOption};
 use crate::proc::Syscall;
 use alloc::sync::Arc;
 use core::net::SocketAddrV4;
-use core::sync::atomic::Ordering;
 use pageferry_hal::{Machine, SpinLock, Va};
 
 impl<M: Machine> User<M> {
@@ -17,10 +16,10 @@ impl<M: Machine> User<M> {
     /// [`Errno::NotSupported`] by a kernel without these protocols, [`Errno::TooManyFiles`], [`Errno::NoMemory`].
     pub fn socket(&self, kind: SocketKind) -> Result<Fd, Errno> {
         self.system_call(|call| {
-            let net = call.kernel.net().ok_or(Errno::NotSupported)?;
+            let protocols = call.kernel.protocols().ok_or(Errno::NotSupported)?;
             self.room_for_one()?;
-            let id = net.create(call, kind)?;
-            Ok(self.process.files.lock().insert(File::new(InetSocket::new(id, kind))))
+            let file = protocols.socket(call, kind)?;
+            Ok(self.process.files.lock().insert(file))
         })
     }
 
@@ -32,13 +31,12 @@ impl<M: Machine> User<M> {
     fn with_inet<R>(
         &self,
         fd: Fd,
-        work: impl FnOnce(&Syscall<'_, M>, &Net<M>, &InetSocket, bool) -> Result<R, Errno>,
+        work: impl FnOnce(&Syscall<'_, M>, &dyn InetOps<M>, bool) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.system_call(|call| {
             let file: Arc<File<M>> = self.get(fd)?;
             let socket = file.ops().as_inet().ok_or(Errno::NotSupported)?;
-            let net = call.kernel.net().ok_or(Errno::NotSupported)?;
-            work(call, net, socket, file.nonblocking())
+            work(call, socket, file.nonblocking())
         })
     }
 
@@ -47,7 +45,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`] when it has one; [`Errno::AddressNotAvailable`], [`Errno::AddressInUse`].
     pub fn bind(&self, fd: Fd, name: SocketAddrV4) -> Result<(), Errno> {
-        self.with_inet(fd, |call, net, socket, _| net.bind(call, socket.id, name))
+        self.with_inet(fd, |call, socket, _| socket.bind(call, name))
     }
 
     /// Has a stream socket take connections, of which up to `backlog` may wait for [`User::accept`].
@@ -55,7 +53,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NotSupported`] for datagrams, [`Errno::Invalid`] for a socket that is connected.
     pub fn listen(&self, fd: Fd, backlog: usize) -> Result<(), Errno> {
-        self.with_inet(fd, |call, net, socket, _| net.listen(call, socket.id, backlog))
+        self.with_inet(fd, |call, socket, _| socket.listen(call, backlog))
     }
 
     /// Takes a connection to a socket that listens; and the address that it comes from.
@@ -63,10 +61,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`] when it does not listen; [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::TooManyFiles`].
     pub fn accept(&self, fd: Fd) -> Result<(Fd, SocketAddrV4), Errno> {
-        self.with_inet(fd, |call, net, socket, nonblocking| {
+        self.with_inet(fd, |call, socket, nonblocking| {
             self.room_for_one()?;
-            let (id, from) = net.accept(call, socket.id, nonblocking)?;
-            let file = File::new(InetSocket::new(id, SocketKind::Stream));
+            let (file, from) = socket.accept(call, nonblocking)?;
             Ok((self.process.files.lock().insert(file), from))
         })
     }
@@ -78,7 +75,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::AddressInUse`], [`Errno::IsConnected`], [`Errno::InProgress`] (at once, of a non-blocking socket: it is writable
     /// when it is connected), [`Errno::AlreadyInProgress`], [`Errno::NoMemory`], [`Errno::Interrupted`].
     pub fn connect(&self, fd: Fd, to: SocketAddrV4) -> Result<(), Errno> {
-        self.with_inet(fd, |call, net, socket, nonblocking| net.connect(call, socket.id, to, nonblocking))
+        self.with_inet(fd, |call, socket, nonblocking| socket.connect(call, to, nonblocking))
     }
 
     /// Ends one or both directions of a connection.
@@ -86,17 +83,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NotConnected`].
     pub fn shutdown(&self, fd: Fd, how: Shutdown) -> Result<(), Errno> {
-        self.with_inet(fd, |call, net, socket, _| {
-            if how != Shutdown::Receive {
-                net.shutdown_send(call, socket.id)?;
-                socket.no_send.store(true, Ordering::Relaxed);
-            }
-            if how != Shutdown::Send {
-                net.shutdown_receive(call, socket.id)?;
-                socket.no_receive.store(true, Ordering::Relaxed);
-            }
-            Ok(())
-        })
+        self.with_inet(fd, |call, socket, _| socket.shutdown(call, how))
     }
 
     /// The names of a socket's two ends (`getsockname`, `getpeername`).
@@ -104,7 +91,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`].
     pub fn socket_names(&self, fd: Fd) -> Result<(SocketAddrV4, Option<SocketAddrV4>), Errno> {
-        self.with_inet(fd, |_, net, socket, _| net.names(socket.id))
+        self.with_inet(fd, |call, socket, _| socket.names(call))
     }
 
     /// Sets an option of a socket.
@@ -112,7 +99,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`] for a value out of bounds, or an option that the protocol does not have.
     pub fn set_socket_option(&self, fd: Fd, option: SocketOption) -> Result<(), Errno> {
-        self.with_inet(fd, |_, net, socket, _| net.set_option(socket.id, option))
+        self.with_inet(fd, |call, socket, _| socket.set_option(call, option))
     }
 
     /// What ended a connection, if anything did; asked once (`SO_ERROR`).
@@ -120,7 +107,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`].
     pub fn socket_error(&self, fd: Fd) -> Result<Option<Errno>, Errno> {
-        self.with_inet(fd, |_, net, socket, _| Ok(net.take_error(socket.id)))
+        self.with_inet(fd, |call, socket, _| socket.take_error(call))
     }
 
     /// Sends a datagram to `to`.
@@ -129,10 +116,10 @@ impl<M: Machine> User<M> {
     /// [`Errno::MessageSize`], [`Errno::IsConnected`], [`Errno::NetUnreachable`], [`Errno::NoMemory`], or a bad address;
     /// [`Errno::NotSupported`] for a stream.
     pub fn send_to(&self, fd: Fd, from: Va, len_bytes: usize, to: SocketAddrV4) -> Result<usize, Errno> {
-        self.with_inet(fd, |call, _, socket, nonblocking| match socket.kind {
+        self.with_inet(fd, |call, socket, nonblocking| match socket.kind() {
             SocketKind::Datagram => {
                 call.check_buffer(from, len_bytes)?;
-                socket.send_to(call, from, len_bytes, Some(to), nonblocking)
+                socket.send_to(call, (from, len_bytes), Some(to), nonblocking)
             }
             SocketKind::Stream => Err(Errno::NotSupported),
         })
@@ -144,9 +131,9 @@ impl<M: Machine> User<M> {
     /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: the datagram is lost then. [`Errno::NotSupported`] for a
     /// stream.
     pub fn receive_from(&self, fd: Fd, to: Va, len_bytes: usize) -> Result<(usize, SocketAddrV4), Errno> {
-        self.with_inet(fd, |call, _, socket, nonblocking| {
+        self.with_inet(fd, |call, socket, nonblocking| {
             call.check_buffer(to, len_bytes)?;
-            socket.receive_from(call, to, len_bytes, nonblocking)
+            socket.receive_from(call, (to, len_bytes), nonblocking)
         })
     }
 }

@@ -116,7 +116,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NotSupported`]: there is no such card. [`Errno::MessageSize`]: no frame has that length. [`Errno::Invalid`],
     /// [`Errno::Access`]: it is not in a piece, or not in one that this server has. [`Errno::WouldBlock`]: the ring is full.
     pub fn card_send(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
-        self.ispc_call(|ispc, call| ispc.call_card_send(call, at, len_bytes))
+        self.ispc_call(|ispc, call| ispc.call_card_send(call, (at, len_bytes), None, None))
     }
 
     /// Waits until the card has sent all that this process has handed over.

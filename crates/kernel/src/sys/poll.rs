@@ -86,7 +86,7 @@ impl<M: Machine> User<M> {
             let result = loop {
                 let before = select.changes.load(Ordering::Acquire);
                 for (p, file) in polled.iter_mut().zip(&files) {
-                    p.ready = file.ops().readiness(kernel);
+                    p.ready = file.ops().readiness(call);
                 }
                 let ready = polled.iter().filter(|p| p.is_ready()).count();
                 if ready > 0 || over.load(Ordering::Acquire) {

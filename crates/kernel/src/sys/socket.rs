@@ -4,7 +4,7 @@ use super::user::User;
 use crate::choose::{Arrived, Carrier};
 use crate::error::Errno;
 use crate::fs::{Fd, File};
-use crate::net::{NullSocket, ReceiveMode, Received, SendMode, Socket};
+use crate::net::{FilePart, NullSocket, ReceiveMode, Received, SendMode, Socket};
 use pageferry_hal::{Machine, SpinLock, Va};
 
 impl<M: Machine> User<M> {
@@ -76,11 +76,14 @@ impl<M: Machine> User<M> {
                 return Err(Errno::BadFd);
             }
             let nonblocking = socket.nonblocking();
-            let mut supply = source.supply(call, from, len_bytes, mode, nonblocking);
-            call.machine().execute(call.kernel.config.paths.sosend);
             match (socket.ops().as_inet(), socket.ops().as_socket()) {
-                (Some(inet), _) => inet.send_from(call, &mut supply, nonblocking),
+                (Some(inet), _) => {
+                    let part = FilePart { file: source, from, len: len_bytes, mode };
+                    inet.send_file(call, part, nonblocking)
+                }
                 (None, Some(Socket { send: Some(buffer), .. })) => {
+                    let mut supply = source.supply(call, from, len_bytes, mode, nonblocking);
+                    call.machine().execute(call.kernel.config.paths.sosend);
                     buffer.send_from(call, &mut supply, nonblocking)
                 }
                 _ => Err(Errno::NotSupported),

@@ -191,6 +191,21 @@ impl<M: Machine> User<M> {
         result
     }
 
+    /// Work of a server of the kernel's with kernel code that it has as a library: without entering the kernel, which costs nothing.
+    ///
+    /// # Errors
+    /// [`Errno::Killed`]; those of the work.
+    pub(crate) fn library<R>(
+        &self,
+        work: impl FnOnce(&Syscall<'_, M>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        if self.is_killed() {
+            return Err(Errno::Killed);
+        }
+        let Process { space, pid, loans, .. } = &*self.process;
+        work(&Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid, loans })
+    }
+
     /// A system call that does nothing: what entering and leaving the kernel takes (`getppid`, in the way of lmbench).
     ///
     /// # Errors

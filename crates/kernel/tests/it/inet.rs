@@ -29,7 +29,7 @@ fn connected(u: &U, to: SocketAddrV4) -> Fd {
 }
 
 /// A server that reads `up` bytes and answers `down`, and a client that does the reverse; both close.
-fn exchange(
+pub(crate) fn exchange(
     name: &str,
     schedule: Schedule,
     config: KernelConfig,

@@ -29,6 +29,7 @@ pub fn ant(method: Method) -> KernelConfig {
         searches: true,
         pieces: 256,
         files: None,
+        net: None,
         paths: IspcPaths {
             call: n(45),
             queue: n(15),

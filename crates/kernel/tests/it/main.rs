@@ -28,6 +28,7 @@ mod ispc;
 mod kernel_memory;
 mod lending;
 mod memory_disk;
+mod net_servers;
 mod paging;
 mod pipe;
 mod process;

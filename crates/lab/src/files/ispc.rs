@@ -5,7 +5,10 @@
 
 use super::kernels::paths;
 use pageferry_hal::{Board, Path};
-use pageferry_kernel::{FileServiceConfig, FileServiceDefect, IspcConfig, IspcDefect, IspcPaths, Method};
+use pageferry_kernel::{
+    FileServiceConfig, FileServiceDefect, IspcConfig, IspcDefect, IspcPaths, Method, NetServiceConfig,
+    NetServiceDefect, NetServicePaths,
+};
 use pageferry_model::Sourced;
 use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
 use serde::{Deserialize, Serialize};
@@ -38,7 +41,9 @@ pub enum ChoiceName {
 
 paths! {
     /// See [`IspcPaths`].
-    IspcPathsFile for IspcPaths { call, queue, ica, entry, cross, card_send, card_line; wire, unwire, table, choose }
+    IspcPathsFile for IspcPaths {
+        call, queue, ica, entry, cross, card_send, card_line; wire, unwire, table, choose, card_post, card_take
+    }
 }
 
 /// Communication by a common area. See [`IspcConfig`].
@@ -65,6 +70,14 @@ pub struct IspcFile {
     pub file_server: Sourced<bool>,
     /// Pages of data that go with a request to it.
     pub file_pages: Sourced<u64>,
+    /// Where there is a network, protocols and the driver of the card are servers'.
+    pub network_servers: Sourced<bool>,
+    /// Pages of data that go with a request to the protocols'.
+    pub network_pages: Sourced<u64>,
+    /// Frames that may be on their way from there to the card.
+    pub network_frames: Sourced<u64>,
+    /// Frames that the card has room for.
+    pub network_buffers: Sourced<u64>,
     /// Path lengths in instructions.
     pub paths: IspcPathsFile,
 }
@@ -90,6 +103,16 @@ impl IspcFile {
             files: self.file_server.value.then_some(FileServiceConfig {
                 data_pages: self.file_pages.value as usize,
                 defect: FileServiceDefect::None,
+            }),
+            net: self.network_servers.value.then_some(NetServiceConfig {
+                data_pages: self.network_pages.value as usize,
+                frames: self.network_frames.value as usize,
+                buffers: self.network_buffers.value as usize,
+                paths: NetServicePaths {
+                    card_post: path(&self.paths.card_post),
+                    card_take: path(&self.paths.card_take),
+                },
+                defect: NetServiceDefect::None,
             }),
             paths: self.paths.lengths(),
             area_paths: AreaPaths {

@@ -634,6 +634,9 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("ispc.*_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("ispc.*_entries", 0, 1 << 12),
     range("ispc.file_pages", 1, 1 << 8),
+    range("ispc.network_pages", 1, 1 << 8),
+    range("ispc.network_frames", 1, 1 << 7),
+    range("ispc.network_buffers", 1, 1 << 7),
     range("ispc.paths.*", 0, MOST_INSTRUCTIONS),
 ]);
 

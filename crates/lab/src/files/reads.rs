@@ -220,7 +220,7 @@ impl Workload {
             Workload::Sound => &[("direction", &["play", "record"]), SEND, RECEIVE],
             Workload::PingPong => &[BY, ("touch", FLAG)],
             Workload::Pipeline => &[BY, SEND],
-            Workload::Packet => &[("corunner", FLAG)],
+            Workload::Packet => &[("by", &["area", "sockets"]), ("corunner", FLAG)],
             Workload::FileCalls => &[("op", &["read", "write"])],
             Workload::Message => {
                 &[("by", &["pipe", "socket", "loan", "transfer", "both", "pass", "auto", "ispc"])]

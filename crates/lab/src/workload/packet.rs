@@ -100,10 +100,15 @@ pub(crate) fn connect(testbed: &mut Testbed, spec: &RunSpec) -> Result<(), LabEr
             "expected a kernel with the Internet protocols ([net] of its file), or with servers ([ispc])",
         ));
     }
-    match spec.kernel.file.ispc {
-        Some(_) => card(testbed).map(drop),
-        None => give_address(testbed, true),
+    match by_area(spec) {
+        true => card(testbed).map(drop),
+        false => give_address(testbed, true),
     }
+}
+
+/// The application makes the requests of servers itself. Where servers are no processes there are only sockets.
+fn by_area(spec: &RunSpec) -> bool {
+    spec.kernel.file.ispc.is_some() && spec.choice("by") == "area"
 }
 
 /// The program of the application, which is the first process.
@@ -113,7 +118,7 @@ pub(crate) fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> P
     let work = Packets {
         model: testbed.model.clone(),
         cell,
-        by_servers: spec.kernel.file.ispc.is_some(),
+        by_servers: by_area(spec),
         size_bytes: spec.parameter("size_bytes") as usize,
         corunner_bytes: (spec.choice("corunner") == "true")
             .then(|| spec.parameter("corunner_bytes") as usize),
@@ -193,12 +198,12 @@ impl Packets {
                     made => break made.map_err(named("send"))?,
                 }
             }
-            // The first packet may wait for the receiver's address.
+            user.sleep_for(self.pause).map_err(named("sleep"))?;
+            // A server may hand it to the card after the call has returned; the first packet may wait for the receiver's address.
             let handed = self.model.transmit_started_at();
             if number >= self.warmup {
                 all.push(handed.saturating_sub(began).0);
             }
-            user.sleep_for(self.pause).map_err(named("sleep"))?;
             let arrived = self.arrived.borrow();
             if arrived.len() != before + 1 || arrived.last() != Some(&data) {
                 self.cell.borrow_mut().damage(format!("packet {number} did not arrive as it was sent"));

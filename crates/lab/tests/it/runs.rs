@@ -354,6 +354,41 @@ fn costs_grow_with_what_is_moved_and_not_with_what_is_there() {
     }
 }
 
+/// By sockets a packet goes through the kernel's own servers: that costs more than where the kernel has the protocols, and more than a
+/// request of servers whose data is where they want it; and least where threads cross.
+#[test]
+fn packets_by_sockets_go_through_the_kernels_own_servers() {
+    let time = |kernel: &str, settings: &[&str]| {
+        let record = sound("packet", "sh7751r", kernel, settings).record;
+        record.metric("time_us").expect("measured")
+    };
+    for size in ["size_bytes=64", "size_bytes=1472"] {
+        let methods =
+            ["migrating", "proposed", "previous", "random"].map(|method| format!("method={method}"));
+        let servers = methods.each_ref().map(|method| time("ant", &["by=sockets", method, size]));
+        let own = time("art-linux", &[size]);
+        assert!(own < servers[0] && servers.is_sorted(), "{own} against {servers:?}");
+        for (by_area, by_socket) in
+            methods.each_ref().map(|method| time("ant", &[method, size])).iter().zip(servers)
+        {
+            assert!(*by_area < by_socket, "{by_area} and {by_socket}");
+        }
+        let inside = time("ant", &["by=sockets", "kernel.ispc.network_servers=false", size]);
+        assert!(inside < servers[0], "{inside} in the same kernel");
+    }
+}
+
+/// Whatever uses sockets runs by servers.
+#[test]
+fn a_web_server_and_netperf_run_where_protocols_are_servers() {
+    for method in ["random", "previous", "proposed", "migrating"] {
+        let method = format!("kernel.ispc.method={method}");
+        let web = sound("web", "sh7751r", "ant", &[&method, "requests=40", "warmup_requests=30"]).record;
+        assert!(web.metric("requests_per_s") > Some(0.0), "{}", web.title());
+        sound("netperf", "sh7751r", "ant", &[&method, "zero_copy=false", "total_bytes=262144"]);
+    }
+}
+
 /// Every byte comes back to every client, by every method, whatever number of servers.
 #[test]
 fn many_clients_of_servers_get_their_own_bytes_back() {

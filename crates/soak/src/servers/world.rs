@@ -61,6 +61,7 @@ fn ispc(by: By, board: &Board, (defect, area_defect): (IspcDefect, AreaDefect)) 
         searches: true,
         pieces: 128,
         files: None,
+        net: None,
         paths: IspcPaths::all(PATH),
         area_paths: AreaPaths::all(PATH),
         defect,

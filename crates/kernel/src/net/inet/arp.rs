@@ -107,7 +107,7 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     fn send_arp(&mut self, to: MacAddress, operation: ArpOperation, target: MacAddress, address: Ipv4Addr) {
-        let Some(own) = self.s.card.as_ref().map(|card| card.info().mac) else { return };
+        let Some(own) = self.s.link.as_ref().map(|link| link.info().mac) else { return };
         let arp = ArpEthIpv4Packet {
             operation,
             sender_mac: own.0,
@@ -121,12 +121,12 @@ impl<M: Machine> Stack<'_, M> {
         }
     }
 
-    /// Puts an Ethernet header in front, and hands the frame to the card.
+    /// Puts an Ethernet header in front, and hands the frame to the driver.
     fn send_frame(&mut self, to: MacAddress, kind: u16, mut packet: Chain, sum: SumBy) {
-        let Some(own) = self.s.card.as_ref().map(|card| card.info().mac) else { return self.free(packet) };
+        let Some(own) = self.s.link.as_ref().map(|link| link.info().mac) else { return self.free(packet) };
         self.m().execute(self.config().paths.ether_output);
         match packet.prepend(self.pool(), &ethernet(to, own, kind)) {
-            Ok(()) => self.card_output(packet, sum),
+            Ok(()) => self.link_output(packet, sum),
             Err(_) => {
                 self.s.counts.no_room += 1;
                 self.free(packet);

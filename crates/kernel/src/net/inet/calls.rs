@@ -142,19 +142,21 @@ impl<M: Machine> Net<M> {
         }
         let mut held = self.state.lock();
         loop {
-            let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
-            let channel = pcb.channel();
-            match pcb.tcb().state() {
-                TcpState::SynSent | TcpState::SynReceived if nonblocking => return Err(Errno::InProgress),
-                TcpState::SynSent | TcpState::SynReceived => {}
-                TcpState::Closed => {
-                    let error = pcb.error.take().unwrap_or(Errno::ConnectionAborted);
-                    return Err(error);
-                }
-                _ => return Ok(()),
+            let channel = held.pcbs.get(id).ok_or(Errno::BadFd)?.channel();
+            match held.connect_outcome(id) {
+                Err(Errno::InProgress) if !nonblocking => {}
+                outcome => return outcome,
             }
             held = self.wait(call, held, channel, "connec")?;
         }
+    }
+
+    /// How the connection that is being made of a stream is doing.
+    ///
+    /// # Errors
+    /// [`Errno::InProgress`]; else as [`Net::connect`].
+    pub(crate) fn connect_outcome(&self, id: PcbId) -> Result<(), Errno> {
+        self.state.lock().connect_outcome(id)
     }
 
     /// Takes a connection that was made to a listening socket.
@@ -225,7 +227,7 @@ impl<M: Machine> Net<M> {
                     for datagram in udp.end() {
                         stack.free(datagram.bytes);
                     }
-                    stack.wake(channel);
+                    stack.wake(id, channel);
                     Ok(())
                 }
             }
@@ -322,6 +324,20 @@ impl<M: Machine> Net<M> {
         })
     }
 
+    /// Why a datagram is not sent that no packet has room for: because of where it goes, or else because of that.
+    pub(super) fn refuse_long(
+        &self,
+        call: &Syscall<'_, M>,
+        id: PcbId,
+        remote: Option<SocketAddrV4>,
+    ) -> Errno {
+        let ready = self.with(call.kernel, call.thread, |stack| {
+            let (_, remote) = stack.ready_to_send(id, remote)?;
+            stack.route(*remote.ip())
+        });
+        ready.err().unwrap_or(Errno::MessageSize)
+    }
+
     /// The oldest datagram that has arrived; waits for one. None when no more are received.
     ///
     /// # Errors
@@ -387,6 +403,20 @@ impl<M: Machine> Net<M> {
             Some(Protocol::Udp) => stack.remove(id),
             None => {}
         });
+    }
+}
+
+impl<M: Machine> State<M> {
+    fn connect_outcome(&mut self, id: PcbId) -> Result<(), Errno> {
+        let pcb = self.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+        if pcb.protocol() == Protocol::Udp {
+            return Ok(());
+        }
+        match pcb.tcb().state() {
+            TcpState::SynSent | TcpState::SynReceived => Err(Errno::InProgress),
+            TcpState::Closed => Err(pcb.error.take().unwrap_or(Errno::ConnectionAborted)),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -14,10 +14,11 @@
 //! # What can fail
 //! A card that was removed sends and receives nothing more; all of its buffers come back.
 
-use super::Stack;
 use super::ip::SumBy;
+use super::link::Link;
 use super::pcb::Protocol;
 use super::wire::{TYPE_ARP, TYPE_IP};
+use super::{Stack, State};
 use crate::config::NetDefect;
 use crate::error::Errno;
 use crate::net::chain::Chain;
@@ -29,7 +30,7 @@ use core::net::Ipv4Addr;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Counter, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
-    NicArrival, NicChecksum, NicInfo, NicReceive, NicTransmit, PAGE_SIZE, Path, StructArena, StructVa,
+    NicArrival, NicInfo, NicReceive, NicTransmit, PAGE_SIZE, Path, StructArena, StructVa,
 };
 
 /// Buffers that are handed over by one write to the card's register.
@@ -161,11 +162,6 @@ impl<M: Machine> Card<M> {
         &self.info
     }
 
-    /// The most bytes of an IP packet.
-    pub(super) fn mtu_bytes(&self) -> usize {
-        self.info.mtu_bytes
-    }
-
     /// It was not removed.
     pub(super) fn works(&self) -> bool {
         self.works
@@ -245,11 +241,28 @@ impl<M: Machine> Card<M> {
     }
 }
 
+impl<M: Machine> State<M> {
+    /// The card, where the kernel drives it itself.
+    fn card_mut(&mut self) -> Option<&mut Card<M>> {
+        match &mut self.link {
+            Some(Link::Card(card)) => Some(card),
+            _ => None,
+        }
+    }
+
+    fn card_ref(&self) -> Option<&Card<M>> {
+        match &self.link {
+            Some(Link::Card(card)) => Some(card),
+            _ => None,
+        }
+    }
+}
+
 impl<M: Machine> Stack<'_, M> {
     /// Gives the card as many buffers as it has descriptors for, and there is memory for.
     pub(super) fn fill_card(&mut self) {
         let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
-        let Some(card) = self.s.card.as_mut().filter(|card| card.works) else { return };
+        let Some(card) = self.s.card_mut().filter(|card| card.works) else { return };
         let needed = frame_descriptors(&card.info);
         let mut posted = 0;
         while card.receive_ring.free() >= needed {
@@ -272,7 +285,7 @@ impl<M: Machine> Stack<'_, M> {
             frame.iter().flat_map(|mbuf| self.pool().fragments_of(mbuf)).collect()
         };
         let mut fragments = fragments_of(&frame);
-        if self.s.card.as_ref().is_some_and(|card| fragments.len() > card.info.transmit_fragments) {
+        if self.s.card_ref().is_some_and(|card| fragments.len() > card.info.transmit_fragments) {
             // In too many pieces, and it will be as often as it is sent again: it is copied into one (`m_defrag`).
             match self.in_one_piece(&frame) {
                 Ok(copy) => core::mem::replace(&mut frame, copy).free(self.pool()),
@@ -284,21 +297,16 @@ impl<M: Machine> Stack<'_, M> {
             fragments = fragments_of(&frame);
         }
         let short = |card: &Card<M>| card.transmit_ring.free() < fragments.len();
-        if self.s.card.as_ref().is_some_and(short) {
+        if self.s.card_ref().is_some_and(short) {
             self.reap_sent();
         }
         let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
-        let card = self.s.card.as_mut().filter(|card| card.works && !short(card));
+        let card = self.s.card_mut().filter(|card| card.works && !short(card));
         let Some(card) = card.filter(|card| fragments.len() <= card.info.transmit_fragments) else {
             self.s.counts.no_room += 1;
             return frame.free(pool);
         };
-        let checksum = match sum {
-            SumBy::Nothing => None,
-            SumBy::Card { from, at } => {
-                Some(NicChecksum { from: from + ETHERNET_HEADER_BYTES, at: at + ETHERNET_HEADER_BYTES })
-            }
-        };
+        let checksum = sum.by_card();
         let tag = card.tag();
         let slots = fragments.len();
         card.transmit_ring.fill(m, slots);
@@ -322,7 +330,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// Behind an interrupt: frees what was sent, takes in what has arrived; true if there was anything.
     pub(super) fn reap_card(&mut self) -> bool {
-        let Some(card) = self.s.card.as_mut() else { return false };
+        let Some(card) = self.s.card_mut() else { return false };
         let events = card.nic.acknowledge();
         let lost = events.removed && core::mem::replace(&mut card.works, false);
         self.m().execute(self.config().paths.driver_interrupt);
@@ -336,7 +344,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out. Nor would a thread
     /// that waits for datagrams that nothing can bring any more, or perhaps only loopback.
-    fn lose_connections(&mut self) {
+    pub(super) fn lose_connections(&mut self) {
         let address = self.config().address;
         for id in self.s.pcbs.ids() {
             let Some(pcb) = self.s.pcbs.get_mut(id) else { continue };
@@ -350,7 +358,7 @@ impl<M: Machine> Stack<'_, M> {
                 {
                     pcb.error = Some(Errno::Removed);
                     let channel = pcb.channel();
-                    self.wake(channel);
+                    self.wake(id, channel);
                 }
                 _ => {}
             }
@@ -362,7 +370,7 @@ impl<M: Machine> Stack<'_, M> {
         let mut any = false;
         loop {
             let m = &self.kernel.machine;
-            let Some(card) = self.s.card.as_mut() else { return any };
+            let Some(card) = self.s.card_mut() else { return any };
             let Some(answer) = card.nic.take_transmitted() else { return any };
             let (slots, frame) =
                 card.sending.remove(&answer.tag).expect("the card answers for what it was given");
@@ -378,7 +386,7 @@ impl<M: Machine> Stack<'_, M> {
         let mut any = false;
         loop {
             let (m, pool) = (&self.kernel.machine, &self.kernel.mbufs);
-            let Some(card) = self.s.card.as_mut() else { return any };
+            let Some(card) = self.s.card_mut() else { return any };
             let Some(answer) = card.nic.take_received() else { break };
             any = true;
             m.execute(path);
@@ -398,12 +406,12 @@ impl<M: Machine> Stack<'_, M> {
             if let Some(repack) = repack.filter(|_| buffers.header.is_none())
                 && let Some(copy) = self.repacked(repack, &buffers.data, arrival.data_bytes)
             {
-                let card = self.s.card.as_mut().expect("just seen");
+                let card = self.s.card_mut().expect("just seen");
                 card.post(m, pool, buffers);
                 self.frame_input(copy, arrival.verdict);
                 continue;
             }
-            let Some(card) = self.s.card.as_mut() else { return any };
+            let Some(card) = self.s.card_mut() else { return any };
             // Others take their place first: without those the frame is lost, and the card keeps what it has.
             let Some(fresh) = card.buffers(pool) else {
                 card.post(m, pool, buffers);
@@ -437,7 +445,7 @@ impl<M: Machine> Stack<'_, M> {
             self.frame_input(frame, arrival.verdict);
         }
         if any {
-            if let Some(card) = self.s.card.as_mut().filter(|card| card.works) {
+            if let Some(card) = self.s.card_mut().filter(|card| card.works) {
                 card.nic.start_receive();
             }
             self.fill_card();
@@ -446,7 +454,7 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     /// Takes in an Ethernet frame.
-    fn frame_input(&mut self, mut frame: Chain, verdict: pageferry_hal::NicVerdict) {
+    pub(super) fn frame_input(&mut self, mut frame: Chain, verdict: pageferry_hal::NicVerdict) {
         self.m().execute(self.config().paths.ether_input);
         let mut header = [0; ETHERNET_HEADER_BYTES];
         if frame.load(self.pool(), 0, &mut header) < ETHERNET_HEADER_BYTES {
@@ -466,7 +474,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// Stops the card, and takes back all that it has.
     pub(super) fn stop_card(&mut self) {
-        let Some(card) = self.s.card.as_mut() else { return };
+        let Some(card) = self.s.card_mut() else { return };
         card.works = false;
         card.nic.stop();
         self.reap_sent();

@@ -6,6 +6,7 @@
 
 use super::Stack;
 use super::ip::SumBy;
+use super::link::Link;
 use crate::error::Errno;
 use crate::net::chain::Chain;
 use crate::sched::SoftInt;
@@ -31,8 +32,9 @@ impl<M: Machine> Stack<'_, M> {
         if destination.is_loopback() || destination == config.address {
             return Ok(Route::Loopback);
         }
-        let card = self.s.card.as_ref().filter(|card| card.works()).ok_or(Errno::NetUnreachable)?;
-        let _ = card;
+        if !self.s.link.as_ref().is_some_and(Link::works) {
+            return Err(Errno::NetUnreachable);
+        }
         let mask = u32::MAX.checked_shl(32 - u32::from(config.prefix_bits)).unwrap_or(0);
         if (u32::from(destination) ^ u32::from(config.address)) & mask == 0 {
             return Ok(Route::Card(destination));
@@ -60,16 +62,16 @@ impl<M: Machine> Stack<'_, M> {
     pub(super) fn mtu(&self, route: Route) -> usize {
         match route {
             Route::Loopback => self.config().loopback_mtu_bytes,
-            Route::Card(_) => self.s.card.as_ref().map_or(576, super::card::Card::mtu_bytes),
+            Route::Card(_) => self.s.link.as_ref().map_or(576, |link| link.info().mtu_bytes),
         }
     }
 
     /// True when the card computes the sums of what goes this way.
     pub(super) fn sums_by_card(&self, route: Route) -> bool {
-        let card = self.s.card.as_ref();
+        let link = self.s.link.as_ref();
         matches!(route, Route::Card(_))
             && self.config().checksum_offload
-            && card.is_some_and(|card| card.info().transmit_checksum)
+            && link.is_some_and(|link| link.info().transmit_checksum)
     }
 
     /// Hands an IP packet to its interface.
@@ -80,7 +82,10 @@ impl<M: Machine> Stack<'_, M> {
             Route::Loopback if self.s.loopback.len() < self.config().loopback_packets => {
                 self.m().execute(self.config().paths.loopback);
                 self.s.loopback.push_back(packet);
-                self.kernel.softints.schedule(SoftInt::Net);
+                // A protocol server looks there before it answers.
+                if self.kernel.net_service.is_none() {
+                    self.kernel.softints.schedule(SoftInt::Net);
+                }
             }
             Route::Loopback => {
                 self.s.counts.no_room += 1;

@@ -5,9 +5,9 @@
 //! what is on its way; a socket as a process sees it ([`socket`]) has the number of its block.
 //!
 //! * [`wire`]: packets' headers, as values. [`pcb`]: blocks, and how an arriving packet finds its own.
-//! * [`iface`]: where a packet goes: loopback, or the card. [`card`]: its driver, and [`repack`]: what that can do for a card. [`arp`]: addresses of stations.
+//! * [`iface`]: where a packet goes: loopback, or the card. [`link`]: who drives that: [`card`], or a server; [`repack`]: what a driver can do for a card. [`arp`]: addresses of stations.
 //! * [`ip`], [`icmp`], [`udp`], [`tcp`]: the protocols, each with its way in and its way out.
-//! * [`socket`]: the files that processes have. [`calls`]: what a process asks of them.
+//! * [`socket`]: the files that processes have. [`calls`]: what a process asks of them; [`who`]: whoever has the protocols.
 //!
 //! # Locks
 //! One lock, of class `Network`, over all of it, as FreeBSD 5 had one over all of TCP (`tcbinfo`). It comes before all other
@@ -23,17 +23,20 @@ mod card;
 mod icmp;
 mod iface;
 mod ip;
+mod link;
 mod pcb;
 mod repack;
 mod socket;
 mod tcp;
 mod udp;
+mod who;
 mod wire;
 
 pub use calls::{Readiness, Shutdown, SocketKind, SocketOption};
 pub use card::clusters_for_card;
 pub(crate) use pcb::PcbId;
 pub(crate) use socket::InetSocket;
+pub(crate) use who::{FilePart, InetOps, Protocols};
 
 use crate::Kernel;
 use crate::config::{NetConfig, NetDefect};
@@ -44,9 +47,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use card::Card;
+use link::{Frames, Link};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Cause, Channel, Cycles, DeviceId, LockClass, Machine, Nic, SpinLock, StructArena, Threads, Zone,
+    Cause, Channel, Cycles, DeviceId, LockClass, Machine, Nic, NicInfo, SpinLock, StructArena, Threads, Zone,
 };
 use pcb::Pcbs;
 
@@ -67,12 +71,14 @@ pub(crate) struct Net<M: Machine> {
 pub(crate) struct State<M: Machine> {
     pcbs: Pcbs<M>,
     zone: Zone,
-    card: Option<Card<M>>,
+    link: Option<Link<M>>,
     arp: arp::Table,
     /// Packets on loopback, which the soft interrupt takes in.
     loopback: VecDeque<crate::net::chain::Chain>,
     /// The callout that looks for what is due.
     timer: Option<Timer>,
+    /// One that has come, and when it was due: the protocol server is to do that.
+    rung: Option<(u64, Cycles)>,
     /// How many such callouts there were.
     timers: u64,
     /// The latest time that was seen here: a call may come from a CPU whose clock is behind that.
@@ -122,7 +128,7 @@ pub(crate) struct Stack<'a, M: Machine> {
 }
 
 impl<M: Machine> Net<M> {
-    /// The network of a kernel that is being booted, with the card if there is one.
+    /// The network of a kernel that is being booted, with the card if there is one, or what it is if a server drives it.
     ///
     /// # Errors
     /// [`ArenaFull`].
@@ -130,11 +136,12 @@ impl<M: Machine> Net<M> {
         m: &M,
         config: NetConfig,
         nic: Option<Box<dyn Nic>>,
+        driven: Option<NicInfo>,
         arena: &mut StructArena,
     ) -> Result<Net<M>, ArenaFull> {
-        let card = match nic {
-            Some(nic) => Some(Card::new(m, nic, config.paths.receive_buffer, arena)?),
-            None => None,
+        let link = match nic {
+            Some(nic) => Some(Link::Card(Card::new(m, nic, config.paths.receive_buffer, arena)?)),
+            None => driven.map(|info| Link::Driver(Frames::new(info))),
         };
         let state = State {
             pcbs: Pcbs::default(),
@@ -142,6 +149,7 @@ impl<M: Machine> Net<M> {
             arp: arp::Table::default(),
             loopback: VecDeque::new(),
             timer: None,
+            rung: None,
             timers: 0,
             latest: Cycles(0),
             next_ip_id: 1,
@@ -149,9 +157,12 @@ impl<M: Machine> Net<M> {
             counts: Counts::default(),
             kernel: Weak::new(),
             ending: false,
-            card,
+            link,
         };
-        let card = state.card.as_ref().map(Card::id);
+        let card = match &state.link {
+            Some(Link::Card(card)) => Some(card.id()),
+            _ => None,
+        };
         Ok(Net { config, card, state: m.new_lock(NETWORK, state) })
     }
 
@@ -163,6 +174,9 @@ impl<M: Machine> Net<M> {
     /// Makes the thread behind the card's interrupts, and gives the card its buffers. Called before any thread runs.
     pub(crate) fn start(&self, kernel: &Arc<Kernel<M>>, threads: &dyn Threads) {
         self.state.lock().kernel = Arc::downgrade(kernel);
+        if kernel.net_service.is_some() {
+            return;
+        }
         let its = kernel.clone();
         kernel.softints.start(SoftInt::Net, Box::new(move |t| its.net_interrupt(t)));
         self.with(kernel, threads, |stack| stack.fill_card());
@@ -196,11 +210,11 @@ impl<M: Machine> Net<M> {
     pub(crate) fn check_quiescent(&self) -> Result<(), String> {
         let state = self.state.lock();
         let (blocks, looped) = (state.pcbs.len(), state.loopback.len());
-        let (queued, posted) = (state.arp.queued(), state.card.as_ref().map_or(0, Card::under_way));
+        let (queued, posted) = (state.arp.queued(), state.link.as_ref().map_or(0, Link::under_way));
         match (blocks, looped, queued, posted) {
             (0, 0, 0, 0) => Ok(()),
             _ => Err(format!(
-                "{blocks} control blocks, {looped} packets on loopback, {queued} that wait for an address and {posted} buffers of the card are left"
+                "{blocks} control blocks, {looped} packets on loopback, {queued} that wait for an address and {posted} buffers of the card, or frames for it, are left"
             )),
         }
     }
@@ -236,6 +250,14 @@ impl<M: Machine> Kernel<M> {
             if !more {
                 return;
             }
+        }
+    }
+
+    /// A socket may be ready now that was not before: those who wait for it look again.
+    pub(in crate::net) fn socket_changed(&self, threads: &dyn Threads, id: Option<PcbId>) {
+        self.select.changed(threads);
+        if let (Some(service), Some(id)) = (&self.net_service, id) {
+            service.changed(threads, id);
         }
     }
 
@@ -279,9 +301,9 @@ impl<M: Machine> Stack<'_, M> {
         chain.free(self.pool());
     }
 
-    fn wake(&self, channel: Channel) {
+    fn wake(&self, id: PcbId, channel: Channel) {
         self.threads.wakeup(channel);
-        self.kernel.select.changed(self.threads);
+        self.kernel.socket_changed(self.threads, Some(id));
     }
 
     /// Has the callout come when the first deadline of any block does.
@@ -303,7 +325,13 @@ impl<M: Machine> Stack<'_, M> {
             let call = Box::new(move |threads: &dyn Threads| {
                 let Some(kernel) = weak.upgrade() else { return };
                 let Some(net) = kernel.net() else { return };
-                net.with(&kernel, threads, |stack| stack.time_passes(number, due));
+                match &kernel.net_service {
+                    None => net.with(&kernel, threads, |stack| stack.time_passes(number, due)),
+                    Some(service) => {
+                        net.state.lock().rung = Some((number, due));
+                        service.has_work(&kernel, threads);
+                    }
+                }
             });
             self.s.timer = Some(Timer { due, id: self.kernel.callouts.add(due, call), number });
         }
@@ -326,10 +354,15 @@ impl<M: Machine> Stack<'_, M> {
             self.abort(id);
         }
         self.s.ending = true;
+        self.throw_away();
+    }
+
+    /// Frees all that is on its way, and takes back what the card has.
+    fn throw_away(&mut self) {
         let looped: alloc::vec::Vec<_> = self.s.loopback.drain(..).collect();
         looped.into_iter().for_each(|chain| self.free(chain));
         let queued = self.s.arp.take_all();
         queued.into_iter().for_each(|chain| self.free(chain));
-        self.stop_card();
+        self.stop_link();
     }
 }

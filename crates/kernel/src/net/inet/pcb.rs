@@ -20,6 +20,13 @@ const FIRST_EPHEMERAL_PORT: u16 = 49152;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct PcbId(pub(super) u32);
 
+impl PcbId {
+    /// As a handle of a socket, by which a server is asked.
+    pub(crate) fn handle(self) -> u64 {
+        u64::from(self.0)
+    }
+}
+
 /// A protocol, as far as ports are concerned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Protocol {

@@ -3,9 +3,8 @@
 //! A stream reads and writes through its connection's two buffers, as a local socket does (`sosend`, `soreceive`); then TCP looks
 //! whether there is something to send, or a window to tell.
 
-use super::calls::Readiness;
-use super::{Net, PcbId, SocketKind};
-use crate::Kernel;
+use super::calls::{Readiness, Shutdown};
+use super::{InetOps, Net, PcbId, SocketKind};
 use crate::choose::{Peer, Sending};
 use crate::error::Errno;
 use crate::fs::FileOps;
@@ -35,8 +34,55 @@ impl InetSocket {
         InetSocket { id, kind, no_receive, no_send }
     }
 
-    fn net<'a, M: Machine>(&self, call: &'a Syscall<'_, M>) -> &'a Net<M> {
+    pub(super) fn net<'a, M: Machine>(&self, call: &'a Syscall<'_, M>) -> &'a Net<M> {
         call.kernel.net().expect("its socket exists")
+    }
+
+    /// What it is ready for.
+    pub(crate) fn ready<M: Machine>(&self, call: &Syscall<'_, M>) -> Readiness {
+        let mut ready = self.net(call).readiness(self.id);
+        ready.readable |= self.no_receive.load(Ordering::Relaxed);
+        ready
+    }
+
+    /// Bytes of a stream that could be read now.
+    pub(crate) fn queued<M: Machine>(&self, call: &Syscall<'_, M>) -> Result<usize, Errno> {
+        Ok(self.net(call).buffers(self.id)?.receive.queued())
+    }
+
+    /// Takes bytes of a stream back that were read and not taken. They are freed if nothing can be read any more.
+    pub(crate) fn take_back<M: Machine>(&self, call: &Syscall<'_, M>, bytes: Chain) -> Result<(), Errno> {
+        match self.net(call).buffers(self.id) {
+            Ok(buffers) => buffers.receive.take_back(call.kernel, call.thread, bytes),
+            Err(error) => {
+                bytes.free(&call.kernel.mbufs);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a datagram is not sent that is too long to come here.
+    pub(crate) fn refuse_long<M: Machine>(
+        &self,
+        call: &Syscall<'_, M>,
+        remote: Option<SocketAddrV4>,
+    ) -> Errno {
+        self.net(call).refuse_long(call, self.id, remote)
+    }
+
+    /// Ends one or both directions of a connection.
+    pub(crate) fn shut_down<M: Machine>(&self, call: &Syscall<'_, M>, how: Shutdown) -> Result<(), Errno> {
+        let net = self.net(call);
+        if how != Shutdown::Receive {
+            net.shutdown_send(call, self.id)?;
+            self.no_send.store(true, Ordering::Relaxed);
+        }
+        if how != Shutdown::Send {
+            net.shutdown_receive(call, self.id)?;
+            self.no_receive.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// What a call on a connection came to: an error that is due takes its place where nothing was moved.
@@ -77,7 +123,7 @@ impl InetSocket {
     }
 
     /// Sends a datagram to `remote`, or to where the socket is connected to.
-    pub(crate) fn send_to<M: Machine>(
+    pub(crate) fn send_datagram<M: Machine>(
         &self,
         call: &Syscall<'_, M>,
         from: Va,
@@ -104,7 +150,7 @@ impl InetSocket {
     }
 
     /// Receives a datagram, or as much of it as there is room for; and where it comes from.
-    pub(crate) fn receive_from<M: Machine>(
+    pub(crate) fn receive_datagram<M: Machine>(
         &self,
         call: &Syscall<'_, M>,
         to: Va,
@@ -146,7 +192,7 @@ impl<M: Machine> FileOps<M> for InetSocket {
             return Ok(0);
         }
         if self.kind == SocketKind::Datagram {
-            return Ok(self.receive_from(call, to, len_bytes, nonblocking)?.0);
+            return Ok(self.receive_datagram(call, to, len_bytes, nonblocking)?.0);
         }
         let buffer = self.net(call).buffers(self.id)?.receive;
         let result = buffer.receive(call, to, len_bytes, nonblocking);
@@ -183,7 +229,7 @@ impl<M: Machine> FileOps<M> for InetSocket {
     ) -> Result<usize, Errno> {
         let _c = call.machine().scope(Cause::Protocol);
         if self.kind == SocketKind::Datagram {
-            return self.send_to(call, from, len_bytes, None, nonblocking);
+            return self.send_datagram(call, from, len_bytes, None, nonblocking);
         }
         let buffer = self.net(call).buffers(self.id)?.send;
         if self.no_send.load(Ordering::Relaxed) {
@@ -193,13 +239,11 @@ impl<M: Machine> FileOps<M> for InetSocket {
         self.settled(call, result, |_| false)
     }
 
-    fn readiness(&self, kernel: &Kernel<M>) -> Readiness {
-        let mut ready = kernel.net().map_or_else(Readiness::default, |net| net.readiness(self.id));
-        ready.readable |= self.no_receive.load(Ordering::Relaxed);
-        ready
+    fn readiness(&self, call: &Syscall<'_, M>) -> Readiness {
+        self.ready(call)
     }
 
-    fn as_inet(&self) -> Option<&InetSocket> {
+    fn as_inet(&self) -> Option<&dyn InetOps<M>> {
         Some(self)
     }
 

@@ -152,6 +152,6 @@ impl<M: Machine> Stack<'_, M> {
         }
         udp.memory_bytes += memory_bytes;
         udp.waiting.push_back(Datagram { from, bytes, memory_bytes });
-        self.wake(channel);
+        self.wake(id, channel);
     }
 }

@@ -173,7 +173,7 @@ impl<M: Machine> Stack<'_, M> {
         t.snd.next = t.snd.next.max(t.snd.una);
         let channel = self.s.pcbs.get(id).expect("the block exists").channel();
         match self.tcb(id).parent {
-            None => self.wake(channel),
+            None => self.wake(id, channel),
             Some(listener) => {
                 let Some(of) = self.s.pcbs.get_mut(listener) else {
                     self.abort(id);
@@ -185,7 +185,7 @@ impl<M: Machine> Stack<'_, M> {
                 of.accepting.push_back(id);
                 // A connection is for one process (FreeBSD, `sonewconn`).
                 self.threads.wakeup_one(channel);
-                self.kernel.select.changed(self.threads);
+                self.kernel.socket_changed(self.threads, Some(listener));
             }
         }
         true
@@ -218,7 +218,7 @@ impl<M: Machine> Stack<'_, M> {
     pub(in crate::net::inet) fn stop_receiving(&mut self, id: PcbId) {
         if let Some(buffer) = self.tcb(id).receive.clone() {
             buffer.deafen(self.pool(), self.threads);
-            self.kernel.select.changed(self.threads);
+            self.kernel.socket_changed(self.threads, Some(id));
             // There is room again.
             self.tcp_output(id);
         }
@@ -253,6 +253,21 @@ impl<M: Machine> Stack<'_, M> {
         self.drop_connection(id, None);
     }
 
+    /// The process that had it is gone, or about to go, and with it all that it knew: the other end is told, or finds out by itself.
+    pub(in crate::net::inet) fn disown(&mut self, id: PcbId, is_told: bool) {
+        let Some(pcb) = self.s.pcbs.get_mut(id) else { return };
+        if let Kind::Udp(_) = pcb.kind {
+            return self.remove(id);
+        }
+        if core::mem::replace(&mut pcb.has_socket, false) {
+            self.end_process_side(id);
+        }
+        match is_told {
+            true => self.abort(id),
+            false => self.drop_connection(id, None),
+        }
+    }
+
     /// Ends a connection at once, and tells the other end.
     pub(in crate::net::inet) fn abort(&mut self, id: PcbId) {
         self.abort_with(id, Errno::ConnectionAborted);
@@ -280,7 +295,7 @@ impl<M: Machine> Stack<'_, M> {
         }
         if let Some(buffer) = t.receive.clone() {
             self.kernel.end_of_sockbuf(&buffer, || buffer.close_writer(self.threads));
-            self.kernel.select.changed(self.threads);
+            self.kernel.socket_changed(self.threads, Some(id));
         }
     }
 
@@ -291,7 +306,7 @@ impl<M: Machine> Stack<'_, M> {
         }
         if let Some(buffer) = t.send.clone() {
             self.kernel.end_of_sockbuf(&buffer, || buffer.close_reader(self.pool(), self.threads));
-            self.kernel.select.changed(self.threads);
+            self.kernel.socket_changed(self.threads, Some(id));
         }
     }
 
@@ -344,7 +359,7 @@ impl<M: Machine> Stack<'_, M> {
         let channel = pcb.channel();
         if pcb.has_socket {
             pcb.error = error;
-            self.wake(channel);
+            self.wake(id, channel);
         } else {
             self.remove(id);
         }

@@ -1,8 +1,9 @@
-//! Requests and answers, as they are written in a control piece.
+//! Requests, as they are written in a control piece.
 //!
-//! A request is eight words and one or two names behind them; an answer is three words in the same place. Words are of eight bytes,
-//! the least significant first. The data piece has bytes only: those to write, those read, or the entries of a directory.
+//! A request is eight words and one or two names behind them. The data piece has bytes only: those to write, those read, or the entries
+//! of a directory.
 
+use super::super::answer::{bytes_of, words};
 use crate::error::Errno;
 use crate::fs::{Create, Links, Opening};
 use alloc::string::{String, ToString};
@@ -12,7 +13,6 @@ use pageferry_hal::PAGE_SIZE;
 
 const WORDS: usize = 8;
 const HEADER_BYTES: usize = WORDS * 8;
-pub(super) const ANSWER_BYTES: usize = 24;
 /// Names that fit behind the words.
 pub(super) const MOST_NAME_BYTES: usize = PAGE_SIZE - HEADER_BYTES;
 
@@ -110,7 +110,7 @@ impl Asked {
         }
         let (len, of) = (self.len as u64, self.of as u64);
         let words = [op, self.handle, self.at, len, of, first.len() as u64, second.len() as u64, 0];
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut bytes = bytes_of(&words);
         bytes.extend(first.bytes().chain(second.bytes()));
         Ok(bytes)
     }
@@ -138,68 +138,6 @@ impl Asked {
             String::from_utf8(bytes).map_err(|_| Errno::Invalid)
         };
         Ok(Asked { op, handle, at, len: len as usize, of: of as usize, names: [name(first)?, name(second)?] })
-    }
-}
-
-/// The words at the beginning of `bytes`.
-fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
-    core::array::from_fn(|i| u64::from_le_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes")))
-}
-
-/// An answer: two values, and what went wrong; after that, what came before it is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Answer {
-    pub(super) value: u64,
-    pub(super) more: u64,
-    pub(super) error: Option<Errno>,
-}
-
-/// What a server may answer, by number from 1 on.
-const ERRORS: [Errno; 17] = [
-    Errno::BadFd,
-    Errno::Invalid,
-    Errno::Busy,
-    Errno::Interrupted,
-    Errno::NoMemory,
-    Errno::Io,
-    Errno::NoFile,
-    Errno::Exists,
-    Errno::NotDirectory,
-    Errno::IsDirectory,
-    Errno::NotEmpty,
-    Errno::NameTooLong,
-    Errno::TooLarge,
-    Errno::NoDevice,
-    Errno::NoSpace,
-    Errno::NotSupported,
-    Errno::Loop,
-];
-
-impl Answer {
-    pub(super) fn value(value: u64) -> Answer {
-        Answer { value, ..Answer::default() }
-    }
-
-    pub(super) fn bytes(&self) -> [u8; ANSWER_BYTES] {
-        let number = self.error.map_or(0, |error| {
-            let known = ERRORS.iter().position(|known| *known == error);
-            known.map_or_else(|| Answer::number_of(Errno::Io), |at| at as u64 + 1)
-        });
-        let mut bytes = [0; ANSWER_BYTES];
-        for (to, word) in bytes.chunks_mut(8).zip([number, self.value, self.more]) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    fn number_of(error: Errno) -> u64 {
-        ERRORS.iter().position(|known| *known == error).map_or(0, |at| at as u64 + 1)
-    }
-
-    pub(super) fn of(bytes: &[u8; ANSWER_BYTES]) -> Answer {
-        let [number, value, more] = words(bytes);
-        let error = (number as usize).checked_sub(1).map(|at| ERRORS.get(at).copied().unwrap_or(Errno::Io));
-        Answer { value, more, error }
     }
 }
 

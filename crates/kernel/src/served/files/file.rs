@@ -9,7 +9,8 @@
 //! # What can fail
 //! What fails at the server; the caller's addresses; the server itself.
 
-use super::client::{Bytes, Done, FileService};
+use super::super::request::{Bytes, Done};
+use super::client::FileService;
 use super::config::FileServiceDefect;
 use super::words::{Asked, Op};
 use crate::error::Errno;

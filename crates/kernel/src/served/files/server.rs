@@ -5,30 +5,27 @@
 //! place where it is read or written next.
 //!
 //! # Requests
-//! One at a time. Where requests are queued the server's thread takes them from its queue. Where threads cross into it there may be
-//! several inside: the first takes the whole [`Server`], and the others read from a pipe of the server's until they get a byte. So nobody
-//! who finds it free makes a call for that.
+//! One at a time, also where several threads are inside ([`Inside`]).
 //!
 //! # What can fail
 //! A file system; the disk. A killed server does what it is told to nothing: its calls fail, and its makers are told of its death
 //! whatever it answers.
 
+use super::super::answer::Answer;
+use super::super::inside::{Inside, Whole};
 use super::buffers::{Buffers, Disk, clear, copy};
 use super::config::FileServiceDefect;
-use super::words::{
-    ANSWER_BYTES, Answer, Asked, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of, stat_word,
-};
+use super::words::{Asked, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of, stat_word};
 use crate::error::Errno;
 use crate::fs::volume_work::{self, Moved, read_bytes, write_bytes};
-use crate::fs::{Change, Fd, Links};
+use crate::fs::{Change, Links};
 use crate::ispc::{FILES, Inquiry, Wait};
 use crate::sys::{OpenFlags, User};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use pageferry_fs::{Format, Ino, Volume};
-use pageferry_hal::{LockClass, Machine, PAGE_SIZE, Prot, SpinLock, Va};
-use pageferry_vm::Inherit;
+use pageferry_hal::{Machine, Va};
 
 const DISK: &str = "/dev/md0";
 
@@ -51,19 +48,10 @@ struct Server {
     defect: FileServiceDefect,
 }
 
-/// The server where several threads may be inside.
-struct Shared<M: Machine> {
-    state: M::Lock<State>,
-    /// Who waits reads from the one end; who is done writes to the other.
-    turns: (Fd, Fd),
-    /// A byte for that, in the server's memory.
-    byte: Va,
-}
-
-struct State {
-    server: Option<Box<Server>>,
-    waiting: u32,
-    over: bool,
+impl Whole for Server {
+    fn is_over(&self) -> bool {
+        self.volume.is_none()
+    }
 }
 
 /// What the process of a file server does: it makes a volume, or mounts the one on the disk, and serves until it is told to end.
@@ -77,7 +65,7 @@ pub(super) fn run<M: Machine>(user: &User<M>, format: Option<Format>) {
             let crosses = user.ispc_crosses();
             let serves = if crosses {
                 let inside = shared.clone();
-                user.ispc_serve_by(FILES, Box::new(move |user, inquiry| inside.serve(user, inquiry)))
+                user.ispc_serve_by(FILES, Box::new(move |user, inquiry| serve(&inside, user, inquiry)))
             } else {
                 user.ispc_serve(FILES)
             };
@@ -85,7 +73,7 @@ pub(super) fn run<M: Machine>(user: &User<M>, format: Option<Format>) {
             while serves.is_ok() && !shared.is_over() && !user.is_killed() {
                 match user.ispc_receive(Wait::Yes) {
                     Ok(inquiry) => {
-                        shared.serve(user, &inquiry);
+                        serve(&shared, user, &inquiry);
                         // Its maker may have died, and the request with it.
                         _ = user.ispc_return(inquiry.id);
                     }
@@ -99,7 +87,7 @@ pub(super) fn run<M: Machine>(user: &User<M>, format: Option<Format>) {
 }
 
 /// The disk, its volume, and what threads wait at.
-fn begin<M: Machine>(user: &User<M>, format: Option<Format>) -> Result<Shared<M>, Errno> {
+fn begin<M: Machine>(user: &User<M>, format: Option<Format>) -> Result<Inside<M, Server>, Errno> {
     let disk = user.open(DISK, OpenFlags::READ | OpenFlags::WRITE)?;
     let mut buffers = Buffers::new(user, disk)?;
     let store = &mut Disk { user, buffers: &mut buffers };
@@ -107,8 +95,6 @@ fn begin<M: Machine>(user: &User<M>, format: Option<Format>) -> Result<Shared<M>
         Some(format) => Volume::format(store, format),
         None => Volume::mount(store),
     }?;
-    let turns = user.pipe()?;
-    let byte = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy)?;
     let defect = user.kernel().config().ispc.and_then(|ispc| ispc.files).map(|files| files.defect);
     let server = Server {
         volume: Some(volume),
@@ -117,69 +103,27 @@ fn begin<M: Machine>(user: &User<M>, format: Option<Format>) -> Result<Shared<M>
         next: 1,
         defect: defect.unwrap_or_default(),
     };
-    let state = State { server: Some(Box::new(server)), waiting: 0, over: false };
-    Ok(Shared { state: user.machine().new_lock(LockClass::PIPE, state), turns, byte })
+    Inside::new(user, server)
 }
 
-impl<M: Machine> Shared<M> {
-    fn is_over(&self) -> bool {
-        self.state.lock().over
-    }
+/// Does what a request asks for, and answers it.
+fn serve<M: Machine>(inside: &Inside<M, Server>, user: &User<M>, inquiry: &Inquiry) {
+    let answer = answer(inside, user, inquiry)
+        .unwrap_or_else(|error| Answer { error: Some(error), ..Answer::default() });
+    user.store(inquiry.control, &answer.bytes());
+}
 
-    /// Takes the server, and waits for it while another has it.
-    ///
-    /// # Errors
-    /// [`Errno::Interrupted`] by a signal, if `interruptible`; [`Errno::Killed`].
-    fn take(&self, user: &User<M>, interruptible: bool) -> Result<Box<Server>, Errno> {
-        loop {
-            {
-                let mut state = self.state.lock();
-                if let Some(server) = state.server.take() {
-                    return Ok(server);
-                }
-                state.waiting += 1;
-            }
-            match user.read(self.turns.0, self.byte, 1) {
-                Err(Errno::Interrupted) if !interruptible => {}
-                Err(error) => return Err(error),
-                Ok(_) => {}
-            }
-        }
-    }
-
-    fn put(&self, user: &User<M>, server: Box<Server>) {
-        let wanted = {
-            let mut state = self.state.lock();
-            state.over |= server.volume.is_none();
-            state.server = Some(server);
-            state.waiting > 0 && {
-                state.waiting -= 1;
-                true
-            }
-        };
-        if wanted {
-            // The pipe has room for more bytes than there are threads.
-            _ = user.write(self.turns.1, self.byte, 1);
-        }
-    }
-
-    /// Does what a request asks for, and answers it.
-    fn serve(&self, user: &User<M>, inquiry: &Inquiry) {
-        let answer = self
-            .answer(user, inquiry)
-            .unwrap_or_else(|error| Answer { error: Some(error), ..Answer::default() });
-        let bytes: [u8; ANSWER_BYTES] = answer.bytes();
-        user.store(inquiry.control, &bytes);
-    }
-
-    fn answer(&self, user: &User<M>, inquiry: &Inquiry) -> Result<Answer, Errno> {
-        let asked = Asked::read(|from, bytes| user.load(inquiry.control + from, bytes))?;
-        let interruptible = !matches!(asked.op, Op::Close | Op::Unread | Op::End);
-        let mut server = self.take(user, interruptible)?;
-        let answer = server.answer(user, &asked, inquiry.data);
-        self.put(user, server);
-        answer
-    }
+fn answer<M: Machine>(
+    inside: &Inside<M, Server>,
+    user: &User<M>,
+    inquiry: &Inquiry,
+) -> Result<Answer, Errno> {
+    let asked = Asked::read(|from, bytes| user.load(inquiry.control + from, bytes))?;
+    let interruptible = !matches!(asked.op, Op::Close | Op::Unread | Op::End);
+    let mut server = inside.take(user, interruptible)?;
+    let answer = server.answer(user, &asked, inquiry.data);
+    inside.put(user, server);
+    answer
 }
 
 impl Server {

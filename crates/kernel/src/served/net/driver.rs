@@ -1,0 +1,272 @@
+//! The driver's server: a program that has the network card.
+//!
+//! # What it holds
+//! Where requests are queued, a [`Driver`]: requests whose frames the card has not taken yet, and those that it reads; pieces for the
+//! card to receive into, and control pieces for what arrives. The card itself is the kernel's to touch ([`crate::ispc`]).
+//!
+//! A frame is handed to the card from the piece where it lies, and its request is answered when the card has read it. Frames that have
+//! arrived go to the protocol server one after the other, without waiting for answers. The card's interrupt is a notice.
+//!
+//! Where threads cross into servers, whoever brings a frame hands it to the card and waits until it is sent; the driver's own thread
+//! brings what arrives.
+//!
+//! # What can fail
+//! The card, which may be removed: the protocol server is told once. A protocol server that is not there: what arrives is dropped.
+
+use super::client::NetService;
+use super::config::NetServiceDefect;
+use super::words::{Asked, Op, checksum_of, verdict_word};
+use crate::error::Errno;
+use crate::ispc::{DRIVER, Event, Inquiry, Ispc, PROTOCOLS, RequestId, Taken, Wait};
+use crate::proc::Syscall;
+use crate::sys::User;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_hal::{Machine, Va};
+
+/// See the [module](self).
+#[derive(Default)]
+struct Driver {
+    /// Frames that the card has not taken yet,
+    pending: VecDeque<(Inquiry, Asked)>,
+    /// and how many it reads.
+    sending: usize,
+    /// Pieces for the card, and control pieces.
+    spare: Vec<Va>,
+    controls: Vec<Va>,
+    /// With the protocol server: a control piece, and a frame's.
+    with_protocols: BTreeMap<RequestId, (Va, Option<Va>)>,
+    /// A frame that could not be handed on yet.
+    held: Option<Taken>,
+    told_of_removal: bool,
+}
+
+fn parts<M: Machine>(user: &User<M>) -> (&NetService<M>, &Ispc<M>) {
+    match (user.kernel().net_service.as_ref(), user.kernel().ispc.as_ref()) {
+        (Some(service), Some(ispc)) => (service, ispc),
+        _ => unreachable!("it is begun where a card is served"),
+    }
+}
+
+/// What the process of a driver's server does, until it is told to end.
+pub(super) fn run<M: Machine>(user: &User<M>) {
+    let (service, ispc) = parts(user);
+    let over = Arc::new(AtomicBool::new(false));
+    let serves = if user.ispc_crosses() {
+        let over = over.clone();
+        user.ispc_serve_by(DRIVER, Box::new(move |user, inquiry| visited(user, inquiry, &over)))
+    } else {
+        user.ispc_serve(DRIVER)
+    };
+    let mut driver = Driver::default();
+    if serves.is_ok() {
+        driver.fill_card(user);
+    }
+    service.driver.began(user.thread(), user.pid(), serves);
+    service.tell_protocols(user.kernel(), user.thread());
+    while serves.is_ok() && !user.is_killed() {
+        driver.answer_sent(user);
+        driver.fill_card(user);
+        driver.hand_to_card(user);
+        driver.hand_up(user);
+        if over.load(Ordering::Relaxed) && driver.pending.is_empty() {
+            return;
+        }
+        match user.system_call(|call| ispc.next_event(call, Wait::Yes)) {
+            Ok(Event::Request(inquiry)) => driver.request(user, inquiry, &over),
+            Ok(Event::Done(finished)) => {
+                let pieces = driver.with_protocols.remove(&finished.id);
+                pieces.into_iter().for_each(|pieces| driver.have_back(pieces));
+            }
+            Ok(Event::Notice) | Err(Errno::Interrupted) => {}
+            // No frame for a page table: another time.
+            Err(_) => _ = user.yield_now(),
+        }
+    }
+}
+
+/// What is asked in a control piece.
+fn asked<M: Machine>(user: &User<M>, inquiry: &Inquiry) -> Result<Asked, Errno> {
+    let mut words = [0; Asked::BYTES];
+    user.load(inquiry.control, &mut words);
+    Asked::of(&words)
+}
+
+/// A thread has come with a request.
+fn visited<M: Machine>(user: &User<M>, inquiry: &Inquiry, over: &AtomicBool) {
+    let (service, ispc) = parts(user);
+    match asked(user, inquiry) {
+        Ok(asked) if asked.op == Op::FrameOut => {
+            let Some((at, _)) = inquiry.data else { return };
+            let frame = (at, asked.len);
+            let waits = !service.has(NetServiceDefect::FrameLetGo);
+            // In one call: a driver that is killed between two would let go of what the card reads.
+            let send = |call: &Syscall<'_, M>| -> Result<(), Errno> {
+                while let Err(error) = ispc.call_card_send(call, frame, checksum_of(asked.at), None) {
+                    match error {
+                        Errno::WouldBlock => ispc.call_card_wait(call)?,
+                        // A frame that the card does not take is lost.
+                        error => return Err(error),
+                    }
+                }
+                if waits { ispc.call_card_wait(call) } else { Ok(()) }
+            };
+            _ = user.system_call(send);
+        }
+        Ok(asked) if asked.op == Op::End => over.store(true, Ordering::Relaxed),
+        _ => {}
+    }
+}
+
+impl Driver {
+    fn have_back(&mut self, (control, data): (Va, Option<Va>)) {
+        self.controls.push(control);
+        self.spare.extend(data);
+    }
+
+    /// A request was made.
+    fn request<M: Machine>(&mut self, user: &User<M>, inquiry: Inquiry, over: &AtomicBool) {
+        match asked(user, &inquiry) {
+            Ok(asked) if asked.op == Op::FrameOut && inquiry.data.is_some() => {
+                return self.pending.push_back((inquiry, asked));
+            }
+            Ok(asked) if asked.op == Op::End => over.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+        _ = user.ispc_return(inquiry.id);
+    }
+
+    /// Hands frames to the card, as far as it takes them.
+    fn hand_to_card<M: Machine>(&mut self, user: &User<M>) {
+        let (service, ispc) = parts(user);
+        let lets_go = service.has(NetServiceDefect::FrameLetGo);
+        while let Some((inquiry, asked)) = self.pending.front() {
+            let id = inquiry.id;
+            let at = inquiry.data.map_or(inquiry.control, |(at, _)| at);
+            let sum = checksum_of(asked.at);
+            match user.system_call(|call| ispc.call_card_send(call, (at, asked.len), sum, Some(id))) {
+                // It says when it has room again.
+                Err(Errno::WouldBlock) => return,
+                Ok(()) if !lets_go => self.sending += 1,
+                // A frame that the card does not take is lost.
+                Ok(()) | Err(_) => _ = user.ispc_return(id),
+            }
+            self.pending.pop_front();
+        }
+    }
+
+    /// Answers requests whose frames the card has read.
+    fn answer_sent<M: Machine>(&mut self, user: &User<M>) {
+        let (_, ispc) = parts(user);
+        while self.sending > 0 && !user.is_killed() {
+            let Ok(Some(id)) = user.library(|call| Ok(ispc.take_sent(call))) else { return };
+            // Its maker may have died, and the request with it.
+            _ = user.ispc_return(id);
+            self.sending -= 1;
+        }
+    }
+
+    /// Gives the card pieces to receive into.
+    fn fill_card<M: Machine>(&mut self, user: &User<M>) {
+        let (service, ispc) = parts(user);
+        loop {
+            let elsewhere = self.with_protocols.len() + usize::from(self.held.is_some());
+            let wants = ispc.card_wants(service.config.buffers);
+            if wants == 0 || self.spare.is_empty() && wants <= elsewhere {
+                return;
+            }
+            let spare = self.spare.pop();
+            let posted = user.system_call(|call| {
+                let piece = spare.map_or_else(|| ispc.alloc_kept(call, ispc.card_pages()), Ok)?;
+                ispc.card_post(call, piece)
+            });
+            if posted.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Brings what has arrived to the protocol server.
+    fn hand_up<M: Machine>(&mut self, user: &User<M>) {
+        let (_, ispc) = parts(user);
+        // A driver that has reserved entries itself does not wait for others: it goes on when it has given its own back.
+        let wait = if self.sending + self.pending.len() > 0 { Wait::No } else { Wait::Yes };
+        while self.held.is_some() || ispc.card_has_more(self.told_of_removal) {
+            match user.system_call(|call| self.hand_one_up(call, ispc, wait)) {
+                // More may be on its way.
+                Ok(true) => self.fill_card(user),
+                Ok(false) => return,
+                Err(Errno::Removed) => {
+                    let gone = (Asked::new(Op::CardGone, 0), None);
+                    if user.system_call(|call| self.tell(call, ispc, gone, wait)).is_err() {
+                        return;
+                    }
+                    self.told_of_removal = true;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Brings one frame; false when there is none.
+    fn hand_one_up<M: Machine>(
+        &mut self,
+        call: &Syscall<'_, M>,
+        ispc: &Ispc<M>,
+        wait: Wait,
+    ) -> Result<bool, Errno> {
+        let taken = match self.held.take() {
+            Some(taken) => Some(taken),
+            None => ispc.card_take(call)?,
+        };
+        let Some(taken) = taken else { return Ok(false) };
+        let asked = Asked { len: taken.len, ..Asked::new(Op::FrameIn, verdict_word(taken.verdict)) };
+        match self.tell(call, ispc, (asked, Some(taken.at)), wait) {
+            Err(error @ (Errno::WouldBlock | Errno::Interrupted)) => {
+                self.held = Some(taken);
+                Err(error)
+            }
+            Ok(()) => Ok(true),
+            // Nobody wants it: the piece is free for another.
+            Err(_) => Ok(true),
+        }
+    }
+
+    /// Makes a request of the protocol server. The pieces come back when it is answered, or at once if nobody takes it; only where it
+    /// would wait the frame's piece is not touched.
+    fn tell<M: Machine>(
+        &mut self,
+        call: &Syscall<'_, M>,
+        ispc: &Ispc<M>,
+        (asked, data): (Asked, Option<Va>),
+        wait: Wait,
+    ) -> Result<(), Errno> {
+        let control = self.controls.pop().map_or_else(|| ispc.alloc_kept(call, 1), Ok);
+        let control = control.inspect_err(|_| self.spare.extend(data))?;
+        let both: Vec<Va> = [Some(control), data].into_iter().flatten().collect();
+        if let Err(error) = ispc.attach_kept(call, &both, wait) {
+            self.controls.push(control);
+            if !matches!(error, Errno::WouldBlock | Errno::Interrupted) {
+                self.spare.extend(data);
+            }
+            return Err(error);
+        }
+        let written = call.store_bytes(control, &asked.bytes());
+        let told = match ispc.config.method.crosses() {
+            true => written.and_then(|()| ispc.visit(call, PROTOCOLS, (control, data))).map(|()| None),
+            false => written.and_then(|()| ispc.post(call, PROTOCOLS, (control, data))).map(Some),
+        };
+        match told {
+            Ok(Some(id)) => _ = self.with_protocols.insert(id, (control, data)),
+            Ok(None) | Err(_) => {
+                ispc.keep(call, &both);
+                self.have_back((control, data));
+            }
+        }
+        // A frame that nobody wants has been dropped.
+        Ok(())
+    }
+}

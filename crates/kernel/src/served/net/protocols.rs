@@ -1,0 +1,303 @@
+//! The protocol server: a program that has sockets, and does what requests ask for.
+//!
+//! # What it holds
+//! [`Sockets`] are the sockets by handle, and [frames](Frames) on their way to the driver's server. The protocols themselves are the
+//! kernel's code ([`crate::net::inet`]), which no other process runs: the server calls it as a library, without system calls.
+//!
+//! # Requests
+//! One at a time, also where several threads are inside ([`Inside`]). Each is done, then what is due and what is on loopback, then frames
+//! go out, then it is answered: so what an answer says is sent was sent. Where queued requests take reserved entries, frames may have to
+//! wait until the answer has given some back.
+//!
+//! # What can fail
+//! The protocols. A killed server does what it is told to nothing: its calls fail, and its makers are told of its death whatever it
+//! answers.
+
+use super::super::answer::Answer;
+use super::super::inside::{Inside, Whole};
+use super::client::NetService;
+use super::frames::Frames;
+use super::words::{
+    Asked, Op, error_word, kind_of, name_of, name_word, option_of, readiness_word, shutdown_of, verdict_of,
+};
+use crate::error::Errno;
+use crate::fs::FileOps;
+use crate::ispc::{Event, Finished, Inquiry, Ispc, PROTOCOLS, Wait};
+use crate::net::{Chain, InetOps, InetSocket, Net, SendMode, SocketKind};
+use crate::proc::Syscall;
+use crate::sys::User;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use pageferry_hal::{Machine, Va};
+
+/// See the [module](self).
+struct Sockets {
+    by_handle: BTreeMap<u64, InetSocket>,
+    frames: Frames,
+    over: bool,
+}
+
+impl Whole for Sockets {
+    fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+/// The parts of the kernel that a protocol server has to do with.
+struct Parts<'a, M: Machine> {
+    service: &'a NetService<M>,
+    ispc: &'a Ispc<M>,
+    net: &'a Net<M>,
+}
+
+fn parts<M: Machine>(user: &User<M>) -> Parts<'_, M> {
+    let kernel = user.kernel();
+    let parts = (kernel.net_service.as_ref(), kernel.ispc.as_ref(), kernel.net());
+    let (Some(service), Some(ispc), Some(net)) = parts else {
+        unreachable!("it is begun where protocols are served")
+    };
+    Parts { service, ispc, net }
+}
+
+/// What the process of a protocol server does, until it is told to end.
+pub(super) fn run<M: Machine>(user: &User<M>) {
+    let Parts { service, ispc, net } = parts(user);
+    let frames = Frames::new(service.config.frames, net.mtu_bytes());
+    let sockets = Sockets { by_handle: BTreeMap::new(), frames, over: false };
+    let inside = match Inside::new(user, sockets) {
+        Ok(inside) => Arc::new(inside),
+        Err(error) => return service.protocols.began(user.thread(), user.pid(), Err(error)),
+    };
+    let serves = if user.ispc_crosses() {
+        let shared = inside.clone();
+        user.ispc_serve_by(PROTOCOLS, Box::new(move |user, inquiry| serve(&shared, user, inquiry)))
+    } else {
+        user.ispc_serve(PROTOCOLS)
+    };
+    if serves.is_ok() {
+        service.ensure_driver(user.kernel(), user.thread());
+    }
+    service.protocols.began(user.thread(), user.pid(), serves);
+    while serves.is_ok() && !inside.is_over() && !user.is_killed() {
+        match user.system_call(|call| ispc.next_event(call, Wait::Yes)) {
+            Ok(Event::Request(inquiry)) => {
+                serve(&inside, user, &inquiry);
+                // Its maker may have died, and the request with it.
+                _ = user.ispc_return(inquiry.id);
+                with(&inside, user, |sockets| sockets.send(user, Wait::Yes));
+            }
+            Ok(Event::Done(finished)) => with(&inside, user, |sockets| {
+                sockets.sent(user, finished);
+                sockets.send(user, Wait::Yes);
+            }),
+            Ok(Event::Notice) => with(&inside, user, |sockets| {
+                // The one that there was may have died.
+                service.ensure_driver(user.kernel(), user.thread());
+                sockets.work(user);
+                sockets.send(user, Wait::Yes);
+            }),
+            Err(Errno::Interrupted) => {}
+            // No frame for a page table: another time.
+            Err(_) => _ = user.yield_now(),
+        }
+    }
+}
+
+/// Does something with the sockets that no request asks for.
+fn with<M: Machine>(inside: &Inside<M, Sockets>, user: &User<M>, work: impl FnOnce(&mut Sockets)) {
+    if let Ok(mut sockets) = inside.take(user, false) {
+        work(&mut sockets);
+        inside.put(user, sockets);
+    }
+}
+
+/// Does what a request asks for, and answers it.
+fn serve<M: Machine>(inside: &Inside<M, Sockets>, user: &User<M>, inquiry: &Inquiry) {
+    let answer = answer(inside, user, inquiry)
+        .unwrap_or_else(|error| Answer { error: Some(error), ..Answer::default() });
+    user.store(inquiry.control, &answer.bytes());
+}
+
+fn answer<M: Machine>(
+    inside: &Inside<M, Sockets>,
+    user: &User<M>,
+    inquiry: &Inquiry,
+) -> Result<Answer, Errno> {
+    let mut words = [0; Asked::BYTES];
+    user.load(inquiry.control, &mut words);
+    let asked = Asked::of(&words)?;
+    let interruptible = !matches!(asked.op, Op::Close | Op::Unread | Op::FrameIn | Op::CardGone | Op::End);
+    let mut sockets = inside.take(user, interruptible)?;
+    let answer = user.library(|call| sockets.answer(call, &asked, inquiry));
+    sockets.work(user);
+    sockets.send(user, Wait::No);
+    if sockets.over {
+        sockets.send_all(user);
+    }
+    inside.put(user, sockets);
+    answer
+}
+
+impl Sockets {
+    /// Does what is due, and takes in what is on loopback.
+    fn work<M: Machine>(&self, user: &User<M>) {
+        // A killed server does nothing any more.
+        _ = user.library(|call| {
+            parts(user).net.work(call.kernel, call.thread);
+            Ok(())
+        });
+    }
+
+    /// A frame was sent, or lost with a driver that died.
+    fn sent<M: Machine>(&mut self, user: &User<M>, finished: Finished) {
+        if self.frames.done(finished).is_err() {
+            parts(user).net.frame_lost(user.kernel(), user.thread());
+        }
+    }
+
+    /// Sends frames that wait. Those that find no reserved entries stay where they are.
+    fn send<M: Machine>(&mut self, user: &User<M>, wait: Wait) {
+        let Parts { service, ispc, net } = parts(user);
+        if net.has_frames() {
+            _ = user.system_call(|call| self.frames.send(call, service, (ispc, net), wait));
+        }
+    }
+
+    /// Sends all frames that wait, as long as there is a driver.
+    fn send_all<M: Machine>(&mut self, user: &User<M>) {
+        let Parts { service, ispc, net } = parts(user);
+        while net.has_frames() && service.driver.is_there() && !user.is_killed() {
+            self.send(user, Wait::Yes);
+            if !net.has_frames() {
+                return;
+            }
+            match user.system_call(|call| ispc.next_event(call, Wait::Yes)) {
+                Ok(Event::Done(finished)) => self.sent(user, finished),
+                // A frame that has arrived: it is for nobody.
+                Ok(Event::Request(inquiry)) => _ = user.ispc_return(inquiry.id),
+                Ok(Event::Notice) | Err(_) => {}
+            }
+        }
+    }
+
+    fn answer<M: Machine>(
+        &mut self,
+        call: &Syscall<'_, M>,
+        asked: &Asked,
+        inquiry: &Inquiry,
+    ) -> Result<Answer, Errno> {
+        let Asked { op, handle, at, .. } = *asked;
+        let kernel = call.kernel;
+        let net = kernel.net().ok_or(Errno::NotSupported)?;
+        let done = Ok(Answer::default());
+        match op {
+            Op::Socket => {
+                let kind = kind_of(at);
+                let id = net.create(call, kind)?;
+                self.by_handle.insert(id.handle(), InetSocket::new(id, kind));
+                return Ok(Answer::value(id.handle()));
+            }
+            Op::FrameIn => {
+                let (from, room) = inquiry.data.ok_or(Errno::Invalid)?;
+                let frame = chain_of(call, from, asked.len.min(room))?;
+                net.frame_in(kernel, call.thread, frame, verdict_of(at));
+                return done;
+            }
+            Op::CardGone => {
+                net.lose_link(kernel, call.thread);
+                return done;
+            }
+            Op::Close => {
+                let socket = self.by_handle.remove(&handle).ok_or(Errno::BadFd)?;
+                net.close(kernel, call.thread, socket.id);
+                return done;
+            }
+            Op::End => {
+                self.by_handle.clear();
+                net.end_all(kernel, call.thread);
+                self.over = true;
+                return done;
+            }
+            _ => {}
+        }
+        let socket = self.by_handle.get(&handle).ok_or(Errno::BadFd)?;
+        match op {
+            Op::Accept => {
+                let (id, from) = net.accept(call, socket.id, true)?;
+                self.by_handle.insert(id.handle(), InetSocket::new(id, SocketKind::Stream));
+                Ok(Answer { value: id.handle(), more: name_word(Some(from)), error: None })
+            }
+            Op::Bind => socket.bind(call, name_of(at).ok_or(Errno::Invalid)?).and(done),
+            Op::Listen => socket.listen(call, at as usize).and(done),
+            Op::Connect => socket.connect(call, name_of(at).ok_or(Errno::Invalid)?, true).and(done),
+            Op::ConnectOutcome => net.connect_outcome(socket.id).and(done),
+            Op::Shutdown => {
+                let ended = socket.shutdown(call, shutdown_of(at));
+                // Others may wait to write.
+                kernel.net_service.iter().for_each(|service| service.changed(call.thread, socket.id));
+                ended.and(done)
+            }
+            Op::Names => {
+                let (own, other) = socket.names(call)?;
+                Ok(Answer { value: name_word(Some(own)), more: name_word(other), error: None })
+            }
+            Op::SetOption => socket.set_option(call, option_of(at)?).and(done),
+            Op::TakeError => Ok(Answer::value(error_word(socket.take_error(call)?))),
+            Op::Ready => Ok(Answer::value(readiness_word(socket.ready(call)))),
+            _ => move_bytes(call, socket, asked, inquiry),
+        }
+    }
+}
+
+/// Moves bytes between the data piece and a socket.
+fn move_bytes<M: Machine>(
+    call: &Syscall<'_, M>,
+    socket: &InetSocket,
+    asked: &Asked,
+    inquiry: &Inquiry,
+) -> Result<Answer, Errno> {
+    let Asked { op, at, of, .. } = *asked;
+    // For no bytes no data piece is needed.
+    let (piece, room) = inquiry.data.unwrap_or((inquiry.control, 0));
+    let len = asked.len.min(room);
+    match op {
+        Op::Read if at != 0 && socket.queued(call)? == 0 => Err(Errno::WouldBlock),
+        Op::Read => Ok(Answer::value(socket.read(call, piece, len, true)? as u64)),
+        Op::Unread => {
+            let from = (at as usize).min(room);
+            let chain = chain_of(call, piece + from, len.min(room - from))?;
+            socket.take_back(call, chain).map(|()| Answer::default())
+        }
+        Op::Write => Ok(Answer::value(socket.write(call, piece, len, SendMode::Copy, true)? as u64)),
+        Op::SendTo if of > len => Err(socket.refuse_long(call, name_of(at))),
+        Op::SendTo => Ok(Answer::value(socket.send_datagram(call, piece, len, name_of(at), true)? as u64)),
+        Op::ReceiveFrom => {
+            let (len, from) = socket.receive_datagram(call, piece, len, true)?;
+            Ok(Answer { value: len as u64, more: name_word(Some(from)), error: None })
+        }
+        _ => Err(Errno::Invalid),
+    }
+}
+
+/// A chain of what is in a piece.
+fn chain_of<M: Machine>(call: &Syscall<'_, M>, from: Va, len: usize) -> Result<Chain, Errno> {
+    let pool = &call.kernel.mbufs;
+    let (mut chain, mut done) = (Chain::new(), 0);
+    while done < len {
+        let copied = pool.alloc(len - done).and_then(|mbuf| {
+            let (to, part) = (pool.address(&mbuf, 0..mbuf.len()), mbuf.len());
+            let copied = call.copy_in(to, from + done, part).map_err(|stopped| stopped.why);
+            chain.push_back(mbuf);
+            copied.map(|()| part)
+        });
+        match copied {
+            Ok(part) => done += part,
+            Err(error) => {
+                chain.free(pool);
+                return Err(error);
+            }
+        }
+    }
+    Ok(chain)
+}
