@@ -27,6 +27,15 @@ fn minutes(text: &str) -> Result<u64, String> {
     whole_number(text, 1, 366 * 24 * 60)
 }
 
+/// Weeks of one core, at most.
+fn steps(text: &str) -> Result<u64, String> {
+    whole_number(text, 1, 1_000_000_000_000)
+}
+
+fn seeds(text: &str) -> Result<u64, String> {
+    whole_number(text, 0, 1_000_000)
+}
+
 fn whole_number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("expected {least} to {most}"))
@@ -325,7 +334,7 @@ pub(crate) struct Explain {
 #[derive(Debug, Args)]
 pub(crate) struct Soak {
     /// Steps in all
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = steps)]
     pub(crate) steps: u64,
     /// For so long instead
     #[arg(long, value_name = "MINUTES", conflicts_with = "steps", value_parser = minutes)]
@@ -362,7 +371,7 @@ pub(crate) struct Scenarios {
     #[arg(long, short, value_name = "K", default_value = "uvm-paging")]
     pub(crate) kernel: String,
     /// Play each also under so many seeded schedules
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seeds)]
     pub(crate) seeds: u64,
 }
 

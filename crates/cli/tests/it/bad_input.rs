@@ -316,6 +316,10 @@ fn more_threads_than_any_host_has_are_refused() {
     }
     let said = refused(&["soak", "--minutes", "18446744073709551615"]);
     assert!(said.contains("expected 1 to 527040"), "{said}");
+    let said = refused(&["soak", "--steps", "0"]);
+    assert!(said.contains("expected 1 to 1000000000000"), "{said}");
+    let said = refused(&["scenarios", "--seeds", "99999999999999"]);
+    assert!(said.contains("expected 0 to 1000000"), "{said}");
 }
 
 /// A device that never ends is not read until memory is full, and a file whose name has another ending is not taken for a name.
