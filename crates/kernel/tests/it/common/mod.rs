@@ -9,7 +9,7 @@ use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmPaths};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +17,21 @@ pub mod far;
 pub mod puppet;
 
 pub type U = User<Model>;
+
+thread_local! {
+    /// The test of this thread runs on the machines that it names.
+    static NAMED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From here on the test runs on the machines that it names, whatever kind others run on: it is about what these have.
+pub fn on_named_machines() {
+    NAMED.set(true);
+}
+
+/// The machine that a test runs on where it names this one.
+fn kind_for(name: &str) -> String {
+    if NAMED.get() { name.into() } else { or_other_kind(name) }
+}
 
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end. No test spins for long.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
@@ -26,7 +41,7 @@ pub fn machine(name: &str, schedule: Schedule) -> Model {
 /// As [`machine`], with something changed.
 pub fn machine_by(name: &str, schedule: Schedule, change: impl FnOnce(&mut MachineConfig)) -> Model {
     let MachineConfig { disk, audio, nic, sources, .. } = small(name, 64);
-    let mut config = MachineConfig { disk, audio, nic, ..small(&or_other_kind(name), 64) };
+    let mut config = MachineConfig { disk, audio, nic, ..small(&kind_for(name), 64) };
     change(&mut config);
     // The devices' constants cite documents of their own.
     config.sources.extend(sources);
@@ -271,7 +286,7 @@ pub fn try_run(
 
 /// As [`try_run`], on a machine that is there, which is called `name`.
 pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
-    for word in choices(&or_other_kind(name)) {
+    for word in choices(&kind_for(name)) {
         assert!(config.pmap.choose(word), "{word}: no such choice");
     }
     let direct = matches!(config.ephemeral.scheme, Scheme::Direct | Scheme::Hybrid { .. });
@@ -286,7 +301,7 @@ pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnO
     }
     if let Some(net) = &mut config.net {
         // The far end has a clock of its own.
-        net.ms_cycles = Cycles(small(&or_other_kind(name), 64).cpu.clock_mhz.value * 1000);
+        net.ms_cycles = Cycles(small(&kind_for(name), 64).cpu.clock_mhz.value * 1000);
     }
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
