@@ -121,17 +121,18 @@ fn results_go_where_none_are_lost() {
     assert!(!figures.contains(&"invlpg-history.svg".into()), "{figures:?}");
 }
 
-/// Starts a reproduction and waits until `enough` of its journal.
-fn start(dir: &Path, arguments: &[&str], enough: impl Fn(&str) -> bool) -> std::process::Child {
-    let mut child =
-        command(dir, arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let began = Instant::now();
-    while !fs::read_to_string(dir.join("out.unfinished/runs.jsonl")).is_ok_and(|journal| enough(&journal)) {
-        assert!(child.try_wait().expect("waited for").is_none(), "it ended too soon");
-        assert!(began.elapsed() < Duration::from_secs(60), "nothing is kept");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child
+/// The runs that an interrupted reproduction has kept.
+fn journal(dir: &Path) -> Vec<u8> {
+    fs::read(dir.join("out.unfinished/runs.jsonl")).unwrap_or_default()
+}
+
+fn keep(dir: &Path, journal: &[u8]) {
+    fs::create_dir_all(dir.join("out.unfinished")).expect("made");
+    fs::write(dir.join("out.unfinished/runs.jsonl"), journal).expect("written");
+}
+
+fn lines(journal: &[u8]) -> usize {
+    journal.iter().filter(|byte| **byte == b'\n').count()
 }
 
 fn signal(child: &std::process::Child, name: &str) {
@@ -139,17 +140,38 @@ fn signal(child: &std::process::Child, name: &str) {
     Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill is there");
 }
 
+/// Starts a reproduction and interrupts it when it has kept `more` runs. The host may not run this test when it should: a
+/// reproduction that was through before is tried again from what there was.
+fn interrupted(dir: &Path, arguments: &[&str], more: usize, name: &str) -> Output {
+    let before = journal(dir);
+    for _ in 0..50 {
+        let began = Instant::now();
+        let mut child =
+            command(dir, arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        while child.try_wait().expect("waited for").is_none() {
+            if lines(&journal(dir)) >= lines(&before) + more {
+                signal(&child, name);
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing is kept");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let output = child.wait_with_output().expect("it ends");
+        if output.status.code() != Some(0) {
+            return output;
+        }
+        fs::remove_dir_all(dir.join("out")).expect("it was through");
+        keep(dir, &before);
+    }
+    panic!("{arguments:?} is through before it can be interrupted")
+}
+
 #[test]
 fn finished_runs_are_kept_and_gone_on_with() {
     let dir = here();
     let run = ["reproduce", "--quick", "bw-pipe", "-j1"];
     for (name, number) in [("INT", 130), ("TERM", 143), ("KILL", -1)] {
-        let lines = |journal: &str| journal.lines().count();
-        let before =
-            fs::read_to_string(dir.path().join("out.unfinished/runs.jsonl")).map_or(0, |j| lines(&j));
-        let child = start(dir.path(), &run, |journal| lines(journal) > before);
-        signal(&child, name);
-        let (code, said) = code(&child.wait_with_output().expect("it ends"));
+        let (code, said) = code(&interrupted(dir.path(), &run, 1, name));
         assert_eq!(code.unwrap_or(-1), number, "{said}");
         assert_eq!(said.contains("interrupted. Finished runs are kept beside "), number > 0, "{said}");
         assert_eq!(entries(dir.path()), ["out.unfinished"]);
@@ -158,9 +180,7 @@ fn finished_runs_are_kept_and_gone_on_with() {
         }
     }
     // Without --resume it is said, and nothing of it is thrown away before there are results.
-    let child = start(dir.path(), &run, |journal| journal.lines().count() >= 7);
-    signal(&child, "TERM");
-    let (_, said) = code(&child.wait_with_output().expect("it ends"));
+    let (_, said) = code(&interrupted(dir.path(), &run, 4, "TERM"));
     assert!(said.contains("of 17 runs are kept from one that was interrupted: `--resume` goes on"), "{said}");
     let said = done(dir.path(), &[&run[..], &["--resume"]].concat());
     assert!(said.lines().filter(|line| line.ends_with("  kept")).count() >= 3, "{said}");
@@ -181,30 +201,12 @@ fn interrupt_writing(times: u32) {
     let plain = ["reproduce", "--quick", "invalidate", "-j1"];
     let other = [&plain[..], &["--seed", "2"]].concat();
     // A journal with every run in it: what resumes from it has only to write.
-    let child = start(dir.path(), &other, |journal| journal.ends_with('\n') && journal.lines().count() >= 5);
-    signal(&child, "KILL");
-    child.wait_with_output().expect("it ends");
     let resumed = [&other[..], &["--resume"]].concat();
-    let mut journal = fs::read(work.join("runs.jsonl")).expect("there");
-    while journal.iter().filter(|byte| **byte == b'\n').count() < 20 {
-        let lines = journal.iter().filter(|byte| **byte == b'\n').count();
-        let child = start(dir.path(), &resumed, |journal| journal.lines().count() > lines);
-        signal(&child, "TERM");
-        child.wait_with_output().expect("it ends");
-        match fs::read(work.join("runs.jsonl")) {
-            Ok(more) => journal = more,
-            // It was through: start over from what was there.
-            Err(_) => {
-                fs::create_dir_all(&work).expect("made");
-                fs::write(work.join("runs.jsonl"), &journal).expect("written");
-            }
-        }
+    interrupted(dir.path(), &other, 5, "KILL");
+    while lines(&journal(dir.path())) < 20 {
+        interrupted(dir.path(), &resumed, 1, "TERM");
     }
-    let refill = || {
-        fs::create_dir_all(&work).expect("made");
-        fs::write(work.join("runs.jsonl"), &journal).expect("written");
-    };
-    refill();
+    let journal = journal(dir.path());
     let began = Instant::now();
     done(dir.path(), &resumed);
     let takes = began.elapsed();
@@ -214,9 +216,13 @@ fn interrupt_writing(times: u32) {
     let old = tree(&out);
     let kept = here();
     fs::rename(&out, kept.path().join("old")).expect("moved");
-    let (mut news, mut olds) = (0, 0);
-    for time in 0..times {
-        refill();
+    // The moment is sought: later after the old results, earlier after the new, and in larger steps until it has been passed. So the
+    // signals gather where the one becomes the other, however busy the host is.
+    let (mut wait, mut step) = (takes / 2, takes / 8);
+    let (mut news, mut olds, mut was_new) = (0, 0, None);
+    let mut time = 0;
+    while time < times || ((news == 0 || olds == 0) && time < 10 * times) {
+        keep(dir.path(), &journal);
         let copied = Command::new("cp").args(["-r"]).arg(kept.path().join("old")).arg(&out).status();
         assert!(copied.expect("cp is there").success());
         let mut child = command(dir.path(), &resumed)
@@ -224,18 +230,17 @@ fn interrupt_writing(times: u32) {
             .stderr(Stdio::null())
             .spawn()
             .expect("it starts");
-        // From a third of the time on: before, nothing is written yet.
-        std::thread::sleep(takes / 3 + takes * time / times);
+        std::thread::sleep(wait);
         let (name, number) = if time % 2 == 0 { ("TERM", 143) } else { ("INT", 130) };
         signal(&child, name);
         let ended = child.wait().expect("it ends").code();
         let found = tree(&out);
         assert!(found == old || found == new, "a mix of old and new after signal {time}");
-        if found == new {
-            news += 1
-        } else {
-            olds += 1
-        }
+        let is_new = found == new;
+        *(if is_new { &mut news } else { &mut olds }) += 1;
+        step = if was_new.is_none_or(|was| was == is_new) { step * 2 } else { (step / 4).max(takes / 200) };
+        was_new = Some(is_new);
+        wait = if is_new { wait.saturating_sub(step) } else { wait + step };
         assert!(ended == Some(number) || (ended == Some(0) && found == new), "{ended:?}");
         match entries(dir.path()).as_slice() {
             [one] if one == "out" => assert!(found == new),
@@ -243,6 +248,7 @@ fn interrupt_writing(times: u32) {
             others => panic!("left behind: {others:?}"),
         }
         fs::remove_dir_all(&out).expect("removed");
+        time += 1;
     }
     println!("{olds} old, {news} new");
     assert!(olds > 0 && news > 0, "{olds} old, {news} new: the signals came at the wrong time");
