@@ -4,7 +4,6 @@
 //! An access moves its entry to the front, the victim is the last: what is used again soon is found at once, and beside
 //! the rows nothing is kept. Nothing in here allocates, hashes or fails.
 
-use super::run::in_bits;
 use wide::u32x4;
 
 /// The entry holds a line.
@@ -133,13 +132,13 @@ impl Level {
     }
 
     /// For each of `lines`, by its distance from `line`: makes it the most recently used of its set and gives it the flags
-    /// `stored`, or puts it in with `flags` and notes what left for it. All are in one aligned block of no more lines than there
-    /// are sets.
+    /// `stored`, or puts it in with `flags`, but for what says that it is unique if it is one of `shared`, and notes what left for
+    /// it. All are in one aligned block of no more lines than there are sets.
     #[inline(always)]
     pub(super) fn touch_or_insert(
         &mut self,
         line: u64,
-        lines: u64,
+        (lines, shared): (u64, u64),
         (flags, stored): (u32, u32),
         left: &mut [(u32, u64); 64],
     ) -> Touched {
@@ -162,7 +161,8 @@ impl Level {
                     row[0] |= stored;
                     done.hits |= bit;
                 } else {
-                    let out = push(row, ways, want | flags);
+                    let taken = if shared & bit == 0 { flags } else { flags & !UNIQUE };
+                    let out = push(row, ways, want | taken);
                     left[at] = (out, line + at as u64);
                     done.left |= if out != 0 { bit } else { 0 };
                     done.left_dirty |= if out & DIRTY != 0 { bit } else { 0 };
@@ -234,8 +234,53 @@ impl Level {
     /// Another package wants `lines` of a run, by their distance from `line`: to store, and then they are taken out; or to load, and then
     /// they are clean and shared.
     pub(super) fn give(&mut self, line: u64, lines: u64, write: bool) -> Had {
+        let mut dirty = 0;
+        let any = self.each_here(line, lines, |bit, entry| {
+            dirty |= if *entry & DIRTY != 0 { bit } else { 0 };
+            *entry &= !STATE;
+            !write
+        });
+        Had { any, dirty }
+    }
+
+    /// Takes those of `lines` out that are here, by their distance from `line`. Gives which these are, which of them other packages
+    /// may hold, too, and which are dirty.
+    #[inline(always)]
+    pub(super) fn take_out(&mut self, line: u64, lines: u64) -> (u64, u64, u64) {
+        let (mut shared, mut dirty) = (0, 0);
+        let here = self.each_here(line, lines, |bit, entry| {
+            shared |= if *entry & UNIQUE == 0 { bit } else { 0 };
+            dirty |= if *entry & DIRTY != 0 { bit } else { 0 };
+            false
+        });
+        (here, shared, dirty)
+    }
+
+    /// Those of `lines` that are here and that other packages may hold, too.
+    pub(super) fn shared(&mut self, line: u64, lines: u64) -> u64 {
+        let mut shared = 0;
+        self.each_here(line, lines, |bit, entry| {
+            shared |= if *entry & UNIQUE == 0 { bit } else { 0 };
+            true
+        });
+        shared
+    }
+
+    /// Sets and clears flags of those of `lines` that are here. Gives which these are.
+    #[inline(always)]
+    pub(super) fn flag(&mut self, line: u64, lines: u64, (set, clear): (u32, u32)) -> u64 {
+        self.each_here(line, lines, |_, entry| {
+            *entry = (*entry | set) & !clear;
+            true
+        })
+    }
+
+    /// Shows the entries of those of `lines` that are here, by their distance from `line`, to `visit`, with the line's bit; what it
+    /// says no to is taken out. Gives which these are. No use is counted.
+    #[inline(always)]
+    fn each_here(&mut self, line: u64, lines: u64, mut visit: impl FnMut(u64, &mut u32) -> bool) -> u64 {
         let want = self.wanted(line);
-        let mut had = Had::default();
+        let mut here = 0;
         with_rows!(&mut self.rows, rows => {
             let first = line as usize & (rows.len() - 1);
             let rows = &mut rows[first..];
@@ -246,32 +291,14 @@ impl Level {
                 wanted ^= bit;
                 let row = &mut rows[at];
                 let Some(way) = place_of(row, want) else { continue };
-                had.any |= bit;
-                had.dirty |= if row[way] & DIRTY != 0 { bit } else { 0 };
-                if write {
+                here |= bit;
+                if !visit(bit, &mut row[way]) {
                     close(row, way);
-                } else {
-                    row[way] &= !STATE;
                 }
             }
         });
-        had
+        here
     }
-
-    /// Those of `lines`, by their distance from `line`, that are here and that other packages may hold, too.
-    pub(super) fn shared(&mut self, line: u64, lines: u64) -> u64 {
-        let is_shared = |i: &usize| self.peek(line + *i as u64).is_some_and(|entry| *entry & UNIQUE == 0);
-        in_bits(lines).filter(is_shared).fold(0, |shared, i| shared | 1 << i)
-    }
-
-    /// No other package holds `lines` any more, by their distance from `line`, or some do. All are here.
-    pub(super) fn set_unique(&mut self, line: u64, lines: u64, unique: bool) {
-        for i in in_bits(lines) {
-            let entry = self.peek(line + i as u64).expect("the line is here");
-            *entry = if unique { *entry | UNIQUE } else { *entry & !UNIQUE };
-        }
-    }
-
     /// The entry of `line`, without counting as a use.
     pub(super) fn peek(&mut self, line: u64) -> Option<&mut u32> {
         let want = self.wanted(line);

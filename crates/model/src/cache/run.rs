@@ -16,7 +16,6 @@ use super::level::{DIRTY, Had, UNIQUE};
 use super::memory::{Elsewhere, Memory};
 use super::package::{MOST_LEVELS, Package, known_as};
 use super::{Caches, Entered, Kind};
-use std::ops::Range;
 
 /// The highest number of lines in a run: a bit each.
 pub(super) const MOST_LINES: usize = u64::BITS as usize;
@@ -169,11 +168,18 @@ impl Package {
             let (hits, shared) = if at > from && self.banks[at].exclusive {
                 self.run_out_of(at, from, line, wanted)
             } else {
+                // What other packages have as well is taken in as such. Where it is here, it is so known already.
+                let with_others = if write { 0 } else { elsewhere.any };
                 let flags = if at == from { first_flags } else { UNIQUE };
                 let stored = if at == from && write { DIRTY } else { 0 };
                 let bank = &mut self.banks[at];
                 let known = known_as(line, skew, at);
-                let done = bank.level.touch_or_insert(known, wanted, (flags, stored), &mut run.left[at]);
+                let done = bank.level.touch_or_insert(
+                    known,
+                    (wanted, with_others),
+                    (flags, stored),
+                    &mut run.left[at],
+                );
                 bank.counts.fills += u64::from((wanted & !done.hits).count_ones());
                 bank.counts.evictions += u64::from(done.left.count_ones());
                 *leaving = (if bank.gives_all { done.left } else { done.left_dirty }, done.left_dirty);
@@ -189,11 +195,15 @@ impl Package {
                 self.counts.upgrades += count;
                 cycles += count * u64::from(memory.upgrade_cost(Kind::Stream));
                 if at == from {
-                    self.banks[at].level.set_unique(line, shared, true);
+                    self.banks[at].level.flag(line, shared, (UNIQUE, 0));
                 }
             }
-            if shared != 0 && !write {
-                self.run_shares(from..at, line, shared);
+            // It is held by other packages, too: the levels that have just taken it in do not have it for their own.
+            let to_tell = shared & !elsewhere.any;
+            if to_tell != 0 && !write {
+                self.banks[from..at]
+                    .iter_mut()
+                    .for_each(|bank| _ = bank.level.flag(line, to_tell, (0, UNIQUE)));
             }
             let bank = &mut self.banks[at];
             let found = u64::from(hits.count_ones());
@@ -201,9 +211,6 @@ impl Package {
             wanted &= !hits;
             bank.counts.misses += u64::from(wanted.count_ones());
             cycles += found * u64::from(bank.hit_cost(write, Kind::Stream));
-        }
-        if elsewhere.any != 0 && !write {
-            self.run_shares(from..self.banks.len(), line, elsewhere.any);
         }
         let transferred = wanted & elsewhere.dirty;
         run.read = wanted & !transferred;
@@ -217,16 +224,6 @@ impl Package {
             cycles += count * u64::from(memory.fetch_cost(from, write, Kind::Stream));
         }
         cycles + self.run_settles(run, count, &leaving) * memory.write_back_cost()
-    }
-
-    /// Lines that were loaded are held by other packages, too: none of these levels that has one takes it for its own.
-    #[inline(never)]
-    fn run_shares(&mut self, levels: Range<usize>, line: u64, lines: u64) {
-        for bank in &mut self.banks[levels] {
-            let here = in_bits(lines).filter(|&i| bank.level.holds(line + i as u64));
-            let here = here.fold(0, |here, i| here | 1 << i);
-            bank.level.set_unique(line, here, false);
-        }
     }
 
     /// Stores go through the levels before `from`, which take nothing in.
@@ -244,16 +241,9 @@ impl Package {
     /// Takes those of the `wanted` lines that it has out of an exclusive level; level `from` has them now, as new as they were.
     /// Gives which, and which of them other packages may hold, too.
     fn run_out_of(&mut self, at: usize, from: usize, line: u64, wanted: u64) -> (u64, u64) {
-        let (mut hits, mut shared) = (0u64, 0);
-        for i in in_bits(wanted) {
-            let Some(flags) = self.banks[at].level.remove(line + i as u64) else { continue };
-            hits |= 1 << i;
-            shared |= if flags & UNIQUE == 0 { 1 << i } else { 0 };
-            if flags & DIRTY != 0 {
-                let entry = self.banks[from].level.touch(line + i as u64).expect("it was put there");
-                *entry |= DIRTY;
-            }
-        }
+        let (hits, shared, dirty) = self.banks[at].level.take_out(line, wanted);
+        let newer = self.banks[from].level.flag(line, dirty, (DIRTY, 0));
+        assert_eq!(newer, dirty, "level {from} has taken them in");
         self.banks[at].counts.removals += u64::from(hits.count_ones());
         (hits, shared)
     }
