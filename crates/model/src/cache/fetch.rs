@@ -12,13 +12,13 @@ use super::package::Package;
 use super::{Caches, Entered, Kind, LevelStats};
 use crate::config::InstructionCacheConfig;
 
-/// A line of instructions was fetched.
+/// Lines of instructions were fetched, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fetched {
-    /// The instruction cache had it.
-    pub hit: bool,
-    /// What that costs.
-    pub cycles: u32,
+    /// So many the instruction cache had, first.
+    pub hits: usize,
+    /// What the one costs that it did not have, which is the last.
+    pub missed: Option<u32>,
 }
 
 /// The instruction cache of one package.
@@ -65,26 +65,28 @@ impl InstructionCache {
 }
 
 impl Caches {
-    /// Fetches the line that holds physical address `pa` by the address `va`, for a CPU of `package`; `None` where there is no
-    /// instruction cache.
+    /// Fetches up to so many lines of a page, from that of physical address `pa` on, by addresses from `va` on, for a CPU of
+    /// `package`, until one misses; `None` where there is no instruction cache.
     ///
     /// # Panics
     /// When `pa` lies beyond what the caches can tag.
     #[inline]
-    pub fn fetch_line(&mut self, package: usize, pa: u64, va: u64) -> Option<Fetched> {
-        let line = pa >> self.line_shift;
+    pub fn fetch_lines(&mut self, package: usize, pa: u64, va: u64, lines: usize) -> Option<Fetched> {
+        let first = pa >> self.line_shift;
         let cache = self.instruction.get_mut(package)?;
-        assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
-        let known = line + cache.colours.skew(pa, cache.colours.of_address(va));
-        if cache.level.touch(known).is_some() {
-            cache.counts.hits += 1;
-            return Some(Fetched { hit: true, cycles: 0 });
+        assert!(first < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
+        let known = first + cache.colours.skew(pa, cache.colours.of_address(va));
+        let hits =
+            (known..known + lines as u64).take_while(|&line| cache.level.touch(line).is_some()).count();
+        cache.counts.hits += hits as u64;
+        if hits == lines {
+            return Some(Fetched { hits, missed: None });
         }
         cache.counts.misses += 1;
         cache.counts.fills += 1;
-        cache.counts.evictions += u64::from(cache.level.insert(known, 0) != 0);
+        cache.counts.evictions += u64::from(cache.level.insert(known + hits as u64, 0) != 0);
         let page = self.enter(package, pa);
-        Some(Fetched { hit: false, cycles: self.fetch_from_behind(page, line) })
+        Some(Fetched { hits, missed: Some(self.fetch_from_behind(page, first + hits as u64)) })
     }
 
     /// Gets a line of instructions from the second level or behind it.

@@ -407,8 +407,8 @@ mod tests {
                     u64::from(caches.access_by(package % packages, pa, colour, write, Kind::Latency))
                 }
                 Step::Fetch { package, page, line } => caches
-                    .fetch_line(package % packages, at(page, line), at(page, line))
-                    .map_or(0, |got| u64::from(got.cycles)),
+                    .fetch_lines(package % packages, at(page, line), at(page, line), 1)
+                    .map_or(0, |got| u64::from(got.missed.unwrap_or(0))),
                 Step::Flush { page, line } => {
                     caches.flush_line(at(page, line));
                     0

@@ -5,6 +5,7 @@
 //! used. None of the modelled MMUs can forbid to execute what may be loaded; that a mapping does is seen when its page is
 //! first made present.
 
+use crate::cache::Fetched;
 use crate::hw::Hw;
 use crate::mmu::access::Refused;
 use pageferry_hal::{Access, Attr, Cause, CpuId, Mode, PAGE_SIZE, Pa, TrapKind, Va};
@@ -21,26 +22,26 @@ impl Hw {
     ) -> Result<usize, Refused> {
         let pa = self.translate_fetch(cpu, va, mode)?;
         let len = len_bytes.min(PAGE_SIZE - va.offset());
-        let line_bytes = self.params.line_bytes;
+        let shift = self.params.line_bytes.trailing_zeros();
+        let line_of = |done: usize| (pa.0 + done as u64) >> shift;
         let mut done = 0;
         while done < len {
-            let at = pa + done;
+            // Hits take no time. If there is none left, it ends with the next line, whatever that is.
+            let in_time = self.cpus[cpu].clock <= deadline;
+            let lines = if in_time { (line_of(len - 1) - line_of(done) + 1) as usize } else { 1 };
             let package = self.cpus[cpu].package;
-            let Some(fetched) = self
-                .caches
-                .as_mut()
-                .and_then(|caches| caches.live().fetch_line(package, at.0, va.0 + done as u64))
-            else {
-                return Ok(len);
-            };
-            self.counts.icache_lookups += 1;
-            if fetched.hit {
-                self.counts.icache_hits += 1;
-            } else {
+            let Some(caches) = &mut self.caches else { return Ok(len) };
+            let fetched = caches.live().fetch_lines(package, pa.0 + done as u64, va.0 + done as u64, lines);
+            let Some(Fetched { hits, missed }) = fetched else { return Ok(len) };
+            let through = hits + usize::from(missed.is_some());
+            self.counts.icache_lookups += through as u64;
+            self.counts.icache_hits += hits as u64;
+            if let Some(cycles) = missed {
                 self.counts.icache_misses += 1;
-                self.charge(cpu, u64::from(fetched.cycles));
+                self.charge(cpu, u64::from(cycles));
             }
-            done = (done + line_bytes - (at.0 as usize & (line_bytes - 1))).min(len);
+            let next = (line_of(done) + through as u64) << shift;
+            done = ((next - pa.0) as usize).min(len);
             if self.cpus[cpu].clock > deadline {
                 break;
             }
