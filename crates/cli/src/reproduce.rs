@@ -177,7 +177,7 @@ fn rows(statement: &Statement) -> Vec<Vec<String>> {
     let mut told = vec![row(what, machines.join(", "), &statement.theirs, &ours, statement.agrees)];
     if statement.rows.len() > 1 {
         for c in statement.rows.iter().filter(|c| !c.agrees) {
-            let test = format!("  {}: {}", c.experiment, c.reading.as_deref().unwrap_or(&c.kernel));
+            let test = format!("  {}: {}", c.experiment, c.test().as_ref().unwrap_or(&c.kernel));
             told.push(row(test, c.machine.clone(), "", &c.ours, false));
         }
     }

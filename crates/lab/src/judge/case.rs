@@ -15,6 +15,8 @@ pub(crate) struct Judged {
     pub(crate) ours: String,
     pub(crate) theirs: String,
     pub(crate) reading: Option<String>,
+    /// The settings that hold for all that was looked at.
+    pub(crate) under: Option<String>,
     pub(crate) value: f64,
     pub(crate) ratio: Option<f64>,
     pub(crate) agrees: bool,
@@ -35,10 +37,12 @@ impl Case<'_> {
     pub(crate) fn judge(&self) -> Option<Judged> {
         let Case { rule, published, machine, .. } = *self;
         let metric = |kernel: &str| self.metric(machine, kernel, &rule.set, None);
+        let two = self.two();
         let plain = |value: f64, ratio, agrees| Judged {
             ours: self.shown(value),
             theirs: published.shown(),
             reading: None,
+            under: two.under.clone(),
             value,
             ratio,
             agrees,
@@ -60,7 +64,7 @@ impl Case<'_> {
             }
             How::GainsMore => {
                 let (gain, other) = (self.gain(&rule.set)?, self.gain(&rule.other_set)?);
-                let (this, that) = (self.name(&rule.set), self.name(&rule.other_set));
+                let Two { this, that, .. } = &two;
                 Some(Judged {
                     ours: format!("{gain:+.0} % against {other:+.0} %"),
                     reading: Some(format!("more is gained with {this} than with {that}")),
@@ -84,7 +88,7 @@ impl Case<'_> {
             How::SameAs => {
                 let value = metric(&rule.kernel)?;
                 let other = self.metric(machine, &rule.kernel, &rule.other_set, None)?;
-                let (this, that) = (self.name(&rule.set), self.name(&rule.other_set));
+                let Two { this, that, .. } = &two;
                 let within = text::number(rule.tolerance_percent?);
                 Some(Judged {
                     ours: format!("{} against {}", text::number(value), self.shown(other)),
@@ -101,11 +105,7 @@ impl Case<'_> {
                 let (ratio, agrees) = near(less, published);
                 Some(Judged {
                     ours: format!("{} {}", text::number(less), published.unit),
-                    reading: Some(format!(
-                        "less with {} than with {}",
-                        self.name(&rule.set),
-                        self.name(&rule.other_set)
-                    )),
+                    reading: Some(format!("less with {} than with {}", two.this, two.that)),
                     ..plain(less, ratio, agrees)
                 })
             }
@@ -135,14 +135,13 @@ impl Case<'_> {
             Some(percent) => format!(", by more than {} %", text::number(percent)),
             None => String::new(),
         };
-        let reading = || {
-            let (this, other) = (self.name(&rule.set), self.name(&rule.other_set));
-            format!("{this} above {other}{}{by}", self.range())
-        };
+        let two = self.two();
+        let reading = || format!("{} above {}{}{by}", two.this, two.that, self.range());
         Some(Judged {
             ours: place.map_or(ours.clone(), |at| format!("{ours} at {}", self.place(at))),
             theirs: self.published.shown(),
             reading: (!rule.other_set.is_empty()).then(reading),
+            under: two.under.clone(),
             value,
             ratio: None,
             agrees: all.iter().all(|(_, value, most)| *value > most * (1.0 + rule.tolerance())),
@@ -172,6 +171,7 @@ impl Case<'_> {
             ours: seen.at.iter().map(at_place).collect::<Vec<_>>().join(", "),
             theirs: self.published.shown(),
             reading: Some(format!("{} {verb}{}{within}", self.name(&rule.set), self.range())),
+            under: None,
             value: *values.last()?,
             ratio: None,
             agrees: seen.agrees,
@@ -182,11 +182,12 @@ impl Case<'_> {
         let rule = self.rule;
         let fall = |set: &[String]| Some(100.0 * greatest_fall(&self.line(set)?.1));
         let (ours, other) = (fall(&rule.set)?, fall(&rule.other_set)?);
-        let (this, that) = (self.name(&rule.set), self.name(&rule.other_set));
+        let Two { this, that, under } = self.two();
         Some(Judged {
             ours: format!("by {ours:.0} % against {other:.0} %"),
             theirs: self.published.shown(),
             reading: Some(format!("{this} falls less than {that}{}", self.range())),
+            under,
             value: ours,
             ratio: None,
             agrees: ours < other,
@@ -222,7 +223,8 @@ impl Case<'_> {
     /// A value of the setting that varies.
     fn place(&self, at: i64) -> String {
         let key = self.rule.along.as_ref().map_or("", |along| along.key.as_str());
-        if key.ends_with("_bytes") { text::size(at as f64) } else { format!("{key} {}", text::grouped(at)) }
+        let name = key.rsplit('.').next().unwrap_or(key);
+        if key.ends_with("_bytes") { text::size(at as f64) } else { format!("{name} {}", text::grouped(at)) }
     }
 
     /// The range of places that the rule looks at.
@@ -235,13 +237,53 @@ impl Case<'_> {
         }
     }
 
-    /// What the experiment's curves call the runs with `set`, or the settings.
-    fn name(&self, set: &[String]) -> String {
+    /// What the experiment's curves call the runs with `set`.
+    fn line_name(&self, set: &[String]) -> Option<String> {
         let same = |other: &[String]| set.len() == other.len() && set.iter().all(|text| other.contains(text));
         let lines = self.experiment.file.curves.iter().flat_map(|curves| &curves.lines);
-        let line = lines.into_iter().find(|line| same(&line.set));
-        line.map_or_else(|| set.join(" "), |line| line.name.clone())
+        lines.into_iter().find(|line| same(&line.set)).map(|line| line.name.clone())
     }
+
+    /// The same, or the settings where no curve has them.
+    fn name(&self, set: &[String]) -> String {
+        self.line_name(set).unwrap_or_else(|| settings(set))
+    }
+
+    /// What the rule compares with each other: by the names of curves, or by the settings in which they differ.
+    fn two(&self) -> Two {
+        let rule = self.rule;
+        if rule.other_set.is_empty() {
+            let under = (!rule.set.is_empty()).then(|| settings(&rule.set));
+            return Two { this: self.name(&rule.set), that: String::new(), under };
+        }
+        if let (Some(this), Some(that)) = (self.line_name(&rule.set), self.line_name(&rule.other_set)) {
+            return Two { this, that, under: None };
+        }
+        let (shared, own): (Vec<_>, Vec<_>) = rule.set.iter().partition(|text| rule.other_set.contains(text));
+        let others = rule.other_set.iter().filter(|text| !rule.set.contains(text));
+        let or_kernel = |own: String, kernel: &str| if own.is_empty() { kernel.to_owned() } else { own };
+        Two {
+            this: or_kernel(settings(own), &rule.kernel),
+            that: or_kernel(settings(others), rule.over.as_ref().unwrap_or(&rule.kernel)),
+            under: (!shared.is_empty()).then(|| settings(shared)),
+        }
+    }
+}
+
+/// What a rule compares, in words, and the settings that hold for both.
+struct Two {
+    this: String,
+    that: String,
+    under: Option<String>,
+}
+
+/// Settings as they are shown: by the last word of their keys.
+fn settings(set: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let shown = |text: &str| {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        format!("{}={value}", key.rsplit('.').next().unwrap_or(key))
+    };
+    set.into_iter().map(|text| shown(text.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
 /// The ratio to the published value, and whether it is near enough. Within a range, the ratio is 1.

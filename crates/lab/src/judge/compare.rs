@@ -41,6 +41,9 @@ pub struct Comparison {
     /// What of a statement in words is tested here, and where; none where `what` says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
+    /// The settings under which that is, if the experiment has runs with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under: Option<String>,
     /// Ours, for tables.
     pub ours: String,
     /// The paper's, for tables.
@@ -55,6 +58,14 @@ pub struct Comparison {
     pub agrees: bool,
     /// What the model was given.
     pub standing: Standing,
+}
+
+impl Comparison {
+    /// What is tested, and under which settings, as far as `what` does not say it.
+    pub fn test(&self) -> Option<String> {
+        let said: Vec<&str> = self.reading.iter().chain(&self.under).map(String::as_str).collect();
+        (!said.is_empty()).then(|| said.join("; "))
+    }
 }
 
 /// All comparisons with one published statement.
@@ -124,6 +135,7 @@ pub fn compare(
                 kernel: rule.kernel.clone(),
                 what: describe(rule, published),
                 reading: judged.reading,
+                under: judged.under,
                 ours: judged.ours,
                 theirs: judged.theirs,
                 ours_value: judged.value,

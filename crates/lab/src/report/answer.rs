@@ -60,10 +60,17 @@ fn figure(name: &str, short: &str, all: &[Statement]) -> Figure {
 }
 
 fn table(all: &[Statement]) -> Table {
-    let head = ["what", "machine", "here", "published", "ratio"].map(String::from).to_vec();
+    let head = ["what", "test", "machine", "here", "published", "ratio"].map(String::from).to_vec();
     let row = |c: &Comparison| {
         let ratio = c.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
-        vec![c.what.clone(), c.machine.clone(), c.ours.clone(), c.theirs.clone(), ratio]
+        vec![
+            c.what.clone(),
+            c.test().unwrap_or_default(),
+            c.machine.clone(),
+            c.ours.clone(),
+            c.theirs.clone(),
+            ratio,
+        ]
     };
     Table { head, rows: all.iter().flat_map(|s| &s.rows).map(row).collect() }
 }
@@ -97,14 +104,24 @@ impl Layout {
         wrapped(&c.what, self.names - 12.0)
     }
 
+    /// Where a number was found and where it was published, in lines.
+    fn place(&self, c: &Comparison) -> Vec<String> {
+        wrapped(&place(c), self.names - 12.0)
+    }
+
     /// The height of the row of a number: its name and where it was run, and on narrow pages the plot below.
     fn row(&self, c: &Comparison) -> f64 {
-        let text = LINE_PIXELS * (self.name(c).len() + 1) as f64;
+        let text = LINE_PIXELS * (self.name(c).len() + self.place(c).len()) as f64;
         match self.width {
             Width::Wide => text + 6.0,
             Width::Narrow => text + 42.0,
         }
     }
+}
+
+fn place(c: &Comparison) -> String {
+    let under = c.under.as_ref().map_or_else(String::new, |under| format!(", {under}"));
+    format!("{}, {}{under}; {}", c.experiment, c.machine, c.source)
 }
 
 fn chart(width: Width, all: &[Statement], label: &str) -> String {
@@ -215,12 +232,14 @@ fn draw_grid(svg: &mut Svg, layout: &Layout, scale: &LogScale, (top, bottom): (f
 fn draw_number(svg: &mut Svg, layout: &Layout, scale: &LogScale, s: &Statement, c: &Comparison, top: f64) {
     let look = if c.agrees { AGREES } else { DIFFERS };
     let ratio = c.ratio.unwrap_or(1.0);
-    let where_run = format!("{}, {}; {}", c.experiment, c.machine, c.source);
-    let hint = format!("{} ({where_run}): {} here, {} published", c.what, c.ours, c.theirs);
-    let lines = layout.name(c);
-    let below = top + 14.0 + LINE_PIXELS * lines.len() as f64;
+    let hint = format!("{} ({}): {} here, {} published", c.what, place(c), c.ours, c.theirs);
+    let (lines, places) = (layout.name(c), layout.place(c));
     named(svg, s, c.agrees, &lines, (0.0, top + 14.0));
-    svg.text(0.0, below, "tick", Anchor::Start, &where_run);
+    let mut below = top + 14.0 + LINE_PIXELS * (lines.len() - 1) as f64;
+    for place in places {
+        below += LINE_PIXELS;
+        svg.text(0.0, below, "tick", Anchor::Start, &place);
+    }
     let middle = match layout.width {
         Width::Wide => top + layout.row(c) / 2.0,
         Width::Narrow => below + 22.0,
