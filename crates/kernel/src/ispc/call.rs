@@ -324,6 +324,19 @@ impl<M: Machine> Ispc<M> {
 
     /// The next request made of the caller.
     pub(crate) fn call_receive(&self, call: &Syscall<'_, M>, wait: Wait) -> Result<Inquiry, Errno> {
+        self.receive(call, wait, "request", |_| None, |inquiry| inquiry)
+    }
+
+    /// What `first` finds for the caller; if that is nothing, the next request made of it, as `asked` puts it. It waits for either,
+    /// for `what`.
+    pub(super) fn receive<T>(
+        &self,
+        call: &Syscall<'_, M>,
+        wait: Wait,
+        what: &'static str,
+        first: impl Fn(&mut State) -> Option<T>,
+        asked: impl FnOnce(Inquiry) -> T,
+    ) -> Result<T, Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.config.paths.call);
@@ -332,13 +345,16 @@ impl<M: Machine> Ispc<M> {
             let port = state.ports.get_mut(&call.pid).filter(|port| port.service.is_some());
             let port = port.ok_or(Errno::NotSupported)?;
             self.touch(m, port.at);
-            let (channel, first) = (port.channel(), port.requests.front().copied());
-            let Some(id) = first else {
+            let (channel, next) = (port.channel(), port.requests.front().copied());
+            if let Some(found) = first(&mut state) {
+                return Ok(found);
+            }
+            let Some(id) = next else {
                 if wait == Wait::No {
                     return Err(Errno::WouldBlock);
                 }
                 let mut held = Some(state);
-                call.thread.sleep(channel, "request", true, &mut || drop(held.take()))?;
+                call.thread.sleep(channel, what, true, &mut || drop(held.take()))?;
                 continue;
             };
             match self.attach_all(call, &mut state, id) {
@@ -353,7 +369,7 @@ impl<M: Machine> Ispc<M> {
             m.execute(self.config.paths.queue);
             let taken = state.ports.get_mut(&call.pid).expect("seen above").requests.pop_front();
             assert_eq!(taken, Some(id), "a queue of requests is its server's alone");
-            return Ok(self.served(call, &mut state, id, Stage::Served));
+            return Ok(asked(self.served(call, &mut state, id, Stage::Served)));
         }
     }
 

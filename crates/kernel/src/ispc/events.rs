@@ -12,7 +12,7 @@
 //! Attaching, for want of reserved entries: nothing is attached then. The server of a request, by its end.
 
 use super::call::{Inquiry, Wait};
-use super::ica::{Holder, Ispc};
+use super::ica::{Holder, Ispc, State};
 use super::port::{RequestId, Stage};
 use crate::error::Errno;
 use crate::proc::Syscall;
@@ -58,50 +58,24 @@ impl<M: Machine> Ispc<M> {
     /// [`Errno::NotSupported`]: it is no server. [`Errno::WouldBlock`], if it does not wait; [`Errno::Interrupted`].
     /// [`Errno::NoMemory`]: a request is there, and no reserved entries will be as long as the caller waits.
     pub(crate) fn next_event(&self, call: &Syscall<'_, M>, wait: Wait) -> Result<Event, Errno> {
-        let m = call.machine();
-        let _c = m.scope(Cause::Protocol);
-        m.execute(self.config.paths.call);
-        loop {
-            let mut state = self.state.lock();
-            let port = state.ports.get_mut(&call.pid).filter(|port| port.service.is_some());
-            let port = port.ok_or(Errno::NotSupported)?;
-            self.touch(m, port.at);
-            if core::mem::take(&mut port.notice) {
-                return Ok(Event::Notice);
-            }
-            if let Some(id) = port.results.pop_front() {
-                m.execute(self.config.paths.queue);
-                let request = state.requests.remove(&id).expect("its maker takes it out");
-                state.structures.free(request.at);
-                for page in request.pieces() {
-                    state.icas.get_mut(&page).expect("it came back").holder = Holder::Kept(call.pid);
-                }
-                let Stage::Done(outcome) = request.stage else { unreachable!("only what is done is told") };
-                return Ok(Event::Done(Finished { id, outcome }));
-            }
-            let (channel, first) = (port.channel(), port.requests.front().copied());
-            let Some(id) = first else {
-                if wait == Wait::No {
-                    return Err(Errno::WouldBlock);
-                }
-                let mut held = Some(state);
-                call.thread.sleep(channel, "work", true, &mut || drop(held.take()))?;
-                continue;
-            };
-            match self.attach_all(call, &mut state, id) {
-                Ok(()) => {}
-                Err(Errno::WouldBlock) if wait == Wait::Yes => {
-                    let pages = state.pages_of(id);
-                    self.wait_for_entries(call, state, pages)?;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
-            m.execute(self.config.paths.queue);
-            let taken = state.ports.get_mut(&call.pid).expect("seen above").requests.pop_front();
-            assert_eq!(taken, Some(id), "a queue of requests is its server's alone");
-            return Ok(Event::Request(self.served(call, &mut state, id, Stage::Served)));
+        self.receive(call, wait, "work", |state| self.own_event(call, state), Event::Request)
+    }
+
+    /// A notice, or an end of the caller's own requests.
+    fn own_event(&self, call: &Syscall<'_, M>, state: &mut State) -> Option<Event> {
+        let port = state.ports.get_mut(&call.pid).expect("the caller serves");
+        if core::mem::take(&mut port.notice) {
+            return Some(Event::Notice);
         }
+        let id = port.results.pop_front()?;
+        call.machine().execute(self.config.paths.queue);
+        let request = state.requests.remove(&id).expect("its maker takes it out");
+        state.structures.free(request.at);
+        for page in request.pieces() {
+            state.icas.get_mut(&page).expect("it came back").holder = Holder::Kept(call.pid);
+        }
+        let Stage::Done(outcome) = request.stage else { unreachable!("only what is done is told") };
+        Some(Event::Done(Finished { id, outcome }))
     }
 
     /// A piece of so many pages, clear, which the caller keeps.
