@@ -97,8 +97,8 @@ fn position_of(tags: &[u64], tag: u64) -> Option<usize> {
 pub(super) struct Array {
     pub(super) ways: usize,
     pub(super) sets: usize,
-    /// Entries in use.
-    pub(super) live: usize,
+    /// Entries in use, by the size of their pages: what has none of a size is not searched for it.
+    live: [usize; PageSize::ALL.len()],
     /// Tags apart from entries: a look-up scans only these. See [`tag_of`].
     pub(super) tags: Vec<u64>,
     /// When each entry was last used: the search for a victim scans only these.
@@ -122,13 +122,18 @@ impl Array {
         Array {
             ways,
             sets: g.entries / ways,
-            live: 0,
+            live: [0; PageSize::ALL.len()],
             tags: vec![FREE; g.entries],
             used_at: vec![0; g.entries],
             entries: vec![free; g.entries],
             replace,
             reserved: 0,
         }
+    }
+
+    /// Entries in use.
+    pub(super) fn live(&self) -> usize {
+        self.live.iter().sum()
     }
 
     #[inline]
@@ -141,7 +146,7 @@ impl Array {
 
     #[inline]
     pub(super) fn find(&self, page: u64, cpu: CpuId, size: PageSize, asid: Asid) -> Option<usize> {
-        if self.live == 0 {
+        if self.live[size as usize] == 0 {
             return None;
         }
         let (start, tag) = (self.set(page), tag_of(page, cpu, size, asid));
@@ -167,7 +172,10 @@ impl Array {
     #[inline]
     pub(super) fn put(&mut self, slot: usize, entry: Entry, used_at: u64) -> Option<(Entry, u64)> {
         let old = (self.tags[slot] != FREE).then(|| (self.entries[slot], self.used_at[slot]));
-        self.live += usize::from(old.is_none());
+        if let Some((old, _)) = &old {
+            self.live[old.size as usize] -= 1;
+        }
+        self.live[entry.size as usize] += 1;
         self.tags[slot] = tag_of(entry.page, entry.cpu, entry.size, entry.asid);
         self.used_at[slot] = used_at;
         self.entries[slot] = entry;
@@ -177,8 +185,8 @@ impl Array {
     #[inline]
     pub(super) fn clear(&mut self, slot: usize) -> Entry {
         assert!(self.tags[slot] != FREE, "an entry goes once");
-        self.live -= 1;
         self.tags[slot] = FREE;
+        self.live[self.entries[slot].size as usize] -= 1;
         self.entries[slot]
     }
 

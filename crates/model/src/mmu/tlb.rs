@@ -361,18 +361,18 @@ impl Tlb {
 
     /// Drops the CPU's entries, but not reserved ones.
     pub(crate) fn invalidate_all(&mut self, cpu: CpuId) {
-        self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(a.reserved, cpu, |_| true));
+        self.arrays().filter(|a| a.live() > 0).for_each(|a| a.clear_some(a.reserved, cpu, |_| true));
     }
 
     /// Drops the CPU's entries, reserved ones too.
     pub(crate) fn invalidate_everything(&mut self, cpu: CpuId) {
-        self.arrays().filter(|a| a.live > 0).for_each(|a| a.clear_some(0, cpu, |_| true));
+        self.arrays().filter(|a| a.live() > 0).for_each(|a| a.clear_some(0, cpu, |_| true));
     }
 
     /// Drops the CPU's entries of the address space tagged `asid` that are neither global nor reserved.
     pub(crate) fn invalidate_context(&mut self, cpu: CpuId, asid: Asid) {
         self.arrays()
-            .filter(|a| a.live > 0)
+            .filter(|a| a.live() > 0)
             .for_each(|a| a.clear_some(a.reserved, cpu, |e| !e.global && e.asid == asid));
     }
 
@@ -396,7 +396,7 @@ impl Tlb {
     /// All entries for the page at `va`, of this size, whatever their tag.
     pub(crate) fn for_page_of_any(&mut self, va: Va, size: PageSize, visit: &mut dyn FnMut(&mut Entry)) {
         let page = self.shifts.number(va, size);
-        for array in self.arrays().filter(|a| a.live > 0) {
+        for array in self.arrays().filter(|a| a.live() > 0) {
             let start = array.set(page);
             for slot in start..start + array.ways {
                 let entry = &mut array.entries[slot];
@@ -418,10 +418,8 @@ impl Tlb {
 
     /// Entries in use.
     pub(crate) fn live(&self) -> usize {
-        self.small.live
-            + self.large.as_ref().map_or(0, |a| a.live)
-            + self.huge.as_ref().map_or(0, |a| a.live)
-            + self.second.as_ref().map_or(0, |a| a.live)
+        let arrays = [Some(&self.small), self.large.as_ref(), self.huge.as_ref(), self.second.as_ref()];
+        arrays.into_iter().flatten().map(Array::live).sum()
     }
 }
 
