@@ -58,6 +58,11 @@ impl LockClass {
         self.name
     }
 
+    /// Its place in the order; `None` for a class without.
+    pub const fn rank(self) -> Option<u32> {
+        self.rank
+    }
+
     /// True for locks that interrupt or refill handlers take: the holder has interrupts off.
     pub const fn masks_interrupts(self) -> bool {
         self.masks_interrupts

@@ -33,6 +33,9 @@ use alloc::boxed::Box;
 pub struct ContextId(pub u32);
 
 /// An interrupt, as its handler sees it.
+///
+/// One CPU sends another [`Interrupt::Shootdown`] or [`Interrupt::Reschedule`]. What they mean is the business of the kernel and
+/// its handler; on a modelled machine they differ in the [`Cause`] that their time goes to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Interrupt {
     /// Another CPU asks for invalidations (`IPI_INVLPG`, `IPI_INVLRNG`).
@@ -246,7 +249,9 @@ pub trait Machine: Clone + 'static {
     /// # When
     /// Right after the word was written that makes it so, with no call on the machine between: then no other CPU can come
     /// between the two. If the executing CPU itself touches the page between them, what it finds in the table is not declared:
-    /// on a modelled machine that is the use of a stale translation. So is every touch if the declaration is forgotten.
+    /// on a modelled machine that is the use of a stale translation. So is every touch if the declaration of a new mapping is
+    /// forgotten. If that of a removed one is forgotten, its old translations go on to stand: nothing is found until
+    /// something else is declared for the page, which is refused because `old` is not what was declared last.
     ///
     /// # The window
     /// Translations made from `old` that say more than `new` (another frame, a permission that is gone, a page noted as modified)
@@ -366,7 +371,11 @@ pub trait Machine: Clone + 'static {
     /// `done` is asked again and again, once at least. It reads the kernel's own memory (a `Cell`, what a `RefCell` holds, an
     /// atomic) that another CPU, or an interrupt handler, will write, and may write there. It makes no call on the machine, on
     /// a lock or on a device: such a call takes turns with other CPUs, in the middle of the test. To wait for a device, have its
-    /// interrupt handler write what `done` reads, and take the device's answer afterwards.
+    /// interrupt handler write what `done` reads, and take the device's answer afterwards. To wait for a time, [set the
+    /// timer](Machine::set_timer), and have its handler write; [`Machine::now`] in `done` would be a call.
+    ///
+    /// The wait ends by what others write. Where no other CPU runs and no interrupt is on its way, a modelled machine ends the run
+    /// with an error as soon as `done` answers false: it does not ask again, so `done` must not count how often it was asked.
     #[track_caller]
     fn spin_until(&self, done: &mut dyn FnMut() -> bool);
     /// Sets the executing CPU's timer: it interrupts with [`Interrupt::Timer`] when the clock reaches `at`, once, at once if
@@ -387,10 +396,13 @@ pub trait Machine: Clone + 'static {
     /// for that. Returns when another context switches back, perhaps on another CPU.
     ///
     /// # Panics
-    /// A modelled machine panics when the caller holds a spin lock, or when `to` is gone.
+    /// A modelled machine panics when the caller holds a spin lock or is an interrupt handler, or when `to` is gone.
     #[track_caller]
     fn context_switch(&self, to: ContextId);
     /// Sets a stopped CPU going in context `first`. CPU 0 starts in the boot context.
+    ///
+    /// # Panics
+    /// A modelled machine panics when there is no such CPU, when it runs already, or when `first` runs elsewhere or is gone.
     #[track_caller]
     fn start_cpu(&self, cpu: CpuId, first: ContextId);
     /// Halts the CPU until an interrupt, again and again, until `done` answers true. An interrupt that comes between
@@ -400,6 +412,10 @@ pub trait Machine: Clone + 'static {
     /// `done` would answer true by now does not: the CPU that makes it true sends an interrupt, or the wakeup is lost. A CPU for which
     /// none is on its way stays halted as long as others run. When all CPUs are halted and no interrupt is on its way, a modelled
     /// machine ends the run with an error that says where each halted; hardware would sleep for ever.
+    ///
+    /// # Panics
+    /// A modelled machine panics when it would halt with interrupts off: in an interrupt handler, or while the executing context
+    /// holds a lock of [`LockClass::masks_interrupts`].
     #[track_caller]
     fn idle_until(&self, done: &mut dyn FnMut() -> bool);
 }

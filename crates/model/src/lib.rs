@@ -11,6 +11,7 @@
 //! | all CPUs sleep, and nothing will wake them | [`RunError::Deadlock`]: where each CPU is halted |
 //! | CPUs spin for something that will not happen, all or only one while the others sleep | [`RunError::Spinning`]: where, and since when |
 //! | the kernel panics | [`RunError::Panicked`] |
+//! | a CPU halts with interrupts off, or a context is left that holds a lock or handles an interrupt | [`RunError::Panicked`], with the locks held |
 //! | at the end, a window of changes is open, or a lock is held | [`Model::check`], called after the run |
 //!
 //! # What to put into `Cargo.toml`
@@ -81,14 +82,22 @@
 //!   [`testing`] runs a body under many seeds, and can run a seed that failed again.
 //! * **The kernel declares mappings.** Tables and TLBs hold copies. A mapping is what the kernel declared last, by
 //!   [`mapping_changed`], and a change is over when its [window] is closed. By these declarations the
-//!   [oracle](mmu::oracle) judges every translation that is used.
+//!   [oracle](mmu::oracle) judges every translation that is used. A removal that is not declared is none to the oracle: the
+//!   old translation stands.
 //! * **Locks have classes.** A [`LockClass`] is a name and a rank, or a name alone; yours are constants of your kernel.
-//! * **Memory begins as zeros**, and a frame that is used again holds what was left in it: tables are cleared by [`pt_clear`].
+//! * **Memory is yours, and begins as zeros.** Any frame of the [board] may be used, from 0 on; one that is used again holds what
+//!   was left in it: tables are cleared by [`pt_clear`]. Page tables are reached by physical address, and need no mapping. Loads
+//!   and stores are translated, by what the CPU itself has told [`activate`]; where the user's addresses are and where the
+//!   kernel's, the board's [layout] says.
+//! * **Waits look at memory alone.** What is handed to [`spin_until`] and [`idle_until`] reads what others write, and calls neither
+//!   the machine nor a lock.
 //! * **Errors end the run**, by a panic on the stack of the CPU that erred, so that `RUST_BACKTRACE=1` shows the calls
 //!   that led to the error. [`Options`] says what is tolerated, and how long CPUs may wait.
 //!
 //! [`Machine`]: pageferry_hal::Machine
 //! [window]: pageferry_hal::Machine::open_flush_window
+//! [board]: pageferry_hal::Machine::board
+//! [layout]: pageferry_hal::Layout
 //! [`activate`]: pageferry_hal::Machine::activate
 //! [`close_flush_window`]: pageferry_hal::Machine::close_flush_window
 //! [`context_new`]: pageferry_hal::Machine::context_new

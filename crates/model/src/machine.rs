@@ -231,7 +231,10 @@ impl Model {
                 }
             }
             if hw.oracle.open_windows() > 0 {
-                return Err(format!("{} windows were never closed", hw.oracle.open_windows()));
+                return Err(format!(
+                    "windows of changes that were opened and never closed (`close_flush_window`): {}",
+                    hw.oracle.open_windows()
+                ));
             }
             if let Some(c) = self.0.contexts.borrow().iter().find(|c| !c.held.is_empty()) {
                 return Err(format!("context {} ended holding {:?}", c.name, c.held));

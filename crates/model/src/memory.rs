@@ -80,7 +80,10 @@ impl Memory {
 
     /// Fills a frame with zeros.
     pub(crate) fn clear_frame(&mut self, frame: Pfn) {
-        let place = std::mem::take(&mut self.places[frame.index()]);
+        let frames = self.places.len();
+        let place = self.places.get_mut(frame.index()).map(std::mem::take);
+        let place =
+            place.unwrap_or_else(|| panic!("{frame:?} is to be cleared, but there are {frames} frames"));
         if place != 0 {
             self.kept[place as usize] = Box::default();
             self.free.push(place);

@@ -25,8 +25,9 @@
 //! the place of that, and with the calls that led there if `RUST_BACKTRACE=1`. Nothing is printed besides: panics of single runs
 //! are results here.
 //!
-//! `PAGEFERRY_SEED=17 cargo test NAME -- --nocapture` runs that schedule alone, and prints all that CPUs did, well or not, as far
-//! as `PAGEFERRY_EVENTS` goes (100,000 if it is not set). [`find`] and [`replay`] do not look at the variable.
+//! `PAGEFERRY_SEED=17 cargo test NAME -- --exact --nocapture` runs that schedule alone, and prints all that CPUs did, well or
+//! not, as far as `PAGEFERRY_EVENTS` goes (100,000 if it is not set). Every test that runs looks at the variable, which is why
+//! the one is named. [`find`] and [`replay`] do not look at it.
 //!
 //! Beside races there is what rigs of tests have in common: machines by name ([`small`]), and CPUs that do what they are handed
 //! ([`Workers`]).
@@ -60,7 +61,7 @@ pub enum Wrong {
     Law(String),
 }
 
-/// A run under one seed.
+/// A run under one seed. Printed, it is all its events, one a line, then how it ended, with the places.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed.
@@ -148,7 +149,13 @@ pub fn seeds(
             panic!("seed {seed}: {wrong}");
         }
     } else if let Some(wrong) = find(machine, options, seeds, body) {
-        panic!("what CPUs did last:\n{wrong}\nto see all of it: PAGEFERRY_SEED={}", wrong.seed);
+        // The thread of a test has the test's name.
+        let thread = std::thread::current();
+        let test = thread.name().filter(|&name| name != "main").unwrap_or("NAME");
+        panic!(
+            "what CPUs did last:\n{wrong}\nto see all of it: PAGEFERRY_SEED={} cargo test {test} -- --exact --nocapture",
+            wrong.seed
+        );
     }
 }
 

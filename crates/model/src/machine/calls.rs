@@ -485,6 +485,8 @@ impl Machine for Model {
         {
             let contexts = self.0.contexts.borrow();
             let me = &contexts[self.0.context.get()];
+            let in_handler = self.0.hw.borrow().cpus[self.0.cpu()].in_handler;
+            assert!(!in_handler, "an interrupt handler switches from context {}", me.name);
             assert!(me.held.is_empty(), "context {} switches while it holds {:?}", me.name, me.held);
             assert!(!contexts[to].over, "a switch to context {}, which is over", contexts[to].name);
         }
@@ -515,13 +517,18 @@ impl Machine for Model {
         let now = if self.0.running.get() { self.0.clock() } else { 0 };
         self.0.note(EventKind::Starts(cpu), Some(Location::caller()));
         let mut hw = self.0.hw.borrow_mut();
+        let cpus = hw.params.cpus;
+        assert!(
+            cpu.index() < cpus,
+            "{cpu:?} is to be started, but this machine has {cpus} CPUs, numbered from 0"
+        );
         assert!(hw.cpus[cpu.index()].state == CpuState::Off, "{cpu:?} runs already");
         hw.idle_to(cpu.index(), now);
         hw.cpus[cpu.index()].state = CpuState::Running;
         hw.take_turn(cpu.index());
         let mut contexts = self.0.contexts.borrow_mut();
         let context = &mut contexts[first.0 as usize];
-        assert!(context.on_cpu.is_none() && !context.over, "context {} cannot be started", context.name);
+        context.check_free(cpu);
         context.on_cpu = Some(cpu.index());
         self.0.current.borrow_mut()[cpu.index()] = first.0 as usize;
         self.0.others_at.set(self.0.others_at.get().min(now));
@@ -533,6 +540,7 @@ impl Machine for Model {
         if done() {
             return;
         }
+        self.0.check_halt(Location::caller());
         let before = self.0.begin_wait(Awaited::Interrupt, Location::caller());
         loop {
             self.0.step(|hw, cpu| hw.cpus[cpu].state = CpuState::Halted);

@@ -116,11 +116,7 @@ impl Inner {
             Some(next) => {
                 let next = next.0 as usize;
                 let context = &mut contexts[next];
-                assert!(
-                    context.on_cpu.is_none() && !context.over,
-                    "context {} cannot be continued",
-                    context.name
-                );
+                context.check_free(CpuId(cpu as u8));
                 context.on_cpu = Some(cpu);
                 self.current.borrow_mut()[cpu] = next;
             }
@@ -368,7 +364,13 @@ impl Inner {
                     hw.device_arrived(device);
                 }
             }
-            let handler = self.handler.borrow().clone().expect("an interrupt before a handler was set");
+            let handler = self.handler.borrow().clone();
+            let handler = handler.unwrap_or_else(|| {
+                panic!(
+                    "{:?} takes the interrupt {interrupt:?}, but no handler is set (`set_interrupt_handler`)",
+                    CpuId(cpu as u8)
+                )
+            });
             handler(interrupt);
             assert_eq!(cpu, self.cpu.get(), "an interrupt handler changed CPUs");
             {

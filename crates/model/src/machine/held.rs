@@ -123,6 +123,29 @@ impl Inner {
         self.fail(error);
     }
 
+    /// Refuses to halt the executing CPU where no interrupt could end the halt.
+    ///
+    /// # Panics
+    /// When its interrupts are off.
+    pub(crate) fn check_halt(&self, at: Site) {
+        let (in_handler, masked) = {
+            let hw = self.hw.borrow();
+            let cpu = &hw.cpus[self.cpu()];
+            (cpu.in_handler, cpu.masked > 0)
+        };
+        assert!(
+            !in_handler,
+            "{at}: an interrupt handler halts the CPU, with interrupts off: nothing would wake it"
+        );
+        let contexts = self.contexts.borrow();
+        let me = &contexts[self.context.get()];
+        assert!(
+            !masked,
+            "{at}: context {} halts while it holds {:?}, with interrupts off: nothing would wake it",
+            me.name, me.held
+        );
+    }
+
     pub(crate) fn lock_taken(&self, lock: LockRef) {
         self.contexts.borrow_mut()[self.context.get()].held.push(lock);
         self.note(EventKind::Takes(lock.id), Some(lock.at));

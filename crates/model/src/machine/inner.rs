@@ -8,7 +8,7 @@ use crate::machine::run_error::RunError;
 use crate::machine::spinners::Spinner;
 use crate::machine::waits::Waiting;
 use corosensei::{Coroutine, Yielder};
-use pageferry_hal::{Board, Cause, ContextId, CpuSet, Interrupt, LockClass, Miss, TrapKind, Va};
+use pageferry_hal::{Board, Cause, ContextId, CpuId, CpuSet, Interrupt, LockClass, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -34,6 +34,21 @@ pub(super) struct Thread {
     pub(super) wants: Option<Wanted>,
     pub(super) on_cpu: Option<usize>,
     pub(super) over: bool,
+}
+
+impl Thread {
+    /// Refuses to continue it on `cpu` when it is not free for that.
+    ///
+    /// # Panics
+    /// When it runs on a CPU, or is over.
+    #[track_caller]
+    pub(super) fn check_free(&self, cpu: CpuId) {
+        let name = &self.name;
+        assert!(!self.over, "context {name} is to run on {cpu:?}, but is over");
+        if let Some(on) = self.on_cpu {
+            panic!("context {name} is to run on {cpu:?}, but runs on {:?}", CpuId(on as u8));
+        }
+    }
 }
 
 /// The machine: hardware, contexts, and which CPU and context execute. Everything that a call needs hangs on it.

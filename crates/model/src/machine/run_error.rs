@@ -4,7 +4,7 @@ use crate::machine::held::{LockCircle, LockId};
 use crate::machine::options::Schedule;
 use crate::machine::waits::Waits;
 use crate::mmu::oracle::{Site, StaleUse};
-use pageferry_hal::Cycles;
+use pageferry_hal::{Cycles, LockClass};
 
 /// Why a run did not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,8 @@ pub enum RunError {
         /// The schedule in which it happens again.
         schedule: Schedule,
     },
-    /// No CPU does anything but test what it waits for: see [`Options::spin_limit`](crate::Options::spin_limit).
+    /// No CPU does anything but test what it waits for: see [`Options::spin_limit`](crate::Options::spin_limit), and, of what the
+    /// test may do, [`Machine::spin_until`](pageferry_hal::Machine::spin_until).
     #[error("no CPU gets on: {waits}; {} ({schedule})", why(*.tests, *.alone))]
     Spinning {
         /// What they wait for, and where.
@@ -36,8 +37,8 @@ pub enum RunError {
     },
     /// A context takes a lock that the [order](pageferry_hal::lock) forbids while it holds another.
     #[error(
-        "lock order: context {context} takes {} at {} while it holds {}, taken at {} ({schedule})",
-        takes.0, takes.1, holds.0, holds.1
+        "lock order: context {context} takes {} at {} while it holds {}, taken at {}; {} ({schedule})",
+        takes.0, takes.1, holds.0, holds.1, ranks(takes.0.class, holds.0.class)
     )]
     LockOrder {
         /// The context's name.
@@ -85,6 +86,16 @@ pub enum RunError {
     /// Kernel code, or the machine on its behalf, panicked.
     #[error("panic: {0}")]
     Panicked(String),
+}
+
+/// Why the order forbids it.
+fn ranks(takes: LockClass, holds: LockClass) -> String {
+    const RULE: &str = "locks are taken in ascending order of rank";
+    match (takes.rank(), holds.rank()) {
+        (Some(takes), Some(holds)) if takes == holds => format!("both have rank {takes}, and {RULE}"),
+        (Some(takes), Some(holds)) => format!("rank {takes} after rank {holds}, and {RULE}"),
+        _ => RULE.into(),
+    }
 }
 
 /// How it is known that the wait would not end.

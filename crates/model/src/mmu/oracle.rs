@@ -91,9 +91,8 @@ impl fmt::Display for StaleUse {
                 at.0
             );
         }
-        match self.mapped_by {
-            Some(site) => write!(f, "mapped at {}:{}, ", site.file(), site.line())?,
-            None => write!(f, "mapped at boot, ")?,
+        if let Some(site) = self.mapped_by {
+            write!(f, "mapped at {}:{}, ", site.file(), site.line())?;
         }
         match &self.why {
             Staleness::Changed { by, on, at, held_by } => write!(
@@ -104,18 +103,19 @@ impl fmt::Display for StaleUse {
                 at.0,
                 self.cpu
             ),
-            Staleness::Undeclared(Some(by)) => write!(
-                f,
-                "though the mapping last declared, at {}:{}, says something else: the table that {:?} loaded it from is out of \
-                 date",
-                by.file(),
-                by.line(),
-                self.cpu
-            ),
-            Staleness::Undeclared(None) => {
+            Staleness::Undeclared(declared) => {
+                match declared {
+                    Some(by) => write!(
+                        f,
+                        "the mapping last declared, at {}:{}, says something else",
+                        by.file(),
+                        by.line()
+                    )?,
+                    None => write!(f, "no mapping is declared there")?,
+                }
                 write!(
                     f,
-                    "though no mapping is declared there: what {:?} loaded it from is out of date",
+                    ": what {:?} loaded it from is out of date, or was written and not declared (`mapping_changed`)",
                     self.cpu
                 )
             }

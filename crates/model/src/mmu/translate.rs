@@ -44,7 +44,9 @@ impl Hw {
     }
 
     pub(crate) fn context(&self, cpu: usize) -> Context {
-        self.cpus[cpu].translates_by.expect("an access before a context was activated")
+        self.cpus[cpu].translates_by.unwrap_or_else(|| {
+            panic!("{:?} translates an address, but has activated no context (`activate`)", CpuId(cpu as u8))
+        })
     }
 
     /// Translates one access, through the TLB or by a walk, and charges for it.
@@ -253,7 +255,12 @@ impl Hw {
             return new.into_iter().for_each(|new| self.oracle.made(space, va, new, by));
         };
         let Some(mapped_by) = self.oracle.changed(space, va, old, new, by) else { return };
-        let window = window.unwrap_or_else(|| panic!("{by}: {old:?} becomes {new:?} without a window"));
+        let window = window.unwrap_or_else(|| {
+            panic!(
+                "{by}: {va:?} of {space:?}, {old:?}, becomes {new:?} without a window: TLBs may hold what was made from it, so \
+                 the change belongs between `open_flush_window` and `close_flush_window`"
+            )
+        });
         let size = size_of(old);
         let at = Cycles(self.cpus[cpu].clock);
         let on = CpuId(cpu as u8);

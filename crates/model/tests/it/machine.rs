@@ -440,6 +440,106 @@ fn locks_of_one_class_are_told_apart() {
     }
 }
 
+/// What a boot context that does `work` is told, on a machine of two CPUs.
+fn refused(work: impl FnOnce(&Model) + 'static) -> String {
+    let m = machine("xeon-mp", Schedule::Timed);
+    let result = m.run(Box::new(move |m| {
+        work(m);
+        None
+    }));
+    result.expect_err("it is refused").to_string()
+}
+
+#[test]
+fn a_cpu_does_not_halt_with_interrupts_off() {
+    const RUN_QUEUE: LockClass = LockClass::new("run queue", 1).masking_interrupts();
+    // A timer that runs out meanwhile does not wake it: the lock masks that.
+    let halts = |m: &Model| {
+        m.set_timer(Some(m.now() + Cycles(100)));
+        let tested = Cell::new(false);
+        m.idle_until(&mut || tested.replace(true));
+    };
+    let said = refused(move |m| {
+        m.set_interrupt_handler(Box::new(|_| {}));
+        let queue = m.new_lock(RUN_QUEUE, ());
+        let _held = queue.lock();
+        halts(m);
+    });
+    assert!(said.contains("context boot halts while it holds [run queue#0 (taken at "), "{said}");
+    let said = refused(move |m| {
+        let handler = m.clone();
+        m.set_interrupt_handler(Box::new(move |_| halts(&handler)));
+        m.set_timer(Some(m.now()));
+        m.execute(Instructions(1));
+        m.execute(Instructions(1));
+    });
+    assert!(said.contains("an interrupt handler halts the CPU"), "{said}");
+    // Interrupts are on while an ordinary lock is held.
+    run(&machine("xeon-mp", Schedule::Timed), move |m| {
+        m.set_interrupt_handler(Box::new(|_| {}));
+        let lock = m.new_lock(LockClass::new("inode", 1), ());
+        let _held = lock.lock();
+        halts(m);
+    });
+}
+
+#[test]
+fn what_is_refused_is_refused_in_words() {
+    let expect = |said: String, words: &[&str]| {
+        words.iter().for_each(|word| assert!(said.contains(word), "{word} in: {said}"));
+    };
+    let said = refused(|m| m.start_cpu(CpuId(2), m.context_new("other", Box::new(|| None))));
+    expect(said, &["cpu2 is to be started, but this machine has 2 CPUs"]);
+    let said = refused(|m| m.start_cpu(CpuId(1), m.context_current()));
+    expect(said, &["context boot is to run on cpu1, but runs on cpu0"]);
+    let said = refused(|m| m.load(Mode::Kernel, BASE, &mut [0]).unwrap());
+    expect(said, &["cpu0 translates an address, but has activated no context", "`activate`"]);
+    let said = refused(|m| m.pt_clear(Pfn(m.board().frames as u32).pa()));
+    expect(said, &["is to be cleared, but there are"]);
+    let said = refused(|m| {
+        m.set_timer(Some(Cycles(1)));
+        (0..2).for_each(|_| m.execute(Instructions(100)));
+    });
+    expect(said, &["cpu0 takes the interrupt Timer, but no handler is set", "`set_interrupt_handler`"]);
+    let tte = Tte::page(Pfn(5), RW);
+    let said = refused(move |m| {
+        m.mapping_changed(SpaceId::KERNEL, BASE, None, Some(tte), None);
+        m.mapping_changed(SpaceId::KERNEL, BASE, Some(tte), None, None);
+    });
+    expect(said, &[&format!("{BASE:?}"), "without a window", "`open_flush_window`"]);
+    let lock = |rank| {
+        refused(move |m| {
+            let (one, other) =
+                (m.new_lock(LockClass::new("one", 3), ()), m.new_lock(LockClass::new("other", rank), ()));
+            let (_one, _other) = (one.lock(), other.lock());
+        })
+    };
+    expect(lock(2), &["takes other#0", "holds one#0", "rank 2 after rank 3"]);
+    expect(lock(3), &["takes other#0", "holds one#0", "both have rank 3"]);
+}
+
+#[test]
+fn an_interrupt_handler_does_not_switch() {
+    let said = refused(|m| {
+        let (handler, me) = (m.clone(), m.context_current());
+        let other = m.context_new("other", Box::new(move || Some(me)));
+        m.set_interrupt_handler(Box::new(move |_| handler.context_switch(other)));
+        m.set_timer(Some(Cycles(1)));
+        (0..2).for_each(|_| m.execute(Instructions(100)));
+    });
+    assert!(said.contains("an interrupt handler switches from context boot"), "{said}");
+}
+
+#[test]
+fn what_nobody_declared_is_not_said_to_be_mapped() {
+    let said = refused(|m| {
+        map_by_hand(m);
+        m.pt_store(ByHand::leaf(BASE), Width::Four, isa::x86::I386.encode(Tte::page(Pfn(5), RW)));
+        m.load(Mode::Kernel, BASE, &mut [0]).unwrap();
+    });
+    assert!(said.contains("used a stale translation: no mapping is declared there"), "{said}");
+}
+
 #[test]
 fn a_deadlock_of_locks_names_all_four_places() {
     let classes = ["inode", "buffer"].map(LockClass::unordered);
