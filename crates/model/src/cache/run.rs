@@ -334,7 +334,7 @@ mod tests {
         Stream { package: usize, page: u64, skip: usize, lines: usize, write: bool },
         Copy { package: usize, from: (u64, usize), to: (u64, usize), lines: usize },
         Single { package: usize, page: u64, line: usize, write: bool },
-        Fetch { package: usize, page: u64, line: usize },
+        Fetch { package: usize, page: u64, line: usize, lines: usize },
         Flush { page: u64, line: usize },
     }
 
@@ -356,7 +356,8 @@ mod tests {
             ),
             1 => (package(), page(), 0..256usize, any::<bool>())
                 .prop_map(|(package, page, line, write)| Step::Single { package, page, line, write }),
-            1 => (package(), page(), 0..256usize).prop_map(|(package, page, line)| Step::Fetch { package, page, line }),
+            1 => (package(), page(), 0..256usize, 1..40usize)
+                .prop_map(|(package, page, line, lines)| Step::Fetch { package, page, line, lines }),
             1 => (page(), 0..256usize).prop_map(|(page, line)| Step::Flush { page, line }),
         ];
         proptest::collection::vec(step, 1..120)
@@ -406,9 +407,18 @@ mod tests {
                     let (pa, colour) = (at(page, line), colour(page, line));
                     u64::from(caches.access_by(package % packages, pa, colour, write, Kind::Latency))
                 }
-                Step::Fetch { package, page, line } => caches
-                    .fetch_lines(package % packages, at(page, line), at(page, line), 1)
-                    .map_or(0, |got| u64::from(got.missed.unwrap_or(0))),
+                Step::Fetch { package, page, line, lines } => {
+                    let (mut left, mut pa) = (lines.min(in_page - line % in_page), at(page, line));
+                    let mut cost = 0;
+                    while left > 0 {
+                        let asked = if by_runs { left } else { 1 };
+                        let Some(got) = caches.fetch_lines(package % packages, pa, pa, asked) else { break };
+                        let through = got.hits + usize::from(got.missed.is_some());
+                        cost += u64::from(got.missed.unwrap_or(0));
+                        (left, pa) = (left - through, pa + (through * line_bytes) as u64);
+                    }
+                    cost
+                }
                 Step::Flush { page, line } => {
                     caches.flush_line(at(page, line));
                     0

@@ -200,7 +200,7 @@ fn packages_fetch_through_caches_of_their_own() {
     for i in 0..3000_u64 {
         let pa = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 400 * 64;
         match i % 3 {
-            0 => drop(caches.fetch_line((i % 2) as usize, pa, pa)),
+            0 => drop(caches.fetch_lines((i % 2) as usize, pa, pa, 1)),
             1 => drop(caches.access(
                 (i / 2 % 2) as usize,
                 pa,
@@ -208,7 +208,7 @@ fn packages_fetch_through_caches_of_their_own() {
                 pageferry_model::cache::Kind::Latency,
             )),
             _ if i % 7 == 0 => caches.flush_line(pa),
-            _ => drop(caches.fetch_line((i / 3 % 2) as usize, pa, pa)),
+            _ => drop(caches.fetch_lines((i / 3 % 2) as usize, pa, pa, 1)),
         }
         if i % 100 == 0 {
             caches.check().expect("the laws hold");

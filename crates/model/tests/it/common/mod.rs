@@ -1,10 +1,10 @@
-//! Machines by name, and page tables made by hand.
+//! Machines by name, runs that end well or do not, and page tables made by hand.
 #![allow(dead_code, unreachable_pub)] // Each test file uses its part.
 
 use pageferry_hal::isa::RadixFormat;
 use pageferry_hal::isa::x86::I386;
 use pageferry_hal::*;
-use pageferry_model::{MachineConfig, Model};
+use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule};
 
 pub fn config(name: &str) -> MachineConfig {
     MachineConfig::named(name).expect("it is built in")
@@ -79,4 +79,59 @@ impl ByHand {
         m.pt_store(FORMAT.slot(self.root, va, 1), Width::Four, FORMAT.encode(new));
         m.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
     }
+}
+
+pub fn machine(name: &str, schedule: Schedule) -> Model {
+    Model::new(&config(name), Options::new(schedule)).expect("a valid machine")
+}
+
+/// One that goes on after the use of a stale translation.
+pub fn tolerant(name: &str) -> Model {
+    Model::new(&config(name), Options::default().tolerate_stale()).expect("a valid machine")
+}
+
+pub fn map_by_hand(m: &Model) {
+    let tables = ByHand::new();
+    tables.grow(m, BASE);
+    tables.activate(m);
+}
+
+pub fn run(m: &Model, boot: impl FnOnce(&Model) + 'static) {
+    m.run(Box::new(move |m| {
+        boot(m);
+        None
+    }))
+    .expect("the run ends well");
+    m.check().expect("the laws hold");
+    m.snapshot().check().expect("the accounts balance");
+}
+
+/// What a boot context that does `work` is told, on a machine of two CPUs.
+pub fn refused(work: impl FnOnce(&Model) + 'static) -> String {
+    let m = machine("xeon-mp", Schedule::Timed);
+    let result = m.run(Box::new(move |m| {
+        work(m);
+        None
+    }));
+    result.expect_err("it is refused").to_string()
+}
+
+/// CPU 0 runs `first`, CPU 1 `second`.
+pub fn two(
+    options: Options,
+    first: impl FnOnce(&Model) + 'static,
+    second: impl FnOnce(&Model) + 'static,
+) -> (Model, Result<(), RunError>) {
+    let m = Model::flat(&config("xeon-mp"), options).expect("a valid machine");
+    let result = m.run(Box::new(move |m| {
+        let other = m.clone();
+        let entry = move || {
+            second(&other);
+            None
+        };
+        m.start_cpu(CpuId(1), m.context_new("second", Box::new(entry)));
+        first(m);
+        None
+    }));
+    (m, result)
 }
