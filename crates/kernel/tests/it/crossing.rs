@@ -1,7 +1,8 @@
 //! Threads that cross into servers: where they run, what they have there, and what becomes of them when one side dies.
 
 use crate::common::*;
-use crate::ispc::{PAGE, SERVICE, ant, check, load, on_sh4, random_life, until_served};
+use crate::ispc::{PAGE, SERVICE, ant, check, load, on_sh4, until_served};
+use crate::ispc_random::random_life;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;

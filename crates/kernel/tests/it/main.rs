@@ -25,6 +25,7 @@ mod inet_values;
 mod inet_wire;
 mod inet_zero_copy;
 mod ispc;
+mod ispc_random;
 mod kernel_memory;
 mod lending;
 mod memory_disk;
