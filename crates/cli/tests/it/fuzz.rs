@@ -399,41 +399,54 @@ struct Shipped {
 }
 
 /// Parameters for the smallest run of an experiment that is worth the name.
-const TINY: [&str; 23] = [
-    "total_bytes=65536",
-    "times=2",
-    "size_bytes=8192",
-    "chunk_bytes=8192",
-    "rounds=2",
-    "steps=4",
-    "warmup_rounds=1",
-    "warmup_chunks=1",
-    "warmup_reads=1",
-    "warmup_writes=1",
-    "warmup_calls=1",
-    "warmup_passes=1",
-    "passes=1",
-    "file_bytes=65536",
-    "n=10",
-    "pages=4",
-    "buffers=4",
-    "loop_instructions=100",
-    "nothing=0",
-    "rectangles=4",
-    "compilers=0",
-    "sources=1",
-    "processes=1",
+const TINY: [(&str, u64); 35] = [
+    ("total_bytes", 65_536),
+    ("times", 2),
+    ("size_bytes", 8192),
+    ("chunk_bytes", 8192),
+    ("rounds", 2),
+    ("steps", 4),
+    ("warmup_rounds", 1),
+    ("warmup_chunks", 1),
+    ("warmup_reads", 1),
+    ("warmup_writes", 1),
+    ("warmup_calls", 1),
+    ("warmup_passes", 1),
+    ("passes", 1),
+    ("file_bytes", 65_536),
+    ("n", 10),
+    ("pages", 4),
+    ("buffers", 4),
+    ("loop_instructions", 100),
+    ("nothing", 0),
+    ("rectangles", 4),
+    ("compilers", 0),
+    ("sources", 1),
+    ("processes", 1),
+    ("calls", 2),
+    ("clients", 1),
+    ("files", 4),
+    ("packets", 2),
+    ("requests", 4),
+    ("servers", 1),
+    ("transactions", 4),
+    ("warmup", 1),
+    ("warmup_bytes", 4096),
+    ("warmup_requests", 1),
+    ("yields", 1),
+    ("disk_mb", 8),
 ];
 
-/// The settings of `TINY` that an experiment file knows, and [`MEMORY_MB`] where the machine is not the case's own.
+/// The settings of `TINY` that an experiment file knows, or its own where those are less, and [`MEMORY_MB`] where the machine is not the case's own.
 fn tiny(experiment: &str, machine_is_shipped: bool) -> Vec<String> {
-    let known = |setting: &&&str| {
-        let key = setting.split('=').next().expect("a key");
-        experiment.contains(&format!("[parameters.{key}]"))
+    let set = |(key, value): &(&str, u64)| {
+        let part = experiment.split("\n[").find(|part| part.starts_with(&format!("parameters.{key}]")))?;
+        let said = |name: &str| part.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let value = (*value).min(said("value =").unwrap_or(u64::MAX)).max(said("min =").unwrap_or(0));
+        Some(format!("{key}={value}"))
     };
     let memory = machine_is_shipped.then(|| format!("machine.memory.size_mb={MEMORY_MB}"));
-    let settings = TINY.iter().filter(known).map(|setting| (*setting).to_owned()).chain(memory);
-    settings.flat_map(|setting| ["--set".to_owned(), setting]).collect()
+    TINY.iter().filter_map(set).chain(memory).flat_map(|setting| ["--set".to_owned(), setting]).collect()
 }
 
 impl Shipped {
@@ -685,6 +698,22 @@ fn case_of(seed: u64) -> Case {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     case().new_tree(&mut runner).expect("there are cases").current()
+}
+
+/// How much is to be done is not what is tried: a million calls take their time.
+#[test]
+fn all_that_experiments_count_is_tiny() {
+    for (name, text) in files("crates/lab/experiments") {
+        let parts = text.split("\n[").filter(|part| part.starts_with("parameters."));
+        for part in parts {
+            let key = part["parameters.".len()..].split(']').next().expect("a key");
+            let unit = part.split_once("\nunit = \"").expect("a unit").1.split('"').next().expect("it ends");
+            let says_how_large =
+                ["bytes", "MB", "us", "instructions", "pages"].iter().any(|u| unit.starts_with(u));
+            let is_tiny = TINY.iter().any(|setting| setting.0 == key);
+            assert!(is_tiny || (says_how_large && !key.starts_with("warmup")), "{name}: {key}, {unit}");
+        }
+    }
 }
 
 #[test]
