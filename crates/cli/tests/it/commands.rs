@@ -237,7 +237,7 @@ fn an_interruption_leaves_nothing_behind() {
         .expect("it starts");
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(&[1; 200_000]).expect("taken");
-    for _ in 0..200 {
+    for _ in 0..3_000 {
         if !entries(dir.path()).is_empty() {
             break;
         }
