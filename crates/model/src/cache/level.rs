@@ -40,7 +40,7 @@ pub(super) struct Touched {
     pub(super) flags: u32,
 }
 
-/// What a level of another package had of the lines of a run, a bit for each.
+/// What a level had of the lines of a run and gives away, a bit for each.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Had {
     /// Lines that it had, and those that were dirty there.
@@ -243,17 +243,17 @@ impl Level {
         Had { any, dirty }
     }
 
-    /// Takes those of `lines` out that are here, by their distance from `line`. Gives which these are, which of them other packages
-    /// may hold, too, and which are dirty.
+    /// Takes those of `lines` out that are here, by their distance from `line`. Gives what it had, and which of these other packages
+    /// may hold, too.
     #[inline(always)]
-    pub(super) fn take_out(&mut self, line: u64, lines: u64) -> (u64, u64, u64) {
+    pub(super) fn take_out(&mut self, line: u64, lines: u64) -> (Had, u64) {
         let (mut shared, mut dirty) = (0, 0);
-        let here = self.each_here(line, lines, |bit, entry| {
+        let any = self.each_here(line, lines, |bit, entry| {
             shared |= if *entry & UNIQUE == 0 { bit } else { 0 };
             dirty |= if *entry & DIRTY != 0 { bit } else { 0 };
             false
         });
-        (here, shared, dirty)
+        (Had { any, dirty }, shared)
     }
 
     /// Those of `lines` that are here and that other packages may hold, too.

@@ -241,7 +241,7 @@ impl Package {
     /// Takes those of the `wanted` lines that it has out of an exclusive level; level `from` has them now, as new as they were.
     /// Gives which, and which of them other packages may hold, too.
     fn run_out_of(&mut self, at: usize, from: usize, line: u64, wanted: u64) -> (u64, u64) {
-        let (hits, shared, dirty) = self.banks[at].level.take_out(line, wanted);
+        let (Had { any: hits, dirty }, shared) = self.banks[at].level.take_out(line, wanted);
         let newer = self.banks[from].level.flag(line, dirty, (DIRTY, 0));
         assert_eq!(newer, dirty, "level {from} has taken them in");
         self.banks[at].counts.removals += u64::from(hits.count_ones());

@@ -136,6 +136,12 @@ impl Array {
         self.live.iter().sum()
     }
 
+    /// True when an entry maps a page of this size.
+    #[inline]
+    pub(super) fn has(&self, size: PageSize) -> bool {
+        self.live[size as usize] > 0
+    }
+
     #[inline]
     pub(super) fn set(&self, page: u64) -> usize {
         let sets = self.sets as u64;
@@ -146,7 +152,7 @@ impl Array {
 
     #[inline]
     pub(super) fn find(&self, page: u64, cpu: CpuId, size: PageSize, asid: Asid) -> Option<usize> {
-        if self.live[size as usize] == 0 {
+        if !self.has(size) {
             return None;
         }
         let (start, tag) = (self.set(page), tag_of(page, cpu, size, asid));

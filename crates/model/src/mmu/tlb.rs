@@ -396,7 +396,7 @@ impl Tlb {
     /// All entries for the page at `va`, of this size, whatever their tag.
     pub(crate) fn for_page_of_any(&mut self, va: Va, size: PageSize, visit: &mut dyn FnMut(&mut Entry)) {
         let page = self.shifts.number(va, size);
-        for array in self.arrays().filter(|a| a.live() > 0) {
+        for array in self.arrays().filter(|a| a.has(size)) {
             let start = array.set(page);
             for slot in start..start + array.ways {
                 let entry = &mut array.entries[slot];
