@@ -206,7 +206,10 @@ impl Geometry {
         let mut sector = [0; SECTOR_BYTES];
         let refuse = |why| Err(FsError::Refused(why));
         if store.len_bytes() < at + SECTOR_BYTES as u64 {
-            return refuse(format!("it ends after {} bytes, before its superblock", store.len_bytes()));
+            return refuse(format!(
+                "it ends after {} whole sectors of {SECTOR_BYTES} bytes, before its superblock",
+                store.len_bytes() / SECTOR_BYTES as u64
+            ));
         }
         store.read(at, &mut sector)?;
         if &sector[..8] != MAGIC {

@@ -129,8 +129,8 @@ fn images_that_cannot_be_used_are_named_and_refused() {
             assert!(said.contains("bad: ") && said.contains(expected), "{said}");
         }
     };
-    try_with(b"", "ends after 0 bytes");
-    try_with(b"nothing of the kind, but long enough", "ends after 0 bytes");
+    try_with(b"", "ends after 0 whole sectors of 512 bytes");
+    try_with(b"nothing of the kind, but long enough", "ends after 0 whole sectors of 512 bytes");
     try_with(&[7; 8192], "no superblock");
     try_with(&sound[..sound.len() / 3], "it ends after");
     let mut other = sound.clone();

@@ -25,7 +25,7 @@ fn refused(bytes: Vec<u8>) -> String {
 #[test]
 fn what_is_no_volume_is_refused_with_the_reason() {
     let sound = filled(1);
-    assert!(refused(Vec::new()).contains("ends after 0 bytes"));
+    assert!(refused(Vec::new()).contains("ends after 0 whole sectors of 512 bytes"));
     assert!(refused(vec![0; 4096]).contains("no superblock"));
     assert!(refused(sound[..sound.len() / 2].to_vec()).contains("it ends after"));
     let mut other = sound.clone();
