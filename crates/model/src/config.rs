@@ -27,8 +27,8 @@ use pageferry_hal::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::file::{self, ConfigError, Constant, Sourced};
 use crate::mmu::tlb::Replace;
-use crate::sourced::{self, ConfigError, Constant, Sourced};
 
 /// A whole number with its source.
 pub type Number = Sourced<u64>;
@@ -331,7 +331,7 @@ impl MachineConfig {
     ) -> Result<MachineConfig, ConfigError> {
         let check = |machine: &MachineConfig| machine.validate();
         let mut machine: MachineConfig =
-            sourced::load_extending(name, text, "machine", base_lookup, &RANGES, &check)?;
+            file::load_extending(name, text, "machine", base_lookup, &RANGES, &check)?;
         let own = || Sourced { source: "that of the CPU".into(), ..machine.cpu.clock_mhz.clone() };
         machine.memory.clock_mhz = machine.memory.clock_mhz.take().or_else(|| Some(own()));
         Ok(machine)
@@ -469,6 +469,6 @@ impl MachineConfig {
 
     /// Every constant with its source, for the report.
     pub fn constants(&self) -> Vec<Constant> {
-        sourced::constants_of(self)
+        file::constants_of(self)
     }
 }

@@ -165,6 +165,7 @@ pub mod account;
 pub mod cache;
 pub mod config;
 mod dev;
+pub mod file;
 mod hw;
 pub mod lock;
 pub mod machine;
@@ -175,21 +176,18 @@ pub mod net;
 mod outside;
 pub mod panics;
 mod params;
-pub mod range;
-pub mod sourced;
 pub mod testing;
 pub mod trace;
-mod wanted;
 
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
+pub use file::{
+    ConfigError, Constant, Fault, Range, Ranges, SourceKind, Sourced, constants_of, load_extending,
+    load_toml, nearest, range,
+};
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{
     Awaited, Doing, Event, EventKind, LockCircle, LockId, LockWait, Model, Options, RunError, SLACK_CYCLES,
     Schedule, Spent, Wait, Waits, Watched,
 };
 pub use mmu::oracle::{Site, StaleUse, Staleness};
-pub use range::{Range, Ranges, range};
-pub use sourced::{
-    ConfigError, Constant, Fault, SourceKind, Sourced, constants_of, load_extending, load_toml, nearest,
-};

@@ -125,7 +125,7 @@ mod tests {
         let mut file = null_read();
         let constant = "published = \"uvm-read-copy-8k-64k-flat\"\nmachines = [\"pentium-pro\"]\nkernel = \"uvm\"\n\
                         metric = \"bandwidth_mb_s\"\n";
-        file.compare = vec![toml::from_str(&format!("{constant}{text}")).expect("a rule")];
+        file.compare = vec![load_toml("a rule", &format!("{constant}{text}")).expect("a rule")];
         let paper = Paper::find("uvm").expect("embedded");
         let found = check(&file).and_then(|()| check_statements(&file, &paper));
         found.map_or_else(|fault| fault.to_string(), |()| "nothing".into())

@@ -8,7 +8,7 @@ use super::kernels::{KernelChoice, KernelFile, RANGES as KERNEL};
 use super::machines::MachineChoice;
 use crate::error::LabError;
 use pageferry_model::config::RANGES as MACHINE;
-use pageferry_model::{Fault, MachineConfig, Ranges, SourceKind, nearest};
+use pageferry_model::{Fault, MachineConfig, Ranges, SourceKind, load_toml, nearest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ fn change<T: Serialize + DeserializeOwned>(
     }
     // A check of the whole names the key that it refuses; a value that cannot be read is the last change's.
     let last = format!("{prefix}.{}", changes[changes.len() - 1].0);
-    let changed: T = tree.try_into().map_err(|e: toml::de::Error| setting(&last, e.message()))?;
+    let changed: T = load_toml("", &tree.to_string()).map_err(|e| setting(&last, e.problem))?;
     check(&changed).map_err(|fault| setting(&format!("{prefix}.{}", fault.key), fault.problem))?;
     Ok(changed)
 }

@@ -316,6 +316,7 @@ fn unit(metric: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::files::Paper;
+    use pageferry_model::load_toml;
     use std::collections::BTreeMap;
 
     const SIZES: [i64; 4] = [4096, 8192, 16384, 32768];
@@ -351,7 +352,7 @@ mod tests {
     fn judged(text: &str, records: &[Record]) -> Option<Judged> {
         let constant = "published = \"uvm-read-transfer-final-dip\"\nmachines = [\"pentium-pro\"]\nkernel = \"uvm\"\n\
                         metric = \"bandwidth_mb_s\"\n";
-        let rule: Compare = toml::from_str(&format!("{constant}{text}")).expect("a rule");
+        let rule: Compare = load_toml("a rule", &format!("{constant}{text}")).expect("a rule");
         let experiment = Experiment::find("null-read").expect("embedded");
         let paper = Paper::find("uvm").expect("embedded");
         let published = paper.number(&rule.published).expect("stated");

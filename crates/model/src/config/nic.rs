@@ -2,7 +2,7 @@
 
 use super::validate::fault;
 use super::{MachineConfig, Number};
-use crate::sourced::{Fault, Sourced};
+use crate::file::{Fault, Sourced};
 use serde::{Deserialize, Serialize};
 
 /// A network card: two rings, and a link that sends and receives at the same time. What it does takes its time whatever the

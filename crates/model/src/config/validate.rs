@@ -2,8 +2,8 @@
 
 use super::{ArchName, MachineConfig, Number, WritePolicy};
 use crate::cache::aliases;
-use crate::range::{Ranges, range};
-use crate::sourced::{self, Constant, Fault, SourceKind};
+use crate::file::{self, Constant, Fault, SourceKind};
+use crate::file::{Ranges, range};
 use pageferry_hal::{CpuSet, PAGE_SIZE};
 
 impl MachineConfig {
@@ -200,7 +200,7 @@ impl MachineConfig {
             let cited = source.split([',', ':']).next().unwrap_or("").trim();
             if !self.sources.contains_key(cited) {
                 return Err(Fault {
-                    suggestion: sourced::nearest(cited, self.sources.keys().map(String::as_str))
+                    suggestion: file::nearest(cited, self.sources.keys().map(String::as_str))
                         .map(str::to_owned),
                     problem: format!("source `{cited}` is not in [sources]"),
                     key: key.clone(),

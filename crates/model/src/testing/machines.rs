@@ -4,8 +4,8 @@
 //! two may be left out: `ppc603`, `mini-soft:4`, `ppc603+renew:2`. What the choices mean is the kernel's business.
 
 use crate::config::MachineConfig;
+use crate::file::Sourced;
 use crate::machine::Model;
-use crate::sourced::Sourced;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 
 use pageferry_model::cache::{Caches, Kind};
 use pageferry_model::config::{CacheConfig, MachineConfig, WritePolicy};
-use pageferry_model::sourced::Sourced;
+use pageferry_model::file::Sourced;
 use proptest::prelude::*;
 
 const LINE: u64 = 64;

@@ -4,6 +4,7 @@ mod cache;
 mod common;
 mod disk;
 mod fetch;
+mod files;
 mod locks;
 mod machine;
 mod machines;

@@ -4,7 +4,7 @@
 //! is told that a whole number of megahertz goes there, which ones there may be, and what one looks like. The unit is in the
 //! key's name; the bounds are those of the file's [`Range`]s.
 
-use crate::range::Range;
+use super::range::Range;
 
 /// How keys end, what they are in, and a number of those that is not unusual.
 const UNITS: [(&str, &str, i64); 15] = [
@@ -81,8 +81,8 @@ fn found_in_words(found: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::range::range;
     use super::*;
-    use crate::range::range;
 
     #[test]
     fn types_are_told_as_what_goes_there() {

@@ -5,7 +5,7 @@
 //! [`Ranges::setting`] for a setting; [`Ranges::config`] for a configuration that a program made. What depends on other values
 //! (a power of two, a multiple, an order) is asked behind it, of numbers that are small enough to be reckoned with.
 
-use crate::sourced::{ConfigError, Fault};
+use super::error::{ConfigError, Fault};
 use serde::Serialize;
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};

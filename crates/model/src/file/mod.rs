@@ -1,0 +1,16 @@
+//! Files of numbers that say where they are from: machines, kernels, experiments, published results.
+//!
+//! [`load_toml`] reads a file, [`load_extending`] one that is laid upon others. Everything that can be wrong with such a file is one
+//! [`ConfigError`]: the file is always to blame, and the error says where in it, which key, and what was expected there.
+
+mod error;
+mod load;
+mod range;
+mod sourced;
+mod value;
+mod wanted;
+
+pub use error::{ConfigError, Fault, nearest};
+pub use load::{load_extending, load_toml};
+pub use range::{Range, Ranges, range};
+pub use sourced::{Constant, SourceKind, Sourced, constants_of};
