@@ -11,9 +11,9 @@ use crate::asid::FreeNumbers;
 use crate::colours::Cached;
 use crate::config::PmapError;
 use crate::space::Shared;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use litemap::LiteMap;
 use pageferry_hal::{Access, Attr, IndexList, Links, Machine, Pfn, SpaceId, StructVa, Va};
 
 /// What is known of a frame through its mappings.
@@ -53,7 +53,7 @@ pub(crate) struct PvTable<M: Machine> {
     capacity: usize,
     at: StructVa,
     entry_bytes: usize,
-    pub(crate) spaces: BTreeMap<SpaceId, Arc<Shared<M>>>,
+    pub(crate) spaces: LiteMap<SpaceId, Arc<Shared<M>>>,
     last_id: u32,
     /// Tags of address spaces, where a space has the same on all CPUs.
     pub(crate) numbers: FreeNumbers,
@@ -77,7 +77,7 @@ impl<M: Machine> PvTable<M> {
             capacity,
             at,
             entry_bytes,
-            spaces: BTreeMap::new(),
+            spaces: LiteMap::new(),
             last_id: SpaceId::KERNEL.0,
             numbers,
         }

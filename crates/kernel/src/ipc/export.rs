@@ -24,9 +24,9 @@
 use crate::Kernel;
 use crate::error::Errno;
 use crate::proc::{Pid, Syscall};
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use litemap::LiteMap;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, StructArena, StructVa, Va,
@@ -91,7 +91,7 @@ impl<M: Machine> Export<M> {
 
 /// The table. See the [module](self).
 pub(crate) struct Exports<M: Machine> {
-    offers: BTreeMap<ExportId, Export<M>>,
+    offers: LiteMap<ExportId, Export<M>>,
     next: u64,
     structures: Zone,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Exports<M: Machine> {
 impl<M: Machine> Exports<M> {
     pub(crate) fn new(arena: &mut StructArena) -> Result<Exports<M>, ArenaFull> {
         let structures = arena.zone("exports", MAX_EXPORTS, EXPORT_BYTES)?;
-        Ok(Exports { offers: BTreeMap::new(), next: 1, structures })
+        Ok(Exports { offers: LiteMap::new(), next: 1, structures })
     }
 
     /// Offers that stand.

@@ -105,7 +105,12 @@ impl<M: Machine> Ispc<M> {
             return Err(Errno::Removed);
         }
         let start = at - self.range.start();
-        let (&page, ica) = state.icas.range(..=start >> PAGE_SHIFT).next_back().ok_or(Errno::Invalid)?;
+        // The last that does not begin behind it.
+        let place = state
+            .icas
+            .find_index(&(start >> PAGE_SHIFT))
+            .map_or_else(|behind| behind.wrapping_sub(1), |at| at);
+        let (&page, ica) = state.icas.get_indexed(place).ok_or(Errno::Invalid)?;
         if start + len > (page + ica.pages) * PAGE_SIZE {
             return Err(Errno::Invalid);
         }

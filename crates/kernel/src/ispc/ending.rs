@@ -118,7 +118,7 @@ impl<M: Machine> Ispc<M> {
     pub(crate) fn check(&self, kernel: &Kernel<M>) -> Result<(), String> {
         let state = self.state.lock();
         let pmaps = kernel.vm.pmaps();
-        let mut used = alloc::collections::BTreeMap::new();
+        let mut used = litemap::LiteMap::new_vec();
         for (page, ica) in &state.icas {
             let known = match ica.holder {
                 Holder::Process(pid) | Holder::Kept(pid) => state.ports.contains_key(&pid),

@@ -26,9 +26,10 @@ use super::received::Receiving;
 use crate::error::{BootError, Errno};
 use crate::proc::{Pid, Syscall};
 use crate::sched::ThreadId;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use litemap::LiteMap;
 use pageferry_hal::{
     Access, AttachedBy, Attachment, Cause, Channel, Counter, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE,
     SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
@@ -65,26 +66,26 @@ pub(crate) struct Ica {
 /// All of it. See the [module](self).
 pub(crate) struct State {
     /// By first page.
-    pub(crate) icas: BTreeMap<usize, Ica>,
-    pub(crate) ports: BTreeMap<Pid, Port>,
-    pub(crate) requests: BTreeMap<RequestId, Request>,
+    pub(crate) icas: LiteMap<usize, Ica>,
+    pub(crate) ports: LiteMap<Pid, Port>,
+    pub(crate) requests: LiteMap<RequestId, Request>,
     pub(crate) next: u64,
     /// By service.
-    pub(crate) servers: BTreeMap<u32, Pid>,
+    pub(crate) servers: LiteMap<u32, Pid>,
     /// Reserved entries that are free: servers' permanent ones, and the others. The last is taken first.
     pub(crate) free_server: Vec<usize>,
     pub(crate) free: Vec<usize>,
     pub(crate) structures: Zone,
     /// Frames that the card has, and whose they are.
-    pub(crate) sending: BTreeMap<u64, Sending>,
+    pub(crate) sending: LiteMap<u64, Sending>,
     /// Requests whose frames were sent, and who is to answer them.
     pub(crate) sent: VecDeque<(Pid, RequestId)>,
     /// What the card receives into, and has received.
     pub(crate) receiving: Receiving,
     /// Where threads are that have crossed into servers: the last is where they run.
-    pub(crate) inside: BTreeMap<ThreadId, Vec<Activation>>,
+    pub(crate) inside: LiteMap<ThreadId, Vec<Activation>>,
     /// What processes keep for requests that the kernel makes for them.
-    pub(crate) kept: BTreeMap<Pid, Kept>,
+    pub(crate) kept: LiteMap<Pid, Kept>,
 }
 
 impl State {
@@ -108,7 +109,7 @@ pub(crate) struct Ispc<M: Machine> {
     at: StructVa,
     pub(crate) state: M::Lock<State>,
     /// What threads may cross into. Its lock is never held together with the other.
-    pub(crate) gates: M::Lock<BTreeMap<Pid, Arc<Gate<M>>>>,
+    pub(crate) gates: M::Lock<LiteMap<Pid, Arc<Gate<M>>>>,
     /// The card, where no protocols of the kernel's own have it.
     pub(crate) card: Option<DriverCard>,
 }
@@ -127,21 +128,21 @@ impl<M: Machine> Ispc<M> {
         let reserved = if attaching.by_entries { config.reserved } else { 0 };
         let servers = if attaching.servers_see_all { config.server_entries } else { 0 };
         let state = State {
-            icas: BTreeMap::new(),
-            ports: BTreeMap::new(),
-            requests: BTreeMap::new(),
+            icas: LiteMap::new(),
+            ports: LiteMap::new(),
+            requests: LiteMap::new(),
             next: 1,
-            servers: BTreeMap::new(),
+            servers: LiteMap::new(),
             free_server: (0..servers).rev().collect(),
             free: (servers..reserved).rev().collect(),
             structures,
-            sending: BTreeMap::new(),
+            sending: LiteMap::new(),
             sent: VecDeque::new(),
             receiving: Receiving::default(),
-            inside: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            inside: LiteMap::new(),
+            kept: LiteMap::new(),
         };
-        let gates = m.new_lock(LockClass::PIPE, BTreeMap::new());
+        let gates = m.new_lock(LockClass::PIPE, LiteMap::new());
         Ok(Ispc { config, attaching, range, at, state: m.new_lock(LockClass::PIPE, state), gates, card })
     }
 

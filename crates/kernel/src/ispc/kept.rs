@@ -193,7 +193,7 @@ impl<M: Machine> Ispc<M> {
     /// Gives back all that others than the caller only keep.
     pub(super) fn drop_kept(&self, call: &Syscall<'_, M>, state: &mut State) {
         let own = state.kept.remove(&call.pid);
-        for kept in core::mem::take(&mut state.kept).into_values() {
+        for (_, kept) in core::mem::take(&mut state.kept) {
             let pages = kept.control.into_iter().chain(kept.data.into_iter().map(|(_, page)| page));
             pages.for_each(|page| self.free(call.machine(), state, page));
         }

@@ -16,8 +16,9 @@ use super::ica::{Holder, Ispc};
 use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::served::NetServicePaths;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use litemap::LiteMap;
 use pageferry_hal::{
     Cause, ETHERNET_HEADER_BYTES, Fragment, Machine, NicReceive, NicVerdict, PAGE_SIZE, SpinLock, Va,
 };
@@ -35,7 +36,7 @@ pub(crate) struct Arrival {
 #[derive(Default)]
 pub(crate) struct Receiving {
     /// First pages of pieces, by tag.
-    posted: BTreeMap<u64, usize>,
+    posted: LiteMap<u64, usize>,
     pub(super) arrived: VecDeque<Arrival>,
     pub(super) removed: bool,
 }

@@ -18,9 +18,9 @@
 use crate::error::Errno;
 use crate::proc::Pid;
 use crate::sched::{MAX_THREADS, Sched};
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use litemap::LiteMap;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Access, Channel, LockClass, Machine, SpinLock, StructArena, StructVa, Threads};
 
@@ -36,7 +36,7 @@ pub(crate) struct Lenders<M: Machine> {
     at: StructVa,
     /// Accounts there are: without any, a look-up need not take the lock.
     count: AtomicUsize,
-    accounts: M::Lock<BTreeMap<Pid, Account>>,
+    accounts: M::Lock<LiteMap<Pid, Account>>,
 }
 
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl<M: Machine> Lenders<M> {
     pub(crate) fn new(sched: &Arc<Sched<M>>, arena: &mut StructArena) -> Result<Lenders<M>, ArenaFull> {
         let machine = sched.machine().clone();
         let at = arena.array("lenders", MAX_THREADS, ACCOUNT_BYTES)?;
-        let accounts = machine.new_lock(LockClass::MBUF, BTreeMap::new());
+        let accounts = machine.new_lock(LockClass::MBUF, LiteMap::new());
         Ok(Lenders { machine, sched: sched.clone(), at, count: AtomicUsize::new(0), accounts })
     }
 

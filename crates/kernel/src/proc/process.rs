@@ -24,11 +24,11 @@ use crate::ispc::FILES;
 use crate::net::{MAX_SOCKETS, SOCKET_BYTES, SockBuf};
 use crate::sched::{MAX_THREADS, Thread, ThreadId};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
+use litemap::LiteMap;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Cause, Channel, Crossing, LockClass, Machine, SpinLock, StructArena, StructVa, Threads, Trap, Zone,
@@ -95,7 +95,7 @@ struct Record<M: Machine> {
 
 /// The table. See the [module](self).
 pub(crate) struct Processes<M: Machine> {
-    table: BTreeMap<Pid, Record<M>>,
+    table: LiteMap<Pid, Record<M>>,
     next: u32,
     /// Processes that have not exited.
     alive: usize,
@@ -111,7 +111,7 @@ pub(crate) struct Processes<M: Machine> {
 impl<M: Machine> Processes<M> {
     pub(crate) fn new(arena: &mut StructArena) -> Result<Processes<M>, ArenaFull> {
         Ok(Processes {
-            table: BTreeMap::new(),
+            table: LiteMap::new(),
             next: 1,
             alive: 0,
             programs: 0,

@@ -7,20 +7,20 @@
 //! # What can fail
 //! Taking a structure, when all are in use.
 
-use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use litemap::LiteMap;
 use pageferry_hal::{StructVa, Va, Zone};
 
 /// The structures of one kind. See the [module](self).
 pub(crate) struct Registry<T> {
     structures: Zone,
-    live: BTreeMap<Va, Weak<T>>,
+    live: LiteMap<Va, Weak<T>>,
 }
 
 impl<T> Registry<T> {
     pub(super) fn new(structures: Zone) -> Registry<T> {
-        Registry { structures, live: BTreeMap::new() }
+        Registry { structures, live: LiteMap::new() }
     }
 
     /// A structure, if there is one left; to be used by [`Registry::insert`], or given back by [`Registry::free`].

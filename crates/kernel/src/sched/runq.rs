@@ -9,13 +9,14 @@
 //! Nothing: broken invariants panic.
 
 use super::tcb::{Tcb, ThreadId, ThreadState};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use litemap::LiteMap;
 use pageferry_hal::{Channel, ContextId, CpuId, CpuSet, Machine, StructVa, Zone};
 use pageferry_vm::Space;
 
@@ -47,12 +48,12 @@ impl RunQueue {
 
 /// What the lock protects.
 pub(crate) struct Queues<M: Machine> {
-    pub(crate) threads: BTreeMap<ThreadId, Entry<M>>,
+    pub(crate) threads: LiteMap<ThreadId, Entry<M>>,
     /// Threads that any CPU may run.
     pub(crate) shared: RunQueue,
     /// Threads that only this CPU may run, for each CPU.
     pub(crate) own: Vec<RunQueue>,
-    pub(crate) sleepers: BTreeMap<Channel, VecDeque<ThreadId>>,
+    pub(crate) sleepers: LiteMap<Channel, VecDeque<ThreadId>>,
     pub(crate) running: Vec<Option<ThreadId>>,
     pub(crate) idle_contexts: Vec<Option<ContextId>>,
     /// CPUs that halt, or are about to, and have not been interrupted for a thread.
@@ -65,10 +66,10 @@ impl<M: Machine> Queues<M> {
     /// Empty queues for `cpus` CPUs; thread structures come from `zone`.
     pub(crate) fn new(cpus: usize, zone: Zone) -> Queues<M> {
         Queues {
-            threads: BTreeMap::new(),
+            threads: LiteMap::new(),
             shared: RunQueue::default(),
             own: (0..cpus).map(|_| RunQueue::default()).collect(),
-            sleepers: BTreeMap::new(),
+            sleepers: LiteMap::new(),
             running: vec![None; cpus],
             idle_contexts: vec![None; cpus],
             idle: CpuSet::EMPTY,

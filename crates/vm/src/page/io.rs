@@ -6,8 +6,8 @@
 
 use crate::config::PagingConfig;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use litemap::LiteMap;
 use pageferry_hal::{
     BlockDevice, Channel, Counter, DeviceId, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock,
     Threads, Transfer,
@@ -28,7 +28,7 @@ pub(crate) struct Io<M: Machine> {
 struct State {
     next_tag: u64,
     /// Requests under way, and those that are done and not yet waited for.
-    requests: BTreeMap<u64, Option<Result<(), DiskError>>>,
+    requests: LiteMap<u64, Option<Result<(), DiskError>>>,
     any_wanted: bool,
 }
 
@@ -42,7 +42,7 @@ impl<M: Machine> Io<M> {
         disk: Option<Box<dyn BlockDevice>>,
         paging: Option<PagingConfig>,
     ) -> Io<M> {
-        let state = State { next_tag: 0, requests: BTreeMap::new(), any_wanted: false };
+        let state = State { next_tag: 0, requests: LiteMap::new(), any_wanted: false };
         Io { machine: machine.clone(), disk, paging, state: machine.new_lock(LockClass::KERNEL_VA, state) }
     }
 

@@ -9,10 +9,11 @@ use super::ip::SumBy;
 use super::wire::{TYPE_ARP, TYPE_IP, ethernet};
 use crate::config::NetDefect;
 use crate::net::chain::{Chain, from_bytes};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use etherparse::{ArpEthIpv4Packet, ArpOperation, ArpPacketSlice};
+use litemap::LiteMap;
 use pageferry_hal::{Cycles, MacAddress, Machine};
 
 /// Packets that wait for one address.
@@ -30,7 +31,7 @@ const ARP_BYTES: usize = 28;
 /// What is known of neighbours.
 #[derive(Default)]
 pub(super) struct Table {
-    entries: BTreeMap<Ipv4Addr, Entry>,
+    entries: LiteMap<Ipv4Addr, Entry>,
 }
 
 enum Entry {
@@ -57,7 +58,7 @@ impl Table {
     pub(super) fn take_all(&mut self) -> Vec<Chain> {
         let entries = core::mem::take(&mut self.entries);
         let waiting = |e| if let Entry::Asked { waiting, .. } = e { waiting } else { VecDeque::new() };
-        entries.into_values().flat_map(waiting).map(|(chain, _)| chain).collect()
+        entries.into_iter().flat_map(|(_, entry)| waiting(entry)).map(|(chain, _)| chain).collect()
     }
 
     /// A place for one more neighbour: that of one that was known, if all are taken.

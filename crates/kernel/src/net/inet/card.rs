@@ -24,9 +24,9 @@ use crate::error::Errno;
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
+use litemap::LiteMap;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Counter, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
@@ -45,8 +45,8 @@ pub(super) struct Card<M: Machine> {
     transmit_ring: Ring,
     receive_ring: Ring,
     /// With the descriptors that each fills.
-    sending: BTreeMap<u64, (usize, Chain)>,
-    receiving: BTreeMap<u64, Buffers>,
+    sending: LiteMap<u64, (usize, Chain)>,
+    receiving: LiteMap<u64, Buffers>,
     next_tag: u64,
     works: bool,
     /// What giving it a buffer takes.
@@ -145,8 +145,8 @@ impl<M: Machine> Card<M> {
             info,
             transmit_ring,
             receive_ring,
-            sending: BTreeMap::new(),
-            receiving: BTreeMap::new(),
+            sending: LiteMap::new(),
+            receiving: LiteMap::new(),
             next_tag: 0,
             works: true,
             buffer_path,

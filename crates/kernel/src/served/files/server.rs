@@ -22,8 +22,8 @@ use crate::fs::{Change, Links};
 use crate::ispc::{FILES, Inquiry, Wait};
 use crate::sys::{OpenFlags, User};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use litemap::LiteMap;
 use pageferry_fs::{Format, Ino, Volume};
 use pageferry_hal::{Machine, Va};
 
@@ -43,7 +43,7 @@ struct Server {
     /// `None` when it is unmounted.
     volume: Option<Volume>,
     buffers: Buffers,
-    open: BTreeMap<u64, Opened>,
+    open: LiteMap<u64, Opened>,
     next: u64,
     defect: FileServiceDefect,
 }
@@ -99,7 +99,7 @@ fn begin<M: Machine>(user: &User<M>, format: Option<Format>) -> Result<Inside<M,
     let server = Server {
         volume: Some(volume),
         buffers,
-        open: BTreeMap::new(),
+        open: LiteMap::new(),
         next: 1,
         defect: defect.unwrap_or_default(),
     };

@@ -21,10 +21,11 @@ use crate::ispc::{DRIVER, Event, Inquiry, Ispc, PROTOCOLS, RequestId, Taken, Wai
 use crate::proc::Syscall;
 use crate::sys::User;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
+use litemap::LiteMap;
 use pageferry_hal::{Machine, Va};
 
 /// See the [module](self).
@@ -38,7 +39,7 @@ struct Driver {
     spare: Vec<Va>,
     controls: Vec<Va>,
     /// With the protocol server: a control piece, and a frame's.
-    with_protocols: BTreeMap<RequestId, (Va, Option<Va>)>,
+    with_protocols: LiteMap<RequestId, (Va, Option<Va>)>,
     /// A frame that could not be handed on yet.
     held: Option<Taken>,
     told_of_removal: bool,

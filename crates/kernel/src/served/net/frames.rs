@@ -15,8 +15,8 @@ use crate::error::Errno;
 use crate::ispc::{DRIVER, Finished, Ispc, RequestId, Wait};
 use crate::net::{Chain, Net};
 use crate::proc::{Syscall, moved};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use litemap::LiteMap;
 use pageferry_hal::{ETHERNET_HEADER_BYTES, Machine, NicChecksum, PAGE_SIZE, Va};
 
 /// Pieces for one frame.
@@ -29,7 +29,7 @@ struct Pair {
 /// See the [module](self).
 pub(super) struct Frames {
     free: Vec<Pair>,
-    on_their_way: BTreeMap<RequestId, Pair>,
+    on_their_way: LiteMap<RequestId, Pair>,
     most: usize,
     /// Pages of a frame.
     pages: usize,
@@ -39,7 +39,7 @@ impl Frames {
     /// For frames with so many bytes behind their headers.
     pub(super) fn new(most: usize, mtu_bytes: usize) -> Frames {
         let pages = (ETHERNET_HEADER_BYTES + mtu_bytes).div_ceil(PAGE_SIZE);
-        Frames { free: Vec::new(), on_their_way: BTreeMap::new(), most, pages }
+        Frames { free: Vec::new(), on_their_way: LiteMap::new(), most, pages }
     }
 
     /// A request of the driver is done: whether it has sent the frame.

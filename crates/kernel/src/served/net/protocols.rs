@@ -27,13 +27,13 @@ use crate::net::{Chain, InetOps, InetSocket, Net, SendMode, SocketKind};
 use crate::proc::Syscall;
 use crate::sys::User;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use litemap::LiteMap;
 use pageferry_hal::{Machine, Va};
 
 /// See the [module](self).
 struct Sockets {
-    by_handle: BTreeMap<u64, InetSocket>,
+    by_handle: LiteMap<u64, InetSocket>,
     frames: Frames,
     over: bool,
 }
@@ -64,7 +64,7 @@ fn parts<M: Machine>(user: &User<M>) -> Parts<'_, M> {
 pub(super) fn run<M: Machine>(user: &User<M>) {
     let Parts { service, ispc, net } = parts(user);
     let frames = Frames::new(service.config.frames, net.mtu_bytes());
-    let sockets = Sockets { by_handle: BTreeMap::new(), frames, over: false };
+    let sockets = Sockets { by_handle: LiteMap::new(), frames, over: false };
     let inside = match Inside::new(user, sockets) {
         Ok(inside) => Arc::new(inside),
         Err(error) => return service.protocols.began(user.thread(), user.pid(), Err(error)),

@@ -12,7 +12,7 @@
 
 use crate::error::Errno;
 use crate::proc::Syscall;
-use alloc::collections::BTreeMap;
+use litemap::LiteMap;
 use pageferry_hal::{Channel, LockClass, Machine, SpinLock, Threads};
 
 const WAITERS: LockClass = LockClass::new("Waiters", 145);
@@ -24,7 +24,7 @@ struct Waited {
 
 /// See the [module](self).
 pub(super) struct Waiters<M: Machine> {
-    by_handle: M::Lock<BTreeMap<u64, Waited>>,
+    by_handle: M::Lock<LiteMap<u64, Waited>>,
 }
 
 /// Where those sleep who wait for a socket: apart from all addresses of structures.
@@ -34,7 +34,7 @@ fn channel(handle: u64) -> Channel {
 
 impl<M: Machine> Waiters<M> {
     pub(super) fn new(m: &M) -> Waiters<M> {
-        Waiters { by_handle: m.new_lock(WAITERS, BTreeMap::new()) }
+        Waiters { by_handle: m.new_lock(WAITERS, LiteMap::new()) }
     }
 
     /// Something has changed for a socket.
