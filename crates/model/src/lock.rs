@@ -20,6 +20,51 @@ const LOCK_PATH: Instructions = Instructions(4);
 
 /// A spin lock of a modelled machine.
 pub struct ModelLock<T> {
+    latch: Latch,
+    value: RefCell<T>,
+}
+
+/// Proof of holding a [`ModelLock`].
+pub struct ModelGuard<'a, T> {
+    latch: &'a Latch,
+    value: Option<RefMut<'a, T>>,
+}
+
+impl<T> ModelLock<T> {
+    pub(crate) fn new(machine: Rc<Inner>, class: LockClass, value: T) -> ModelLock<T> {
+        ModelLock { latch: Latch::new(machine, class), value: RefCell::new(value) }
+    }
+
+    fn guard(&self) -> ModelGuard<'_, T> {
+        let value = self.value.try_borrow_mut().expect("the holder of a lock is alone with its contents");
+        ModelGuard { latch: &self.latch, value: Some(value) }
+    }
+}
+
+impl<T: 'static> SpinLock<T> for ModelLock<T> {
+    type Guard<'a> = ModelGuard<'a, T>;
+
+    #[track_caller]
+    fn lock(&self) -> ModelGuard<'_, T> {
+        self.latch.take(Location::caller());
+        self.guard()
+    }
+
+    #[track_caller]
+    fn try_lock(&self) -> Option<ModelGuard<'_, T>> {
+        self.latch.try_take(Location::caller()).then(|| self.guard())
+    }
+}
+
+impl<T> Drop for ModelGuard<'_, T> {
+    fn drop(&mut self) {
+        self.value = None;
+        self.latch.release();
+    }
+}
+
+/// The lock without what it guards: the same code for every kind of contents.
+struct Latch {
     machine: Rc<Inner>,
     id: LockId,
     /// Shared with the driver while a CPU spins for it.
@@ -27,29 +72,58 @@ pub struct ModelLock<T> {
     /// When it was released last, on the clock of the CPU that did.
     free_at: Cell<u64>,
     last_package: Cell<usize>,
-    value: RefCell<T>,
 }
 
-/// Proof of holding a [`ModelLock`].
-pub struct ModelGuard<'a, T> {
-    lock: &'a ModelLock<T>,
-    value: Option<RefMut<'a, T>>,
-}
-
-impl<T> ModelLock<T> {
-    pub(crate) fn new(machine: Rc<Inner>, class: LockClass, value: T) -> ModelLock<T> {
+impl Latch {
+    fn new(machine: Rc<Inner>, class: LockClass) -> Latch {
         // Making a lock writes it: the line is in that CPU's cache.
         let maker = machine.is_running().then(|| machine.hw.borrow().cpus[machine.cpu()].package);
-        let package = Cell::new(maker.unwrap_or(0));
+        let last_package = Cell::new(maker.unwrap_or(0));
         let id = machine.new_lock_id(class);
-        ModelLock {
-            machine,
-            id,
-            held: Rc::default(),
-            free_at: Cell::new(0),
-            last_package: package,
-            value: RefCell::new(value),
+        Latch { machine, id, held: Rc::default(), free_at: Cell::new(0), last_package }
+    }
+
+    fn take(&self, at: Site) {
+        if self.live() {
+            self.machine.sync();
+            self.machine.check_lock_order(self.id, at);
+            self.charge_atomic();
+            if self.held.get() {
+                let _cause = self.machine.scope(Cause::Lock);
+                let before = self.machine.begin_wait(Awaited::Lock(self.id), at);
+                let wanted_before = self.machine.wants_lock(self.reference(at));
+                while self.held.get() {
+                    self.machine.wait(Some(&self.held));
+                }
+                self.machine.stops_wanting(wanted_before);
+                self.machine.end_wait(before);
+            }
         }
+        self.taken(at);
+    }
+
+    /// Whether it was free, and is taken now.
+    fn try_take(&self, at: Site) -> bool {
+        if self.live() {
+            self.machine.sync();
+            self.charge_atomic();
+        }
+        if self.held.get() {
+            self.machine.note(EventKind::FailsToTake(self.id), Some(at));
+            return false;
+        }
+        self.taken(at);
+        true
+    }
+
+    fn release(&self) {
+        self.held.set(false);
+        if !self.live() {
+            return;
+        }
+        self.charge_atomic();
+        self.free_at.set(self.machine.hw.borrow().cpus[self.machine.cpu()].clock);
+        self.machine.lock_released(self.address(), self.id);
     }
 
     /// The bookkeeping of a machine that is switched off (a test that inspects a kernel after its run) is left alone.
@@ -79,79 +153,25 @@ impl<T> ModelLock<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    fn taken(&self, at: Site) -> ModelGuard<'_, T> {
+    fn taken(&self, at: Site) {
         assert!(!self.held.replace(true), "the lock {} is taken twice", self.id);
-        if self.live() {
-            self.machine.lock_taken(self.reference(at));
-            let mut hw = self.machine.hw.borrow_mut();
-            let cpu = self.machine.cpu();
-            hw.cpus[cpu].masked += u32::from(self.id.class.masks_interrupts());
-            let package = hw.cpus[cpu].package;
-            if self.last_package.replace(package) != package {
-                let cycles = hw.params.transfer;
-                hw.charge_to(cpu, Cause::Lock, cycles);
-            }
-            if self.machine.is_timed() {
-                // The holder may have run ahead on the host: no other is in before it was out.
-                let late = self.free_at.get().saturating_sub(hw.cpus[cpu].clock);
-                hw.charge_to(cpu, Cause::Lock, late);
-            }
-        }
-        let value = self.value.try_borrow_mut().expect("the holder of a lock is alone with its contents");
-        ModelGuard { lock: self, value: Some(value) }
-    }
-}
-
-impl<T: 'static> SpinLock<T> for ModelLock<T> {
-    type Guard<'a> = ModelGuard<'a, T>;
-
-    #[track_caller]
-    fn lock(&self) -> ModelGuard<'_, T> {
-        let at = Location::caller();
-        if self.live() {
-            self.machine.sync();
-            self.machine.check_lock_order(self.id, at);
-            self.charge_atomic();
-            if self.held.get() {
-                let _cause = self.machine.scope(Cause::Lock);
-                let before = self.machine.begin_wait(Awaited::Lock(self.id), at);
-                let wanted_before = self.machine.wants_lock(self.reference(at));
-                while self.held.get() {
-                    self.machine.wait(Some(&self.held));
-                }
-                self.machine.stops_wanting(wanted_before);
-                self.machine.end_wait(before);
-            }
-        }
-        self.taken(at)
-    }
-
-    #[track_caller]
-    fn try_lock(&self) -> Option<ModelGuard<'_, T>> {
-        let at = Location::caller();
-        if self.live() {
-            self.machine.sync();
-            self.charge_atomic();
-        }
-        if self.held.get() {
-            self.machine.note(EventKind::FailsToTake(self.id), Some(at));
-            return None;
-        }
-        Some(self.taken(at))
-    }
-}
-
-impl<T> Drop for ModelGuard<'_, T> {
-    fn drop(&mut self) {
-        self.value = None;
-        let lock = self.lock;
-        lock.held.set(false);
-        if !lock.live() {
+        if !self.live() {
             return;
         }
-        lock.charge_atomic();
-        lock.free_at.set(lock.machine.hw.borrow().cpus[lock.machine.cpu()].clock);
-        lock.machine.lock_released(lock.address(), lock.id);
+        self.machine.lock_taken(self.reference(at));
+        let mut hw = self.machine.hw.borrow_mut();
+        let cpu = self.machine.cpu();
+        hw.cpus[cpu].masked += u32::from(self.id.class.masks_interrupts());
+        let package = hw.cpus[cpu].package;
+        if self.last_package.replace(package) != package {
+            let cycles = hw.params.transfer;
+            hw.charge_to(cpu, Cause::Lock, cycles);
+        }
+        if self.machine.is_timed() {
+            // The holder may have run ahead on the host: no other is in before it was out.
+            let late = self.free_at.get().saturating_sub(hw.cpus[cpu].clock);
+            hw.charge_to(cpu, Cause::Lock, late);
+        }
     }
 }
 

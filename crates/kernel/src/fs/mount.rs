@@ -112,16 +112,24 @@ impl<M: Machine> Mount<M> {
         work: impl FnOnce(&mut Option<Box<Mounted<M>>>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let _c = kernel.machine.scope(Cause::Protocol);
+        let mut mounted = self.take(threads, interruptible)?;
+        let result = work(&mut mounted);
+        self.put_back(threads, mounted);
+        result
+    }
+
+    /// Takes the sleep lock, and what is mounted.
+    fn take(&self, threads: &dyn Threads, interruptible: bool) -> Result<Option<Box<Mounted<M>>>, Errno> {
         let (mut held, taken) =
             self.state.acquire(threads, self.state.lock(), |s| &mut s.io, "ufs", interruptible);
         taken?;
-        let mut mounted = held.mounted.take();
-        drop(held);
-        let result = work(&mut mounted);
+        Ok(held.mounted.take())
+    }
+
+    fn put_back(&self, threads: &dyn Threads, mounted: Option<Box<Mounted<M>>>) {
         let mut held = self.state.lock();
         held.mounted = mounted;
         self.state.release(threads, &mut held, |s| &mut s.io);
-        result
     }
 
     /// Does `work` with the volume and its disk.

@@ -106,10 +106,8 @@ impl<M: Machine> Ispc<M> {
         }
         let start = at - self.range.start();
         // The last that does not begin behind it.
-        let place = state
-            .icas
-            .find_index(&(start >> PAGE_SHIFT))
-            .map_or_else(|behind| behind.wrapping_sub(1), |at| at);
+        let place =
+            state.icas.find_index(&(start >> PAGE_SHIFT)).unwrap_or_else(|behind| behind.wrapping_sub(1));
         let (&page, ica) = state.icas.get_indexed(place).ok_or(Errno::Invalid)?;
         if start + len > (page + ica.pages) * PAGE_SIZE {
             return Err(Errno::Invalid);

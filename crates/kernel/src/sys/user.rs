@@ -174,20 +174,9 @@ impl<M: Machine> User<M> {
         &self,
         work: impl FnOnce(&Syscall<'_, M>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        if self.is_killed() {
-            return Err(Errno::Killed);
-        }
-        let m = self.machine();
-        let _c = m.scope(Cause::Syscall);
-        m.cross(Crossing::SyscallEnter);
-        m.execute(self.kernel.config.paths.syscall);
-        m.count(Counter::Syscalls, 1);
-        let Process { space, pid, loans, .. } = &*self.process;
-        let call = Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid, loans };
-        let result = work(&call);
-        assert!(!self.thread.is_pinned(), "a system call of {} left its thread pinned", self.process.name);
-        self.return_to_user();
-        m.cross(Crossing::SyscallExit);
+        let _c = self.enter()?;
+        let result = work(&self.call());
+        self.leave();
         result
     }
 
@@ -202,8 +191,32 @@ impl<M: Machine> User<M> {
         if self.is_killed() {
             return Err(Errno::Killed);
         }
+        work(&self.call())
+    }
+
+    /// Into the kernel; until what is returned is dropped, cycles are a system call's.
+    fn enter(&self) -> Result<M::Scope, Errno> {
+        if self.is_killed() {
+            return Err(Errno::Killed);
+        }
+        let m = self.machine();
+        let scope = m.scope(Cause::Syscall);
+        m.cross(Crossing::SyscallEnter);
+        m.execute(self.kernel.config.paths.syscall);
+        m.count(Counter::Syscalls, 1);
+        Ok(scope)
+    }
+
+    /// Back to the process.
+    fn leave(&self) {
+        assert!(!self.thread.is_pinned(), "a system call of {} left its thread pinned", self.process.name);
+        self.return_to_user();
+        self.machine().cross(Crossing::SyscallExit);
+    }
+
+    fn call(&self) -> Syscall<'_, M> {
         let Process { space, pid, loans, .. } = &*self.process;
-        work(&Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid, loans })
+        Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid, loans }
     }
 
     /// A system call that does nothing: what entering and leaving the kernel takes (`getppid`, in the way of lmbench).

@@ -45,6 +45,13 @@ impl Refusal {
         self
     }
 
+    /// The same, of the value in what [`Placed::into_sourced`] made, which is not written as a table.
+    fn of_plain(mut self) -> Refusal {
+        self.path.pop();
+        self.message = format!("{}; expected such a value, or {FORM}", self.message);
+        self
+    }
+
     /// The same, of what is within `segment`.
     fn within(mut self, segment: String) -> Refusal {
         self.path.push(segment);
@@ -124,18 +131,13 @@ impl<'de> Placed<'de> {
     }
 
     /// A sourced constant of which only the value is written, as the table that it stands for.
-    fn visit_plain<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn into_sourced(self) -> DeTable<'de> {
         let at = self.at;
-        let named = |name: &'static str, value| {
+        let entry = |name: &'static str, value| {
             (Spanned::new(at.clone(), Cow::Borrowed(name)), Spanned::new(at.clone(), value))
         };
         let yours = DeValue::String(Cow::Borrowed(SourceKind::Yours.name()));
-        let table = DeTable::from_iter([named("value", self.value), named("kind", yours)]);
-        visitor.visit_map(Entries::of(table)).map_err(|mut e: Refusal| {
-            e.path.clear();
-            e.message = format!("{}; expected such a value, or {FORM}", e.message);
-            e.placed(at)
-        })
+        DeTable::from_iter([entry("value", self.value), entry("kind", yours)])
     }
 }
 
@@ -184,7 +186,7 @@ impl<'de> Deserializer<'de> for Placed<'de> {
         visitor: V,
     ) -> Result<V::Value, Refusal> {
         if name == SOURCED && !matches!(self.value, DeValue::Table(_)) {
-            return self.visit_plain(visitor);
+            return visitor.visit_map(Entries::of(self.into_sourced())).map_err(Refusal::of_plain);
         }
         self.deserialize_map(visitor)
     }
@@ -253,17 +255,23 @@ impl<'de> Entries<'de> {
     fn of(table: DeTable<'de>) -> Entries<'de> {
         Entries { rest: table.into_iter(), read: None }
     }
+
+    /// Reads the next key, and says where it is.
+    fn advance(&mut self) -> Option<Range<usize>> {
+        let (key, value) = self.rest.next()?;
+        let at = key.span();
+        self.read = Some((key.into_inner().into_owned(), Placed::new(value)));
+        Some(at)
+    }
 }
 
 impl<'de> de::MapAccess<'de> for Entries<'de> {
     type Error = Refusal;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Refusal> {
-        let Some((key, value)) = self.rest.next() else { return Ok(None) };
-        let (at, name) = (key.span(), key.into_inner());
-        let read = seed.deserialize(StrDeserializer::<Refusal>::new(&name)).map_err(|e| e.placed(at))?;
-        self.read = Some((name.into_owned(), Placed::new(value)));
-        Ok(Some(read))
+        let Some(at) = self.advance() else { return Ok(None) };
+        let (name, _) = self.read.as_ref().expect("just read");
+        seed.deserialize(StrDeserializer::<Refusal>::new(name)).map(Some).map_err(|e| e.placed(at))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Refusal> {
