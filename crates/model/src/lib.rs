@@ -150,8 +150,8 @@
 //!
 //! # Where things are
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
-//! * [`machines`], [`config`], [`sourced`], [`mod@range`]: machines by name, and described in TOML, each constant with its source
-//!   and its range.
+//! * [`machines`], [`config`], [`file`](mod@file): machines by name, and described in TOML, each constant with its source and its
+//!   range.
 //! * [`testing`]: one test under many schedules; machines of tests by name, and CPUs that do what a test hands them. [`panics`]:
 //!   what a run's panic would have printed.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
