@@ -2,8 +2,7 @@
 
 use super::{ArchName, MachineConfig, Number, WritePolicy};
 use crate::cache::aliases;
-use crate::file::{self, Constant, Fault, SourceKind};
-use crate::file::{Ranges, range};
+use crate::file::{self, Constant, Fault, Ranges, SourceKind, range};
 use pageferry_hal::{CpuSet, PAGE_SIZE};
 
 impl MachineConfig {

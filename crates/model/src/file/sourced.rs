@@ -29,22 +29,6 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// All kinds.
-    const ALL: [SourceKind; 7] = [
-        SourceKind::Paper,
-        SourceKind::Datasheet,
-        SourceKind::Code,
-        SourceKind::Measured,
-        SourceKind::Calibrated,
-        SourceKind::Assumed,
-        SourceKind::Yours,
-    ];
-
-    /// The kind that files call `name`.
-    fn named(name: &str) -> Option<SourceKind> {
-        SourceKind::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
     /// The word used in the files.
     pub const fn name(self) -> &'static str {
         match self {
@@ -175,7 +159,7 @@ fn collect(path: &str, value: &toml::Value, found: &mut Vec<Constant>) {
     match value {
         toml::Value::Table(table) if table.contains_key("value") => {
             let text = |key: &str| table.get(key).and_then(toml::Value::as_str).map(str::to_owned);
-            let kind = text("kind").and_then(|kind| SourceKind::named(&kind));
+            let kind = SourceKind::deserialize(table["kind"].clone());
             found.push(Constant {
                 key: path.to_owned(),
                 value: table["value"].to_string(),

@@ -220,27 +220,9 @@ impl<'de> Deserializer<'de> for Placed<'de> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.visit_number(visitor)
-    }
-    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.visit_number(visitor)
-    }
-    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.visit_number(visitor)
-    }
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.visit_number(visitor)
-    }
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.visit_text(visitor)
-    }
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        self.visit_text(visitor)
-    }
-
     serde::forward_to_deserialize_any! {
-        u8 u16 i8 i16 i32 i128 u128 f32 char bytes byte_buf unit ignored_any unit_struct tuple_struct tuple identifier
+        u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 char str string bytes byte_buf unit ignored_any
+        unit_struct tuple_struct tuple identifier
     }
 }
 
