@@ -1,0 +1,271 @@
+//! Memory of the sender: to be filled, and lent.
+
+use super::send::SendShared;
+use crate::error::{Error, Usage};
+use crate::sys::copy::Stores;
+use crate::view::{Draft, Run, Snapshot};
+use core::mem::MaybeUninit;
+use core::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Memory to be filled and sent: a run of slots of the channel's pool. A new pool is zero; slots that were used before hold older bytes.
+#[derive(Debug)]
+pub struct Buffer {
+    pub(crate) shared: Arc<SendShared>,
+    /// Taken out only by sending and by `drop`.
+    pub(crate) store: Option<Store>,
+    pub(crate) len: usize,
+}
+
+/// Where a buffer is.
+#[derive(Debug)]
+pub(crate) enum Store {
+    /// In the pool.
+    Slots(Run),
+    /// In memory that is sealed when it is sent.
+    Draft(Draft),
+}
+
+/// Copies that are at least so long may be stored past the caches.
+const MIN_NON_TEMPORAL: usize = 256 << 10;
+
+impl Buffer {
+    fn store_mut(&mut self) -> &mut Store {
+        self.store.as_mut().expect("only sending and drop take it out")
+    }
+
+    /// Copies `from` to the start, by the stores that fit; the buffer's length becomes that of `from`.
+    pub fn write_from(&mut self, from: &[u8]) -> Result<(), Error> {
+        self.write_with(from, Stores::Ordinary)
+    }
+
+    /// The same, by stores of one's choice.
+    pub fn write_with(&mut self, from: &[u8], stores: Stores) -> Result<(), Error> {
+        if from.len() > self.capacity() {
+            return Err(Usage::TooLong { len: from.len() as u64, pool: self.capacity() as u64 }.into());
+        }
+        let stores = if from.len() < MIN_NON_TEMPORAL { Stores::Ordinary } else { stores };
+        let shared = Arc::clone(&self.shared);
+        match self.store_mut() {
+            Store::Slots(run) => shared.view.copy_in(run, 0, from, stores),
+            Store::Draft(draft) => draft.copy_in(0, from, stores),
+        }
+        self.len = from.len();
+        Ok(())
+    }
+
+    /// Has `fill` write the bytes in place. What it finds there is older, or zero.
+    pub fn fill_with<R>(&mut self, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+        fill(self)
+    }
+
+    /// The bytes as memory to be overwritten.
+    pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        let len = self.len;
+        match self.store.as_mut().expect("only sending and drop take it out") {
+            Store::Slots(run) => self.shared.view.uninit_mut(run, len),
+            Store::Draft(draft) => draft.uninit_mut(len),
+        }
+    }
+
+    /// Bytes that it may have.
+    pub fn capacity(&self) -> usize {
+        match &self.store {
+            Some(Store::Slots(run)) => run.slots() as usize * self.shared.view.geometry().slot_bytes,
+            Some(Store::Draft(draft)) => draft.len(),
+            None => 0,
+        }
+    }
+
+    /// Sets how many bytes are sent: 1 to [`Buffer::capacity`].
+    pub fn set_len(&mut self, len: usize) -> Result<(), Error> {
+        match len {
+            0 => Err(Usage::Empty.into()),
+            len if len > self.capacity() => {
+                Err(Usage::TooLong { len: len as u64, pool: self.capacity() as u64 }.into())
+            }
+            len => {
+                self.len = len;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.store {
+            Some(Store::Slots(run)) => self.shared.view.bytes(run, self.len),
+            Some(Store::Draft(draft)) => &draft.bytes()[..self.len],
+            None => &[],
+        }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.len;
+        match &mut self.store {
+            Some(Store::Slots(run)) => self.shared.view.bytes_mut(run, len),
+            Some(Store::Draft(draft)) => &mut draft.bytes_mut()[..len],
+            None => &mut [],
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(Store::Slots(run)) = self.store.take() {
+            self.shared.give(run);
+        }
+    }
+}
+
+/// Memory that is lent: the sender may read it, and has it back when the receiver has dropped its loan. Dropping this token sends the memory
+/// home by itself.
+#[derive(Debug)]
+#[must_use = "wait for it to have the buffer back, or drop it to let the memory come home by itself"]
+pub struct Lent {
+    pub(crate) shared: Arc<SendShared>,
+    pub(crate) sequence: u64,
+    pub(crate) store: Option<LentStore>,
+    pub(crate) len: usize,
+}
+
+/// Where lent memory is.
+#[derive(Debug)]
+pub(crate) enum LentStore {
+    /// In the pool, frozen.
+    Slots(Run),
+    /// Sealed for good.
+    Sealed(Arc<Snapshot>),
+}
+
+impl Lent {
+    /// Whether the receiver has given it back.
+    pub fn is_home(&self) -> Result<bool, Error> {
+        self.shared.is_home(self.sequence)
+    }
+
+    /// Waits until the receiver has given it back. A receiver that is gone has given back all that it had. Sealed memory is never a buffer again:
+    /// what comes back is a new one.
+    pub fn wait(self) -> Result<Buffer, Error> {
+        self.wait_until(None).map_err(|(error, _)| error)
+    }
+
+    /// The same, for a time; the error brings the token back.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Buffer, (Error, Lent)> {
+        let until = Instant::now().checked_add(timeout);
+        self.wait_until(until).map_err(|(error, lent)| match error {
+            Error::WouldBlock => (Error::TimedOut(timeout), lent),
+            error => (error, lent),
+        })
+    }
+
+    fn wait_until(mut self, until: Option<Instant>) -> Result<Buffer, (Error, Lent)> {
+        match self.shared.wait_home(self.sequence, until) {
+            Ok(true) => (),
+            Ok(false) => return Err((Error::WouldBlock, self)),
+            Err(error) => return Err((error, self)),
+        }
+        let shared = Arc::clone(&self.shared);
+        let store = match self.store.take() {
+            Some(LentStore::Slots(mut run)) => {
+                if let Err(error) = shared.view.open(&mut run) {
+                    self.store = Some(LentStore::Slots(run));
+                    return Err((error, self));
+                }
+                Store::Slots(run)
+            }
+            _ => match Draft::new(self.len, shared.host) {
+                Ok(draft) => Store::Draft(draft),
+                Err(error) => return Err((error, self)),
+            },
+        };
+        Ok(Buffer { shared, store: Some(store), len: self.len })
+    }
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.store {
+            Some(LentStore::Slots(run)) => self.shared.view.bytes(run, self.len),
+            Some(LentStore::Sealed(snapshot)) => &snapshot.bytes()[..self.len],
+            None => &[],
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(LentStore::Slots(run)) = self.store.take() {
+            self.shared.park(self.sequence, run);
+        }
+    }
+}
+
+/// Memory that the receiver sees while the sender writes it.
+#[derive(Debug)]
+#[must_use = "wait for it to have the buffer back, or drop it to let the memory come home by itself"]
+pub struct Sharing {
+    pub(crate) lent: Lent,
+}
+
+impl Sharing {
+    /// Waits until the receiver has given it back.
+    pub fn wait(self) -> Result<Buffer, Error> {
+        self.lent.wait()
+    }
+
+    /// Whether the receiver has given it back.
+    pub fn is_home(&self) -> Result<bool, Error> {
+        self.lent.is_home()
+    }
+}
+
+impl Deref for Sharing {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.lent
+    }
+}
+
+impl DerefMut for Sharing {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.lent.len;
+        match &mut self.lent.store {
+            Some(LentStore::Slots(run)) => self.lent.shared.view.bytes_mut(run, len),
+            _ => &mut [],
+        }
+    }
+}
+
+/// Zero memory at the place of a buffer that was donated. When it was dropped, and the donation has come home, its slots are free.
+#[derive(Debug)]
+pub struct Zeroed {
+    pub(crate) lent: Lent,
+}
+
+impl Deref for Zeroed {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.lent
+    }
+}
+
+impl DerefMut for Zeroed {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.lent.len;
+        match &mut self.lent.store {
+            Some(LentStore::Slots(run)) => self.lent.shared.view.bytes_mut(run, len),
+            _ => &mut [],
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! How the two sides agree on a channel.
+//!
+//! # The steps
+//! Four messages over the socket, each of which the other side waits for: `Hello` with the sender's area of the ring and its pool; `Welcome` with
+//! the receiver's area; `Settled`, after the sender has sealed the pool; `Ready`, after the receiver has looked at the seals. A side that
+//! does not want the channel says `Refuse` with a reason. Each step is a value, so that one thread can be both sides in turn.
+//!
+//! # What can fail
+//! The peer is believed in nothing: files are looked at for their size and seals before they are mapped, numbers before they are used, and
+//! the wait for each message has an end.
+
+use super::config::Config;
+use super::receive::RecvShared;
+use super::send::SendShared;
+use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
+use crate::host::Host;
+use crate::ring::{Inbox, Mapped, Outbox, RingMemory};
+use crate::sys::{self, fork, socket};
+use crate::view::{ReceiverView, SenderView};
+use crate::wire::{Greeting, Kind, Level, Verb};
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the two sides have agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// What loans promise.
+    pub(crate) level: Level,
+    /// Verbs that may be used, a bit each.
+    pub(crate) verbs: u32,
+    /// Both trust each other.
+    pub(crate) trusting: bool,
+}
+
+impl Settled {
+    pub(crate) fn allows(&self, verb: Verb) -> bool {
+        self.verbs & verb.bit() != 0
+    }
+}
+
+const ALWAYS: u32 = 1 << Verb::Inline as u8 | 1 << Verb::Copy as u8 | 1 << Verb::Loan as u8;
+
+fn send(socket: &OwnedFd, greeting: &Greeting, fds: &[&OwnedFd]) -> Result<(), Error> {
+    use zerocopy::IntoBytes as _;
+    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+    socket::send(socket.as_fd(), greeting.as_bytes(), &fds).map_err(|failed| match failed.errno {
+        sys::Errno::PIPE | sys::Errno::CONNRESET => PeerFault::Dead.into(),
+        _ => failed.into(),
+    })
+}
+
+/// Tells the peer why no channel will be, as far as it listens.
+fn refuse(socket: &OwnedFd, reason: &str) {
+    use zerocopy::IntoBytes as _;
+    let greeting = Greeting::new(Kind::Refuse, sys::page_bytes());
+    let mut bytes = greeting.as_bytes().to_vec();
+    bytes.extend_from_slice(reason.as_bytes());
+    let _ = socket::send(socket.as_fd(), &bytes, &[]);
+}
+
+/// Waits for one message of the handshake, which must be of the kind and bring so many descriptors.
+fn receive(
+    socket: &OwnedFd,
+    kind: Kind,
+    fds: usize,
+    timeout: Duration,
+) -> Result<(Greeting, Vec<OwnedFd>), Error> {
+    let until = Instant::now().checked_add(timeout);
+    let mut bytes = [0; 512];
+    let packet = loop {
+        if let Some(packet) = socket::recv(socket.as_fd(), &mut bytes)? {
+            break packet;
+        }
+        if until.is_some_and(|until| until <= Instant::now()) {
+            return Err(Error::TimedOut(timeout));
+        }
+        socket::wait_readable(&[socket.as_fd()], until)?;
+    };
+    if packet.len == 0 {
+        return Err(PeerFault::Dead.into());
+    }
+    if packet.cut {
+        return Err(Broken::Handshake("a greeting is longer than it may be").into());
+    }
+    if packet.fds_cut && !planted!(NoControlCheck) {
+        return Err(Broken::DescriptorsLost.into());
+    }
+    let (greeting, reason) = Greeting::parse(&bytes[..packet.len]).map_err(Broken::Handshake)?;
+    if greeting.kind == Kind::Refuse as u8 {
+        return Err(PeerFault::Refused(reason).into());
+    }
+    if greeting.kind != kind as u8 {
+        return Err(Broken::Handshake(
+            "messages come in another order, or both sides are senders, or both receivers",
+        )
+        .into());
+    }
+    if packet.fds.len() != fds {
+        return Err(Broken::Handshake("the number of descriptors is another").into());
+    }
+    Ok((greeting, packet.fds))
+}
+
+fn check_socket(socket: &OwnedFd) -> Result<(), Error> {
+    if socket::is_seqpacket(socket.as_fd()) { Ok(()) } else { Err(Usage::NotASocket.into()) }
+}
+
+/// Does a step; where it fails by this side's doing, the peer is told why before the error goes up.
+fn told<T>(socket: &OwnedFd, step: Result<T, Error>) -> Result<T, Error> {
+    if let Err(error) = &step
+        && !matches!(error, Error::Peer(PeerFault::Dead | PeerFault::Refused(_)))
+    {
+        refuse(socket, &error.to_string());
+    }
+    step
+}
+
+/// A sender that has said hello.
+pub(crate) struct Offered {
+    socket: OwnedFd,
+    config: Config,
+    host: &'static Host,
+    trusting: bool,
+    levels: u32,
+    verbs: u32,
+    forward: Mapped,
+    view: SenderView,
+}
+
+/// A sender that has settled.
+pub(crate) struct Concluded {
+    offered: Offered,
+    settled: Settled,
+    reverse: Mapped,
+}
+
+/// The levels that a sender can have here.
+fn levels_here(config: &Config, trusting: bool, host: &Host) -> Result<u32, Error> {
+    let wanted = config.wanted_level();
+    let mut levels = Level::Copy.bit();
+    if host.can_seal() {
+        levels |= Level::Sealed.bit();
+    }
+    if wanted == Level::Typed && trusting {
+        levels |= Level::Typed.bit();
+    }
+    if wanted == Level::Mmu && host.can_freeze() {
+        levels |= Level::Mmu.bit();
+    }
+    if config.requires_level() && levels & wanted.bit() == 0 {
+        return Err(unavailable(wanted, trusting).into());
+    }
+    Ok(levels)
+}
+
+fn unavailable(level: Level, trusting: bool) -> Error {
+    let setting = match level {
+        Level::Typed if !trusting => {
+            return Usage::Verb("level typed is for sides that trust each other").into();
+        }
+        Level::Leased => "this build has no leases",
+        Level::Sealed => "a kernel with memfd seals",
+        _ => "a kernel with mremap of shared mappings and the seal F_SEAL_FUTURE_WRITE (5.1)",
+    };
+    HostFault::Unsupported { what: "the level that is required", setting }.into()
+}
+
+impl Offered {
+    /// Makes the sender's memory and says hello.
+    pub(crate) fn hello(socket: OwnedFd, config: Config, trusting: bool) -> Result<Offered, Error> {
+        check_socket(&socket)?;
+        let host = Host::get();
+        let (ring, pool) = config.shapes(host)?;
+        let levels = levels_here(&config, trusting, host)?;
+        let (forward, forward_fd) = RingMemory::forward(ring)?;
+        let view = SenderView::new(pool, host)?;
+        let mut verbs = ALWAYS;
+        if trusting {
+            verbs |= Verb::Share.bit();
+            if config.wants_donations() {
+                verbs |= Verb::Donate.bit();
+            }
+        }
+        if verbs & Verb::Donate.bit() == 0 {
+            view.seal()?;
+        }
+        let mut greeting = Greeting::new(Kind::Hello, sys::page_bytes());
+        greeting.trusting = trusting.into();
+        greeting.slot_align = host.slot_align() as u32;
+        greeting.levels = levels;
+        greeting.verbs = verbs;
+        greeting.capacity = ring.capacity;
+        greeting.inline_bytes = ring.inline_bytes;
+        greeting.slots = pool.slots;
+        greeting.slot_bytes = pool.slot_bytes as u64;
+        send(&socket, &greeting, &[&forward_fd, view.fd()])?;
+        Ok(Offered { socket, config, host, trusting, levels, verbs, forward, view })
+    }
+
+    /// Waits for the receiver's answer and settles.
+    pub(crate) fn settle(self) -> Result<Concluded, Error> {
+        let (greeting, mut fds) = receive(&self.socket, Kind::Welcome, 1, self.config.handshake_timeout)?;
+        let step = self.settled(&greeting, fds.remove(0));
+        let (settled, reverse) = told(&self.socket, step)?;
+        Ok(Concluded { offered: self, settled, reverse })
+    }
+
+    fn settled(&self, greeting: &Greeting, reverse: OwnedFd) -> Result<(Settled, Mapped), Error> {
+        greeting.common_version().map_err(PeerFault::Refused)?;
+        let ring = self.config.shapes(self.host)?.0;
+        let reverse = RingMemory::open_reverse(ring, &reverse)?;
+        let common = self.levels & greeting.levels;
+        let wanted = self.config.wanted_level();
+        let choices = [wanted, Level::Sealed, Level::Copy];
+        let level = choices.into_iter().find(|level| common & level.bit() != 0);
+        let level = level.ok_or(Broken::Handshake("it accepts no level at all"))?;
+        if level != wanted && self.config.requires_level() {
+            return Err(PeerFault::Refused(format!("it does not accept level {wanted}")).into());
+        }
+        let verbs = self.verbs & (greeting.verbs | ALWAYS);
+        let settled = Settled { level, verbs, trusting: self.trusting && greeting.trusting == 1 };
+        if self.verbs & Verb::Donate.bit() != 0 {
+            self.view.seal()?;
+        }
+        let mut answer = Greeting::new(Kind::Settled, sys::page_bytes());
+        answer.levels = level.bit();
+        answer.verbs = verbs;
+        send(&self.socket, &answer, &[])?;
+        Ok((settled, reverse))
+    }
+}
+
+impl Concluded {
+    /// Waits until the receiver is ready.
+    pub(crate) fn finish(self) -> Result<Arc<SendShared>, Error> {
+        let Concluded { offered, settled, reverse } = self;
+        receive(&offered.socket, Kind::Ready, 0, offered.config.handshake_timeout)?;
+        let ring = offered.config.shapes(offered.host)?.0;
+        let outbox = Outbox::new(ring, offered.forward, reverse);
+        let registered = offered.view.register(&offered.socket);
+        Ok(SendShared::new(offered.socket, offered.config, settled, offered.view, outbox, registered))
+    }
+}
+
+/// A receiver that has welcomed a sender.
+pub(crate) struct Welcomed {
+    socket: OwnedFd,
+    config: Config,
+    accepted_levels: u32,
+    accepted_verbs: u32,
+    trusting: bool,
+    inbox: Inbox<Mapped>,
+    view: ReceiverView,
+}
+
+impl Welcomed {
+    /// Waits for a sender's hello and answers.
+    pub(crate) fn welcome(socket: OwnedFd, config: Config, trusting: bool) -> Result<Welcomed, Error> {
+        check_socket(&socket)?;
+        let (greeting, fds) = receive(&socket, Kind::Hello, 2, config.handshake_timeout)?;
+        let step = Self::accept(&greeting, fds, &config, trusting);
+        let (inbox, view, reverse, levels, verbs) = told(&socket, step)?;
+        let mut answer = Greeting::new(Kind::Welcome, sys::page_bytes());
+        answer.trusting = trusting.into();
+        answer.levels = levels;
+        answer.verbs = verbs;
+        send(&socket, &answer, &[&reverse])?;
+        Ok(Welcomed { socket, config, accepted_levels: levels, accepted_verbs: verbs, trusting, inbox, view })
+    }
+
+    #[allow(clippy::type_complexity, reason = "what the answer is made of, used once")]
+    fn accept(
+        greeting: &Greeting,
+        mut fds: Vec<OwnedFd>,
+        config: &Config,
+        trusting: bool,
+    ) -> Result<(Inbox<Mapped>, ReceiverView, OwnedFd, u32, u32), Error> {
+        let host = Host::get();
+        greeting.common_version().map_err(PeerFault::Refused)?;
+        greeting.same_machine(sys::page_bytes()).map_err(PeerFault::Refused)?;
+        let ring = greeting.ring();
+        if !ring.is_valid() {
+            return Err(Broken::Handshake("the ring has a shape that cannot be").into());
+        }
+        let pool = crate::view::offered(greeting.slots, greeting.slot_bytes)?;
+        if pool.bytes() as u64 > config.max_bytes() && !planted!(NoBudgetCheck) {
+            return Err(Error::Budget {
+                what: "the peer's pool",
+                wanted: pool.bytes() as u64,
+                budget: config.max_bytes(),
+                holders: "nothing else is held".to_owned(),
+            });
+        }
+        let mut levels = Level::Copy.bit() | Level::Sealed.bit();
+        let mut verbs = ALWAYS;
+        if trusting {
+            levels |= Level::Typed.bit() | Level::Mmu.bit();
+            verbs |= Verb::Share.bit();
+            if greeting.verbs & Verb::Donate.bit() != 0 && greeting.trusting == 1 {
+                verbs |= Verb::Donate.bit();
+            }
+        }
+        let pool_fd = fds.pop().ok_or(Broken::Handshake("the pool is missing"))?;
+        let forward = fds.pop().ok_or(Broken::Handshake("the ring is missing"))?;
+        let forward = RingMemory::open_forward(ring, &forward)?;
+        let view = ReceiverView::new(pool, pool_fd, verbs & Verb::Donate.bit() != 0, trusting, host)?;
+        let (reverse, reverse_fd) = RingMemory::reverse(ring)?;
+        Ok((Inbox::new(ring, forward, reverse), view, reverse_fd, levels, verbs))
+    }
+
+    /// Waits for what the sender has settled, looks at it, and says that this side is ready.
+    pub(crate) fn ready(self) -> Result<Arc<RecvShared>, Error> {
+        let (greeting, _) = receive(&self.socket, Kind::Settled, 0, self.config.handshake_timeout)?;
+        let settled = told(&self.socket, self.check(&greeting))?;
+        send(&self.socket, &Greeting::new(Kind::Ready, sys::page_bytes()), &[])?;
+        let registered = fork::register(&self.socket, None);
+        Ok(RecvShared::new(self.socket, self.config, settled, self.view, self.inbox, registered))
+    }
+
+    fn check(&self, greeting: &Greeting) -> Result<Settled, Error> {
+        let level = Level::ALL.into_iter().find(|level| level.bit() == greeting.levels);
+        let level = level.filter(|level| self.accepted_levels & level.bit() != 0);
+        let level = level.ok_or(Broken::Handshake("it settled on a level that was not accepted"))?;
+        if greeting.verbs & !self.accepted_verbs != 0 {
+            return Err(Broken::Handshake("it settled on a verb that was not accepted").into());
+        }
+        if self.config.requires_level() && level != self.config.wanted_level() {
+            let wanted = self.config.wanted_level();
+            return Err(PeerFault::Refused(format!("it does not offer level {wanted}")).into());
+        }
+        self.view.verify_sealed()?;
+        Ok(Settled { level, verbs: greeting.verbs, trusting: self.trusting })
+    }
+}

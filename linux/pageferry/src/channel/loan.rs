@@ -1,0 +1,307 @@
+//! A message that was received.
+
+use super::receive::RecvShared;
+use crate::error::{Error, Usage};
+use crate::view::{Anonymous, Run, Snapshot};
+use crate::wire::{Descriptor, Level, Verb};
+use core::ops::Deref;
+use std::sync::Arc;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+/// A message that was received: bytes that nobody changes, and a token. Dropping it gives the memory back to the sender.
+///
+/// It can be sent to another thread, and outlives the [`super::Receiver`] and the sender.
+#[derive(Debug)]
+#[must_use = "dropping a loan gives the memory back to the sender"]
+pub struct Loan {
+    shared: Arc<RecvShared>,
+    descriptor: Descriptor,
+    place: Place,
+    /// Forks that this process had made when it came.
+    born: u64,
+}
+
+/// Where the bytes are. A run is taken out only by `drop`.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// On the heap: they came in the ring.
+    Inline(Box<[u8]>),
+    /// In memory of this process: they were copied out.
+    Copied(Anonymous),
+    /// In the sender's pool, by a private view. `own`: it was made writable.
+    Lent { run: Option<Run>, own: bool },
+    /// In the sender's pool, and nobody else's for now.
+    Donated { run: Option<Run> },
+    /// In the sender's pool, and the sender's too.
+    Shared { run: Option<Run> },
+    /// In memory that is sealed.
+    Sealed(Arc<Snapshot>),
+}
+
+impl Loan {
+    pub(crate) fn new(shared: Arc<RecvShared>, descriptor: Descriptor, place: Place, born: u64) -> Loan {
+        Loan { shared, descriptor, place, born }
+    }
+
+    fn range(&self) -> (usize, usize) {
+        (self.descriptor.offset as usize, self.descriptor.len as usize)
+    }
+
+    /// What happened to the memory: lent, donated, copied.
+    pub fn verb(&self) -> Verb {
+        self.descriptor.verb
+    }
+
+    /// What is promised of the bytes.
+    pub fn level(&self) -> Level {
+        self.descriptor.level
+    }
+
+    /// The number that the sender gave it; 0 if none.
+    pub fn tag(&self) -> u64 {
+        self.descriptor.tag
+    }
+
+    /// How many messages came before on this channel.
+    pub fn sequence(&self) -> u64 {
+        self.descriptor.sequence
+    }
+
+    /// The bytes, to be written to. Nobody else sees what is written. Of lent memory the kernel copies each page (4 KB) at the first store to it;
+    /// donated and copied memory is written where it is; sealed memory is copied whole first.
+    pub fn as_mut(&mut self) -> Result<&mut [u8], Error> {
+        self.shared.check_ours()?;
+        let (offset, len) = self.range();
+        if let Place::Sealed(snapshot) = &self.place {
+            self.shared.charge(len as u64, "a copy of sealed memory")?;
+            let copied = self.shared.recycled.take(len).map(|mut copied| {
+                copied.bytes_mut().copy_from_slice(&snapshot.bytes()[offset..offset + len]);
+                copied
+            });
+            let copied = copied.inspect_err(|_| self.shared.discharge(len as u64))?;
+            let sealed = core::mem::replace(&mut self.place, Place::Copied(copied));
+            if let Place::Sealed(snapshot) = sealed {
+                self.shared.release_sealed(self.descriptor.sequence, snapshot.len() as u64);
+            }
+        }
+        match &mut self.place {
+            Place::Inline(bytes) => Ok(bytes),
+            Place::Copied(copied) => Ok(copied.bytes_mut()),
+            Place::Lent { run: Some(run), own } => {
+                if !*own {
+                    self.shared.view.own(run)?;
+                    *own = true;
+                }
+                Ok(self.shared.view.bytes_mut(run, offset, len, false))
+            }
+            Place::Donated { run: Some(run) } => Ok(self.shared.view.bytes_mut(run, offset, len, true)),
+            _ => Err(Usage::Verb("shared memory is not written by its receiver").into()),
+        }
+    }
+
+    /// The bytes as a value of another type.
+    pub fn cast<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<&T, Error> {
+        T::ref_from_bytes(self).map_err(|_| self.no_cast::<T>())
+    }
+
+    /// The bytes as values of another type, as many as there are.
+    pub fn cast_slice<T: FromBytes + Immutable>(&self) -> Result<&[T], Error> {
+        <[T]>::ref_from_bytes(self).map_err(|_| self.no_cast::<T>())
+    }
+
+    fn no_cast<T>(&self) -> Error {
+        Usage::Cast { len: self.len(), what: core::any::type_name::<T>() }.into()
+    }
+
+    /// Moves the bytes to memory of this process, and gives the sender its memory back.
+    pub fn transfer(self) -> Result<Owned, Error> {
+        self.shared.check_ours()?;
+        let mut owned = self.shared.recycled.take(self.len().max(1))?;
+        owned.bytes_mut()[..self.len()].copy_from_slice(&self);
+        Ok(Owned { memory: owned, len: self.len() })
+    }
+
+    /// The sealed memory that the bytes are in, and where.
+    pub(crate) fn snapshot(&self) -> Option<(&Arc<Snapshot>, usize)> {
+        match &self.place {
+            Place::Sealed(snapshot) => Some((snapshot, self.range().0)),
+            _ => None,
+        }
+    }
+
+    /// A shared message becomes a value: its bytes as they are now.
+    pub(crate) fn settle(mut self) -> Result<Loan, Error> {
+        let (offset, len) = self.range();
+        if let Place::Shared { run: Some(run) } = &self.place {
+            self.shared.charge(len as u64, "a copy of shared memory")?;
+            let copied = self.shared.recycled.take(len).and_then(|mut copied| {
+                self.shared.view.copy_shared(run, offset, copied.uninit_mut())?;
+                Ok(copied)
+            });
+            let copied = copied.inspect_err(|_| self.shared.discharge(len as u64))?;
+            let shared = core::mem::replace(&mut self.place, Place::Copied(copied));
+            if let Place::Shared { run: Some(run) } = shared {
+                self.shared.release(self.descriptor.sequence, run, 0, u64::MAX);
+            }
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn into_message(self) -> Message {
+        match &self.place {
+            Place::Shared { .. } => Message::Shared(Shared { loan: self }),
+            _ => Message::Loan(self),
+        }
+    }
+}
+
+impl Deref for Loan {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let (offset, len) = self.range();
+        let view = &self.shared.view;
+        match &self.place {
+            Place::Inline(bytes) => bytes,
+            Place::Copied(copied) => copied.bytes(),
+            Place::Lent { run: Some(run), .. } => view.bytes(run, offset, len, self.level(), false),
+            Place::Donated { run: Some(run) } => view.bytes(run, offset, len, self.level(), true),
+            Place::Sealed(snapshot) => &snapshot.bytes()[offset..offset + len],
+            // A shared message is a `Shared`, and only drop takes a run out.
+            Place::Shared { .. } | Place::Lent { .. } | Place::Donated { .. } => &[],
+        }
+    }
+}
+
+impl AsRef<[u8]> for Loan {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // In a child the memory and the ring are the parent's affair.
+        if !self.shared.is_ours() {
+            return;
+        }
+        let (shared, sequence, born) = (&self.shared, self.descriptor.sequence, self.born);
+        match &mut self.place {
+            Place::Inline(_) => (),
+            Place::Copied(copied) => shared.discharge(copied.bytes().len() as u64),
+            Place::Sealed(snapshot) => shared.release_sealed(sequence, snapshot.len() as u64),
+            Place::Lent { run, own } => {
+                let Some(mut run) = run.take() else { return };
+                let mut pages = 0;
+                if *own {
+                    pages = shared.view.written_pages(&run, shared.host).unwrap_or(0);
+                    if planted!(AckBeforeDontNeed) {
+                        shared.release(sequence, run, pages, born);
+                        return;
+                    }
+                    // Slots that cannot be cleaned would show their bytes in a later message: they are never given back.
+                    if shared.view.disown(&mut run).is_err() {
+                        return;
+                    }
+                }
+                shared.release(sequence, run, pages, born);
+            }
+            Place::Donated { run } => {
+                let Some(mut run) = run.take() else { return };
+                // What stays open here must not be the sender's again. No child has it: the view stays out of children.
+                if shared.view.give_up(&mut run).is_ok() {
+                    shared.release(sequence, run, 0, u64::MAX);
+                }
+            }
+            Place::Shared { run } => {
+                let Some(run) = run.take() else { return };
+                shared.release(sequence, run, 0, u64::MAX);
+            }
+        }
+    }
+}
+
+/// What [`super::Receiver::recv_message`] gives.
+#[derive(Debug)]
+pub enum Message {
+    /// Bytes that nobody changes.
+    Loan(Loan),
+    /// Memory that the sender still writes.
+    Shared(Shared),
+}
+
+/// Memory of the sender that both sides see. The sender may write it at any time, so there is no reference to it: copies of it, and its address.
+#[derive(Debug)]
+#[must_use = "dropping it gives the memory back to the sender"]
+pub struct Shared {
+    loan: Loan,
+}
+
+impl Shared {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.loan.descriptor.len as usize
+    }
+
+    /// Never: a message has bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number that the sender gave it; 0 if none.
+    pub fn tag(&self) -> u64 {
+        self.loan.tag()
+    }
+
+    /// Copies bytes from `offset` on. Each is read once, and those that the sender writes meanwhile are old or new.
+    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
+        self.loan.shared.check_ours()?;
+        if offset.checked_add(to.len()).is_none_or(|end| end > self.len()) {
+            return Err(Usage::TooLong { len: to.len() as u64, pool: self.len() as u64 }.into());
+        }
+        match &self.loan.place {
+            Place::Shared { run: Some(run) } => {
+                let at = self.loan.range().0 + offset;
+                self.loan.shared.view.read_shared(run, at, to)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where it is: to be registered with a device, or read by atomic accesses. Null when it cannot be mapped.
+    pub fn as_ptr(&self) -> *const u8 {
+        match &self.loan.place {
+            Place::Shared { run: Some(run) } => {
+                self.loan.shared.view.shared(run, self.loan.range().0).unwrap_or(core::ptr::null())
+            }
+            _ => core::ptr::null(),
+        }
+    }
+}
+
+/// Bytes of this process alone, which were a message's.
+#[derive(Debug)]
+pub struct Owned {
+    memory: Anonymous,
+    len: usize,
+}
+
+impl Deref for Owned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory.bytes()[..self.len]
+    }
+}
+
+impl core::ops::DerefMut for Owned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory.bytes_mut()[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}

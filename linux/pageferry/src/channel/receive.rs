@@ -1,0 +1,414 @@
+//! The receiver's state, which its loans share.
+//!
+//! # What it holds
+//! The view of the peer's pool, the receiver's side of the ring, the slots that are out (as runs, each in one loan), sealed memory that has come
+//! and whose message has not, and loans that cannot be given back yet because a child may still see them.
+//!
+//! # Locks
+//! One, around the ring and these tables. It is never held while a thread sleeps. Only the one [`super::Receiver`] waits; loans are given back from
+//! any thread.
+//!
+//! # Death
+//! When the peer is gone, what it had published is received first. What was received stays valid: the memory lives as long as somebody maps it.
+
+use super::admit::admit;
+use super::config::Config;
+use super::handshake::Settled;
+use super::loan::{Loan, Place};
+use super::send::{LOOK_WHILE_SPINNING, MAX_NOTES};
+use crate::error::{Broken, Error, PeerFault, Usage};
+use crate::host::Host;
+use crate::ring::{Inbox, Mapped};
+use crate::sys::copy::Stores;
+use crate::sys::{Errno, fork, socket};
+use crate::view::{ReceiverView, Recycled, Run, Snapshot};
+use crate::wire::{Descriptor, Level, Note, Verb};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// See the top of the file.
+#[derive(Debug)]
+pub(crate) struct RecvShared {
+    socket: OwnedFd,
+    generation: u32,
+    pub(crate) host: &'static Host,
+    pub(crate) config: Config,
+    pub(crate) settled: Settled,
+    pub(crate) view: ReceiverView,
+    pub(crate) recycled: Arc<Recycled>,
+    /// Bytes of copies and sealed memory that loans hold.
+    held: AtomicU64,
+    state: Mutex<State>,
+    _registered: fork::Registered,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: Inbox<Mapped>,
+    /// Why no more will come.
+    fault: Option<Error>,
+    /// The peer will publish no more.
+    ended: Option<Error>,
+    objects: HashMap<u64, OwnedFd>,
+    retired: Vec<Retired>,
+}
+
+/// What was dropped while a child could still see it.
+#[derive(Debug)]
+struct Retired {
+    sequence: u64,
+    run: Run,
+    pages: u64,
+    born: u64,
+}
+
+/// Counters of a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecvCounters {
+    /// Messages received.
+    pub received: u64,
+    /// Slots of the peer's pool that loans hold.
+    pub slots_held: u32,
+    /// Bytes of copies and sealed memory that loans hold.
+    pub bytes_held: u64,
+    /// Loans that were dropped and wait for the end of a child.
+    pub retired: usize,
+}
+
+impl RecvShared {
+    pub(crate) fn new(
+        socket: OwnedFd,
+        config: Config,
+        settled: Settled,
+        view: ReceiverView,
+        ring: Inbox<Mapped>,
+        registered: fork::Registered,
+    ) -> Arc<RecvShared> {
+        let pool = view.geometry().bytes();
+        let state = State { ring, fault: None, ended: None, objects: HashMap::new(), retired: Vec::new() };
+        Arc::new(RecvShared {
+            socket,
+            generation: fork::generation(),
+            host: Host::get(),
+            config,
+            settled,
+            recycled: Recycled::new(pool),
+            view,
+            held: AtomicU64::new(0),
+            state: Mutex::new(state),
+            _registered: registered,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    pub(crate) fn check_ours(&self) -> Result<(), Error> {
+        if self.is_ours() { Ok(()) } else { Err(Usage::Forked.into()) }
+    }
+
+    pub(crate) fn counters(&self) -> RecvCounters {
+        let state = self.lock();
+        RecvCounters {
+            received: state.ring.next_sequence(),
+            slots_held: self.view.slots().taken(),
+            bytes_held: self.held.load(Ordering::Relaxed),
+            retired: state.retired.len(),
+        }
+    }
+
+    /// The next message, if one is there.
+    pub(crate) fn try_recv(self: &Arc<Self>) -> Result<Option<Loan>, Error> {
+        self.check_ours()?;
+        let mut state = self.lock();
+        self.release_retired(&mut state);
+        if let Some(fault) = &state.fault {
+            return Err(fault.clone());
+        }
+        let taken = self.take(&mut state);
+        match taken {
+            Err(error) => {
+                if let Error::Peer(_) = &error {
+                    state.fault = Some(error.clone());
+                }
+                Err(error)
+            }
+            Ok(None) => match state.ended.clone() {
+                None => Ok(None),
+                Some(ended) => {
+                    state.fault = Some(ended.clone());
+                    Err(ended)
+                }
+            },
+            found => found,
+        }
+    }
+
+    fn take(self: &Arc<Self>, state: &mut State) -> Result<Option<Loan>, Error> {
+        if planted!(NoDrain) && state.ended.is_some() {
+            return Ok(None);
+        }
+        let Some(mut words) = state.ring.peek()? else { return Ok(None) };
+        let sequence = state.ring.next_sequence();
+        let pool = self.view.geometry();
+        let mut descriptor = admit(&words, sequence, &self.settled, state.ring.geometry(), pool)?;
+        if planted!(DoubleRead) {
+            words = state.ring.peek()?.unwrap_or(words);
+            descriptor = Descriptor::parse(&words).unwrap_or(descriptor);
+        }
+        let born = fork::forks();
+        let place = self.place(state, &descriptor)?;
+        state.ring.taken();
+        if matches!(place, Place::Inline(_) | Place::Copied(_)) {
+            self.ack(state, sequence, 0);
+        }
+        Ok(Some(Loan::new(Arc::clone(self), descriptor, place, born)))
+    }
+
+    /// Where the bytes of an admitted message are from now on.
+    fn place(&self, state: &mut State, descriptor: &Descriptor) -> Result<Place, Error> {
+        let len = descriptor.len as usize;
+        let claim = || {
+            let run = self.view.slots().claim(descriptor.first_slot, descriptor.slots);
+            let what = "its slots are out already";
+            run.ok_or(Broken::Descriptor { sequence: descriptor.sequence, what })
+        };
+        match descriptor.verb {
+            Verb::Inline => {
+                let mut bytes = vec![0; len].into_boxed_slice();
+                let at = state.ring.geometry().inline_offset(descriptor.sequence);
+                state.ring.forward().read_bytes(at, &mut bytes);
+                Ok(Place::Inline(bytes))
+            }
+            Verb::Copy => {
+                let run = claim()?;
+                let copied = self.charge(descriptor.len, "a copy").and_then(|()| self.recycled.take(len));
+                let copied = copied.map(|mut copied| {
+                    self.view.copy_out(
+                        &run,
+                        descriptor.offset as usize,
+                        copied.uninit_mut(),
+                        Stores::Ordinary,
+                    );
+                    Place::Copied(copied)
+                });
+                self.view.slots().give(run);
+                copied
+            }
+            Verb::Loan if descriptor.level == Level::Sealed => self.sealed(state, descriptor),
+            Verb::Loan => Ok(Place::Lent { run: Some(claim()?), own: false }),
+            Verb::Donate => {
+                let mut run = claim()?;
+                match self.view.take(&mut run) {
+                    Ok(()) => Ok(Place::Donated { run: Some(run) }),
+                    Err(error) => {
+                        self.view.slots().give(run);
+                        Err(error)
+                    }
+                }
+            }
+            Verb::Share => Ok(Place::Shared { run: Some(claim()?) }),
+        }
+    }
+
+    fn sealed(&self, state: &mut State, descriptor: &Descriptor) -> Result<Place, Error> {
+        let broken = |what| Broken::Descriptor { sequence: descriptor.sequence, what };
+        if !state.objects.contains_key(&descriptor.object) {
+            self.read_notes(state);
+        }
+        // An honest sender has sent the memory before the message.
+        let fd = state.objects.remove(&descriptor.object);
+        let fd = fd.ok_or(broken("its sealed memory did not come"))?;
+        let len = crate::sys::memfd::len(&fd)?;
+        if let Err(error) = self.charge(len, "sealed memory") {
+            state.objects.insert(descriptor.object, fd);
+            return Err(error);
+        }
+        let snapshot = Snapshot::open(fd, len).inspect_err(|_| self.discharge(len))?;
+        let end = descriptor.offset.checked_add(descriptor.len);
+        if descriptor.len == 0 || end.is_none_or(|end| end > snapshot.len() as u64) {
+            self.discharge(len);
+            return Err(broken("its bytes are not in its sealed memory").into());
+        }
+        Ok(Place::Sealed(Arc::new(snapshot)))
+    }
+
+    /// Counts bytes that a loan will hold against the budget.
+    pub(crate) fn charge(&self, bytes: u64, what: &'static str) -> Result<(), Error> {
+        let budget = self.config.max_bytes();
+        let pool = self.view.geometry().bytes() as u64;
+        let fits = |held: u64| {
+            let all = held.checked_add(bytes)?.checked_add(pool)?;
+            (all <= budget || planted!(NoBudgetCheck)).then_some(held + bytes)
+        };
+        match self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Ok(()),
+            Err(held) => {
+                let holders =
+                    format!("the peer's pool has {pool} bytes, messages that were not dropped have {held}");
+                Err(Error::Budget { what, wanted: bytes, budget, holders })
+            }
+        }
+    }
+
+    pub(crate) fn discharge(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn ack(&self, state: &mut State, sequence: u64, pages: u64) {
+        if state.ring.ack([sequence, pages]) {
+            // Where the socket is full, a wake-up waits there already; where the peer is gone, nobody waits.
+            let _ = socket::send(self.socket(), &Note::Wake.bytes(), &[]);
+        }
+    }
+
+    /// Gives slots back; or keeps them, while a child may see them.
+    pub(crate) fn release(&self, sequence: u64, run: Run, pages: u64, born: u64) {
+        let mut state = self.lock();
+        if fork::fenced_since(born) {
+            state.retired.push(Retired { sequence, run, pages, born });
+            return;
+        }
+        self.view.slots().give(run);
+        self.ack(&mut state, sequence, pages);
+    }
+
+    /// Acknowledges a message that took no slots.
+    pub(crate) fn release_sealed(&self, sequence: u64, bytes: u64) {
+        self.discharge(bytes);
+        let mut state = self.lock();
+        self.ack(&mut state, sequence, 0);
+    }
+
+    fn release_retired(&self, state: &mut State) {
+        if state.retired.is_empty() {
+            return;
+        }
+        let (still, free) =
+            state.retired.drain(..).partition(|retired: &Retired| fork::fenced_since(retired.born));
+        state.retired = still;
+        for Retired { sequence, run, pages, .. } in free {
+            self.view.slots().give(run);
+            self.ack(state, sequence, pages);
+        }
+    }
+
+    /// Says that this side takes no more.
+    pub(crate) fn bye(&self) {
+        if self.is_ours() {
+            let _ = socket::send(self.socket(), &Note::Bye.bytes(), &[]);
+        }
+    }
+
+    /// Takes the notes that have come over the socket.
+    fn read_notes(&self, state: &mut State) {
+        let mut bytes = [0; 2 * Note::BYTES];
+        for _ in 0..MAX_NOTES {
+            let packet = match socket::recv(self.socket(), &mut bytes) {
+                Ok(None) => return,
+                Ok(Some(packet)) => packet,
+                Err(failed) => return end(state, failed.into()),
+            };
+            if packet.len == 0 {
+                return end(state, PeerFault::Dead.into());
+            }
+            if packet.fds_cut && !planted!(NoControlCheck) {
+                state.fault = Some(Broken::DescriptorsLost.into());
+                return;
+            }
+            let mut fds = packet.fds;
+            match Note::parse(&bytes[..packet.len]) {
+                Some(Note::Wake) if fds.is_empty() => (),
+                Some(Note::Bye) if fds.is_empty() => end(state, PeerFault::Dead.into()),
+                Some(Note::Object(number)) if fds.len() == 1 && self.expects(state, number) => {
+                    state.objects.extend(fds.pop().map(|fd| (number, fd)));
+                }
+                _ => {
+                    state.fault = Some(Broken::Handshake("a note has no meaning").into());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sealed memory comes with a number of a message that has not come; so there is never more of it than the ring has cells.
+    fn expects(&self, state: &State, number: u64) -> bool {
+        let next = state.ring.next_sequence();
+        let last = next.saturating_add(u64::from(state.ring.geometry().capacity));
+        (next..last).contains(&number) && !state.objects.contains_key(&number)
+    }
+
+    /// The next message, waited for until `until`; `None` when the time is up.
+    pub(crate) fn recv(self: &Arc<Self>, until: Option<Instant>) -> Result<Option<Loan>, Error> {
+        let mut spinning: Option<(Instant, u32)> = None;
+        loop {
+            if let Some(loan) = self.try_recv()? {
+                return Ok(Some(loan));
+            }
+            let now = Instant::now();
+            if until.is_some_and(|until| until <= now) {
+                return Ok(None);
+            }
+            let (since, turns) = spinning.get_or_insert((now, 0));
+            if now - *since < self.config.spin {
+                *turns += 1;
+                if turns.is_multiple_of(LOOK_WHILE_SPINNING) {
+                    self.read_notes(&mut self.lock());
+                }
+                core::hint::spin_loop();
+                continue;
+            }
+            self.sleep(until)?;
+            spinning = None;
+        }
+    }
+
+    fn sleep(&self, until: Option<Instant>) -> Result<(), Error> {
+        let state = self.lock();
+        state.ring.begin_sleep();
+        let has_message = state.ring.has_message() && !planted!(NoSecondLook);
+        // What was retired comes back when a child ends, of which nobody tells.
+        let until = match state.retired.is_empty() {
+            true => until,
+            false => {
+                let soon = Instant::now() + RETIRED_POLL;
+                Some(until.map_or(soon, |until| until.min(soon)))
+            }
+        };
+        drop(state);
+        let waited = if has_message { Ok(()) } else { self.wait_and_read(until) };
+        self.lock().ring.end_sleep();
+        waited
+    }
+
+    fn wait_and_read(&self, until: Option<Instant>) -> Result<(), Error> {
+        match socket::wait_readable(&[self.socket()], until) {
+            Ok(_) => {
+                self.read_notes(&mut self.lock());
+                Ok(())
+            }
+            Err(failed) if failed.errno == Errno::AGAIN => Ok(()),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+}
+
+/// How often a receiver that sleeps looks whether a child has ended.
+const RETIRED_POLL: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// The peer publishes no more.
+fn end(state: &mut State, why: Error) {
+    state.ended.get_or_insert(why);
+}

@@ -1,0 +1,91 @@
+//! The receiver's end.
+
+use super::loan::{Loan, Message};
+use super::receive::{RecvCounters, RecvShared};
+use crate::error::Error;
+use crate::trust::{Same, Trust};
+use crate::wire::Level;
+use core::cell::Cell;
+use core::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The receiving end of a channel. One thread at a time uses it; it can move to another.
+#[derive(Debug)]
+pub struct Receiver<T: Trust = Same> {
+    shared: Arc<RecvShared>,
+    _trust: PhantomData<fn() -> T>,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl<T: Trust> Receiver<T> {
+    pub(crate) fn new(shared: Arc<RecvShared>) -> Receiver<T> {
+        Receiver { shared, _trust: PhantomData, _not_sync: PhantomData }
+    }
+
+    /// The next message. Waits for it. When the sender is gone and all of its messages were received: `Error::Peer(PeerFault::Dead)`.
+    pub fn recv(&self) -> Result<Loan, Error> {
+        self.recv_until(None)?.settle()
+    }
+
+    /// The next message, if one is there; [`Error::WouldBlock`] otherwise.
+    pub fn try_recv(&self) -> Result<Loan, Error> {
+        self.shared.try_recv()?.ok_or(Error::WouldBlock)?.settle()
+    }
+
+    /// The next message, waited for `timeout` at most.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Loan, Error> {
+        let message = self.recv_until(Instant::now().checked_add(timeout));
+        let message = message
+            .map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error });
+        message?.settle()
+    }
+
+    /// The next message, with memory that the sender shares as such. ([`Receiver::recv`] copies that: what it gives never changes.)
+    pub fn recv_message(&self) -> Result<Message, Error> {
+        Ok(self.recv_until(None)?.into_message())
+    }
+
+    fn recv_until(&self, until: Option<Instant>) -> Result<Loan, Error> {
+        self.shared.recv(until)?.ok_or(Error::WouldBlock)
+    }
+
+    /// What loans of this channel promise.
+    pub fn level(&self) -> Level {
+        self.shared.settled.level
+    }
+
+    /// Whether huge pages lie behind the pool.
+    pub fn huge_pages(&self) -> bool {
+        self.shared.view.huge()
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> RecvCounters {
+        self.shared.counters()
+    }
+
+    /// Who was at the other end when the connection was made.
+    pub fn peer(&self) -> Result<crate::Credentials, Error> {
+        Ok(crate::sys::peer::credentials(self.shared.socket())?)
+    }
+}
+
+impl<T: Trust> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.shared.bye();
+    }
+}
+
+impl<T: Trust> AsFd for Receiver<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.socket()
+    }
+}
+
+impl<T: Trust> AsRawFd for Receiver<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.shared.socket().as_raw_fd()
+    }
+}

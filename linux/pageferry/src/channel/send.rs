@@ -1,0 +1,435 @@
+//! The sender's state, which its buffers and lent memory share.
+//!
+//! # What it holds
+//! The pool, the sender's side of the ring, and which messages are *out*: sent and not given back. The slots of a message belong to whoever
+//! holds its [`super::Lent`]; when that was dropped they are parked here until the message comes home.
+//!
+//! # Locks
+//! One, around the ring and the table of what is out. It is never held while a thread sleeps. Of several threads that wait, one polls the
+//! socket, and the others wait for its word on a condition variable.
+//!
+//! # Death
+//! When the peer is gone, or has broken the protocol, nothing more is sent. Lent memory is home at once: the peer could only read it. Memory
+//! that was donated is home when the socket hangs up, for a process's memory is gone before its sockets are closed; of a peer that lives and has
+//! broken the protocol it stays away.
+
+use super::config::Config;
+use super::handshake::Settled;
+use crate::error::{Broken, Error, PeerFault, Usage};
+use crate::host::Host;
+use crate::ring::{Mapped, Outbox};
+use crate::sys::{Errno, fork, socket};
+use crate::view::{Reuse, Run, SenderView};
+use crate::wire::{Descriptor, Note};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// See the top of the file.
+#[derive(Debug)]
+pub(crate) struct SendShared {
+    socket: OwnedFd,
+    generation: u32,
+    pub(crate) host: &'static Host,
+    pub(crate) config: Config,
+    pub(crate) settled: Settled,
+    pub(crate) view: SenderView,
+    state: Mutex<State>,
+    news: Condvar,
+    _registered: fork::Registered,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: Outbox<Mapped>,
+    out: HashMap<u64, Out>,
+    /// Why nothing more can be sent.
+    fault: Option<Error>,
+    /// Nothing more will come back either.
+    ended: bool,
+    /// A thread polls the socket.
+    polling: bool,
+    /// Messages since the socket was looked at.
+    unlooked: u32,
+    /// Pages that receivers have written, as they say.
+    pages_written: u64,
+    sealed_bytes: u64,
+}
+
+/// A message that is out.
+#[derive(Debug, Default)]
+struct Out {
+    /// Its slots, when nobody here holds them any more.
+    parked: Option<Run>,
+    donated: bool,
+    sealed_bytes: u64,
+}
+
+/// Counters of a sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCounters {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages that are out: sent, and not given back.
+    pub out: u64,
+    /// Slots that are buffers, lent or donated.
+    pub slots_taken: u32,
+    /// Pages of lent memory that the receiver has written, and which the kernel therefore copied.
+    pub pages_written: u64,
+}
+
+/// Messages after which a sender looks whether the peer still lives.
+const LOOK_EVERY: u32 = 16;
+/// Turns of a side that spins, between two looks at the socket.
+pub(super) const LOOK_WHILE_SPINNING: u32 = 4096;
+/// Notes that are taken from the socket at a time.
+pub(super) const MAX_NOTES: usize = 64;
+
+impl SendShared {
+    pub(crate) fn new(
+        socket: OwnedFd,
+        config: Config,
+        settled: Settled,
+        view: SenderView,
+        ring: Outbox<Mapped>,
+        registered: fork::Registered,
+    ) -> Arc<SendShared> {
+        let state = State {
+            ring,
+            out: HashMap::new(),
+            fault: None,
+            ended: false,
+            polling: false,
+            unlooked: 0,
+            pages_written: 0,
+            sealed_bytes: 0,
+        };
+        Arc::new(SendShared {
+            socket,
+            generation: fork::generation(),
+            host: Host::get(),
+            config,
+            settled,
+            view,
+            state: Mutex::new(state),
+            news: Condvar::new(),
+            _registered: registered,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this process is the one that made the channel.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    pub(crate) fn check_ours(&self) -> Result<(), Error> {
+        if self.is_ours() { Ok(()) } else { Err(Usage::Forked.into()) }
+    }
+
+    pub(crate) fn counters(&self) -> SendCounters {
+        let state = self.lock();
+        SendCounters {
+            sent: state.ring.published(),
+            out: state.ring.out(),
+            slots_taken: self.view.slots().taken(),
+            pages_written: state.pages_written,
+        }
+    }
+
+    /// Slots for a message, and open, if there are any.
+    pub(crate) fn try_take(&self, slots: u32) -> Result<Option<Run>, Error> {
+        self.check_ours()?;
+        let mut state = self.lock();
+        self.collect(&mut state);
+        if let Some(fault) = &state.fault {
+            return Err(fault.clone());
+        }
+        drop(state);
+        let Some(mut run) = self.view.slots().take(slots, Reuse::default()) else { return Ok(None) };
+        if let Err(error) = self.view.open(&mut run) {
+            self.view.slots().give(run);
+            return Err(error);
+        }
+        Ok(Some(run))
+    }
+
+    /// Slots for a message, waited for until `until`.
+    pub(crate) fn take(&self, slots: u32, until: Option<Instant>) -> Result<Option<Run>, Error> {
+        if let Some(run) = self.try_take(slots)? {
+            return Ok(Some(run));
+        }
+        let view = &self.view;
+        let run = self.wait(until, true, |state| {
+            if let Some(run) = view.slots().take(slots, Reuse::default()) {
+                return Ok(Some(run));
+            }
+            // Only what is out can come back by itself.
+            if state.out.is_empty() { Err(Usage::AllHeldHere.into()) } else { Ok(None) }
+        })?;
+        let Some(mut run) = run else { return Ok(None) };
+        if let Err(error) = self.view.open(&mut run) {
+            self.view.slots().give(run);
+            return Err(error);
+        }
+        Ok(Some(run))
+    }
+
+    /// Gives slots back that were never sent.
+    pub(crate) fn give(&self, run: Run) {
+        if self.is_ours() {
+            self.view.slots().give(run);
+            self.news.notify_all();
+        }
+    }
+
+    /// Publishes a message, waiting until `until` for a cell of the ring. `fill` puts inline bytes where they belong. What the message needs of
+    /// descriptors goes first.
+    pub(crate) fn publish(
+        &self,
+        mut descriptor: Descriptor,
+        donated: bool,
+        bytes: &[&[u8]],
+        object: Option<(&OwnedFd, u64)>,
+        until: Option<Instant>,
+    ) -> Result<Option<u64>, Error> {
+        self.check_ours()?;
+        let published = self.wait(until, true, |state| {
+            let Ok(sequence) = state.ring.next_sequence() else { return Ok(None) };
+            descriptor.sequence = sequence;
+            if let Some((fd, sealed_bytes)) = object {
+                descriptor.object = sequence;
+                let budget = self.config.max_bytes() - self.view.geometry().bytes() as u64;
+                if state.sealed_bytes > 0 && state.sealed_bytes + sealed_bytes > budget {
+                    return Ok(None);
+                }
+                match socket::send(self.socket(), &Note::Object(sequence).bytes(), &[fd.as_fd()]) {
+                    Ok(()) => state.sealed_bytes += sealed_bytes,
+                    Err(failed) if failed.errno == Errno::AGAIN => return Ok(None),
+                    Err(failed) if matches!(failed.errno, Errno::PIPE | Errno::CONNRESET) => {
+                        return Err(PeerFault::Dead.into());
+                    }
+                    Err(failed) => return Err(failed.into()),
+                }
+            }
+            let mut at = state.ring.geometry().inline_offset(sequence);
+            for piece in bytes {
+                state.ring.forward().write_bytes(at, piece);
+                at += piece.len();
+            }
+            let out = Out { parked: None, donated, sealed_bytes: object.map_or(0, |(_, bytes)| bytes) };
+            state.out.insert(sequence, out);
+            let wake = state.ring.publish(descriptor.words());
+            if wake {
+                self.wake(state);
+            }
+            state.unlooked += 1;
+            if state.unlooked >= LOOK_EVERY {
+                self.read_notes(state);
+            }
+            Ok(Some(sequence))
+        })?;
+        Ok(published)
+    }
+
+    /// Wakes the peer. Where its socket is full, a wake-up waits there already.
+    fn wake(&self, state: &mut State) {
+        if let Err(failed) = socket::send(self.socket(), &Note::Wake.bytes(), &[])
+            && matches!(failed.errno, Errno::PIPE | Errno::CONNRESET)
+        {
+            self.close(state, PeerFault::Dead.into(), true);
+        }
+    }
+
+    /// Says that no more will come.
+    pub(crate) fn bye(&self) {
+        if self.is_ours() {
+            let _ = socket::send(self.socket(), &Note::Bye.bytes(), &[]);
+        }
+    }
+
+    /// The slots of a message, which nobody here holds any more: they are free when it is home.
+    pub(crate) fn park(&self, sequence: u64, run: Run) {
+        if !self.is_ours() {
+            return;
+        }
+        let mut state = self.lock();
+        match state.out.get_mut(&sequence) {
+            Some(out) => out.parked = Some(run),
+            None => self.view.slots().give(run),
+        }
+        drop(state);
+        self.news.notify_all();
+    }
+
+    /// Whether a message is home.
+    pub(crate) fn is_home(&self, sequence: u64) -> Result<bool, Error> {
+        self.check_ours()?;
+        let mut state = self.lock();
+        self.collect(&mut state);
+        Ok(!state.out.contains_key(&sequence))
+    }
+
+    /// Waits until a message is home; whether it is.
+    pub(crate) fn wait_home(&self, sequence: u64, until: Option<Instant>) -> Result<bool, Error> {
+        self.check_ours()?;
+        let home = self.wait(until, false, |state| Ok((!state.out.contains_key(&sequence)).then_some(())))?;
+        Ok(home.is_some())
+    }
+
+    /// Takes what has come back.
+    fn collect(&self, state: &mut State) {
+        loop {
+            let ack = match state.ring.next_ack() {
+                Ok(None) => return,
+                Ok(Some(ack)) => ack,
+                Err(fault) => return self.close(state, fault.into(), false),
+            };
+            let [sequence, pages] = ack;
+            match state.out.remove(&sequence) {
+                Some(out) => {
+                    state.pages_written = state.pages_written.saturating_add(pages);
+                    state.sealed_bytes -= out.sealed_bytes;
+                    if let Some(run) = out.parked {
+                        self.view.slots().give(run);
+                    }
+                }
+                None if planted!(NoAckCheck) => (),
+                None => return self.close(state, Broken::Acknowledgement { sequence }.into(), false),
+            }
+        }
+    }
+
+    /// Nothing more is sent. `gone`: the peer's memory is no more.
+    fn close(&self, state: &mut State, fault: Error, gone: bool) {
+        state.fault.get_or_insert(fault);
+        state.ended = true;
+        let slots = self.view.slots();
+        state.out.retain(|_, out| {
+            let stays = out.donated && !gone;
+            if !stays && let Some(run) = out.parked.take() {
+                slots.give(run);
+            }
+            stays
+        });
+        self.news.notify_all();
+    }
+
+    /// Takes the notes that have come over the socket.
+    fn read_notes(&self, state: &mut State) {
+        state.unlooked = 0;
+        let mut bytes = [0; 2 * Note::BYTES];
+        for _ in 0..MAX_NOTES {
+            let packet = match socket::recv(self.socket(), &mut bytes) {
+                Ok(None) => return,
+                Ok(Some(packet)) => packet,
+                Err(failed) => return self.close(state, failed.into(), false),
+            };
+            if packet.len == 0 {
+                // What it gave back before it went counts.
+                self.collect(state);
+                return self.close(state, PeerFault::Dead.into(), true);
+            }
+            match Note::parse(&bytes[..packet.len]) {
+                Some(Note::Wake) if packet.fds.is_empty() => (),
+                Some(Note::Bye) if packet.fds.is_empty() => {
+                    // It takes no more, and what is out comes home when it is given back.
+                    state.fault.get_or_insert(PeerFault::Dead.into());
+                }
+                _ => return self.close(state, Broken::Handshake("a note has no meaning").into(), false),
+            }
+        }
+    }
+
+    /// Waits until `ready` gives something; `None` when the time is up first. `sends`: it begins something new, which a peer at fault gets no more.
+    fn wait<T>(
+        &self,
+        until: Option<Instant>,
+        sends: bool,
+        mut ready: impl FnMut(&mut State) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let mut spinning: Option<(Instant, u32)> = None;
+        let mut state = self.lock();
+        loop {
+            self.collect(&mut state);
+            if let Some(fault) = &state.fault
+                && sends
+            {
+                return Err(fault.clone());
+            }
+            if let Some(found) = ready(&mut state)? {
+                return Ok(Some(found));
+            }
+            if let Some(fault) = &state.fault
+                && state.ended
+            {
+                return Err(fault.clone());
+            }
+            let now = Instant::now();
+            if until.is_some_and(|until| until <= now) {
+                return Ok(None);
+            }
+            let (since, turns) = spinning.get_or_insert((now, 0));
+            if now - *since < self.config.spin {
+                *turns += 1;
+                // A side that never sleeps still has to see that the peer is gone.
+                if turns.is_multiple_of(LOOK_WHILE_SPINNING) {
+                    self.read_notes(&mut state);
+                }
+                drop(state);
+                core::hint::spin_loop();
+                state = self.lock();
+                continue;
+            }
+            state = if state.polling { self.wait_for_news(state, until) } else { self.sleep(state, until)? };
+            spinning = None;
+        }
+    }
+
+    fn wait_for_news<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        until: Option<Instant>,
+    ) -> MutexGuard<'a, State> {
+        match until {
+            None => self.news.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+
+    /// Polls the socket, for all threads that wait.
+    fn sleep<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        until: Option<Instant>,
+    ) -> Result<MutexGuard<'a, State>, Error> {
+        state.ring.begin_sleep();
+        if !state.ring.has_ack() || planted!(NoSecondLook) {
+            state.polling = true;
+            drop(state);
+            let waited = socket::wait_readable(&[self.socket()], until);
+            state = self.lock();
+            state.polling = false;
+            if let Err(failed) = waited {
+                state.ring.end_sleep();
+                self.news.notify_all();
+                return Err(failed.into());
+            }
+            self.read_notes(&mut state);
+            self.news.notify_all();
+        }
+        state.ring.end_sleep();
+        Ok(state)
+    }
+}

@@ -1,0 +1,366 @@
+//! The sender's end.
+
+use super::buffer::{Buffer, Lent, LentStore, Sharing, Store, Zeroed};
+use super::loan::Loan;
+use super::send::{SendCounters, SendShared};
+use crate::error::{Error, Usage};
+use crate::sys::copy::Stores;
+use crate::trust::{Guarded, Same, Trust};
+use crate::view::Draft;
+use crate::wire::{Descriptor, Level, Verb};
+use core::cell::Cell;
+use core::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The sending end of a channel. One thread at a time uses it; it can move to another.
+#[derive(Debug)]
+pub struct Sender<T: Trust = Same> {
+    shared: Arc<SendShared>,
+    _trust: PhantomData<fn() -> T>,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl<T: Trust> Sender<T> {
+    pub(crate) fn new(shared: Arc<SendShared>) -> Sender<T> {
+        Sender { shared, _trust: PhantomData, _not_sync: PhantomData }
+    }
+
+    /// Memory for a message of `len` bytes. Waits while the receiver holds what there is.
+    pub fn buffer(&self, len: usize) -> Result<Buffer, Error> {
+        self.buffer_until(len, None)
+    }
+
+    /// The same, without waiting: [`Error::WouldBlock`] when no run of slots is free.
+    pub fn try_buffer(&self, len: usize) -> Result<Buffer, Error> {
+        self.buffer_until(len, Some(Instant::now()))
+    }
+
+    /// The same, waiting for `timeout` at most.
+    pub fn buffer_timeout(&self, len: usize, timeout: Duration) -> Result<Buffer, Error> {
+        timed_out(self.buffer_until(len, Instant::now().checked_add(timeout)), timeout)
+    }
+
+    fn buffer_until(&self, len: usize, until: Option<Instant>) -> Result<Buffer, Error> {
+        let shared = Arc::clone(&self.shared);
+        shared.check_ours()?;
+        let slots = shared.view.geometry().slots_for(len)?;
+        let store = if shared.settled.level == Level::Sealed {
+            Store::Draft(Draft::new(len, shared.host)?)
+        } else {
+            Store::Slots(shared.take(slots, until)?.ok_or(Error::WouldBlock)?)
+        };
+        Ok(Buffer { shared, store: Some(store), len })
+    }
+
+    fn descriptor(&self, verb: Verb, level: Level, store: &Store, len: usize, tag: u64) -> Descriptor {
+        let (first_slot, slots) = match store {
+            Store::Slots(run) => (run.first(), run.slots()),
+            Store::Draft(_) => (0, 0),
+        };
+        let len = len as u64;
+        Descriptor { sequence: 0, verb, level, extents: 0, first_slot, slots, offset: 0, len, tag, object: 0 }
+    }
+
+    fn mine(&self, buffer: &Buffer) -> Result<(), Error> {
+        self.shared.check_ours()?;
+        if Arc::ptr_eq(&self.shared, &buffer.shared) { Ok(()) } else { Err(Usage::OtherChannel.into()) }
+    }
+
+    /// Lends a buffer: the receiver reads it where it is, and what this process stores from now on is its own. How that is promised, says
+    /// [`Sender::level`]. Waits while as many messages are out as the ring has cells.
+    pub fn loan(&self, buffer: Buffer) -> Result<Lent, Error> {
+        self.loan_tagged(buffer, 0)
+    }
+
+    /// The same, with a number for the receiver.
+    pub fn loan_tagged(&self, mut buffer: Buffer, tag: u64) -> Result<Lent, Error> {
+        self.mine(&buffer)?;
+        let level = self.shared.settled.level;
+        let store = buffer.store.take().expect("only sending and drop take it out");
+        let descriptor = match level {
+            Level::Copy => self.descriptor(Verb::Copy, Level::Copy, &store, buffer.len, tag),
+            level => self.descriptor(Verb::Loan, level, &store, buffer.len, tag),
+        };
+        match store {
+            Store::Slots(run) => {
+                let freeze = level == Level::Mmu;
+                let late = planted!(FreezeAfterPublish);
+                if freeze
+                    && !late
+                    && let Err(error) = self.shared.view.freeze(&run, self.shared.host)
+                {
+                    buffer.store = Some(Store::Slots(run));
+                    return Err(error);
+                }
+                self.lend(buffer, LentStore::Slots(run), descriptor, false, None).inspect(|lent| {
+                    if let (true, Some(LentStore::Slots(run))) = (freeze && late, &lent.store) {
+                        std::thread::sleep(Duration::from_millis(20));
+                        let _ = self.shared.view.freeze(run, self.shared.host);
+                    }
+                })
+            }
+            Store::Draft(draft) => {
+                let snapshot = Arc::new(draft.seal()?);
+                self.lend(buffer, LentStore::Sealed(snapshot), descriptor, false, None)
+            }
+        }
+    }
+
+    /// Publishes what is in `store`, and makes the token for it. Where that fails the slots are free again.
+    fn lend(
+        &self,
+        buffer: Buffer,
+        store: LentStore,
+        descriptor: Descriptor,
+        donated: bool,
+        until: Option<Instant>,
+    ) -> Result<Lent, Error> {
+        let object = match &store {
+            LentStore::Sealed(snapshot) => Some((snapshot.fd(), snapshot.len() as u64)),
+            LentStore::Slots(_) => None,
+        };
+        let published = self.shared.publish(descriptor, donated, &[], object, until);
+        match published.and_then(|sequence| sequence.ok_or(Error::WouldBlock)) {
+            Ok(sequence) => {
+                let len = buffer.len;
+                Ok(Lent { shared: Arc::clone(&self.shared), sequence, store: Some(store), len })
+            }
+            Err(error) => {
+                if let LentStore::Slots(run) = store {
+                    self.shared.give(run);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends the same sealed memory once more: nothing is copied and nothing is sealed again.
+    pub fn resend(&self, lent: &Lent) -> Result<Lent, Error> {
+        self.shared.check_ours()?;
+        let Some(LentStore::Sealed(snapshot)) = &lent.store else {
+            return Err(Usage::Verb(
+                "only sealed memory is sent again; wait for lent memory and lend it again",
+            )
+            .into());
+        };
+        self.send_snapshot(Arc::clone(snapshot), 0, lent.len, 0)
+    }
+
+    /// Hands a message on. Sealed memory goes as it is; anything else is copied.
+    pub fn forward(&self, loan: &Loan) -> Result<(), Error> {
+        match loan.snapshot() {
+            Some((snapshot, offset)) => {
+                self.send_snapshot(Arc::clone(snapshot), offset, loan.len(), loan.tag()).map(drop)
+            }
+            None => self.copy_tagged(loan, loan.tag()),
+        }
+    }
+
+    fn send_snapshot(
+        &self,
+        snapshot: Arc<crate::view::Snapshot>,
+        offset: usize,
+        len: usize,
+        tag: u64,
+    ) -> Result<Lent, Error> {
+        self.shared.check_ours()?;
+        if self.shared.settled.level != Level::Sealed {
+            return Err(Usage::Verb("this channel does not take sealed memory").into());
+        }
+        let descriptor = Descriptor {
+            sequence: 0,
+            verb: Verb::Loan,
+            level: Level::Sealed,
+            extents: 0,
+            first_slot: 0,
+            slots: 0,
+            offset: offset as u64,
+            len: len as u64,
+            tag,
+            object: 0,
+        };
+        let object = Some((snapshot.fd(), snapshot.len() as u64));
+        let sequence = self.shared.publish(descriptor, false, &[], object, None)?.ok_or(Error::WouldBlock)?;
+        Ok(Lent { shared: Arc::clone(&self.shared), sequence, store: Some(LentStore::Sealed(snapshot)), len })
+    }
+
+    /// Sends bytes by copy: a short message in the ring, a longer one through a slot. Waits while there is no room.
+    pub fn copy(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.copy_tagged(bytes, 0)
+    }
+
+    /// The same, with a number for the receiver.
+    pub fn copy_tagged(&self, bytes: &[u8], tag: u64) -> Result<(), Error> {
+        self.copy_until(bytes, tag, None)
+    }
+
+    /// The same, without waiting.
+    pub fn try_copy(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.copy_until(bytes, 0, Some(Instant::now()))
+    }
+
+    /// The same, waiting for `timeout` at most.
+    pub fn copy_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<(), Error> {
+        timed_out(self.copy_until(bytes, 0, Instant::now().checked_add(timeout)), timeout)
+    }
+
+    fn copy_until(&self, bytes: &[u8], tag: u64, until: Option<Instant>) -> Result<(), Error> {
+        self.shared.check_ours()?;
+        let shape = self.shared.config.shapes(self.shared.host)?.0;
+        if bytes.len() <= shape.inline_bytes as usize {
+            let descriptor = Descriptor {
+                sequence: 0,
+                verb: Verb::Inline,
+                level: Level::Copy,
+                extents: 0,
+                first_slot: 0,
+                slots: 0,
+                offset: 0,
+                len: bytes.len() as u64,
+                tag,
+                object: 0,
+            };
+            self.shared.publish(descriptor, false, &[bytes], None, until)?.ok_or(Error::WouldBlock)?;
+            return Ok(());
+        }
+        let slots = self.shared.view.geometry().slots_for(bytes.len())?;
+        let mut run = self.shared.take(slots, until)?.ok_or(Error::WouldBlock)?;
+        self.shared.view.copy_in(&mut run, 0, bytes, Stores::Ordinary);
+        let buffer =
+            Buffer { shared: Arc::clone(&self.shared), store: Some(Store::Slots(run)), len: bytes.len() };
+        self.copy_buffer_until(buffer, tag, until).map(drop)
+    }
+
+    /// Sends a buffer by copy: the receiver copies it out, and the memory comes home at once.
+    pub fn copy_buffer(&self, buffer: Buffer) -> Result<Lent, Error> {
+        self.copy_buffer_until(buffer, 0, None)
+    }
+
+    fn copy_buffer_until(&self, mut buffer: Buffer, tag: u64, until: Option<Instant>) -> Result<Lent, Error> {
+        self.mine(&buffer)?;
+        match buffer.store.take().expect("only sending and drop take it out") {
+            Store::Draft(draft) => {
+                // A sealed channel's buffers are not in the pool.
+                self.copy_until(&draft.bytes()[..buffer.len], tag, until)?;
+                Err(Usage::Verb("on a sealed channel send bytes by `copy`").into())
+            }
+            Store::Slots(run) => {
+                let len = buffer.len;
+                let store = Store::Slots(run);
+                let descriptor = self.descriptor(Verb::Copy, Level::Copy, &store, len, tag);
+                let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
+                self.lend(buffer, LentStore::Slots(run), descriptor, false, until)
+            }
+        }
+    }
+
+    /// What loans of this channel promise: what was asked for, or what both sides can have here.
+    pub fn level(&self) -> Level {
+        self.shared.settled.level
+    }
+
+    /// Whether huge pages lie behind the pool.
+    pub fn huge_pages(&self) -> bool {
+        self.shared.view.huge()
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> SendCounters {
+        self.shared.counters()
+    }
+
+    /// Who was at the other end when the connection was made.
+    pub fn peer(&self) -> Result<crate::Credentials, Error> {
+        Ok(crate::sys::peer::credentials(self.shared.socket())?)
+    }
+}
+
+impl Sender<Same> {
+    /// Gives a buffer away: the receiver alone reads and writes it, where it is. Its slots come back when the receiver drops it.
+    pub fn donate(&self, buffer: Buffer) -> Result<(), Error> {
+        self.donate_tagged(buffer, 0)
+    }
+
+    /// The same, with a number for the receiver.
+    pub fn donate_tagged(&self, buffer: Buffer, tag: u64) -> Result<(), Error> {
+        let lent = self.give_away(buffer, tag, false)?;
+        // Nobody looks at it here any more; the slots are parked until they come home.
+        drop(lent);
+        Ok(())
+    }
+
+    /// The same, and leaves zero memory of the same length in its place.
+    pub fn donate_zero(&self, buffer: Buffer) -> Result<Zeroed, Error> {
+        Ok(Zeroed { lent: self.give_away(buffer, 0, true)? })
+    }
+
+    fn give_away(&self, mut buffer: Buffer, tag: u64, zero: bool) -> Result<Lent, Error> {
+        self.mine(&buffer)?;
+        if !self.shared.settled.allows(Verb::Donate) {
+            return Err(Usage::Verb("this channel has no donations: see `Config::donations`, and both sides must trust each other").into());
+        }
+        let Some(Store::Slots(mut run)) = buffer.store.take() else {
+            return Err(Usage::Verb("sealed memory is not donated").into());
+        };
+        let view = &self.shared.view;
+        let hidden = if zero { view.zero(&mut run) } else { view.hide(&mut run) };
+        let store = Store::Slots(run);
+        let descriptor = self.descriptor(Verb::Donate, Level::Typed, &store, buffer.len, tag);
+        let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
+        if let Err(error) = hidden {
+            buffer.store = Some(Store::Slots(run));
+            return Err(error);
+        }
+        self.lend(buffer, LentStore::Slots(run), descriptor, true, None)
+    }
+
+    /// Shows a buffer to the receiver while this side goes on to write it.
+    pub fn share(&self, mut buffer: Buffer) -> Result<Sharing, Error> {
+        self.mine(&buffer)?;
+        if !self.shared.settled.allows(Verb::Share) {
+            return Err(
+                Usage::Verb("this channel has no shared memory: both sides must trust each other").into()
+            );
+        }
+        let Some(Store::Slots(run)) = buffer.store.take() else {
+            return Err(Usage::Verb("sealed memory is not shared: it is lent").into());
+        };
+        let store = Store::Slots(run);
+        let descriptor = self.descriptor(Verb::Share, Level::Typed, &store, buffer.len, 0);
+        let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
+        Ok(Sharing { lent: self.lend(buffer, LentStore::Slots(run), descriptor, false, None)? })
+    }
+}
+
+impl Sender<Guarded> {
+    /// Trusts the receiver from now on as this process.
+    ///
+    /// Donations and sharing stay what was settled: with a receiver that was not trusted at the handshake there are none.
+    pub fn trusted(self) -> Sender<Same> {
+        Sender::new(Arc::clone(&self.shared))
+    }
+}
+
+fn timed_out<T>(result: Result<T, Error>, timeout: Duration) -> Result<T, Error> {
+    result.map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error })
+}
+
+impl<T: Trust> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.shared.bye();
+    }
+}
+
+impl<T: Trust> AsFd for Sender<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.socket()
+    }
+}
+
+impl<T: Trust> AsRawFd for Sender<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.shared.socket().as_raw_fd()
+    }
+}

@@ -1,0 +1,134 @@
+//! What this host's kernel can do for the library.
+//!
+//! # What it holds
+//! [`Host`]: one answer for each trick that the library uses, tried once in a process on scratch memory and never guessed from a version. What
+//! is missing falls back, and [`Host::items`] says to what, and which setting would change it.
+//!
+//! # What can fail
+//! Nothing: a trial that fails for whatever reason is a trick that is not used.
+
+mod doctor;
+mod probe;
+
+pub use doctor::{Item, Verdict};
+
+use crate::sys::map::Region;
+use crate::sys::{self, pages};
+use std::sync::OnceLock;
+
+/// What works here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    huge_page_bytes: usize,
+    works: Works,
+    overcommit_never: bool,
+}
+
+bitflags::bitflags! {
+    /// Tricks that were tried.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Works: u32 {
+        /// memfds with seals.
+        const MEMFD = 1;
+        /// The seal FUTURE_WRITE, which leaves the owner's mapping.
+        const FUTURE_WRITE = 1 << 1;
+        /// `MADV_COLLAPSE`, with a huge page to show for it.
+        const COLLAPSE = 1 << 2;
+        /// `mremap` from nothing duplicates a shared mapping.
+        const ALIAS = 1 << 3;
+        /// A private mapping over a shared one freezes it.
+        const FREEZE = 1 << 4;
+        /// `MADV_DONTNEED` brings the file's bytes back.
+        const DONT_NEED = 1 << 5;
+        /// `PAGEMAP_SCAN` finds what was written.
+        const SCAN = 1 << 6;
+        /// /proc/self/fd opens a memfd again.
+        const PROC = 1 << 7;
+        /// `F_SEAL_WRITE` once the last writable mapping is gone.
+        const SEAL_WRITE = 1 << 8;
+        /// File leases on memfds.
+        const LEASE = 1 << 9;
+        /// `SO_PEERPIDFD`.
+        const PEER_PIDFD = 1 << 10;
+    }
+}
+
+impl Host {
+    /// What works here; tried at the first call.
+    pub fn get() -> &'static Host {
+        static HOST: OnceLock<Host> = OnceLock::new();
+        HOST.get_or_init(probe::probe)
+    }
+
+    /// Tries everything anew: for tests that have calls fail, and for `doctor`.
+    pub fn probe() -> Host {
+        probe::probe()
+    }
+
+    /// Bytes that slots are multiples of.
+    pub(crate) fn slot_align(&self) -> usize {
+        match self.huge_page_bytes {
+            0 => crate::view::MAX_SLOT_ALIGN,
+            bytes => bytes.min(crate::view::MAX_SLOT_ALIGN),
+        }
+    }
+
+    fn has(&self, works: Works) -> bool {
+        self.works.contains(works)
+    }
+
+    /// Huge pages can be had.
+    pub(crate) fn huge(&self) -> bool {
+        self.has(Works::COLLAPSE)
+    }
+
+    /// A frozen slot can be opened again.
+    pub(crate) fn alias(&self) -> bool {
+        self.has(Works::ALIAS)
+    }
+
+    /// Loans can be protected by the MMU.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.has(Works::ALIAS.union(Works::FREEZE).union(Works::FUTURE_WRITE).union(Works::DONT_NEED))
+    }
+
+    /// Memory can be sealed for good.
+    pub(crate) fn can_seal(&self) -> bool {
+        self.has(Works::SEAL_WRITE)
+    }
+
+    /// /proc is there.
+    pub(crate) fn proc(&self) -> bool {
+        self.has(Works::PROC)
+    }
+
+    /// The kernel says which pages were written.
+    pub(crate) fn scan(&self) -> bool {
+        self.has(Works::SCAN)
+    }
+
+    /// Private writable memory counts from the start.
+    pub(crate) fn overcommit_never(&self) -> bool {
+        self.overcommit_never
+    }
+
+    /// Whether huge pages map all of the part, as far as the kernel can say.
+    pub(crate) fn is_huge(&self, region: &Region, offset: usize, len: usize) -> bool {
+        if !self.huge() {
+            return false;
+        }
+        let huge = if self.scan() { pages::huge_bytes(region, offset, len).ok() } else { None };
+        huge.or_else(|| sys::trials::huge_bytes_by_smaps(region.at(offset) as usize, len))
+            .is_some_and(|huge| huge == len as u64)
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        sys::page_bytes()
+    }
+
+    /// Bytes of a huge page; 0 where the kernel has none.
+    pub fn huge_page_bytes(&self) -> usize {
+        self.huge_page_bytes
+    }
+}

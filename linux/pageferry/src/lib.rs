@@ -1,0 +1,58 @@
+//! Big buffers between processes on Linux, without a copy where that is cheaper.
+//!
+//! A *loan* lets another process read a buffer where it is. The sender's own view is frozen by the MMU first, so what the receiver sees is a
+//! snapshot: neither side's later writes reach the other. When the receiver drops the loan, the memory comes home and is used again.
+//!
+//! ```
+//! use pageferry::{Channel, Config};
+//!
+//! let (tx, rx) = Channel::pair(Config::new().slots(4).slot_bytes(2 << 20))?;
+//! let worker = std::thread::spawn(move || {
+//!     let frame = rx.recv()?; // derefs to &[u8]; dropping it gives the memory back
+//!     Ok::<u64, pageferry::Error>(frame.iter().map(|&byte| u64::from(byte)).sum())
+//! });
+//!
+//! let mut frame = tx.buffer(1_000_000)?;
+//! frame.fill(7);
+//! let lent = tx.loan(frame)?; // derefs to &[u8] as well
+//! assert_eq!(lent[0], 7);
+//! let frame = lent.wait()?; // home again, to be filled anew
+//!
+//! assert_eq!(worker.join().unwrap()?, 7_000_000);
+//! # Ok::<(), pageferry::Error>(())
+//! ```
+//!
+//! Between processes, each side makes its end over one end of a socket pair: [`Channel::sender`] and [`Channel::receiver`].
+#![deny(unsafe_code)]
+
+macro_rules! planted {
+    ($defect:ident) => {{
+        #[cfg(feature = "verify")]
+        let planted = $crate::verify::planted($crate::verify::Defect::$defect);
+        #[cfg(not(feature = "verify"))]
+        let planted = false;
+        planted
+    }};
+}
+
+mod channel;
+mod error;
+pub mod host;
+mod ring;
+mod sys;
+pub mod trust;
+#[cfg(feature = "verify")]
+pub mod verify;
+mod view;
+pub mod wire;
+
+pub use channel::{
+    Buffer, Channel, Config, Lent, Loan, Message, Owned, Receiver, RecvCounters, SendCounters, Sender,
+    Shared, Sharing, Zeroed,
+};
+pub use error::{Broken, Error, HostFault, PeerFault, Usage};
+pub use ring::RingFault;
+pub use sys::Failed;
+pub use sys::copy::Stores;
+pub use sys::peer::Credentials;
+pub use wire::{Level, Verb};

@@ -1,0 +1,301 @@
+//! The two pages of counters between a sender and a receiver, and the cells behind them.
+//!
+//! # What it holds
+//! Two areas of 64-bit words. The sender alone writes *forward*: descriptors, and how many are published. The receiver alone writes *reverse*:
+//! acknowledgements and how many there are. Each maps the other's area for reading, so a peer can lie to
+//! us and cannot corrupt us. [`Outbox`] is the sender's side of both, [`Inbox`] the receiver's.
+//!
+//! Every word of either area is read and written as an atomic, and a cell is read once, into registers: what was checked is what is used.
+//! Whatever decides safety (how many are published, taken, acknowledged) is counted again in private memory, and the peer's counters are only
+//! held against it. A counter that goes backward, or further than can be, is a [`RingFault`].
+//!
+//! # Order
+//! *Publish*: the words of the cell (relaxed), then the counter (release). *Look*: the counter (relaxed, for memory that is mapped read-only
+//! allows no more), a fence (acquire), then the words. The bytes of a message are stored before it is published, so the same pair orders them.
+//!
+//! # Sleeping
+//! Who wants to sleep sets `asleep` in its own area, passes a SeqCst fence, looks once more, and only then waits for the socket. Who publishes
+//! passes a SeqCst fence after the counter and looks at the peer's `asleep`. One of the two sees the other, so no wake-up is lost.
+//!
+//! # How full
+//! Every message is acknowledged once, in any order, and at most `capacity` are not. So the acknowledgements never run over. Messages are taken
+//! in order, and what is acknowledged was taken: when `n - capacity + 1` are acknowledged, message `n - capacity` was taken, and message `n`
+//! may have its cell. A receiver that acknowledges what it has not taken reads its own messages wrong, and nobody else's.
+//!
+//! # Locks
+//! None here. The owner of a side calls it from one thread at a time.
+
+#![allow(unsafe_code, reason = "words of mapped memory; each block says why it is sound")]
+
+mod memory;
+
+pub(crate) use memory::{Area, Mapped, RingMemory};
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{Ordering, fence};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{Ordering, fence};
+
+/// Words of a descriptor.
+pub const DESCRIPTOR_WORDS: usize = 8;
+/// Words of an acknowledgement.
+pub const ACK_WORDS: usize = 2;
+
+/// Words that hold counters. Each counter has a line of its own.
+const COUNTERS: usize = 4096 / 8;
+/// Forward: descriptors published. Reverse: acknowledgements made.
+const PUBLISHED: usize = 0;
+/// Whether the owner of the area sleeps.
+const ASLEEP: usize = 8;
+
+/// The shape of both areas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingGeometry {
+    /// Messages that can be on their way or out: a power of two.
+    pub capacity: u32,
+    /// Bytes of a message that travels in the ring itself, at most: a multiple of 64.
+    pub inline_bytes: u32,
+}
+
+impl RingGeometry {
+    /// Capacities that are allowed.
+    pub const CAPACITIES: core::ops::RangeInclusive<u32> = 2..=4096;
+    /// The largest `inline_bytes`.
+    pub const MAX_INLINE_BYTES: u32 = 1 << 20;
+
+    /// Whether the shape is one that both sides can have.
+    pub fn is_valid(&self) -> bool {
+        self.capacity.is_power_of_two()
+            && Self::CAPACITIES.contains(&self.capacity)
+            && self.inline_bytes.is_multiple_of(64)
+            && self.inline_bytes <= Self::MAX_INLINE_BYTES
+    }
+
+    /// Words of the forward area before the bytes of inline messages.
+    pub(crate) fn forward_words(&self) -> usize {
+        COUNTERS + self.capacity as usize * DESCRIPTOR_WORDS
+    }
+
+    /// Words of the reverse area.
+    pub(crate) fn reverse_words(&self) -> usize {
+        COUNTERS + self.capacity as usize * ACK_WORDS
+    }
+
+    /// Where the inline bytes of a cell start in the forward area.
+    pub(crate) fn inline_offset(&self, sequence: u64) -> usize {
+        self.forward_words() * 8 + self.cell(sequence) * self.inline_bytes as usize
+    }
+
+    /// Bytes of the forward area.
+    pub(crate) fn forward_bytes(&self) -> usize {
+        self.forward_words() * 8 + self.capacity as usize * self.inline_bytes as usize
+    }
+
+    /// Bytes of the reverse area.
+    pub(crate) fn reverse_bytes(&self) -> usize {
+        self.reverse_words() * 8
+    }
+
+    fn cell(&self, sequence: u64) -> usize {
+        (sequence % u64::from(self.capacity)) as usize
+    }
+}
+
+/// What a peer's counters said that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingFault {
+    /// More is published than there are cells for.
+    #[error("the ring's counter of messages went from {before} to {now}, and there are {capacity} cells")]
+    Published {
+        /// What had been taken.
+        before: u64,
+        /// What the counter says.
+        now: u64,
+        /// Cells.
+        capacity: u32,
+    },
+    /// More is acknowledged than is out.
+    #[error("the ring's counter of acknowledgements went from {before} to {now}, and {out} messages are out")]
+    Acknowledged {
+        /// What had been read.
+        before: u64,
+        /// What the counter says.
+        now: u64,
+        /// Messages that are out.
+        out: u64,
+    },
+}
+
+/// As many messages are out as there are cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingFull;
+
+/// The sender's side.
+#[derive(Debug)]
+pub(crate) struct Outbox<M> {
+    geometry: RingGeometry,
+    forward: M,
+    reverse: M,
+    published: u64,
+    /// Acknowledgements that were read.
+    acks: u64,
+}
+
+impl<M: Area> Outbox<M> {
+    /// `forward` is writable and zero, `reverse` the peer's.
+    pub(crate) fn new(geometry: RingGeometry, forward: M, reverse: M) -> Outbox<M> {
+        Outbox { geometry, forward, reverse, published: 0, acks: 0 }
+    }
+
+    pub(crate) fn geometry(&self) -> RingGeometry {
+        self.geometry
+    }
+
+    pub(crate) fn forward(&self) -> &M {
+        &self.forward
+    }
+
+    /// The sequence number of the next message, where a cell is free.
+    pub(crate) fn next_sequence(&self) -> Result<u64, RingFull> {
+        if self.published - self.acks < u64::from(self.geometry.capacity) {
+            Ok(self.published)
+        } else {
+            Err(RingFull)
+        }
+    }
+
+    /// Messages that were published.
+    pub(crate) fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Messages that are not acknowledged, as far as this side has read.
+    pub(crate) fn out(&self) -> u64 {
+        self.published - self.acks
+    }
+
+    /// Publishes a descriptor in the cell that [`Outbox::next_sequence`] has named. Whether the receiver must be woken.
+    pub(crate) fn publish(&mut self, words: [u64; DESCRIPTOR_WORDS]) -> bool {
+        let cell = COUNTERS + self.geometry.cell(self.published) * DESCRIPTOR_WORDS;
+        for (index, word) in words.into_iter().enumerate() {
+            self.forward.store(cell + index, word);
+        }
+        self.published += 1;
+        self.forward.release(PUBLISHED, self.published);
+        fence(Ordering::SeqCst);
+        self.reverse.load(ASLEEP) != 0 && !planted!(NoWake)
+    }
+
+    /// The next acknowledgement.
+    pub(crate) fn next_ack(&mut self) -> Result<Option<[u64; ACK_WORDS]>, RingFault> {
+        let now = self.reverse.load(PUBLISHED);
+        if now == self.acks {
+            return Ok(None);
+        }
+        fence(Ordering::Acquire);
+        let out = self.out();
+        if now.checked_sub(self.acks).is_none_or(|fresh| fresh > out) && !planted!(NoCounterCheck) {
+            return Err(RingFault::Acknowledged { before: self.acks, now, out });
+        }
+        let cell = COUNTERS + self.geometry.cell(self.acks) * ACK_WORDS;
+        let words = core::array::from_fn(|index| self.reverse.load(cell + index));
+        self.acks += 1;
+        Ok(Some(words))
+    }
+
+    /// Whether an acknowledgement waits, or the counter is out of order.
+    pub(crate) fn has_ack(&self) -> bool {
+        self.reverse.load(PUBLISHED) != self.acks
+    }
+
+    /// Says that this side is about to sleep. Look once more, then wait.
+    pub(crate) fn begin_sleep(&self) {
+        self.forward.store(ASLEEP, 1);
+        fence(Ordering::SeqCst);
+    }
+
+    /// This side is awake.
+    pub(crate) fn end_sleep(&self) {
+        self.forward.store(ASLEEP, 0);
+    }
+}
+
+/// The receiver's side.
+#[derive(Debug)]
+pub(crate) struct Inbox<M> {
+    geometry: RingGeometry,
+    forward: M,
+    reverse: M,
+    taken: u64,
+    acks: u64,
+}
+
+impl<M: Area> Inbox<M> {
+    /// `reverse` is writable and zero, `forward` the peer's.
+    pub(crate) fn new(geometry: RingGeometry, forward: M, reverse: M) -> Inbox<M> {
+        Inbox { geometry, forward, reverse, taken: 0, acks: 0 }
+    }
+
+    pub(crate) fn geometry(&self) -> RingGeometry {
+        self.geometry
+    }
+
+    pub(crate) fn forward(&self) -> &M {
+        &self.forward
+    }
+
+    /// The sequence number of the next message.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.taken
+    }
+
+    /// Whether a message waits, or the counter is out of order.
+    pub(crate) fn has_message(&self) -> bool {
+        self.forward.load(PUBLISHED) != self.taken
+    }
+
+    /// The next descriptor, read once. Its cell stays in use until [`Inbox::taken`].
+    pub(crate) fn peek(&self) -> Result<Option<[u64; DESCRIPTOR_WORDS]>, RingFault> {
+        let now = self.forward.load(PUBLISHED);
+        if now == self.taken {
+            return Ok(None);
+        }
+        fence(Ordering::Acquire);
+        let capacity = self.geometry.capacity;
+        if now.checked_sub(self.taken).is_none_or(|fresh| fresh > u64::from(capacity))
+            && !planted!(NoCounterCheck)
+        {
+            return Err(RingFault::Published { before: self.taken, now, capacity });
+        }
+        let cell = COUNTERS + self.geometry.cell(self.taken) * DESCRIPTOR_WORDS;
+        Ok(Some(core::array::from_fn(|index| self.forward.load(cell + index))))
+    }
+
+    /// The descriptor that was looked at is done with. The sender uses its cell again when enough is acknowledged.
+    pub(crate) fn taken(&mut self) {
+        self.taken += 1;
+    }
+
+    /// Acknowledges a message. Whether the sender must be woken. The caller acknowledges each message that it has taken once.
+    pub(crate) fn ack(&mut self, words: [u64; ACK_WORDS]) -> bool {
+        let cell = COUNTERS + self.geometry.cell(self.acks) * ACK_WORDS;
+        for (index, word) in words.into_iter().enumerate() {
+            self.reverse.store(cell + index, word);
+        }
+        self.acks += 1;
+        self.reverse.release(PUBLISHED, self.acks);
+        fence(Ordering::SeqCst);
+        self.forward.load(ASLEEP) != 0 && !planted!(NoWake)
+    }
+
+    /// Says that this side is about to sleep. Look once more, then wait.
+    pub(crate) fn begin_sleep(&self) {
+        self.reverse.store(ASLEEP, 1);
+        fence(Ordering::SeqCst);
+    }
+
+    /// This side is awake.
+    pub(crate) fn end_sleep(&self) {
+        self.reverse.store(ASLEEP, 0);
+    }
+}

@@ -1,0 +1,163 @@
+//! What has to happen around `fork`.
+//!
+//! # The two dangers
+//! * A child of a *sender* would have the sender's shared mapping, and could write into what is lent. So shared mappings stay out of children,
+//!   and the child maps the same memory copy-on-write at the same addresses: it reads its data, and nobody sees its stores.
+//! * A child of a *receiver* keeps its private view of what the receiver holds at that moment. Were the memory given back, the child would see
+//!   the next message there. So a *fence* stands from the fork on: a pipe whose one end only the child has, and its heirs. What was held at
+//!   the fork is not given back before the pipe hangs up, when the child and its heirs have ended or called `exec`.
+//!
+//! # What it holds
+//! A registry of the process's channels; the fences that stand; the number of forks. The child's channels are dead: their sockets are replaced,
+//! so that the peer of a parent that dies is not kept waiting by a child, and [`generation`] differs, by which every call refuses.
+//!
+//! # Locks
+//! The registry and the fences, in this order. `fork` takes both before and releases both after, so that no thread holds them in the child.
+//! The child's handler allocates nothing and calls only what may be called in a signal handler.
+//!
+//! # What it does not see
+//! A raw `clone` or `vfork` runs no handlers.
+
+use super::map::Region;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::pipe::PipeFlags;
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+
+/// Forks between the process that started and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Forks that this process has made.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+static REGISTRY: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static FENCES: Mutex<Vec<Fence>> = Mutex::new(Vec::new());
+/// Replaces the sockets of a child.
+static PLACEHOLDER: OnceLock<Option<OwnedFd>> = OnceLock::new();
+
+struct Entry {
+    number: u64,
+    socket: RawFd,
+    /// A sender's memory: address, length, file.
+    memory: Option<(usize, usize, RawFd)>,
+}
+
+struct Fence {
+    /// The fork that it is for.
+    fork: u64,
+    hangs_up: OwnedFd,
+}
+
+/// What a fork in progress holds: the locks, and the ends of its fence.
+struct Forking {
+    registry: MutexGuard<'static, Vec<Entry>>,
+    fences: MutexGuard<'static, Vec<Fence>>,
+    fence: Option<(OwnedFd, OwnedFd)>,
+}
+
+thread_local! {
+    static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
+}
+
+/// Forks that lie between the start of the program and this process. What was made under another number belongs to a parent.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Forks that this process has made and that are through.
+pub(crate) fn forks() -> u64 {
+    FORKS.load(Ordering::Acquire)
+}
+
+/// Whether a child of a fork after the first `forks` may still see what this process held then.
+pub(crate) fn fenced_since(forks: u64) -> bool {
+    if planted!(NoForkFence) {
+        return false;
+    }
+    let mut fences = FENCES.lock().unwrap_or_else(PoisonError::into_inner);
+    if fences.is_empty() {
+        return false;
+    }
+    fences.retain(|fence| !has_hung_up(&fence.hangs_up));
+    fences.iter().any(|fence| fence.fork > forks)
+}
+
+fn has_hung_up(pipe: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let mut fds = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+}
+
+/// A channel's entry in the registry; leaves it when dropped.
+#[derive(Debug)]
+pub(crate) struct Registered(u64);
+
+/// Enters a channel: the socket that a child must not hold, and the memory that a child sees copy-on-write.
+pub(crate) fn register(socket: &OwnedFd, memory: Option<(&Region, &OwnedFd)>) -> Registered {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let _ = PLACEHOLDER.set(rustix::event::eventfd(0, flags).ok());
+        // SAFETY: the three handlers live as long as the program, and call nothing that may not be called around a fork.
+        unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
+    });
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let memory = memory.map(|(region, fd)| (region.at(0) as usize, region.len(), fd.as_raw_fd()));
+    let entry = Entry { number, socket: socket.as_raw_fd(), memory };
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    Registered(number)
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).retain(|entry| entry.number != self.0);
+    }
+}
+
+extern "C" fn before() {
+    let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    let fences = FENCES.lock().unwrap_or_else(PoisonError::into_inner);
+    let fence = if registry.is_empty() { None } else { rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok() };
+    let forking = Forking { registry, fences, fence };
+    // A thread that is ending has no such place any more; it forks without a fence.
+    let _ = FORKING.try_with(|place| place.borrow_mut().replace(forking));
+}
+
+extern "C" fn after_in_parent() {
+    let forking = FORKING.try_with(|place| place.borrow_mut().take()).ok().flatten();
+    let fork = FORKS.load(Ordering::Relaxed) + 1;
+    if let Some(mut forking) = forking {
+        if let Some((hangs_up, _childs)) = forking.fence.take() {
+            forking.fences.push(Fence { fork, hangs_up });
+        }
+        FORKS.store(fork, Ordering::Release);
+    }
+}
+
+extern "C" fn after_in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    let forking = FORKING.try_with(|place| place.borrow_mut().take()).ok().flatten();
+    let Some(mut forking) = forking else { return };
+    if let Some((_hangs_up, childs)) = forking.fence.take() {
+        // It stays open until this process and its heirs have ended.
+        let _ = std::os::fd::IntoRawFd::into_raw_fd(childs);
+    }
+    let placeholder = PLACEHOLDER.get().and_then(Option::as_ref);
+    for entry in forking.registry.iter() {
+        if let Some(placeholder) = placeholder {
+            // SAFETY: the number is a socket of ours, which this process must not use; its owner closes the placeholder instead.
+            unsafe { libc::dup3(placeholder.as_raw_fd(), entry.socket, libc::O_CLOEXEC) };
+        }
+        if planted!(NoAtfork) {
+            continue;
+        }
+        if let Some((at, len, fd)) = entry.memory {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
+            // SAFETY: the addresses are the sender's region, which stayed out of this child; references of the parent's find their bytes.
+            unsafe { libc::mmap(at as *mut libc::c_void, len, prot, flags, fd, 0) };
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Memory without a name: memfds and their seals.
+
+use super::{Errno, Named, Result, may_fail};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// The seals of a pool that its owner alone may write, and that stays as long as it is.
+pub(crate) const POOL_SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+/// What of them is added only when the receiver has mapped the pool for donations. `SEAL` forbids further seals, so it comes with the last.
+pub(crate) const SEALED_LATER: SealFlags = SealFlags::FUTURE_WRITE.union(SealFlags::SEAL);
+/// The seals of memory that nobody may write any more.
+pub(crate) const SNAPSHOT_SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
+
+/// Makes a memfd of `len` bytes, all zero. It is not executable where the kernel can promise that, and is closed by `exec`.
+pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd> {
+    may_fail("memfd_create")?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Kernels before 6.3 do not know the flag.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        other => other,
+    }
+    .of("memfd_create")?;
+    resize(&fd, len)?;
+    Ok(fd)
+}
+
+/// A memfd may not be longer than RLIMIT_FSIZE: the kernel would answer with SIGXFSZ, which kills.
+fn resize(fd: &OwnedFd, len: usize) -> Result<()> {
+    may_fail("ftruncate")?;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    if limit.current.is_some_and(|limit| limit < len as u64) {
+        return Err(super::Failed { call: "ftruncate", errno: Errno::FBIG });
+    }
+    rustix::fs::ftruncate(fd, len as u64).of("ftruncate")
+}
+
+/// Adds seals. `EBUSY`: a mapping or a pinned page could still be written.
+pub(crate) fn seal(fd: impl AsFd, seals: SealFlags) -> Result<()> {
+    may_fail("F_ADD_SEALS")?;
+    rustix::fs::fcntl_add_seals(fd, seals).of("F_ADD_SEALS")
+}
+
+/// The seals of a descriptor that somebody else sent. Fails on all but shmem and hugetlbfs, so it also says what kind of file it is.
+pub(crate) fn seals(fd: impl AsFd) -> Result<SealFlags> {
+    may_fail("F_GET_SEALS")?;
+    rustix::fs::fcntl_get_seals(fd).of("F_GET_SEALS")
+}
+
+/// Bytes of the file.
+pub(crate) fn len(fd: impl AsFd) -> Result<u64> {
+    Ok(rustix::fs::fstat(fd).of("fstat")?.st_size as u64)
+}
+
+/// Opens the same memory once more by its name in /proc.
+pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
+    may_fail("open /proc/self/fd")?;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).of("open /proc/self/fd")
+}

@@ -1,0 +1,107 @@
+//! The channel's socket: SOCK_SEQPACKET, for the handshake, for descriptors, and to wake a peer that sleeps.
+//!
+//! Every call says `MSG_DONTWAIT` itself, and none relies on a flag of the descriptor: the peer shares an eventfd's flags, but not a socket
+//! end's. `MSG_NOSIGNAL` keeps a dead peer from killing this process.
+
+use super::{Errno, Failed, Named, Result, may_fail};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+/// Descriptors in one message, at most.
+pub(crate) const MAX_FDS: usize = 8;
+
+/// Two ends that are each other's peer.
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    may_fail("socketpair")?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).of("socketpair")
+}
+
+/// Whether the descriptor is a SOCK_SEQPACKET socket of the Unix domain.
+pub(crate) fn is_seqpacket(fd: BorrowedFd<'_>) -> bool {
+    rustix::net::sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
+        && rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+}
+
+/// Sends one message. `EAGAIN`: the peer has not read what was sent before.
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    may_fail("sendmsg")?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Failed { call: "sendmsg", errno: Errno::TOOMANYREFS });
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags))
+        .of("sendmsg")?;
+    Ok(())
+}
+
+/// One message that came.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    pub(crate) len: usize,
+    pub(crate) fds: Vec<OwnedFd>,
+    /// The message was longer than the buffer.
+    pub(crate) cut: bool,
+    /// Descriptors are missing: they were too many, or this process's limit is reached.
+    pub(crate) fds_cut: bool,
+}
+
+/// Takes one message; `None` when none waits. A length of 0 is the end: the peer is gone.
+pub(crate) fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<Packet>> {
+    may_fail("recvmsg")?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)
+    });
+    let got = match got {
+        Err(Errno::AGAIN) => return Ok(None),
+        // The peer went and left unread what we had sent.
+        Err(Errno::CONNRESET) => {
+            return Ok(Some(Packet { len: 0, fds: Vec::new(), cut: false, fds_cut: false }));
+        }
+        other => other.of("recvmsg")?,
+    };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let cut = got.flags.contains(ReturnFlags::TRUNC);
+    let fds_cut = got.flags.contains(ReturnFlags::CTRUNC);
+    Ok(Some(Packet { len: got.bytes, fds, cut, fds_cut }))
+}
+
+/// Waits until one of the descriptors can be read or is closed, or `until` has come. Says which.
+pub(crate) fn wait_readable(fds: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<bool>> {
+    may_fail("poll")?;
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        match rustix::event::poll(&mut polled, left.map(timespec).as_ref()) {
+            Err(Errno::INTR) => (),
+            other => {
+                other.of("poll")?;
+                return Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect());
+            }
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // A year is for ever.
+    let seconds = duration.as_secs().min(365 * 24 * 3600) as i64;
+    Timespec { tv_sec: seconds, tv_nsec: i64::from(duration.subsec_nanos()) }
+}

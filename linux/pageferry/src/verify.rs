@@ -1,0 +1,115 @@
+//! For tests: calls that fail on demand, and planted defects. Only with the feature `verify`.
+//!
+//! A planted defect is a place where the library leaves out what it must do. For each there is a test that passes without it and fails with it.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static PLANTED: AtomicU64 = AtomicU64::new(0);
+static FAILING: Mutex<BTreeMap<&'static str, (i32, u64)>> = Mutex::new(BTreeMap::new());
+static ANY_FAILING: AtomicU64 = AtomicU64::new(0);
+
+macro_rules! defects {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// What can be left out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Defect {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Defect {
+            /// All of them.
+            pub const ALL: &[Defect] = &[$(Defect::$name,)+];
+        }
+    };
+}
+
+defects! {
+    /// A loan does not freeze the sender's view.
+    NoFreeze,
+    /// The sender's view is frozen after the message was published.
+    FreezeAfterPublish,
+    /// What a receiver wrote to its view stays there for the next message.
+    NoDontNeed,
+    /// The acknowledgement goes out before the view is cleaned.
+    AckBeforeDontNeed,
+    /// The sequence number of a descriptor is not compared.
+    NoSequenceCheck,
+    /// A descriptor is read twice: once to be checked, once to be used.
+    DoubleRead,
+    /// The first mapping of a pool stays writable.
+    PoolLeftWritable,
+    /// A child of the sender keeps the parent's memory away, and has none in its place.
+    NoAtfork,
+    /// The sender's memory goes to its children as it is.
+    NoDontFork,
+    /// Loans are given back although a child may still see them.
+    NoForkFence,
+    /// Descriptors that the kernel has dropped are not missed.
+    NoControlCheck,
+    /// The offset and length of a message are not compared with its slots.
+    NoBoundsCheck,
+    /// A message may lie in slots that are out already.
+    NoOverlapCheck,
+    /// A verb or level that was not agreed on is taken.
+    NoVerbCheck,
+    /// The peer's counters are believed.
+    NoCounterCheck,
+    /// A second acknowledgement is taken for the first of another message.
+    NoAckCheck,
+    /// The seals of a pool that came are not looked at.
+    NoSealCheck,
+    /// The size of a pool that came is not compared with what was said.
+    NoSizeCheck,
+    /// The size of what came is not held against the budget.
+    NoBudgetCheck,
+    /// Whoever publishes does not look whether the peer sleeps.
+    NoWake,
+    /// Whoever goes to sleep does not look once more.
+    NoSecondLook,
+    /// Slots that come home stay frozen.
+    NoThaw,
+    /// A dead peer's last messages are thrown away.
+    NoDrain,
+}
+
+/// Plants a defect in this process.
+pub fn plant(defect: Defect) {
+    PLANTED.fetch_or(1 << defect as u8, Ordering::SeqCst);
+}
+
+/// Takes all defects out.
+pub fn heal() {
+    PLANTED.store(0, Ordering::SeqCst);
+}
+
+pub(crate) fn planted(defect: Defect) -> bool {
+    PLANTED.load(Ordering::Relaxed) & (1 << defect as u8) != 0
+}
+
+/// From now on the call fails with this error number, after it has succeeded `after` more times. The name is the one in [`crate::sys::Failed`].
+pub fn fail(call: &'static str, errno: i32, after: u64) {
+    FAILING.lock().unwrap().insert(call, (errno, after));
+    ANY_FAILING.store(1, Ordering::SeqCst);
+}
+
+/// All calls work again.
+pub fn restore() {
+    FAILING.lock().unwrap().clear();
+    ANY_FAILING.store(0, Ordering::SeqCst);
+}
+
+pub(crate) fn injected(call: &'static str) -> Option<i32> {
+    if ANY_FAILING.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let mut failing = FAILING.lock().unwrap();
+    let (errno, after) = failing.get_mut(call)?;
+    if *after > 0 {
+        *after -= 1;
+        return None;
+    }
+    Some(*errno)
+}

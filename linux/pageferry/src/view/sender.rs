@@ -1,0 +1,242 @@
+//! A pool as its owner sees it.
+//!
+//! # What it holds
+//! Two ranges of addresses for the same memfd. `first` is the mapping with which the pool was made; it is inaccessible for ever after, and is
+//! what open slots are duplicated from: once the pool is sealed FUTURE_WRITE, no other way leads to a writable mapping. `used` is where buffers
+//! are: each slot of it is open, frozen, hidden, or of this process's own zero pages.
+//!
+//! # Why the owner's references hold
+//! The receiver cannot write to the pool: its descriptor is sealed before it gets it, or, where it is to take donations, it maps the pool
+//! inaccessible before the seal, and promises to open only what it was given. Nobody else has the descriptor.
+
+use super::{Geometry, MAX_SLOT_ALIGN, Run, Slots};
+use crate::error::{Broken, Error};
+use crate::host::Host;
+use crate::sys::copy::{self, Stores};
+use crate::sys::map::{Prot, Region};
+use crate::sys::{self, fork, memfd};
+use core::mem::MaybeUninit;
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// What lies behind a slot of `used`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The pool, shared and writable.
+    Open,
+    /// The pool, privately: a store makes a page of this process's own.
+    Frozen,
+    /// Nothing: a touch is a fault.
+    Hidden,
+    /// Zero pages of this process.
+    Zero,
+}
+
+/// See the top of the file.
+#[derive(Debug)]
+pub(crate) struct SenderView {
+    geometry: Geometry,
+    slots: Slots,
+    states: Mutex<Vec<State>>,
+    fd: OwnedFd,
+    used: Region,
+    first: Region,
+    huge: bool,
+}
+
+impl SenderView {
+    /// Makes a pool. It is sealed against all but writing; [`SenderView::seal`] does the rest.
+    pub(crate) fn new(geometry: Geometry, host: &Host) -> Result<SenderView, Error> {
+        let len = geometry.bytes();
+        let align = host.slot_align().max(sys::page_bytes());
+        let fd = memfd::create("pageferry-pool", len)?;
+        let first = Region::reserve(len, align)?;
+        let used = Region::reserve(len, align)?;
+        let mut view = SenderView {
+            geometry,
+            slots: Slots::new(geometry.slots),
+            states: Mutex::new(vec![State::Open; geometry.slots as usize]),
+            fd,
+            used,
+            first,
+            huge: false,
+        };
+        view.map(len, host)?;
+        memfd::seal(&view.fd, memfd::POOL_SEALS.difference(memfd::SEALED_LATER))?;
+        Ok(view)
+    }
+
+    fn map(&mut self, len: usize, host: &Host) -> Result<(), Error> {
+        // SAFETY: both regions are new, and nobody has a reference into them.
+        unsafe { self.first.map_shared(0, len, Prot::ReadWrite, self.fd.as_fd(), 0)? };
+        self.huge = self.make_huge(len, host);
+        if !self.huge {
+            // SAFETY: as above. All memory is there from now on, so that a limit of memory bites here and not in a store.
+            unsafe { self.first.populate(0, len, sys::page_bytes()) };
+        }
+        // SAFETY: as above.
+        unsafe {
+            if host.alias() {
+                self.used.alias(0, len, &self.first, 0)?;
+                self.used.protect(0, len, Prot::ReadWrite)?;
+            } else {
+                self.used.map_shared(0, len, Prot::ReadWrite, self.fd.as_fd(), 0)?;
+            }
+            if !planted!(PoolLeftWritable) {
+                self.first.protect(0, len, Prot::None)?;
+            }
+            let step = if self.huge { MAX_SLOT_ALIGN } else { sys::page_bytes() };
+            self.used.touch(0, len, step);
+        }
+        if !planted!(NoDontFork) {
+            self.first.dont_fork(0, len)?;
+            self.used.dont_fork(0, len)?;
+        }
+        Ok(())
+    }
+
+    /// One byte in each huge page is enough to have it made, and far cheaper than to have it made of filled small pages.
+    fn make_huge(&self, len: usize, host: &Host) -> bool {
+        if !host.huge() {
+            return false;
+        }
+        // SAFETY: the region is new and mapped writable.
+        unsafe { self.first.populate(0, len, host.slot_align()) };
+        self.first.collapse(0, len).is_ok() && host.is_huge(&self.first, 0, len)
+    }
+
+    /// Whether huge pages lie behind it.
+    pub(crate) fn huge(&self) -> bool {
+        self.huge
+    }
+
+    /// Nobody can map the pool for writing from now on.
+    pub(crate) fn seal(&self) -> Result<(), Error> {
+        Ok(memfd::seal(&self.fd, memfd::POOL_SEALS)?)
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Enters the process's registry of what `fork` must keep away from children.
+    pub(crate) fn register(&self, socket: &OwnedFd) -> fork::Registered {
+        fork::register(socket, Some((&self.used, &self.fd)))
+    }
+
+    fn part(&self, run: &Run) -> (usize, usize) {
+        (self.geometry.offset(run), self.geometry.len(run))
+    }
+
+    fn set(&self, run: &Run, state: State) {
+        let first = run.first() as usize;
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        states[first..first + run.slots() as usize].fill(state);
+    }
+
+    fn is(&self, run: &Run, state: State) -> bool {
+        let first = run.first() as usize;
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        states[first..first + run.slots() as usize].iter().all(|&of| of == state)
+    }
+
+    /// Makes the run open, whatever it was: shared, writable, showing what the pool holds.
+    pub(crate) fn open(&self, run: &mut Run) -> Result<(), Error> {
+        if self.is(run, State::Open) || planted!(NoThaw) {
+            return Ok(());
+        }
+        let (at, len) = self.part(run);
+        // SAFETY: `&mut Run`: nobody has a reference into the run.
+        unsafe {
+            if !self.is(run, State::Hidden) {
+                self.used.alias(at, len, &self.first, at)?;
+            }
+            self.used.protect(at, len, Prot::ReadWrite)?;
+        }
+        self.set(run, State::Open);
+        Ok(())
+    }
+
+    /// Freezes the run: stores through any pointer of this process miss the pool from now on, and make pages of its own.
+    pub(crate) fn freeze(&self, run: &Run, host: &Host) -> Result<(), Error> {
+        if planted!(NoFreeze) || self.is(run, State::Frozen) {
+            return Ok(());
+        }
+        let (at, len) = self.part(run);
+        let prot = if host.overcommit_never() { Prot::Read } else { Prot::ReadWrite };
+        // SAFETY: the bytes stay the same, so `&[u8]`s may go on; no `&mut` exists, for the caller has `&Run` and gives up its buffer.
+        unsafe { self.used.map_private(at, len, prot, self.fd.as_fd(), at as u64)? };
+        self.set(run, State::Frozen);
+        Ok(())
+    }
+
+    /// Takes the run out of this process's sight.
+    pub(crate) fn hide(&self, run: &mut Run) -> Result<(), Error> {
+        let (at, len) = self.part(run);
+        // SAFETY: `&mut Run`: nobody has a reference into the run.
+        unsafe { self.used.protect(at, len, Prot::None)? };
+        self.set(run, State::Hidden);
+        Ok(())
+    }
+
+    /// Puts zero pages of this process's own in the place of the run.
+    pub(crate) fn zero(&self, run: &mut Run) -> Result<(), Error> {
+        let (at, len) = self.part(run);
+        // SAFETY: `&mut Run`: nobody has a reference into the run.
+        unsafe { self.used.map_anonymous(at, len, Prot::ReadWrite)? };
+        self.set(run, State::Zero);
+        Ok(())
+    }
+
+    /// The first `len` bytes of a run that was not hidden.
+    pub(crate) fn bytes<'a>(&'a self, run: &'a Run, len: usize) -> &'a [u8] {
+        let (at, whole) = self.part(run);
+        assert!(len <= whole);
+        // SAFETY: mapped readable (callers hide a run only when they give up the value that reads it), initialised (a pool is zero at
+        // first), and not written meanwhile: not here, for nobody has `&mut Run`, and not by the receiver (see the top).
+        unsafe { core::slice::from_raw_parts(self.used.at(at), len) }
+    }
+
+    /// The first `len` bytes of an open run, or of one of zero pages.
+    pub(crate) fn bytes_mut<'a>(&'a self, run: &'a mut Run, len: usize) -> &'a mut [u8] {
+        let (at, whole) = self.part(run);
+        assert!(len <= whole);
+        // SAFETY: as for `bytes`; `&mut Run` makes it the only reference.
+        unsafe { core::slice::from_raw_parts_mut(self.used.at(at), len) }
+    }
+
+    /// Copies `from` to the run, at `offset`.
+    pub(crate) fn copy_in(&self, run: &mut Run, offset: usize, from: &[u8], stores: Stores) {
+        let (at, whole) = self.part(run);
+        assert!(offset.checked_add(from.len()).is_some_and(|end| end <= whole));
+        // SAFETY: within the run, mapped writable, and ours alone by `&mut Run`; `from` is a reference, so it is not part of it.
+        unsafe { copy::in_to(self.used.at(at + offset), from, stores) }
+    }
+
+    /// The run's bytes as they may be overwritten.
+    pub(crate) fn uninit_mut<'a>(&'a self, run: &'a mut Run, len: usize) -> &'a mut [MaybeUninit<u8>] {
+        let bytes = self.bytes_mut(run, len);
+        // SAFETY: the same memory and length. The library's own reads of it are of bytes that some process has stored, or zero.
+        unsafe { core::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
+    }
+}
+
+/// The shape of a pool that a peer offers, if it is one that can be mapped here.
+pub(crate) fn offered(slots: u32, slot_bytes: u64) -> Result<Geometry, Error> {
+    let shape = || Broken::Handshake("the pool has a shape that cannot be");
+    let slot_bytes = usize::try_from(slot_bytes).map_err(|_| shape())?;
+    let geometry = Geometry { slots, slot_bytes };
+    let aligned = slot_bytes > 0 && slot_bytes.is_multiple_of(sys::page_bytes());
+    if !aligned || !(1..=Geometry::MAX_SLOTS).contains(&slots) || geometry.checked_bytes().is_none() {
+        return Err(shape().into());
+    }
+    Ok(geometry)
+}

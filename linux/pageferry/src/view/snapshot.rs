@@ -1,0 +1,129 @@
+//! Sealed memory: memfds that nobody can write any more.
+//!
+//! # What it holds
+//! [`Draft`] is a memfd that its owner fills; [`Draft::seal`] makes it a [`Snapshot`], which is read by any number of processes for ever after.
+//! A snapshot that comes from a peer is looked at before it is mapped: `F_GET_SEALS` fails on everything but memory, so a file of another kind,
+//! whose reads could hang or fail, is refused.
+//!
+//! # Why references hold
+//! The kernel refuses every write, mapping and truncation of a file sealed `WRITE | SHRINK`, whoever asks. So `&[u8]` holds against any peer.
+
+use super::MAX_SLOT_ALIGN;
+use crate::error::{Broken, Error};
+use crate::host::Host;
+use crate::sys::copy::{self, Stores};
+use crate::sys::map::{Prot, Region};
+use crate::sys::{self, memfd};
+use rustix::fd::{AsFd, OwnedFd};
+
+/// Memory that is being filled.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    fd: OwnedFd,
+    region: Region,
+}
+
+impl Draft {
+    /// Makes zero memory for `len` bytes.
+    pub(crate) fn new(len: usize, host: &Host) -> Result<Draft, Error> {
+        let align = host.slot_align().max(sys::page_bytes());
+        let whole = len.max(1).next_multiple_of(if len >= align / 2 { align } else { sys::page_bytes() });
+        let fd = memfd::create("pageferry-sealed", whole)?;
+        let region = Region::reserve(whole, align)?;
+        // SAFETY: the region is new.
+        unsafe { region.map_shared(0, whole, Prot::ReadWrite, fd.as_fd(), 0)? };
+        region.dont_fork(0, whole)?;
+        // SAFETY: as above. All memory is there from now on, so that a limit of memory bites here and not in a store.
+        unsafe {
+            let huge = host.huge() && whole.is_multiple_of(align) && {
+                region.populate(0, whole, align);
+                region.collapse(0, whole).is_ok() && host.is_huge(&region, 0, whole)
+            };
+            if !huge {
+                region.populate(0, whole, sys::page_bytes());
+            }
+        }
+        Ok(Draft { fd, region })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped for as long as the region lives; nobody else has the descriptor before the seal.
+        unsafe { core::slice::from_raw_parts(self.region.at(0), self.region.len()) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is alone.
+        unsafe { core::slice::from_raw_parts_mut(self.region.at(0), self.region.len()) }
+    }
+
+    /// The first `len` bytes, to be overwritten.
+    pub(crate) fn uninit_mut(&mut self, len: usize) -> &mut [core::mem::MaybeUninit<u8>] {
+        let bytes = &mut self.bytes_mut()[..len];
+        // SAFETY: the same memory and length; what callers store there is bytes.
+        unsafe { core::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
+    }
+
+    pub(crate) fn copy_in(&mut self, offset: usize, from: &[u8], stores: Stores) {
+        assert!(offset.checked_add(from.len()).is_some_and(|end| end <= self.len()));
+        // SAFETY: within the region, and ours alone.
+        unsafe { copy::in_to(self.region.at(offset), from, stores) }
+    }
+
+    /// Seals it. The mapping becomes private first, since a shared writable one makes the seal fail.
+    pub(crate) fn seal(self) -> Result<Snapshot, Error> {
+        let len = self.region.len();
+        // SAFETY: nobody has a reference: `self` is given up.
+        unsafe { self.region.map_private(0, len, Prot::Read, self.fd.as_fd(), 0)? };
+        memfd::seal(&self.fd, memfd::SNAPSHOT_SEALS)?;
+        Ok(Snapshot { fd: self.fd, region: self.region, len })
+    }
+}
+
+/// Memory that nobody can write.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    fd: OwnedFd,
+    region: Region,
+    len: usize,
+}
+
+impl Snapshot {
+    /// Maps what a peer has sent, if it is sealed and has at most `max` bytes.
+    pub(crate) fn open(fd: OwnedFd, max: u64) -> Result<Snapshot, Error> {
+        let what = "sealed memory";
+        let seals = memfd::seals(&fd).map_err(|_| Broken::NotSealed { what })?;
+        if !seals.contains(memfd::SNAPSHOT_SEALS.difference(rustix::fs::SealFlags::GROW))
+            && !planted!(NoSealCheck)
+        {
+            return Err(Broken::NotSealed { what }.into());
+        }
+        let found = memfd::len(&fd)?;
+        if found == 0 || (found > max && !planted!(NoBudgetCheck)) {
+            return Err(Broken::Size { what, found, expected: max }.into());
+        }
+        let len = usize::try_from(found).map_err(|_| Broken::Size { what, found, expected: max })?;
+        let len = len.next_multiple_of(sys::page_bytes());
+        let region = Region::reserve(len, MAX_SLOT_ALIGN.max(sys::page_bytes()))?;
+        // SAFETY: the region is new. Reading a hole allocates its page here, so all of the file counts against the budget.
+        unsafe { region.map_shared(0, len, Prot::Read, fd.as_fd(), 0)? };
+        Ok(Snapshot { fd, region, len: found as usize })
+    }
+
+    /// To hand it on.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped for as long as the region lives, of the file's length, and nobody can write it.
+        unsafe { core::slice::from_raw_parts(self.region.at(0), self.len) }
+    }
+}

@@ -1,0 +1,78 @@
+use pageferry::*;
+use std::time::Duration;
+
+fn config() -> Config {
+    Config::new().slots(4).slot_bytes(2 << 20)
+}
+
+#[test]
+fn a_loan_is_a_snapshot_and_comes_home() {
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    assert_eq!(tx.level(), Level::Mmu);
+    for round in 0..20u8 {
+        let mut buffer = tx.buffer(3_000_000).unwrap();
+        buffer.fill(round);
+        let lent = tx.loan(buffer).unwrap();
+        let mut loan = rx.recv().unwrap();
+        assert!(loan.iter().all(|&b| b == round));
+        assert_eq!((loan.verb(), loan.level(), loan.len()), (Verb::Loan, Level::Mmu, 3_000_000));
+        loan.as_mut().unwrap()[5] = 99;
+        assert_eq!(lent[5], round);
+        assert!(!lent.is_home().unwrap());
+        drop(loan);
+        let buffer = lent.wait().unwrap();
+        assert_eq!(buffer[5], round);
+    }
+    assert_eq!(tx.counters().pages_written, 20);
+}
+
+#[test]
+fn all_verbs() {
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    tx.copy(b"hello").unwrap();
+    assert_eq!(&*rx.recv().unwrap(), b"hello");
+    tx.copy(&[7; 100_000]).unwrap();
+    assert_eq!(&*rx.recv().unwrap(), &[7; 100_000]);
+    let mut b = tx.buffer(10).unwrap();
+    b.write_from(b"0123456789").unwrap();
+    tx.donate(b).unwrap();
+    let mut d = rx.recv().unwrap();
+    assert_eq!(&*d, b"0123456789");
+    d.as_mut().unwrap()[0] = b'x';
+    drop(d);
+    let mut b = tx.buffer(10).unwrap();
+    assert_eq!(&*b, b"x123456789");
+    b.write_from(b"zero").unwrap();
+    let z = tx.donate_zero(b).unwrap();
+    assert_eq!(&*z, &[0; 4]);
+    assert_eq!(&*rx.recv().unwrap(), b"zero");
+    drop(z);
+    let mut s = tx.share(tx.buffer(4).unwrap()).unwrap();
+    let Message::Shared(m) = rx.recv_message().unwrap() else { panic!() };
+    s.copy_from_slice(b"abcd");
+    let mut got = [0; 4];
+    m.read_at(0, &mut got).unwrap();
+    assert_eq!(&got, b"abcd");
+    drop(m);
+    s.wait().unwrap();
+    assert!(matches!(rx.recv_timeout(Duration::from_millis(5)), Err(Error::TimedOut(_))));
+    drop(tx);
+    assert!(matches!(rx.recv(), Err(Error::Peer(PeerFault::Dead))));
+}
+
+#[test]
+fn sealed() {
+    let (tx, rx) = Channel::pair(config().require_level(Level::Sealed)).unwrap();
+    let mut b = tx.buffer(3_000_000).unwrap();
+    b.fill(3);
+    let lent = tx.loan(b).unwrap();
+    let again = tx.resend(&lent).unwrap();
+    let mut a = rx.recv().unwrap();
+    let c = rx.recv().unwrap();
+    assert!(a.iter().chain(c.iter()).all(|&b| b == 3));
+    a.as_mut().unwrap()[0] = 4;
+    assert_eq!((a[0], c[0], lent[0]), (4, 3, 3));
+    drop((a, c));
+    assert!(again.is_home().unwrap());
+    lent.wait().unwrap();
+}

@@ -1,0 +1,2 @@
+//! The library's own tests, in one program.
+mod first;
