@@ -149,7 +149,7 @@ fn levels_here(config: &Config, trusting: bool, host: &Host) -> Result<u32, Erro
         levels |= Level::Mmu.bit();
     }
     if config.requires_level() && levels & wanted.bit() == 0 {
-        return Err(unavailable(wanted, trusting).into());
+        return Err(unavailable(wanted, trusting));
     }
     Ok(levels)
 }

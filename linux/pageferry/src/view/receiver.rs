@@ -164,7 +164,8 @@ impl ReceiverView {
     pub(crate) fn own(&self, run: &mut Run) -> Result<(), Error> {
         let (at, len) = self.part(run);
         // SAFETY: more is permitted than before.
-        Ok(unsafe { self.read.protect(at, len, Prot::ReadWrite)? })
+        unsafe { self.read.protect(at, len, Prot::ReadWrite)? };
+        Ok(())
     }
 
     /// Pages of a run that was made writable that were written; `None` where the kernel cannot say.
@@ -191,7 +192,8 @@ impl ReceiverView {
         let (at, len) = self.part(run);
         let region = self.donated.as_ref().expect("the channel has donations: `admit` has looked");
         // SAFETY: more is permitted than before.
-        Ok(unsafe { region.protect(at, len, Prot::ReadWrite)? })
+        unsafe { region.protect(at, len, Prot::ReadWrite)? };
+        Ok(())
     }
 
     /// Closes a run that was donated.
@@ -199,7 +201,8 @@ impl ReceiverView {
         let (at, len) = self.part(run);
         let region = self.donated.as_ref().expect("the channel has donations: `admit` has looked");
         // SAFETY: `&mut Run`: nobody has a reference into the run.
-        Ok(unsafe { region.protect(at, len, Prot::None)? })
+        unsafe { region.protect(at, len, Prot::None)? };
+        Ok(())
     }
 
     /// Copies bytes out, each read once. The peer may be writing them: the copy is a value, of whatever was there.
