@@ -1,7 +1,8 @@
 //! Big buffers between processes on Linux, without a copy where that is cheaper.
 //!
-//! A *loan* lets another process read a buffer where it is. The sender's own view is frozen by the MMU first, so what the receiver sees is a
-//! snapshot: neither side's later writes reach the other. When the receiver drops the loan, the memory comes home and is used again.
+//! A *loan* lets another process read a buffer where it is. The sender's own view is frozen by the MMU first,
+//! so what the receiver sees is a snapshot: neither side's later writes reach the other. When the receiver
+//! drops the loan, the memory comes home and is used again.
 //!
 //! ```
 //! use pageferry::{Channel, Config};
@@ -22,7 +23,8 @@
 //! # Ok::<(), pageferry::Error>(())
 //! ```
 //!
-//! Between processes, each side makes its end over one end of a socket pair: [`Channel::sender`] and [`Channel::receiver`].
+//! Between processes, each side makes its end over one end of a socket pair: [`Channel::sender`] and
+//! [`Channel::receiver`].
 #![deny(unsafe_code)]
 
 macro_rules! planted {

@@ -1,6 +1,7 @@
 //! For tests: calls that fail on demand, and planted defects. Only with the feature `verify`.
 //!
-//! A planted defect is a place where the library leaves out what it must do. For each there is a test that passes without it and fails with it.
+//! A planted defect is a place where the library leaves out what it must do. For each there is a test that
+//! passes without it and fails with it.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -89,7 +90,8 @@ pub(crate) fn planted(defect: Defect) -> bool {
     PLANTED.load(Ordering::Relaxed) & (1 << defect as u8) != 0
 }
 
-/// From now on the call fails with this error number, after it has succeeded `after` more times. The name is the one in [`crate::sys::Failed`].
+/// From now on the call fails with this error number, after it has succeeded `after` more times. The name is
+/// the one in [`crate::sys::Failed`].
 pub fn fail(call: &'static str, errno: i32, after: u64) {
     FAILING.lock().unwrap().insert(call, (errno, after));
     ANY_FAILING.store(1, Ordering::SeqCst);

@@ -1,7 +1,8 @@
 //! Whether a descriptor that came is one that an honest peer of this channel could have sent.
 //!
-//! A descriptor was read once, into registers. Here it is held against the channel (what was settled), the ring (its number) and the pool (its
-//! slots and bytes). What passes can be used without another look; anything else closes the channel.
+//! A descriptor was read once, into registers. Here it is held against the channel (what was settled), the
+//! ring (its number) and the pool (its slots and bytes). What passes can be used without another look;
+//! anything else closes the channel.
 
 use super::handshake::Settled;
 use crate::error::Broken;

@@ -9,7 +9,8 @@ use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Memory to be filled and sent: a run of slots of the channel's pool. A new pool is zero; slots that were used before hold older bytes.
+/// Memory to be filled and sent: a run of slots of the channel's pool. A new pool is zero; slots that were
+/// used before hold older bytes.
 #[derive(Debug)]
 pub struct Buffer {
     pub(crate) shared: Arc<SendShared>,
@@ -124,8 +125,8 @@ impl Drop for Buffer {
     }
 }
 
-/// Memory that is lent: the sender may read it, and has it back when the receiver has dropped its loan. Dropping this token sends the memory
-/// home by itself.
+/// Memory that is lent: the sender may read it, and has it back when the receiver has dropped its loan.
+/// Dropping this token sends the memory home by itself.
 #[derive(Debug)]
 #[must_use = "wait for it to have the buffer back, or drop it to let the memory come home by itself"]
 pub struct Lent {
@@ -150,8 +151,8 @@ impl Lent {
         self.shared.is_home(self.sequence)
     }
 
-    /// Waits until the receiver has given it back. A receiver that is gone has given back all that it had. Sealed memory is never a buffer again:
-    /// what comes back is a new one.
+    /// Waits until the receiver has given it back. A receiver that is gone has given back all that it had.
+    /// Sealed memory is never a buffer again: what comes back is a new one.
     pub fn wait(self) -> Result<Buffer, Error> {
         self.wait_until(None).map_err(|(error, _)| error)
     }
@@ -246,7 +247,8 @@ impl DerefMut for Sharing {
     }
 }
 
-/// Zero memory at the place of a buffer that was donated. When it was dropped, and the donation has come home, its slots are free.
+/// Zero memory at the place of a buffer that was donated. When it was dropped, and the donation has come
+/// home, its slots are free.
 #[derive(Debug)]
 pub struct Zeroed {
     pub(crate) lent: Lent,

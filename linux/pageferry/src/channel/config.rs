@@ -7,7 +7,8 @@ use crate::view::Geometry;
 use crate::wire::Level;
 use std::time::Duration;
 
-/// What a channel is to be. Each side has one: the sender's says how large pool and ring are, and both say what they will have.
+/// What a channel is to be. Each side has one: the sender's says how large pool and ring are, and both say
+/// what they will have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     slots: u32,
@@ -65,8 +66,8 @@ impl Config {
         self
     }
 
-    /// What loans are to promise. Where this host or the peer cannot have it, the channel has [`Level::Sealed`] or [`Level::Copy`]: ask
-    /// `level()` of either side, or see [`Config::require_level`].
+    /// What loans are to promise. Where this host or the peer cannot have it, the channel has
+    /// [`Level::Sealed`] or [`Level::Copy`]: ask `level()` of either side, or see [`Config::require_level`].
     #[must_use]
     pub fn level(mut self, level: Level) -> Config {
         self.level = level;

@@ -1,13 +1,14 @@
 //! How the two sides agree on a channel.
 //!
 //! # The steps
-//! Four messages over the socket, each of which the other side waits for: `Hello` with the sender's area of the ring and its pool; `Welcome` with
-//! the receiver's area; `Settled`, after the sender has sealed the pool; `Ready`, after the receiver has looked at the seals. A side that
-//! does not want the channel says `Refuse` with a reason. Each step is a value, so that one thread can be both sides in turn.
+//! Four messages over the socket, each of which the other side waits for: `Hello` with the sender's area of
+//! the ring and its pool; `Welcome` with the receiver's area; `Settled`, after the sender has sealed the
+//! pool; `Ready`, after the receiver has looked at the seals. A side that does not want the channel says
+//! `Refuse` with a reason. Each step is a value, so that one thread can be both sides in turn.
 //!
 //! # What can fail
-//! The peer is believed in nothing: files are looked at for their size and seals before they are mapped, numbers before they are used, and
-//! the wait for each message has an end.
+//! The peer is believed in nothing: files are looked at for their size and seals before they are mapped,
+//! numbers before they are used, and the wait for each message has an end.
 
 use super::config::Config;
 use super::receive::RecvShared;

@@ -8,7 +8,8 @@ use core::ops::Deref;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-/// A message that was received: bytes that nobody changes, and a token. Dropping it gives the memory back to the sender.
+/// A message that was received: bytes that nobody changes, and a token. Dropping it gives the memory back to
+/// the sender.
 ///
 /// It can be sent to another thread, and outlives the [`super::Receiver`] and the sender.
 #[derive(Debug)]
@@ -67,8 +68,9 @@ impl Loan {
         self.descriptor.sequence
     }
 
-    /// The bytes, to be written to. Nobody else sees what is written. Of lent memory the kernel copies each page (4 KB) at the first store to it;
-    /// donated and copied memory is written where it is; sealed memory is copied whole first.
+    /// The bytes, to be written to. Nobody else sees what is written. Of lent memory the kernel copies each
+    /// page (4 KB) at the first store to it; donated and copied memory is written where it is; sealed memory
+    /// is copied whole first.
     pub fn as_mut(&mut self) -> Result<&mut [u8], Error> {
         self.shared.check_ours()?;
         let (offset, len) = self.range();
@@ -199,7 +201,8 @@ impl Drop for Loan {
                         shared.release(sequence, run, pages, born);
                         return;
                     }
-                    // Slots that cannot be cleaned would show their bytes in a later message: they are never given back.
+                    // Slots that cannot be cleaned would show their bytes in a later message: they are never
+                    // given back.
                     if shared.view.disown(&mut run).is_err() {
                         return;
                     }
@@ -208,7 +211,8 @@ impl Drop for Loan {
             }
             Place::Donated { run } => {
                 let Some(mut run) = run.take() else { return };
-                // What stays open here must not be the sender's again. No child has it: the view stays out of children.
+                // What stays open here must not be the sender's again. No child has it: the view stays out of
+                // children.
                 if shared.view.give_up(&mut run).is_ok() {
                     shared.release(sequence, run, 0, u64::MAX);
                 }
@@ -230,7 +234,8 @@ pub enum Message {
     Shared(Shared),
 }
 
-/// Memory of the sender that both sides see. The sender may write it at any time, so there is no reference to it: copies of it, and its address.
+/// Memory of the sender that both sides see. The sender may write it at any time, so there is no reference to
+/// it: copies of it, and its address.
 #[derive(Debug)]
 #[must_use = "dropping it gives the memory back to the sender"]
 pub struct Shared {

@@ -1,9 +1,10 @@
 //! Channels: two ends, and the messages between them.
 //!
 //! # What it holds
-//! [`Channel`] makes ends: both in one process, or one over a socket that leads to another. [`Sender`] and [`Receiver`] are the ends, [`Buffer`],
-//! [`Lent`] and [`Loan`] the memory of a message in its three states: being filled, lent, received. `handshake` agrees on a channel, `admit` judges
-//! each descriptor that comes, `send` and `receive` hold the state that an end shares with its memory.
+//! [`Channel`] makes ends: both in one process, or one over a socket that leads to another. [`Sender`] and
+//! [`Receiver`] are the ends, [`Buffer`], [`Lent`] and [`Loan`] the memory of a message in its three states:
+//! being filled, lent, received. `handshake` agrees on a channel, `admit` judges each descriptor that comes,
+//! `send` and `receive` hold the state that an end shares with its memory.
 
 mod admit;
 mod buffer;
@@ -45,7 +46,8 @@ impl Channel {
         Ok((Sender::new(send), Receiver::new(receive)))
     }
 
-    /// Two sockets that are each other's peer: one for [`Channel::sender`], one for [`Channel::receiver`], usually in another process.
+    /// Two sockets that are each other's peer: one for [`Channel::sender`], one for [`Channel::receiver`],
+    /// usually in another process.
     pub fn sockets() -> Result<(OwnedFd, OwnedFd), Error> {
         Ok(socket::pair()?)
     }

@@ -1,15 +1,17 @@
 //! The receiver's state, which its loans share.
 //!
 //! # What it holds
-//! The view of the peer's pool, the receiver's side of the ring, the slots that are out (as runs, each in one loan), sealed memory that has come
-//! and whose message has not, and loans that cannot be given back yet because a child may still see them.
+//! The view of the peer's pool, the receiver's side of the ring, the slots that are out (as runs, each in one
+//! loan), sealed memory that has come and whose message has not, and loans that cannot be given back yet
+//! because a child may still see them.
 //!
 //! # Locks
-//! One, around the ring and these tables. It is never held while a thread sleeps. Only the one [`super::Receiver`] waits; loans are given back from
-//! any thread.
+//! One, around the ring and these tables. It is never held while a thread sleeps. Only the one
+//! [`super::Receiver`] waits; loans are given back from any thread.
 //!
 //! # Death
-//! When the peer is gone, what it had published is received first. What was received stays valid: the memory lives as long as somebody maps it.
+//! When the peer is gone, what it had published is received first. What was received stays valid: the memory
+//! lives as long as somebody maps it.
 
 use super::admit::admit;
 use super::config::Config;
@@ -343,7 +345,8 @@ impl RecvShared {
         }
     }
 
-    /// Sealed memory comes with a number of a message that has not come; so there is never more of it than the ring has cells.
+    /// Sealed memory comes with a number of a message that has not come; so there is never more of it than
+    /// the ring has cells.
     fn expects(&self, state: &State, number: u64) -> bool {
         let next = state.ring.next_sequence();
         let last = next.saturating_add(u64::from(state.ring.geometry().capacity));

@@ -24,7 +24,8 @@ impl<T: Trust> Receiver<T> {
         Receiver { shared, _trust: PhantomData, _not_sync: PhantomData }
     }
 
-    /// The next message. Waits for it. When the sender is gone and all of its messages were received: `Error::Peer(PeerFault::Dead)`.
+    /// The next message. Waits for it. When the sender is gone and all of its messages were received:
+    /// `Error::Peer(PeerFault::Dead)`.
     pub fn recv(&self) -> Result<Loan, Error> {
         self.recv_until(None)?.settle()
     }
@@ -42,7 +43,8 @@ impl<T: Trust> Receiver<T> {
         message?.settle()
     }
 
-    /// The next message, with memory that the sender shares as such. ([`Receiver::recv`] copies that: what it gives never changes.)
+    /// The next message, with memory that the sender shares as such. ([`Receiver::recv`] copies that: what it
+    /// gives never changes.)
     pub fn recv_message(&self) -> Result<Message, Error> {
         Ok(self.recv_until(None)?.into_message())
     }

@@ -1,17 +1,18 @@
 //! The sender's state, which its buffers and lent memory share.
 //!
 //! # What it holds
-//! The pool, the sender's side of the ring, and which messages are *out*: sent and not given back. The slots of a message belong to whoever
-//! holds its [`super::Lent`]; when that was dropped they are parked here until the message comes home.
+//! The pool, the sender's side of the ring, and which messages are *out*: sent and not given back. The slots
+//! of a message belong to whoever holds its [`super::Lent`]; when that was dropped they are parked here until
+//! the message comes home.
 //!
 //! # Locks
-//! One, around the ring and the table of what is out. It is never held while a thread sleeps. Of several threads that wait, one polls the
-//! socket, and the others wait for its word on a condition variable.
+//! One, around the ring and the table of what is out. It is never held while a thread sleeps. Of several
+//! threads that wait, one polls the socket, and the others wait for its word on a condition variable.
 //!
 //! # Death
-//! When the peer is gone, or has broken the protocol, nothing more is sent. Lent memory is home at once: the peer could only read it. Memory
-//! that was donated is home when the socket hangs up, for a process's memory is gone before its sockets are closed; of a peer that lives and has
-//! broken the protocol it stays away.
+//! When the peer is gone, or has broken the protocol, nothing more is sent. Lent memory is home at once: the
+//! peer could only read it. Memory that was donated is home when the socket hangs up, for a process's memory
+//! is gone before its sockets are closed; of a peer that lives and has broken the protocol it stays away.
 
 use super::config::Config;
 use super::handshake::Settled;
@@ -191,8 +192,8 @@ impl SendShared {
         }
     }
 
-    /// Publishes a message, waiting until `until` for a cell of the ring. `fill` puts inline bytes where they belong. What the message needs of
-    /// descriptors goes first.
+    /// Publishes a message, waiting until `until` for a cell of the ring. `fill` puts inline bytes where they
+    /// belong. What the message needs of descriptors goes first.
     pub(crate) fn publish(
         &self,
         mut descriptor: Descriptor,
@@ -349,7 +350,8 @@ impl SendShared {
         }
     }
 
-    /// Waits until `ready` gives something; `None` when the time is up first. `sends`: it begins something new, which a peer at fault gets no more.
+    /// Waits until `ready` gives something; `None` when the time is up first. `sends`: it begins something
+    /// new, which a peer at fault gets no more.
     fn wait<T>(
         &self,
         until: Option<Instant>,

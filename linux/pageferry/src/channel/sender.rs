@@ -68,8 +68,9 @@ impl<T: Trust> Sender<T> {
         if Arc::ptr_eq(&self.shared, &buffer.shared) { Ok(()) } else { Err(Usage::OtherChannel.into()) }
     }
 
-    /// Lends a buffer: the receiver reads it where it is, and what this process stores from now on is its own. How that is promised, says
-    /// [`Sender::level`]. Waits while as many messages are out as the ring has cells.
+    /// Lends a buffer: the receiver reads it where it is, and what this process stores from now on is its
+    /// own. How that is promised, says [`Sender::level`]. Waits while as many messages are out as the ring
+    /// has cells.
     pub fn loan(&self, buffer: Buffer) -> Result<Lent, Error> {
         self.loan_tagged(buffer, 0)
     }
@@ -278,7 +279,8 @@ impl<T: Trust> Sender<T> {
 }
 
 impl Sender<Same> {
-    /// Gives a buffer away: the receiver alone reads and writes it, where it is. Its slots come back when the receiver drops it.
+    /// Gives a buffer away: the receiver alone reads and writes it, where it is. Its slots come back when the
+    /// receiver drops it.
     pub fn donate(&self, buffer: Buffer) -> Result<(), Error> {
         self.donate_tagged(buffer, 0)
     }
@@ -337,7 +339,8 @@ impl Sender<Same> {
 impl Sender<Guarded> {
     /// Trusts the receiver from now on as this process.
     ///
-    /// Donations and sharing stay what was settled: with a receiver that was not trusted at the handshake there are none.
+    /// Donations and sharing stay what was settled: with a receiver that was not trusted at the handshake
+    /// there are none.
     pub fn trusted(self) -> Sender<Same> {
         Sender::new(Arc::clone(&self.shared))
     }

@@ -1,8 +1,9 @@
 //! What this host's kernel can do for the library.
 //!
 //! # What it holds
-//! [`Host`]: one answer for each trick that the library uses, tried once in a process on scratch memory and never guessed from a version. What
-//! is missing falls back, and [`Host::items`] says to what, and which setting would change it.
+//! [`Host`]: one answer for each trick that the library uses, tried once in a process on scratch memory and
+//! never guessed from a version. What is missing falls back, and [`Host::items`] says to what, and which
+//! setting would change it.
 //!
 //! # What can fail
 //! Nothing: a trial that fails for whatever reason is a trick that is not used.

@@ -1,8 +1,8 @@
 //! The words of a ring in mapped memory.
 //!
 //! # What it holds
-//! [`Area`] is what the ring needs of memory: words that are read relaxed and written relaxed or by release. [`Mapped`] is an area of a memfd;
-//! tests that try all orders of execution bring their own.
+//! [`Area`] is what the ring needs of memory: words that are read relaxed and written relaxed or by release.
+//! [`Mapped`] is an area of a memfd; tests that try all orders of execution bring their own.
 
 use super::{Ordering, RingGeometry};
 use crate::error::{Broken, Error};
@@ -40,15 +40,17 @@ impl Mapped {
     fn word(&self, word: usize) -> &AtomicU64 {
         assert!(word < self.words, "a word lies in its area");
         let at = self.region.at(word * 8).cast::<u64>();
-        // SAFETY: the area is mapped readable for as long as the region lives (its file cannot shrink: its seals were made or verified), it is
-        // aligned to a page, and all accesses of all processes to its words are atomic ones.
+        // SAFETY: the area is mapped readable for as long as the region lives (its file cannot shrink: its
+        // seals were made or verified), it is aligned to a page, and all accesses of all processes to its
+        // words are atomic ones.
         unsafe { AtomicU64::from_ptr(at) }
     }
 
     /// Writes the bytes of an inline message. The cell is the caller's: its last message was taken.
     pub(crate) fn write_bytes(&self, offset: usize, bytes: &[u8]) {
         assert!(self.ours && offset >= self.words * 8 && offset + bytes.len() <= self.len());
-        // SAFETY: within the area, behind its words, and mapped writable; one thread at a time works on a side of the ring.
+        // SAFETY: within the area, behind its words, and mapped writable; one thread at a time works on a
+        // side of the ring.
         unsafe { copy::in_to(self.region.at(offset), bytes, Stores::Ordinary) }
     }
 
@@ -114,7 +116,8 @@ impl RingMemory {
         let (words, len) = Self::shape(geometry, direction);
         let fd = memfd::create("pageferry-ring", len)?;
         let region = Region::reserve(len, sys::page_bytes())?;
-        // SAFETY: the region is new. Its pages are touched now, so that a limit of memory bites here and not in a store.
+        // SAFETY: the region is new. Its pages are touched now, so that a limit of memory bites here and not
+        // in a store.
         unsafe {
             region.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)?;
             region.populate(0, len, sys::page_bytes());

@@ -1,26 +1,31 @@
 //! The two pages of counters between a sender and a receiver, and the cells behind them.
 //!
 //! # What it holds
-//! Two areas of 64-bit words. The sender alone writes *forward*: descriptors, and how many are published. The receiver alone writes *reverse*:
-//! acknowledgements and how many there are. Each maps the other's area for reading, so a peer can lie to
-//! us and cannot corrupt us. [`Outbox`] is the sender's side of both, [`Inbox`] the receiver's.
+//! Two areas of 64-bit words. The sender alone writes *forward*: descriptors, and how many are published. The
+//! receiver alone writes *reverse*: acknowledgements and how many there are. Each maps the other's area for
+//! reading, so a peer can lie to us and cannot corrupt us. [`Outbox`] is the sender's side of both, [`Inbox`]
+//! the receiver's.
 //!
-//! Every word of either area is read and written as an atomic, and a cell is read once, into registers: what was checked is what is used.
-//! Whatever decides safety (how many are published, taken, acknowledged) is counted again in private memory, and the peer's counters are only
-//! held against it. A counter that goes backward, or further than can be, is a [`RingFault`].
+//! Every word of either area is read and written as an atomic, and a cell is read once, into registers: what
+//! was checked is what is used. Whatever decides safety (how many are published, taken, acknowledged) is
+//! counted again in private memory, and the peer's counters are only held against it. A counter that goes
+//! backward, or further than can be, is a [`RingFault`].
 //!
 //! # Order
-//! *Publish*: the words of the cell (relaxed), then the counter (release). *Look*: the counter (relaxed, for memory that is mapped read-only
-//! allows no more), a fence (acquire), then the words. The bytes of a message are stored before it is published, so the same pair orders them.
+//! *Publish*: the words of the cell (relaxed), then the counter (release). *Look*: the counter (relaxed, for
+//! memory that is mapped read-only allows no more), a fence (acquire), then the words. The bytes of a message
+//! are stored before it is published, so the same pair orders them.
 //!
 //! # Sleeping
-//! Who wants to sleep sets `asleep` in its own area, passes a SeqCst fence, looks once more, and only then waits for the socket. Who publishes
-//! passes a SeqCst fence after the counter and looks at the peer's `asleep`. One of the two sees the other, so no wake-up is lost.
+//! Who wants to sleep sets `asleep` in its own area, passes a SeqCst fence, looks once more, and only then
+//! waits for the socket. Who publishes passes a SeqCst fence after the counter and looks at the peer's
+//! `asleep`. One of the two sees the other, so no wake-up is lost.
 //!
 //! # How full
-//! Every message is acknowledged once, in any order, and at most `capacity` are not. So the acknowledgements never run over. Messages are taken
-//! in order, and what is acknowledged was taken: when `n - capacity + 1` are acknowledged, message `n - capacity` was taken, and message `n`
-//! may have its cell. A receiver that acknowledges what it has not taken reads its own messages wrong, and nobody else's.
+//! Every message is acknowledged once, in any order, and at most `capacity` are not. So the acknowledgements
+//! never run over. Messages are taken in order, and what is acknowledged was taken: when `n - capacity + 1`
+//! are acknowledged, message `n - capacity` was taken, and message `n` may have its cell. A receiver that
+//! acknowledges what it has not taken reads its own messages wrong, and nobody else's.
 //!
 //! # Locks
 //! None here. The owner of a side calls it from one thread at a time.
@@ -174,7 +179,8 @@ impl<M: Area> Outbox<M> {
         self.published - self.acks
     }
 
-    /// Publishes a descriptor in the cell that [`Outbox::next_sequence`] has named. Whether the receiver must be woken.
+    /// Publishes a descriptor in the cell that [`Outbox::next_sequence`] has named. Whether the receiver must
+    /// be woken.
     pub(crate) fn publish(&mut self, words: [u64; DESCRIPTOR_WORDS]) -> bool {
         let cell = COUNTERS + self.geometry.cell(self.published) * DESCRIPTOR_WORDS;
         for (index, word) in words.into_iter().enumerate() {
@@ -276,7 +282,8 @@ impl<M: Area> Inbox<M> {
         self.taken += 1;
     }
 
-    /// Acknowledges a message. Whether the sender must be woken. The caller acknowledges each message that it has taken once.
+    /// Acknowledges a message. Whether the sender must be woken. The caller acknowledges each message that it
+    /// has taken once.
     pub(crate) fn ack(&mut self, words: [u64; ACK_WORDS]) -> bool {
         let cell = COUNTERS + self.geometry.cell(self.acks) * ACK_WORDS;
         for (index, word) in words.into_iter().enumerate() {

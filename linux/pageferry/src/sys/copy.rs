@@ -1,13 +1,15 @@
 //! Copies to and from memory that another process may use at the same time.
 //!
 //! # What it holds
-//! Two kinds of stores. *Ordinary* stores bring each line of the destination into this core's cache first. *Non-temporal* stores write whole
-//! lines past the caches: cheaper where another core holds the lines, dearer where they are near. [`in_to`] fills memory that this process
-//! alone may write; [`out_of`] takes a copy of memory that a peer may be writing: the copy is a value, of whatever bytes were there.
+//! Two kinds of stores. *Ordinary* stores bring each line of the destination into this core's cache first.
+//! *Non-temporal* stores write whole lines past the caches: cheaper where another core holds the lines,
+//! dearer where they are near. [`in_to`] fills memory that this process alone may write; [`out_of`] takes a
+//! copy of memory that a peer may be writing: the copy is a value, of whatever bytes were there.
 //!
 //! # Why assembly
-//! A peer that changes bytes while Rust copies them would be a data race, and the compiler may read twice what it may read once. Instructions in
-//! an `asm!` block read each byte once, and the compiler knows nothing of where they are from.
+//! A peer that changes bytes while Rust copies them would be a data race, and the compiler may read twice
+//! what it may read once. Instructions in an `asm!` block read each byte once, and the compiler knows nothing
+//! of where they are from.
 
 use core::mem::MaybeUninit;
 
@@ -24,7 +26,8 @@ pub enum Stores {
 /// Copies `from` to `to`.
 ///
 /// # Safety
-/// `to` and the `from.len()` bytes behind it are mapped for writing, nobody else in this process uses them, and they are not part of `from`.
+/// `to` and the `from.len()` bytes behind it are mapped for writing, nobody else in this process uses them,
+/// and they are not part of `from`.
 pub(crate) unsafe fn in_to(to: *mut u8, from: &[u8], stores: Stores) {
     // SAFETY: as the caller promises.
     unsafe { copy(to, from.as_ptr(), from.len(), stores) }
@@ -33,7 +36,8 @@ pub(crate) unsafe fn in_to(to: *mut u8, from: &[u8], stores: Stores) {
 /// Copies what is at `from` to `to`.
 ///
 /// # Safety
-/// `from` and the `to.len()` bytes behind it are mapped for reading, and are not part of `to`. Another process may write them meanwhile.
+/// `from` and the `to.len()` bytes behind it are mapped for reading, and are not part of `to`. Another
+/// process may write them meanwhile.
 pub(crate) unsafe fn out_of(to: &mut [MaybeUninit<u8>], from: *const u8, stores: Stores) {
     // SAFETY: as the caller promises; the destination is exclusively ours.
     unsafe { copy(to.as_mut_ptr().cast(), from, to.len(), stores) }
@@ -95,7 +99,8 @@ unsafe fn non_temporal(to: *mut u8, from: *const u8, len: usize) {
     if len == 0 {
         return;
     }
-    // SAFETY: copies `len` bytes, a multiple of 64; `to` is aligned to 64 and `from` need not be. SSE2 is part of x86_64.
+    // SAFETY: copies `len` bytes, a multiple of 64; `to` is aligned to 64 and `from` need not be. SSE2 is
+    // part of x86_64.
     unsafe {
         core::arch::asm!(
             "2:",

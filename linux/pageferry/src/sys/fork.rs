@@ -1,19 +1,23 @@
 //! What has to happen around `fork`.
 //!
 //! # The two dangers
-//! * A child of a *sender* would have the sender's shared mapping, and could write into what is lent. So shared mappings stay out of children,
-//!   and the child maps the same memory copy-on-write at the same addresses: it reads its data, and nobody sees its stores.
-//! * A child of a *receiver* keeps its private view of what the receiver holds at that moment. Were the memory given back, the child would see
-//!   the next message there. So a *fence* stands from the fork on: a pipe whose one end only the child has, and its heirs. What was held at
-//!   the fork is not given back before the pipe hangs up, when the child and its heirs have ended or called `exec`.
+//! * A child of a *sender* would have the sender's shared mapping, and could write into what is lent. So
+//!   shared mappings stay out of children, and the child maps the same memory copy-on-write at the same
+//!   addresses: it reads its data, and nobody sees its stores.
+//! * A child of a *receiver* keeps its private view of what the receiver holds at that moment. Were the
+//!   memory given back, the child would see the next message there. So a *fence* stands from the fork on: a
+//!   pipe whose one end only the child has, and its heirs. What was held at the fork is not given back before
+//!   the pipe hangs up, when the child and its heirs have ended or called `exec`.
 //!
 //! # What it holds
-//! A registry of the process's channels; the fences that stand; the number of forks. The child's channels are dead: their sockets are replaced,
-//! so that the peer of a parent that dies is not kept waiting by a child, and [`generation`] differs, by which every call refuses.
+//! A registry of the process's channels; the fences that stand; the number of forks. The child's channels are
+//! dead: their sockets are replaced, so that the peer of a parent that dies is not kept waiting by a child,
+//! and [`generation`] differs, by which every call refuses.
 //!
 //! # Locks
-//! The registry and the fences, in this order. `fork` takes both before and releases both after, so that no thread holds them in the child.
-//! The child's handler allocates nothing and calls only what may be called in a signal handler.
+//! The registry and the fences, in this order. `fork` takes both before and releases both after, so that no
+//! thread holds them in the child. The child's handler allocates nothing and calls only what may be called in
+//! a signal handler.
 //!
 //! # What it does not see
 //! A raw `clone` or `vfork` runs no handlers.
@@ -59,7 +63,8 @@ thread_local! {
     static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
 }
 
-/// Forks that lie between the start of the program and this process. What was made under another number belongs to a parent.
+/// Forks that lie between the start of the program and this process. What was made under another number
+/// belongs to a parent.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
@@ -100,7 +105,8 @@ pub(crate) fn register(socket: &OwnedFd, memory: Option<(&Region, &OwnedFd)>) ->
     INSTALL.call_once(|| {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let _ = PLACEHOLDER.set(rustix::event::eventfd(0, flags).ok());
-        // SAFETY: the three handlers live as long as the program, and call nothing that may not be called around a fork.
+        // SAFETY: the three handlers live as long as the program, and call nothing that may not be called
+        // around a fork.
         unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
     });
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +153,8 @@ extern "C" fn after_in_child() {
     let placeholder = PLACEHOLDER.get().and_then(Option::as_ref);
     for entry in forking.registry.iter() {
         if let Some(placeholder) = placeholder {
-            // SAFETY: the number is a socket of ours, which this process must not use; its owner closes the placeholder instead.
+            // SAFETY: the number is a socket of ours, which this process must not use; its owner closes the
+            // placeholder instead.
             unsafe { libc::dup3(placeholder.as_raw_fd(), entry.socket, libc::O_CLOEXEC) };
         }
         if planted!(NoAtfork) {
@@ -156,7 +163,8 @@ extern "C" fn after_in_child() {
         if let Some((at, len, fd)) = entry.memory {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
-            // SAFETY: the addresses are the sender's region, which stayed out of this child; references of the parent's find their bytes.
+            // SAFETY: the addresses are the sender's region, which stayed out of this child; references of
+            // the parent's find their bytes.
             unsafe { libc::mmap(at as *mut libc::c_void, len, prot, flags, fd, 0) };
         }
     }

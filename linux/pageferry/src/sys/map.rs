@@ -1,12 +1,14 @@
 //! Ranges of addresses, and what the kernel can put behind them.
 //!
 //! # What it holds
-//! [`Region`]: a range that this process has reserved. It goes back to the kernel when the region is dropped. Every call names a part of it by
-//! offset and length, both in bytes; a part that is not inside panics, since only the library's own arithmetic can have made it.
+//! [`Region`]: a range that this process has reserved. It goes back to the kernel when the region is dropped.
+//! Every call names a part of it by offset and length, both in bytes; a part that is not inside panics, since
+//! only the library's own arithmetic can have made it.
 //!
 //! # Safety
-//! Calls that replace or protect what is mapped are `unsafe`: nobody may hold a reference into the part whose meaning the call changes. The
-//! views (`crate::view`) keep that: they own the region, and give references only for runs of slots that they know to be open.
+//! Calls that replace or protect what is mapped are `unsafe`: nobody may hold a reference into the part whose
+//! meaning the call changes. The views (`crate::view`) keep that: they own the region, and give references
+//! only for runs of slots that they know to be open.
 
 use super::{Errno, Failed, Named, Result, may_fail};
 use core::ptr::NonNull;
@@ -49,13 +51,15 @@ pub(crate) struct Region {
     reserved: (NonNull<c_void>, usize),
 }
 
-// SAFETY: a region is a range of addresses; all threads of a process see the same behind it. Who may touch it is the views' business.
+// SAFETY: a region is a range of addresses; all threads of a process see the same behind it. Who may touch it
+// is the views' business.
 unsafe impl Send for Region {}
 // SAFETY: as above; no call through `&Region` has state of its own.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Reserves `len` bytes of addresses, aligned to `align` (a power of two, at least a page). Nothing is behind them: a touch is a fault.
+    /// Reserves `len` bytes of addresses, aligned to `align` (a power of two, at least a page). Nothing is
+    /// behind them: a touch is a fault.
     pub(crate) fn reserve(len: usize, align: usize) -> Result<Region> {
         may_fail("mmap")?;
         assert!(len > 0 && align.is_power_of_two(), "a region has a length and an alignment");
@@ -108,7 +112,8 @@ impl Region {
         Ok(())
     }
 
-    /// Maps `len` bytes of a file at `file_offset`, copy-on-write, at `offset`. Until it is written, a page shows the file's bytes.
+    /// Maps `len` bytes of a file at `file_offset`, copy-on-write, at `offset`. Until it is written, a page
+    /// shows the file's bytes.
     ///
     /// # Safety
     /// As for [`Region::map_shared`], but references to bytes that stay the same may go on.
@@ -141,8 +146,8 @@ impl Region {
         Ok(())
     }
 
-    /// Maps once more, at `offset` of this region, what lies shared at `from` of another. The seal FUTURE_WRITE does not stop it, so
-    /// whoever had a shared mapping once can have another.
+    /// Maps once more, at `offset` of this region, what lies shared at `from` of another. The seal
+    /// FUTURE_WRITE does not stop it, so whoever had a shared mapping once can have another.
     ///
     /// # Safety
     /// As for [`Region::map_shared`]. All of `from` is one shared mapping.
@@ -150,7 +155,8 @@ impl Region {
         may_fail("mremap")?;
         let from = from.part(at, len);
         let to = self.part(offset, len);
-        // SAFETY: an old length of zero leaves the old mapping and makes another; the new one replaces pages of this region only.
+        // SAFETY: an old length of zero leaves the old mapping and makes another; the new one replaces pages
+        // of this region only.
         unsafe { rustix::mm::mremap_fixed(from, 0, len, MremapFlags::MAYMOVE, to) }.of("mremap")?;
         Ok(())
     }
@@ -198,7 +204,8 @@ impl Region {
     /// The part is readable.
     pub(crate) unsafe fn touch(&self, offset: usize, len: usize, step: usize) {
         for at in (offset..offset + len).step_by(step) {
-            // SAFETY: within the region, and readable as the caller promises. Volatile: others may write it, and the value is dropped.
+            // SAFETY: within the region, and readable as the caller promises. Volatile: others may write it,
+            // and the value is dropped.
             unsafe { self.at(at).read_volatile() };
         }
     }

@@ -8,13 +8,15 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// The seals of a pool that its owner alone may write, and that stays as long as it is.
 pub(crate) const POOL_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
-/// What of them is added only when the receiver has mapped the pool for donations. `SEAL` forbids further seals, so it comes with the last.
+/// What of them is added only when the receiver has mapped the pool for donations. `SEAL` forbids further
+/// seals, so it comes with the last.
 pub(crate) const SEALED_LATER: SealFlags = SealFlags::FUTURE_WRITE.union(SealFlags::SEAL);
 /// The seals of memory that nobody may write any more.
 pub(crate) const SNAPSHOT_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
 
-/// Makes a memfd of `len` bytes, all zero. It is not executable where the kernel can promise that, and is closed by `exec`.
+/// Makes a memfd of `len` bytes, all zero. It is not executable where the kernel can promise that, and is
+/// closed by `exec`.
 pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd> {
     may_fail("memfd_create")?;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -44,7 +46,8 @@ pub(crate) fn seal(fd: impl AsFd, seals: SealFlags) -> Result<()> {
     rustix::fs::fcntl_add_seals(fd, seals).of("F_ADD_SEALS")
 }
 
-/// The seals of a descriptor that somebody else sent. Fails on all but shmem and hugetlbfs, so it also says what kind of file it is.
+/// The seals of a descriptor that somebody else sent. Fails on all but shmem and hugetlbfs, so it also says
+/// what kind of file it is.
 pub(crate) fn seals(fd: impl AsFd) -> Result<SealFlags> {
     may_fail("F_GET_SEALS")?;
     rustix::fs::fcntl_get_seals(fd).of("F_GET_SEALS")

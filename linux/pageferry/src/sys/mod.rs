@@ -1,15 +1,17 @@
 //! What the library asks of the kernel: every system call is made in this folder.
 //!
 //! # What it holds
-//! Thin functions, one a call, that check the arguments which the kernel leaves unchecked, and name the call in their error. They decide
-//! nothing. [`map::Region`] owns a range of addresses; [`fork`] owns what has to happen around `fork`.
+//! Thin functions, one a call, that check the arguments which the kernel leaves unchecked, and name the call
+//! in their error. They decide nothing. [`map::Region`] owns a range of addresses; [`fork`] owns what has to
+//! happen around `fork`.
 //!
 //! # Safety
-//! `unsafe` is allowed here, in `view` and in `ring`. Functions that change what lies behind an address are `unsafe fn`s: their callers are
-//! the views, which know who may hold a reference.
+//! `unsafe` is allowed here, in `view` and in `ring`. Functions that change what lies behind an address are
+//! `unsafe fn`s: their callers are the views, which know who may hold a reference.
 //!
 //! # What can fail
-//! Each call, with [`Failed`]: the call's name and the kernel's error. With the feature `verify` a test can have any of them fail.
+//! Each call, with [`Failed`]: the call's name and the kernel's error. With the feature `verify` a test can
+//! have any of them fail.
 #![allow(unsafe_code, reason = "system calls; each block says why it is sound")]
 
 pub(crate) mod copy;

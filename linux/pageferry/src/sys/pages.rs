@@ -56,7 +56,8 @@ fn pagemap() -> Result<&'static OwnedFd> {
     }
 }
 
-/// Pages in the part whose categories under `mask` are `mask`, after `inverted` of them were turned round; stops at `max` where that is not 0.
+/// Pages in the part whose categories under `mask` are `mask`, after `inverted` of them were turned round;
+/// stops at `max` where that is not 0.
 fn scan(region: &Region, offset: usize, len: usize, mask: u64, inverted: u64, max: u64) -> Result<u64> {
     may_fail("PAGEMAP_SCAN")?;
     assert!(offset + len <= region.len());
@@ -96,9 +97,11 @@ pub(crate) fn huge_bytes(region: &Region, offset: usize, len: usize) -> Result<u
     Ok(scan(region, offset, len, mask, 0, 0)? * super::page_bytes() as u64)
 }
 
-/// Pages of a private mapping of a file that this process has written, which are its own since; at most `max`, or all for 0.
+/// Pages of a private mapping of a file that this process has written, which are its own since; at most
+/// `max`, or all for 0.
 pub(crate) fn written_pages(region: &Region, offset: usize, len: usize, max: u64) -> Result<u64> {
-    // A page that was written is anonymous: present, and not of a file. Swapped ones are not present, and count by the caller's `DONTNEED`.
+    // A page that was written is anonymous: present, and not of a file. Swapped ones are not present, and
+    // count by the caller's `DONTNEED`.
     scan(region, offset, len, PAGE_IS_PRESENT | PAGE_IS_FILE, PAGE_IS_FILE, max)
 }
 

@@ -1,7 +1,7 @@
 //! The channel's socket: SOCK_SEQPACKET, for the handshake, for descriptors, and to wake a peer that sleeps.
 //!
-//! Every call says `MSG_DONTWAIT` itself, and none relies on a flag of the descriptor: the peer shares an eventfd's flags, but not a socket
-//! end's. `MSG_NOSIGNAL` keeps a dead peer from killing this process.
+//! Every call says `MSG_DONTWAIT` itself, and none relies on a flag of the descriptor: the peer shares an
+//! eventfd's flags, but not a socket end's. `MSG_NOSIGNAL` keeps a dead peer from killing this process.
 
 use super::{Errno, Failed, Named, Result, may_fail};
 use rustix::event::{PollFd, PollFlags, Timespec};

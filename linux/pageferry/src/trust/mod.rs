@@ -1,11 +1,12 @@
 //! How far a side trusts the other.
 //!
 //! # What it holds
-//! Two marks for [`crate::Sender`] and [`crate::Receiver`], which decide at compile time what a channel may do. [`Same`]: the other side is the same
-//! program, or one that this process trusts as itself. [`Guarded`]: it may do anything that a process can.
+//! Two marks for [`crate::Sender`] and [`crate::Receiver`], which decide at compile time what a channel may
+//! do. [`Same`]: the other side is the same program, or one that this process trusts as itself. [`Guarded`]:
+//! it may do anything that a process can.
 //!
-//! A guarded receiver takes only sealed memory and copies; a guarded sender neither donates nor shares. Neither can be made to read bytes through a
-//! reference that the peer can still change.
+//! A guarded receiver takes only sealed memory and copies; a guarded sender neither donates nor shares.
+//! Neither can be made to read bytes through a reference that the peer can still change.
 
 mod seal {
     pub trait Sealed {}

@@ -1,8 +1,8 @@
 //! Memory of this process alone: what copies go to, and what a transfer leaves.
 //!
 //! # What it holds
-//! [`Anonymous`]: a region of private pages, huge where the kernel gives them. [`Recycled`] keeps regions that were dropped, up to a limit, since
-//! the first touch of fresh pages costs more than a copy.
+//! [`Anonymous`]: a region of private pages, huge where the kernel gives them. [`Recycled`] keeps regions
+//! that were dropped, up to a limit, since the first touch of fresh pages costs more than a copy.
 
 use crate::error::Error;
 use crate::sys;
@@ -73,7 +73,8 @@ impl Anonymous {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: private pages of this process, mapped for as long as the region lives, zero or stored by this process; `&self` shares.
+        // SAFETY: private pages of this process, mapped for as long as the region lives, zero or stored by
+        // this process; `&self` shares.
         unsafe { core::slice::from_raw_parts(self.region().at(0), self.len) }
     }
 

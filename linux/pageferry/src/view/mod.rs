@@ -1,15 +1,16 @@
 //! What each side sees of a pool, and who may touch what of it.
 //!
 //! # What it holds
-//! A *pool* is a memfd of slots of equal size. [`SenderView`] is its owner's view: shared and writable where a slot is *open*, a private view of
-//! the same bytes where it is *frozen*, nothing where it was given away. [`ReceiverView`] is the peer's: private, read-only until a message is
-//! to be written to. [`Anonymous`] is memory of this process alone, [`Snapshot`] a view of sealed memory.
+//! A *pool* is a memfd of slots of equal size. [`SenderView`] is its owner's view: shared and writable where
+//! a slot is *open*, a private view of the same bytes where it is *frozen*, nothing where it was given away.
+//! [`ReceiverView`] is the peer's: private, read-only until a message is to be written to. [`Anonymous`] is
+//! memory of this process alone, [`Snapshot`] a view of sealed memory.
 //!
 //! # Who may touch what
-//! A [`Run`] is the right to some slots of one view. Only the view makes it, for slots that no other run has; it cannot be cloned. References
-//! into a view are given for a run, by the rules for references to the run: `&Run` to read, `&mut Run` to write or to change what is mapped.
-//! That is all that keeps this process from aliasing. What keeps the *other* process from writing is said at each function that
-//! gives a reference.
+//! A [`Run`] is the right to some slots of one view. Only the view makes it, for slots that no other run has;
+//! it cannot be cloned. References into a view are given for a run, by the rules for references to the run:
+//! `&Run` to read, `&mut Run` to write or to change what is mapped. That is all that keeps this process from
+//! aliasing. What keeps the *other* process from writing is said at each function that gives a reference.
 //!
 //! # Locks
 //! A view's table of slots has one, taken for the time of a look-up and never while the kernel is called.

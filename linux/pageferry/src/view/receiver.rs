@@ -1,14 +1,15 @@
 //! A pool as the receiver sees it.
 //!
 //! # What it holds
-//! `read`: a private view of the whole pool, read-only except where a message is being written to: there the kernel copies each page that
-//! is written. `donated`: for channels with donations, a shared view of which only what was donated is accessible. `shared`: made at the first
-//! message that is shared.
+//! `read`: a private view of the whole pool, read-only except where a message is being written to: there the
+//! kernel copies each page that is written. `donated`: for channels with donations, a shared view of which
+//! only what was donated is accessible. `shared`: made at the first message that is shared.
 //!
 //! # Why references hold
-//! `&[u8]` of memory that another process can change is undefined behaviour. So references are given only for messages of a peer that is
-//! trusted as this process trusts itself (`trust::Same`): it runs this library, which freezes what it lends, or keeps it by its types
-//! ([`Level::Typed`]). Of everybody else's pool bytes are only copied out.
+//! `&[u8]` of memory that another process can change is undefined behaviour. So references are given only for
+//! messages of a peer that is trusted as this process trusts itself (`trust::Same`): it runs this library,
+//! which freezes what it lends, or keeps it by its types ([`Level::Typed`]). Of everybody else's pool bytes
+//! are only copied out.
 
 use super::{Geometry, MAX_SLOT_ALIGN, Run, Slots};
 use crate::error::{Broken, Error};
@@ -35,8 +36,9 @@ pub(crate) struct ReceiverView {
 }
 
 impl ReceiverView {
-    /// Maps a pool that a peer has made. `donations`: the peer has not sealed it against writing yet, and will. `looks`: messages are read
-    /// where they lie, so translations are made now; where they are only copied, a pool of holes would be allocated at our expense.
+    /// Maps a pool that a peer has made. `donations`: the peer has not sealed it against writing yet, and
+    /// will. `looks`: messages are read where they lie, so translations are made now; where they are only
+    /// copied, a pool of holes would be allocated at our expense.
     pub(crate) fn new(
         geometry: Geometry,
         fd: OwnedFd,
@@ -134,7 +136,8 @@ impl ReceiverView {
         assert!(offset.checked_add(len).is_some_and(|end| end <= whole));
         debug_assert!(level != Level::Copy, "what is to be copied is not looked at in place");
         let region = self.region(donated);
-        // SAFETY: mapped readable and initialised. Nobody here has `&mut Run`; the peer is trusted to leave the run alone (see the top).
+        // SAFETY: mapped readable and initialised. Nobody here has `&mut Run`; the peer is trusted to leave
+        // the run alone (see the top).
         unsafe { core::slice::from_raw_parts(region.at(at + offset), len) }
     }
 

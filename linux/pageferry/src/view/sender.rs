@@ -1,13 +1,15 @@
 //! A pool as its owner sees it.
 //!
 //! # What it holds
-//! Two ranges of addresses for the same memfd. `first` is the mapping with which the pool was made; it is inaccessible for ever after, and is
-//! what open slots are duplicated from: once the pool is sealed FUTURE_WRITE, no other way leads to a writable mapping. `used` is where buffers
-//! are: each slot of it is open, frozen, hidden, or of this process's own zero pages.
+//! Two ranges of addresses for the same memfd. `first` is the mapping with which the pool was made; it is
+//! inaccessible for ever after, and is what open slots are duplicated from: once the pool is sealed
+//! FUTURE_WRITE, no other way leads to a writable mapping. `used` is where buffers are: each slot of it is
+//! open, frozen, hidden, or of this process's own zero pages.
 //!
 //! # Why the owner's references hold
-//! The receiver cannot write to the pool: its descriptor is sealed before it gets it, or, where it is to take donations, it maps the pool
-//! inaccessible before the seal, and promises to open only what it was given. Nobody else has the descriptor.
+//! The receiver cannot write to the pool: its descriptor is sealed before it gets it, or, where it is to take
+//! donations, it maps the pool inaccessible before the seal, and promises to open only what it was given.
+//! Nobody else has the descriptor.
 
 use super::{Geometry, MAX_SLOT_ALIGN, Run, Slots};
 use crate::error::{Broken, Error};
@@ -71,7 +73,8 @@ impl SenderView {
         unsafe { self.first.map_shared(0, len, Prot::ReadWrite, self.fd.as_fd(), 0)? };
         self.huge = self.make_huge(len, host);
         if !self.huge {
-            // SAFETY: as above. All memory is there from now on, so that a limit of memory bites here and not in a store.
+            // SAFETY: as above. All memory is there from now on, so that a limit of memory bites here and not
+            // in a store.
             unsafe { self.first.populate(0, len, sys::page_bytes()) };
         }
         // SAFETY: as above.
@@ -95,7 +98,8 @@ impl SenderView {
         Ok(())
     }
 
-    /// One byte in each huge page is enough to have it made, and far cheaper than to have it made of filled small pages.
+    /// One byte in each huge page is enough to have it made, and far cheaper than to have it made of filled
+    /// small pages.
     fn make_huge(&self, len: usize, host: &Host) -> bool {
         if !host.huge() {
             return false;
@@ -165,14 +169,16 @@ impl SenderView {
         Ok(())
     }
 
-    /// Freezes the run: stores through any pointer of this process miss the pool from now on, and make pages of its own.
+    /// Freezes the run: stores through any pointer of this process miss the pool from now on, and make pages
+    /// of its own.
     pub(crate) fn freeze(&self, run: &Run, host: &Host) -> Result<(), Error> {
         if planted!(NoFreeze) || self.is(run, State::Frozen) {
             return Ok(());
         }
         let (at, len) = self.part(run);
         let prot = if host.overcommit_never() { Prot::Read } else { Prot::ReadWrite };
-        // SAFETY: the bytes stay the same, so `&[u8]`s may go on; no `&mut` exists, for the caller has `&Run` and gives up its buffer.
+        // SAFETY: the bytes stay the same, so `&[u8]`s may go on; no `&mut` exists, for the caller has `&Run`
+        // and gives up its buffer.
         unsafe { self.used.map_private(at, len, prot, self.fd.as_fd(), at as u64)? };
         self.set(run, State::Frozen);
         Ok(())
@@ -200,8 +206,9 @@ impl SenderView {
     pub(crate) fn bytes<'a>(&'a self, run: &'a Run, len: usize) -> &'a [u8] {
         let (at, whole) = self.part(run);
         assert!(len <= whole);
-        // SAFETY: mapped readable (callers hide a run only when they give up the value that reads it), initialised (a pool is zero at
-        // first), and not written meanwhile: not here, for nobody has `&mut Run`, and not by the receiver (see the top).
+        // SAFETY: mapped readable (callers hide a run only when they give up the value that reads it),
+        // initialised (a pool is zero at first), and not written meanwhile: not here, for nobody has `&mut
+        // Run`, and not by the receiver (see the top).
         unsafe { core::slice::from_raw_parts(self.used.at(at), len) }
     }
 
@@ -217,14 +224,16 @@ impl SenderView {
     pub(crate) fn copy_in(&self, run: &mut Run, offset: usize, from: &[u8], stores: Stores) {
         let (at, whole) = self.part(run);
         assert!(offset.checked_add(from.len()).is_some_and(|end| end <= whole));
-        // SAFETY: within the run, mapped writable, and ours alone by `&mut Run`; `from` is a reference, so it is not part of it.
+        // SAFETY: within the run, mapped writable, and ours alone by `&mut Run`; `from` is a reference, so it
+        // is not part of it.
         unsafe { copy::in_to(self.used.at(at + offset), from, stores) }
     }
 
     /// The run's bytes as they may be overwritten.
     pub(crate) fn uninit_mut<'a>(&'a self, run: &'a mut Run, len: usize) -> &'a mut [MaybeUninit<u8>] {
         let bytes = self.bytes_mut(run, len);
-        // SAFETY: the same memory and length. The library's own reads of it are of bytes that some process has stored, or zero.
+        // SAFETY: the same memory and length. The library's own reads of it are of bytes that some process
+        // has stored, or zero.
         unsafe { core::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
     }
 }

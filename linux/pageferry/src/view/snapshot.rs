@@ -1,12 +1,14 @@
 //! Sealed memory: memfds that nobody can write any more.
 //!
 //! # What it holds
-//! [`Draft`] is a memfd that its owner fills; [`Draft::seal`] makes it a [`Snapshot`], which is read by any number of processes for ever after.
-//! A snapshot that comes from a peer is looked at before it is mapped: `F_GET_SEALS` fails on everything but memory, so a file of another kind,
-//! whose reads could hang or fail, is refused.
+//! [`Draft`] is a memfd that its owner fills; [`Draft::seal`] makes it a [`Snapshot`], which is read by any
+//! number of processes for ever after. A snapshot that comes from a peer is looked at before it is mapped:
+//! `F_GET_SEALS` fails on everything but memory, so a file of another kind, whose reads could hang or fail,
+//! is refused.
 //!
 //! # Why references hold
-//! The kernel refuses every write, mapping and truncation of a file sealed `WRITE | SHRINK`, whoever asks. So `&[u8]` holds against any peer.
+//! The kernel refuses every write, mapping and truncation of a file sealed `WRITE | SHRINK`, whoever asks. So
+//! `&[u8]` holds against any peer.
 
 use super::MAX_SLOT_ALIGN;
 use crate::error::{Broken, Error};
@@ -108,7 +110,8 @@ impl Snapshot {
         let len = usize::try_from(found).map_err(|_| Broken::Size { what, found, expected: max })?;
         let len = len.next_multiple_of(sys::page_bytes());
         let region = Region::reserve(len, MAX_SLOT_ALIGN.max(sys::page_bytes()))?;
-        // SAFETY: the region is new. Reading a hole allocates its page here, so all of the file counts against the budget.
+        // SAFETY: the region is new. Reading a hole allocates its page here, so all of the file counts
+        // against the budget.
         unsafe { region.map_shared(0, len, Prot::Read, fd.as_fd(), 0)? };
         Ok(Snapshot { fd, region, len: found as usize })
     }

@@ -42,7 +42,8 @@ pub struct Descriptor {
     pub verb: Verb,
     /// What is promised.
     pub level: Level,
-    /// Pieces that the message lies in, which are listed in the inline bytes of its cell; 0 where it is one, in the fields below.
+    /// Pieces that the message lies in, which are listed in the inline bytes of its cell; 0 where it is one,
+    /// in the fields below.
     pub extents: u16,
     /// The first slot.
     pub first_slot: u32,

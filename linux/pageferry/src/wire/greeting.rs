@@ -1,8 +1,9 @@
 //! The handshake, and the notes that go over the socket after it.
 //!
-//! Four messages: the sender offers ([`Kind::Hello`], with its area of the ring and its pool), the receiver accepts ([`Kind::Welcome`], with its
-//! area), the sender says what it will be ([`Kind::Settled`], after it has sealed what it had left open for the receiver to map), and the
-//! receiver, which has looked at all of it, says that it is ready ([`Kind::Ready`]). Either says [`Kind::Refuse`] with a reason instead.
+//! Four messages: the sender offers ([`Kind::Hello`], with its area of the ring and its pool), the receiver
+//! accepts ([`Kind::Welcome`], with its area), the sender says what it will be ([`Kind::Settled`], after it
+//! has sealed what it had left open for the receiver to map), and the receiver, which has looked at all of
+//! it, says that it is ready ([`Kind::Ready`]). Either says [`Kind::Refuse`] with a reason instead.
 
 use crate::ring::RingGeometry;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

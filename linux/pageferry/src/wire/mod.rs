@@ -1,13 +1,15 @@
-//! What goes between the two sides, byte for byte. `WIRE.md` beside this crate has the same in prose; tests hold golden bytes.
+//! What goes between the two sides, byte for byte. `WIRE.md` beside this crate has the same in prose; tests
+//! hold golden bytes.
 //!
 //! # What it holds
-//! [`Descriptor`], the eight words of a message in the ring; [`Extent`], a piece of a message that lies in several runs of slots;
-//! [`Greeting`], the messages of the handshake; [`Note`], what goes over the socket afterwards. All numbers are in the byte order of the machine:
-//! both sides run on one.
+//! [`Descriptor`], the eight words of a message in the ring; [`Extent`], a piece of a message that lies in
+//! several runs of slots; [`Greeting`], the messages of the handshake; [`Note`], what goes over the socket
+//! afterwards. All numbers are in the byte order of the machine: both sides run on one.
 //!
 //! # What can fail
-//! Everything that comes is from a peer. [`Descriptor::parse`] and [`Greeting::parse`] refuse what has no meaning; whether a message fits the
-//! pool and the channel is judged by whoever knows these (`channel::admit`). Nothing panics, and no field is skipped because it is unknown.
+//! Everything that comes is from a peer. [`Descriptor::parse`] and [`Greeting::parse`] refuse what has no
+//! meaning; whether a message fits the pool and the channel is judged by whoever knows these
+//! (`channel::admit`). Nothing panics, and no field is skipped because it is unknown.
 
 mod descriptor;
 mod greeting;
@@ -23,7 +25,8 @@ pub enum Level {
     Copy = 1,
     /// The receiver reads the sender's memory, and only the types of this library keep the sender from writing to it.
     Typed = 2,
-    /// The sender's own view is frozen by the MMU, and the receiver cannot write to the pool. A hostile sender can evade it.
+    /// The sender's own view is frozen by the MMU, and the receiver cannot write to the pool. A hostile
+    /// sender can evade it.
     Mmu = 3,
     /// As `Mmu`, and a file lease proves that no writer exists.
     Leased = 4,
