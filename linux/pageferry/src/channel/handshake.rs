@@ -17,7 +17,7 @@ use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Inbox, Mapped, Outbox, RingMemory};
 use crate::sys::{self, fork, socket};
-use crate::view::{ReceiverView, SenderView};
+use crate::view::{Access, ReceiverView, SenderView};
 use crate::wire::{Greeting, Kind, Level, Verb};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -305,7 +305,12 @@ impl Welcomed {
         let pool_fd = fds.pop().ok_or(Broken::Handshake("the pool is missing"))?;
         let forward = fds.pop().ok_or(Broken::Handshake("the ring is missing"))?;
         let forward = RingMemory::open_forward(ring, &forward)?;
-        let view = ReceiverView::new(pool, pool_fd, verbs & Verb::Donate.bit() != 0, trusting, host)?;
+        let access = Access {
+            sealed_later: greeting.verbs & Verb::Donate.bit() != 0,
+            donations: verbs & Verb::Donate.bit() != 0,
+            in_place: trusting,
+        };
+        let view = ReceiverView::new(pool, pool_fd, access, host)?;
         let (reverse, reverse_fd) = RingMemory::reverse(ring)?;
         Ok((Inbox::new(ring, forward, reverse), view, reverse_fd, levels, verbs))
     }

@@ -15,6 +15,7 @@ mod receive;
 mod receiver;
 mod send;
 mod sender;
+mod spawn;
 
 pub use buffer::{Buffer, Lent, Sharing, Zeroed};
 pub use config::Config;
@@ -23,12 +24,15 @@ pub use receive::RecvCounters;
 pub use receiver::Receiver;
 pub use send::SendCounters;
 pub use sender::Sender;
+pub use spawn::{Child, Command, Parent};
 
 use crate::error::Error;
 use crate::sys::socket;
-use crate::trust::{Same, Trust};
+use crate::trust::{Guarded, Same, Trust};
 use handshake::{Offered, Welcomed};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Makes channels.
 #[derive(Debug)]
@@ -52,13 +56,99 @@ impl Channel {
         Ok(socket::pair()?)
     }
 
-    /// The sending end, over a socket whose other end becomes the receiver. Waits for it.
-    pub fn sender<T: Trust>(socket: OwnedFd, config: Config) -> Result<Sender<T>, Error> {
-        Ok(Sender::new(Offered::hello(socket, config, T::TRUSTS)?.settle()?.finish()?))
+    /// The sending end, over a socket whose other end becomes the receiver. Waits for it. It may be hostile.
+    pub fn sender(socket: OwnedFd, config: Config) -> Result<Sender<Guarded>, Error> {
+        sender_over(socket, config)
     }
 
-    /// The receiving end, over a socket whose other end becomes the sender. Waits for it.
-    pub fn receiver<T: Trust>(socket: OwnedFd, config: Config) -> Result<Receiver<T>, Error> {
-        Ok(Receiver::new(Welcomed::welcome(socket, config, T::TRUSTS)?.ready()?))
+    /// The receiving end, over a socket whose other end becomes the sender. Waits for it. It may be hostile.
+    pub fn receiver(socket: OwnedFd, config: Config) -> Result<Receiver<Guarded>, Error> {
+        receiver_over(socket, config)
+    }
+
+    /// As [`Channel::sender`], to a receiver that this process trusts as itself.
+    ///
+    /// # Safety
+    /// The receiver is a program that uses this library, and is trusted not to write to memory that it has given
+    /// back: this process reads that through references.
+    #[allow(unsafe_code, reason = "a promise of the caller; nothing unsafe is done here")]
+    pub unsafe fn trusted_sender(socket: OwnedFd, config: Config) -> Result<Sender<Same>, Error> {
+        sender_over(socket, config)
+    }
+
+    /// As [`Channel::receiver`], from a sender that this process trusts as itself.
+    ///
+    /// # Safety
+    /// The sender is a program that uses this library, and is trusted to keep no other way to write to the memory
+    /// that it lends: this process reads that through references.
+    #[allow(unsafe_code, reason = "a promise of the caller; nothing unsafe is done here")]
+    pub unsafe fn trusted_receiver(socket: OwnedFd, config: Config) -> Result<Receiver<Same>, Error> {
+        receiver_over(socket, config)
+    }
+
+    /// A socket to whoever listens at `path`: see [`Listener`]. It is for [`Channel::sender`] or
+    /// [`Channel::receiver`], whichever the other side is not.
+    pub fn connect(path: impl AsRef<Path>) -> Result<OwnedFd, Error> {
+        Ok(socket::connect(path.as_ref())?)
+    }
+}
+
+pub(crate) fn sender_over<T: Trust>(socket: OwnedFd, config: Config) -> Result<Sender<T>, Error> {
+    Ok(Sender::new(Offered::hello(socket, config, T::TRUSTS)?.settle()?.finish()?))
+}
+
+pub(crate) fn receiver_over<T: Trust>(socket: OwnedFd, config: Config) -> Result<Receiver<T>, Error> {
+    Ok(Receiver::new(Welcomed::welcome(socket, config, T::TRUSTS)?.ready()?))
+}
+
+/// Waits for others to connect.
+///
+/// The path is a name for the time of connecting and nothing more: no memory hangs on it, and what a killed process
+/// has left there is replaced. Whoever may write to the socket file may connect; its mode is by the umask.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens at `path`. `EADDRINUSE`: somebody does already.
+    pub fn bind(path: impl AsRef<Path>) -> Result<Listener, Error> {
+        let path = path.as_ref().to_owned();
+        Ok(Listener { socket: socket::listen(&path)?, path })
+    }
+
+    /// Waits for the next connection: a socket for [`Channel::sender`] or [`Channel::receiver`].
+    pub fn accept(&self) -> Result<OwnedFd, Error> {
+        self.accept_until(None)?.ok_or(Error::WouldBlock)
+    }
+
+    /// The same, waiting for `timeout` at most.
+    pub fn accept_timeout(&self, timeout: Duration) -> Result<OwnedFd, Error> {
+        self.accept_until(Instant::now().checked_add(timeout))?.ok_or(Error::TimedOut(timeout))
+    }
+
+    fn accept_until(&self, until: Option<Instant>) -> Result<Option<OwnedFd>, Error> {
+        loop {
+            if let Some(socket) = socket::accept(self.socket.as_fd())? {
+                return Ok(Some(socket));
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Ok(None);
+            }
+            socket::wait_readable(&[self.socket.as_fd()], until)?;
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -5,7 +5,7 @@ use super::loan::Loan;
 use super::send::{SendCounters, SendShared};
 use crate::error::{Error, Usage};
 use crate::sys::copy::Stores;
-use crate::trust::{Guarded, Same, Trust};
+use crate::trust::{Same, Trust};
 use crate::view::Draft;
 use crate::wire::{Descriptor, Level, Verb};
 use core::cell::Cell;
@@ -333,16 +333,6 @@ impl Sender<Same> {
         let descriptor = self.descriptor(Verb::Share, Level::Typed, &store, buffer.len, 0);
         let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
         Ok(Sharing { lent: self.lend(buffer, LentStore::Slots(run), descriptor, false, None)? })
-    }
-}
-
-impl Sender<Guarded> {
-    /// Trusts the receiver from now on as this process.
-    ///
-    /// Donations and sharing stay what was settled: with a receiver that was not trusted at the handshake
-    /// there are none.
-    pub fn trusted(self) -> Sender<Same> {
-        Sender::new(Arc::clone(&self.shared))
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod memfd;
 pub(crate) mod pages;
 pub(crate) mod peer;
 pub(crate) mod socket;
+pub(crate) mod spawn;
 pub(crate) mod trials;
 
 pub(crate) use rustix::io::Errno;

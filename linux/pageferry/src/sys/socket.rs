@@ -8,10 +8,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Descriptors in one message, at most.
@@ -22,6 +23,51 @@ pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
     may_fail("socketpair")?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).of("socketpair")
+}
+
+/// A socket that listens at `path`. A socket file at which nobody listens any more is replaced.
+pub(crate) fn listen(path: &Path) -> Result<OwnedFd> {
+    let socket = new()?;
+    let address = SocketAddrUnix::new(path).of("bind")?;
+    match rustix::net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) if is_deserted(path) => {
+            rustix::fs::unlink(path).of("unlink")?;
+            rustix::net::bind(&socket, &address)
+        }
+        other => other,
+    }
+    .of("bind")?;
+    rustix::net::listen(&socket, 16).of("listen")?;
+    Ok(socket)
+}
+
+fn is_deserted(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    is_socket && connect(path).is_err_and(|failed| failed.errno == Errno::CONNREFUSED)
+}
+
+/// A socket to whoever listens at `path`.
+pub(crate) fn connect(path: &Path) -> Result<OwnedFd> {
+    let socket = new()?;
+    let address = SocketAddrUnix::new(path).of("connect")?;
+    rustix::net::connect(&socket, &address).of("connect")?;
+    Ok(socket)
+}
+
+fn new() -> Result<OwnedFd> {
+    may_fail("socket")?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).of("socket")
+}
+
+/// The next connection, if one waits.
+pub(crate) fn accept(socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
+    may_fail("accept")?;
+    match rustix::net::accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        other => other.of("accept").map(Some),
+    }
 }
 
 /// Whether the descriptor is a SOCK_SEQPACKET socket of the Unix domain.

@@ -23,7 +23,7 @@ mod slots;
 mod snapshot;
 
 pub(crate) use anonymous::{Anonymous, Recycled};
-pub(crate) use receiver::ReceiverView;
+pub(crate) use receiver::{Access, ReceiverView};
 pub(crate) use sender::{SenderView, offered};
 pub(crate) use slots::{Reuse, Run, Slots};
 pub(crate) use snapshot::{Draft, Snapshot};

@@ -23,6 +23,18 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use std::sync::OnceLock;
 
+/// How a receiver is to map a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    /// The peer has not sealed it against writing yet, and will.
+    pub(crate) sealed_later: bool,
+    /// Slots will be donated.
+    pub(crate) donations: bool,
+    /// Messages are read where they lie, so translations are made now. Where they are only copied, a pool of holes
+    /// would be allocated at our expense.
+    pub(crate) in_place: bool,
+}
+
 /// See the top of the file.
 #[derive(Debug)]
 pub(crate) struct ReceiverView {
@@ -36,22 +48,22 @@ pub(crate) struct ReceiverView {
 }
 
 impl ReceiverView {
-    /// Maps a pool that a peer has made. `donations`: the peer has not sealed it against writing yet, and
-    /// will. `looks`: messages are read where they lie, so translations are made now; where they are only
-    /// copied, a pool of holes would be allocated at our expense.
+    /// Maps a pool that a peer has made.
     pub(crate) fn new(
         geometry: Geometry,
         fd: OwnedFd,
-        donations: bool,
-        looks: bool,
+        access: Access,
         host: &Host,
     ) -> Result<ReceiverView, Error> {
         let len = geometry.bytes();
-        let wanted =
-            if donations { memfd::POOL_SEALS.difference(memfd::SEALED_LATER) } else { memfd::POOL_SEALS };
+        let wanted = if access.sealed_later {
+            memfd::POOL_SEALS.difference(memfd::SEALED_LATER)
+        } else {
+            memfd::POOL_SEALS
+        };
         Self::verify(&fd, wanted, len)?;
         let align = host.slot_align().max(sys::page_bytes());
-        let donated = if donations {
+        let donated = if access.donations {
             let region = Region::reserve(len, align)?;
             // SAFETY: the region is new.
             unsafe { region.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)? };
@@ -76,7 +88,7 @@ impl ReceiverView {
             fd,
             huge: false,
         };
-        if !looks {
+        if !access.in_place {
             return Ok(view);
         }
         // SAFETY: mapped readable, and the file cannot shrink.
