@@ -49,8 +49,8 @@ mod view;
 pub mod wire;
 
 pub use channel::{
-    Buffer, Channel, Child, Command, Config, Lent, Listener, Loan, Message, Owned, Parent, Receiver,
-    RecvCounters, SendCounters, Sender, Shared, Sharing, Zeroed,
+    Buffer, Channel, Child, Command, Config, Lent, Listener, Loan, Message, Owned, Parent, PassMode, Passed,
+    Passing, Range, Receiver, RecvCounters, SendCounters, Sender, Shared, Sharing, Zeroed,
 };
 pub use error::{Broken, Error, HostFault, PeerFault, Usage};
 pub use ring::RingFault;

@@ -8,7 +8,7 @@ use super::handshake::Settled;
 use crate::error::Broken;
 use crate::ring::{DESCRIPTOR_WORDS, RingGeometry};
 use crate::view::Geometry;
-use crate::wire::{Descriptor, Level, Verb};
+use crate::wire::{Descriptor, Extent, Level, Verb};
 
 /// The descriptor, if all of it can be.
 pub(crate) fn admit(
@@ -29,12 +29,15 @@ pub(crate) fn admit(
     if !level_fits(&descriptor, settled) && !planted!(NoVerbCheck) {
         return Err(broken("its level was not agreed on"));
     }
-    if descriptor.extents != 0 {
-        return Err(broken("its extents were not agreed on"));
-    }
     let in_slots = descriptor.verb != Verb::Inline && descriptor.level != Level::Sealed;
-    if in_slots {
-        in_pool(&descriptor, pool).map_err(broken)?;
+    if descriptor.extents > 0
+        && (!in_slots || descriptor.verb == Verb::Copy || descriptor.extents > max_extents(ring))
+    {
+        return Err(broken("it has extents and cannot"));
+    }
+    if in_slots && descriptor.extents == 0 {
+        let Descriptor { first_slot, slots, offset, len, .. } = descriptor;
+        in_pool(first_slot, slots, offset, len, pool).map_err(broken)?;
     } else if descriptor.first_slot != 0 || descriptor.slots != 0 {
         return Err(broken("it names slots and needs none"));
     }
@@ -59,14 +62,38 @@ fn inline_fits(descriptor: &Descriptor, ring: RingGeometry) -> bool {
     (descriptor.offset == 0 && descriptor.len <= u64::from(ring.inline_bytes)) || planted!(NoBoundsCheck)
 }
 
-fn in_pool(descriptor: &Descriptor, pool: Geometry) -> Result<(), &'static str> {
-    let end = descriptor.first_slot.checked_add(descriptor.slots);
-    if descriptor.slots == 0 || end.is_none_or(|end| end > pool.slots) {
+/// Pieces that a message may have: they are listed in the inline bytes of its cell.
+pub(crate) fn max_extents(ring: RingGeometry) -> u16 {
+    (ring.inline_bytes as usize / size_of::<Extent>()).min(u16::MAX.into()) as u16
+}
+
+/// The pieces of a message, if all of them can be: in the pool, in order, and within the message's length.
+/// That they have different slots is seen when these are claimed.
+pub(crate) fn admit_extents(
+    descriptor: &Descriptor,
+    extents: &[Extent],
+    pool: Geometry,
+) -> Result<(), Broken> {
+    let broken = |what| Broken::Descriptor { sequence: descriptor.sequence, what };
+    let mut before = 0;
+    for extent in extents {
+        in_pool(extent.first_slot, extent.slots, extent.offset, extent.len, pool).map_err(broken)?;
+        let end = extent.at.checked_add(extent.len).filter(|&end| end <= descriptor.len);
+        match end {
+            Some(end) if extent.at >= before => before = end,
+            _ => return Err(broken("its extents are out of order, or longer than the message")),
+        }
+    }
+    Ok(())
+}
+
+fn in_pool(first_slot: u32, slots: u32, offset: u64, len: u64, pool: Geometry) -> Result<(), &'static str> {
+    let end = first_slot.checked_add(slots);
+    if slots == 0 || end.is_none_or(|end| end > pool.slots) {
         return Err("its slots are not in the pool");
     }
-    let held = u64::from(descriptor.slots) * pool.slot_bytes as u64;
-    let end = descriptor.offset.checked_add(descriptor.len);
-    if (descriptor.len == 0 || end.is_none_or(|end| end > held)) && !planted!(NoBoundsCheck) {
+    let held = u64::from(slots) * pool.slot_bytes as u64;
+    if (len == 0 || offset.checked_add(len).is_none_or(|end| end > held)) && !planted!(NoBoundsCheck) {
         return Err("its bytes are not in its slots");
     }
     Ok(())

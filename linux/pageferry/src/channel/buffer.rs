@@ -205,7 +205,7 @@ impl Deref for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(LentStore::Slots(run)) = self.store.take() {
-            self.shared.park(self.sequence, run);
+            self.shared.park(self.sequence, core::iter::once(run));
         }
     }
 }

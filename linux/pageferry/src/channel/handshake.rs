@@ -126,7 +126,7 @@ pub(crate) struct Offered {
     levels: u32,
     verbs: u32,
     forward: Mapped,
-    view: SenderView,
+    view: Arc<SenderView>,
 }
 
 /// A sender that has settled.
@@ -175,7 +175,7 @@ impl Offered {
         let (ring, pool) = config.shapes(host)?;
         let levels = levels_here(&config, trusting, host)?;
         let (forward, forward_fd) = RingMemory::forward(ring)?;
-        let view = SenderView::new(pool, host)?;
+        let view = Arc::new(SenderView::new(pool, host)?);
         let mut verbs = ALWAYS;
         if trusting {
             verbs |= Verb::Share.bit();

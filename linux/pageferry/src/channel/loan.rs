@@ -1,5 +1,6 @@
 //! A message that was received.
 
+use super::pass::{Passed, Piece};
 use super::receive::RecvShared;
 use crate::error::{Error, Usage};
 use crate::view::{Anonymous, Run, Snapshot};
@@ -37,6 +38,8 @@ pub(crate) enum Place {
     Shared { run: Option<Run> },
     /// In memory that is sealed.
     Sealed(Arc<Snapshot>),
+    /// In several runs of the sender's pool.
+    Pieces(Vec<Piece>),
 }
 
 impl Loan {
@@ -132,7 +135,7 @@ impl Loan {
     }
 
     /// A shared message becomes a value: its bytes as they are now.
-    pub(crate) fn settle(mut self) -> Result<Loan, Error> {
+    fn settle(mut self) -> Result<Loan, Error> {
         let (offset, len) = self.range();
         if let Place::Shared { run: Some(run) } = &self.place {
             self.shared.charge(len as u64, "a copy of shared memory")?;
@@ -143,14 +146,63 @@ impl Loan {
             let copied = copied.inspect_err(|_| self.shared.discharge(len as u64))?;
             let shared = core::mem::replace(&mut self.place, Place::Copied(copied));
             if let Place::Shared { run: Some(run) } = shared {
-                self.shared.release(self.descriptor.sequence, run, 0, u64::MAX);
+                self.shared.release(self.descriptor.sequence, vec![run], 0, u64::MAX);
             }
         }
         Ok(self)
     }
 
+    /// The message in one piece that never changes: shared memory and ranges become a copy.
+    pub(crate) fn settled(self) -> Result<Loan, Error> {
+        match &self.place {
+            Place::Shared { .. } => self.settle(),
+            Place::Pieces(_) => Passed::new(self).join(),
+            _ => Ok(self),
+        }
+    }
+
+    /// A message of `len` unset bytes of this process, with all else as in this one.
+    pub(crate) fn fresh_copy(&self, len: u64) -> Result<Loan, Error> {
+        self.shared.charge(len, "ranges in one piece (take them as they are by `recv_message`)")?;
+        let copied = self.shared.recycled.take(len as usize).inspect_err(|_| self.shared.discharge(len))?;
+        let descriptor = Descriptor { offset: 0, len, extents: 0, ..self.descriptor };
+        Ok(Loan {
+            shared: Arc::clone(&self.shared),
+            descriptor,
+            place: Place::Copied(copied),
+            born: self.born,
+        })
+    }
+
+    /// Bytes of a piece that may be written.
+    pub(crate) fn piece_mut(&mut self, index: usize, offset: usize, len: usize) -> Result<&mut [u8], Error> {
+        let donated = self.descriptor.verb == Verb::Donate;
+        let Place::Pieces(pieces) = &mut self.place else { return Ok(&mut []) };
+        match pieces.get_mut(index).and_then(|piece| piece.run.as_mut()) {
+            Some(run) => Ok(self.shared.view.bytes_mut(run, offset, len, donated)),
+            None => Ok(&mut []),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<RecvShared> {
+        &self.shared
+    }
+
+    pub(crate) fn place_mut(&mut self) -> &mut Place {
+        &mut self.place
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
     pub(crate) fn into_message(self) -> Message {
         match &self.place {
+            Place::Pieces(_) => Message::Passed(Passed::new(self)),
             Place::Shared { .. } => Message::Shared(Shared { loan: self }),
             _ => Message::Loan(self),
         }
@@ -169,8 +221,8 @@ impl Deref for Loan {
             Place::Lent { run: Some(run), .. } => view.bytes(run, offset, len, self.level(), false),
             Place::Donated { run: Some(run) } => view.bytes(run, offset, len, self.level(), true),
             Place::Sealed(snapshot) => &snapshot.bytes()[offset..offset + len],
-            // A shared message is a `Shared`, and only drop takes a run out.
-            Place::Shared { .. } | Place::Lent { .. } | Place::Donated { .. } => &[],
+            // Messages of other kinds are a `Shared` or a `Passed`, and only drop takes a run out.
+            Place::Shared { .. } | Place::Pieces(_) | Place::Lent { .. } | Place::Donated { .. } => &[],
         }
     }
 }
@@ -193,33 +245,35 @@ impl Drop for Loan {
             Place::Copied(copied) => shared.discharge(copied.bytes().len() as u64),
             Place::Sealed(snapshot) => shared.release_sealed(sequence, snapshot.len() as u64),
             Place::Lent { run, own } => {
-                let Some(mut run) = run.take() else { return };
-                let mut pages = 0;
-                if *own {
-                    pages = shared.view.written_pages(&run, shared.host).unwrap_or(0);
-                    if planted!(AckBeforeDontNeed) {
-                        shared.release(sequence, run, pages, born);
-                        return;
-                    }
-                    // Slots that cannot be cleaned would show their bytes in a later message: they are never
-                    // given back.
-                    if shared.view.disown(&mut run).is_err() {
-                        return;
-                    }
+                let own = *own;
+                let Some(run) = run.take() else { return };
+                if planted!(AckBeforeDontNeed) {
+                    return shared.release(sequence, vec![run], 0, born);
                 }
-                shared.release(sequence, run, pages, born);
+                if let Some((run, pages)) = shared.clean(Verb::Loan, run, own) {
+                    shared.release(sequence, vec![run], pages, born);
+                }
             }
             Place::Donated { run } => {
-                let Some(mut run) = run.take() else { return };
-                // What stays open here must not be the sender's again. No child has it: the view stays out of
-                // children.
-                if shared.view.give_up(&mut run).is_ok() {
-                    shared.release(sequence, run, 0, u64::MAX);
+                let Some(run) = run.take() else { return };
+                // No child has it: the view stays out of children.
+                if let Some((run, _)) = shared.clean(Verb::Donate, run, false) {
+                    shared.release(sequence, vec![run], 0, u64::MAX);
                 }
             }
             Place::Shared { run } => {
                 let Some(run) = run.take() else { return };
-                shared.release(sequence, run, 0, u64::MAX);
+                shared.release(sequence, vec![run], 0, u64::MAX);
+            }
+            Place::Pieces(pieces) => {
+                let verb = self.descriptor.verb;
+                let born = if verb == Verb::Loan { born } else { u64::MAX };
+                let clean = |piece: &mut Piece| shared.clean(verb, piece.run.take()?, piece.own);
+                let cleaned: Option<Vec<_>> = pieces.iter_mut().map(clean).collect();
+                if let Some(cleaned) = cleaned {
+                    let pages = cleaned.iter().map(|(_, pages)| pages).sum();
+                    shared.release(sequence, cleaned.into_iter().map(|(run, _)| run).collect(), pages, born);
+                }
             }
         }
     }
@@ -232,6 +286,8 @@ pub enum Message {
     Loan(Loan),
     /// Memory that the sender still writes.
     Shared(Shared),
+    /// Ranges of memory, with holes.
+    Passed(Passed),
 }
 
 /// Memory of the sender that both sides see. The sender may write it at any time, so there is no reference to

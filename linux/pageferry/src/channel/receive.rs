@@ -13,10 +13,11 @@
 //! When the peer is gone, what it had published is received first. What was received stays valid: the memory
 //! lives as long as somebody maps it.
 
-use super::admit::admit;
+use super::admit::{admit, admit_extents};
 use super::config::Config;
 use super::handshake::Settled;
 use super::loan::{Loan, Place};
+use super::pass::Piece;
 use super::send::{LOOK_WHILE_SPINNING, MAX_NOTES};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::host::Host;
@@ -24,7 +25,7 @@ use crate::ring::{Inbox, Mapped};
 use crate::sys::copy::Stores;
 use crate::sys::{Errno, fork, socket};
 use crate::view::{ReceiverView, Recycled, Run, Snapshot};
-use crate::wire::{Descriptor, Level, Note, Verb};
+use crate::wire::{Descriptor, Extent, Level, Note, Verb};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +63,7 @@ struct State {
 #[derive(Debug)]
 struct Retired {
     sequence: u64,
-    run: Run,
+    runs: Vec<Run>,
     pages: u64,
     born: u64,
 }
@@ -182,11 +183,10 @@ impl RecvShared {
     /// Where the bytes of an admitted message are from now on.
     fn place(&self, state: &mut State, descriptor: &Descriptor) -> Result<Place, Error> {
         let len = descriptor.len as usize;
-        let claim = || {
-            let run = self.view.slots().claim(descriptor.first_slot, descriptor.slots);
-            let what = "its slots are out already";
-            run.ok_or(Broken::Descriptor { sequence: descriptor.sequence, what })
-        };
+        if descriptor.extents > 0 {
+            return Ok(Place::Pieces(self.pieces(state, descriptor)?));
+        }
+        let claim = || self.claim(descriptor.sequence, descriptor.first_slot, descriptor.slots);
         match descriptor.verb {
             Verb::Inline => {
                 let mut bytes = vec![0; len].into_boxed_slice();
@@ -223,6 +223,52 @@ impl RecvShared {
             }
             Verb::Share => Ok(Place::Shared { run: Some(claim()?) }),
         }
+    }
+
+    fn claim(&self, sequence: u64, first_slot: u32, slots: u32) -> Result<Run, Broken> {
+        let run = self.view.slots().claim(first_slot, slots);
+        run.ok_or(Broken::Descriptor { sequence, what: "its slots are out already" })
+    }
+
+    /// The pieces of a message that lies in several runs, all of them or none.
+    fn pieces(&self, state: &mut State, descriptor: &Descriptor) -> Result<Vec<Piece>, Error> {
+        use zerocopy::IntoBytes as _;
+        let empty = Extent { at: 0, len: 0, offset: 0, first_slot: 0, slots: 0 };
+        let mut extents = vec![empty; descriptor.extents.into()];
+        let at = state.ring.geometry().inline_offset(descriptor.sequence);
+        state.ring.forward().read_bytes(at, extents.as_mut_slice().as_mut_bytes());
+        admit_extents(descriptor, &extents, self.view.geometry())?;
+        let mut pieces: Vec<Piece> = Vec::with_capacity(extents.len());
+        for extent in &extents {
+            let claimed =
+                self.claim(descriptor.sequence, extent.first_slot, extent.slots).map_err(Error::from);
+            let piece = claimed.and_then(|mut run| match descriptor.verb {
+                Verb::Donate => match self.view.take(&mut run) {
+                    Ok(()) => Ok(run),
+                    Err(error) => {
+                        self.view.slots().give(run);
+                        Err(error)
+                    }
+                },
+                _ => Ok(run),
+            });
+            match piece {
+                Ok(run) => pieces.push(Piece::new(extent, run)),
+                Err(error) => {
+                    for mut piece in pieces {
+                        if let Some(mut run) = piece.run.take() {
+                            let closed =
+                                descriptor.verb != Verb::Donate || self.view.give_up(&mut run).is_ok();
+                            if closed {
+                                self.view.slots().give(run);
+                            }
+                        }
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pieces)
     }
 
     fn sealed(&self, state: &mut State, descriptor: &Descriptor) -> Result<Place, Error> {
@@ -276,15 +322,34 @@ impl RecvShared {
         }
     }
 
-    /// Gives slots back; or keeps them, while a child may see them.
-    pub(crate) fn release(&self, sequence: u64, run: Run, pages: u64, born: u64) {
+    /// Gives the slots of a message back; or keeps them, while a child may see them.
+    pub(crate) fn release(&self, sequence: u64, runs: Vec<Run>, pages: u64, born: u64) {
         let mut state = self.lock();
         if fork::fenced_since(born) {
-            state.retired.push(Retired { sequence, run, pages, born });
+            state.retired.push(Retired { sequence, runs, pages, born });
             return;
         }
-        self.view.slots().give(run);
+        self.give(runs);
         self.ack(&mut state, sequence, pages);
+    }
+
+    fn give(&self, runs: Vec<Run>) {
+        runs.into_iter().for_each(|run| self.view.slots().give(run));
+    }
+
+    /// Makes a run as it was before the message, so that it can be given back; with the pages of it that were
+    /// written. `None`: it cannot be cleaned and must never be given back.
+    pub(crate) fn clean(&self, verb: Verb, mut run: Run, own: bool) -> Option<(Run, u64)> {
+        let mut pages = 0;
+        match verb {
+            Verb::Donate => self.view.give_up(&mut run).ok()?,
+            _ if own => {
+                pages = self.view.written_pages(&run, self.host).unwrap_or(0);
+                self.view.disown(&mut run).ok()?;
+            }
+            _ => (),
+        }
+        Some((run, pages))
     }
 
     /// Acknowledges a message that took no slots.
@@ -301,8 +366,8 @@ impl RecvShared {
         let (still, free) =
             state.retired.drain(..).partition(|retired: &Retired| fork::fenced_since(retired.born));
         state.retired = still;
-        for Retired { sequence, run, pages, .. } in free {
-            self.view.slots().give(run);
+        for Retired { sequence, runs, pages, .. } in free {
+            self.give(runs);
             self.ack(state, sequence, pages);
         }
     }

@@ -27,12 +27,12 @@ impl<T: Trust> Receiver<T> {
     /// The next message. Waits for it. When the sender is gone and all of its messages were received:
     /// `Error::Peer(PeerFault::Dead)`.
     pub fn recv(&self) -> Result<Loan, Error> {
-        self.recv_until(None)?.settle()
+        self.recv_until(None)?.settled()
     }
 
     /// The next message, if one is there; [`Error::WouldBlock`] otherwise.
     pub fn try_recv(&self) -> Result<Loan, Error> {
-        self.shared.try_recv()?.ok_or(Error::WouldBlock)?.settle()
+        self.shared.try_recv()?.ok_or(Error::WouldBlock)?.settled()
     }
 
     /// The next message, waited for `timeout` at most.
@@ -40,7 +40,7 @@ impl<T: Trust> Receiver<T> {
         let message = self.recv_until(Instant::now().checked_add(timeout));
         let message = message
             .map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error });
-        message?.settle()
+        message?.settled()
     }
 
     /// The next message, with memory that the sender shares as such. ([`Receiver::recv`] copies that: what it

@@ -35,7 +35,7 @@ pub(crate) struct SendShared {
     pub(crate) host: &'static Host,
     pub(crate) config: Config,
     pub(crate) settled: Settled,
-    pub(crate) view: SenderView,
+    pub(crate) view: Arc<SenderView>,
     state: Mutex<State>,
     news: Condvar,
     _registered: fork::Registered,
@@ -62,7 +62,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Out {
     /// Its slots, when nobody here holds them any more.
-    parked: Option<Run>,
+    parked: Vec<Run>,
     donated: bool,
     sealed_bytes: u64,
 }
@@ -92,7 +92,7 @@ impl SendShared {
         socket: OwnedFd,
         config: Config,
         settled: Settled,
-        view: SenderView,
+        view: Arc<SenderView>,
         ring: Outbox<Mapped>,
         registered: fork::Registered,
     ) -> Arc<SendShared> {
@@ -137,7 +137,10 @@ impl SendShared {
     }
 
     pub(crate) fn counters(&self) -> SendCounters {
-        let state = self.lock();
+        let mut state = self.lock();
+        if self.is_ours() {
+            self.collect(&mut state);
+        }
         SendCounters {
             sent: state.ring.published(),
             out: state.ring.out(),
@@ -226,7 +229,7 @@ impl SendShared {
                 state.ring.forward().write_bytes(at, piece);
                 at += piece.len();
             }
-            let out = Out { parked: None, donated, sealed_bytes: object.map_or(0, |(_, bytes)| bytes) };
+            let out = Out { parked: Vec::new(), donated, sealed_bytes: object.map_or(0, |(_, bytes)| bytes) };
             state.out.insert(sequence, out);
             let wake = state.ring.publish(descriptor.words());
             if wake {
@@ -258,14 +261,14 @@ impl SendShared {
     }
 
     /// The slots of a message, which nobody here holds any more: they are free when it is home.
-    pub(crate) fn park(&self, sequence: u64, run: Run) {
+    pub(crate) fn park(&self, sequence: u64, runs: impl Iterator<Item = Run>) {
         if !self.is_ours() {
             return;
         }
         let mut state = self.lock();
         match state.out.get_mut(&sequence) {
-            Some(out) => out.parked = Some(run),
-            None => self.view.slots().give(run),
+            Some(out) => out.parked.extend(runs),
+            None => runs.for_each(|run| self.view.slots().give(run)),
         }
         drop(state);
         self.news.notify_all();
@@ -299,9 +302,7 @@ impl SendShared {
                 Some(out) => {
                     state.pages_written = state.pages_written.saturating_add(pages);
                     state.sealed_bytes -= out.sealed_bytes;
-                    if let Some(run) = out.parked {
-                        self.view.slots().give(run);
-                    }
+                    out.parked.into_iter().for_each(|run| self.view.slots().give(run));
                 }
                 None if planted!(NoAckCheck) => (),
                 None => return self.close(state, Broken::Acknowledgement { sequence }.into(), false),
@@ -316,8 +317,8 @@ impl SendShared {
         let slots = self.view.slots();
         state.out.retain(|_, out| {
             let stays = out.donated && !gone;
-            if !stays && let Some(run) = out.parked.take() {
-                slots.give(run);
+            if !stays {
+                out.parked.drain(..).for_each(|run| slots.give(run));
             }
             stays
         });

@@ -63,7 +63,11 @@ impl<T: Trust> Sender<T> {
         Descriptor { sequence: 0, verb, level, extents: 0, first_slot, slots, offset: 0, len, tag, object: 0 }
     }
 
-    fn mine(&self, buffer: &Buffer) -> Result<(), Error> {
+    pub(crate) fn shared(&self) -> &Arc<SendShared> {
+        &self.shared
+    }
+
+    pub(crate) fn mine(&self, buffer: &Buffer) -> Result<(), Error> {
         self.shared.check_ours()?;
         if Arc::ptr_eq(&self.shared, &buffer.shared) { Ok(()) } else { Err(Usage::OtherChannel.into()) }
     }

@@ -1,2 +1,3 @@
 //! The library's own tests, in one program.
 mod first;
+mod pass;
