@@ -44,6 +44,9 @@ pub enum PeerFault {
     /// It has closed its side, or its process has ended. All that it had sent was received.
     #[error("is gone")]
     Dead,
+    /// It sends no more to this receiver, which gave its messages back too late.
+    #[error("sends no more: this receiver was too slow")]
+    Evicted,
     /// It broke the protocol.
     #[error("broke the protocol: {0}")]
     Broken(#[from] Broken),

@@ -39,6 +39,7 @@ macro_rules! planted {
 
 mod channel;
 mod error;
+mod fanout;
 pub mod host;
 mod ring;
 mod sys;
@@ -53,6 +54,7 @@ pub use channel::{
     Passing, Range, Receiver, RecvCounters, SendCounters, Sender, Shared, Sharing, Zeroed,
 };
 pub use error::{Broken, Error, HostFault, PeerFault, Usage};
+pub use fanout::{Fan, FanBuffer, Fanout, Slow};
 pub use ring::RingFault;
 pub use sys::Failed;
 pub use sys::copy::Stores;

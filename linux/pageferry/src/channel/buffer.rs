@@ -3,7 +3,7 @@
 use super::send::SendShared;
 use crate::error::{Error, Usage};
 use crate::sys::copy::Stores;
-use crate::view::{Draft, Run, Snapshot};
+use crate::view::{Draft, Run, SenderView, Snapshot};
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -26,6 +26,22 @@ pub(crate) enum Store {
     Slots(Run),
     /// In memory that is sealed when it is sent.
     Draft(Draft),
+}
+
+impl Store {
+    pub(crate) fn bytes<'a>(&'a self, view: &'a SenderView, len: usize) -> &'a [u8] {
+        match self {
+            Store::Slots(run) => view.bytes(run, len),
+            Store::Draft(draft) => &draft.bytes()[..len],
+        }
+    }
+
+    pub(crate) fn bytes_mut<'a>(&'a mut self, view: &'a SenderView, len: usize) -> &'a mut [u8] {
+        match self {
+            Store::Slots(run) => view.bytes_mut(run, len),
+            Store::Draft(draft) => &mut draft.bytes_mut()[..len],
+        }
+    }
 }
 
 /// Copies that are at least so long may be stored past the caches.
@@ -98,22 +114,14 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.store {
-            Some(Store::Slots(run)) => self.shared.view.bytes(run, self.len),
-            Some(Store::Draft(draft)) => &draft.bytes()[..self.len],
-            None => &[],
-        }
+        self.store.as_ref().map_or(&[], |store| store.bytes(&self.shared.view, self.len))
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let len = self.len;
-        match &mut self.store {
-            Some(Store::Slots(run)) => self.shared.view.bytes_mut(run, len),
-            Some(Store::Draft(draft)) => &mut draft.bytes_mut()[..len],
-            None => &mut [],
-        }
+        let (view, len) = (&self.shared.view, self.len);
+        self.store.as_mut().map_or(&mut [], |store| store.bytes_mut(view, len))
     }
 }
 

@@ -122,9 +122,7 @@ pub(crate) struct Offered {
     socket: OwnedFd,
     config: Config,
     host: &'static Host,
-    trusting: bool,
-    levels: u32,
-    verbs: u32,
+    offer: Offer,
     forward: Mapped,
     view: Arc<SenderView>,
 }
@@ -136,23 +134,59 @@ pub(crate) struct Concluded {
     reverse: Mapped,
 }
 
-/// The levels that a sender can have here.
-fn levels_here(config: &Config, trusting: bool, host: &Host) -> Result<u32, Error> {
-    let wanted = config.wanted_level();
-    let mut levels = Level::Copy.bit();
-    if host.can_seal() {
-        levels |= Level::Sealed.bit();
+/// Levels and verbs that a sender offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    levels: u32,
+    verbs: u32,
+    trusting: bool,
+}
+
+impl Offer {
+    /// Of a sender to one receiver.
+    pub(crate) fn to_one(config: &Config, trusting: bool, host: &Host) -> Result<Offer, Error> {
+        let mut levels = Level::Copy.bit() | Self::wanted(config, trusting, host)?;
+        if host.can_seal() {
+            levels |= Level::Sealed.bit();
+        }
+        let mut verbs = ALWAYS;
+        if trusting {
+            verbs |= Verb::Share.bit();
+            if config.wants_donations() {
+                verbs |= Verb::Donate.bit();
+            }
+        }
+        Ok(Offer { levels, verbs, trusting })
     }
-    if wanted == Level::Typed && trusting {
-        levels |= Level::Typed.bit();
+
+    /// Of a sender of one pool to many: what some of them write, others would see, so there are no donations.
+    /// All have the same memory, so sealed memory goes to all or to none.
+    pub(crate) fn to_many(config: &Config, host: &Host) -> Result<Offer, Error> {
+        let wanted = Self::wanted(config, true, host)?;
+        let levels = if wanted == Level::Sealed.bit() { wanted } else { Level::Copy.bit() | wanted };
+        Ok(Offer { levels, verbs: ALWAYS, trusting: true })
     }
-    if wanted == Level::Mmu && host.can_freeze() {
-        levels |= Level::Mmu.bit();
+
+    /// The level that is wanted, if it can be had here.
+    fn wanted(config: &Config, trusting: bool, host: &Host) -> Result<u32, Error> {
+        let wanted = config.wanted_level();
+        let can = match wanted {
+            Level::Copy => true,
+            Level::Typed => trusting,
+            Level::Mmu => host.can_freeze(),
+            Level::Leased => false,
+            Level::Sealed => host.can_seal(),
+        };
+        match can {
+            true => Ok(wanted.bit()),
+            false if config.requires_level() => Err(unavailable(wanted, trusting)),
+            false => Ok(0),
+        }
     }
-    if config.requires_level() && levels & wanted.bit() == 0 {
-        return Err(unavailable(wanted, trusting));
+
+    fn donates(&self) -> bool {
+        self.verbs & Verb::Donate.bit() != 0
     }
-    Ok(levels)
 }
 
 fn unavailable(level: Level, trusting: bool) -> Error {
@@ -172,31 +206,36 @@ impl Offered {
     pub(crate) fn hello(socket: OwnedFd, config: Config, trusting: bool) -> Result<Offered, Error> {
         check_socket(&socket)?;
         let host = Host::get();
-        let (ring, pool) = config.shapes(host)?;
-        let levels = levels_here(&config, trusting, host)?;
-        let (forward, forward_fd) = RingMemory::forward(ring)?;
-        let view = Arc::new(SenderView::new(pool, host)?);
-        let mut verbs = ALWAYS;
-        if trusting {
-            verbs |= Verb::Share.bit();
-            if config.wants_donations() {
-                verbs |= Verb::Donate.bit();
-            }
-        }
-        if verbs & Verb::Donate.bit() == 0 {
+        let offer = Offer::to_one(&config, trusting, host)?;
+        let view = SenderView::new(config.shapes(host)?.1, host)?;
+        if !offer.donates() {
             view.seal()?;
         }
+        Self::hello_with(socket, config, offer, Arc::new(view))
+    }
+
+    /// Says hello with a pool that is there.
+    pub(crate) fn hello_with(
+        socket: OwnedFd,
+        config: Config,
+        offer: Offer,
+        view: Arc<SenderView>,
+    ) -> Result<Offered, Error> {
+        check_socket(&socket)?;
+        let host = Host::get();
+        let (ring, pool) = config.shapes(host)?;
+        let (forward, forward_fd) = RingMemory::forward(ring)?;
         let mut greeting = Greeting::new(Kind::Hello, sys::page_bytes());
-        greeting.trusting = trusting.into();
+        greeting.trusting = offer.trusting.into();
         greeting.slot_align = host.slot_align() as u32;
-        greeting.levels = levels;
-        greeting.verbs = verbs;
+        greeting.levels = offer.levels;
+        greeting.verbs = offer.verbs;
         greeting.capacity = ring.capacity;
         greeting.inline_bytes = ring.inline_bytes;
         greeting.slots = pool.slots;
         greeting.slot_bytes = pool.slot_bytes as u64;
         send(&socket, &greeting, &[&forward_fd, view.fd()])?;
-        Ok(Offered { socket, config, host, trusting, levels, verbs, forward, view })
+        Ok(Offered { socket, config, host, offer, forward, view })
     }
 
     /// Waits for the receiver's answer and settles.
@@ -211,7 +250,7 @@ impl Offered {
         greeting.common_version().map_err(PeerFault::Refused)?;
         let ring = self.config.shapes(self.host)?.0;
         let reverse = RingMemory::open_reverse(ring, &reverse)?;
-        let common = self.levels & greeting.levels;
+        let common = self.offer.levels & greeting.levels;
         let wanted = self.config.wanted_level();
         let choices = [wanted, Level::Sealed, Level::Copy];
         let level = choices.into_iter().find(|level| common & level.bit() != 0);
@@ -219,9 +258,9 @@ impl Offered {
         if level != wanted && self.config.requires_level() {
             return Err(PeerFault::Refused(format!("it does not accept level {wanted}")).into());
         }
-        let verbs = self.verbs & (greeting.verbs | ALWAYS);
-        let settled = Settled { level, verbs, trusting: self.trusting && greeting.trusting == 1 };
-        if self.verbs & Verb::Donate.bit() != 0 {
+        let verbs = self.offer.verbs & (greeting.verbs | ALWAYS);
+        let settled = Settled { level, verbs, trusting: self.offer.trusting && greeting.trusting == 1 };
+        if self.offer.donates() {
             self.view.seal()?;
         }
         let mut answer = Greeting::new(Kind::Settled, sys::page_bytes());

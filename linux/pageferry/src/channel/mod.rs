@@ -18,6 +18,7 @@ mod send;
 mod sender;
 mod spawn;
 
+pub(crate) use buffer::Store;
 pub use buffer::{Buffer, Lent, Sharing, Zeroed};
 pub use config::Config;
 pub use loan::{Loan, Message, Owned, Shared};
@@ -25,13 +26,14 @@ pub use pass::{PassMode, Passed, Passing, Range};
 pub use receive::RecvCounters;
 pub use receiver::Receiver;
 pub use send::SendCounters;
+pub(crate) use send::{Fanned, Kept, Outgoing, SendShared};
 pub use sender::Sender;
 pub use spawn::{Child, Command, Parent};
 
 use crate::error::Error;
 use crate::sys::socket;
 use crate::trust::{Guarded, Same, Trust};
-use handshake::{Offered, Welcomed};
+pub(crate) use handshake::{Offer, Offered, Welcomed};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -8,7 +8,7 @@
 use super::admit::max_extents;
 use super::buffer::{Buffer, Store};
 use super::loan::{Loan, Place};
-use super::send::SendShared;
+use super::send::{Outgoing, SendShared};
 use super::sender::Sender;
 use crate::error::{Error, Usage};
 use crate::trust::Same;
@@ -92,7 +92,8 @@ impl Sender<Same> {
                 object: 0,
             };
             let donated = verb == Verb::Donate;
-            shared.publish(descriptor, donated, &[extents.as_bytes()], None, None)?.ok_or(Error::WouldBlock)
+            let outgoing = Outgoing { donated, bytes: &[extents.as_bytes()], ..Outgoing::new(descriptor) };
+            shared.publish(outgoing, None)?.ok_or(Error::WouldBlock)
         });
         match published {
             Ok(sequence) => Ok(Passing { shared: Arc::clone(shared), sequence, mode, runs }),

@@ -399,6 +399,7 @@ impl RecvShared {
             match Note::parse(&bytes[..packet.len]) {
                 Some(Note::Wake) if fds.is_empty() => (),
                 Some(Note::Bye) if fds.is_empty() => end(state, PeerFault::Dead.into()),
+                Some(Note::Evicted) if fds.is_empty() => end(state, PeerFault::Evicted.into()),
                 Some(Note::Object(number)) if fds.len() == 1 && self.expects(state, number) => {
                     state.objects.extend(fds.pop().map(|fd| (number, fd)));
                 }

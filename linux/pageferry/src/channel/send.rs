@@ -20,7 +20,7 @@ use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Mapped, Outbox};
 use crate::sys::{Errno, fork, socket};
-use crate::view::{Reuse, Run, SenderView};
+use crate::view::{Reuse, Run, SenderView, Snapshot};
 use crate::wire::{Descriptor, Note};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
@@ -65,6 +65,67 @@ struct Out {
     parked: Vec<Run>,
     donated: bool,
     sealed_bytes: u64,
+    /// What it shares with messages to other receivers.
+    _kept: Option<Arc<dyn Kept>>,
+}
+
+/// A message to be published.
+pub(crate) struct Outgoing<'a> {
+    /// All but its number, and the number of its sealed memory.
+    pub(crate) descriptor: Descriptor,
+    pub(crate) donated: bool,
+    /// What goes in the ring itself.
+    pub(crate) bytes: &'a [&'a [u8]],
+    /// Sealed memory, and its bytes: it goes before the message.
+    pub(crate) object: Option<(&'a OwnedFd, u64)>,
+    /// What several receivers read: it is let go when the message is home.
+    pub(crate) kept: Option<Arc<dyn Kept>>,
+}
+
+impl<'a> Outgoing<'a> {
+    pub(crate) fn new(descriptor: Descriptor) -> Outgoing<'a> {
+        Outgoing { descriptor, donated: false, bytes: &[], object: None, kept: None }
+    }
+}
+
+/// Memory that several receivers read.
+pub(crate) trait Kept: core::fmt::Debug + Send + Sync {}
+
+impl Kept for Fanned {}
+impl Kept for Snapshot {}
+
+/// Slots that several receivers read: free again when the last of them has given them back, and nobody here
+/// looks at them.
+#[derive(Debug)]
+pub(crate) struct Fanned {
+    view: Arc<SenderView>,
+    /// Taken out only by `drop`.
+    run: Option<Run>,
+    generation: u32,
+}
+
+impl Fanned {
+    pub(crate) fn new(view: Arc<SenderView>, run: Run) -> Fanned {
+        Fanned { view, run: Some(run), generation: fork::generation() }
+    }
+
+    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
+        self.run.as_ref().map_or(&[], |run| self.view.bytes(run, len))
+    }
+
+    pub(crate) fn slots(&self) -> (u32, u32) {
+        self.run.as_ref().map_or((0, 0), |run| (run.first(), run.slots()))
+    }
+}
+
+impl Drop for Fanned {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take()
+            && self.generation == fork::generation()
+        {
+            self.view.slots().give(run);
+        }
+    }
 }
 
 /// Counters of a sender.
@@ -195,16 +256,13 @@ impl SendShared {
         }
     }
 
-    /// Publishes a message, waiting until `until` for a cell of the ring. `fill` puts inline bytes where they
-    /// belong. What the message needs of descriptors goes first.
+    /// Publishes a message, waiting until `until` for a cell of the ring.
     pub(crate) fn publish(
         &self,
-        mut descriptor: Descriptor,
-        donated: bool,
-        bytes: &[&[u8]],
-        object: Option<(&OwnedFd, u64)>,
+        outgoing: Outgoing<'_>,
         until: Option<Instant>,
     ) -> Result<Option<u64>, Error> {
+        let Outgoing { mut descriptor, donated, bytes, object, kept } = outgoing;
         self.check_ours()?;
         let published = self.wait(until, true, |state| {
             let Ok(sequence) = state.ring.next_sequence() else { return Ok(None) };
@@ -229,7 +287,8 @@ impl SendShared {
                 state.ring.forward().write_bytes(at, piece);
                 at += piece.len();
             }
-            let out = Out { parked: Vec::new(), donated, sealed_bytes: object.map_or(0, |(_, bytes)| bytes) };
+            let sealed_bytes = object.map_or(0, |(_, bytes)| bytes);
+            let out = Out { parked: Vec::new(), donated, sealed_bytes, _kept: kept.clone() };
             state.out.insert(sequence, out);
             let wake = state.ring.publish(descriptor.words());
             if wake {
@@ -395,6 +454,46 @@ impl SendShared {
             state = if state.polling { self.wait_for_news(state, until) } else { self.sleep(state, until)? };
             spinning = None;
         }
+    }
+
+    /// Takes what has come back, without waiting. Whether anything more can be sent.
+    pub(crate) fn look(&self) -> Result<(), Error> {
+        self.check_ours()?;
+        let mut state = self.lock();
+        if !state.ended {
+            self.read_notes(&mut state);
+        }
+        self.collect(&mut state);
+        state.fault.clone().map_or(Ok(()), Err)
+    }
+
+    /// Messages that are out.
+    pub(crate) fn out(&self) -> usize {
+        self.lock().out.len()
+    }
+
+    /// Says that this side is about to sleep, for somebody who polls several channels. Whether there is a
+    /// reason not to.
+    pub(crate) fn begin_sleep(&self) -> bool {
+        let state = self.lock();
+        state.ring.begin_sleep();
+        state.ring.has_ack() || state.ended
+    }
+
+    /// This side is awake: takes what has come over the socket.
+    pub(crate) fn end_sleep(&self) {
+        let mut state = self.lock();
+        state.ring.end_sleep();
+        if !state.ended {
+            self.read_notes(&mut state);
+            self.collect(&mut state);
+        }
+    }
+
+    /// Nothing more is sent, and the receiver is told so. What is out comes home when it is given back.
+    pub(crate) fn evict(&self) {
+        let _ = socket::send(self.socket(), &Note::Evicted.bytes(), &[]);
+        self.lock().fault.get_or_insert(PeerFault::Dead.into());
     }
 
     fn wait_for_news<'a>(

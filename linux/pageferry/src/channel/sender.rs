@@ -2,7 +2,7 @@
 
 use super::buffer::{Buffer, Lent, LentStore, Sharing, Store, Zeroed};
 use super::loan::Loan;
-use super::send::{SendCounters, SendShared};
+use super::send::{Outgoing, SendCounters, SendShared};
 use crate::error::{Error, Usage};
 use crate::sys::copy::Stores;
 use crate::trust::{Same, Trust};
@@ -126,7 +126,8 @@ impl<T: Trust> Sender<T> {
             LentStore::Sealed(snapshot) => Some((snapshot.fd(), snapshot.len() as u64)),
             LentStore::Slots(_) => None,
         };
-        let published = self.shared.publish(descriptor, donated, &[], object, until);
+        let outgoing = Outgoing { donated, object, ..Outgoing::new(descriptor) };
+        let published = self.shared.publish(outgoing, until);
         match published.and_then(|sequence| sequence.ok_or(Error::WouldBlock)) {
             Ok(sequence) => {
                 let len = buffer.len;
@@ -187,7 +188,8 @@ impl<T: Trust> Sender<T> {
             object: 0,
         };
         let object = Some((snapshot.fd(), snapshot.len() as u64));
-        let sequence = self.shared.publish(descriptor, false, &[], object, None)?.ok_or(Error::WouldBlock)?;
+        let outgoing = Outgoing { object, ..Outgoing::new(descriptor) };
+        let sequence = self.shared.publish(outgoing, None)?.ok_or(Error::WouldBlock)?;
         Ok(Lent { shared: Arc::clone(&self.shared), sequence, store: Some(LentStore::Sealed(snapshot)), len })
     }
 
@@ -227,7 +229,8 @@ impl<T: Trust> Sender<T> {
                 tag,
                 object: 0,
             };
-            self.shared.publish(descriptor, false, &[bytes], None, until)?.ok_or(Error::WouldBlock)?;
+            let outgoing = Outgoing { bytes: &[bytes], ..Outgoing::new(descriptor) };
+            self.shared.publish(outgoing, until)?.ok_or(Error::WouldBlock)?;
             return Ok(());
         }
         let slots = self.shared.view.geometry().slots_for(bytes.len())?;

@@ -108,6 +108,11 @@ impl<T: Trust> Child<T> {
         receiver_over(self.hand_over(End::Sender)?, config)
     }
 
+    /// A socket for [`crate::Fanout::add`], to the child, which asks its [`Parent`] for a receiver.
+    pub fn socket_to_receiver(&self) -> Result<OwnedFd, Error> {
+        self.hand_over(End::Receiver)
+    }
+
     fn hand_over(&self, end: End) -> Result<OwnedFd, Error> {
         let (ours, theirs) = socket::pair()?;
         let sent = socket::send(self.control.as_fd(), &[end as u8], &[theirs.as_fd()]);

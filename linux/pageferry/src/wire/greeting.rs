@@ -73,6 +73,8 @@ pub enum Note {
     Wake,
     /// I shall send no more, or take no more. What is out stays out.
     Bye,
+    /// You took too long: I shall send you no more. What is out stays out.
+    Evicted,
     /// The memfd of sealed memory, which messages name by this number.
     Object(u64),
 }
@@ -86,6 +88,7 @@ impl Note {
         let (kind, number) = match self {
             Note::Wake => (b'w', 0),
             Note::Bye => (b'b', 0),
+            Note::Evicted => (b'e', 0),
             Note::Object(number) => (b'o', number),
         };
         let mut bytes = [kind; Note::BYTES];
@@ -100,6 +103,7 @@ impl Note {
         match (kind, number) {
             (b'w', 0) => Some(Note::Wake),
             (b'b', 0) => Some(Note::Bye),
+            (b'e', 0) => Some(Note::Evicted),
             (b'o', number) => Some(Note::Object(number)),
             _ => None,
         }

@@ -1,3 +1,4 @@
 //! The library's own tests, in one program.
+mod fanout;
 mod first;
 mod pass;

@@ -64,7 +64,8 @@ fn ranges_are_donated_and_leave_zeros() {
 fn ranges_in_one_piece_have_zeros_in_the_holes() {
     let (tx, rx) = pair();
     for mode in [PassMode::Share, PassMode::Copy, PassMode::Donate] {
-        let parts = vec![Range::Memory(filled(&tx, 10, 1)), Range::Hole(5), Range::Memory(filled(&tx, 10, 2))];
+        let parts =
+            vec![Range::Memory(filled(&tx, 10, 1)), Range::Hole(5), Range::Memory(filled(&tx, 10, 2))];
         drop(tx.pass(parts, mode).unwrap());
         let whole = rx.recv().unwrap();
         assert_eq!(*whole, [&[1; 10][..], &[0; 5], &[2; 10]].concat());
@@ -88,6 +89,9 @@ fn no_memory_or_too_many_ranges_are_refused() {
     let (tx, _rx) = Channel::pair(Config::new().slots(6).slot_bytes(1).inline_bytes(64)).unwrap();
     assert!(matches!(tx.pass(vec![Range::Hole(5)], PassMode::Copy), Err(Error::Usage(_))));
     let three = (0..3).map(|_| Range::Memory(tx.buffer(1).unwrap())).collect();
-    assert!(matches!(tx.pass(three, PassMode::Copy), Err(Error::Usage(Usage::Config { key: "inline_bytes", .. }))));
+    assert!(matches!(
+        tx.pass(three, PassMode::Copy),
+        Err(Error::Usage(Usage::Config { key: "inline_bytes", .. }))
+    ));
     assert_eq!(tx.counters().slots_taken, 0);
 }
