@@ -13,6 +13,8 @@
 
 mod descriptor;
 mod greeting;
+#[cfg(test)]
+mod tests;
 
 pub use descriptor::{Descriptor, Extent, Verb};
 pub use greeting::{Greeting, Kind, Note, VERSION};
