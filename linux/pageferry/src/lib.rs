@@ -43,6 +43,8 @@ mod fanout;
 pub mod host;
 mod ring;
 mod sys;
+#[cfg(feature = "tokio")]
+pub mod tasks;
 pub mod trust;
 #[cfg(feature = "verify")]
 pub mod verify;

@@ -174,7 +174,7 @@ impl Lent {
         })
     }
 
-    fn wait_until(mut self, until: Option<Instant>) -> Result<Buffer, (Error, Lent)> {
+    pub(crate) fn wait_until(mut self, until: Option<Instant>) -> Result<Buffer, (Error, Lent)> {
         match self.shared.wait_home(self.sequence, until) {
             Ok(true) => (),
             Ok(false) => return Err((Error::WouldBlock, self)),

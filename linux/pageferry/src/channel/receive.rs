@@ -379,21 +379,25 @@ impl RecvShared {
         }
     }
 
-    /// Takes the notes that have come over the socket.
-    fn read_notes(&self, state: &mut State) {
+    /// Takes the notes that have come over the socket; whether all of them.
+    fn read_notes(&self, state: &mut State) -> bool {
         let mut bytes = [0; 2 * Note::BYTES];
         for _ in 0..MAX_NOTES {
             let packet = match socket::recv(self.socket(), &mut bytes) {
-                Ok(None) => return,
+                Ok(None) => return true,
                 Ok(Some(packet)) => packet,
-                Err(failed) => return end(state, failed.into()),
+                Err(failed) => {
+                    end(state, failed.into());
+                    return true;
+                }
             };
             if packet.len == 0 {
-                return end(state, PeerFault::Dead.into());
+                end(state, PeerFault::Dead.into());
+                return true;
             }
             if packet.fds_cut && !planted!(NoControlCheck) {
                 state.fault = Some(Broken::DescriptorsLost.into());
-                return;
+                return true;
             }
             let mut fds = packet.fds;
             match Note::parse(&bytes[..packet.len]) {
@@ -405,10 +409,11 @@ impl RecvShared {
                 }
                 _ => {
                     state.fault = Some(Broken::Handshake("a note has no meaning").into());
-                    return;
+                    return true;
                 }
             }
         }
+        false
     }
 
     /// Sealed memory comes with a number of a message that has not come; so there is never more of it than
@@ -460,6 +465,22 @@ impl RecvShared {
         let waited = if has_message { Ok(()) } else { self.wait_and_read(until) };
         self.lock().ring.end_sleep();
         waited
+    }
+
+    /// Says that this side is about to sleep, for somebody who polls the socket. Whether there is a reason not to.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn begin_sleep(&self) -> bool {
+        let state = self.lock();
+        state.ring.begin_sleep();
+        state.ring.has_message() || state.ended.is_some()
+    }
+
+    /// This side is awake: takes what has come over the socket; whether all of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_sleep(&self) -> bool {
+        let mut state = self.lock();
+        state.ring.end_sleep();
+        self.read_notes(&mut state)
     }
 
     fn wait_and_read(&self, until: Option<Instant>) -> Result<(), Error> {

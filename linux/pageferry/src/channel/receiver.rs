@@ -49,6 +49,11 @@ impl<T: Trust> Receiver<T> {
         Ok(self.recv_until(None)?.into_message())
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<RecvShared> {
+        &self.shared
+    }
+
     fn recv_until(&self, until: Option<Instant>) -> Result<Loan, Error> {
         self.shared.recv(until)?.ok_or(Error::WouldBlock)
     }

@@ -384,20 +384,24 @@ impl SendShared {
         self.news.notify_all();
     }
 
-    /// Takes the notes that have come over the socket.
-    fn read_notes(&self, state: &mut State) {
+    /// Takes the notes that have come over the socket; whether all of them.
+    fn read_notes(&self, state: &mut State) -> bool {
         state.unlooked = 0;
         let mut bytes = [0; 2 * Note::BYTES];
         for _ in 0..MAX_NOTES {
             let packet = match socket::recv(self.socket(), &mut bytes) {
-                Ok(None) => return,
+                Ok(None) => return true,
                 Ok(Some(packet)) => packet,
-                Err(failed) => return self.close(state, failed.into(), false),
+                Err(failed) => {
+                    self.close(state, failed.into(), false);
+                    return true;
+                }
             };
             if packet.len == 0 {
                 // What it gave back before it went counts.
                 self.collect(state);
-                return self.close(state, PeerFault::Dead.into(), true);
+                self.close(state, PeerFault::Dead.into(), true);
+                return true;
             }
             match Note::parse(&bytes[..packet.len]) {
                 Some(Note::Wake) if packet.fds.is_empty() => (),
@@ -405,9 +409,13 @@ impl SendShared {
                     // It takes no more, and what is out comes home when it is given back.
                     state.fault.get_or_insert(PeerFault::Dead.into());
                 }
-                _ => return self.close(state, Broken::Handshake("a note has no meaning").into(), false),
+                _ => {
+                    self.close(state, Broken::Handshake("a note has no meaning").into(), false);
+                    return true;
+                }
             }
         }
+        false
     }
 
     /// Waits until `ready` gives something; `None` when the time is up first. `sends`: it begins something
@@ -480,13 +488,24 @@ impl SendShared {
         state.ring.has_ack() || state.ended
     }
 
-    /// This side is awake: takes what has come over the socket.
-    pub(crate) fn end_sleep(&self) {
+    /// This side is awake: takes what has come over the socket; whether all of it.
+    pub(crate) fn end_sleep(&self) -> bool {
         let mut state = self.lock();
         state.ring.end_sleep();
-        if !state.ended {
-            self.read_notes(&mut state);
-            self.collect(&mut state);
+        let all = state.ended || self.read_notes(&mut state);
+        self.collect(&mut state);
+        all
+    }
+
+    /// Whether the ring has a cell for one more message.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_room(&self) -> Result<bool, Error> {
+        self.check_ours()?;
+        let mut state = self.lock();
+        self.collect(&mut state);
+        match &state.fault {
+            Some(fault) => Err(fault.clone()),
+            None => Ok(state.ring.next_sequence().is_ok()),
         }
     }
 

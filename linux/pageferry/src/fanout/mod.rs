@@ -316,14 +316,18 @@ impl Fanout {
             Slow::DropOldest { .. } => None,
         };
         let before: usize = self.everybody().map(|shared| shared.out()).sum();
-        let awake = self.everybody().fold(false, |awake, shared| shared.begin_sleep() || awake);
+        let awake = self.everybody().any(|shared| shared.begin_sleep());
         if !awake {
             let sockets: Vec<_> = self.everybody().map(|shared| shared.socket()).collect();
             let waited = socket::wait_readable(&sockets, until);
-            self.everybody().for_each(|shared| shared.end_sleep());
+            self.everybody().for_each(|shared| {
+                let _ = shared.end_sleep();
+            });
             waited?;
         } else {
-            self.everybody().for_each(|shared| shared.end_sleep());
+            self.everybody().for_each(|shared| {
+                let _ = shared.end_sleep();
+            });
         }
         let after: usize = self.everybody().map(|shared| shared.out()).sum();
         let now = Instant::now();

@@ -20,6 +20,8 @@ pub(crate) mod map;
 pub(crate) mod memfd;
 pub(crate) mod pages;
 pub(crate) mod peer;
+#[cfg(feature = "tokio")]
+pub(crate) mod runtime;
 pub(crate) mod socket;
 pub(crate) mod spawn;
 pub(crate) mod trials;

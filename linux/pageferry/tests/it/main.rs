@@ -2,3 +2,4 @@
 mod fanout;
 mod first;
 mod pass;
+mod tasks;

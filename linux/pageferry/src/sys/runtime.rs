@@ -1,0 +1,21 @@
+//! An end in the poll of the runtime tokio.
+
+use super::{Errno, Failed, Result};
+use std::os::fd::{AsFd, AsRawFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Ends own their descriptors, which stay what they are for as long as the end lives.
+pub(crate) trait End: AsRawFd + AsFd {}
+
+impl<T: crate::trust::Trust> End for crate::Sender<T> {}
+impl<T: crate::trust::Trust> End for crate::Receiver<T> {}
+
+/// Puts an end into the poll of the runtime that this thread is in.
+pub(crate) fn enter<E: End>(end: E) -> Result<AsyncFd<E>> {
+    // SAFETY: the end owns its socket, and closes it when it is dropped, which is after it has left the poll.
+    unsafe { AsyncFd::register_with_interest(end, Interest::READABLE) }.map_err(|error| {
+        let errno = Errno::from_io_error(&std::io::Error::from(error)).unwrap_or(Errno::IO);
+        Failed { call: "epoll_ctl", errno }
+    })
+}

@@ -1,0 +1,62 @@
+//! The ends as tasks of a runtime.
+#![cfg(feature = "tokio")]
+
+use pageferry::tasks::{AsyncReceiver, AsyncSender};
+use pageferry::*;
+
+#[test]
+fn tasks_on_several_threads_send_and_receive() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for channel in 0..4u8 {
+            let (tx, rx) = Channel::pair(Config::new().slots(2).slot_bytes(1).capacity(2)).unwrap();
+            let (mut tx, mut rx) = (AsyncSender::new(tx).unwrap(), AsyncReceiver::new(rx).unwrap());
+            tasks.push(tokio::spawn(async move {
+                for round in 0..200u32 {
+                    let mut buffer = tx.buffer(5000).await.unwrap();
+                    buffer.fill(round as u8 ^ channel);
+                    if round.is_multiple_of(3) {
+                        tx.copy(&round.to_ne_bytes()).await.unwrap();
+                    }
+                    let lent = tx.loan(buffer).await.unwrap();
+                    if round.is_multiple_of(2) {
+                        assert_eq!(tx.home(lent).await.unwrap()[0], round as u8 ^ channel);
+                    }
+                }
+            }));
+            tasks.push(tokio::spawn(async move {
+                for round in 0..200u32 {
+                    if round.is_multiple_of(3) {
+                        assert_eq!(*rx.recv().await.unwrap(), round.to_ne_bytes());
+                    }
+                    let loan = rx.recv().await.unwrap();
+                    tokio::task::yield_now().await;
+                    assert!(loan.iter().all(|&byte| byte == round as u8 ^ channel));
+                }
+                assert!(matches!(rx.recv().await, Err(Error::Peer(PeerFault::Dead))));
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_future_that_is_dropped_has_taken_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (tx, rx) = Channel::pair(Config::new().slots(2).slot_bytes(1)).unwrap();
+        let mut rx = AsyncReceiver::new(rx).unwrap();
+        for round in 0..50u32 {
+            tokio::select! {
+                biased;
+                _ = rx.recv() => panic!("nothing was sent"),
+                () = tokio::task::yield_now() => (),
+            }
+            tx.copy(&round.to_ne_bytes()).unwrap();
+            assert_eq!(*rx.recv().await.unwrap(), round.to_ne_bytes());
+        }
+    });
+}
