@@ -38,6 +38,7 @@ macro_rules! planted {
 }
 
 mod channel;
+pub mod choose;
 mod error;
 mod fanout;
 pub mod host;
@@ -55,6 +56,7 @@ pub use channel::{
     Buffer, Channel, Child, Command, Config, Lent, Listener, Loan, Message, Owned, Parent, PassMode, Passed,
     Passing, Range, Receiver, RecvCounters, SendCounters, Sender, Shared, Sharing, Zeroed,
 };
+pub use choose::Arrived;
 pub use error::{Broken, Error, HostFault, PeerFault, Usage};
 pub use fanout::{Fan, FanBuffer, Fanout, Slow};
 pub use ring::RingFault;

@@ -4,6 +4,7 @@ use super::send::SendShared;
 use crate::error::{Error, Usage};
 use crate::sys::copy::Stores;
 use crate::view::{Draft, Run, SenderView, Snapshot};
+use crate::wire::Verb;
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub struct Buffer {
     /// Taken out only by sending and by `drop`.
     pub(crate) store: Option<Store>,
     pub(crate) len: usize,
+    /// It was written since it was last sent.
+    pub(crate) filled: bool,
 }
 
 /// Where a buffer is.
@@ -44,17 +47,26 @@ impl Store {
     }
 }
 
-/// Copies that are at least so long may be stored past the caches.
-const MIN_NON_TEMPORAL: usize = 256 << 10;
-
 impl Buffer {
     fn store_mut(&mut self) -> &mut Store {
         self.store.as_mut().expect("only sending and drop take it out")
     }
 
-    /// Copies `from` to the start, by the stores that fit; the buffer's length becomes that of `from`.
+    pub(crate) fn new(shared: Arc<SendShared>, store: Store, len: usize) -> Buffer {
+        Buffer { shared, store: Some(store), len, filled: true }
+    }
+
+    /// Copies `from` to the start; the buffer's length becomes that of `from`. The channel learns which kind
+    /// of stores is faster for it, and uses that.
     pub fn write_from(&mut self, from: &[u8]) -> Result<(), Error> {
-        self.write_with(from, Stores::Ordinary)
+        let (stores, timed) = self.shared.stores.pick(from.len());
+        if !timed {
+            return self.write_with(from, stores);
+        }
+        let began = Instant::now();
+        self.write_with(from, stores)?;
+        self.shared.stores.learn(from.len(), stores, began.elapsed());
+        Ok(())
     }
 
     /// The same, by stores of one's choice.
@@ -62,7 +74,7 @@ impl Buffer {
         if from.len() > self.capacity() {
             return Err(Usage::TooLong { len: from.len() as u64, pool: self.capacity() as u64 }.into());
         }
-        let stores = if from.len() < MIN_NON_TEMPORAL { Stores::Ordinary } else { stores };
+        self.filled = true;
         let shared = Arc::clone(&self.shared);
         match self.store_mut() {
             Store::Slots(run) => shared.view.copy_in(run, 0, from, stores),
@@ -79,6 +91,7 @@ impl Buffer {
 
     /// The bytes as memory to be overwritten.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        self.filled = true;
         let len = self.len;
         match self.store.as_mut().expect("only sending and drop take it out") {
             Store::Slots(run) => self.shared.view.uninit_mut(run, len),
@@ -120,6 +133,7 @@ impl Deref for Buffer {
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.filled = true;
         let (view, len) = (&self.shared.view, self.len);
         self.store.as_mut().map_or(&mut [], |store| store.bytes_mut(view, len))
     }
@@ -142,6 +156,7 @@ pub struct Lent {
     pub(crate) sequence: u64,
     pub(crate) store: Option<LentStore>,
     pub(crate) len: usize,
+    pub(crate) verb: Verb,
 }
 
 /// Where lent memory is.
@@ -154,6 +169,11 @@ pub(crate) enum LentStore {
 }
 
 impl Lent {
+    /// What happened to the memory: it was lent, or copied.
+    pub fn verb(&self) -> Verb {
+        self.verb
+    }
+
     /// Whether the receiver has given it back.
     pub fn is_home(&self) -> Result<bool, Error> {
         self.shared.is_home(self.sequence)
@@ -194,7 +214,7 @@ impl Lent {
                 Err(error) => return Err((error, self)),
             },
         };
-        Ok(Buffer { shared, store: Some(store), len: self.len })
+        Ok(Buffer { shared, store: Some(store), len: self.len, filled: false })
     }
 }
 

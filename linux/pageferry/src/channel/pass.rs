@@ -185,7 +185,7 @@ impl Passing {
                 self.shared.give(run);
                 return Err(error);
             }
-            buffers.push(Buffer { shared: Arc::clone(&self.shared), store: Some(Store::Slots(run)), len });
+            buffers.push(Buffer::new(Arc::clone(&self.shared), Store::Slots(run), len));
         }
         buffers.reverse();
         Ok(buffers)

@@ -16,12 +16,13 @@
 
 use super::config::Config;
 use super::handshake::Settled;
+use crate::choose::{Arrived, Filled, HostCosts, PROBE_EVERY, Placement, Question, StoreChoice, choose};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Mapped, Outbox};
 use crate::sys::{Errno, fork, socket};
 use crate::view::{Reuse, Run, SenderView, Snapshot};
-use crate::wire::{Descriptor, Note};
+use crate::wire::{Descriptor, Level, Note, Verb};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,7 @@ pub(crate) struct SendShared {
     pub(crate) config: Config,
     pub(crate) settled: Settled,
     pub(crate) view: Arc<SenderView>,
+    pub(crate) stores: StoreChoice,
     state: Mutex<State>,
     news: Condvar,
     _registered: fork::Registered,
@@ -55,6 +57,10 @@ struct State {
     unlooked: u32,
     /// Pages that receivers have written, as they say.
     pages_written: u64,
+    /// The same for each loan, smoothed.
+    pages_of_a_loan: f64,
+    /// Messages that were copied only because their receiver writes, since one was lent.
+    since_probe: u32,
     sealed_bytes: u64,
 }
 
@@ -64,6 +70,8 @@ struct Out {
     /// Its slots, when nobody here holds them any more.
     parked: Vec<Run>,
     donated: bool,
+    /// The receiver reads it where it is, and may write to it.
+    lent: bool,
     sealed_bytes: u64,
     /// What it shares with messages to other receivers.
     _kept: Option<Arc<dyn Kept>>,
@@ -165,6 +173,8 @@ impl SendShared {
             polling: false,
             unlooked: 0,
             pages_written: 0,
+            pages_of_a_loan: 0.0,
+            since_probe: 0,
             sealed_bytes: 0,
         };
         Arc::new(SendShared {
@@ -174,6 +184,7 @@ impl SendShared {
             config,
             settled,
             view,
+            stores: StoreChoice::default(),
             state: Mutex::new(state),
             news: Condvar::new(),
             _registered: registered,
@@ -219,7 +230,7 @@ impl SendShared {
             return Err(fault.clone());
         }
         drop(state);
-        let Some(mut run) = self.view.slots().take(slots, Reuse::default()) else { return Ok(None) };
+        let Some(mut run) = self.view.slots().take(slots, self.reuse(slots)) else { return Ok(None) };
         if let Err(error) = self.view.open(&mut run) {
             self.view.slots().give(run);
             return Err(error);
@@ -234,7 +245,7 @@ impl SendShared {
         }
         let view = &self.view;
         let run = self.wait(until, true, |state| {
-            if let Some(run) = view.slots().take(slots, Reuse::default()) {
+            if let Some(run) = view.slots().take(slots, self.reuse(slots)) {
                 return Ok(Some(run));
             }
             // Only what is out can come back by itself.
@@ -246,6 +257,38 @@ impl SendShared {
             return Err(error);
         }
         Ok(Some(run))
+    }
+
+    /// Slots that a far core has read are left alone for as long as can be.
+    fn reuse(&self, slots: u32) -> Reuse {
+        match self.stores.placement(slots as usize * self.view.geometry().slot_bytes) {
+            Placement::Near => Reuse::Near,
+            Placement::Far => Reuse::Far,
+        }
+    }
+
+    /// The cheapest verb for a message.
+    pub(crate) fn choose(&self, bytes: usize, filled: bool, arrived: Arrived, may_donate: bool) -> Verb {
+        let mut state = self.lock();
+        self.collect(&mut state);
+        let question = Question {
+            bytes,
+            arrived,
+            filled: if filled { Filled::Anew } else { Filled::Before },
+            placement: self.stores.placement(bytes),
+            may_donate,
+            pages_written: state.pages_of_a_loan,
+            huge: self.view.huge(),
+        };
+        let choice = choose(HostCosts::get(), &question);
+        if choice.only_for_writes {
+            state.since_probe += 1;
+            if state.since_probe >= PROBE_EVERY {
+                state.since_probe = 0;
+                return Verb::Loan;
+            }
+        }
+        choice.verb
     }
 
     /// Gives slots back that were never sent.
@@ -288,7 +331,8 @@ impl SendShared {
                 at += piece.len();
             }
             let sealed_bytes = object.map_or(0, |(_, bytes)| bytes);
-            let out = Out { parked: Vec::new(), donated, sealed_bytes, _kept: kept.clone() };
+            let lent = descriptor.verb == Verb::Loan && descriptor.level != Level::Sealed;
+            let out = Out { parked: Vec::new(), donated, lent, sealed_bytes, _kept: kept.clone() };
             state.out.insert(sequence, out);
             let wake = state.ring.publish(descriptor.words());
             if wake {
@@ -360,6 +404,10 @@ impl SendShared {
             match state.out.remove(&sequence) {
                 Some(out) => {
                     state.pages_written = state.pages_written.saturating_add(pages);
+                    if out.lent {
+                        // A hostile count makes this side copy, and nothing worse.
+                        state.pages_of_a_loan += 0.25 * (pages as f64 - state.pages_of_a_loan);
+                    }
                     state.sealed_bytes -= out.sealed_bytes;
                     out.parked.into_iter().for_each(|run| self.view.slots().give(run));
                 }

@@ -3,6 +3,7 @@
 use super::buffer::{Buffer, Lent, LentStore, Sharing, Store, Zeroed};
 use super::loan::Loan;
 use super::send::{Outgoing, SendCounters, SendShared};
+use crate::choose::Arrived;
 use crate::error::{Error, Usage};
 use crate::sys::copy::Stores;
 use crate::trust::{Same, Trust};
@@ -51,7 +52,7 @@ impl<T: Trust> Sender<T> {
         } else {
             Store::Slots(shared.take(slots, until)?.ok_or(Error::WouldBlock)?)
         };
-        Ok(Buffer { shared, store: Some(store), len })
+        Ok(Buffer::new(shared, store, len))
     }
 
     fn descriptor(&self, verb: Verb, level: Level, store: &Store, len: usize, tag: u64) -> Descriptor {
@@ -126,12 +127,13 @@ impl<T: Trust> Sender<T> {
             LentStore::Sealed(snapshot) => Some((snapshot.fd(), snapshot.len() as u64)),
             LentStore::Slots(_) => None,
         };
+        let verb = descriptor.verb;
         let outgoing = Outgoing { donated, object, ..Outgoing::new(descriptor) };
         let published = self.shared.publish(outgoing, until);
         match published.and_then(|sequence| sequence.ok_or(Error::WouldBlock)) {
             Ok(sequence) => {
                 let len = buffer.len;
-                Ok(Lent { shared: Arc::clone(&self.shared), sequence, store: Some(store), len })
+                Ok(Lent { shared: Arc::clone(&self.shared), sequence, store: Some(store), len, verb })
             }
             Err(error) => {
                 if let LentStore::Slots(run) = store {
@@ -190,7 +192,13 @@ impl<T: Trust> Sender<T> {
         let object = Some((snapshot.fd(), snapshot.len() as u64));
         let outgoing = Outgoing { object, ..Outgoing::new(descriptor) };
         let sequence = self.shared.publish(outgoing, None)?.ok_or(Error::WouldBlock)?;
-        Ok(Lent { shared: Arc::clone(&self.shared), sequence, store: Some(LentStore::Sealed(snapshot)), len })
+        Ok(Lent {
+            shared: Arc::clone(&self.shared),
+            sequence,
+            store: Some(LentStore::Sealed(snapshot)),
+            len,
+            verb: Verb::Loan,
+        })
     }
 
     /// Sends bytes by copy: a short message in the ring, a longer one through a slot. Waits while there is no room.
@@ -236,8 +244,7 @@ impl<T: Trust> Sender<T> {
         let slots = self.shared.view.geometry().slots_for(bytes.len())?;
         let mut run = self.shared.take(slots, until)?.ok_or(Error::WouldBlock)?;
         self.shared.view.copy_in(&mut run, 0, bytes, Stores::Ordinary);
-        let buffer =
-            Buffer { shared: Arc::clone(&self.shared), store: Some(Store::Slots(run)), len: bytes.len() };
+        let buffer = Buffer::new(Arc::clone(&self.shared), Store::Slots(run), bytes.len());
         self.copy_buffer_until(buffer, tag, until).map(drop)
     }
 
@@ -262,6 +269,23 @@ impl<T: Trust> Sender<T> {
                 self.lend(buffer, LentStore::Slots(run), descriptor, false, until)
             }
         }
+    }
+
+    /// Sends a buffer in the way that is cheapest, by what was measured on this host and seen on this
+    /// channel: by copy or as a loan ([`Lent::verb`]). `arrived`: what the receiver will do with it.
+    pub fn auto(&self, buffer: Buffer, arrived: Arrived) -> Result<Lent, Error> {
+        self.mine(&buffer)?;
+        match self.cheapest(&buffer, arrived, false) {
+            Verb::Copy => self.copy_buffer(buffer),
+            _ => self.loan(buffer),
+        }
+    }
+
+    fn cheapest(&self, buffer: &Buffer, arrived: Arrived, may_donate: bool) -> Verb {
+        if matches!(buffer.store, Some(Store::Draft(_))) || self.shared.settled.level == Level::Copy {
+            return Verb::Loan;
+        }
+        self.shared.choose(buffer.len, buffer.filled, arrived, may_donate)
     }
 
     /// What loans of this channel promise: what was asked for, or what both sides can have here.
@@ -323,6 +347,18 @@ impl Sender<Same> {
             return Err(error);
         }
         self.lend(buffer, LentStore::Slots(run), descriptor, true, None)
+    }
+
+    /// As [`Sender::auto`], for a buffer that is not wanted back: it may also be donated. Says what was done.
+    pub fn auto_give(&self, buffer: Buffer, arrived: Arrived) -> Result<Verb, Error> {
+        self.mine(&buffer)?;
+        let may_donate = self.shared.settled.allows(Verb::Donate);
+        let lent = match self.cheapest(&buffer, arrived, may_donate) {
+            Verb::Copy => self.copy_buffer(buffer)?,
+            Verb::Donate => self.give_away(buffer, 0, false)?,
+            _ => self.loan(buffer)?,
+        };
+        Ok(lent.verb())
     }
 
     /// Shows a buffer to the receiver while this side goes on to write it.

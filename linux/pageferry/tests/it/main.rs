@@ -1,4 +1,5 @@
 //! The library's own tests, in one program.
+mod auto;
 mod fanout;
 mod first;
 mod pass;

@@ -1,0 +1,326 @@
+//! What messages cost on a host, as numbers.
+//!
+//! # What it holds
+//! [`HostCosts`]: the time of a message by each verb, at a number of sizes, and of the operations that it is
+//! made of. Built-in values are of one host (`HostCosts::built_in`); `pageferry host calibrate` writes those
+//! of another into a file, which [`HostCosts::load`] reads. A file that was measured with another CPU or
+//! kernel is not used.
+//!
+//! # What can fail
+//! Reading the file: [`HostCosts::load`] then gives the built-in values and says why.
+
+use super::Arrived;
+use std::sync::OnceLock;
+
+/// A measured time, in nanoseconds: the median, and an interval that holds it with 95 %.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+#[cfg_attr(feature = "host-file", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+pub struct Nanos {
+    /// The median.
+    pub median: f64,
+    /// The lower end of the interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// Whether two CPUs share a cache. A guest cannot see it, and its host can change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(
+    feature = "host-file",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
+pub enum Placement {
+    /// They do.
+    Near,
+    /// They do not.
+    #[default]
+    Far,
+}
+
+/// What the sender did to a message since it was last sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "host-file",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
+pub enum Filled {
+    /// It has filled it anew.
+    Anew,
+    /// Nothing.
+    Before,
+}
+
+/// The time of a message, from the sender's call to the receiver's last byte read, at one size and in one situation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "host-file", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+pub struct MessageCost {
+    /// Bytes.
+    pub bytes: u64,
+    /// What the receiver does with it.
+    pub arrived: Arrived,
+    /// What the sender did.
+    pub filled: Filled,
+    /// Where the two run.
+    pub placement: Placement,
+    /// By copy out of a slot.
+    pub copy: Nanos,
+    /// By loan at level mmu.
+    pub loan: Nanos,
+    /// By donation.
+    pub donate: Nanos,
+}
+
+/// The time of an operation that messages are made of.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "host-file", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+pub struct Primitive {
+    /// Which: `freeze`, `open`, `store`, `read`, ...
+    pub name: String,
+    /// In which state: `hot`, `cold`, `mapped`, `untouched`, `near`, `far`, ... joined by spaces.
+    pub state: String,
+    /// Bytes that it is done to.
+    pub bytes: u64,
+    /// How long it takes.
+    pub time: Nanos,
+}
+
+/// Which host was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "host-file", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+pub struct HostName {
+    /// The CPU's model name.
+    pub cpu: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The day, as YYYY-MM-DD.
+    pub date: String,
+    /// What has measured.
+    pub source: String,
+}
+
+/// What messages cost on a host.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "host-file", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+pub struct HostCosts {
+    /// Which host.
+    pub host: HostName,
+    /// What a receiver pays for each page (4 KB) of a loan that it writes.
+    pub written_page: Nanos,
+    /// How long a side that waits should look before it sleeps.
+    pub spin: Nanos,
+    /// Messages of more bytes than these are cheaper through a slot than in the ring.
+    pub max_inline_bytes: u64,
+    /// The time of messages. Sizes ascend within a situation.
+    #[cfg_attr(feature = "host-file", serde(rename = "message", default))]
+    pub messages: Vec<MessageCost>,
+    /// The time of operations.
+    #[cfg_attr(feature = "host-file", serde(rename = "primitive", default))]
+    pub primitives: Vec<Primitive>,
+}
+
+impl HostCosts {
+    /// The costs that choices are made by: those of this host's file where there is one, the built-in ones
+    /// otherwise. Read once in a process.
+    pub fn get() -> &'static HostCosts {
+        static COSTS: OnceLock<HostCosts> = OnceLock::new();
+        COSTS.get_or_init(|| HostCosts::load().0)
+    }
+
+    /// The same, read now; with a notice where there is a file that was not used.
+    pub fn load() -> (HostCosts, Option<String>) {
+        #[cfg(feature = "host-file")]
+        return super::file::load();
+        #[cfg(not(feature = "host-file"))]
+        (HostCosts::built_in(), None)
+    }
+
+    /// Measured on a guest with two CPUs of an AMD EPYC 7003 (Zen 3), Linux 6.18.44, in August 2026: medians
+    /// of 3 to 7 runs, both sides spinning.
+    pub fn built_in() -> HostCosts {
+        let exactly = |us: f64| Nanos { median: us * 1e3, low: us * 1e3, high: us * 1e3 };
+        let mut messages = Vec::new();
+        for (arrived, filled, placement, rows) in BUILT_IN {
+            for &(kilobytes, copy, loan, donate) in rows {
+                messages.push(MessageCost {
+                    bytes: kilobytes << 10,
+                    arrived,
+                    filled,
+                    placement,
+                    copy: exactly(copy),
+                    loan: exactly(loan),
+                    donate: exactly(donate),
+                });
+            }
+        }
+        HostCosts {
+            host: HostName {
+                cpu: "AMD EPYC 7003".to_owned(),
+                kernel: "6.18.44".to_owned(),
+                date: "2026-08".to_owned(),
+                source: "built in".to_owned(),
+            },
+            written_page: Nanos { median: 2200.0, low: 2100.0, high: 2400.0 },
+            spin: exactly(20.0),
+            max_inline_bytes: 16 << 10,
+            messages,
+            primitives: Vec::new(),
+        }
+    }
+
+    /// The time of a message, interpolated between the sizes that were measured. Where only one placement was
+    /// seen, it serves for both.
+    pub(super) fn message(
+        &self,
+        bytes: usize,
+        arrived: Arrived,
+        filled: Filled,
+        placement: Placement,
+    ) -> MessageCost {
+        let of = |placement: Placement| {
+            let fits = move |cost: &&MessageCost| {
+                (cost.arrived, cost.filled, cost.placement) == (arrived, filled, placement)
+            };
+            self.messages.iter().filter(fits)
+        };
+        let other = if placement == Placement::Far { Placement::Near } else { Placement::Far };
+        let placement = if of(placement).next().is_some() { placement } else { other };
+        let (mut below, mut above): (Option<&MessageCost>, Option<&MessageCost>) = (None, None);
+        for cost in of(placement) {
+            if cost.bytes <= bytes as u64 && below.is_none_or(|other| other.bytes < cost.bytes) {
+                below = Some(cost);
+            }
+            if cost.bytes >= bytes as u64 && above.is_none_or(|other| other.bytes > cost.bytes) {
+                above = Some(cost);
+            }
+        }
+        match (below, above) {
+            (Some(below), Some(above)) => between(below, above, bytes),
+            (Some(last), None) => beyond(last, bytes),
+            (None, Some(first)) => MessageCost { bytes: bytes as u64, ..*first },
+            // A file without messages: copying is never wrong.
+            (None, None) => {
+                let never = Nanos { median: f64::INFINITY, low: f64::INFINITY, high: f64::INFINITY };
+                let free = Nanos::default();
+                MessageCost {
+                    bytes: bytes as u64,
+                    arrived,
+                    filled,
+                    placement,
+                    copy: free,
+                    loan: never,
+                    donate: never,
+                }
+            }
+        }
+    }
+}
+
+fn between(below: &MessageCost, above: &MessageCost, bytes: usize) -> MessageCost {
+    if below.bytes == above.bytes {
+        return *below;
+    }
+    let part = (bytes as u64 - below.bytes) as f64 / (above.bytes - below.bytes) as f64;
+    let mix = |low: f64, high: f64| low + (high - low) * part;
+    combine(below, above, bytes, mix)
+}
+
+/// Larger than what was measured: by the same rate for each byte, which holds beyond the caches.
+fn beyond(last: &MessageCost, bytes: usize) -> MessageCost {
+    let times = bytes as f64 / last.bytes.max(1) as f64;
+    let grown = combine(last, last, bytes, |low, _| low * times);
+    // The calls of a loan that nobody touches do not grow with it as a copy does.
+    match last.arrived {
+        Arrived::Untouched => MessageCost { loan: last.loan, donate: last.donate, ..grown },
+        Arrived::Touched => grown,
+    }
+}
+
+fn combine(
+    below: &MessageCost,
+    above: &MessageCost,
+    bytes: usize,
+    mix: impl Fn(f64, f64) -> f64,
+) -> MessageCost {
+    let nanos = |low: Nanos, high: Nanos| Nanos {
+        median: mix(low.median, high.median),
+        low: mix(low.low, high.low),
+        high: mix(low.high, high.high),
+    };
+    MessageCost {
+        bytes: bytes as u64,
+        copy: nanos(below.copy, above.copy),
+        loan: nanos(below.loan, above.loan),
+        donate: nanos(below.donate, above.donate),
+        ..*below
+    }
+}
+
+/// Kilobytes, and microseconds by copy, loan and donation.
+type Rows = &'static [(u64, f64, f64, f64)];
+
+const BUILT_IN: [(Arrived, Filled, Placement, Rows); 5] = [
+    (
+        Arrived::Untouched,
+        Filled::Before,
+        Placement::Far,
+        &[
+            (64, 2.2, 10.0, 13.0),
+            (1024, 47.0, 11.0, 11.0),
+            (4096, 194.0, 14.0, 15.0),
+            (16384, 1643.0, 12.0, 18.0),
+            (65536, 8200.0, 17.0, 32.0),
+        ],
+    ),
+    (
+        Arrived::Touched,
+        Filled::Before,
+        Placement::Far,
+        &[
+            (64, 3.1, 13.0, 14.0),
+            (1024, 59.0, 34.0, 43.0),
+            (4096, 250.0, 111.0, 115.0),
+            (16384, 1935.0, 992.0, 850.0),
+            (65536, 13000.0, 3800.0, 3500.0),
+        ],
+    ),
+    (
+        Arrived::Touched,
+        Filled::Anew,
+        Placement::Far,
+        &[
+            (64, 19.0, 34.0, 30.0),
+            (1024, 272.0, 270.0, 276.0),
+            (4096, 1056.0, 1015.0, 1097.0),
+            (16384, 4100.0, 2800.0, 2700.0),
+            (65536, 17000.0, 8700.0, 8500.0),
+        ],
+    ),
+    (
+        Arrived::Touched,
+        Filled::Anew,
+        Placement::Near,
+        &[
+            (64, 5.3, 21.0, 15.0),
+            (1024, 82.0, 72.0, 56.0),
+            (4096, 416.0, 245.0, 235.0),
+            (16384, 4500.0, 2700.0, 2800.0),
+            (65536, 18000.0, 10000.0, 8200.0),
+        ],
+    ),
+    // Not measured as such: filling costs all ways the same, so what is left is what the untouched message costs.
+    (
+        Arrived::Untouched,
+        Filled::Anew,
+        Placement::Far,
+        &[
+            (64, 2.2, 10.0, 13.0),
+            (1024, 47.0, 11.0, 11.0),
+            (4096, 194.0, 14.0, 15.0),
+            (16384, 1643.0, 12.0, 18.0),
+            (65536, 8200.0, 17.0, 32.0),
+        ],
+    ),
+];

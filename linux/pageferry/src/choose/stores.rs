@@ -1,0 +1,109 @@
+//! Which stores fill a buffer faster: learnt while filling.
+//!
+//! # The model
+//! Where another core holds a buffer's lines, storing past the caches is faster; where they are near, it is
+//! slower. A guest cannot see where its CPUs are, and its host moves them. So each copy into a buffer is
+//! timed, in nanoseconds per line, and a smoothed value is kept for each kind of stores and each size class.
+//! The faster kind is taken, the other one once in [`PROBE_EVERY`] copies. It must be faster by a tenth to
+//! replace the one in use.
+//!
+//! # Locks
+//! One, for the time of a look-up.
+
+use super::costs::Placement;
+use crate::sys::copy::Stores;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Copies of the kind in use, between two of the other kind.
+const PROBE_EVERY: u32 = 32;
+/// Shorter copies go through the caches.
+const MIN_BYTES: usize = 256 << 10;
+/// Size classes: powers of two from `MIN_BYTES` on.
+const CLASSES: usize = 10;
+/// The part of a new time in the smoothed one.
+const SMOOTHING: f64 = 0.25;
+
+/// What was learnt.
+#[derive(Debug, Default)]
+pub(crate) struct StoreChoice {
+    classes: Mutex<[Class; CLASSES]>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Class {
+    /// Nanoseconds per line, smoothed; 0 before the first.
+    ordinary: f64,
+    non_temporal: f64,
+    in_use: Stores,
+    since_probe: u32,
+}
+
+impl Class {
+    fn time(&mut self, stores: Stores) -> &mut f64 {
+        match stores {
+            Stores::Ordinary => &mut self.ordinary,
+            Stores::NonTemporal => &mut self.non_temporal,
+        }
+    }
+}
+
+fn other(stores: Stores) -> Stores {
+    match stores {
+        Stores::Ordinary => Stores::NonTemporal,
+        Stores::NonTemporal => Stores::Ordinary,
+    }
+}
+
+fn class(bytes: usize) -> usize {
+    ((bytes / MIN_BYTES).max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+impl StoreChoice {
+    fn with<R>(&self, bytes: usize, of: impl FnOnce(&mut Class) -> R) -> R {
+        of(&mut self.classes.lock().unwrap_or_else(PoisonError::into_inner)[class(bytes)])
+    }
+
+    /// The stores for a copy of so many bytes, and whether it is worth timing.
+    pub(crate) fn pick(&self, bytes: usize) -> (Stores, bool) {
+        if bytes < MIN_BYTES {
+            return (Stores::Ordinary, false);
+        }
+        let stores = self.with(bytes, |class| {
+            class.since_probe += 1;
+            // The first copies try both kinds.
+            let early = class.ordinary > 0.0 && class.non_temporal == 0.0;
+            if early || class.since_probe >= PROBE_EVERY {
+                class.since_probe = 0;
+                return other(class.in_use);
+            }
+            class.in_use
+        });
+        (stores, true)
+    }
+
+    /// A copy has taken so long.
+    pub(crate) fn learn(&self, bytes: usize, stores: Stores, took: Duration) {
+        let per_line = took.as_nanos() as f64 / (bytes as f64 / 64.0);
+        self.with(bytes, |class| {
+            let known = class.time(stores);
+            // One copy that was interrupted must not stand for many: a time counts for at most four times
+            // what is known.
+            let sample = if *known > 0.0 { per_line.min(4.0 * *known) } else { per_line };
+            *known = if *known > 0.0 { *known + SMOOTHING * (sample - *known) } else { sample };
+            let (used, tried) = (*class.time(class.in_use), *class.time(other(class.in_use)));
+            if tried > 0.0 && tried < 0.9 * used {
+                class.in_use = other(class.in_use);
+                class.since_probe = 0;
+            }
+        });
+    }
+
+    /// Where the peer's core seems to be, by what serves for messages of so many bytes.
+    pub(crate) fn placement(&self, bytes: usize) -> Placement {
+        match self.with(bytes.max(MIN_BYTES), |class| class.in_use) {
+            Stores::Ordinary => Placement::Near,
+            Stores::NonTemporal => Placement::Far,
+        }
+    }
+}
