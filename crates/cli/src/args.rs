@@ -104,6 +104,9 @@ pub(crate) enum Command {
     Trace(Trace),
     /// Make a disk image with a file system from a directory, look into one, take files out, or check it
     Disk(Disk),
+    /// What the library for Linux finds on this host
+    #[cfg(target_os = "linux")]
+    Host(Host),
 }
 
 #[derive(Debug, Args)]
@@ -484,4 +487,26 @@ pub(crate) struct DiskCheck {
     /// Make it whole
     #[arg(long)]
     pub(crate) repair: bool,
+}
+
+#[cfg(target_os = "linux")]
+#[derive(Debug, Args)]
+pub(crate) struct Host {
+    #[command(subcommand)]
+    pub(crate) command: HostCommand,
+}
+
+#[cfg(target_os = "linux")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostCommand {
+    /// Say what helps or hinders on this host, what the library does without it, and the setting that would change it
+    Doctor(HostDoctor),
+}
+
+#[cfg(target_os = "linux")]
+#[derive(Debug, Args)]
+pub(crate) struct HostDoctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

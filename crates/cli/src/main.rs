@@ -9,6 +9,8 @@
 mod args;
 mod disk;
 mod explain;
+#[cfg(target_os = "linux")]
+mod host;
 mod pipe;
 mod progress;
 mod replay;
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
         Command::Soak(options) => soak::soak(&options),
         Command::Trace(options) => trace::trace(&options),
         Command::Disk(options) => disk::disk(&options),
+        #[cfg(target_os = "linux")]
+        Command::Host(options) => host::host(&options),
     };
     // A run that ended badly may still hold an output.
     output::remove_pending();

@@ -5,6 +5,8 @@ mod commands;
 mod common;
 mod disk;
 mod fuzz;
+#[cfg(target_os = "linux")]
+mod host;
 mod outputs;
 mod replay;
 mod serve;

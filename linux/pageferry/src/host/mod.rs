@@ -9,6 +9,7 @@
 //! Nothing: a trial that fails for whatever reason is a trick that is not used.
 
 mod doctor;
+mod files;
 mod probe;
 
 pub use doctor::{Item, Verdict};
@@ -51,6 +52,8 @@ bitflags::bitflags! {
         const LEASE = 1 << 9;
         /// `SO_PEERPIDFD`.
         const PEER_PIDFD = 1 << 10;
+        /// Landlock.
+        const LANDLOCK = 1 << 11;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The library's own tests, in one program.
 mod auto;
+mod doctor;
 mod fanout;
 mod first;
 mod pass;
