@@ -180,7 +180,7 @@ impl Lent {
     }
 
     /// Waits until the receiver has given it back. A receiver that is gone has given back all that it had.
-    /// Sealed memory is never a buffer again: what comes back is a new one.
+    /// Sealed memory stays sealed: what comes back is a copy.
     pub fn wait(self) -> Result<Buffer, Error> {
         self.wait_until(None).map_err(|(error, _)| error)
     }
@@ -209,10 +209,17 @@ impl Lent {
                 }
                 Store::Slots(run)
             }
-            _ => match Draft::new(self.len, shared.host) {
-                Ok(draft) => Store::Draft(draft),
-                Err(error) => return Err((error, self)),
-            },
+            sealed => {
+                // What is sealed stays so: the buffer is a new one, with the same bytes.
+                self.store = sealed;
+                match Draft::new(self.len, shared.host) {
+                    Ok(mut draft) => {
+                        draft.copy_in(0, &self, Stores::Ordinary);
+                        Store::Draft(draft)
+                    }
+                    Err(error) => return Err((error, self)),
+                }
+            }
         };
         Ok(Buffer { shared, store: Some(store), len: self.len, filled: false })
     }

@@ -66,8 +66,8 @@ impl Config {
         self
     }
 
-    /// What loans are to promise. Where this host or the peer cannot have it, the channel has
-    /// [`Level::Sealed`] or [`Level::Copy`]: ask `level()` of either side, or see [`Config::require_level`].
+    /// What loans are to promise. Where this host or the peer cannot have it, messages are copied ([`Level::Copy`]):
+    /// ask `level()` of either side, or see [`Config::require_level`].
     #[must_use]
     pub fn level(mut self, level: Level) -> Config {
         self.level = level;

@@ -145,10 +145,7 @@ pub(crate) struct Offer {
 impl Offer {
     /// Of a sender to one receiver.
     pub(crate) fn to_one(config: &Config, trusting: bool, host: &Host) -> Result<Offer, Error> {
-        let mut levels = Level::Copy.bit() | Self::wanted(config, trusting, host)?;
-        if host.can_seal() {
-            levels |= Level::Sealed.bit();
-        }
+        let levels = Level::Copy.bit() | Self::wanted(config, trusting, host)?;
         let mut verbs = ALWAYS;
         if trusting {
             verbs |= Verb::Share.bit();
@@ -182,6 +179,12 @@ impl Offer {
             false if config.requires_level() => Err(unavailable(wanted, trusting)),
             false => Ok(0),
         }
+    }
+
+    /// The level that loans have where the receiver accepts all.
+    pub(crate) fn level(&self) -> Level {
+        let best = Level::ALL.into_iter().rev().find(|level| self.levels & level.bit() != 0);
+        best.unwrap_or(Level::Copy)
     }
 
     fn donates(&self) -> bool {
@@ -252,7 +255,7 @@ impl Offered {
         let reverse = RingMemory::open_reverse(ring, &reverse)?;
         let common = self.offer.levels & greeting.levels;
         let wanted = self.config.wanted_level();
-        let choices = [wanted, Level::Sealed, Level::Copy];
+        let choices = [wanted, Level::Copy];
         let level = choices.into_iter().find(|level| common & level.bit() != 0);
         let level = level.ok_or(Broken::Handshake("it accepts no level at all"))?;
         if level != wanted && self.config.requires_level() {

@@ -117,6 +117,9 @@ impl Sender<Same> {
                 Range::Hole(len) => len,
                 Range::Memory(buffer) => {
                     self.mine(&buffer)?;
+                    if !matches!(buffer.store, Some(Store::Slots(_))) {
+                        return Err(Usage::Verb("buffers of a sealed channel are lent one by one").into());
+                    }
                     let len = buffer.len as u64;
                     buffers.push((buffer, at));
                     len

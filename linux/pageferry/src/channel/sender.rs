@@ -338,6 +338,14 @@ impl Sender<Same> {
             return Err(Usage::Verb("sealed memory is not donated").into());
         };
         let view = &self.shared.view;
+        if zero && !self.shared.host.alias() {
+            buffer.store = Some(Store::Slots(run));
+            return Err(crate::error::HostFault::Unsupported {
+                what: "leaving zero memory in the place of a donation",
+                setting: "a kernel on which mremap duplicates shared mappings",
+            }
+            .into());
+        }
         let hidden = if zero { view.zero(&mut run) } else { view.hide(&mut run) };
         let store = Store::Slots(run);
         let descriptor = self.descriptor(Verb::Donate, Level::Typed, &store, buffer.len, tag);

@@ -123,13 +123,13 @@ impl Fanout {
             return Err(Usage::Config { key: "window", value: 0, expected: "1 or more".to_owned() }.into());
         }
         let host = Host::get();
-        Offer::to_many(&config, host)?;
+        let level = Offer::to_many(&config, host)?.level();
         let view = SenderView::new(config.shapes(host)?.1, host)?;
         view.seal()?;
         Ok(Fanout {
             view: Arc::new(view),
             host,
-            level: config.wanted_level(),
+            level,
             config,
             slow,
             members: Vec::new(),

@@ -147,9 +147,17 @@ impl SenderView {
     }
 
     fn is(&self, run: &Run, state: State) -> bool {
+        self.states(run, |states| states.iter().all(|&of| of == state))
+    }
+
+    fn any(&self, run: &Run, of: &[State]) -> bool {
+        self.states(run, |states| states.iter().any(|state| of.contains(state)))
+    }
+
+    fn states<R>(&self, run: &Run, look: impl FnOnce(&[State]) -> R) -> R {
         let first = run.first() as usize;
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states[first..first + run.slots() as usize].iter().all(|&of| of == state)
+        look(&states[first..first + run.slots() as usize])
     }
 
     /// Makes the run open, whatever it was: shared, writable, showing what the pool holds.
@@ -160,7 +168,7 @@ impl SenderView {
         let (at, len) = self.part(run);
         // SAFETY: `&mut Run`: nobody has a reference into the run.
         unsafe {
-            if !self.is(run, State::Hidden) {
+            if self.any(run, &[State::Frozen, State::Zero]) {
                 self.used.alias(at, len, &self.first, at)?;
             }
             self.used.protect(at, len, Prot::ReadWrite)?;

@@ -7,6 +7,9 @@ fn config() -> Config {
 
 #[test]
 fn a_loan_is_a_snapshot_and_comes_home() {
+    if !mmu_here() {
+        return;
+    }
     let (tx, rx) = Channel::pair(config()).unwrap();
     assert_eq!(tx.level(), Level::Mmu);
     for round in 0..20u8 {
@@ -26,6 +29,15 @@ fn a_loan_is_a_snapshot_and_comes_home() {
     assert_eq!(tx.counters().pages_written, 20);
 }
 
+/// Whether this host can freeze memory; says so where it cannot, and the test is of what it lacks.
+pub(crate) fn mmu_here() -> bool {
+    let here = Channel::pair(config()).unwrap().0.level() == Level::Mmu;
+    if !here {
+        println!("level mmu is not to be had here: not tested");
+    }
+    here
+}
+
 #[test]
 fn all_verbs() {
     let (tx, rx) = Channel::pair(config()).unwrap();
@@ -43,10 +55,14 @@ fn all_verbs() {
     let mut b = tx.buffer(10).unwrap();
     assert_eq!(&*b, b"x123456789");
     b.write_from(b"zero").unwrap();
-    let z = tx.donate_zero(b).unwrap();
-    assert_eq!(&*z, &[0; 4]);
-    assert_eq!(&*rx.recv().unwrap(), b"zero");
-    drop(z);
+    if mmu_here() {
+        let z = tx.donate_zero(b).unwrap();
+        assert_eq!(&*z, &[0; 4]);
+        assert_eq!(&*rx.recv().unwrap(), b"zero");
+        drop(z);
+    } else {
+        assert!(matches!(tx.donate_zero(b), Err(Error::Host(HostFault::Unsupported { .. }))));
+    }
     let mut s = tx.share(tx.buffer(4).unwrap()).unwrap();
     let Message::Shared(m) = rx.recv_message().unwrap() else { panic!() };
     s.copy_from_slice(b"abcd");
@@ -74,5 +90,6 @@ fn sealed() {
     assert_eq!((a[0], c[0], lent[0]), (4, 3, 3));
     drop((a, c));
     assert!(again.is_home().unwrap());
-    lent.wait().unwrap();
+    // The buffer that comes back is another one, with the same bytes.
+    assert!(lent.wait().unwrap().iter().all(|&b| b == 3));
 }
