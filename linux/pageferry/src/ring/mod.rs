@@ -32,16 +32,18 @@
 
 #![allow(unsafe_code, reason = "words of mapped memory; each block says why it is sound")]
 
+#[cfg(all(test, loom, feature = "verify"))]
+mod loom;
 mod memory;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use memory::{Area, Mapped, RingMemory};
 
+#[cfg(loom)]
+pub(crate) use ::loom::sync::atomic::{Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{Ordering, fence};
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{Ordering, fence};
 
 /// Words of a descriptor.
 pub const DESCRIPTOR_WORDS: usize = 8;

@@ -21,6 +21,8 @@ mod receiver;
 mod sender;
 mod slots;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use anonymous::{Anonymous, Recycled};
 pub(crate) use receiver::{Access, ReceiverView};
