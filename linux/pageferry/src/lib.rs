@@ -23,8 +23,13 @@
 //! # Ok::<(), pageferry::Error>(())
 //! ```
 //!
-//! Between processes, each side makes its end over one end of a socket pair: [`Channel::sender`] and
-//! [`Channel::receiver`].
+//! # From here
+//! * Between processes: [`Command`] and [`Parent`] for a program that you start, [`Listener`] and
+//!   [`Channel::connect`] for programs that find each other.
+//! * A peer that you do not trust: [`trust`]. Its messages are copies or sealed memory.
+//! * Giving memory away, sharing it, passing ranges, letting the library choose: [`Sender`].
+//! * One sender, many readers: [`Fanout`]. Tasks instead of threads: the feature `tokio`.
+//! * What is promised of the bytes: [`Level`]. What went wrong, and who is to blame: [`Error`].
 #![deny(unsafe_code)]
 
 macro_rules! planted {
@@ -64,3 +69,8 @@ pub use sys::Failed;
 pub use sys::copy::Stores;
 pub use sys::peer::Credentials;
 pub use wire::{Level, Verb};
+
+/// The example of README.md, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

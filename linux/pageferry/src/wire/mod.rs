@@ -20,6 +20,15 @@ pub use descriptor::{Descriptor, Extent, Verb};
 pub use greeting::{Greeting, Kind, Note, VERSION};
 
 /// What the two sides are promised about the bytes of a message. The order is no order of strength.
+///
+/// | level | a peer that runs this library | a buggy peer | a hostile peer |
+/// |---|---|---|---|
+/// | `Typed` | a snapshot | nothing | nothing |
+/// | `Mmu` | a snapshot; writes of either side stay its own | a store through any pointer that the sender ever had misses the message; the receiver cannot write to the pool, resize it or punch holes | nothing: it can keep a second writable mapping |
+/// | `Sealed` | a snapshot for ever | the same | the same; it cannot be shrunk |
+/// | `Copy` | a value | a value | a value, of whatever bytes it saw |
+///
+/// None holds against a process that may write to this one's memory by ptrace or /proc/PID/mem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
