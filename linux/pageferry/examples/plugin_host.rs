@@ -21,7 +21,10 @@ fn main() -> Result<(), Error> {
     for behaviour in ["honest", "crashing", "silent"] {
         let program = std::env::current_exe().expect("this program's own path");
         // `new`, not `this_program`: nothing is known of the program that will run there.
-        let mut plugin = Command::new(program).arg(behaviour).spawn()?;
+        let mut plugin = Command::new(program).arg(behaviour).confined().as_far_as_possible().spawn()?;
+        for gap in plugin.gaps().unwrap_or_default() {
+            println!("{behaviour}: not as confined as it could be: {gap}");
+        }
         let work = plugin.sender(config())?;
         let results = plugin.receiver(config().level(Level::Sealed))?;
 

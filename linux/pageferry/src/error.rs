@@ -192,6 +192,14 @@ pub enum Usage {
     /// The descriptor is no socket for a channel.
     #[error("the descriptor is not a SOCK_SEQPACKET socket of the Unix domain")]
     NotASocket,
+    /// A path that a confined program was to be allowed.
+    #[error("the program cannot be allowed to read `{path}`: {errno}")]
+    Path {
+        /// Which.
+        path: std::path::PathBuf,
+        /// What the kernel says of it.
+        errno: crate::sys::Errno,
+    },
     /// The verb needs what this channel does not have.
     #[error("{0}")]
     Verb(&'static str),

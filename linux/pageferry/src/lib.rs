@@ -58,8 +58,8 @@ mod view;
 pub mod wire;
 
 pub use channel::{
-    Buffer, Channel, Child, Command, Config, Lent, Listener, Loan, Message, Owned, Parent, PassMode, Passed,
-    Passing, Range, Receiver, RecvCounters, SendCounters, Sender, Shared, Sharing, Zeroed,
+    Buffer, Channel, Child, Command, Config, Confined, Gap, Lent, Listener, Loan, Message, Owned, Parent,
+    PassMode, Passed, Passing, Range, Receiver, RecvCounters, SendCounters, Sender, Shared, Sharing, Zeroed,
 };
 pub use choose::Arrived;
 pub use error::{Broken, Error, HostFault, PeerFault, Usage};

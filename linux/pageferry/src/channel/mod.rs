@@ -9,6 +9,7 @@
 mod admit;
 mod buffer;
 mod config;
+mod confined;
 mod handshake;
 mod loan;
 mod pass;
@@ -21,6 +22,7 @@ mod spawn;
 pub(crate) use buffer::Store;
 pub use buffer::{Buffer, Lent, Sharing, Zeroed};
 pub use config::Config;
+pub use confined::{Confined, Gap};
 pub use loan::{Loan, Message, Owned, Shared};
 pub use pass::{PassMode, Passed, Passing, Range};
 pub use receive::RecvCounters;

@@ -8,10 +8,12 @@
 //! # Trust
 //! A program that starts *itself* has the same code on both sides, so such channels are of [`Same`]. Any
 //! other program may be hostile ([`Guarded`]). A started program can take its parent for [`Same`]: who starts
-//! a process can write to its memory.
+//! a process can write to its memory. A child of the same user can write to its parent's memory as well, unless it
+//! is [`Confined`].
 
-use super::{Config, Receiver, Sender, receiver_over, sender_over};
+use super::{Config, Confined, Gap, Receiver, Sender, receiver_over, sender_over};
 use crate::error::{Broken, Error, PeerFault, Usage};
+use crate::sys::confine::Cage;
 use crate::sys::{socket, spawn};
 use crate::trust::{Guarded, Same, Trust};
 use core::marker::PhantomData;
@@ -73,12 +75,23 @@ impl<T: Trust> Command<T> {
         &mut self.command
     }
 
+    /// The program can write to no memory of this process, and opens no file but what it is allowed to read. See
+    /// [`Confined`].
+    pub fn confined(self) -> Confined<T> {
+        Confined::new(self)
+    }
+
     /// Starts the program.
-    pub fn spawn(mut self) -> Result<Child<T>, Error> {
+    pub fn spawn(self) -> Result<Child<T>, Error> {
+        self.spawn_in(None)
+    }
+
+    pub(super) fn spawn_in(mut self, cage: Option<(Cage, Vec<Gap>)>) -> Result<Child<T>, Error> {
         let (ours, theirs) = socket::pair()?;
         self.command.env(VARIABLE, theirs.as_raw_fd().to_string());
-        let process = spawn::with_descriptor(&mut self.command, &theirs)?;
-        Ok(Child { process, control: ours, _trust: PhantomData })
+        let (cage, gaps) = cage.unzip();
+        let process = spawn::with_descriptor(&mut self.command, &theirs, cage)?;
+        Ok(Child { process, control: ours, gaps, _trust: PhantomData })
     }
 }
 
@@ -87,6 +100,7 @@ impl<T: Trust> Command<T> {
 pub struct Child<T: Trust> {
     process: std::process::Child,
     control: OwnedFd,
+    gaps: Option<Vec<Gap>>,
     _trust: PhantomData<fn() -> T>,
 }
 
@@ -121,6 +135,12 @@ impl<T: Trust> Child<T> {
             _ => failed.into(),
         })?;
         Ok(ours)
+    }
+
+    /// What its confinement leaves open: nothing, unless [`Confined::as_far_as_possible`] was asked for. `None`: it
+    /// is not confined.
+    pub fn gaps(&self) -> Option<&[Gap]> {
+        self.gaps.as_deref()
     }
 
     /// The process: to be waited for, or killed.

@@ -14,6 +14,7 @@
 //! have any of them fail.
 #![allow(unsafe_code, reason = "system calls; each block says why it is sound")]
 
+pub(crate) mod confine;
 pub(crate) mod copy;
 pub(crate) mod fork;
 pub(crate) mod map;

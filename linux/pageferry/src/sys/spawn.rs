@@ -1,17 +1,22 @@
 //! What a new process gets of this one.
 
+use super::confine::Cage;
 use super::{Failed, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
-/// Starts a program that keeps one descriptor of ours, under the number that it has here.
-pub(crate) fn with_descriptor(command: &mut Command, kept: &OwnedFd) -> Result<Child> {
+/// Starts a program that keeps one descriptor of ours, under the number that it has here, and that may do what
+/// the cage lets it.
+pub(crate) fn with_descriptor(command: &mut Command, kept: &OwnedFd, cage: Option<Cage>) -> Result<Child> {
     super::may_fail("execve")?;
     let number = kept.as_raw_fd();
-    // SAFETY: the closure runs between fork and exec, and makes one call that may be made there.
+    // SAFETY: the closure runs between fork and exec, and makes only calls that may be made there.
     unsafe {
         command.pre_exec(move || {
+            if let Some(cage) = &cage {
+                cage.enter(number)?;
+            }
             if libc::fcntl(number, libc::F_SETFD, 0) == -1 {
                 return Err(std::io::Error::last_os_error());
             }

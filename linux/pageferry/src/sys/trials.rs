@@ -149,16 +149,8 @@ pub(crate) fn try_lease() -> Result<bool> {
     Ok(refused)
 }
 
-/// Asks for the version of Landlock, which changes nothing.
 pub(crate) fn try_landlock() -> Result<bool> {
-    const LANDLOCK_CREATE_RULESET_VERSION: libc::c_uint = 1;
-    sys::may_fail("landlock_create_ruleset")?;
-    let (attributes, bytes) = (core::ptr::null::<u8>(), 0usize);
-    // SAFETY: with this flag the kernel reads no attributes.
-    let version = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, attributes, bytes, LANDLOCK_CREATE_RULESET_VERSION)
-    };
-    Ok(sys::checked(version as libc::c_int, "landlock_create_ruleset")? >= 1)
+    Ok(sys::confine::landlock_abi()? >= 1)
 }
 
 pub(crate) fn try_collapse(huge: usize, scan: bool) -> Result<bool> {
