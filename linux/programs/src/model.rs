@@ -347,8 +347,8 @@ impl Model {
                 }
                 self.messages[message].owned = false;
                 let Message { sealed, slots, ref contents, .. } = self.messages[message];
-                // What was sealed stays sealed, and the buffer that comes is a new one.
-                let contents = if sealed { Contents::new(contents.len(), 0) } else { contents.clone() };
+                // What was sealed stays sealed: the buffer that comes is a copy.
+                let contents = contents.clone();
                 let buffer =
                     Thing { state: State::Buffer { slots }, contents: contents.clone(), ..thing.clone() };
                 self.things.insert(id, buffer);

@@ -10,6 +10,7 @@ mod devices;
 mod endings;
 mod exec;
 mod export;
+mod ferry;
 mod fetch;
 mod file_server;
 mod file_transfer;
