@@ -31,6 +31,8 @@ struct World {
     turns: Vec<Option<Action>>,
     answers: Vec<Option<Answer>>,
     over: bool,
+    /// False is a planted defect: what is lent is not frozen.
+    freezes: bool,
 }
 
 struct Channel {
@@ -279,7 +281,11 @@ impl Actor<'_> {
             | Action::Stray { id, at, len, stamp }
             | Action::Write { id, at, len, stamp } => {
                 let thing = self.things[&id];
-                self.store(&thing.memory, at, len, stamp);
+                let target = match thing.state {
+                    State::Lent { frozen: Some(frozen), .. } if !self.world.borrow().freezes => frozen,
+                    _ => thing.memory,
+                };
+                self.store(&target, at, len, stamp);
                 if let State::Loan { message, copied: false } = thing.state
                     && self.world.borrow().messages[message].sealed
                 {
@@ -706,7 +712,7 @@ fn take(u: &U, world: &Shared, turn: &Turn) -> Answer {
 }
 
 /// Runs a program; what went wrong, if anything did.
-fn play(u: &U, program: &Program) -> Result<(), String> {
+fn play(u: &U, program: &Program, freezes: bool) -> Result<(), String> {
     let processes = program.shape.topology.processes();
     let channel =
         |_| Channel { sender: true, receiver: true, queue: VecDeque::new(), sent: 0, received: 0, held: 0 };
@@ -717,6 +723,7 @@ fn play(u: &U, program: &Program) -> Result<(), String> {
         turns: vec![None; processes],
         answers: vec![None; processes],
         over: false,
+        freezes,
     }));
     for process in 0..processes {
         let world = world.clone();
@@ -755,7 +762,7 @@ fn run_seed(name: &str, seed: u64, steps: usize) {
     let program = Program::random(seed, steps);
     let told = program.clone();
     run(name, Schedule::Timed, sf_buf(16), move |u| {
-        if let Err(how) = play(u, &program) {
+        if let Err(how) = play(u, &program, true) {
             panic!("seed {seed}: {how}\n{:?}", told.shape);
         }
     });
@@ -778,4 +785,16 @@ fn and_on_one_cpu() {
     for seed in 1000..1000 + seeds() / 2 {
         run_seed("xeon-up", seed, 60);
     }
+}
+
+#[test]
+fn memory_that_is_lent_and_not_frozen_is_found() {
+    let found = Rc::new(RefCell::new(0));
+    for seed in 0..40 {
+        let (program, found) = (Program::random(seed, 60), found.clone());
+        run("xeon-up", Schedule::Timed, sf_buf(16), move |u| {
+            *found.borrow_mut() += u32::from(play(u, &program, false).is_err());
+        });
+    }
+    assert!(*found.borrow() > 0, "no program has found it");
 }

@@ -59,6 +59,7 @@ impl Buffer {
     /// Copies `from` to the start; the buffer's length becomes that of `from`. The channel learns which kind
     /// of stores is faster for it, and uses that.
     pub fn write_from(&mut self, from: &[u8]) -> Result<(), Error> {
+        self.shared.check_ours()?;
         let (stores, timed) = self.shared.stores.pick(from.len());
         if !timed {
             return self.write_with(from, stores);

@@ -16,7 +16,7 @@ use super::send::SendShared;
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Inbox, Mapped, Outbox, RingMemory};
-use crate::sys::{self, fork, socket};
+use crate::sys::{self, socket};
 use crate::view::{Access, ReceiverView, SenderView};
 use crate::wire::{Greeting, Kind, Level, Verb};
 use rustix::fd::{AsFd, OwnedFd};
@@ -362,7 +362,7 @@ impl Welcomed {
         let (greeting, _) = receive(&self.socket, Kind::Settled, 0, self.config.handshake_timeout)?;
         let settled = told(&self.socket, self.check(&greeting))?;
         send(&self.socket, &Greeting::new(Kind::Ready, sys::page_bytes()), &[])?;
-        let registered = fork::register(&self.socket, None);
+        let registered = self.view.register(&self.socket);
         Ok(RecvShared::new(self.socket, self.config, settled, self.view, self.inbox, registered))
     }
 

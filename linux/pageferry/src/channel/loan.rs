@@ -256,9 +256,8 @@ impl Drop for Loan {
             }
             Place::Donated { run } => {
                 let Some(run) = run.take() else { return };
-                // No child has it: the view stays out of children.
                 if let Some((run, _)) = shared.clean(Verb::Donate, run, false) {
-                    shared.release(sequence, vec![run], 0, u64::MAX);
+                    shared.release(sequence, vec![run], 0, born);
                 }
             }
             Place::Shared { run } => {
@@ -267,7 +266,7 @@ impl Drop for Loan {
             }
             Place::Pieces(pieces) => {
                 let verb = self.descriptor.verb;
-                let born = if verb == Verb::Loan { born } else { u64::MAX };
+                let born = if verb == Verb::Share { u64::MAX } else { born };
                 let clean = |piece: &mut Piece| shared.clean(verb, piece.run.take()?, piece.own);
                 let cleaned: Option<Vec<_>> = pieces.iter_mut().map(clean).collect();
                 if let Some(cleaned) = cleaned {

@@ -123,6 +123,9 @@ impl RecvShared {
     }
 
     pub(crate) fn counters(&self) -> RecvCounters {
+        if !self.is_ours() {
+            return RecvCounters::default();
+        }
         let state = self.lock();
         RecvCounters {
             received: state.ring.next_sequence(),
@@ -196,7 +199,9 @@ impl RecvShared {
             }
             Verb::Copy => {
                 let run = claim()?;
-                let copied = self.charge(descriptor.len, "a copy").and_then(|()| self.recycled.take(len));
+                let copied = self.charge(descriptor.len, "a copy");
+                let copied = copied
+                    .and_then(|()| self.recycled.take(len).inspect_err(|_| self.discharge(descriptor.len)));
                 let copied = copied.map(|mut copied| {
                     self.view.copy_out(
                         &run,
@@ -284,7 +289,15 @@ impl RecvShared {
             state.objects.insert(descriptor.object, fd);
             return Err(error);
         }
-        let snapshot = Snapshot::open(fd, len).inspect_err(|_| self.discharge(len))?;
+        let snapshot = match Snapshot::open(fd, len) {
+            Ok(snapshot) => snapshot,
+            Err((error, fd)) => {
+                self.discharge(len);
+                // What this host refused can be tried again.
+                state.objects.insert(descriptor.object, fd);
+                return Err(error);
+            }
+        };
         let end = descriptor.offset.checked_add(descriptor.len);
         if descriptor.len == 0 || end.is_none_or(|end| end > snapshot.len() as u64) {
             self.discharge(len);
@@ -491,6 +504,21 @@ impl RecvShared {
             }
             Err(failed) if failed.errno == Errno::AGAIN => Ok(()),
             Err(failed) => Err(failed.into()),
+        }
+    }
+}
+
+impl Drop for RecvShared {
+    fn drop(&mut self) {
+        // A child may still see what was retired. The sender uses those slots again when the socket hangs up,
+        // so it stays open.
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let seen = state.retired.iter().any(|retired| fork::fenced_since(retired.born));
+        if self.generation == fork::generation()
+            && seen
+            && let Ok(kept) = self.socket.try_clone()
+        {
+            let _ = std::os::fd::IntoRawFd::into_raw_fd(kept);
         }
     }
 }

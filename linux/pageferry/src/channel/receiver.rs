@@ -75,6 +75,7 @@ impl<T: Trust> Receiver<T> {
 
     /// Who was at the other end when the connection was made.
     pub fn peer(&self) -> Result<crate::Credentials, Error> {
+        self.shared.check_ours()?;
         Ok(crate::sys::peer::credentials(self.shared.socket())?)
     }
 }

@@ -209,10 +209,11 @@ impl SendShared {
     }
 
     pub(crate) fn counters(&self) -> SendCounters {
-        let mut state = self.lock();
-        if self.is_ours() {
-            self.collect(&mut state);
+        if !self.is_ours() {
+            return SendCounters::default();
         }
+        let mut state = self.lock();
+        self.collect(&mut state);
         SendCounters {
             sent: state.ring.published(),
             out: state.ring.out(),

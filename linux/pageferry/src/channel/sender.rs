@@ -100,7 +100,7 @@ impl<T: Trust> Sender<T> {
                     buffer.store = Some(Store::Slots(run));
                     return Err(error);
                 }
-                self.lend(buffer, LentStore::Slots(run), descriptor, false, None).inspect(|lent| {
+                self.lend(buffer.len, LentStore::Slots(run), descriptor, false, None).inspect(|lent| {
                     if let (true, Some(LentStore::Slots(run))) = (freeze && late, &lent.store) {
                         std::thread::sleep(Duration::from_millis(20));
                         let _ = self.shared.view.freeze(run, self.shared.host);
@@ -109,7 +109,7 @@ impl<T: Trust> Sender<T> {
             }
             Store::Draft(draft) => {
                 let snapshot = Arc::new(draft.seal()?);
-                self.lend(buffer, LentStore::Sealed(snapshot), descriptor, false, None)
+                self.lend(buffer.len, LentStore::Sealed(snapshot), descriptor, false, None)
             }
         }
     }
@@ -117,7 +117,7 @@ impl<T: Trust> Sender<T> {
     /// Publishes what is in `store`, and makes the token for it. Where that fails the slots are free again.
     fn lend(
         &self,
-        buffer: Buffer,
+        len: usize,
         store: LentStore,
         descriptor: Descriptor,
         donated: bool,
@@ -132,7 +132,6 @@ impl<T: Trust> Sender<T> {
         let published = self.shared.publish(outgoing, until);
         match published.and_then(|sequence| sequence.ok_or(Error::WouldBlock)) {
             Ok(sequence) => {
-                let len = buffer.len;
                 Ok(Lent { shared: Arc::clone(&self.shared), sequence, store: Some(store), len, verb })
             }
             Err(error) => {
@@ -142,6 +141,36 @@ impl<T: Trust> Sender<T> {
                 Err(error)
             }
         }
+    }
+
+    /// Lends what was lent once more, unchanged: waits until it is home, and makes no call that a buffer
+    /// would need, for it is frozen still.
+    pub fn loan_again(&self, mut lent: Lent) -> Result<Lent, Error> {
+        self.shared.check_ours()?;
+        if !Arc::ptr_eq(&self.shared, &lent.shared) {
+            return Err(Usage::OtherChannel.into());
+        }
+        if lent.verb != Verb::Loan {
+            return Err(Usage::Verb("only a loan is lent again").into());
+        }
+        self.shared.wait_home(lent.sequence, None)?;
+        let store = lent.store.take().ok_or(Usage::Empty)?;
+        let mut descriptor = Descriptor {
+            sequence: 0,
+            verb: Verb::Loan,
+            level: self.shared.settled.level,
+            extents: 0,
+            first_slot: 0,
+            slots: 0,
+            offset: 0,
+            len: lent.len as u64,
+            tag: 0,
+            object: 0,
+        };
+        if let LentStore::Slots(run) = &store {
+            (descriptor.first_slot, descriptor.slots) = (run.first(), run.slots());
+        }
+        self.lend(lent.len, store, descriptor, false, None)
     }
 
     /// Sends the same sealed memory once more: nothing is copied and nothing is sealed again.
@@ -266,7 +295,7 @@ impl<T: Trust> Sender<T> {
                 let store = Store::Slots(run);
                 let descriptor = self.descriptor(Verb::Copy, Level::Copy, &store, len, tag);
                 let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
-                self.lend(buffer, LentStore::Slots(run), descriptor, false, until)
+                self.lend(buffer.len, LentStore::Slots(run), descriptor, false, until)
             }
         }
     }
@@ -305,6 +334,7 @@ impl<T: Trust> Sender<T> {
 
     /// Who was at the other end when the connection was made.
     pub fn peer(&self) -> Result<crate::Credentials, Error> {
+        self.shared.check_ours()?;
         Ok(crate::sys::peer::credentials(self.shared.socket())?)
     }
 }
@@ -354,7 +384,7 @@ impl Sender<Same> {
             buffer.store = Some(Store::Slots(run));
             return Err(error);
         }
-        self.lend(buffer, LentStore::Slots(run), descriptor, true, None)
+        self.lend(buffer.len, LentStore::Slots(run), descriptor, true, None)
     }
 
     /// As [`Sender::auto`], for a buffer that is not wanted back: it may also be donated. Says what was done.
@@ -383,7 +413,7 @@ impl Sender<Same> {
         let store = Store::Slots(run);
         let descriptor = self.descriptor(Verb::Share, Level::Typed, &store, buffer.len, 0);
         let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
-        Ok(Sharing { lent: self.lend(buffer, LentStore::Slots(run), descriptor, false, None)? })
+        Ok(Sharing { lent: self.lend(buffer.len, LentStore::Slots(run), descriptor, false, None)? })
     }
 }
 

@@ -20,7 +20,8 @@
 //! a signal handler.
 //!
 //! # What it does not see
-//! A raw `clone` or `vfork` runs no handlers.
+//! A raw `clone` or `vfork` runs no handlers. A child that outlives a receiver's process may see later
+//! messages in what it has inherited, for the sender then takes all memory as home.
 
 use super::map::Region;
 use rustix::fd::{AsFd, OwnedFd};
@@ -41,9 +42,18 @@ static PLACEHOLDER: OnceLock<Option<OwnedFd>> = OnceLock::new();
 
 struct Entry {
     number: u64,
-    socket: RawFd,
-    /// A sender's memory: address, length, file.
-    memory: Option<(usize, usize, RawFd)>,
+    socket: Option<RawFd>,
+    memory: Option<Memory>,
+}
+
+/// Memory that stays out of children, and that a child maps copy-on-write at the same addresses.
+#[derive(Clone, Copy)]
+struct Memory {
+    at: usize,
+    len: usize,
+    /// Mapped piece by piece: what of it a child has inherited stays as it is.
+    piece: usize,
+    file: RawFd,
 }
 
 struct Fence {
@@ -98,8 +108,18 @@ fn has_hung_up(pipe: &OwnedFd) -> bool {
 #[derive(Debug)]
 pub(crate) struct Registered(u64);
 
-/// Enters a channel: the socket that a child must not hold, and the memory that a child sees copy-on-write.
-pub(crate) fn register(socket: &OwnedFd, memory: Option<(&Region, &OwnedFd)>) -> Registered {
+/// Enters a channel: the socket that a child must not hold, and the memory that a child sees copy-on-write,
+/// in pieces of so many bytes.
+pub(crate) fn register(socket: &OwnedFd, memory: Option<(&Region, usize, &OwnedFd)>) -> Registered {
+    enter(Some(socket.as_raw_fd()), memory)
+}
+
+/// Enters memory that no channel has.
+pub(crate) fn register_memory(region: &Region, file: &OwnedFd) -> Registered {
+    enter(None, Some((region, region.len(), file)))
+}
+
+fn enter(socket: Option<RawFd>, memory: Option<(&Region, usize, &OwnedFd)>) -> Registered {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -110,9 +130,13 @@ pub(crate) fn register(socket: &OwnedFd, memory: Option<(&Region, &OwnedFd)>) ->
         unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
     });
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let memory = memory.map(|(region, fd)| (region.at(0) as usize, region.len(), fd.as_raw_fd()));
-    let entry = Entry { number, socket: socket.as_raw_fd(), memory };
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    let memory = memory.map(|(region, piece, file)| Memory {
+        at: region.at(0) as usize,
+        len: region.len(),
+        piece,
+        file: file.as_raw_fd(),
+    });
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).push(Entry { number, socket, memory });
     Registered(number)
 }
 
@@ -152,20 +176,27 @@ extern "C" fn after_in_child() {
     }
     let placeholder = PLACEHOLDER.get().and_then(Option::as_ref);
     for entry in forking.registry.iter() {
-        if let Some(placeholder) = placeholder {
+        if let (Some(placeholder), Some(socket)) = (placeholder, entry.socket) {
             // SAFETY: the number is a socket of ours, which this process must not use; its owner closes the
             // placeholder instead.
-            unsafe { libc::dup3(placeholder.as_raw_fd(), entry.socket, libc::O_CLOEXEC) };
+            unsafe { libc::dup3(placeholder.as_raw_fd(), socket, libc::O_CLOEXEC) };
         }
         if planted!(NoAtfork) {
             continue;
         }
-        if let Some((at, len, fd)) = entry.memory {
-            let prot = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
-            // SAFETY: the addresses are the sender's region, which stayed out of this child; references of
-            // the parent's find their bytes.
-            unsafe { libc::mmap(at as *mut libc::c_void, len, prot, flags, fd, 0) };
+        if let Some(memory) = entry.memory {
+            map_in_child(memory);
         }
+    }
+}
+
+fn map_in_child(Memory { at, len, piece, file }: Memory) {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+    for offset in (0..len).step_by(piece) {
+        let at = (at + offset) as *mut libc::c_void;
+        // SAFETY: the addresses are a region of ours, of which the shared mappings stayed out of this child;
+        // references of the parent's find their bytes there. Nothing that is mapped is replaced.
+        unsafe { libc::mmap(at, piece.min(len - offset), prot, flags, file, offset as libc::off_t) };
     }
 }

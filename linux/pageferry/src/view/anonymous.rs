@@ -59,7 +59,8 @@ impl Recycled {
     }
 
     fn give(&self, region: Region) {
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where another thread has the lock the region is not kept: in a child of `fork`, that thread may not exist.
+        let Ok(mut regions) = self.regions.try_lock() else { return };
         let kept: usize = regions.iter().map(Region::len).sum();
         if kept + region.len() <= self.max_bytes {
             regions.push(region);

@@ -16,7 +16,7 @@ use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
-use crate::sys::{self, memfd};
+use crate::sys::{self, fork, memfd};
 use crate::wire::Level;
 use core::mem::MaybeUninit;
 use rustix::fd::{AsFd, OwnedFd};
@@ -124,6 +124,13 @@ impl ReceiverView {
 
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// Enters the process's registry of what `fork` must keep away from children, and of what a child sees
+    /// all the same.
+    pub(crate) fn register(&self, socket: &OwnedFd) -> fork::Registered {
+        let donated = self.donated.as_ref();
+        fork::register(socket, donated.map(|donated| (donated, self.geometry.slot_bytes, &self.fd)))
     }
 
     /// Whether huge pages lie behind it.

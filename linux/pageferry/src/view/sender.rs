@@ -133,7 +133,7 @@ impl SenderView {
 
     /// Enters the process's registry of what `fork` must keep away from children.
     pub(crate) fn register(&self, socket: &OwnedFd) -> fork::Registered {
-        fork::register(socket, Some((&self.used, &self.fd)))
+        fork::register(socket, Some((&self.used, self.geometry.slot_bytes, &self.fd)))
     }
 
     fn part(&self, run: &Run) -> (usize, usize) {

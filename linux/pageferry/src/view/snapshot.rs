@@ -15,7 +15,7 @@ use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
-use crate::sys::{self, memfd};
+use crate::sys::{self, fork, memfd};
 use rustix::fd::{AsFd, OwnedFd};
 
 /// Memory that is being filled.
@@ -23,6 +23,7 @@ use rustix::fd::{AsFd, OwnedFd};
 pub(crate) struct Draft {
     fd: OwnedFd,
     region: Region,
+    _registered: fork::Registered,
 }
 
 impl Draft {
@@ -45,7 +46,8 @@ impl Draft {
                 region.populate(0, whole, sys::page_bytes());
             }
         }
-        Ok(Draft { fd, region })
+        let registered = fork::register_memory(&region, &fd);
+        Ok(Draft { fd, region, _registered: registered })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -94,26 +96,33 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Maps what a peer has sent, if it is sealed and has at most `max` bytes.
-    pub(crate) fn open(fd: OwnedFd, max: u64) -> Result<Snapshot, Error> {
+    /// Maps what a peer has sent, if it is sealed and has at most `max` bytes. The error brings the descriptor back.
+    pub(crate) fn open(fd: OwnedFd, max: u64) -> Result<Snapshot, (Error, OwnedFd)> {
+        match Self::map(&fd, max) {
+            Ok((region, len)) => Ok(Snapshot { fd, region, len }),
+            Err(error) => Err((error, fd)),
+        }
+    }
+
+    fn map(fd: &OwnedFd, max: u64) -> Result<(Region, usize), Error> {
         let what = "sealed memory";
-        let seals = memfd::seals(&fd).map_err(|_| Broken::NotSealed { what })?;
+        let seals = memfd::seals(fd).map_err(|_| Broken::NotSealed { what })?;
         if !seals.contains(memfd::SNAPSHOT_SEALS.difference(rustix::fs::SealFlags::GROW))
             && !planted!(NoSealCheck)
         {
             return Err(Broken::NotSealed { what }.into());
         }
-        let found = memfd::len(&fd)?;
+        let found = memfd::len(fd)?;
         if found == 0 || (found > max && !planted!(NoBudgetCheck)) {
             return Err(Broken::Size { what, found, expected: max }.into());
         }
         let len = usize::try_from(found).map_err(|_| Broken::Size { what, found, expected: max })?;
-        let len = len.next_multiple_of(sys::page_bytes());
-        let region = Region::reserve(len, MAX_SLOT_ALIGN.max(sys::page_bytes()))?;
+        let whole = len.next_multiple_of(sys::page_bytes());
+        let region = Region::reserve(whole, MAX_SLOT_ALIGN.max(sys::page_bytes()))?;
         // SAFETY: the region is new. Reading a hole allocates its page here, so all of the file counts
         // against the budget.
-        unsafe { region.map_shared(0, len, Prot::Read, fd.as_fd(), 0)? };
-        Ok(Snapshot { fd, region, len: found as usize })
+        unsafe { region.map_shared(0, whole, Prot::Read, fd.as_fd(), 0)? };
+        Ok((region, len))
     }
 
     /// To hand it on.

@@ -93,3 +93,32 @@ fn sealed() {
     // The buffer that comes back is another one, with the same bytes.
     assert!(lent.wait().unwrap().iter().all(|&b| b == 3));
 }
+
+#[test]
+fn what_is_lent_again_is_what_was_lent() {
+    for level in [Level::Mmu, Level::Typed, Level::Sealed] {
+        if level == Level::Mmu && !mmu_here() {
+            continue;
+        }
+        let (tx, rx) = Channel::pair(config().require_level(level)).unwrap();
+        let mut buffer = tx.buffer(3_000_000).unwrap();
+        buffer.fill(5);
+        let mut lent = tx.loan(buffer).unwrap();
+        for _ in 0..10 {
+            let mut loan = rx.recv().unwrap();
+            assert!(loan.iter().all(|&byte| byte == 5));
+            if level != Level::Typed {
+                loan.as_mut().unwrap().fill(6);
+            }
+            drop(loan);
+            lent = tx.loan_again(lent).unwrap();
+        }
+        drop(rx.recv().unwrap());
+        let mut buffer = lent.wait().unwrap();
+        assert!(buffer.iter().all(|&byte| byte == 5));
+        buffer.fill(7);
+        let lent = tx.loan(buffer).unwrap();
+        assert!(rx.recv().unwrap().iter().all(|&byte| byte == 7));
+        drop(lent);
+    }
+}
