@@ -42,6 +42,14 @@ macro_rules! planted {
     }};
 }
 
+/// Makes the moment a long one in which a planted defect shows; nothing without the feature `verify`.
+macro_rules! widen {
+    ($defect:ident) => {
+        #[cfg(feature = "verify")]
+        $crate::verify::widen($crate::verify::Defect::$defect);
+    };
+}
+
 mod channel;
 pub mod choose;
 mod error;

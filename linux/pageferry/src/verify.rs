@@ -11,6 +11,9 @@ static PLANTED: AtomicU64 = AtomicU64::new(0);
 static FAILING: Mutex<BTreeMap<&'static str, (i32, u64)>> = Mutex::new(BTreeMap::new());
 static ANY_FAILING: AtomicU64 = AtomicU64::new(0);
 
+/// Places where a defect shows only when two sides meet wait for so long, so that they do.
+pub(crate) const WIDE: std::time::Duration = std::time::Duration::from_millis(5);
+
 macro_rules! defects {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// What can be left out.
@@ -74,6 +77,22 @@ defects! {
     NoThaw,
     /// A dead peer's last messages are thrown away.
     NoDrain,
+    /// What was donated stays in the sender's sight.
+    NoHide,
+    /// What a receiver of donations gave back stays writable for it.
+    NoGiveUp,
+    /// The seals of a pool are not looked at once more when its sender says that it has sealed it.
+    NoLateSealCheck,
+    /// A level that was not accepted may be settled on.
+    NoSettledCheck,
+    /// The pieces of a message are not compared with its slots and its length.
+    NoExtentCheck,
+    /// A message may name sealed memory that came for another.
+    NoObjectCheck,
+    /// A memfd is made longer than files of this process may be.
+    NoFileLimit,
+    /// A child uses the channels of its parent.
+    NoForkedCheck,
 }
 
 /// Plants a defect in this process.
@@ -88,6 +107,13 @@ pub fn heal() {
 
 pub(crate) fn planted(defect: Defect) -> bool {
     PLANTED.load(Ordering::Relaxed) & (1 << defect as u8) != 0
+}
+
+/// Waits where the defect is planted, so that its moment is a long one.
+pub(crate) fn widen(defect: Defect) {
+    if planted(defect) {
+        std::thread::sleep(WIDE);
+    }
 }
 
 /// From now on the call fails with this error number, after it has succeeded `after` more times. The name is

@@ -44,7 +44,8 @@ pub(crate) fn admit(
     if descriptor.verb == Verb::Inline && !inline_fits(&descriptor, ring) {
         return Err(broken("it has more bytes than go in the ring"));
     }
-    if descriptor.object != if descriptor.level == Level::Sealed { expected } else { 0 } {
+    let object = if descriptor.level == Level::Sealed { expected } else { 0 };
+    if descriptor.object != object && !planted!(NoObjectCheck) {
         return Err(broken("it names sealed memory that is not its own"));
     }
     Ok(descriptor)
@@ -76,6 +77,9 @@ pub(crate) fn admit_extents(
 ) -> Result<(), Broken> {
     let broken = |what| Broken::Descriptor { sequence: descriptor.sequence, what };
     let mut before = 0;
+    if planted!(NoExtentCheck) {
+        return Ok(());
+    }
     for extent in extents {
         in_pool(extent.first_slot, extent.slots, extent.offset, extent.len, pool).map_err(broken)?;
         let end = extent.at.checked_add(extent.len).filter(|&end| end <= descriptor.len);

@@ -248,7 +248,7 @@ impl Drop for Loan {
                 let own = *own;
                 let Some(run) = run.take() else { return };
                 if planted!(AckBeforeDontNeed) {
-                    return shared.release(sequence, vec![run], 0, born);
+                    return shared.release_uncleaned(sequence, run, own);
                 }
                 if let Some((run, pages)) = shared.clean(Verb::Loan, run, own) {
                     shared.release(sequence, vec![run], pages, born);

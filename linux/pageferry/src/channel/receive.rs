@@ -119,7 +119,7 @@ impl RecvShared {
     }
 
     pub(crate) fn check_ours(&self) -> Result<(), Error> {
-        if self.is_ours() { Ok(()) } else { Err(Usage::Forked.into()) }
+        if self.is_ours() || planted!(NoForkedCheck) { Ok(()) } else { Err(Usage::Forked.into()) }
     }
 
     pub(crate) fn counters(&self) -> RecvCounters {
@@ -171,6 +171,7 @@ impl RecvShared {
         let pool = self.view.geometry();
         let mut descriptor = admit(&words, sequence, &self.settled, state.ring.geometry(), pool)?;
         if planted!(DoubleRead) {
+            widen!(DoubleRead);
             words = state.ring.peek()?.unwrap_or(words);
             descriptor = Descriptor::parse(&words).unwrap_or(descriptor);
         }
@@ -346,6 +347,15 @@ impl RecvShared {
         self.ack(&mut state, sequence, pages);
     }
 
+    /// What must not be, for tests: the sender has the slots again before they are clean.
+    pub(crate) fn release_uncleaned(&self, sequence: u64, run: Run, own: bool) {
+        self.ack(&mut self.lock(), sequence, 0);
+        widen!(AckBeforeDontNeed);
+        if let Some((run, _)) = self.clean(Verb::Loan, run, own) {
+            self.give(vec![run]);
+        }
+    }
+
     fn give(&self, runs: Vec<Run>) {
         runs.into_iter().for_each(|run| self.view.slots().give(run));
     }
@@ -463,6 +473,7 @@ impl RecvShared {
     }
 
     fn sleep(&self, until: Option<Instant>) -> Result<(), Error> {
+        widen!(NoSecondLook);
         let state = self.lock();
         state.ring.begin_sleep();
         let has_message = state.ring.has_message() && !planted!(NoSecondLook);

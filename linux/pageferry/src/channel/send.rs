@@ -205,7 +205,7 @@ impl SendShared {
     }
 
     pub(crate) fn check_ours(&self) -> Result<(), Error> {
-        if self.is_ours() { Ok(()) } else { Err(Usage::Forked.into()) }
+        if self.is_ours() || planted!(NoForkedCheck) { Ok(()) } else { Err(Usage::Forked.into()) }
     }
 
     pub(crate) fn counters(&self) -> SendCounters {
@@ -584,6 +584,7 @@ impl SendShared {
         mut state: MutexGuard<'a, State>,
         until: Option<Instant>,
     ) -> Result<MutexGuard<'a, State>, Error> {
+        widen!(NoSecondLook);
         state.ring.begin_sleep();
         if !state.ring.has_ack() || planted!(NoSecondLook) {
             state.polling = true;

@@ -102,7 +102,7 @@ impl<T: Trust> Sender<T> {
                 }
                 self.lend(buffer.len, LentStore::Slots(run), descriptor, false, None).inspect(|lent| {
                     if let (true, Some(LentStore::Slots(run))) = (freeze && late, &lent.store) {
-                        std::thread::sleep(Duration::from_millis(20));
+                        widen!(FreezeAfterPublish);
                         let _ = self.shared.view.freeze(run, self.shared.host);
                     }
                 })
