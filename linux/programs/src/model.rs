@@ -581,12 +581,14 @@ impl Model {
             }
             Pending::Buffer { channel, id, contents, slots } => {
                 let alive = self.channels[channel].receiver;
-                let free = self.shape.slots - self.taken(channel);
+                let free = self.shape.slots.saturating_sub(self.taken(channel));
                 match answer {
                     Answer::Done if slots <= free || !alive => {
                         self.things.insert(id, Thing { channel, state: State::Buffer { slots }, contents });
                     }
                     Answer::WouldBlock if slots > 0 && (!alive || !self.surely_free(channel, slots)) => (),
+                    // Nothing is out, so none would come back: waiting would never end.
+                    Answer::Refused if !self.surely_free(channel, slots) && self.out(channel) == 0 => (),
                     Answer::Dead if slots > 0 && !alive => (),
                     answer => return wrong(&answer, &format!("as {free} slots are free and {slots} wanted")),
                 }

@@ -456,7 +456,9 @@ impl RecvShared {
             }
             let now = Instant::now();
             if until.is_some_and(|until| until <= now) {
-                return Ok(None);
+                // Whoever never waits still has to see that the peer is gone.
+                self.read_notes(&mut self.lock());
+                return self.try_recv();
             }
             let (since, turns) = spinning.get_or_insert((now, 0));
             if now - *since < self.config.spin {

@@ -32,7 +32,7 @@ impl<T: Trust> Receiver<T> {
 
     /// The next message, if one is there; [`Error::WouldBlock`] otherwise.
     pub fn try_recv(&self) -> Result<Loan, Error> {
-        self.shared.try_recv()?.ok_or(Error::WouldBlock)?.settled()
+        self.recv_until(Some(Instant::now()))?.settled()
     }
 
     /// The next message, waited for `timeout` at most.

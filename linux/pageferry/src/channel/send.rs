@@ -383,6 +383,10 @@ impl SendShared {
         self.check_ours()?;
         let mut state = self.lock();
         self.collect(&mut state);
+        if state.out.contains_key(&sequence) {
+            // A peer that is gone has given all back.
+            self.read_notes(&mut state);
+        }
         Ok(!state.out.contains_key(&sequence))
     }
 
@@ -476,6 +480,7 @@ impl SendShared {
         mut ready: impl FnMut(&mut State) -> Result<Option<T>, Error>,
     ) -> Result<Option<T>, Error> {
         let mut spinning: Option<(Instant, u32)> = None;
+        let mut looked = false;
         let mut state = self.lock();
         loop {
             self.collect(&mut state);
@@ -494,7 +499,13 @@ impl SendShared {
             }
             let now = Instant::now();
             if until.is_some_and(|until| until <= now) {
-                return Ok(None);
+                if looked {
+                    return Ok(None);
+                }
+                // Whoever never waits still has to see that the peer is gone.
+                looked = true;
+                self.read_notes(&mut state);
+                continue;
             }
             let (since, turns) = spinning.get_or_insert((now, 0));
             if now - *since < self.config.spin {

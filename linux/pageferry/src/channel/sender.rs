@@ -33,7 +33,8 @@ impl<T: Trust> Sender<T> {
         self.buffer_until(len, None)
     }
 
-    /// The same, without waiting: [`Error::WouldBlock`] when no run of slots is free.
+    /// The same, without waiting: [`Error::WouldBlock`] when no run of slots is free, and
+    /// [`Usage::AllHeldHere`] when none would come back by itself.
     pub fn try_buffer(&self, len: usize) -> Result<Buffer, Error> {
         self.buffer_until(len, Some(Instant::now()))
     }
@@ -185,13 +186,13 @@ impl<T: Trust> Sender<T> {
         self.send_snapshot(Arc::clone(snapshot), 0, lent.len, 0)
     }
 
-    /// Hands a message on. Sealed memory goes as it is; anything else is copied.
+    /// Hands a message on. Sealed memory goes as it is, where this channel takes it; anything else is copied.
     pub fn forward(&self, loan: &Loan) -> Result<(), Error> {
         match loan.snapshot() {
-            Some((snapshot, offset)) => {
+            Some((snapshot, offset)) if self.shared.settled.level == Level::Sealed => {
                 self.send_snapshot(Arc::clone(snapshot), offset, loan.len(), loan.tag()).map(drop)
             }
-            None => self.copy_tagged(loan, loan.tag()),
+            _ => self.copy_tagged(loan, loan.tag()),
         }
     }
 
@@ -285,11 +286,8 @@ impl<T: Trust> Sender<T> {
     fn copy_buffer_until(&self, mut buffer: Buffer, tag: u64, until: Option<Instant>) -> Result<Lent, Error> {
         self.mine(&buffer)?;
         match buffer.store.take().expect("only sending and drop take it out") {
-            Store::Draft(draft) => {
-                // A sealed channel's buffers are not in the pool.
-                self.copy_until(&draft.bytes()[..buffer.len], tag, until)?;
-                Err(Usage::Verb("on a sealed channel send bytes by `copy`").into())
-            }
+            // A sealed channel's buffers are not in the pool.
+            Store::Draft(_) => Err(Usage::Verb("on a sealed channel send bytes by `copy`").into()),
             Store::Slots(run) => {
                 let len = buffer.len;
                 let store = Store::Slots(run);

@@ -1,0 +1,25 @@
+//! Tests that need processes of their own: what they check, or what they break, is the whole process.
+//!
+//! Each runs this program again in a *role*: see [`again`]. The test itself looks at how the role ends.
+
+mod actor;
+#[allow(dead_code, reason = "more tests come")]
+mod again;
+mod conserved;
+mod oracle;
+mod talk;
+
+/// What a process of this program may be.
+fn play(role: &str, input: &str) {
+    match role {
+        "programs" => oracle::programs(input),
+        "actor" => oracle::actor(),
+        _ => panic!("there is no role {role}"),
+    }
+}
+
+/// Not a test: where a process that was started by [`again`] begins.
+#[test]
+fn role() {
+    again::play(play);
+}
