@@ -4,4 +4,5 @@ mod doctor;
 mod fanout;
 mod first;
 mod pass;
+mod polling;
 mod tasks;

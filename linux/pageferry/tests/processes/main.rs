@@ -9,6 +9,16 @@ mod conserved;
 mod oracle;
 mod talk;
 
+/// Whether this host can freeze memory; says so where it cannot, and what needs it is not tested.
+fn mmu_here() -> bool {
+    let config = pageferry::Config::new().slots(1).slot_bytes(2 << 20);
+    let here = pageferry::Channel::pair(config).unwrap().0.level() == pageferry::Level::Mmu;
+    if !here {
+        println!("level mmu is not to be had here: not tested");
+    }
+    here
+}
+
 /// What a process of this program may be.
 fn play(role: &str, input: &str) {
     match role {

@@ -12,6 +12,7 @@ use crate::actor::Actor;
 use crate::again::{self, Ended};
 use crate::conserved::Ground;
 use crate::talk;
+use pageferry::verify::Defect;
 use pageferry_programs::{Action, Answer, Failure, Model, Program, Shape, Turn, shrink};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
@@ -272,6 +273,9 @@ fn failure(job: &Job) -> Option<String> {
 
 /// Runs programs of seeds; the first that fails is cut down and written to a file.
 fn run_seeds(count: u64, spread: bool) {
+    if !crate::mmu_here() {
+        return;
+    }
     let (first, steps) = (setting("PAGEFERRY_SEED", 1), setting("PAGEFERRY_STEPS", 80) as usize);
     let all = setting("PAGEFERRY_PROGRAMS", count);
     const AT_A_TIME: u64 = 500;
@@ -299,14 +303,25 @@ fn programs_over_processes() {
     run_seeds(250, true);
 }
 
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/kept")
+}
+
+fn read(path: &Path) -> Program {
+    let program: Program = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    program.validate().unwrap();
+    program
+}
+
 #[test]
 fn programs_that_once_failed() {
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/kept");
+    if !crate::mmu_here() {
+        return;
+    }
     let mut run = 0;
-    for file in std::fs::read_dir(kept).unwrap() {
+    for file in std::fs::read_dir(kept()).unwrap() {
         let path = file.unwrap().path();
-        let program: Program = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        program.validate().unwrap();
+        let program = read(&path);
         for spread in [false, true] {
             let found = failure(&Job::One { program: program.clone(), spread });
             assert_eq!(found, None, "{}", path.display());
@@ -314,6 +329,27 @@ fn programs_that_once_failed() {
         run += 1;
     }
     assert!(run >= 1, "the kept programs are gone");
+}
+
+/// What the programs are for: a library that leaves out one of its steps is found out.
+#[test]
+fn programs_find_what_is_left_out() {
+    if !crate::mmu_here() {
+        return;
+    }
+    let found_by = [
+        (Defect::NoFreeze, "a-stray-store-after-a-loan", "bytes differ"),
+        (Defect::NoThaw, "slots-that-are-home-are-filled-again", "SIGSEGV"),
+        (Defect::NoDontNeed, "what-a-receiver-wrote-shadows-nothing", "bytes differ"),
+    ];
+    for (defect, name, expected) in found_by {
+        let program = read(&kept().join(name).with_extension("json"));
+        let job = serde_json::to_string(&Job::One { program, spread: false }).unwrap();
+        match again::run_planted("programs", &job, defect, HANGS) {
+            Ended::Failed(output) if output.contains(expected) => (),
+            other => panic!("{defect:?} is not found by {name}: {other:?}"),
+        }
+    }
 }
 
 /// Programs that never do a thing would never fail.
