@@ -346,7 +346,7 @@ impl Model {
                     return self.turn(&thing, Action::IsOut { id }, false);
                 }
                 self.messages[message].owned = false;
-                let Message { sealed, slots, ref contents, .. } = self.messages[message];
+                let Message { slots, ref contents, .. } = self.messages[message];
                 // What was sealed stays sealed: the buffer that comes is a copy.
                 let contents = contents.clone();
                 let buffer =

@@ -790,11 +790,14 @@ fn and_on_one_cpu() {
 #[test]
 fn memory_that_is_lent_and_not_frozen_is_found() {
     let found = Rc::new(RefCell::new(0));
-    for seed in 0..40 {
+    for seed in 0..100 {
+        if *found.borrow() > 0 {
+            return;
+        }
         let (program, found) = (Program::random(seed, 60), found.clone());
         run("xeon-up", Schedule::Timed, sf_buf(16), move |u| {
             *found.borrow_mut() += u32::from(play(u, &program, false).is_err());
         });
     }
-    assert!(*found.borrow() > 0, "no program has found it");
+    panic!("no program has found it");
 }
