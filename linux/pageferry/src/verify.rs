@@ -8,8 +8,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static PLANTED: AtomicU64 = AtomicU64::new(0);
-static FAILING: Mutex<BTreeMap<&'static str, (i32, u64)>> = Mutex::new(BTreeMap::new());
-static ANY_FAILING: AtomicU64 = AtomicU64::new(0);
+static FAILING: Mutex<BTreeMap<&'static str, Failing>> = Mutex::new(BTreeMap::new());
+static USES: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+/// Whether any call fails, or uses are counted.
+static LOOKING: AtomicU64 = AtomicU64::new(0);
+
+/// How a call fails.
+struct Failing {
+    errno: i32,
+    /// Uses before that.
+    after: u64,
+    once: bool,
+}
 
 /// Places where a defect shows only when two sides meet wait for so long, so that they do.
 pub(crate) const WIDE: std::time::Duration = std::time::Duration::from_millis(5);
@@ -119,25 +129,48 @@ pub(crate) fn widen(defect: Defect) {
 /// From now on the call fails with this error number, after it has succeeded `after` more times. The name is
 /// the one in [`crate::sys::Failed`].
 pub fn fail(call: &'static str, errno: i32, after: u64) {
-    FAILING.lock().unwrap().insert(call, (errno, after));
-    ANY_FAILING.store(1, Ordering::SeqCst);
+    fails(call, Failing { errno, after, once: false });
+}
+
+/// The same, a single time.
+pub fn fail_once(call: &'static str, errno: i32, after: u64) {
+    fails(call, Failing { errno, after, once: true });
+}
+
+fn fails(call: &'static str, failing: Failing) {
+    FAILING.lock().unwrap().insert(call, failing);
+    LOOKING.store(1, Ordering::SeqCst);
 }
 
 /// All calls work again.
 pub fn restore() {
     FAILING.lock().unwrap().clear();
-    ANY_FAILING.store(0, Ordering::SeqCst);
+    LOOKING.store(0, Ordering::SeqCst);
+}
+
+/// How often each call is used while `of` runs, by all threads.
+pub fn uses(of: impl FnOnce()) -> BTreeMap<&'static str, u64> {
+    USES.lock().unwrap().clear();
+    LOOKING.store(1, Ordering::SeqCst);
+    of();
+    restore();
+    USES.lock().unwrap().clone()
 }
 
 pub(crate) fn injected(call: &'static str) -> Option<i32> {
-    if ANY_FAILING.load(Ordering::Relaxed) == 0 {
+    if LOOKING.load(Ordering::Relaxed) == 0 {
         return None;
     }
+    *USES.lock().unwrap().entry(call).or_default() += 1;
     let mut failing = FAILING.lock().unwrap();
-    let (errno, after) = failing.get_mut(call)?;
+    let Failing { errno, after, once } = failing.get_mut(call)?;
     if *after > 0 {
         *after -= 1;
         return None;
     }
-    Some(*errno)
+    let errno = *errno;
+    if *once {
+        failing.remove(call);
+    }
+    Some(errno)
 }

@@ -205,7 +205,11 @@ impl Lent {
         let store = match self.store.take() {
             Some(LentStore::Slots(mut run)) => {
                 if let Err(error) = shared.view.open(&mut run) {
-                    self.store = Some(LentStore::Slots(run));
+                    if shared.view.is_readable(&run) {
+                        self.store = Some(LentStore::Slots(run));
+                    } else {
+                        shared.give(run);
+                    }
                     return Err((error, self));
                 }
                 Store::Slots(run)

@@ -135,7 +135,7 @@ impl Loan {
     }
 
     /// A shared message becomes a value: its bytes as they are now.
-    fn settle(mut self) -> Result<Loan, Error> {
+    fn settle(&mut self) -> Result<(), Error> {
         let (offset, len) = self.range();
         if let Place::Shared { run: Some(run) } = &self.place {
             self.shared.charge(len as u64, "a copy of shared memory")?;
@@ -146,16 +146,21 @@ impl Loan {
             let copied = copied.inspect_err(|_| self.shared.discharge(len as u64))?;
             let shared = core::mem::replace(&mut self.place, Place::Copied(copied));
             if let Place::Shared { run: Some(run) } = shared {
-                self.shared.release(self.descriptor.sequence, vec![run], 0, u64::MAX);
+                self.shared.release(self.descriptor.sequence, Verb::Share, vec![(run, false)], u64::MAX);
             }
         }
-        Ok(self)
+        Ok(())
     }
 
-    /// The message in one piece that never changes: shared memory and ranges become a copy.
-    pub(crate) fn settled(self) -> Result<Loan, Error> {
+    /// The message in one piece that never changes: shared memory and ranges become a copy. Where that fails
+    /// the message is as it was.
+    #[allow(clippy::result_large_err, reason = "the error brings the message back")]
+    pub(crate) fn settled(mut self) -> Result<Loan, (Error, Loan)> {
         match &self.place {
-            Place::Shared { .. } => self.settle(),
+            Place::Shared { .. } => match self.settle() {
+                Ok(()) => Ok(self),
+                Err(error) => Err((error, self)),
+            },
             Place::Pieces(_) => Passed::new(self).join(),
             _ => Ok(self),
         }
@@ -245,34 +250,23 @@ impl Drop for Loan {
             Place::Copied(copied) => shared.discharge(copied.bytes().len() as u64),
             Place::Sealed(snapshot) => shared.release_sealed(sequence, snapshot.len() as u64),
             Place::Lent { run, own } => {
-                let own = *own;
                 let Some(run) = run.take() else { return };
-                if planted!(AckBeforeDontNeed) {
-                    return shared.release_uncleaned(sequence, run, own);
-                }
-                if let Some((run, pages)) = shared.clean(Verb::Loan, run, own) {
-                    shared.release(sequence, vec![run], pages, born);
-                }
+                shared.release(sequence, Verb::Loan, vec![(run, *own)], born);
             }
             Place::Donated { run } => {
                 let Some(run) = run.take() else { return };
-                if let Some((run, _)) = shared.clean(Verb::Donate, run, false) {
-                    shared.release(sequence, vec![run], 0, born);
-                }
+                shared.release(sequence, Verb::Donate, vec![(run, false)], born);
             }
             Place::Shared { run } => {
                 let Some(run) = run.take() else { return };
-                shared.release(sequence, vec![run], 0, u64::MAX);
+                shared.release(sequence, Verb::Share, vec![(run, false)], u64::MAX);
             }
             Place::Pieces(pieces) => {
                 let verb = self.descriptor.verb;
                 let born = if verb == Verb::Share { u64::MAX } else { born };
-                let clean = |piece: &mut Piece| shared.clean(verb, piece.run.take()?, piece.own);
-                let cleaned: Option<Vec<_>> = pieces.iter_mut().map(clean).collect();
-                if let Some(cleaned) = cleaned {
-                    let pages = cleaned.iter().map(|(_, pages)| pages).sum();
-                    shared.release(sequence, cleaned.into_iter().map(|(run, _)| run).collect(), pages, born);
-                }
+                let runs: Vec<_> =
+                    pieces.drain(..).filter_map(|piece| Some((piece.run?, piece.own))).collect();
+                shared.release(sequence, verb, runs, born);
             }
         }
     }

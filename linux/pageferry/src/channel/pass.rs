@@ -293,7 +293,15 @@ impl Passed {
     }
 
     /// One value of all of it, with zeros for the holes; the ranges go back.
-    pub(super) fn join(self) -> Result<Loan, Error> {
+    #[allow(clippy::result_large_err, reason = "the error brings the message back")]
+    pub(super) fn join(self) -> Result<Loan, (Error, Loan)> {
+        match self.joined() {
+            Ok(joined) => Ok(joined),
+            Err(error) => Err((error, self.loan)),
+        }
+    }
+
+    fn joined(&self) -> Result<Loan, Error> {
         let mut joined = self.loan.fresh_copy(self.len())?;
         let bytes = joined.as_mut()?;
         bytes.fill(0);

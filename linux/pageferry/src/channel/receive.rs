@@ -57,13 +57,19 @@ struct State {
     ended: Option<Error>,
     objects: HashMap<u64, OwnedFd>,
     retired: Vec<Retired>,
+    /// A wake-up of the peer has failed.
+    owes_wake: bool,
 }
 
-/// What was dropped while a child could still see it.
+/// What was dropped and cannot be given back yet: a child could still see it, or the kernel has refused to
+/// make it as it was before.
 #[derive(Debug)]
 struct Retired {
     sequence: u64,
+    verb: Verb,
     runs: Vec<Run>,
+    /// Those still to be cleaned, and whether each was made writable.
+    dirty: Vec<(Run, bool)>,
     pages: u64,
     born: u64,
 }
@@ -77,7 +83,7 @@ pub struct RecvCounters {
     pub slots_held: u32,
     /// Bytes of copies and sealed memory that loans hold.
     pub bytes_held: u64,
-    /// Loans that were dropped and wait for the end of a child.
+    /// Loans that were dropped and wait for the end of a child, or for the kernel to clean their memory.
     pub retired: usize,
 }
 
@@ -91,7 +97,14 @@ impl RecvShared {
         registered: fork::Registered,
     ) -> Arc<RecvShared> {
         let pool = view.geometry().bytes();
-        let state = State { ring, fault: None, ended: None, objects: HashMap::new(), retired: Vec::new() };
+        let state = State {
+            ring,
+            fault: None,
+            ended: None,
+            objects: HashMap::new(),
+            retired: Vec::new(),
+            owes_wake: false,
+        };
         Arc::new(RecvShared {
             socket,
             generation: fork::generation(),
@@ -263,11 +276,12 @@ impl RecvShared {
                 Err(error) => {
                     for mut piece in pieces {
                         if let Some(mut run) = piece.run.take() {
-                            let closed =
-                                descriptor.verb != Verb::Donate || self.view.give_up(&mut run).is_ok();
-                            if closed {
-                                self.view.slots().give(run);
+                            // The message stays in the ring, and is the next that is taken: what cannot be
+                            // closed is open then.
+                            if descriptor.verb == Verb::Donate {
+                                let _ = self.view.give_up(&mut run);
                             }
+                            self.view.slots().give(run);
                         }
                     }
                     return Err(error);
@@ -284,7 +298,10 @@ impl RecvShared {
         }
         // An honest sender has sent the memory before the message.
         let fd = state.objects.remove(&descriptor.object);
-        let fd = fd.ok_or(broken("its sealed memory did not come"))?;
+        let fd = fd.ok_or_else(|| match &state.ended {
+            Some(error @ Error::Host(_)) => error.clone(),
+            _ => broken("its sealed memory did not come").into(),
+        })?;
         let len = crate::sys::memfd::len(&fd)?;
         if let Err(error) = self.charge(len, "sealed memory") {
             state.objects.insert(descriptor.object, fd);
@@ -330,49 +347,62 @@ impl RecvShared {
     }
 
     fn ack(&self, state: &mut State, sequence: u64, pages: u64) {
-        if state.ring.ack([sequence, pages]) {
-            // Where the socket is full, a wake-up waits there already; where the peer is gone, nobody waits.
-            let _ = socket::send(self.socket(), &Note::Wake.bytes(), &[]);
+        if state.ring.ack([sequence, pages]) || state.owes_wake {
+            // Where the peer is gone, nobody waits. What the kernel refuses for long is tried again with the next.
+            let woken = socket::wake(self.socket(), &Note::Wake.bytes());
+            let gone = |errno| matches!(errno, Errno::PIPE | Errno::CONNRESET);
+            state.owes_wake = woken.is_err_and(|failed| !gone(failed.errno));
         }
     }
 
-    /// Gives the slots of a message back; or keeps them, while a child may see them.
-    pub(crate) fn release(&self, sequence: u64, runs: Vec<Run>, pages: u64, born: u64) {
+    /// Cleans the slots of a message and gives them back; or keeps them, while that cannot be. With each run
+    /// comes whether it was made writable.
+    pub(crate) fn release(&self, sequence: u64, verb: Verb, runs: Vec<(Run, bool)>, born: u64) {
+        let mut retired = Retired { sequence, verb, runs: Vec::new(), dirty: runs, pages: 0, born };
+        if planted!(AckBeforeDontNeed) {
+            self.ack(&mut self.lock(), sequence, 0);
+            widen!(AckBeforeDontNeed);
+            self.clean(&mut retired);
+            return self.give(retired.runs);
+        }
+        self.clean(&mut retired);
         let mut state = self.lock();
-        if fork::fenced_since(born) {
-            state.retired.push(Retired { sequence, runs, pages, born });
-            return;
-        }
-        self.give(runs);
-        self.ack(&mut state, sequence, pages);
+        self.release_retired(&mut state);
+        self.give_back(&mut state, retired);
     }
 
-    /// What must not be, for tests: the sender has the slots again before they are clean.
-    pub(crate) fn release_uncleaned(&self, sequence: u64, run: Run, own: bool) {
-        self.ack(&mut self.lock(), sequence, 0);
-        widen!(AckBeforeDontNeed);
-        if let Some((run, _)) = self.clean(Verb::Loan, run, own) {
-            self.give(vec![run]);
+    fn give_back(&self, state: &mut State, retired: Retired) {
+        if !retired.dirty.is_empty() || fork::fenced_since(retired.born) {
+            return state.retired.push(retired);
+        }
+        self.give(retired.runs);
+        self.ack(state, retired.sequence, retired.pages);
+    }
+
+    /// Makes runs as they were before the message, so that they can be given back. Those that cannot be cleaned
+    /// are tried again later.
+    fn clean(&self, retired: &mut Retired) {
+        for (mut run, own) in core::mem::take(&mut retired.dirty) {
+            let cleaned = match retired.verb {
+                Verb::Donate => self.view.give_up(&mut run).map(|()| 0),
+                _ if own => {
+                    let pages = self.view.written_pages(&run, self.host).unwrap_or(0);
+                    self.view.disown(&mut run).map(|()| pages)
+                }
+                _ => Ok(0),
+            };
+            match cleaned {
+                Ok(pages) => {
+                    retired.pages += pages;
+                    retired.runs.push(run);
+                }
+                Err(_) => retired.dirty.push((run, own)),
+            }
         }
     }
 
     fn give(&self, runs: Vec<Run>) {
         runs.into_iter().for_each(|run| self.view.slots().give(run));
-    }
-
-    /// Makes a run as it was before the message, so that it can be given back; with the pages of it that were
-    /// written. `None`: it cannot be cleaned and must never be given back.
-    pub(crate) fn clean(&self, verb: Verb, mut run: Run, own: bool) -> Option<(Run, u64)> {
-        let mut pages = 0;
-        match verb {
-            Verb::Donate => self.view.give_up(&mut run).ok()?,
-            _ if own => {
-                pages = self.view.written_pages(&run, self.host).unwrap_or(0);
-                self.view.disown(&mut run).ok()?;
-            }
-            _ => (),
-        }
-        Some((run, pages))
     }
 
     /// Acknowledges a message that took no slots.
@@ -386,12 +416,9 @@ impl RecvShared {
         if state.retired.is_empty() {
             return;
         }
-        let (still, free) =
-            state.retired.drain(..).partition(|retired: &Retired| fork::fenced_since(retired.born));
-        state.retired = still;
-        for Retired { sequence, runs, pages, .. } in free {
-            self.give(runs);
-            self.ack(state, sequence, pages);
+        for mut retired in core::mem::take(&mut state.retired) {
+            self.clean(&mut retired);
+            self.give_back(state, retired);
         }
     }
 

@@ -5,7 +5,7 @@ use super::receive::{RecvCounters, RecvShared};
 use crate::error::Error;
 use crate::trust::{Same, Trust};
 use crate::wire::Level;
-use core::cell::Cell;
+use core::cell::RefCell;
 use core::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -15,24 +15,26 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Receiver<T: Trust = Same> {
     shared: Arc<RecvShared>,
+    /// A message that came and could not be given out as it was asked for.
+    kept: RefCell<Option<Loan>>,
     _trust: PhantomData<fn() -> T>,
-    _not_sync: PhantomData<Cell<()>>,
 }
 
 impl<T: Trust> Receiver<T> {
     pub(crate) fn new(shared: Arc<RecvShared>) -> Receiver<T> {
-        Receiver { shared, _trust: PhantomData, _not_sync: PhantomData }
+        Receiver { shared, kept: RefCell::new(None), _trust: PhantomData }
     }
 
     /// The next message. Waits for it. When the sender is gone and all of its messages were received:
-    /// `Error::Peer(PeerFault::Dead)`.
+    /// `Error::Peer(PeerFault::Dead)`. A message that this side cannot take, for want of memory or budget, stays
+    /// the next one.
     pub fn recv(&self) -> Result<Loan, Error> {
-        self.recv_until(None)?.settled()
+        self.settled(self.recv_until(None)?)
     }
 
     /// The next message, if one is there; [`Error::WouldBlock`] otherwise.
     pub fn try_recv(&self) -> Result<Loan, Error> {
-        self.recv_until(Some(Instant::now()))?.settled()
+        self.settled(self.recv_until(Some(Instant::now()))?)
     }
 
     /// The next message, waited for `timeout` at most.
@@ -40,7 +42,7 @@ impl<T: Trust> Receiver<T> {
         let message = self.recv_until(Instant::now().checked_add(timeout));
         let message = message
             .map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error });
-        message?.settled()
+        self.settled(message?)
     }
 
     /// The next message, with memory that the sender shares as such. ([`Receiver::recv`] copies that: what it
@@ -55,7 +57,19 @@ impl<T: Trust> Receiver<T> {
     }
 
     fn recv_until(&self, until: Option<Instant>) -> Result<Loan, Error> {
+        self.shared.check_ours()?;
+        if let Some(kept) = self.kept.take() {
+            return Ok(kept);
+        }
         self.shared.recv(until)?.ok_or(Error::WouldBlock)
+    }
+
+    /// A message in one piece. Where it cannot be had so, the next call has the message.
+    fn settled(&self, message: Loan) -> Result<Loan, Error> {
+        message.settled().map_err(|(error, message)| {
+            self.kept.replace(Some(message));
+            error
+        })
     }
 
     /// What loans of this channel promise.

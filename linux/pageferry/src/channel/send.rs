@@ -341,19 +341,26 @@ impl SendShared {
             }
             state.unlooked += 1;
             if state.unlooked >= LOOK_EVERY {
-                self.read_notes(state);
+                // A look that fails is made up for by the next.
+                let _ = self.read_notes(state);
             }
             Ok(Some(sequence))
         })?;
         Ok(published)
     }
 
-    /// Wakes the peer. Where its socket is full, a wake-up waits there already.
+    /// Wakes the peer.
     fn wake(&self, state: &mut State) {
-        if let Err(failed) = socket::send(self.socket(), &Note::Wake.bytes(), &[])
-            && matches!(failed.errno, Errno::PIPE | Errno::CONNRESET)
-        {
-            self.close(state, PeerFault::Dead.into(), true);
+        match socket::wake(self.socket(), &Note::Wake.bytes()) {
+            Ok(()) => (),
+            Err(failed) if matches!(failed.errno, Errno::PIPE | Errno::CONNRESET) => {
+                self.close(state, PeerFault::Dead.into(), true);
+            }
+            Err(failed) => {
+                // A receiver that sleeps would do so for ever. The end of what this side sends wakes it too.
+                state.fault.get_or_insert(failed.into());
+                socket::say_no_more(self.socket());
+            }
         }
     }
 
@@ -385,7 +392,7 @@ impl SendShared {
         self.collect(&mut state);
         if state.out.contains_key(&sequence) {
             // A peer that is gone has given all back.
-            self.read_notes(&mut state);
+            self.read_notes(&mut state)?;
         }
         Ok(!state.out.contains_key(&sequence))
     }
@@ -437,24 +444,22 @@ impl SendShared {
         self.news.notify_all();
     }
 
-    /// Takes the notes that have come over the socket; whether all of them.
-    fn read_notes(&self, state: &mut State) -> bool {
+    /// Takes the notes that have come over the socket; whether all of them. Where the kernel refuses, nothing
+    /// is known of the peer: what is out stays out.
+    fn read_notes(&self, state: &mut State) -> Result<bool, Error> {
         state.unlooked = 0;
         let mut bytes = [0; 2 * Note::BYTES];
         for _ in 0..MAX_NOTES {
             let packet = match socket::recv(self.socket(), &mut bytes) {
-                Ok(None) => return true,
+                Ok(None) => return Ok(true),
                 Ok(Some(packet)) => packet,
-                Err(failed) => {
-                    self.close(state, failed.into(), false);
-                    return true;
-                }
+                Err(failed) => return Err(failed.into()),
             };
             if packet.len == 0 {
                 // What it gave back before it went counts.
                 self.collect(state);
                 self.close(state, PeerFault::Dead.into(), true);
-                return true;
+                return Ok(true);
             }
             match Note::parse(&bytes[..packet.len]) {
                 Some(Note::Wake) if packet.fds.is_empty() => (),
@@ -464,11 +469,11 @@ impl SendShared {
                 }
                 _ => {
                     self.close(state, Broken::Handshake("a note has no meaning").into(), false);
-                    return true;
+                    return Ok(true);
                 }
             }
         }
-        false
+        Ok(false)
     }
 
     /// Waits until `ready` gives something; `None` when the time is up first. `sends`: it begins something
@@ -504,7 +509,7 @@ impl SendShared {
                 }
                 // Whoever never waits still has to see that the peer is gone.
                 looked = true;
-                self.read_notes(&mut state);
+                self.read_notes(&mut state)?;
                 continue;
             }
             let (since, turns) = spinning.get_or_insert((now, 0));
@@ -512,7 +517,7 @@ impl SendShared {
                 *turns += 1;
                 // A side that never sleeps still has to see that the peer is gone.
                 if turns.is_multiple_of(LOOK_WHILE_SPINNING) {
-                    self.read_notes(&mut state);
+                    self.read_notes(&mut state)?;
                 }
                 drop(state);
                 core::hint::spin_loop();
@@ -529,7 +534,7 @@ impl SendShared {
         self.check_ours()?;
         let mut state = self.lock();
         if !state.ended {
-            self.read_notes(&mut state);
+            self.read_notes(&mut state)?;
         }
         self.collect(&mut state);
         state.fault.clone().map_or(Ok(()), Err)
@@ -552,9 +557,13 @@ impl SendShared {
     pub(crate) fn end_sleep(&self) -> bool {
         let mut state = self.lock();
         state.ring.end_sleep();
-        let all = state.ended || self.read_notes(&mut state);
+        let all = if state.ended { Ok(true) } else { self.read_notes(&mut state) };
         self.collect(&mut state);
-        all
+        all.unwrap_or_else(|error| {
+            // Whoever polls would be told so again and again.
+            state.fault.get_or_insert(error);
+            true
+        })
     }
 
     /// Whether the ring has a cell for one more message.
@@ -608,8 +617,12 @@ impl SendShared {
                 self.news.notify_all();
                 return Err(failed.into());
             }
-            self.read_notes(&mut state);
+            let read = self.read_notes(&mut state);
             self.news.notify_all();
+            if let Err(error) = read {
+                state.ring.end_sleep();
+                return Err(error);
+            }
         }
         state.ring.end_sleep();
         Ok(state)

@@ -140,7 +140,7 @@ impl RingMemory {
     /// The peer made it: its size and its seals are looked at, so that no access here can fail.
     fn open(geometry: RingGeometry, direction: Direction, fd: &OwnedFd) -> Result<Mapped, Error> {
         let (words, len) = Self::shape(geometry, direction);
-        let seals = memfd::seals(fd).map_err(|_| Broken::NotSealed { what: "ring" })?;
+        let seals = memfd::seals(fd)?;
         if !seals.contains(memfd::POOL_SEALS) && !planted!(NoSealCheck) {
             return Err(Broken::NotSealed { what: "ring" }.into());
         }

@@ -46,11 +46,14 @@ pub(crate) fn seal(fd: impl AsFd, seals: SealFlags) -> Result<()> {
     rustix::fs::fcntl_add_seals(fd, seals).of("F_ADD_SEALS")
 }
 
-/// The seals of a descriptor that somebody else sent. Fails on all but shmem and hugetlbfs, so it also says
-/// what kind of file it is.
+/// The seals of a descriptor that somebody else sent; none, where it is of a kind that has none: all but shmem
+/// and hugetlbfs.
 pub(crate) fn seals(fd: impl AsFd) -> Result<SealFlags> {
     may_fail("F_GET_SEALS")?;
-    rustix::fs::fcntl_get_seals(fd).of("F_GET_SEALS")
+    match rustix::fs::fcntl_get_seals(fd) {
+        Err(Errno::INVAL | Errno::BADF) => Ok(SealFlags::empty()),
+        other => other.of("F_GET_SEALS"),
+    }
 }
 
 /// Bytes of the file.

@@ -90,6 +90,27 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     Ok(())
 }
 
+/// Sends a message that wakes the peer, and whose loss nobody would make up for. Where its socket is full, one
+/// waits there already; what the kernel refuses otherwise is tried again some times.
+pub(crate) fn wake(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<()> {
+    let mut tries = 16;
+    loop {
+        match send(socket, bytes, &[]) {
+            Err(failed) if failed.errno == Errno::AGAIN => return Ok(()),
+            Err(failed) if tries > 0 && !matches!(failed.errno, Errno::PIPE | Errno::CONNRESET) => {
+                tries -= 1;
+                std::thread::yield_now();
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The peer sees the end of what this side sends. This side still hears the peer.
+pub(crate) fn say_no_more(socket: BorrowedFd<'_>) {
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+}
+
 /// One message that came.
 #[derive(Debug)]
 pub(crate) struct Packet {

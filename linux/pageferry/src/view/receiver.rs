@@ -102,7 +102,7 @@ impl ReceiverView {
     }
 
     fn verify(fd: &OwnedFd, wanted: rustix::fs::SealFlags, len: usize) -> Result<(), Error> {
-        let seals = memfd::seals(fd).map_err(|_| Broken::NotSealed { what: "pool" })?;
+        let seals = memfd::seals(fd)?;
         if !seals.contains(wanted) && !planted!(NoSealCheck) {
             return Err(Broken::NotSealed { what: "pool" }.into());
         }

@@ -170,11 +170,23 @@ impl SenderView {
         unsafe {
             if self.any(run, &[State::Frozen, State::Zero]) {
                 self.used.alias(at, len, &self.first, at)?;
+                self.set(run, State::Hidden);
             }
-            self.used.protect(at, len, Prot::ReadWrite)?;
+            if let Err(failed) = self.used.protect(at, len, Prot::ReadWrite) {
+                // The bytes are to be read still, by whoever has the run.
+                if self.used.map_private(at, len, Prot::Read, self.fd.as_fd(), at as u64).is_ok() {
+                    self.set(run, State::Frozen);
+                }
+                return Err(failed.into());
+            }
         }
         self.set(run, State::Open);
         Ok(())
+    }
+
+    /// Whether the run's bytes can be read.
+    pub(crate) fn is_readable(&self, run: &Run) -> bool {
+        !self.any(run, &[State::Hidden])
     }
 
     /// Freezes the run: stores through any pointer of this process miss the pool from now on, and make pages

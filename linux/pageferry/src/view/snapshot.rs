@@ -106,7 +106,7 @@ impl Snapshot {
 
     fn map(fd: &OwnedFd, max: u64) -> Result<(Region, usize), Error> {
         let what = "sealed memory";
-        let seals = memfd::seals(fd).map_err(|_| Broken::NotSealed { what })?;
+        let seals = memfd::seals(fd)?;
         if !seals.contains(memfd::SNAPSHOT_SEALS.difference(rustix::fs::SealFlags::GROW))
             && !planted!(NoSealCheck)
         {

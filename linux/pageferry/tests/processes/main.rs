@@ -6,6 +6,7 @@ mod actor;
 #[allow(dead_code, reason = "more tests come")]
 mod again;
 mod conserved;
+mod faults;
 mod oracle;
 mod talk;
 
@@ -23,6 +24,8 @@ fn mmu_here() -> bool {
 fn play(role: &str, input: &str) {
     match role {
         "programs" => oracle::programs(input),
+        "faults" => faults::sweep(input),
+        "wakes" => faults::wakes(),
         "actor" => oracle::actor(),
         _ => panic!("there is no role {role}"),
     }
