@@ -501,6 +501,11 @@ pub(crate) struct Host {
 pub(crate) enum HostCommand {
     /// Say what helps or hinders on this host, what the library does without it, and the setting that would change it
     Doctor(HostDoctor),
+    /// Compare the library with what the kernel has, and with plain shared memory, between two processes
+    Bench(pageferry_bench::Arguments),
+    /// The other process of `bench`
+    #[command(hide = true)]
+    Peer,
 }
 
 #[cfg(target_os = "linux")]

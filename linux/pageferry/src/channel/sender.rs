@@ -47,10 +47,11 @@ impl<T: Trust> Sender<T> {
     fn buffer_until(&self, len: usize, until: Option<Instant>) -> Result<Buffer, Error> {
         let shared = Arc::clone(&self.shared);
         shared.check_ours()?;
-        let slots = shared.view.geometry().slots_for(len)?;
-        let store = if shared.settled.level == Level::Sealed {
+        let store = if shared.settled.level == Level::Sealed && len > 0 {
+            // It is memory of its own, not slots of the pool.
             Store::Draft(Draft::new(len, shared.host)?)
         } else {
+            let slots = shared.view.geometry().slots_for(len)?;
             Store::Slots(shared.take(slots, until)?.ok_or(Error::WouldBlock)?)
         };
         Ok(Buffer::new(shared, store, len))

@@ -20,6 +20,8 @@ pub(crate) mod file;
 mod stores;
 
 pub use costs::{Filled, HostCosts, HostName, MessageCost, Nanos, Placement, Primitive};
+#[cfg(feature = "host-file")]
+pub use file::{cpu_name, kernel_release, path as host_file};
 pub(crate) use stores::StoreChoice;
 
 use crate::wire::Verb;

@@ -1,0 +1,211 @@
+//! What the library is to reach, and whether it did.
+//!
+//! A bar compares two methods within each repetition, so what the host does to both falls out. It is reached or
+//! missed when the whole interval lies on one side of the limit. There is no verdict where it does not, nor where
+//! the floor of the cell varies by more than a quarter within the run, or the method's own times by more than half.
+
+use crate::cell::{Method, Pattern, Wait};
+use crate::report::{MAX_SPREAD, Report, Series, size};
+use crate::stats::{Estimate, spread};
+use serde::Serialize;
+
+/// The same for the method itself.
+const MAX_OWN_SPREAD: f64 = 0.5;
+
+/// Whether a bar was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The whole interval is on the right side of the limit.
+    Reached,
+    /// The whole interval is on the wrong side.
+    Missed,
+    /// Neither, or the host was not steady enough to tell.
+    NoVerdict,
+}
+
+impl Outcome {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Reached => "reached",
+            Outcome::Missed => "missed",
+            Outcome::NoVerdict => "no verdict",
+        }
+    }
+}
+
+/// Something that is to be reached, and what was measured of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bar {
+    /// What.
+    pub what: &'static str,
+    /// In which cell.
+    pub at: String,
+    /// `<=` or `>=`.
+    pub sign: &'static str,
+    /// What it is to be.
+    pub limit: f64,
+    /// Of what.
+    pub unit: &'static str,
+    /// What it is.
+    pub measured: Estimate,
+    /// Whether it was reached.
+    pub outcome: Outcome,
+}
+
+const KB: usize = 1 << 10;
+const MB: usize = 1 << 20;
+const SIZES: [usize; 5] = [64 * KB, MB, 4 * MB, 16 * MB, 64 * MB];
+
+/// What is compared in one repetition: this method's nanoseconds and the other's.
+type Compare = fn(f64, f64) -> f64;
+
+fn us(time: f64, _: f64) -> f64 {
+    time / 1e3
+}
+fn us_over(time: f64, other: f64) -> f64 {
+    (time - other) / 1e3
+}
+fn times(time: f64, other: f64) -> f64 {
+    time / other
+}
+fn faster(time: f64, other: f64) -> f64 {
+    other / time
+}
+/// Over the larger of 1.12 times the floor and the floor and 40 us.
+fn us_over_allowance(time: f64, floor: f64) -> f64 {
+    (time - (1.12 * floor).max(floor + 40e3)) / 1e3
+}
+/// Over 5 % and 2 us more than the other.
+fn us_over_margin(time: f64, other: f64) -> f64 {
+    (time - (1.05 * other + 2e3)) / 1e3
+}
+
+struct Asked<'a> {
+    report: &'a Report,
+    bars: Vec<Bar>,
+}
+
+#[derive(Clone, Copy)]
+struct At(usize, Pattern, Wait);
+
+impl Asked<'_> {
+    fn series(&self, method: Method, At(bytes, pattern, wait): At) -> Option<&Series> {
+        self.report.series(method, bytes, pattern, wait)
+    }
+
+    /// The smallest of several methods in each repetition.
+    fn best(&self, methods: &[Method], at: At) -> Option<Vec<f64>> {
+        let series: Option<Vec<_>> = methods.iter().map(|&method| self.series(method, at)).collect();
+        let series = series?;
+        let len = series.iter().map(|series| series.nanos.len()).min()?;
+        let smallest = |index: usize| series.iter().map(|of| of.nanos[index]).fold(f64::INFINITY, f64::min);
+        Some((0..len).map(smallest).collect())
+    }
+
+    fn bar(
+        &mut self,
+        what: &'static str,
+        method: Method,
+        others: &[Method],
+        at: At,
+        (compare, sign, limit, unit): (Compare, &'static str, f64, &'static str),
+    ) {
+        let Some(others) = self.best(others, at) else { return };
+        let Some(series) = self.series(method, at) else { return };
+        let values: Vec<_> =
+            series.nanos.iter().zip(&others).map(|(time, other)| compare(*time, *other)).collect();
+        let Some(measured) = Estimate::of(&values) else { return };
+        let At(bytes, pattern, wait) = at;
+        // Of what takes a microsecond or less, a quarter is nothing.
+        let floor = self.best(&[Method::Floor], at).unwrap_or_default();
+        let steady = self.report.floor_spread(bytes, pattern, wait).is_none_or(|spread| spread <= MAX_SPREAD)
+            || floor.iter().all(|&nanos| nanos < 2e3);
+        let steady = steady && spread(&series.nanos) <= MAX_OWN_SPREAD;
+        let (all_within, all_beyond) = match sign {
+            "<=" => (measured.high <= limit, measured.low > limit),
+            _ => (measured.low >= limit, measured.high < limit),
+        };
+        let outcome = match (steady, all_within, all_beyond) {
+            (true, true, _) => Outcome::Reached,
+            (true, _, true) => Outcome::Missed,
+            _ => Outcome::NoVerdict,
+        };
+        let at = format!("{}, {}, {}", size(bytes), pattern.name(), wait.name());
+        self.bars.push(Bar { what, at, sign, limit, unit, measured, outcome });
+    }
+}
+
+/// All bars of which something was measured.
+pub fn bars(report: &Report) -> Vec<Bar> {
+    use Method::{Auto, CopyBuffer, Donate, Floor, Loan, LoanFilled, LoanOrdinary, LoanStreamed};
+    use Pattern::{Read, Refilled, Untouched};
+    let mut asked = Asked { report, bars: Vec::new() };
+    let spin = |bytes, pattern| At(bytes, pattern, Wait::Spin);
+    for bytes in SIZES {
+        let at = spin(bytes, Untouched);
+        let limit = if bytes > 16 * MB { 20.0 } else { 15.0 };
+        asked.bar("loan", Loan, &[Floor], at, (us, "<=", limit, "us"));
+        asked.bar("loan, view is read-only", Loan, &[Floor], at, (us, "<=", 9.0, "us"));
+        asked.bar(
+            "donation",
+            Donate,
+            &[Floor],
+            at,
+            (us, "<=", if bytes > 16 * MB { 32.0 } else { 18.0 }, "us"),
+        );
+        asked.bar("sealed, re-sent", Method::Resent, &[Floor], at, (us, "<=", 26.0, "us"));
+    }
+    for bytes in [MB, 4 * MB] {
+        asked.bar("loan", Loan, &[Floor], spin(bytes, Read), (us_over, "<=", 20.0, "us over the floor"));
+    }
+    for bytes in [16 * MB, 64 * MB] {
+        asked.bar("loan", Loan, &[Floor], spin(bytes, Read), (times, "<=", 1.08, "floors"));
+    }
+    for bytes in &SIZES[1..] {
+        let limit = (us_over_allowance as Compare, "<=", 0.0, "us over floor x 1.12 or + 40");
+        asked.bar("loan", Loan, &[Floor], spin(*bytes, Refilled), limit);
+    }
+    for bytes in &SIZES[1..] {
+        let at = spin(*bytes, Refilled);
+        let better = (times as Compare, "<=", 1.05, "of the better stores");
+        asked.bar("write_from", Method::LoanWritten, &[LoanOrdinary, LoanStreamed], at, better);
+    }
+    if report.is_far() == Some(true) {
+        for bytes in [MB, 4 * MB] {
+            let at = spin(bytes, Refilled);
+            asked.bar("non-temporal fill", LoanFilled, &[Loan], at, (times, "<=", 0.6, "of ordinary stores"));
+        }
+    }
+    for bytes in SIZES {
+        for pattern in [Untouched, Read, Refilled] {
+            let margin = (us_over_margin as Compare, "<=", 0.0, "us over best x 1.05 + 2");
+            asked.bar("auto", Auto, &[Loan, CopyBuffer], spin(bytes, pattern), margin);
+        }
+    }
+    let four = spin(4 * MB, Read);
+    for (other, limit) in [(Method::Readv, 4.0), (Method::Unix, 8.0), (Method::Pipe, 18.0)] {
+        asked.bar("loan", Loan, &[other], four, (faster, ">=", limit, against(other)));
+    }
+    if report.is_far() == Some(false) {
+        for (other, limit) in [(Method::Readv, 3.0), (Method::Unix, 4.0)] {
+            asked.bar("loan", Loan, &[other], spin(4 * MB, Refilled), (faster, ">=", limit, against(other)));
+        }
+    }
+    for bytes in SIZES {
+        for pattern in [Untouched, Refilled] {
+            let at = At(bytes, pattern, Wait::Sleep);
+            asked.bar("loan", Loan, &[Floor], at, (us_over, "<=", 15.0, "us over the floor"));
+        }
+    }
+    asked.bars
+}
+
+fn against(method: Method) -> &'static str {
+    match method {
+        Method::Readv => "x as fast as process_vm_readv",
+        Method::Unix => "x as fast as a unix stream",
+        _ => "x as fast as a pipe",
+    }
+}

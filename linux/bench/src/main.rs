@@ -1,0 +1,34 @@
+//! The benchmark as a program of its own, which is quicker to build than the command.
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(about = "Times messages between two processes")]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compare methods
+    Bench(pageferry_bench::Arguments),
+    /// The other process
+    #[command(hide = true)]
+    Peer,
+}
+
+fn main() -> ExitCode {
+    let done = match Program::parse().command {
+        Command::Bench(arguments) => arguments.run(vec!["peer".into()]),
+        Command::Peer => pageferry_bench::peer(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pageferry-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Ratios to the floor, drawn: a panel for each of what is done to messages, a line for each method.
+
+use crate::cell::{Method, Pattern, Wait};
+use crate::report::{Report, size};
+use crate::stats::Estimate;
+use core::fmt::Write as _;
+
+/// What is drawn, the colour, and the line's width.
+const DRAWN: [(Method, &str, f64); 11] = [
+    (Method::Pipe, "#9a9a9a", 1.2),
+    (Method::Unix, "#b08d57", 1.2),
+    (Method::Readv, "#7d6b91", 1.2),
+    (Method::Vmsplice, "#6b8f8f", 1.2),
+    (Method::Shm, "#606060", 1.2),
+    (Method::Typed, "#8fbf8f", 1.8),
+    (Method::Loan, "#0b6e4f", 2.4),
+    (Method::Donate, "#1f77b4", 2.0),
+    (Method::CopyBuffer, "#c0392b", 2.0),
+    (Method::Auto, "#e08e0b", 2.0),
+    (Method::Resent, "#8e44ad", 2.0),
+];
+const PATTERNS: [Pattern; 3] = [Pattern::Untouched, Pattern::Read, Pattern::Refilled];
+
+const WIDTH: f64 = 300.0;
+const HEIGHT: f64 = 380.0;
+const LEFT: f64 = 60.0;
+const LABELS: f64 = 165.0;
+const TOP: f64 = 84.0;
+const LINE: f64 = 13.0;
+
+/// A panel's scales, both of them by ratio.
+struct Panel {
+    left: f64,
+    bytes: (f64, f64),
+    floors: (f64, f64),
+}
+
+impl Panel {
+    fn x(&self, bytes: usize) -> f64 {
+        let (low, high) = self.bytes;
+        let part = if high > low { ((bytes as f64).ln() - low) / (high - low) } else { 0.5 };
+        self.left + part * WIDTH
+    }
+
+    fn y(&self, floors: f64) -> f64 {
+        let (low, high) = self.floors;
+        TOP + HEIGHT * (1.0 - (floors.ln() - low) / (high - low))
+    }
+}
+
+/// The picture, or one that says that there is nothing to draw.
+pub(crate) fn svg(report: &Report) -> String {
+    let wait = if report.series.iter().any(|of| of.wait == Wait::Spin) { Wait::Spin } else { Wait::Sleep };
+    let width = PATTERNS.len() as f64 * (LEFT + WIDTH + LABELS);
+    let height = TOP + HEIGHT + 60.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+    );
+    let title =
+        format!("Time of a message, as a multiple of plain shared memory's (both sides {})", wait.name());
+    text(&mut svg, (LEFT, 24.0), "font-size=\"15\" font-weight=\"bold\"", &title);
+    text(&mut svg, (LEFT, 42.0), "fill=\"#555\"", &report.surroundings.to_string());
+    for (index, pattern) in PATTERNS.into_iter().enumerate() {
+        let left = index as f64 * (LEFT + WIDTH + LABELS) + LEFT;
+        panel(&mut svg, report, left, pattern, wait);
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn text(svg: &mut String, (x, y): (f64, f64), style: &str, text: &str) {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{text}</text>");
+}
+
+fn line(svg: &mut String, (x1, y1): (f64, f64), (x2, y2): (f64, f64), style: &str) {
+    let _ = writeln!(svg, "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {style}/>");
+}
+
+fn panel(svg: &mut String, report: &Report, left: f64, pattern: Pattern, wait: Wait) {
+    text(svg, (left, TOP - 16.0), "font-size=\"13\" font-weight=\"bold\"", pattern.name());
+    let here = report.series.iter().filter(|of| (of.pattern, of.wait) == (pattern, wait));
+    let mut sizes: Vec<_> = here.map(|of| of.bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let points = |method: Method| -> Vec<(usize, Estimate)> {
+        let point = |&bytes: &usize| {
+            let series = report.series(method, bytes, pattern, wait)?;
+            Some((bytes, report.floors(series)?))
+        };
+        sizes.iter().filter_map(point).collect()
+    };
+    let lines: Vec<_> =
+        DRAWN.iter().map(|&(method, colour, width)| (method, colour, width, points(method))).collect();
+    let all = || lines.iter().flat_map(|(_, _, _, points)| points).map(|(_, floors)| floors.median);
+    let (Some(&first), Some(&last), Some(_)) = (sizes.first(), sizes.last(), all().next()) else {
+        text(svg, (left, TOP + 20.0), "fill=\"#555\"", "not measured");
+        return;
+    };
+    let low = all().fold(0.9, f64::min).ln();
+    let high = (all().fold(2.0, f64::max) * 1.1).ln();
+    let panel = Panel { left, bytes: ((first as f64).ln(), (last as f64).ln()), floors: (low, high) };
+    axes(svg, &panel, &sizes);
+    let mut labels = Vec::new();
+    for (method, colour, width, points) in &lines {
+        let at = |&(bytes, floors): &(usize, Estimate)| (panel.x(bytes), panel.y(floors.median));
+        let path: Vec<_> = points.iter().map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let path = path.join(" ");
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>"
+        );
+        for point in points {
+            let (x, _) = at(point);
+            let (low, high) = (panel.y(point.1.low.max(low.exp())), panel.y(point.1.high.min(high.exp())));
+            line(
+                svg,
+                (x, low),
+                (x, high),
+                &format!("stroke=\"{colour}\" stroke-width=\"{width}\" opacity=\"0.4\""),
+            );
+        }
+        if let Some(end) = points.last() {
+            labels.push((at(end).1, end.1.median, *method, *colour, at(end)));
+        }
+    }
+    // Labels keep the order of their lines, and do not lie on each other.
+    labels.sort_by(|one, other| one.0.total_cmp(&other.0));
+    for index in 1..labels.len() {
+        labels[index].0 = labels[index].0.max(labels[index - 1].0 + LINE);
+    }
+    let mut below = TOP + HEIGHT;
+    for label in labels.iter_mut().rev() {
+        label.0 = label.0.min(below);
+        below = label.0 - LINE;
+    }
+    for (y, floors, method, colour, end) in labels {
+        let x = panel.left + WIDTH + 14.0;
+        line(svg, end, (x - 2.0, y), &format!("stroke=\"{colour}\" stroke-width=\"0.5\""));
+        let floors = if floors >= 100.0 { format!("{floors:.0}") } else { format!("{floors:.2}") };
+        text(svg, (x, y + 4.0), &format!("fill=\"{colour}\""), &format!("{} {floors}", method.name()));
+    }
+}
+
+fn axes(svg: &mut String, panel: &Panel, sizes: &[usize]) {
+    let (left, right) = (panel.left, panel.left + WIDTH);
+    let mut tick = 0.1;
+    while tick <= panel.floors.1.exp() {
+        for step in [1.0, 2.0, 5.0] {
+            let value: f64 = tick * step;
+            if value.ln() < panel.floors.0 || value.ln() > panel.floors.1 {
+                continue;
+            }
+            let y = panel.y(value);
+            let style = if step == 1.0 { "stroke=\"#ccc\"" } else { "stroke=\"#eee\"" };
+            line(svg, (left, y), (right, y), style);
+            text(svg, (left - 6.0, y + 4.0), "text-anchor=\"end\" fill=\"#555\"", &format!("{value}"));
+        }
+        tick *= 10.0;
+    }
+    let floor = panel.y(1.0);
+    line(svg, (left, floor), (right, floor), "stroke=\"#000\" stroke-width=\"1.2\" stroke-dasharray=\"4 3\"");
+    for &bytes in sizes {
+        let x = panel.x(bytes);
+        line(svg, (x, TOP + HEIGHT), (x, TOP + HEIGHT + 4.0), "stroke=\"#555\"");
+        text(svg, (x, TOP + HEIGHT + 18.0), "text-anchor=\"middle\" fill=\"#555\"", &size(bytes));
+    }
+}

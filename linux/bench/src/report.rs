@@ -1,0 +1,257 @@
+//! What was measured, as tables, as JSON and as CSV.
+
+use crate::bars::{Bar, bars};
+use crate::cell::{Method, Pattern, Wait};
+use crate::stats::{Estimate, spread};
+use crate::surroundings::Surroundings;
+use comfy_table::{CellAlignment, Table, presets};
+use core::fmt::Write as _;
+use serde::Serialize;
+use std::io;
+
+/// The times of one method in one cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// By what.
+    pub method: Method,
+    /// Bytes of a message.
+    pub bytes: usize,
+    /// What was done to it.
+    pub pattern: Pattern,
+    /// What a side that waits did.
+    pub wait: Wait,
+    /// Nanoseconds of a message, in each repetition.
+    pub nanos: Vec<f64>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// On what.
+    pub surroundings: Surroundings,
+    /// What was not measured, and why.
+    pub notes: Vec<String>,
+    /// The times.
+    pub series: Vec<Series>,
+}
+
+/// Where the floor varies more than this within a run, ratios to it say nothing.
+pub(crate) const MAX_SPREAD: f64 = 0.25;
+
+/// Bytes, for people.
+pub(crate) fn size(bytes: usize) -> String {
+    if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
+}
+
+/// Microseconds, for people.
+pub(crate) fn micros(nanos: f64) -> String {
+    let us = nanos / 1e3;
+    match us {
+        _ if us >= 1e4 => format!("{:.1}k", us / 1e3),
+        _ if us >= 100.0 => format!("{us:.0}"),
+        _ => format!("{us:.1}"),
+    }
+}
+
+fn ratio(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+/// A line of the files.
+#[derive(Serialize)]
+struct Line {
+    method: &'static str,
+    bytes: usize,
+    pattern: &'static str,
+    wait: &'static str,
+    repetitions: usize,
+    nanos: f64,
+    nanos_low: f64,
+    nanos_high: f64,
+    floors: Option<f64>,
+    floors_low: Option<f64>,
+    floors_high: Option<f64>,
+    floor_spread: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    surroundings: &'a Surroundings,
+    notes: &'a [String],
+    lines: Vec<Line>,
+    bars: Vec<Bar>,
+    series: &'a [Series],
+}
+
+impl Report {
+    /// The times of one method in one cell.
+    pub fn series(&self, method: Method, bytes: usize, pattern: Pattern, wait: Wait) -> Option<&Series> {
+        self.series.iter().find(|series| {
+            (series.method, series.bytes, series.pattern, series.wait) == (method, bytes, pattern, wait)
+        })
+    }
+
+    fn floor_of(&self, series: &Series) -> Option<&Series> {
+        self.series(Method::Floor, series.bytes, series.pattern, series.wait)
+    }
+
+    /// How many times the floor of the same repetition.
+    pub fn floors(&self, series: &Series) -> Option<Estimate> {
+        let floor = self.floor_of(series)?;
+        let ratios: Vec<_> =
+            series.nanos.iter().zip(&floor.nanos).map(|(time, floor)| time / floor).collect();
+        Estimate::of(&ratios)
+    }
+
+    /// How far the floor of a cell varies, as a part of its median.
+    pub fn floor_spread(&self, bytes: usize, pattern: Pattern, wait: Wait) -> Option<f64> {
+        self.series(Method::Floor, bytes, pattern, wait).map(|floor| spread(&floor.nanos))
+    }
+
+    /// Whether the two CPUs do not share a cache, as far as the floor tells: lines that the sender has stored are
+    /// then far dearer to read than lines that the receiver has read before.
+    pub fn is_far(&self) -> Option<bool> {
+        let median = |pattern| {
+            let floor = self.series(Method::Floor, 1 << 20, pattern, Wait::Spin)?;
+            Estimate::of(&floor.nanos).map(|estimate| estimate.median)
+        };
+        Some(median(Pattern::Refilled)? > 4.0 * median(Pattern::Read)?)
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let line = |series: &Series| {
+            let nanos = Estimate::of(&series.nanos)?;
+            let floors = self.floors(series);
+            Some(Line {
+                method: series.method.name(),
+                bytes: series.bytes,
+                pattern: series.pattern.name(),
+                wait: series.wait.name(),
+                repetitions: series.nanos.len(),
+                nanos: nanos.median,
+                nanos_low: nanos.low,
+                nanos_high: nanos.high,
+                floors: floors.map(|floors| floors.median),
+                floors_low: floors.map(|floors| floors.low),
+                floors_high: floors.map(|floors| floors.high),
+                floor_spread: self.floor_spread(series.bytes, series.pattern, series.wait),
+            })
+        };
+        self.series.iter().filter_map(line).collect()
+    }
+
+    /// All of it as JSON: times in nanoseconds.
+    pub fn json(&self) -> String {
+        let Report { surroundings, notes, series } = self;
+        let json = Json { surroundings, notes, lines: self.lines(), bars: bars(self), series };
+        serde_json::to_string_pretty(&json).expect("plain data can be written as JSON")
+    }
+
+    /// A line for each method and cell: times in nanoseconds.
+    pub fn csv(&self, to: impl io::Write) -> io::Result<()> {
+        let mut csv = csv::Writer::from_writer(to);
+        for line in self.lines() {
+            csv.serialize(line).map_err(io::Error::other)?;
+        }
+        csv.flush()
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.surroundings);
+        match self.is_far() {
+            Some(true) => text.push_str("The two CPUs do not share a cache, as far as the floor tells.\n"),
+            Some(false) => text.push_str("The two CPUs share a cache, as far as the floor tells.\n"),
+            None => (),
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "{note}");
+        }
+        text.push_str(
+            "Times the floor of the same repetition [interval of 95 %], then microseconds of a message.\n",
+        );
+        for &wait in Wait::ALL {
+            for &pattern in Pattern::ALL {
+                if let Some(table) = self.table(pattern, wait) {
+                    let _ = write!(text, "\n{}, {}\n{table}\n", pattern.name(), wait.name());
+                }
+            }
+        }
+        let bars = bars(self);
+        if !bars.is_empty() {
+            let _ = write!(text, "\nBars\n{}\n", bars_table(&bars));
+        }
+        text
+    }
+
+    fn table(&self, pattern: Pattern, wait: Wait) -> Option<Table> {
+        let here: Vec<_> =
+            self.series.iter().filter(|series| (series.pattern, series.wait) == (pattern, wait)).collect();
+        let mut sizes: Vec<_> = here.iter().map(|series| series.bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        if sizes.is_empty() {
+            return None;
+        }
+        let mut table = plain();
+        table.set_header(core::iter::once(String::new()).chain(sizes.iter().map(|&bytes| size(bytes))));
+        for &method in Method::ALL {
+            let cell = |&bytes: &usize| {
+                let series = self.series(method, bytes, pattern, wait);
+                series.map_or_else(String::new, |series| self.cell(series))
+            };
+            let cells: Vec<_> = sizes.iter().map(cell).collect();
+            if cells.iter().any(|cell| !cell.is_empty()) {
+                table.add_row(core::iter::once(method.name().to_owned()).chain(cells));
+            }
+        }
+        right(&mut table);
+        Some(table)
+    }
+
+    fn cell(&self, series: &Series) -> String {
+        let Some(time) = Estimate::of(&series.nanos) else { return String::new() };
+        let us = micros(time.median);
+        if series.method == Method::Floor {
+            let spread = spread(&series.nanos);
+            let mark = if spread > MAX_SPREAD { "!" } else { "" };
+            return format!("varies {:.0} %{mark}  {us}", 100.0 * spread);
+        }
+        match self.floors(series) {
+            None => us,
+            Some(Estimate { median, low, high }) => {
+                format!("{} [{}-{}]  {us}", ratio(median), ratio(low), ratio(high))
+            }
+        }
+    }
+}
+
+fn plain() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+fn right(table: &mut Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+fn bars_table(bars: &[Bar]) -> Table {
+    let mut table = plain();
+    table.set_header(["", "at", "wanted", "measured [95 %]", ""]);
+    for bar in bars {
+        let Estimate { median, low, high } = bar.measured;
+        let number =
+            |value: f64| if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
+        table.add_row([
+            bar.what.to_owned(),
+            bar.at.clone(),
+            format!("{} {} {}", bar.sign, number(bar.limit), bar.unit),
+            format!("{} [{}, {}]", number(median), number(low), number(high)),
+            bar.outcome.name().to_owned(),
+        ]);
+    }
+    table
+}

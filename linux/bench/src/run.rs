@@ -1,0 +1,230 @@
+//! All cells, one after the other.
+
+use crate::cell::{Line, Method, Pattern, Wait};
+use crate::error::{BenchError, Result};
+use crate::link::{Answer, Link, Order};
+use crate::raw;
+use crate::report::{Report, Series};
+use crate::sending::{Sending, slot_bytes};
+use crate::surroundings::Surroundings;
+use pageferry::trust::Same;
+use pageferry::{Child, Command};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// What is measured, and how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Arguments with which this program is a peer, and calls [`crate::peer`].
+    pub peer: Vec<OsString>,
+    /// Bytes of messages.
+    pub sizes: Vec<usize>,
+    /// By what. The floor is always there.
+    pub methods: Vec<Method>,
+    /// What is done to messages.
+    pub patterns: Vec<Pattern>,
+    /// What a side that waits does.
+    pub waits: Vec<Wait>,
+    /// The largest message that a receiver writes to.
+    pub max_written: usize,
+    /// The largest message for sides that sleep.
+    pub max_slept: usize,
+    /// Times that each method has its turn.
+    pub repetitions: usize,
+    /// How long a turn takes, about.
+    pub turn: Duration,
+    /// Nothing else runs on the CPUs during a turn. Needs the right to be a realtime process.
+    pub realtime: bool,
+}
+
+impl Options {
+    /// The whole of it: some minutes.
+    pub fn new(peer: Vec<OsString>) -> Options {
+        Options {
+            peer,
+            sizes: vec![64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20],
+            methods: Method::ALL.to_vec(),
+            patterns: Pattern::ALL.to_vec(),
+            waits: Wait::ALL.to_vec(),
+            max_written: usize::MAX,
+            max_slept: usize::MAX,
+            repetitions: 9,
+            turn: Duration::from_millis(30),
+            realtime: false,
+        }
+    }
+
+    /// About a minute.
+    #[must_use]
+    pub fn quick(self) -> Options {
+        Options {
+            repetitions: 7,
+            turn: Duration::from_millis(6),
+            max_written: 4 << 20,
+            max_slept: 4 << 20,
+            ..self
+        }
+    }
+
+    fn fits(&self, bytes: usize, pattern: Pattern, wait: Wait) -> bool {
+        let written = matches!(pattern, Pattern::OneWord | Pattern::AllPages);
+        let slept = wait == Wait::Sleep;
+        // How a side waits does not depend on what the receiver writes.
+        (!written || (bytes <= self.max_written && !slept)) && (!slept || bytes <= self.max_slept)
+    }
+}
+
+/// Where the run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Cells that are done.
+    pub done: usize,
+    /// Cells that there are.
+    pub all: usize,
+    /// Bytes of the messages that come next.
+    pub bytes: usize,
+    /// What is done to them.
+    pub pattern: Pattern,
+    /// What a side that waits does.
+    pub wait: Wait,
+}
+
+/// A batch has so many messages, at most and at least.
+const MAX_ROUNDS: u32 = 400;
+const MIN_ROUNDS: u32 = 2;
+
+/// The peer: a process that runs this program.
+pub(crate) struct Peer {
+    pub(crate) child: Child<Same>,
+    pub(crate) link: Link,
+    pub(crate) waits: Vec<Wait>,
+}
+
+impl Peer {
+    /// Starts it, each side on a CPU of its own where there are two.
+    pub(crate) fn start(args: &[OsString], waits: &[Wait], realtime: bool) -> Result<Peer> {
+        let (link, theirs) = Link::pair()?;
+        let mut command = Command::this_program()?.args(args);
+        command.as_std().stdin(theirs);
+        let child = command.spawn()?;
+        let cpus = raw::cpus()?;
+        // On one CPU a side that spins keeps the other from answering.
+        let two = cpus.len() > 1;
+        let waits: Vec<_> = waits.iter().copied().filter(|&wait| two || wait == Wait::Sleep).collect();
+        if two {
+            raw::pin(cpus[0])?;
+        }
+        link.send(&Order::Start { cpu: cpus.get(1).copied(), realtime }, &[])?;
+        match link.answer()? {
+            Answer::Ready => Ok(Peer { child, link, waits }),
+            _ => Err(BenchError::Peer("it answers something else".to_owned())),
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let process = self.child.process();
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}
+
+/// Memory that both processes take for messages of a size, about.
+fn needed(bytes: usize) -> u64 {
+    14 * slot_bytes(bytes) as u64 + (128 << 20)
+}
+
+/// Measures all that is asked for.
+pub fn bench(options: &Options, progress: &mut dyn FnMut(Step)) -> Result<Report> {
+    let surroundings = Surroundings::get();
+    let fits = |bytes: &usize| needed(*bytes) <= surroundings.free_bytes;
+    let (sizes, too_large): (Vec<_>, Vec<_>) = options.sizes.iter().copied().partition(fits);
+    let Some(&smallest) = options.sizes.first() else {
+        return Err(BenchError::Usage("there is no size to measure".to_owned()));
+    };
+    if sizes.is_empty() {
+        return Err(BenchError::Memory(smallest));
+    }
+    let mut notes: Vec<String> = too_large
+        .iter()
+        .map(|&bytes| format!("{}: not measured, too little memory is free", crate::report::size(bytes)))
+        .collect();
+    let peer = Peer::start(&options.peer, &options.waits, options.realtime)?;
+    if peer.waits.len() < options.waits.len() {
+        notes.push("one CPU: sides that spin were not measured".to_owned());
+    }
+    let mut cells = Vec::new();
+    for &wait in &peer.waits {
+        for &bytes in &sizes {
+            for &pattern in &options.patterns {
+                cells.push((wait, bytes, pattern));
+            }
+        }
+    }
+    cells.retain(|&(wait, bytes, pattern)| options.fits(bytes, pattern, wait));
+    let mut series = Vec::new();
+    let mut done = 0;
+    while let Some(&(wait, bytes, _)) = cells.get(done) {
+        let (mut sending, missing) = Sending::open(&peer.link, &peer.child, bytes, wait, options.realtime)?;
+        for (line, why) in missing {
+            let note = format!("{}: {why}", name(line));
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        for &method in &options.methods {
+            for pattern in [Pattern::Read, Pattern::Refilled] {
+                if sending.has(method) && method.fits(pattern) {
+                    sending.verify(method, pattern)?;
+                }
+            }
+        }
+        while let Some(&(_, _, pattern)) = cells.get(done).filter(|cell| (cell.0, cell.1) == (wait, bytes)) {
+            progress(Step { done, all: cells.len(), bytes, pattern, wait });
+            series.extend(cell(&mut sending, options, bytes, pattern, wait)?);
+            done += 1;
+        }
+        sending.close()?;
+    }
+    Ok(Report { surroundings, notes, series })
+}
+
+fn name(line: Line) -> &'static str {
+    match line {
+        Line::Mmu => "level mmu",
+        Line::Typed => "level typed",
+        Line::Sealed => "level sealed",
+    }
+}
+
+/// All methods of a cell, each in its turn.
+pub(crate) fn cell(
+    sending: &mut Sending<'_>,
+    options: &Options,
+    bytes: usize,
+    pattern: Pattern,
+    wait: Wait,
+) -> Result<Vec<Series>> {
+    let wanted = |method: Method| method == Method::Floor || options.methods.contains(&method);
+    let fits = |method: Method| method.fits(pattern) && sending.has(method) && wanted(method);
+    let methods: Vec<Method> = Method::ALL.iter().copied().filter(|&method| fits(method)).collect();
+    let warm = if bytes > 8 << 20 { 1 } else { 3 };
+    // How many are a turn is seen in a turn that does not count.
+    let mut rounds = Vec::new();
+    for &method in &methods {
+        let nanos = sending.measure(method, pattern, warm, MIN_ROUNDS)?;
+        let fit = (options.turn.as_nanos() as f64 / nanos.max(1.0)) as u32;
+        let most = sending.max_rounds(method).saturating_sub(warm).max(1);
+        rounds.push(fit.clamp(MIN_ROUNDS, MAX_ROUNDS).min(most));
+    }
+    let mut nanos = vec![Vec::new(); methods.len()];
+    for repetition in 0..options.repetitions {
+        for turn in 0..methods.len() {
+            let index = (turn + repetition) % methods.len();
+            nanos[index].push(sending.measure(methods[index], pattern, warm, rounds[index])?);
+        }
+    }
+    let series = methods.into_iter().zip(nanos);
+    Ok(series.map(|(method, nanos)| Series { method, bytes, pattern, wait, nanos }).collect())
+}
