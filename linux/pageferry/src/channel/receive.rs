@@ -293,13 +293,18 @@ impl RecvShared {
 
     fn sealed(&self, state: &mut State, descriptor: &Descriptor) -> Result<Place, Error> {
         let broken = |what| Broken::Descriptor { sequence: descriptor.sequence, what };
-        if !state.objects.contains_key(&descriptor.object) {
-            self.read_notes(state);
+        // An honest sender has sent the memory before the message, and perhaps many a wake-up before that. What it
+        // sends meanwhile is not waited for for ever.
+        for _ in 0..MAX_BATCHES {
+            if state.objects.contains_key(&descriptor.object) || self.read_notes(state) {
+                break;
+            }
         }
-        // An honest sender has sent the memory before the message.
         let fd = state.objects.remove(&descriptor.object);
-        let fd = fd.ok_or_else(|| match &state.ended {
-            Some(error @ Error::Host(_)) => error.clone(),
+        let fd = fd.ok_or_else(|| match (&state.fault, &state.ended) {
+            // Why it did not come.
+            (Some(fault), _) => fault.clone(),
+            (None, Some(error @ Error::Host(_))) => error.clone(),
             _ => broken("its sealed memory did not come").into(),
         })?;
         let len = crate::sys::memfd::len(&fd)?;
@@ -562,6 +567,9 @@ impl Drop for RecvShared {
         }
     }
 }
+
+/// Times that notes are taken from the socket while one of them is missed: more of them than a socket holds.
+const MAX_BATCHES: usize = 256;
 
 /// How often a receiver that sleeps looks whether a child has ended.
 const RETIRED_POLL: std::time::Duration = std::time::Duration::from_millis(5);

@@ -4,5 +4,6 @@ mod doctor;
 mod fanout;
 mod first;
 mod pass;
+mod pitfalls;
 mod polling;
 mod tasks;

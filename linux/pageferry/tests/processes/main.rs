@@ -8,6 +8,7 @@ mod again;
 mod conserved;
 mod faults;
 mod oracle;
+mod soak;
 mod talk;
 
 /// Whether this host can freeze memory; says so where it cannot, and what needs it is not tested.
@@ -26,6 +27,8 @@ fn play(role: &str, input: &str) {
         "programs" => oracle::programs(input),
         "faults" => faults::sweep(input),
         "wakes" => faults::wakes(),
+        "pipe" => soak::pipe(input),
+        "soak" => soak::soak(input),
         "actor" => oracle::actor(),
         _ => panic!("there is no role {role}"),
     }

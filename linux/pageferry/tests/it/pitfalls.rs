@@ -1,0 +1,475 @@
+//! What the kernel does that one would not expect, and that the library keeps it from its users. Each test says what would
+//! go wrong.
+//!
+//! Limits, children and calls that fail are a whole process's, so such tests run in one of their own ([`alone`]).
+
+#[path = "../peer/mod.rs"]
+mod peer;
+
+use crate::first::mmu_here;
+use pageferry::host::Host;
+use pageferry::verify::fail;
+use pageferry::*;
+use peer::{Plan, RawReceiver, meet_receiver, meet_sender};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
+
+const HUGE: usize = 2 << 20;
+/// More than one page and less than a slot.
+const LEN: usize = 1_000_000;
+
+fn pair() -> (Sender, Receiver) {
+    Channel::pair(Config::new().slots(2).slot_bytes(HUGE)).unwrap()
+}
+
+fn filled(tx: &Sender, byte: u8) -> Buffer {
+    let mut buffer = tx.buffer(LEN).unwrap();
+    buffer.fill(byte);
+    buffer
+}
+
+fn all(bytes: &[u8], byte: u8) -> bool {
+    bytes.len() == LEN && bytes.iter().all(|&b| b == byte)
+}
+
+/// Runs the rest of a test in a process of its own: false in the process that has done so.
+fn alone(test: &str) -> bool {
+    const ALONE: &str = "PAGEFERRY_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("pitfalls::{test}"), "--nocapture", "--test-threads=1"]);
+    let output = command.env(ALONE, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{test} is a test: {text}");
+    false
+}
+
+/// Has the kernel store a byte at an address, as a stray pointer would.
+fn stray_store(at: *mut u8, byte: u8) {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    rustix::io::write(&write, &[byte]).unwrap();
+    // SAFETY: the address is mapped writable for as long as its buffer or token lives; the store is what is tested.
+    assert_eq!(unsafe { libc::read(read.as_raw_fd(), at.cast(), 1) }, 1);
+}
+
+/// The lines of /proc/self/smaps about the mapping of an address; none without /proc.
+fn mapping(at: *const u8) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string("/proc/self/smaps").ok()?;
+    let range = |line: &str| {
+        let (low, high) = line.split_once(' ')?.0.split_once('-')?;
+        Some(usize::from_str_radix(low, 16).ok()?..usize::from_str_radix(high, 16).ok()?)
+    };
+    let mut lines = text.lines().skip_while(|line| !range(line).is_some_and(|r| r.contains(&(at as usize))));
+    let first = lines.next()?.to_owned();
+    Some(
+        std::iter::once(first)
+            .chain(lines.take_while(|line| range(line).is_none()).map(str::to_owned))
+            .collect(),
+    )
+}
+
+fn permissions(at: *const u8) -> Option<String> {
+    mapping(at)?[0].split(' ').nth(1).map(str::to_owned)
+}
+
+/// Bytes of the mapping of an address that huge pages map.
+fn huge_bytes(at: *const u8) -> Option<usize> {
+    let of = |line: &String| {
+        let value = line.strip_prefix("ShmemPmdMapped:").or_else(|| line.strip_prefix("FilePmdMapped:"))?;
+        value.trim().strip_suffix(" kB")?.trim().parse::<usize>().ok()
+    };
+    Some(mapping(at)?.iter().filter_map(of).sum::<usize>() << 10)
+}
+
+fn against_sender() -> (RawReceiver, Sender<trust::Guarded>) {
+    let plan = Plan::honest(Level::Mmu);
+    let (peer, tx) =
+        meet_sender(plan, |socket| Channel::sender(socket, Config::new().slots(2).slot_bytes(HUGE)));
+    (peer.unwrap(), tx.unwrap())
+}
+
+/// 1. A private view shows later stores of the other side on all pages that it has not written itself: a receiver would
+/// see the sender's next frame in the middle of this one.
+#[test]
+fn a_view_that_was_not_looked_at_yet_is_a_snapshot_all_the_same() {
+    if !mmu_here() {
+        return;
+    }
+    let (tx, rx) = pair();
+    let mut buffer = filled(&tx, 1);
+    let stray = buffer.as_mut_ptr();
+    let _lent = tx.loan(buffer).unwrap();
+    let loan = rx.recv().unwrap();
+    for page in (0..LEN).step_by(4096) {
+        // No page of the view was touched before.
+        stray_store(stray.wrapping_add(page), 2);
+    }
+    assert!(all(&loan, 1));
+}
+
+/// 2. A page of a private view that was written stays the receiver's own: it would show the old contents in every later
+/// message.
+#[test]
+fn what_a_receiver_wrote_is_not_in_later_messages() {
+    let (tx, rx) = pair();
+    for round in 0..6 {
+        drop(tx.loan(filled(&tx, round)).unwrap());
+        let mut loan = rx.recv().unwrap();
+        assert!(all(&loan, round));
+        loan.as_mut().unwrap()[round as usize * 100_000..].fill(99);
+    }
+}
+
+/// 3. A mapping in a child that could become writable makes the seal fail with EBUSY: a sender that has children could
+/// not seal.
+#[test]
+fn memory_is_sealed_while_a_child_lives() {
+    if !alone("memory_is_sealed_while_a_child_lives") {
+        return;
+    }
+    let Ok((tx, rx)) = Channel::pair(Config::new().require_level(Level::Sealed)) else {
+        return println!("no seals here: not tested");
+    };
+    let mut buffer = tx.buffer(LEN).unwrap();
+    buffer.fill(1);
+    // SAFETY: the child calls the kernel alone.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above; it waits until it is killed.
+        unsafe { libc::pause() };
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    let _lent = tx.loan(buffer).unwrap();
+    assert!(all(&rx.recv().unwrap(), 1));
+    // SAFETY: the child is this test's own, and was not waited for.
+    unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, core::ptr::null_mut(), 0)) };
+}
+
+/// 4. and 5. The seal stops nobody who has mapped the pool before, and a descriptor for reading is opened anew for
+/// writing by its name in /proc: the mode of a descriptor protects nothing. A receiver that could write the pool would
+/// write other messages.
+#[test]
+fn a_receiver_gets_no_way_to_write_the_pool() {
+    let (peer, _tx) = against_sender();
+    if _tx.level() != Level::Mmu {
+        return println!("level mmu is not to be had here: not tested");
+    }
+    let again =
+        rustix::fs::open(format!("/proc/self/fd/{}", peer.pool_fd.as_raw_fd()), OFlags::RDWR, Mode::empty());
+    if again.is_err() {
+        println!("no /proc here: a pool that is opened anew is not tested");
+    }
+    for fd in [Some(&peer.pool_fd), again.as_ref().ok()].into_iter().flatten() {
+        assert!(rustix::io::pwrite(fd, &[1], 0).is_err());
+        assert!(
+            rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
+                .is_err()
+        );
+        assert!(rustix::fs::ftruncate(fd, 0).is_err() && rustix::fs::ftruncate(fd, 1 << 30).is_err());
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses addresses at which nothing is mapped.
+        let at = unsafe {
+            libc::mmap(core::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
+        assert_eq!(at, libc::MAP_FAILED);
+        // A mapping for reading does not become one for writing.
+        // SAFETY: as above.
+        let at = unsafe {
+            libc::mmap(core::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
+        // SAFETY: the mapping is this test's own.
+        assert_eq!(unsafe { libc::mprotect(at, 4096, protection) }, -1);
+    }
+}
+
+/// 6. and 21. Huge pages are not to be had of a file without pages, nor on older kernels, and the count of written pages is
+/// younger still: a library that believes in a version fails where it could go on with small pages.
+#[test]
+fn without_huge_pages_and_counts_of_written_pages_loans_go_on() {
+    if !alone("without_huge_pages_and_counts_of_written_pages_loans_go_on") {
+        return;
+    }
+    fail("MADV_COLLAPSE", libc::EINVAL, 0);
+    fail("PAGEMAP_SCAN", libc::ENOTTY, 0);
+    let (tx, rx) = pair();
+    assert!(!tx.huge_pages() && !rx.huge_pages());
+    for round in 0..4 {
+        drop(tx.loan(filled(&tx, round)).unwrap());
+        let mut loan = rx.recv().unwrap();
+        assert!(all(&loan, round));
+        loan.as_mut().unwrap().fill(99);
+    }
+    assert_eq!(tx.counters().out, 0);
+}
+
+/// 7. Collapsing may say that it has worked and do nothing: sizes at which loans pay would be guessed for huge pages that
+/// are not there.
+#[test]
+fn huge_pages_are_those_that_the_kernel_shows() {
+    let (tx, rx) = pair();
+    let buffer = filled(&tx, 1);
+    let Some(found) = huge_bytes(buffer.as_ptr()) else { return println!("no /proc here: not tested") };
+    assert_eq!(tx.huge_pages(), found >= HUGE, "{found} bytes");
+    println!("huge pages: sender {}, receiver {}", tx.huge_pages(), rx.huge_pages());
+}
+
+/// 8. A huge page is mapped only where address and offset are multiples of its size: one page off, and each message costs
+/// 512 faults.
+#[test]
+fn slots_lie_at_multiples_of_a_huge_page_on_both_sides() {
+    let (tx, rx) = Channel::pair(Config::new().slots(3).slot_bytes(1)).unwrap();
+    let align = match Host::get().huge_page_bytes() {
+        0 => HUGE,
+        bytes => bytes.min(HUGE),
+    };
+    let lents: Vec<_> = (0..3).map(|_| tx.loan(tx.buffer(1).unwrap()).unwrap()).collect();
+    for lent in &lents {
+        assert!((lent.as_ptr() as usize).is_multiple_of(align));
+        let loan = rx.recv().unwrap();
+        // A copy may lie anywhere.
+        assert!(loan.verb() == Verb::Copy || (loan.as_ptr() as usize).is_multiple_of(align));
+        std::mem::forget(loan);
+    }
+}
+
+/// 9. What changes a part of a huge page splits its mapping for good (guard regions do, and `mprotect` of less than a
+/// slot): every later call on it would cost five times as much.
+#[test]
+fn huge_pages_stay_huge_over_many_messages() {
+    if !mmu_here() {
+        return;
+    }
+    let (tx, rx) = pair();
+    if !tx.huge_pages() || !rx.huge_pages() {
+        return println!("no huge pages here: not tested");
+    }
+    for round in 0..20 {
+        let lent = tx.loan(filled(&tx, round)).unwrap();
+        let mut loan = rx.recv().unwrap();
+        assert!(all(&loan, round));
+        assert!(huge_bytes(loan.as_ptr()).is_some_and(|found| found >= HUGE), "round {round}");
+        if round.is_multiple_of(3) {
+            loan.as_mut().unwrap()[5] = 99;
+        }
+        drop(loan);
+        let buffer = lent.wait().unwrap();
+        assert!(all(&buffer, round));
+        assert!(huge_bytes(buffer.as_ptr()).is_some_and(|found| found >= HUGE), "round {round}");
+    }
+}
+
+/// 12. A device that pins a private view has all of it copied first: what is to be registered must be a shared one.
+#[test]
+fn shared_memory_has_an_address_in_a_shared_mapping() {
+    let (tx, rx) = pair();
+    let _sharing = tx.share(filled(&tx, 1)).unwrap();
+    let Message::Shared(shared) = rx.recv_message().unwrap() else { panic!("not shared") };
+    let Some(permissions) = permissions(shared.as_ptr()) else {
+        return println!("no /proc here: not tested");
+    };
+    assert_eq!(permissions, "r--s");
+}
+
+/// 13. Reading a hole of somebody's file allocates the page, and the reader's group pays: a pool of holes would use up its
+/// memory.
+#[test]
+fn a_pool_of_holes_costs_a_guarded_receiver_nothing_and_counts_whole() {
+    let plan = Plan { slots: 64, slot_bytes: HUGE as u64, ..Plan::honest(Level::Copy) };
+    let whole = 64 * HUGE as u64;
+    let (peer, rx) =
+        meet_receiver(plan.clone(), |socket| Channel::receiver(socket, Config::new().budget(whole)));
+    let (peer, _rx) = (peer.unwrap(), rx.unwrap());
+    assert_eq!(rustix::fs::fstat(&peer.pool_fd).unwrap().st_blocks, 0);
+    let (_, refused) =
+        meet_receiver(plan, |socket| Channel::receiver(socket, Config::new().budget(whole - 1)));
+    assert!(matches!(refused, Err(Error::Budget { wanted, .. }) if wanted == whole));
+}
+
+/// 14. Sealed memory comes over the socket, behind wake-ups that nobody has looked at yet: whoever takes but some of
+/// these would miss the memory.
+#[test]
+fn sealed_memory_is_found_behind_many_wake_ups() {
+    let (peer, rx) =
+        meet_receiver(Plan::honest(Level::Sealed), |socket| Channel::receiver(socket, Config::new()));
+    let (mut peer, rx) = (peer.unwrap(), rx.unwrap());
+    for _ in 0..150 {
+        peer.note(wire::Note::Wake);
+    }
+    peer.object(0, &peer::snapshot(4096, 1, peer::SNAPSHOT_SEALS));
+    let message = peer.message(Verb::Loan, Level::Sealed, 0, 1);
+    peer.say(wire::Descriptor { slots: 0, ..message });
+    assert_eq!(*rx.recv_timeout(peer::PATIENCE).unwrap(), [1]);
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count())
+}
+
+/// 14. Beyond the limit the kernel drops descriptors and says nothing but a flag: a message would wait for memory that
+/// never comes.
+#[test]
+fn descriptors_that_were_dropped_are_an_error_that_names_the_limit() {
+    if !alone("descriptors_that_were_dropped_are_an_error_that_names_the_limit") {
+        return;
+    }
+    let (peer, rx) =
+        meet_receiver(Plan::honest(Level::Sealed), |socket| Channel::receiver(socket, Config::new()));
+    let (mut peer, rx) = (peer.unwrap(), rx.unwrap());
+    let memory = peer::snapshot(4096, 1, peer::SNAPSHOT_SEALS);
+    let next = memory.try_clone().unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: Some(next) }).unwrap();
+    peer.object(0, &memory);
+    let message = peer.message(Verb::Loan, Level::Sealed, 0, 1);
+    peer.say(wire::Descriptor { slots: 0, ..message });
+    let error = rx.recv_timeout(peer::PATIENCE).unwrap_err();
+    assert_eq!(error, Error::Peer(PeerFault::Broken(Broken::DescriptorsLost)));
+    assert!(error.to_string().contains("ulimit -n"));
+}
+
+/// 14. A descriptor for each message would reach that limit soon.
+#[test]
+fn a_channel_has_a_handful_of_descriptors_and_a_loan_has_none() {
+    if !alone("a_channel_has_a_handful_of_descriptors_and_a_loan_has_none") {
+        return;
+    }
+    drop(pair());
+    let before = descriptors();
+    if before == 0 {
+        return println!("no /proc here: not tested");
+    }
+    let (tx, rx) = pair();
+    let with = descriptors();
+    println!("both ends of a channel: {} descriptors", with - before);
+    assert!(with - before <= 12, "{} descriptors", with - before);
+    for round in 0..100 {
+        let lent = tx.loan(filled(&tx, round)).unwrap();
+        let loan = rx.recv().unwrap();
+        assert_eq!(descriptors(), with);
+        drop((lent, loan));
+    }
+    drop((tx, rx));
+    assert_eq!(descriptors(), before);
+}
+
+/// 15. A file that grows beyond RLIMIT_FSIZE is a signal that kills, and memory is a file here.
+#[test]
+fn a_limit_of_file_sizes_is_an_error_that_names_it() {
+    if !alone("a_limit_of_file_sizes_is_an_error_that_names_it") {
+        return;
+    }
+    drop(pair());
+    setrlimit(Resource::Fsize, Rlimit { current: Some(4096), maximum: Some(4096) }).unwrap();
+    let error = Channel::pair(Config::new()).unwrap_err();
+    assert!(matches!(error, Error::Host(_)) && error.to_string().contains("ulimit -f"), "{error}");
+}
+
+/// 17. Where a handler of faults makes views writable, `read` into one is EFAULT: the kernel's own stores raise no signal.
+#[test]
+fn the_kernel_reads_into_buffers_and_into_loans_that_are_written() {
+    use std::io::Read as _;
+    let (tx, rx) = pair();
+    let mut zeros = std::fs::File::open("/dev/zero").unwrap();
+    let mut buffer = filled(&tx, 1);
+    zeros.read_exact(&mut buffer[..10]).unwrap();
+    let lent = tx.loan(buffer).unwrap();
+    let mut loan = rx.recv().unwrap();
+    zeros.read_exact(loan.as_mut().unwrap()).unwrap();
+    assert!(all(&loan, 0) && lent[..10] == [0; 10] && lent[10..].iter().all(|&byte| byte == 1));
+}
+
+/// 18. Where memory is not overcommitted, every private view that may be written counts as if it were: large pools would
+/// be refused.
+#[test]
+fn a_view_is_writable_only_while_a_message_is_being_written() {
+    if !mmu_here() {
+        return;
+    }
+    let (tx, rx) = pair();
+    drop(tx.loan(filled(&tx, 1)).unwrap());
+    let mut loan = rx.recv().unwrap();
+    let at = loan.as_ptr();
+    let Some(before) = permissions(at) else { return println!("no /proc here: not tested") };
+    let during = permissions(loan.as_mut().unwrap().as_ptr()).unwrap();
+    drop(loan);
+    assert_eq!((before.as_str(), during.as_str()), ("r--p", "rw-p"));
+    assert_eq!(permissions(at).unwrap(), "r--p");
+}
+
+/// 19. A page of a pool that is not there yet is made at the first store: where memory is used up, that is a signal in the
+/// middle of a frame. And a file that shrinks is one for its readers.
+#[test]
+fn a_pool_is_there_whole_from_the_start_and_cannot_shrink() {
+    let (peer, _tx) = against_sender();
+    let stat = rustix::fs::fstat(&peer.pool_fd).unwrap();
+    assert_eq!(stat.st_size as usize, 2 * HUGE);
+    assert!(stat.st_blocks as usize * 512 >= 2 * HUGE, "{} blocks", stat.st_blocks);
+    assert!(rustix::fs::ftruncate(&peer.pool_fd, 4096).is_err());
+}
+
+/// 20. Without /proc nothing is opened anew and nothing says which pages were written: what a receiver wrote must be
+/// forgotten all the same.
+#[test]
+fn without_proc_loans_go_on() {
+    if !alone("without_proc_loans_go_on") {
+        return;
+    }
+    fail("open /proc/self/fd", libc::ENOENT, 0);
+    fail("open /proc/self/pagemap", libc::ENOENT, 0);
+    let (tx, rx) = pair();
+    for round in 0..4 {
+        drop(tx.loan(filled(&tx, round)).unwrap());
+        let mut loan = rx.recv().unwrap();
+        assert!(all(&loan, round));
+        loan.as_mut().unwrap().fill(99);
+    }
+    assert_eq!(tx.counters().out, 0);
+}
+
+/// 22. With small pages a loan of a buffer that is filled anew costs twice what a copy does.
+#[test]
+fn without_huge_pages_what_is_filled_anew_is_copied() {
+    if !alone("without_huge_pages_what_is_filled_anew_is_copied") {
+        return;
+    }
+    fail("MADV_COLLAPSE", libc::EINVAL, 0);
+    let (tx, rx) = Channel::pair(Config::new().slots(1).slot_bytes(16 << 20)).unwrap();
+    assert!(!tx.huge_pages());
+    for len in [64 << 10, 1 << 20, 4 << 20, 16 << 20] {
+        let mut buffer = tx.buffer(len).unwrap();
+        buffer.fill(1);
+        let lent = tx.auto(buffer, Arrived::Touched).unwrap();
+        assert_eq!(lent.verb(), Verb::Copy, "{len} bytes");
+        drop((rx.recv().unwrap(), lent));
+    }
+}
+
+/// 25. Another thread may be storing to a buffer while it is lent: its stores land before the message or beside it, and
+/// never in it afterwards.
+#[test]
+fn stores_of_another_thread_are_in_a_message_from_the_start_or_never() {
+    if !mmu_here() {
+        return;
+    }
+    let (tx, rx) = pair();
+    for round in 0..30 {
+        let mut buffer = filled(&tx, round);
+        let stray = buffer.as_mut_ptr() as usize;
+        std::thread::scope(|scope| {
+            let storing = scope.spawn(move || (0..300).for_each(|n| stray_store(stray as *mut u8, n as u8)));
+            let lent = tx.loan(buffer).unwrap();
+            let loan = rx.recv().unwrap();
+            let first = loan[0];
+            while !storing.is_finished() {
+                // SAFETY: the byte is read anew, whatever the compiler knows of it.
+                assert_eq!(unsafe { loan.as_ptr().read_volatile() }, first);
+            }
+            drop((loan, lent));
+        });
+    }
+}
