@@ -1,5 +1,5 @@
-//! What the kernel does that one would not expect, and that the library keeps it from its users. Each test says what would
-//! go wrong.
+//! What the kernel does that one would not expect, and that the library keeps from its users. Each test says what
+//! would go wrong.
 //!
 //! Limits, children and calls that fail are a whole process's, so such tests run in one of their own ([`alone`]).
 
@@ -93,7 +93,7 @@ fn against_sender() -> (RawReceiver, Sender<trust::Guarded>) {
     (peer.unwrap(), tx.unwrap())
 }
 
-/// 1. A private view shows later stores of the other side on all pages that it has not written itself: a receiver would
+/// A private view shows later stores of the other side on all pages that it has not written itself: a receiver would
 /// see the sender's next frame in the middle of this one.
 #[test]
 fn a_view_that_was_not_looked_at_yet_is_a_snapshot_all_the_same() {
@@ -112,7 +112,7 @@ fn a_view_that_was_not_looked_at_yet_is_a_snapshot_all_the_same() {
     assert!(all(&loan, 1));
 }
 
-/// 2. A page of a private view that was written stays the receiver's own: it would show the old contents in every later
+/// A page of a private view that was written stays the receiver's own: it would show the old contents in every later
 /// message.
 #[test]
 fn what_a_receiver_wrote_is_not_in_later_messages() {
@@ -125,7 +125,7 @@ fn what_a_receiver_wrote_is_not_in_later_messages() {
     }
 }
 
-/// 3. A mapping in a child that could become writable makes the seal fail with EBUSY: a sender that has children could
+/// A mapping in a child that could become writable makes the seal fail with EBUSY: a sender that has children could
 /// not seal.
 #[test]
 fn memory_is_sealed_while_a_child_lives() {
@@ -151,7 +151,7 @@ fn memory_is_sealed_while_a_child_lives() {
     unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, core::ptr::null_mut(), 0)) };
 }
 
-/// 4. and 5. The seal stops nobody who has mapped the pool before, and a descriptor for reading is opened anew for
+/// The seal stops nobody who has mapped the pool before, and a descriptor for reading is opened anew for
 /// writing by its name in /proc: the mode of a descriptor protects nothing. A receiver that could write the pool would
 /// write other messages.
 #[test]
@@ -188,7 +188,7 @@ fn a_receiver_gets_no_way_to_write_the_pool() {
     }
 }
 
-/// 6. and 21. Huge pages are not to be had of a file without pages, nor on older kernels, and the count of written pages is
+/// Huge pages are not to be had of a file without pages, nor on older kernels, and the count of written pages is
 /// younger still: a library that believes in a version fails where it could go on with small pages.
 #[test]
 fn without_huge_pages_and_counts_of_written_pages_loans_go_on() {
@@ -208,7 +208,7 @@ fn without_huge_pages_and_counts_of_written_pages_loans_go_on() {
     assert_eq!(tx.counters().out, 0);
 }
 
-/// 7. Collapsing may say that it has worked and do nothing: sizes at which loans pay would be guessed for huge pages that
+/// Collapsing may say that it has worked and do nothing: sizes at which loans pay would be guessed for huge pages that
 /// are not there.
 #[test]
 fn huge_pages_are_those_that_the_kernel_shows() {
@@ -219,7 +219,7 @@ fn huge_pages_are_those_that_the_kernel_shows() {
     println!("huge pages: sender {}, receiver {}", tx.huge_pages(), rx.huge_pages());
 }
 
-/// 8. A huge page is mapped only where address and offset are multiples of its size: one page off, and each message costs
+/// A huge page is mapped only where address and offset are multiples of its size: one page off, and each message costs
 /// 512 faults.
 #[test]
 fn slots_lie_at_multiples_of_a_huge_page_on_both_sides() {
@@ -238,7 +238,7 @@ fn slots_lie_at_multiples_of_a_huge_page_on_both_sides() {
     }
 }
 
-/// 9. What changes a part of a huge page splits its mapping for good (guard regions do, and `mprotect` of less than a
+/// What changes a part of a huge page splits its mapping for good (guard regions do, and `mprotect` of less than a
 /// slot): every later call on it would cost five times as much.
 #[test]
 fn huge_pages_stay_huge_over_many_messages() {
@@ -264,7 +264,7 @@ fn huge_pages_stay_huge_over_many_messages() {
     }
 }
 
-/// 12. A device that pins a private view has all of it copied first: what is to be registered must be a shared one.
+/// A device that pins a private view has all of it copied first: what is to be registered must be a shared one.
 #[test]
 fn shared_memory_has_an_address_in_a_shared_mapping() {
     let (tx, rx) = pair();
@@ -276,7 +276,7 @@ fn shared_memory_has_an_address_in_a_shared_mapping() {
     assert_eq!(permissions, "r--s");
 }
 
-/// 13. Reading a hole of somebody's file allocates the page, and the reader's group pays: a pool of holes would use up its
+/// Reading a hole of somebody's file allocates the page, and the reader's group pays: a pool of holes would use up its
 /// memory.
 #[test]
 fn a_pool_of_holes_costs_a_guarded_receiver_nothing_and_counts_whole() {
@@ -291,7 +291,7 @@ fn a_pool_of_holes_costs_a_guarded_receiver_nothing_and_counts_whole() {
     assert!(matches!(refused, Err(Error::Budget { wanted, .. }) if wanted == whole));
 }
 
-/// 14. Sealed memory comes over the socket, behind wake-ups that nobody has looked at yet: whoever takes but some of
+/// Sealed memory comes over the socket, behind wake-ups that nobody has looked at yet: whoever takes but some of
 /// these would miss the memory.
 #[test]
 fn sealed_memory_is_found_behind_many_wake_ups() {
@@ -311,7 +311,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count())
 }
 
-/// 14. Beyond the limit the kernel drops descriptors and says nothing but a flag: a message would wait for memory that
+/// Beyond the limit the kernel drops descriptors and says nothing but a flag: a message would wait for memory that
 /// never comes.
 #[test]
 fn descriptors_that_were_dropped_are_an_error_that_names_the_limit() {
@@ -332,7 +332,7 @@ fn descriptors_that_were_dropped_are_an_error_that_names_the_limit() {
     assert!(error.to_string().contains("ulimit -n"));
 }
 
-/// 14. A descriptor for each message would reach that limit soon.
+/// A descriptor for each message would reach that limit soon.
 #[test]
 fn a_channel_has_a_handful_of_descriptors_and_a_loan_has_none() {
     if !alone("a_channel_has_a_handful_of_descriptors_and_a_loan_has_none") {
@@ -357,7 +357,7 @@ fn a_channel_has_a_handful_of_descriptors_and_a_loan_has_none() {
     assert_eq!(descriptors(), before);
 }
 
-/// 15. A file that grows beyond RLIMIT_FSIZE is a signal that kills, and memory is a file here.
+/// A file that grows beyond RLIMIT_FSIZE is a signal that kills, and memory is a file here.
 #[test]
 fn a_limit_of_file_sizes_is_an_error_that_names_it() {
     if !alone("a_limit_of_file_sizes_is_an_error_that_names_it") {
@@ -369,7 +369,7 @@ fn a_limit_of_file_sizes_is_an_error_that_names_it() {
     assert!(matches!(error, Error::Host(_)) && error.to_string().contains("ulimit -f"), "{error}");
 }
 
-/// 17. Where a handler of faults makes views writable, `read` into one is EFAULT: the kernel's own stores raise no signal.
+/// Where a handler of faults makes views writable, `read` into one is EFAULT: the kernel's own stores raise no signal.
 #[test]
 fn the_kernel_reads_into_buffers_and_into_loans_that_are_written() {
     use std::io::Read as _;
@@ -383,7 +383,7 @@ fn the_kernel_reads_into_buffers_and_into_loans_that_are_written() {
     assert!(all(&loan, 0) && lent[..10] == [0; 10] && lent[10..].iter().all(|&byte| byte == 1));
 }
 
-/// 18. Where memory is not overcommitted, every private view that may be written counts as if it were: large pools would
+/// Where memory is not overcommitted, every private view that may be written counts as if it were: large pools would
 /// be refused.
 #[test]
 fn a_view_is_writable_only_while_a_message_is_being_written() {
@@ -401,7 +401,7 @@ fn a_view_is_writable_only_while_a_message_is_being_written() {
     assert_eq!(permissions(at).unwrap(), "r--p");
 }
 
-/// 19. A page of a pool that is not there yet is made at the first store: where memory is used up, that is a signal in the
+/// A page of a pool that is not there yet is made at the first store: where memory is used up, that is a signal in the
 /// middle of a frame. And a file that shrinks is one for its readers.
 #[test]
 fn a_pool_is_there_whole_from_the_start_and_cannot_shrink() {
@@ -412,7 +412,7 @@ fn a_pool_is_there_whole_from_the_start_and_cannot_shrink() {
     assert!(rustix::fs::ftruncate(&peer.pool_fd, 4096).is_err());
 }
 
-/// 20. Without /proc nothing is opened anew and nothing says which pages were written: what a receiver wrote must be
+/// Without /proc nothing is opened anew and nothing says which pages were written: what a receiver wrote must be
 /// forgotten all the same.
 #[test]
 fn without_proc_loans_go_on() {
@@ -431,7 +431,7 @@ fn without_proc_loans_go_on() {
     assert_eq!(tx.counters().out, 0);
 }
 
-/// 22. With small pages a loan of a buffer that is filled anew costs twice what a copy does.
+/// With small pages a loan of a buffer that is filled anew costs twice what a copy does.
 #[test]
 fn without_huge_pages_what_is_filled_anew_is_copied() {
     if !alone("without_huge_pages_what_is_filled_anew_is_copied") {
@@ -449,7 +449,7 @@ fn without_huge_pages_what_is_filled_anew_is_copied() {
     }
 }
 
-/// 25. Another thread may be storing to a buffer while it is lent: its stores land before the message or beside it, and
+/// Another thread may be storing to a buffer while it is lent: its stores land before the message or beside it, and
 /// never in it afterwards.
 #[test]
 fn stores_of_another_thread_are_in_a_message_from_the_start_or_never() {

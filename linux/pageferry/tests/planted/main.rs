@@ -1,6 +1,6 @@
 //! Each planted defect is caught: a check holds without it, and fails with it.
 //!
-//! Defects are planted in a whole process, so each check runs twice in a process of its own, which is this program again.
+//! Defects are planted in a whole process, so each check runs twice in a process of its own: this program again.
 //! Checks are in `memory` (who sees which bytes), `forged` (peers that lie), `ring` (counters and wake-ups) and
 //! `children` (what `fork` does).
 
@@ -172,8 +172,8 @@ pub fn mmu_pair() -> Option<(Sender, Receiver)> {
 pub fn can_store(at: *mut u8, byte: u8) -> bool {
     let (read, write) = rustix::pipe::pipe().unwrap();
     rustix::io::write(&write, &[byte]).unwrap();
-    // SAFETY: the kernel looks whether the address is mapped writable. What is there is the library's, and a stray store
-    // is what is tested.
+    // SAFETY: the kernel looks whether the address is mapped writable. What is there is the library's, and a stray
+    // store is what is tested.
     unsafe { libc::read(read.as_raw_fd(), at.cast(), 1) == 1 }
 }
 
