@@ -503,7 +503,9 @@ pub(crate) enum HostCommand {
     Doctor(HostDoctor),
     /// Compare the library with what the kernel has, and with plain shared memory, between two processes
     Bench(pageferry_bench::Arguments),
-    /// The other process of `bench`
+    /// Measure in about 20 s what the library's `auto` decides by on this host, and write it into the file that it reads
+    Calibrate(pageferry_bench::Calibration),
+    /// The other process of `bench` and `calibrate`
     #[command(hide = true)]
     Peer,
 }

@@ -15,6 +15,7 @@
 
 mod arguments;
 mod bars;
+mod calibrate;
 mod cell;
 mod error;
 mod link;
@@ -30,6 +31,7 @@ mod work;
 
 pub use arguments::Arguments;
 pub use bars::{Bar, Outcome, bars};
+pub use calibrate::Calibration;
 pub use cell::{Method, Pattern, Wait};
 pub use error::BenchError;
 pub use report::{Report, Series};

@@ -14,6 +14,8 @@ struct Program {
 enum Command {
     /// Compare methods
     Bench(pageferry_bench::Arguments),
+    /// Measure what `auto` decides by, and keep it
+    Calibrate(pageferry_bench::Calibration),
     /// The other process
     #[command(hide = true)]
     Peer,
@@ -22,6 +24,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Program::parse().command {
         Command::Bench(arguments) => arguments.run(vec!["peer".into()]),
+        Command::Calibrate(calibration) => calibration.run(vec!["peer".into()]),
         Command::Peer => pageferry_bench::peer(),
     };
     match done {

@@ -70,7 +70,8 @@ impl Options {
         let written = matches!(pattern, Pattern::OneWord | Pattern::AllPages);
         let slept = wait == Wait::Sleep;
         // How a side waits does not depend on what the receiver writes.
-        (!written || (bytes <= self.max_written && !slept)) && (!slept || bytes <= self.max_slept)
+        let twice = slept && self.waits.contains(&Wait::Spin);
+        (!written || (bytes <= self.max_written && !twice)) && (!slept || bytes <= self.max_slept)
     }
 }
 
