@@ -123,15 +123,20 @@ fn calibrate(peer: Vec<OsString>) -> Result<HostCosts> {
     let others = bench(&others, &mut progress)?;
     clear();
     let built_in = HostCosts::built_in();
+    let (page, looks) = (written_page(&others), spin(&others));
+    let mut source = "host calibrate".to_owned();
+    if page.is_none() || looks.is_none() {
+        source += "; a written page and the time to look before sleeping as built in, for want of two CPUs";
+    }
     let costs = HostCosts {
         host: HostName {
             cpu: report.surroundings.cpu.clone(),
             kernel: report.surroundings.kernel.clone(),
             date: day(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
-            source: "host calibrate".to_owned(),
+            source,
         },
-        written_page: written_page(&others).unwrap_or(built_in.written_page),
-        spin: spin(&others).unwrap_or(built_in.spin),
+        written_page: page.unwrap_or(built_in.written_page),
+        spin: looks.unwrap_or(built_in.spin),
         max_inline_bytes: built_in.max_inline_bytes,
         messages: message_costs(&report),
         primitives: primitives()?,
@@ -153,7 +158,7 @@ fn written_page(report: &Report) -> Option<Nanos> {
             .nanos
             .iter()
             .zip(&read.nanos)
-            .map(|(written, read)| (written - read) / pages)
+            .map(|(written, read)| ((written - read) / pages).max(0.0))
             .collect::<Vec<_>>(),
     )
 }
@@ -163,7 +168,14 @@ fn spin(report: &Report) -> Option<Nanos> {
     let of = |wait| report.series(Method::Floor, 1 << 20, Pattern::Untouched, wait);
     let (slept, spun) = (of(Wait::Sleep)?, of(Wait::Spin)?);
     // A message is two hand-overs.
-    nanos(&slept.nanos.iter().zip(&spun.nanos).map(|(slept, spun)| (slept - spun) / 2.0).collect::<Vec<_>>())
+    nanos(
+        &slept
+            .nanos
+            .iter()
+            .zip(&spun.nanos)
+            .map(|(slept, spun)| ((slept - spun) / 2.0).max(0.0))
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn message_costs(report: &Report) -> Vec<MessageCost> {

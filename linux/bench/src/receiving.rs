@@ -22,7 +22,7 @@ pub(crate) fn serve() -> Result<()> {
         let answer = match order {
             Order::Start { cpu, realtime: wanted } => {
                 realtime = wanted;
-                cpu.map_or(Ok(()), raw::pin).map(|()| Answer::Ready)
+                cpu.map_or(Ok(()), |cpu| raw::pin(&[cpu])).map(|()| Answer::Ready)
             }
             Order::Open { bytes, wait, pid, own } => {
                 drop(open.take());

@@ -99,6 +99,8 @@ pub(crate) struct Peer {
     pub(crate) child: Child<Same>,
     pub(crate) link: Link,
     pub(crate) waits: Vec<Wait>,
+    /// Where this thread ran before, and runs again afterwards.
+    cpus: Vec<usize>,
 }
 
 impl Peer {
@@ -113,11 +115,11 @@ impl Peer {
         let two = cpus.len() > 1;
         let waits: Vec<_> = waits.iter().copied().filter(|&wait| two || wait == Wait::Sleep).collect();
         if two {
-            raw::pin(cpus[0])?;
+            raw::pin(&cpus[..1])?;
         }
         link.send(&Order::Start { cpu: cpus.get(1).copied(), realtime }, &[])?;
         match link.answer()? {
-            Answer::Ready => Ok(Peer { child, link, waits }),
+            Answer::Ready => Ok(Peer { child, link, waits, cpus }),
             _ => Err(BenchError::Peer("it answers something else".to_owned())),
         }
     }
@@ -128,6 +130,7 @@ impl Drop for Peer {
         let process = self.child.process();
         let _ = process.kill();
         let _ = process.wait();
+        let _ = raw::pin(&self.cpus);
     }
 }
 

@@ -239,7 +239,8 @@ impl Model {
                 let id = self.new_id();
                 let sealed = self.shape.level == Level::Sealed;
                 let slots = if sealed { 0 } else { self.slots_for(len) };
-                self.pending = Some(if self.slots_for(len) > self.shape.slots {
+                // Sealed memory takes no slots, so it may be longer than the pool.
+                self.pending = Some(if slots > self.shape.slots {
                     Pending::Refused { consumed: None }
                 } else {
                     Pending::Buffer { channel, id, contents: Contents::new(len, stamp), slots }

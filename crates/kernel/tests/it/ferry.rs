@@ -384,14 +384,10 @@ impl Actor<'_> {
     }
 
     fn buffer(&mut self, channel: usize, id: Id, len: usize, stamp: u64) -> Answer {
-        let (all, whole) = {
-            let world = self.world.borrow();
-            (world.shape.slots, len.div_ceil(world.shape.slot_bytes) as u32)
-        };
-        if whole > all {
+        let (all, slots) = (self.world.borrow().shape.slots, self.slots_for(len));
+        if slots > all {
             return Answer::Refused;
         }
-        let slots = self.slots_for(len);
         let buffers = self.things.values().filter(|thing| thing.channel == channel);
         let buffers =
             buffers.map(|thing| if let State::Buffer { slots } = thing.state { slots } else { 0 }).sum();

@@ -114,13 +114,15 @@ pub(crate) fn cpus() -> Result<Vec<usize>> {
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Keeps this thread on one CPU.
-pub(crate) fn pin(cpu: usize) -> Result<()> {
+/// Keeps this thread on these CPUs.
+pub(crate) fn pin(cpus: &[usize]) -> Result<()> {
     let mut set = rustix::thread::CpuSet::new();
-    if cpu >= rustix::thread::CpuSet::MAX_CPU {
-        return Err(BenchError::Usage(format!("there is no CPU {cpu}")));
+    for &cpu in cpus {
+        if cpu >= rustix::thread::CpuSet::MAX_CPU {
+            return Err(BenchError::Usage(format!("there is no CPU {cpu}")));
+        }
+        set.set(cpu);
     }
-    set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set).call("sched_setaffinity")
 }
 
