@@ -2,7 +2,7 @@
 //! is the floor of them all.
 //!
 //! # What it holds
-//! [`bench`] starts this program once more as the *peer*, which calls [`peer`]. One process sends, the other
+//! [`bench()`] starts this program once more as the *peer*, which calls [`peer`]. One process sends, the other
 //! receives, and each message is over when the receiver is done with it and the sender knows. Within a
 //! repetition all methods take their turn, in an order that rotates; so what changes on the host changes for
 //! all of them. [`Report`] has the times; ratios to the floor are formed within a repetition.
