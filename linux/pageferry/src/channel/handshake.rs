@@ -97,11 +97,17 @@ fn receive(
         )
         .into());
     }
+    if packet.strange {
+        return Err(Broken::Handshake(NOT_MEMORY).into());
+    }
     if packet.fds.len() != fds {
         return Err(Broken::Handshake("the number of descriptors is another").into());
     }
     Ok((greeting, packet.fds))
 }
+
+/// Of a descriptor that came.
+pub(super) const NOT_MEMORY: &str = "a descriptor that it sent is not one of memory that can be read";
 
 fn check_socket(socket: &OwnedFd) -> Result<(), Error> {
     if socket::is_seqpacket(socket.as_fd()) { Ok(()) } else { Err(Usage::NotASocket.into()) }
@@ -251,6 +257,7 @@ impl Offered {
 
     fn settled(&self, greeting: &Greeting, reverse: OwnedFd) -> Result<(Settled, Mapped), Error> {
         greeting.common_version().map_err(PeerFault::Refused)?;
+        greeting.same_machine(sys::page_bytes()).map_err(PeerFault::Refused)?;
         let ring = self.config.shapes(self.host)?.0;
         let reverse = RingMemory::open_reverse(ring, &reverse)?;
         let common = self.offer.levels & greeting.levels;
@@ -327,10 +334,12 @@ impl Welcomed {
             return Err(Broken::Handshake("the ring has a shape that cannot be").into());
         }
         let pool = crate::view::offered(greeting.slots, greeting.slot_bytes)?;
-        if pool.bytes() as u64 > config.max_bytes() && !planted!(NoBudgetCheck) {
+        // Reading holes allocates them here, so all of both counts.
+        let wanted = pool.bytes() as u64 + ring.bytes();
+        if wanted > config.max_bytes() && !planted!(NoBudgetCheck) {
             return Err(Error::Budget {
-                what: "the peer's pool",
-                wanted: pool.bytes() as u64,
+                what: "the peer's pool and ring",
+                wanted,
                 budget: config.max_bytes(),
                 holders: "nothing else is held".to_owned(),
             });

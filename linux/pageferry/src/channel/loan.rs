@@ -78,12 +78,8 @@ impl Loan {
         self.shared.check_ours()?;
         let (offset, len) = self.range();
         if let Place::Sealed(snapshot) = &self.place {
-            self.shared.charge(len as u64, "a copy of sealed memory")?;
-            let copied = self.shared.recycled.take(len).map(|mut copied| {
-                copied.bytes_mut().copy_from_slice(&snapshot.bytes()[offset..offset + len]);
-                copied
-            });
-            let copied = copied.inspect_err(|_| self.shared.discharge(len as u64))?;
+            let mut copied = self.shared.memory(len, "a copy of sealed memory")?;
+            copied.bytes_mut().copy_from_slice(&snapshot.bytes()[offset..offset + len]);
             let sealed = core::mem::replace(&mut self.place, Place::Copied(copied));
             if let Place::Sealed(snapshot) = sealed {
                 self.shared.release_sealed(self.descriptor.sequence, snapshot.len() as u64);
@@ -138,12 +134,9 @@ impl Loan {
     fn settle(&mut self) -> Result<(), Error> {
         let (offset, len) = self.range();
         if let Place::Shared { run: Some(run) } = &self.place {
-            self.shared.charge(len as u64, "a copy of shared memory")?;
-            let copied = self.shared.recycled.take(len).and_then(|mut copied| {
-                self.shared.view.copy_shared(run, offset, copied.uninit_mut())?;
-                Ok(copied)
-            });
-            let copied = copied.inspect_err(|_| self.shared.discharge(len as u64))?;
+            let mut copied = self.shared.memory(len, "a copy of shared memory")?;
+            let read = self.shared.view.copy_shared(run, offset, copied.uninit_mut());
+            read.inspect_err(|_| self.shared.discharge(copied.held()))?;
             let shared = core::mem::replace(&mut self.place, Place::Copied(copied));
             if let Place::Shared { run: Some(run) } = shared {
                 self.shared.release(self.descriptor.sequence, Verb::Share, vec![(run, false)], u64::MAX);
@@ -168,8 +161,8 @@ impl Loan {
 
     /// A message of `len` unset bytes of this process, with all else as in this one.
     pub(crate) fn fresh_copy(&self, len: u64) -> Result<Loan, Error> {
-        self.shared.charge(len, "ranges in one piece (take them as they are by `recv_message`)")?;
-        let copied = self.shared.recycled.take(len as usize).inspect_err(|_| self.shared.discharge(len))?;
+        let what = "ranges in one piece (take them as they are by `recv_message`)";
+        let copied = self.shared.memory(len as usize, what)?;
         let descriptor = Descriptor { offset: 0, len, extents: 0, ..self.descriptor };
         Ok(Loan {
             shared: Arc::clone(&self.shared),
@@ -246,8 +239,8 @@ impl Drop for Loan {
         }
         let (shared, sequence, born) = (&self.shared, self.descriptor.sequence, self.born);
         match &mut self.place {
-            Place::Inline(_) => (),
-            Place::Copied(copied) => shared.discharge(copied.bytes().len() as u64),
+            Place::Inline(bytes) => shared.discharge(bytes.len() as u64),
+            Place::Copied(copied) => shared.discharge(copied.held()),
             Place::Sealed(snapshot) => shared.release_sealed(sequence, snapshot.len() as u64),
             Place::Lent { run, own } => {
                 let Some(run) = run.take() else { return };

@@ -15,7 +15,7 @@
 
 use super::admit::{admit, admit_extents};
 use super::config::Config;
-use super::handshake::Settled;
+use super::handshake::{NOT_MEMORY, Settled};
 use super::loan::{Loan, Place};
 use super::pass::Piece;
 use super::send::{LOOK_WHILE_SPINNING, MAX_NOTES};
@@ -24,7 +24,7 @@ use crate::host::Host;
 use crate::ring::{Inbox, Mapped};
 use crate::sys::copy::Stores;
 use crate::sys::{Errno, fork, socket};
-use crate::view::{ReceiverView, Recycled, Run, Snapshot};
+use crate::view::{Anonymous, ReceiverView, Recycled, Run, Snapshot};
 use crate::wire::{Descriptor, Extent, Level, Note, Verb};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
@@ -42,6 +42,8 @@ pub(crate) struct RecvShared {
     pub(crate) settled: Settled,
     pub(crate) view: ReceiverView,
     pub(crate) recycled: Arc<Recycled>,
+    /// Bytes of the peer's pool and of the ring.
+    base: u64,
     /// Bytes of copies and sealed memory that loans hold.
     held: AtomicU64,
     state: Mutex<State>,
@@ -97,6 +99,7 @@ impl RecvShared {
         registered: fork::Registered,
     ) -> Arc<RecvShared> {
         let pool = view.geometry().bytes();
+        let base = pool as u64 + ring.geometry().bytes();
         let state = State {
             ring,
             fault: None,
@@ -113,6 +116,7 @@ impl RecvShared {
             settled,
             recycled: Recycled::new(pool),
             view,
+            base,
             held: AtomicU64::new(0),
             state: Mutex::new(state),
             _registered: registered,
@@ -206,6 +210,7 @@ impl RecvShared {
         let claim = || self.claim(descriptor.sequence, descriptor.first_slot, descriptor.slots);
         match descriptor.verb {
             Verb::Inline => {
+                self.charge(descriptor.len, "a message in the ring")?;
                 let mut bytes = vec![0; len].into_boxed_slice();
                 let at = state.ring.geometry().inline_offset(descriptor.sequence);
                 state.ring.forward().read_bytes(at, &mut bytes);
@@ -213,10 +218,7 @@ impl RecvShared {
             }
             Verb::Copy => {
                 let run = claim()?;
-                let copied = self.charge(descriptor.len, "a copy");
-                let copied = copied
-                    .and_then(|()| self.recycled.take(len).inspect_err(|_| self.discharge(descriptor.len)));
-                let copied = copied.map(|mut copied| {
+                let copied = self.memory(len, "a copy").map(|mut copied| {
                     self.view.copy_out(
                         &run,
                         descriptor.offset as usize,
@@ -329,16 +331,32 @@ impl RecvShared {
         Ok(Place::Sealed(Arc::new(snapshot)))
     }
 
+    /// Memory of this process, which counts against the budget: see [`RecvShared::discharge`].
+    pub(crate) fn memory(&self, len: usize, what: &'static str) -> Result<Anonymous, Error> {
+        let least = Recycled::whole(len) as u64;
+        self.charge(least, what)?;
+        let memory = self.recycled.take(len).inspect_err(|_| self.discharge(least))?;
+        let more = memory.held().saturating_sub(least);
+        self.charge(more, what).inspect_err(|_| self.discharge(least))?;
+        Ok(memory)
+    }
+
     /// Counts bytes that a loan will hold against the budget.
     pub(crate) fn charge(&self, bytes: u64, what: &'static str) -> Result<(), Error> {
         let budget = self.config.max_bytes();
         let pool = self.view.geometry().bytes() as u64;
         let fits = |held: u64| {
-            let all = held.checked_add(bytes)?.checked_add(pool)?;
+            let all = held.checked_add(bytes)?.checked_add(self.base)?;
             (all <= budget || planted!(NoBudgetCheck)).then_some(held + bytes)
         };
         match self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => Ok(()),
+            Ok(held) => {
+                // What is kept to be used again is at most as much as the pool.
+                if held + bytes + self.base + pool > budget {
+                    self.recycled.clear();
+                }
+                Ok(())
+            }
             Err(held) => {
                 let holders =
                     format!("the peer's pool has {pool} bytes, messages that were not dropped have {held}");
@@ -454,6 +472,10 @@ impl RecvShared {
                 state.fault = Some(Broken::DescriptorsLost.into());
                 return true;
             }
+            if packet.strange {
+                state.fault = Some(Broken::Handshake(NOT_MEMORY).into());
+                return true;
+            }
             let mut fds = packet.fds;
             match Note::parse(&bytes[..packet.len]) {
                 Some(Note::Wake) if fds.is_empty() => (),
@@ -476,7 +498,11 @@ impl RecvShared {
     fn expects(&self, state: &State, number: u64) -> bool {
         let next = state.ring.next_sequence();
         let last = next.saturating_add(u64::from(state.ring.geometry().capacity));
-        (next..last).contains(&number) && !state.objects.contains_key(&number)
+        // It was sent before its message and after the one before: a peer cannot have this side hold descriptors of
+        // messages that it does not publish.
+        (next..last).contains(&number)
+            && state.ring.has_published(number)
+            && !state.objects.contains_key(&number)
     }
 
     /// The next message, waited for until `until`; `None` when the time is up.

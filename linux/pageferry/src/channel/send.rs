@@ -321,6 +321,7 @@ impl SendShared {
                     Ok(()) => state.sealed_bytes += sealed_bytes,
                     Err(failed) if failed.errno == Errno::AGAIN => return Ok(None),
                     Err(failed) if matches!(failed.errno, Errno::PIPE | Errno::CONNRESET) => {
+                        self.close(state, PeerFault::Dead.into(), true);
                         return Err(PeerFault::Dead.into());
                     }
                     Err(failed) => return Err(failed.into()),
@@ -461,7 +462,7 @@ impl SendShared {
                 self.close(state, PeerFault::Dead.into(), true);
                 return Ok(true);
             }
-            match Note::parse(&bytes[..packet.len]) {
+            match Note::parse(&bytes[..packet.len]).filter(|_| !packet.strange && !packet.fds_cut) {
                 Some(Note::Wake) if packet.fds.is_empty() => (),
                 Some(Note::Bye) if packet.fds.is_empty() => {
                     // It takes no more, and what is out comes home when it is given back.

@@ -83,7 +83,17 @@ impl<T: Trust> Sender<T> {
     }
 
     /// The same, with a number for the receiver.
-    pub fn loan_tagged(&self, mut buffer: Buffer, tag: u64) -> Result<Lent, Error> {
+    pub fn loan_tagged(&self, buffer: Buffer, tag: u64) -> Result<Lent, Error> {
+        self.loan_until(buffer, tag, None)
+    }
+
+    /// The same as [`Sender::loan`], waiting for `timeout` at most. A buffer for which there was no room by then is
+    /// free again.
+    pub fn loan_timeout(&self, buffer: Buffer, timeout: Duration) -> Result<Lent, Error> {
+        timed_out(self.loan_until(buffer, 0, Instant::now().checked_add(timeout)), timeout)
+    }
+
+    fn loan_until(&self, mut buffer: Buffer, tag: u64, until: Option<Instant>) -> Result<Lent, Error> {
         self.mine(&buffer)?;
         let level = self.shared.settled.level;
         let store = buffer.store.take().expect("only sending and drop take it out");
@@ -102,7 +112,7 @@ impl<T: Trust> Sender<T> {
                     buffer.store = Some(Store::Slots(run));
                     return Err(error);
                 }
-                self.lend(buffer.len, LentStore::Slots(run), descriptor, false, None).inspect(|lent| {
+                self.lend(buffer.len, LentStore::Slots(run), descriptor, false, until).inspect(|lent| {
                     if let (true, Some(LentStore::Slots(run))) = (freeze && late, &lent.store) {
                         widen!(FreezeAfterPublish);
                         let _ = self.shared.view.freeze(run, self.shared.host);
@@ -111,7 +121,7 @@ impl<T: Trust> Sender<T> {
             }
             Store::Draft(draft) => {
                 let snapshot = Arc::new(draft.seal()?);
-                self.lend(buffer.len, LentStore::Sealed(snapshot), descriptor, false, None)
+                self.lend(buffer.len, LentStore::Sealed(snapshot), descriptor, false, until)
             }
         }
     }

@@ -186,7 +186,7 @@ impl Parent {
         let until = Instant::now().checked_add(timeout);
         let mut byte = [0; 2];
         let packet = loop {
-            if let Some(packet) = socket::recv(self.control.as_fd(), &mut byte)? {
+            if let Some(packet) = socket::recv_any(self.control.as_fd(), &mut byte)? {
                 break packet;
             }
             if until.is_some_and(|until| until <= Instant::now()) {

@@ -105,6 +105,11 @@ impl RingGeometry {
         self.reverse_words() * 8
     }
 
+    /// Bytes of both areas.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.forward_bytes() as u64 + self.reverse_bytes() as u64
+    }
+
     fn cell(&self, sequence: u64) -> usize {
         (sequence % u64::from(self.capacity)) as usize
     }
@@ -257,6 +262,11 @@ impl<M: Area> Inbox<M> {
     /// The sequence number of the next message.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.taken
+    }
+
+    /// Whether all messages before this number are published, as the peer says.
+    pub(crate) fn has_published(&self, before: u64) -> bool {
+        self.forward.load(PUBLISHED) >= before
     }
 
     /// Whether a message waits, or the counter is out of order.

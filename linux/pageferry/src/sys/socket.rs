@@ -120,10 +120,31 @@ pub(crate) struct Packet {
     pub(crate) cut: bool,
     /// Descriptors are missing: they were too many, or this process's limit is reached.
     pub(crate) fds_cut: bool,
+    /// There was a descriptor of something else than memory that can be read. It is closed already.
+    pub(crate) strange: bool,
 }
 
-/// Takes one message; `None` when none waits. A length of 0 is the end: the peer is gone.
+/// Takes one message, and of its descriptors those of memory; `None` when none waits. A length of 0 is the end: the
+/// peer is gone.
 pub(crate) fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<Packet>> {
+    let Some(mut packet) = recv_any(socket, bytes)? else { return Ok(None) };
+    let (memory, strange): (Vec<_>, Vec<_>) = packet.fds.drain(..).partition(super::memfd::is_memory);
+    packet.fds = memory;
+    packet.strange = !strange.is_empty();
+    discard(strange);
+    Ok(Some(packet))
+}
+
+/// Closes descriptors of a peer in another thread: to close a file system of its own, or a socket that waits for its
+/// other end, takes as long as the peer likes.
+fn discard(fds: Vec<OwnedFd>) {
+    if !fds.is_empty() {
+        let _ = std::thread::Builder::new().name("pageferry-close".to_owned()).spawn(move || drop(fds));
+    }
+}
+
+/// The same, with descriptors of whatever kind: from a peer that is trusted.
+pub(crate) fn recv_any(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<Packet>> {
     may_fail("recvmsg")?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -135,7 +156,7 @@ pub(crate) fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<Pa
         Err(Errno::AGAIN) => return Ok(None),
         // The peer went and left unread what we had sent.
         Err(Errno::CONNRESET) => {
-            return Ok(Some(Packet { len: 0, fds: Vec::new(), cut: false, fds_cut: false }));
+            return Ok(Some(Packet { len: 0, fds: Vec::new(), cut: false, fds_cut: false, strange: false }));
         }
         other => other.of("recvmsg")?,
     };
@@ -147,7 +168,7 @@ pub(crate) fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Option<Pa
     }
     let cut = got.flags.contains(ReturnFlags::TRUNC);
     let fds_cut = got.flags.contains(ReturnFlags::CTRUNC);
-    Ok(Some(Packet { len: got.bytes, fds, cut, fds_cut }))
+    Ok(Some(Packet { len: got.bytes, fds, cut, fds_cut, strange: false }))
 }
 
 /// Waits until one of the descriptors can be read or is closed, or `until` has come. Says which.

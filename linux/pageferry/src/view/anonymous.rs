@@ -46,10 +46,26 @@ impl Recycled {
         Ok(Anonymous { region: Some(region), len, home: Arc::downgrade(self) })
     }
 
-    fn fresh(len: usize) -> Result<Region, Error> {
+    /// Bytes that memory for `len` bytes takes at least.
+    pub(crate) fn whole(len: usize) -> usize {
+        len.max(1).checked_next_multiple_of(Self::align(len)).unwrap_or(usize::MAX)
+    }
+
+    fn align(len: usize) -> usize {
         let huge = super::MAX_SLOT_ALIGN;
-        let align = if len >= huge / 2 { huge } else { sys::page_bytes() };
-        let region = Region::reserve(len.max(1).next_multiple_of(align), align)?;
+        if len >= huge / 2 { huge } else { sys::page_bytes() }
+    }
+
+    /// Keeps nothing.
+    pub(crate) fn clear(&self) {
+        if let Ok(mut regions) = self.regions.try_lock() {
+            regions.clear();
+        }
+    }
+
+    fn fresh(len: usize) -> Result<Region, Error> {
+        let (huge, align) = (super::MAX_SLOT_ALIGN, Self::align(len));
+        let region = Region::reserve(Self::whole(len), align)?;
         // SAFETY: the region is new.
         unsafe { region.map_anonymous(0, region.len(), Prot::ReadWrite)? };
         if align == huge {
@@ -71,6 +87,11 @@ impl Recycled {
 impl Anonymous {
     fn region(&self) -> &Region {
         self.region.as_ref().expect("only drop takes it out")
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn held(&self) -> u64 {
+        self.region().len() as u64
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

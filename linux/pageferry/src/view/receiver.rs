@@ -66,7 +66,7 @@ impl ReceiverView {
         let donated = if access.donations {
             let region = Region::reserve(len, align)?;
             // SAFETY: the region is new.
-            unsafe { region.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)? };
+            unsafe { region.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0) }.map_err(of_pool)?;
             // SAFETY: as above. It may become writable again, by `protect`, also under the seal.
             unsafe { region.protect(0, len, Prot::None)? };
             region.dont_fork(0, len)?;
@@ -75,7 +75,14 @@ impl ReceiverView {
             None
         };
         // Another descriptor, which cannot be written through; where /proc is not there, the seal alone does it.
-        let fd = if host.proc() { memfd::reopen(fd.as_fd(), OFlags::RDONLY)? } else { fd };
+        let fd = match host.proc().then(|| memfd::reopen(fd.as_fd(), OFlags::RDONLY)) {
+            Some(Ok(reopened)) => reopened,
+            // The peer has taken the file's mode away.
+            Some(Err(failed)) if !matches!(failed.errno, sys::Errno::ACCESS | sys::Errno::PERM) => {
+                return Err(failed.into());
+            }
+            _ => fd,
+        };
         let read = Region::reserve(len, align)?;
         // SAFETY: the region is new.
         unsafe { read.map_private(0, len, Prot::Read, fd.as_fd(), 0)? };
@@ -273,5 +280,13 @@ impl ReceiverView {
         // SAFETY: the same memory and length; bytes are stored there and nothing else.
         let to = unsafe { core::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len()) };
         self.copy_shared(run, offset, to)
+    }
+}
+
+/// A pool that cannot be mapped as it was agreed is its peer's fault: it was sealed too early, or opened otherwise.
+fn of_pool(failed: sys::Failed) -> Error {
+    match failed.errno {
+        sys::Errno::ACCESS | sys::Errno::PERM => Broken::NotSealed { what: "pool" }.into(),
+        _ => failed.into(),
     }
 }

@@ -5,6 +5,7 @@
 //! has sealed what it had left open for the receiver to map), and the receiver, which has looked at all of
 //! it, says that it is ready ([`Kind::Ready`]). Either says [`Kind::Refuse`] with a reason instead.
 
+use super::{Level, Verb};
 use crate::ring::RingGeometry;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -141,6 +142,11 @@ impl Greeting {
         }
         if greeting.reserved != 0 {
             return Err("bits that must be zero are not");
+        }
+        let (levels, verbs) = (Level::ALL.map(Level::bit), Verb::ALL.map(Verb::bit));
+        let unknown = |set: u32, all: &[u32]| set & !all.iter().sum::<u32>() != 0;
+        if greeting.trusting > 1 || unknown(greeting.levels, &levels) || unknown(greeting.verbs, &verbs) {
+            return Err("it says what has no meaning: a level, a verb or a trust that there is not");
         }
         let refusal = greeting.kind == Kind::Refuse as u8;
         if !refusal && !rest.is_empty() {

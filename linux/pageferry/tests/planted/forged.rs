@@ -215,15 +215,22 @@ pub fn settled() -> Found {
 
 pub fn pool_budget() -> Found {
     let plan = Plan::honest(Level::Copy);
-    let pool = u64::from(plan.slots) * plan.slot_bytes;
-    let (_, rx) = guarded(plan, Config::new().budget(pool - 1));
-    holds(matches!(rx, Err(Error::Budget { wanted, .. }) if wanted == pool))
+    let held = pool_and_ring(&plan);
+    let (_, rx) = guarded(plan, Config::new().budget(held - 1));
+    holds(matches!(rx, Err(Error::Budget { wanted, .. }) if wanted == held))
+}
+
+/// What a receiver counts from the start: all pages that reading could allocate.
+fn pool_and_ring(plan: &Plan) -> u64 {
+    let capacity = u64::from(plan.capacity);
+    let ring = 2 * 4096 + capacity * (64 + u64::from(plan.inline_bytes) + 16);
+    u64::from(plan.slots) * plan.slot_bytes + ring
 }
 
 pub fn copy_budget() -> Found {
     let plan = Plan::honest(Level::Copy);
-    let (pool, slot) = (u64::from(plan.slots) * plan.slot_bytes, plan.slot_bytes);
-    let (peer, rx) = guarded(plan, Config::new().budget(pool + 2 * slot));
+    let (held, slot) = (pool_and_ring(&plan), plan.slot_bytes);
+    let (peer, rx) = guarded(plan, Config::new().budget(held + 2 * slot));
     let (mut peer, rx) = (peer.unwrap(), rx.unwrap());
     let mut kept = Vec::new();
     for _ in 0..2 {
