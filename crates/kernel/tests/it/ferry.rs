@@ -61,7 +61,6 @@ struct Message {
     tag: u64,
     sequence: u64,
     slots: u32,
-    inline: bool,
     sealed: bool,
     /// The sender has a token for it.
     owned: bool,
@@ -218,7 +217,6 @@ impl Actor<'_> {
         let number = world.messages.len();
         let sealed = kind == Kind::Loan && world.shape.level == Level::Sealed;
         let (len, owned) = (memory.len, false);
-        let inline = false;
         world.messages.push(Message {
             channel,
             kind,
@@ -227,7 +225,6 @@ impl Actor<'_> {
             tag,
             sequence,
             slots,
-            inline,
             sealed,
             owned,
             home: false,
@@ -479,7 +476,6 @@ impl Actor<'_> {
         }
         match self.send(channel, Kind::Value, &memory, tag, if inline { 0 } else { whole }) {
             Ok(message) => {
-                self.world.borrow_mut().messages[message].inline = inline;
                 self.parked.push((message, memory));
                 Answer::Done
             }
@@ -664,7 +660,6 @@ impl Actor<'_> {
             match thing.state {
                 State::Loan { message, copied } => {
                     let message = &world.messages[message];
-                    let copied = copied && !message.inline;
                     slots += if message.home { 0 } else { message.slots };
                     bytes += if copied || message.sealed { thing.memory.len as u64 } else { 0 };
                 }
