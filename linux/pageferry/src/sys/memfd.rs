@@ -63,7 +63,7 @@ pub(crate) fn is_memory(fd: &OwnedFd) -> bool {
     let readable =
         || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| (flags & OFlags::ACCMODE) != OFlags::WRONLY);
     rustix::fs::fcntl_get_seals(fd).is_ok()
-        && rustix::fs::fstatfs(fd).is_ok_and(|of| of.f_type as i64 & 0xffff_ffff != HUGETLBFS)
+        && rustix::fs::fstatfs(fd).is_ok_and(|of| of.f_type & 0xffff_ffff != HUGETLBFS)
         && readable()
 }
 
