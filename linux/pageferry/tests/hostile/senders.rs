@@ -9,6 +9,9 @@ use rustix::fs::SealFlags;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 
+/// What a peer does once the channel stands.
+type Deed = Box<dyn Fn(&mut RawSender, &Stage)>;
+
 type Forge = fn(&mut [u64; 8]);
 
 /// What is done to the words of an honest message in slots.
@@ -268,7 +271,7 @@ fn overlaps(rows: &mut Vec<Row>) {
         ("lends a piece of no slots", |p| vec![piece(0, p, 1, 0)]),
     ];
     for level in [Level::Typed, Level::Mmu] {
-        let mut add = |attack, peer: Box<dyn Fn(&mut RawSender, &Stage)>| {
+        let mut add = |attack, peer: Deed| {
             rows.push(Row::new(level, Against::TrustedReceiver, attack, Holds::Refused, move |stage| {
                 let Some(mut raw) = meet(stage) else { return };
                 honest(&mut raw, stage);
@@ -351,7 +354,7 @@ fn objects(rows: &mut Vec<Row>) {
         ("its socket", |_| peer::sockets().0),
     ];
     for against in [Against::Receiver, Against::TrustedReceiver] {
-        let mut add = |attack: String, holds, peer: Box<dyn Fn(&mut RawSender, &Stage)>| {
+        let mut add = |attack: String, holds, peer: Deed| {
             rows.push(Row::new(Level::Sealed, against, attack.leak(), holds, move |stage| {
                 let Some(mut raw) = meet(stage) else { return };
                 honest(&mut raw, stage);
