@@ -187,7 +187,7 @@ fn receive<T: trust::Trust>(
             3 => forward.word(0).store(input.number(), Ordering::SeqCst),
             4 => forward.word(cell + usize::from(input.byte() % 64)).store(input.number(), Ordering::Relaxed),
             5 => {
-                let fd = if input.byte() % 2 == 0 { &sealed } else { pool };
+                let fd = if input.byte().is_multiple_of(2) { &sealed } else { pool };
                 let mut note = Note::Object(input.number()).bytes();
                 note[0] = b"wboeowoo"[usize::from(input.byte() % 8)];
                 send(socket, &note, &vec![fd; usize::from(input.byte() % 3)]);
