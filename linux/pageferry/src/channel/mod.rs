@@ -18,6 +18,7 @@ mod receiver;
 mod send;
 mod sender;
 mod spawn;
+mod spin;
 
 pub(crate) use buffer::Store;
 pub use buffer::{Buffer, Lent, Sharing, Zeroed};

@@ -18,7 +18,8 @@ use super::config::Config;
 use super::handshake::{NOT_MEMORY, Settled};
 use super::loan::{Loan, Place};
 use super::pass::Piece;
-use super::send::{LOOK_WHILE_SPINNING, MAX_NOTES};
+use super::send::MAX_NOTES;
+use super::spin::{Next, Spin};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Inbox, Mapped};
@@ -507,28 +508,26 @@ impl RecvShared {
 
     /// The next message, waited for until `until`; `None` when the time is up.
     pub(crate) fn recv(self: &Arc<Self>, until: Option<Instant>) -> Result<Option<Loan>, Error> {
-        let mut spinning: Option<(Instant, u32)> = None;
+        let mut spin = Spin::new(self.config.spin);
         loop {
             if let Some(loan) = self.try_recv()? {
                 return Ok(Some(loan));
             }
-            let now = Instant::now();
-            if until.is_some_and(|until| until <= now) {
-                // Whoever never waits still has to see that the peer is gone.
-                self.read_notes(&mut self.lock());
-                return self.try_recv();
-            }
-            let (since, turns) = spinning.get_or_insert((now, 0));
-            if now - *since < self.config.spin {
-                *turns += 1;
-                if turns.is_multiple_of(LOOK_WHILE_SPINNING) {
+            match spin.next(until) {
+                Next::Late => {
+                    // Whoever never waits still has to see that the peer is gone.
+                    self.read_notes(&mut self.lock());
+                    return self.try_recv();
+                }
+                Next::Socket => {
                     self.read_notes(&mut self.lock());
                 }
-                core::hint::spin_loop();
-                continue;
+                Next::Ring => (),
+                Next::Sleep => {
+                    self.sleep(until)?;
+                    spin.slept();
+                }
             }
-            self.sleep(until)?;
-            spinning = None;
         }
     }
 

@@ -16,6 +16,7 @@
 
 use super::config::Config;
 use super::handshake::Settled;
+use super::spin::{Next, Spin};
 use crate::choose::{Arrived, Filled, HostCosts, PROBE_EVERY, Placement, Question, StoreChoice, choose};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::host::Host;
@@ -151,8 +152,6 @@ pub struct SendCounters {
 
 /// Messages after which a sender looks whether the peer still lives.
 const LOOK_EVERY: u32 = 16;
-/// Turns of a side that spins, between two looks at the socket.
-pub(super) const LOOK_WHILE_SPINNING: u32 = 4096;
 /// Notes that are taken from the socket at a time.
 pub(super) const MAX_NOTES: usize = 64;
 
@@ -485,7 +484,7 @@ impl SendShared {
         sends: bool,
         mut ready: impl FnMut(&mut State) -> Result<Option<T>, Error>,
     ) -> Result<Option<T>, Error> {
-        let mut spinning: Option<(Instant, u32)> = None;
+        let mut spin = Spin::new(self.config.spin);
         let mut looked = false;
         let mut state = self.lock();
         loop {
@@ -503,30 +502,31 @@ impl SendShared {
             {
                 return Err(fault.clone());
             }
-            let now = Instant::now();
-            if until.is_some_and(|until| until <= now) {
-                if looked {
-                    return Ok(None);
-                }
-                // Whoever never waits still has to see that the peer is gone.
-                looked = true;
-                self.read_notes(&mut state)?;
-                continue;
-            }
-            let (since, turns) = spinning.get_or_insert((now, 0));
-            if now - *since < self.config.spin {
-                *turns += 1;
-                // A side that never sleeps still has to see that the peer is gone.
-                if turns.is_multiple_of(LOOK_WHILE_SPINNING) {
+            match spin.next(until) {
+                Next::Late if looked => return Ok(None),
+                Next::Late => {
+                    // Whoever never waits still has to see that the peer is gone.
+                    looked = true;
+                    spin.slept();
                     self.read_notes(&mut state)?;
                 }
-                drop(state);
-                core::hint::spin_loop();
-                state = self.lock();
-                continue;
+                Next::Socket => {
+                    self.read_notes(&mut state)?;
+                }
+                Next::Ring => {
+                    // Others give memory back meanwhile.
+                    drop(state);
+                    state = self.lock();
+                }
+                Next::Sleep => {
+                    state = if state.polling {
+                        self.wait_for_news(state, until)
+                    } else {
+                        self.sleep(state, until)?
+                    };
+                    spin.slept();
+                }
             }
-            state = if state.polling { self.wait_for_news(state, until) } else { self.sleep(state, until)? };
-            spinning = None;
         }
     }
 

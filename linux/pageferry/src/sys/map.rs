@@ -104,11 +104,33 @@ impl Region {
         fd: BorrowedFd<'_>,
         file_offset: u64,
     ) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.map(offset, len, prot, MapFlags::SHARED, Some((fd, file_offset))) }
+    }
+
+    /// Maps a file, or zero pages where there is none.
+    ///
+    /// # Safety
+    /// Nobody holds a reference into the part that what is mapped now would not serve.
+    unsafe fn map(
+        &self,
+        offset: usize,
+        len: usize,
+        prot: Prot,
+        flags: MapFlags,
+        file: Option<(BorrowedFd<'_>, u64)>,
+    ) -> Result<()> {
         may_fail("mmap")?;
         let at = self.part(offset, len);
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: `FIXED` replaces only pages of this region, into which nobody holds a reference.
-        unsafe { rustix::mm::mmap(at, len, prot.map(), flags, fd, file_offset) }.of("mmap")?;
+        let (prot, flags) = (prot.map(), flags | MapFlags::FIXED);
+        // SAFETY: `FIXED` replaces only pages of this region; references into them are the caller's promise.
+        let mapped = unsafe {
+            match file {
+                Some((fd, file_offset)) => rustix::mm::mmap(at, len, prot, flags, fd, file_offset),
+                None => rustix::mm::mmap_anonymous(at, len, prot, flags),
+            }
+        };
+        mapped.of("mmap")?;
         Ok(())
     }
 
@@ -125,12 +147,9 @@ impl Region {
         fd: BorrowedFd<'_>,
         file_offset: u64,
     ) -> Result<()> {
-        may_fail("mmap")?;
-        let at = self.part(offset, len);
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: as the caller promises.
-        unsafe { rustix::mm::mmap(at, len, prot.map(), flags, fd, file_offset) }.of("mmap")?;
-        Ok(())
+        unsafe { self.map(offset, len, prot, flags, Some((fd, file_offset))) }
     }
 
     /// Puts fresh zero pages of this process at `offset`.
@@ -138,12 +157,9 @@ impl Region {
     /// # Safety
     /// As for [`Region::map_shared`].
     pub(crate) unsafe fn map_anonymous(&self, offset: usize, len: usize, prot: Prot) -> Result<()> {
-        may_fail("mmap")?;
-        let at = self.part(offset, len);
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: as the caller promises.
-        unsafe { rustix::mm::mmap_anonymous(at, len, prot.map(), flags) }.of("mmap")?;
-        Ok(())
+        unsafe { self.map(offset, len, prot, flags, None) }
     }
 
     /// Maps once more, at `offset` of this region, what lies shared at `from` of another. The seal
