@@ -72,9 +72,10 @@ pub(crate) fn len(fd: impl AsFd) -> Result<u64> {
     Ok(rustix::fs::fstat(fd).of("fstat")?.st_size as u64)
 }
 
-/// Opens the same memory once more by its name in /proc.
+/// Opens the same memory once more by its name in /proc. `EAGAIN`: somebody holds a lease on it, for whose end this does not
+/// wait.
 pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     may_fail("open /proc/self/fd")?;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).of("open /proc/self/fd")
+    rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).of("open /proc/self/fd")
 }

@@ -77,8 +77,10 @@ impl ReceiverView {
         // Another descriptor, which cannot be written through; where /proc is not there, the seal alone does it.
         let fd = match host.proc().then(|| memfd::reopen(fd.as_fd(), OFlags::RDONLY)) {
             Some(Ok(reopened)) => reopened,
-            // The peer has taken the file's mode away.
-            Some(Err(failed)) if !matches!(failed.errno, sys::Errno::ACCESS | sys::Errno::PERM) => {
+            // The peer has taken the file's mode away, or holds a lease on it: the descriptor that came serves as well.
+            Some(Err(failed))
+                if !matches!(failed.errno, sys::Errno::ACCESS | sys::Errno::PERM | sys::Errno::AGAIN) =>
+            {
                 return Err(failed.into());
             }
             _ => fd,

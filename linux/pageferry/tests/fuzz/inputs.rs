@@ -51,15 +51,6 @@ fn plan(level: Level) -> Plan {
     Plan { capacity: CAPACITY, inline_bytes: INLINE_BYTES, ..Plan::honest(level) }
 }
 
-fn forward_bytes(plan: &Plan) -> u64 {
-    let bytes = 4096 + u64::from(plan.capacity) * (64 + u64::from(plan.inline_bytes));
-    bytes.next_multiple_of(peer::page_bytes())
-}
-
-fn reverse_bytes(plan: &Plan) -> u64 {
-    (4096 + u64::from(plan.capacity) * 16).next_multiple_of(peer::page_bytes())
-}
-
 fn send(socket: &OwnedFd, bytes: &[u8], fds: &[&OwnedFd]) {
     let fds: Vec<BorrowedFd<'_>> = fds.iter().map(|fd| fd.as_fd()).collect();
     let _ = peer::send(socket, bytes, &fds);
@@ -76,7 +67,7 @@ pub fn handshake(bytes: &[u8]) {
     let is_sender = input.byte() % 2 == 0;
     let level = level(&mut input, &[Level::Sealed, Level::Copy, Level::Mmu]);
     let plan = plan(level);
-    let ring = if is_sender { forward_bytes(&plan) } else { reverse_bytes(&plan) };
+    let ring = if is_sender { plan.forward_bytes() } else { plan.reverse_bytes() };
     let (ring, _) = peer::memfd(ring, 4096, peer::POOL_SEALS);
     let (pool, _) = peer::memfd(u64::from(plan.slots) * plan.slot_bytes, 4096, peer::POOL_SEALS);
     let honest: [(u8, Vec<&OwnedFd>); 2] = if is_sender {
@@ -127,7 +118,7 @@ pub fn messages(bytes: &[u8]) {
     let level = if level == Level::Leased { Level::Mmu } else { level };
     let plan = plan(level);
     let (ours, theirs) = peer::sockets();
-    let (ring, forward) = peer::memfd(forward_bytes(&plan), forward_bytes(&plan) as usize, peer::POOL_SEALS);
+    let (ring, forward) = peer::memfd(plan.forward_bytes(), plan.forward_bytes() as usize, peer::POOL_SEALS);
     let (pool, _) = peer::memfd(u64::from(plan.slots) * plan.slot_bytes, 4096, peer::POOL_SEALS);
     send(&ours, &plan.greeting(HELLO), &[&ring, &pool]);
     send(&ours, &plan.greeting(SETTLED), &[]);
@@ -256,7 +247,7 @@ pub fn acknowledgements(bytes: &[u8]) {
     let level = level(&mut input, &[Level::Copy, Level::Mmu, Level::Sealed]);
     let plan = plan(level);
     let (ours, theirs) = peer::sockets();
-    let (ring, reverse) = peer::memfd(reverse_bytes(&plan), reverse_bytes(&plan) as usize, peer::POOL_SEALS);
+    let (ring, reverse) = peer::memfd(plan.reverse_bytes(), plan.reverse_bytes() as usize, peer::POOL_SEALS);
     send(&ours, &plan.greeting(WELCOME), &[&ring]);
     send(&ours, &plan.greeting(READY), &[]);
     let sender = Channel::sender(theirs, config(level)).unwrap();

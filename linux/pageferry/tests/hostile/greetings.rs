@@ -1,6 +1,5 @@
 //! Peers that lie in the handshake, send other files than they should, and stop or die at each of its steps.
 
-use crate::more::Bytes as _;
 use crate::peer::{self, HELLO, Plan, READY, RawReceiver, RawSender, SETTLED, WELCOME};
 use crate::stage::{Against, Holds, Row, Stage};
 use pageferry::{Level, Verb};

@@ -10,10 +10,10 @@ use crate::first::mmu_here;
 use pageferry::host::Host;
 use pageferry::verify::fail;
 use pageferry::*;
-use peer::{Plan, RawReceiver, meet_receiver, meet_sender};
+use peer::{HELLO, Plan, RawReceiver, WELCOME, meet_receiver, meet_sender};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
 
 const HUGE: usize = 2 << 20;
@@ -474,4 +474,34 @@ fn stores_of_another_thread_are_in_a_message_from_the_start_or_never() {
             drop((loan, lent));
         });
     }
+}
+
+/// Who opens memory on which somebody holds a lease waits until that ends, for 45 seconds: a peer's lease on its pool would
+/// hold up the handshake for longer than it may take.
+#[test]
+fn a_lease_on_the_pool_holds_nobody_up() {
+    const F_SETSIG: libc::c_int = 10;
+    let plan = Plan::honest(Level::Copy);
+    let ring = peer::memfd(plan.forward_bytes(), 4096, plan.ring_seals).0;
+    let pool = peer::memfd(plan.pool_bytes(), 4096, plan.pool_seals).0;
+    let held =
+        std::fs::File::options().read(true).write(true).open(format!("/proc/self/fd/{}", pool.as_raw_fd()));
+    let held = held.unwrap();
+    // SAFETY: a descriptor of ours and plain numbers. Without another signal, the break of the lease would end this process.
+    let leased = unsafe {
+        libc::fcntl(held.as_raw_fd(), F_SETSIG, libc::SIGURG);
+        libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
+    };
+    if leased != 0 {
+        println!("no lease is to be had here: not tested");
+        return;
+    }
+    let (ours, theirs) = peer::sockets();
+    peer::send(&ours, &plan.greeting(HELLO), &[ring.as_fd(), pool.as_fd()]).unwrap();
+    let began = std::time::Instant::now();
+    let config = Config::new().handshake_timeout(std::time::Duration::from_secs(1));
+    assert!(matches!(Channel::receiver(theirs, config), Err(Error::TimedOut(_))));
+    assert!(began.elapsed() < std::time::Duration::from_secs(30), "it waited for the end of the lease");
+    let answer = peer::recv(&ours).0;
+    assert_eq!(answer[8], WELCOME);
 }

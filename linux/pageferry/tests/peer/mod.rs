@@ -127,12 +127,25 @@ impl Plan {
         bytes
     }
 
-    fn forward_bytes(&self) -> u64 {
+    pub fn forward_bytes(&self) -> u64 {
         pages(4096 + u64::from(self.capacity) * (64 + u64::from(self.inline_bytes)))
     }
 
-    fn reverse_bytes(&self) -> u64 {
+    pub fn reverse_bytes(&self) -> u64 {
         pages(4096 + u64::from(self.capacity) * 16)
+    }
+
+    pub fn pool_bytes(&self) -> u64 {
+        u64::from(self.slots) * self.slot_bytes
+    }
+
+    /// Takes the shapes that a sender has said in its greeting.
+    pub fn learn(&mut self, hello: &[u8]) {
+        let u32_at = |at: usize| u32::from_ne_bytes(hello[at..at + 4].try_into().unwrap());
+        self.capacity = u32_at(32);
+        self.inline_bytes = u32_at(36);
+        self.slots = u32_at(40);
+        self.slot_bytes = u64::from_ne_bytes(hello[48..56].try_into().unwrap());
     }
 }
 
@@ -417,11 +430,7 @@ impl RawReceiver {
     /// Runs the handshake; the error is the reason of the other side.
     pub fn meet(socket: OwnedFd, mut plan: Plan) -> Result<RawReceiver, String> {
         let (hello, mut fds) = greeting(&socket, HELLO)?;
-        let u32_at = |at: usize| u32::from_ne_bytes(hello[at..at + 4].try_into().unwrap());
-        plan.capacity = u32_at(32);
-        plan.inline_bytes = u32_at(36);
-        plan.slots = u32_at(40);
-        plan.slot_bytes = u64::from_ne_bytes(hello[48..56].try_into().unwrap());
+        plan.learn(&hello);
         let pool_fd = fds.pop().unwrap();
         let forward = Map::new(&fds.pop().unwrap(), plan.forward_bytes() as usize, false);
         let ring_bytes = plan.ring_file_bytes.unwrap_or(plan.reverse_bytes());
