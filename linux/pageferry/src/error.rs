@@ -95,6 +95,12 @@ pub enum Broken {
         /// What they should be.
         expected: u64,
     },
+    /// It has opened for writing what it had lent. What was received before stays valid.
+    #[error("it tried to write to memory that it had lent: the lease on it was broken")]
+    LeaseBroken,
+    /// It keeps a lease on what it gave back.
+    #[error("it still has a lease on memory that it gave back")]
+    LeaseKept,
     /// Descriptors that it sent did not all arrive.
     #[error(
         "descriptors that it sent were lost: too many, or this process has reached RLIMIT_NOFILE (`ulimit -n`)"

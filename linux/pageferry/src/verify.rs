@@ -103,6 +103,12 @@ defects! {
     NoFileLimit,
     /// A child uses the channels of its parent.
     NoForkedCheck,
+    /// Leased memory is read without a lease.
+    NoLease,
+    /// Whether a lease was broken is not looked at when the memory is given back.
+    NoLeaseCheck,
+    /// What lies under a lease that is being broken is not saved.
+    NoSave,
 }
 
 /// Plants a defect in this process.
@@ -155,6 +161,11 @@ pub fn uses(of: impl FnOnce()) -> BTreeMap<&'static str, u64> {
     of();
     restore();
     USES.lock().unwrap().clone()
+}
+
+/// Looks at this process's leases now, as a thread does every few seconds.
+pub fn look_at_leases() {
+    crate::view::look_at_leases();
 }
 
 pub(crate) fn injected(call: &'static str) -> Option<i32> {

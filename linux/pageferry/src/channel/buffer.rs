@@ -204,7 +204,7 @@ impl Lent {
         let shared = Arc::clone(&self.shared);
         let store = match self.store.take() {
             Some(LentStore::Slots(mut run)) => {
-                if let Err(error) = shared.view.open(&mut run) {
+                if let Err(error) = shared.open(&mut run) {
                     if shared.view.is_readable(&run) {
                         self.store = Some(LentStore::Slots(run));
                     } else {

@@ -42,6 +42,8 @@ use std::path::{Path, PathBuf};
 ///   `io_setup`, files opened by O_DIRECT, `userfaultfd`, `vmsplice`, `bpf`; and `openat2` and `ptrace`. They
 ///   fail with ENOSYS or EPERM.
 ///
+/// What such a program lends by leases can be believed: see [`Level::Leased`](crate::Level::Leased).
+///
 /// It holds for memory, and is no full sandbox: the program uses CPUs and memory as others do, and talks to whoever
 /// listens in the file system or holds the other end of its sockets. A process *outside* that does the forbidden
 /// things for it evades the confinement. So does a file system that pins the pages that it reads to: do not allow

@@ -3,7 +3,8 @@
 //! # The steps
 //! Four messages over the socket, each of which the other side waits for: `Hello` with the sender's area of
 //! the ring and its pool; `Welcome` with the receiver's area; `Settled`, after the sender has sealed the
-//! pool; `Ready`, after the receiver has looked at the seals. A side that does not want the channel says
+//! pool; `Ready`, after the receiver has looked at the seals. Where the receiver accepts leases, its slots take the
+//! pool's place, and follow `Welcome`. A side that does not want the channel says
 //! `Refuse` with a reason. Each step is a value, so that one thread can be both sides in turn.
 //!
 //! # What can fail
@@ -11,6 +12,7 @@
 //! numbers before they are used, and the wait for each message has an end.
 
 use super::config::Config;
+use super::leased::{self, Peer};
 use super::receive::RecvShared;
 use super::send::SendShared;
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
@@ -42,7 +44,7 @@ impl Settled {
 
 const ALWAYS: u32 = 1 << Verb::Inline as u8 | 1 << Verb::Copy as u8 | 1 << Verb::Loan as u8;
 
-fn send(socket: &OwnedFd, greeting: &Greeting, fds: &[&OwnedFd]) -> Result<(), Error> {
+pub(super) fn send(socket: &OwnedFd, greeting: &Greeting, fds: &[&OwnedFd]) -> Result<(), Error> {
     use zerocopy::IntoBytes as _;
     let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
     socket::send(socket.as_fd(), greeting.as_bytes(), &fds).map_err(|failed| match failed.errno {
@@ -61,7 +63,7 @@ fn refuse(socket: &OwnedFd, reason: &str) {
 }
 
 /// Waits for one message of the handshake, which must be of the kind and bring so many descriptors.
-fn receive(
+pub(super) fn receive(
     socket: &OwnedFd,
     kind: Kind,
     fds: usize,
@@ -153,7 +155,7 @@ impl Offer {
     pub(crate) fn to_one(config: &Config, trusting: bool, host: &Host) -> Result<Offer, Error> {
         let levels = Level::Copy.bit() | Self::wanted(config, trusting, host)?;
         let mut verbs = ALWAYS;
-        if trusting {
+        if trusting && levels & Level::Leased.bit() == 0 {
             verbs |= Verb::Share.bit();
             if config.wants_donations() {
                 verbs |= Verb::Donate.bit();
@@ -165,6 +167,9 @@ impl Offer {
     /// Of a sender of one pool to many: what some of them write, others would see, so there are no donations.
     /// All have the same memory, so sealed memory goes to all or to none.
     pub(crate) fn to_many(config: &Config, host: &Host) -> Result<Offer, Error> {
+        if config.wanted_level() == Level::Leased {
+            return Err(Usage::Verb("a fan-out has no leases: its receivers share one pool").into());
+        }
         let wanted = Self::wanted(config, true, host)?;
         let levels = if wanted == Level::Sealed.bit() { wanted } else { Level::Copy.bit() | wanted };
         Ok(Offer { levels, verbs: ALWAYS, trusting: true })
@@ -177,7 +182,7 @@ impl Offer {
             Level::Copy => true,
             Level::Typed => trusting,
             Level::Mmu => host.can_freeze(),
-            Level::Leased => false,
+            Level::Leased => trusting && leased::can_be_offered(config, host),
             Level::Sealed => host.can_seal(),
         };
         match can {
@@ -193,6 +198,10 @@ impl Offer {
         best.unwrap_or(Level::Copy)
     }
 
+    fn leases(&self) -> bool {
+        self.levels & Level::Leased.bit() != 0
+    }
+
     fn donates(&self) -> bool {
         self.verbs & Verb::Donate.bit() != 0
     }
@@ -203,7 +212,15 @@ fn unavailable(level: Level, trusting: bool) -> Error {
         Level::Typed if !trusting => {
             return Usage::Verb("level typed is for sides that trust each other").into();
         }
-        Level::Leased => "this build has no leases",
+        Level::Leased if !trusting => {
+            return Usage::Verb(
+                "level leased is for senders that trust their receiver, which can write to it",
+            )
+            .into();
+        }
+        Level::Leased => {
+            "the library's feature `leased`, file leases on memfds, /proc, and no more than 256 slots"
+        }
         Level::Sealed => "a kernel with memfd seals",
         _ => "a kernel with mremap of shared mappings and the seal F_SEAL_FUTURE_WRITE (5.1)",
     };
@@ -216,7 +233,10 @@ impl Offered {
         check_socket(&socket)?;
         let host = Host::get();
         let offer = Offer::to_one(&config, trusting, host)?;
-        let view = SenderView::new(config.shapes(host)?.1, host)?;
+        let pool = config.shapes(host)?.1;
+        // Where leases are accepted, the pool is not used.
+        let view =
+            if offer.leases() { SenderView::without_pages(pool, host) } else { SenderView::new(pool, host) }?;
         if !offer.donates() {
             view.seal()?;
         }
@@ -248,14 +268,14 @@ impl Offered {
     }
 
     /// Waits for the receiver's answer and settles.
-    pub(crate) fn settle(self) -> Result<Concluded, Error> {
+    pub(crate) fn settle(mut self) -> Result<Concluded, Error> {
         let (greeting, mut fds) = receive(&self.socket, Kind::Welcome, 1, self.config.handshake_timeout)?;
         let step = self.settled(&greeting, fds.remove(0));
         let (settled, reverse) = told(&self.socket, step)?;
         Ok(Concluded { offered: self, settled, reverse })
     }
 
-    fn settled(&self, greeting: &Greeting, reverse: OwnedFd) -> Result<(Settled, Mapped), Error> {
+    fn settled(&mut self, greeting: &Greeting, reverse: OwnedFd) -> Result<(Settled, Mapped), Error> {
         greeting.common_version().map_err(PeerFault::Refused)?;
         greeting.same_machine(sys::page_bytes()).map_err(PeerFault::Refused)?;
         let ring = self.config.shapes(self.host)?.0;
@@ -272,6 +292,14 @@ impl Offered {
         let settled = Settled { level, verbs, trusting: self.offer.trusting && greeting.trusting == 1 };
         if self.offer.donates() {
             self.view.seal()?;
+        }
+        if level == Level::Leased {
+            let fds = leased::receive_slots(&self.socket, self.view.geometry().slots, &self.config)?;
+            self.view = Arc::new(SenderView::leased(self.view.geometry(), fds, self.host)?);
+        } else if self.offer.leases()
+            && let Some(view) = Arc::get_mut(&mut self.view)
+        {
+            view.populate(self.host);
         }
         let mut answer = Greeting::new(Kind::Settled, sys::page_bytes());
         answer.levels = level.bit();
@@ -304,29 +332,42 @@ pub(crate) struct Welcomed {
     view: ReceiverView,
 }
 
+/// What a receiver has made of a hello.
+struct Accepted {
+    inbox: Inbox<Mapped>,
+    reverse: OwnedFd,
+    view: ReceiverView,
+    /// Of slots that are to be leased.
+    slots: Vec<OwnedFd>,
+    levels: u32,
+    verbs: u32,
+}
+
 impl Welcomed {
     /// Waits for a sender's hello and answers.
-    pub(crate) fn welcome(socket: OwnedFd, config: Config, trusting: bool) -> Result<Welcomed, Error> {
+    pub(crate) fn welcome(socket: OwnedFd, config: Config, peer: Peer) -> Result<Welcomed, Error> {
         check_socket(&socket)?;
         let (greeting, fds) = receive(&socket, Kind::Hello, 2, config.handshake_timeout)?;
-        let step = Self::accept(&greeting, fds, &config, trusting);
-        let (inbox, view, reverse, levels, verbs) = told(&socket, step)?;
+        let step = Self::accept(&greeting, fds, &config, peer);
+        let Accepted { inbox, reverse, view, slots, levels, verbs } = told(&socket, step)?;
+        let trusting = peer == Peer::Same;
         let mut answer = Greeting::new(Kind::Welcome, sys::page_bytes());
         answer.trusting = trusting.into();
         answer.levels = levels;
         answer.verbs = verbs;
         send(&socket, &answer, &[&reverse])?;
+        leased::send_slots(&socket, &slots)?;
         Ok(Welcomed { socket, config, accepted_levels: levels, accepted_verbs: verbs, trusting, inbox, view })
     }
 
-    #[allow(clippy::type_complexity, reason = "what the answer is made of, used once")]
     fn accept(
         greeting: &Greeting,
         mut fds: Vec<OwnedFd>,
         config: &Config,
-        trusting: bool,
-    ) -> Result<(Inbox<Mapped>, ReceiverView, OwnedFd, u32, u32), Error> {
+        peer: Peer,
+    ) -> Result<Accepted, Error> {
         let host = Host::get();
+        let trusting = peer == Peer::Same;
         greeting.common_version().map_err(PeerFault::Refused)?;
         greeting.same_machine(sys::page_bytes()).map_err(PeerFault::Refused)?;
         let ring = greeting.ring();
@@ -361,9 +402,14 @@ impl Welcomed {
             donations: verbs & Verb::Donate.bit() != 0,
             in_place: trusting,
         };
-        let view = ReceiverView::new(pool, pool_fd, access, host)?;
-        let (reverse, reverse_fd) = RingMemory::reverse(ring)?;
-        Ok((Inbox::new(ring, forward, reverse), view, reverse_fd, levels, verbs))
+        let (view, slots) = if leased::accepts(greeting, peer, host) {
+            levels |= Level::Leased.bit();
+            ReceiverView::leased(pool, host)?
+        } else {
+            (ReceiverView::new(pool, pool_fd, access, host)?, Vec::new())
+        };
+        let (reverse_area, reverse) = RingMemory::reverse(ring)?;
+        Ok(Accepted { inbox: Inbox::new(ring, forward, reverse_area), reverse, view, slots, levels, verbs })
     }
 
     /// Waits for what the sender has settled, looks at it, and says that this side is ready.
@@ -379,6 +425,9 @@ impl Welcomed {
         let level = Level::ALL.into_iter().find(|level| level.bit() == greeting.levels);
         let level = level.filter(|level| self.accepted_levels & level.bit() != 0 || planted!(NoSettledCheck));
         let level = level.ok_or(Broken::Handshake("it settled on a level that was not accepted"))?;
+        if self.accepted_levels & Level::Leased.bit() != 0 && level != Level::Leased {
+            return Err(Broken::Handshake("it offered leases and settled on another level").into());
+        }
         if greeting.verbs & !self.accepted_verbs != 0 {
             return Err(Broken::Handshake("it settled on a verb that was not accepted").into());
         }

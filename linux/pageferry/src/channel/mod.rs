@@ -11,6 +11,7 @@ mod buffer;
 mod config;
 mod confined;
 mod handshake;
+mod leased;
 mod loan;
 mod pass;
 mod receive;
@@ -37,6 +38,7 @@ use crate::error::Error;
 use crate::sys::socket;
 use crate::trust::{Guarded, Same, Trust};
 pub(crate) use handshake::{Offer, Offered, Welcomed};
+pub(crate) use leased::Peer;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -50,7 +52,7 @@ impl Channel {
     pub fn pair(config: Config) -> Result<(Sender, Receiver), Error> {
         let (ours, theirs) = socket::pair()?;
         let offered = Offered::hello(ours, config.clone(), Same::TRUSTS)?;
-        let welcomed = Welcomed::welcome(theirs, config, Same::TRUSTS)?;
+        let welcomed = Welcomed::welcome(theirs, config, Peer::Same)?;
         let concluded = offered.settle()?;
         let receive = welcomed.ready()?;
         let send = concluded.finish()?;
@@ -105,7 +107,11 @@ pub(crate) fn sender_over<T: Trust>(socket: OwnedFd, config: Config) -> Result<S
 }
 
 pub(crate) fn receiver_over<T: Trust>(socket: OwnedFd, config: Config) -> Result<Receiver<T>, Error> {
-    Ok(Receiver::new(Welcomed::welcome(socket, config, T::TRUSTS)?.ready()?))
+    receiver_from(socket, config, if T::TRUSTS { Peer::Same } else { Peer::Stranger })
+}
+
+fn receiver_from<T: Trust>(socket: OwnedFd, config: Config, peer: Peer) -> Result<Receiver<T>, Error> {
+    Ok(Receiver::new(Welcomed::welcome(socket, config, peer)?.ready()?))
 }
 
 /// Waits for others to connect.

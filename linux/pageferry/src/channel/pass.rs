@@ -159,7 +159,7 @@ fn prepare(
 ) -> Result<(), Error> {
     for (run, _) in runs {
         match mode {
-            PassMode::Copy if level == Level::Mmu => shared.view.freeze(run, shared.host)?,
+            PassMode::Copy if level.freezes() => shared.view.freeze(run, shared.host)?,
             PassMode::Donate => shared.view.hide(run)?,
             PassMode::DonateZero => shared.view.zero(run)?,
             PassMode::Copy | PassMode::Share => (),
@@ -184,7 +184,7 @@ impl Passing {
         self.shared.wait_home(self.sequence, None)?;
         let mut buffers = Vec::with_capacity(self.runs.len());
         while let Some((mut run, len)) = self.runs.pop() {
-            if let Err(error) = self.shared.view.open(&mut run) {
+            if let Err(error) = self.shared.open(&mut run) {
                 self.shared.give(run);
                 return Err(error);
             }

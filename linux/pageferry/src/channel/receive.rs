@@ -75,6 +75,8 @@ struct Retired {
     dirty: Vec<(Run, bool)>,
     pages: u64,
     born: u64,
+    /// A part of it must never be given back, so none of it is.
+    lost: bool,
 }
 
 /// Counters of a receiver.
@@ -158,6 +160,9 @@ impl RecvShared {
         self.check_ours()?;
         let mut state = self.lock();
         self.release_retired(&mut state);
+        if self.view.is_broken() {
+            state.fault.get_or_insert(Broken::LeaseBroken.into());
+        }
         if let Some(fault) = &state.fault {
             return Err(fault.clone());
         }
@@ -232,7 +237,7 @@ impl RecvShared {
                 copied
             }
             Verb::Loan if descriptor.level == Level::Sealed => self.sealed(state, descriptor),
-            Verb::Loan => Ok(Place::Lent { run: Some(claim()?), own: false }),
+            Verb::Loan => Ok(Place::Lent { run: Some(self.hold(descriptor, claim()?)?), own: false }),
             Verb::Donate => {
                 let mut run = claim()?;
                 match self.view.take(&mut run) {
@@ -245,6 +250,18 @@ impl RecvShared {
             }
             Verb::Share => Ok(Place::Shared { run: Some(claim()?) }),
         }
+    }
+
+    /// A lent run, once nobody can write to it.
+    fn hold(&self, descriptor: &Descriptor, run: Run) -> Result<Run, Error> {
+        let what = "something can still write to its slots";
+        let held = match self.view.hold(&run) {
+            Ok(true) => return Ok(run),
+            Ok(false) => Broken::Descriptor { sequence: descriptor.sequence, what }.into(),
+            Err(error) => error,
+        };
+        self.view.slots().give(run);
+        Err(held)
     }
 
     fn claim(&self, sequence: u64, first_slot: u32, slots: u32) -> Result<Run, Broken> {
@@ -265,6 +282,7 @@ impl RecvShared {
             let claimed =
                 self.claim(descriptor.sequence, extent.first_slot, extent.slots).map_err(Error::from);
             let piece = claimed.and_then(|mut run| match descriptor.verb {
+                Verb::Loan => self.hold(descriptor, run),
                 Verb::Donate => match self.view.take(&mut run) {
                     Ok(()) => Ok(run),
                     Err(error) => {
@@ -283,6 +301,9 @@ impl RecvShared {
                             // closed is open then.
                             if descriptor.verb == Verb::Donate {
                                 let _ = self.view.give_up(&mut run);
+                            }
+                            if descriptor.verb == Verb::Loan {
+                                let _ = self.view.let_go(&run);
                             }
                             self.view.slots().give(run);
                         }
@@ -382,7 +403,8 @@ impl RecvShared {
     /// Cleans the slots of a message and gives them back; or keeps them, while that cannot be. With each run
     /// comes whether it was made writable.
     pub(crate) fn release(&self, sequence: u64, verb: Verb, runs: Vec<(Run, bool)>, born: u64) {
-        let mut retired = Retired { sequence, verb, runs: Vec::new(), dirty: runs, pages: 0, born };
+        let mut retired =
+            Retired { sequence, verb, runs: Vec::new(), dirty: runs, pages: 0, born, lost: false };
         if planted!(AckBeforeDontNeed) {
             self.ack(&mut self.lock(), sequence, 0);
             widen!(AckBeforeDontNeed);
@@ -398,6 +420,9 @@ impl RecvShared {
     fn give_back(&self, state: &mut State, retired: Retired) {
         if !retired.dirty.is_empty() || fork::fenced_since(retired.born) {
             return state.retired.push(retired);
+        }
+        if retired.lost {
+            return;
         }
         self.give(retired.runs);
         self.ack(state, retired.sequence, retired.pages);
@@ -416,6 +441,8 @@ impl RecvShared {
                 _ => Ok(0),
             };
             match cleaned {
+                // Somebody has tried to write to them, or may: such slots never go back.
+                Ok(_) if retired.verb == Verb::Loan && !self.view.let_go(&run) => retired.lost = true,
                 Ok(pages) => {
                     retired.pages += pages;
                     retired.runs.push(run);

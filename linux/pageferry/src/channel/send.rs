@@ -231,11 +231,20 @@ impl SendShared {
         }
         drop(state);
         let Some(mut run) = self.view.slots().take(slots, self.reuse(slots)) else { return Ok(None) };
-        if let Err(error) = self.view.open(&mut run) {
+        if let Err(error) = self.open(&mut run) {
             self.view.slots().give(run);
             return Err(error);
         }
         Ok(Some(run))
+    }
+
+    /// Opens slots that nobody has out. Where the receiver does not let that be, the channel is closed.
+    pub(crate) fn open(&self, run: &mut Run) -> Result<(), Error> {
+        self.view.open(run).inspect_err(|error| {
+            if let Error::Peer(_) = error {
+                self.close(&mut self.lock(), error.clone(), false);
+            }
+        })
     }
 
     /// Slots for a message, waited for until `until`.
@@ -252,7 +261,7 @@ impl SendShared {
             if state.out.is_empty() { Err(Usage::AllHeldHere.into()) } else { Ok(None) }
         })?;
         let Some(mut run) = run else { return Ok(None) };
-        if let Err(error) = self.view.open(&mut run) {
+        if let Err(error) = self.open(&mut run) {
             self.view.slots().give(run);
             return Err(error);
         }

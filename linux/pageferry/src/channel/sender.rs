@@ -103,7 +103,7 @@ impl<T: Trust> Sender<T> {
         };
         match store {
             Store::Slots(run) => {
-                let freeze = level == Level::Mmu;
+                let freeze = level.freezes();
                 let late = planted!(FreezeAfterPublish);
                 if freeze
                     && !late

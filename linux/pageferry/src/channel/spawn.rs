@@ -11,7 +11,7 @@
 //! a process can write to its memory. A child of the same user can write to its parent's memory as well, unless it
 //! is [`Confined`].
 
-use super::{Config, Confined, Gap, Receiver, Sender, receiver_over, sender_over};
+use super::{Config, Confined, Gap, Peer, Receiver, Sender, receiver_from, receiver_over, sender_over};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::sys::confine::Cage;
 use crate::sys::{socket, spawn};
@@ -89,9 +89,10 @@ impl<T: Trust> Command<T> {
     pub(super) fn spawn_in(mut self, cage: Option<(Cage, Vec<Gap>)>) -> Result<Child<T>, Error> {
         let (ours, theirs) = socket::pair()?;
         self.command.env(VARIABLE, theirs.as_raw_fd().to_string());
+        let leases = cage.as_ref().is_some_and(|(cage, _)| cage.is_whole());
         let (cage, gaps) = cage.unzip();
         let process = spawn::with_descriptor(&mut self.command, &theirs, cage)?;
-        Ok(Child { process, control: ours, gaps, _trust: PhantomData })
+        Ok(Child { process, control: ours, gaps, leases, _trust: PhantomData })
     }
 }
 
@@ -101,6 +102,8 @@ pub struct Child<T: Trust> {
     process: std::process::Child,
     control: OwnedFd,
     gaps: Option<Vec<Gap>>,
+    /// It is so confined that what it lends by leases can be believed.
+    leases: bool,
     _trust: PhantomData<fn() -> T>,
 }
 
@@ -119,7 +122,12 @@ impl<T: Trust> Child<T> {
 
     /// A channel from the child, which asks its [`Parent`] for a sender.
     pub fn receiver(&self, config: Config) -> Result<Receiver<T>, Error> {
-        receiver_over(self.hand_over(End::Sender)?, config)
+        let peer = match (T::TRUSTS, self.leases) {
+            (true, _) => Peer::Same,
+            (false, true) => Peer::Confined,
+            (false, false) => Peer::Stranger,
+        };
+        receiver_from(self.hand_over(End::Sender)?, config, peer)
     }
 
     /// A socket for [`crate::Fanout::add`], to the child, which asks its [`Parent`] for a receiver.

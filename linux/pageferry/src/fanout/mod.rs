@@ -19,11 +19,13 @@
 //! # Locks
 //! None of its own; one thread at a time uses a fan-out.
 
-use crate::channel::{Config, Fanned, Kept, Offer, Offered, Outgoing, Receiver, SendShared, Store, Welcomed};
+use crate::channel::{
+    Config, Fanned, Kept, Offer, Offered, Outgoing, Peer, Receiver, SendShared, Store, Welcomed,
+};
 use crate::error::{Error, Usage};
 use crate::host::Host;
 use crate::sys::socket;
-use crate::trust::{Same, Trust as _};
+use crate::trust::Same;
 use crate::view::{Draft, Reuse, SenderView, Snapshot};
 use crate::wire::{Descriptor, Level, Verb};
 use rustix::fd::OwnedFd;
@@ -151,7 +153,7 @@ impl Fanout {
     pub fn receiver(&mut self) -> Result<Receiver<Same>, Error> {
         let (ours, theirs) = socket::pair()?;
         let offered = self.offer(ours)?;
-        let welcomed = Welcomed::welcome(theirs, self.config.clone(), Same::TRUSTS)?;
+        let welcomed = Welcomed::welcome(theirs, self.config.clone(), Peer::Same)?;
         let concluded = offered.settle()?;
         let receive = welcomed.ready()?;
         let shared = concluded.finish()?;

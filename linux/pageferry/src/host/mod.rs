@@ -101,6 +101,18 @@ impl Host {
         self.has(Works::SEAL_WRITE)
     }
 
+    /// Memory of a receiver can be opened for writing, and frozen again.
+    pub(crate) fn can_be_leased(&self) -> bool {
+        self.has(Works::PROC.union(Works::FREEZE))
+    }
+
+    /// This process can lease its memory, and has the time to save it when a lease is broken.
+    pub(crate) fn can_lease(&self) -> bool {
+        let seconds = sys::lease::break_seconds();
+        let time = seconds.is_some_and(|seconds| seconds >= crate::view::MIN_BREAK_SECONDS);
+        self.has(Works::LEASE.union(Works::FREEZE).union(Works::DONT_NEED)) && time && !self.overcommit_never
+    }
+
     /// /proc is there.
     pub(crate) fn proc(&self) -> bool {
         self.has(Works::PROC)

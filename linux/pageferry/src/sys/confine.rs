@@ -32,7 +32,16 @@ pub(crate) struct Cage {
     pub(crate) close: bool,
 }
 
+/// The version of Landlock from which on a domain sends no signals to processes outside.
+const SCOPED_SIGNALS: u32 = 6;
+
 impl Cage {
+    /// Whether nothing is left out, and the child cannot stop this process either.
+    pub(crate) fn is_whole(&self) -> bool {
+        let scoped = landlock_abi().is_ok_and(|abi| abi >= SCOPED_SIGNALS);
+        self.ruleset.is_some() && self.filters.is_some() && self.close && scoped
+    }
+
     /// Confines the calling process; `kept` is the descriptor that `exec` leaves open besides the standard streams.
     /// To be called between `fork` and `exec`: it allocates nothing and takes no lock.
     pub(crate) fn enter(&self, kept: RawFd) -> std::io::Result<()> {
@@ -96,14 +105,14 @@ fn allow_own_proc(ruleset: &OwnedFd) {
         parent: RawFd,
     }
     const RULE_PATH_BENEATH: libc::c_int = 1;
-    const READ_FILE: u64 = 1 << 2;
+    const READ: u64 = 1 << 2 | 1 << 3;
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: the path ends with a zero.
     let parent = unsafe { libc::open(c"/proc/self".as_ptr(), flags) };
     if parent == -1 {
         return;
     }
-    let beneath = Beneath { allowed: READ_FILE, parent };
+    let beneath = Beneath { allowed: READ, parent };
     // SAFETY: the attribute has the kernel's layout and lives through the call; the descriptor is ours.
     unsafe {
         libc::syscall(

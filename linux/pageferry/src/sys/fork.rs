@@ -43,17 +43,24 @@ static PLACEHOLDER: OnceLock<Option<OwnedFd>> = OnceLock::new();
 struct Entry {
     number: u64,
     socket: Option<RawFd>,
-    memory: Option<Memory>,
+    memory: Vec<Memory>,
 }
 
 /// Memory that stays out of children, and that a child maps copy-on-write at the same addresses.
-#[derive(Clone, Copy)]
-struct Memory {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
     at: usize,
     len: usize,
     /// Mapped piece by piece: what of it a child has inherited stays as it is.
     piece: usize,
     file: RawFd,
+}
+
+impl Memory {
+    /// The part of a region at `offset` is the start of a file.
+    pub(crate) fn new(region: &Region, offset: usize, len: usize, piece: usize, file: &OwnedFd) -> Memory {
+        Memory { at: region.at(offset) as usize, len, piece, file: file.as_raw_fd() }
+    }
 }
 
 struct Fence {
@@ -104,23 +111,15 @@ fn has_hung_up(pipe: &OwnedFd) -> bool {
     rustix::event::poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
-/// A channel's entry in the registry; leaves it when dropped.
-#[derive(Debug)]
-pub(crate) struct Registered(u64);
-
-/// Enters a channel: the socket that a child must not hold, and the memory that a child sees copy-on-write,
-/// in pieces of so many bytes.
-pub(crate) fn register(socket: &OwnedFd, memory: Option<(&Region, usize, &OwnedFd)>) -> Registered {
-    enter(Some(socket.as_raw_fd()), memory)
+/// Does something during which no child is made, except by calls that run no handlers. `doing` enters nothing here.
+pub(crate) fn without_children<R>(doing: impl FnOnce() -> R) -> R {
+    install();
+    let _registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    doing()
 }
 
-/// Enters memory that no channel has.
-pub(crate) fn register_memory(region: &Region, file: &OwnedFd) -> Registered {
-    enter(None, Some((region, region.len(), file)))
-}
-
-fn enter(socket: Option<RawFd>, memory: Option<(&Region, usize, &OwnedFd)>) -> Registered {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Has the handlers called from now on.
+fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
@@ -129,13 +128,26 @@ fn enter(socket: Option<RawFd>, memory: Option<(&Region, usize, &OwnedFd)>) -> R
         // around a fork.
         unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
     });
+}
+
+/// A channel's entry in the registry; leaves it when dropped.
+#[derive(Debug)]
+pub(crate) struct Registered(u64);
+
+/// Enters a channel: the socket that a child must not hold, and the memory that a child sees copy-on-write.
+pub(crate) fn register(socket: &OwnedFd, memory: Vec<Memory>) -> Registered {
+    enter(Some(socket.as_raw_fd()), memory)
+}
+
+/// Enters memory that no channel has.
+pub(crate) fn register_memory(region: &Region, file: &OwnedFd) -> Registered {
+    enter(None, vec![Memory::new(region, 0, region.len(), region.len(), file)])
+}
+
+fn enter(socket: Option<RawFd>, memory: Vec<Memory>) -> Registered {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    install();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let memory = memory.map(|(region, piece, file)| Memory {
-        at: region.at(0) as usize,
-        len: region.len(),
-        piece,
-        file: file.as_raw_fd(),
-    });
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).push(Entry { number, socket, memory });
     Registered(number)
 }
@@ -184,9 +196,7 @@ extern "C" fn after_in_child() {
         if planted!(NoAtfork) {
             continue;
         }
-        if let Some(memory) = entry.memory {
-            map_in_child(memory);
-        }
+        entry.memory.iter().copied().for_each(map_in_child);
     }
 }
 

@@ -199,6 +199,17 @@ impl Region {
         unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontNeed) }.of("MADV_DONTNEED")
     }
 
+    /// Makes each page of a private mapping that is writable one of this process's own, with the bytes that it has.
+    /// Other threads may read and write it meanwhile.
+    pub(crate) fn make_own(&self, offset: usize, len: usize) -> Result<()> {
+        const MADV_POPULATE_WRITE: libc::c_int = 23;
+        may_fail("MADV_POPULATE_WRITE")?;
+        let at = self.part(offset, len);
+        // SAFETY: contents and protection stay.
+        super::checked(unsafe { libc::madvise(at, len, MADV_POPULATE_WRITE) }, "MADV_POPULATE_WRITE")?;
+        Ok(())
+    }
+
     /// Keeps the part out of children that `fork` makes.
     pub(crate) fn dont_fork(&self, offset: usize, len: usize) -> Result<()> {
         may_fail("MADV_DONTFORK")?;

@@ -17,6 +17,7 @@
 pub(crate) mod confine;
 pub(crate) mod copy;
 pub(crate) mod fork;
+pub(crate) mod lease;
 pub(crate) mod map;
 pub(crate) mod memfd;
 pub(crate) mod pages;

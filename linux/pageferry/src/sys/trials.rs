@@ -1,9 +1,9 @@
 //! Trials of what the kernel can do, on scratch memory: each says whether a trick has worked, or which call failed.
 
 use super::map::{Prot, Region};
-use super::{Result, memfd, pages};
+use super::{Named as _, Result, lease, memfd, pages};
 use crate::sys;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use std::path::Path;
 
@@ -42,7 +42,6 @@ impl Scratch {
     /// What the file's first byte is.
     fn in_file(&self) -> Result<u8> {
         let mut byte = [0];
-        use super::Named as _;
         rustix::io::pread(&self.fd, &mut byte, 0).of("pread")?;
         Ok(byte[0])
     }
@@ -130,23 +129,25 @@ pub(crate) fn try_seal_write() -> Result<bool> {
     Ok(busy && rustix::io::pwrite(&scratch.fd, &[2], 0).is_err() && scratch.first() == 1)
 }
 
+/// A lease is refused while there is a writer, and a view that was read-only can be made this process's own.
 pub(crate) fn try_lease() -> Result<bool> {
-    const F_SETLEASE: libc::c_int = 1024;
-    sys::may_fail("F_SETLEASE")?;
     let scratch = Scratch::new()?;
     let reader = memfd::reopen(scratch.fd.as_fd(), OFlags::RDONLY)?;
-    let lease = |kind: libc::c_int| {
-        // SAFETY: a descriptor of ours and plain numbers.
-        let answer = unsafe { libc::fcntl(reader.as_raw_fd(), F_SETLEASE, kind) };
-        sys::checked(answer, "F_SETLEASE")
-    };
     // The descriptor of memfd_create itself is not counted as a writer, so a second one must be.
     let writer = memfd::reopen(scratch.fd.as_fd(), OFlags::RDWR)?;
-    let refused = lease(libc::F_RDLCK).is_err();
+    let refused = !lease::take(&reader)?;
     drop(writer);
-    lease(libc::F_RDLCK)?;
-    lease(libc::F_UNLCK)?;
-    Ok(refused)
+    let granted = lease::take(&reader)? && lease::is_whole(&reader);
+    let broken = memfd::reopen(scratch.fd.as_fd(), OFlags::RDWR | OFlags::NONBLOCK).is_err();
+    let seen = !lease::is_whole(&reader);
+    lease::give_up(&reader);
+    // SAFETY: ours alone.
+    unsafe { scratch.region.map_private(0, scratch.len, Prot::Read, reader.as_fd(), 0)? };
+    // SAFETY: as above.
+    unsafe { scratch.region.protect(0, scratch.len, Prot::ReadWrite)? };
+    scratch.region.make_own(0, scratch.len)?;
+    rustix::io::pwrite(&scratch.fd, &[2], 0).of("pwrite")?;
+    Ok(refused && granted && broken && seen && scratch.first() == 1)
 }
 
 pub(crate) fn try_landlock() -> Result<bool> {

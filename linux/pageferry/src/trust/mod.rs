@@ -5,8 +5,9 @@
 //! do. [`Same`]: the other side is the same program, or one that this process trusts as itself. [`Guarded`]:
 //! it may do anything that a process can.
 //!
-//! A guarded receiver takes only sealed memory and copies; a guarded sender neither donates nor shares.
-//! Neither can be made to read bytes through a reference that the peer can still change.
+//! A guarded receiver takes only sealed memory and copies, and leased memory of a program that it has started
+//! [confined](crate::Confined); a guarded sender neither donates nor shares, and has no leases. Neither can be
+//! made to read bytes through a reference that the peer can still change.
 
 mod seal {
     pub trait Sealed {}

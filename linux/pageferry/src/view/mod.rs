@@ -4,7 +4,8 @@
 //! A *pool* is a memfd of slots of equal size. [`SenderView`] is its owner's view: shared and writable where
 //! a slot is *open*, a private view of the same bytes where it is *frozen*, nothing where it was given away.
 //! [`ReceiverView`] is the peer's: private, read-only until a message is to be written to. [`Anonymous`] is
-//! memory of this process alone, [`Snapshot`] a view of sealed memory.
+//! memory of this process alone, [`Snapshot`] a view of sealed memory. Of a leased channel the receiver owns the
+//! slots: `leased_receiver` and `leased_sender`.
 //!
 //! # Who may touch what
 //! A [`Run`] is the right to some slots of one view. Only the view makes it, for slots that no other run has;
@@ -17,6 +18,8 @@
 #![allow(unsafe_code, reason = "references into mapped memory; each block says why it is sound")]
 
 mod anonymous;
+mod leased_receiver;
+mod leased_sender;
 mod receiver;
 mod sender;
 mod slots;
@@ -25,15 +28,42 @@ mod snapshot;
 mod tests;
 
 pub(crate) use anonymous::{Anonymous, Recycled};
+#[cfg(feature = "verify")]
+pub(crate) use leased_receiver::look_at_leases;
+pub(crate) use leased_receiver::{MAX_LEASED_SLOTS, MIN_BREAK_SECONDS};
 pub(crate) use receiver::{Access, ReceiverView};
 pub(crate) use sender::{SenderView, offered};
 pub(crate) use slots::{Reuse, Run, Slots};
 pub(crate) use snapshot::{Draft, Snapshot};
 
 use crate::error::{Error, Usage};
+use crate::host::Host;
+use crate::sys;
+use crate::sys::map::Region;
 
 /// Bytes that slots are multiples of, where the host has no huge pages or larger ones.
 pub(crate) const MAX_SLOT_ALIGN: usize = 2 << 20;
+
+/// Makes the pages of a new shared mapping; whether they are huge. One byte in each huge page is enough to have it
+/// made, and far cheaper than to have it made of filled small pages.
+///
+/// # Safety
+/// The region is mapped writable, and nobody has a reference into it.
+unsafe fn make_huge(region: &Region, host: &Host) -> bool {
+    let len = region.len();
+    // SAFETY: as the caller promises.
+    unsafe {
+        if host.huge() && len.is_multiple_of(host.slot_align()) {
+            region.populate(0, len, host.slot_align());
+            if region.collapse(0, len).is_ok() && host.is_huge(region, 0, len) {
+                region.touch(0, len, host.slot_align());
+                return true;
+            }
+        }
+        region.populate(0, len, sys::page_bytes());
+    }
+    false
+}
 
 /// The shape of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

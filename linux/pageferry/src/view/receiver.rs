@@ -2,15 +2,17 @@
 //!
 //! # What it holds
 //! `read`: a private view of the whole pool, read-only except where a message is being written to: there the
-//! kernel copies each page that is written. `donated`: for channels with donations, a shared view of which
-//! only what was donated is accessible. `shared`: made at the first message that is shared.
+//! kernel copies each page that is written. `memory`: the pool's descriptor; or, of a leased channel, the slots,
+//! which this side has made, and which `leased_receiver` leases. `donated`: for channels with donations, a shared
+//! view of which only what was donated is accessible. `shared`: made at the first message that is shared.
 //!
 //! # Why references hold
 //! `&[u8]` of memory that another process can change is undefined behaviour. So references are given only for
 //! messages of a peer that is trusted as this process trusts itself (`trust::Same`): it runs this library,
-//! which freezes what it lends, or keeps it by its types ([`Level::Typed`]). Of everybody else's pool bytes
-//! are only copied out.
+//! which freezes what it lends, or keeps it by its types ([`Level::Typed`]); and for leased messages of a peer
+//! that was started confined. Of everybody else's pool bytes are only copied out.
 
+use super::leased_receiver::LeasedPool;
 use super::{Geometry, MAX_SLOT_ALIGN, Run, Slots};
 use crate::error::{Broken, Error};
 use crate::host::Host;
@@ -21,7 +23,7 @@ use crate::wire::Level;
 use core::mem::MaybeUninit;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// How a receiver is to map a pool.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +42,18 @@ pub(crate) struct Access {
 pub(crate) struct ReceiverView {
     geometry: Geometry,
     slots: Slots,
-    read: Region,
+    read: Arc<Region>,
     donated: Option<Region>,
     shared: OnceLock<Region>,
-    fd: OwnedFd,
+    memory: Memory,
     huge: bool,
+}
+
+/// What the slots are of.
+#[derive(Debug)]
+enum Memory {
+    Pool(OwnedFd),
+    Leased(Arc<LeasedPool>),
 }
 
 impl ReceiverView {
@@ -91,10 +100,10 @@ impl ReceiverView {
         let mut view = ReceiverView {
             geometry,
             slots: Slots::new(geometry.slots),
-            read,
+            read: Arc::new(read),
             donated,
             shared: OnceLock::new(),
-            fd,
+            memory: Memory::Pool(fd),
             huge: false,
         };
         if !access.in_place {
@@ -108,6 +117,38 @@ impl ReceiverView {
             unsafe { view.read.touch(0, len, sys::page_bytes()) };
         }
         Ok(view)
+    }
+
+    /// Makes slots for a leased channel; with a descriptor of each, for the peer.
+    pub(crate) fn leased(geometry: Geometry, host: &Host) -> Result<(ReceiverView, Vec<OwnedFd>), Error> {
+        let align = host.slot_align().max(sys::page_bytes());
+        let read = Arc::new(Region::reserve(geometry.bytes(), align)?);
+        let (leased, theirs, huge) = LeasedPool::new(geometry, &read, host)?;
+        let (slots, memory) = (Slots::new(geometry.slots), Memory::Leased(leased));
+        let view =
+            ReceiverView { geometry, slots, read, donated: None, shared: OnceLock::new(), memory, huge };
+        Ok((view, theirs))
+    }
+
+    /// Makes sure that nobody can write to a lent run; whether that is so. Without leases there is nothing to do.
+    pub(crate) fn hold(&self, run: &Run) -> Result<bool, Error> {
+        match &self.memory {
+            Memory::Pool(_) => Ok(true),
+            Memory::Leased(leased) => leased.take(run),
+        }
+    }
+
+    /// The run is not read any more; whether it was whole all the time, so that it may be given back.
+    pub(crate) fn let_go(&self, run: &Run) -> bool {
+        match &self.memory {
+            Memory::Pool(_) => true,
+            Memory::Leased(leased) => leased.give_up(run),
+        }
+    }
+
+    /// Whether the peer has tried to write to what it had lent.
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(&self.memory, Memory::Leased(leased) if leased.is_broken())
     }
 
     fn verify(fd: &OwnedFd, wanted: rustix::fs::SealFlags, len: usize) -> Result<(), Error> {
@@ -124,10 +165,12 @@ impl ReceiverView {
 
     /// The peer says that it has sealed the pool: has it?
     pub(crate) fn verify_sealed(&self) -> Result<(), Error> {
-        if planted!(NoLateSealCheck) {
-            return Ok(());
+        match &self.memory {
+            Memory::Pool(fd) if !planted!(NoLateSealCheck) => {
+                Self::verify(fd, memfd::POOL_SEALS, self.geometry.bytes())
+            }
+            _ => Ok(()),
         }
-        Self::verify(&self.fd, memfd::POOL_SEALS, self.geometry.bytes())
     }
 
     pub(crate) fn slots(&self) -> &Slots {
@@ -141,8 +184,13 @@ impl ReceiverView {
     /// Enters the process's registry of what `fork` must keep away from children, and of what a child sees
     /// all the same.
     pub(crate) fn register(&self, socket: &OwnedFd) -> fork::Registered {
-        let donated = self.donated.as_ref();
-        fork::register(socket, donated.map(|donated| (donated, self.geometry.slot_bytes, &self.fd)))
+        let memory = match (&self.donated, &self.memory) {
+            (Some(donated), Memory::Pool(fd)) => {
+                vec![fork::Memory::new(donated, 0, donated.len(), self.geometry.slot_bytes, fd)]
+            }
+            _ => Vec::new(),
+        };
+        fork::register(socket, memory)
     }
 
     /// Whether huge pages lie behind it.
@@ -166,6 +214,7 @@ impl ReceiverView {
         let (at, whole) = self.part(run);
         assert!(offset.checked_add(len).is_some_and(|end| end <= whole));
         debug_assert!(level != Level::Copy, "what is to be copied is not looked at in place");
+        debug_assert!((level == Level::Leased) == matches!(self.memory, Memory::Leased(_)));
         let region = self.region(donated);
         // SAFETY: mapped readable and initialised. Nobody here has `&mut Run`; the peer is trusted to leave
         // the run alone (see the top).
@@ -250,11 +299,14 @@ impl ReceiverView {
 
     /// Where a shared run is. Both sides may write it, so there is no reference to it.
     pub(crate) fn shared(&self, run: &Run, offset: usize) -> Result<*const u8, Error> {
+        let Memory::Pool(fd) = &self.memory else {
+            unreachable!("a leased channel does not share: `admit` has looked")
+        };
         if self.shared.get().is_none() {
             let len = self.geometry.bytes();
             let region = Region::reserve(len, MAX_SLOT_ALIGN.max(sys::page_bytes()))?;
             // SAFETY: the region is new.
-            unsafe { region.map_shared(0, len, Prot::Read, self.fd.as_fd(), 0)? };
+            unsafe { region.map_shared(0, len, Prot::Read, fd.as_fd(), 0)? };
             region.dont_fork(0, len)?;
             let _ = self.shared.set(region);
         }

@@ -4,14 +4,17 @@
 //! Two ranges of addresses for the same memfd. `first` is the mapping with which the pool was made; it is
 //! inaccessible for ever after, and is what open slots are duplicated from: once the pool is sealed
 //! FUTURE_WRITE, no other way leads to a writable mapping. `used` is where buffers are: each slot of it is
-//! open, frozen, hidden, or of this process's own zero pages.
+//! open, frozen, hidden, or of this process's own zero pages. Of a leased channel the receiver has made the memory,
+//! each slot its own memfd; `leased_sender` opens and freezes those.
 //!
 //! # Why the owner's references hold
 //! The receiver cannot write to the pool: its descriptor is sealed before it gets it, or, where it is to take
 //! donations, it maps the pool inaccessible before the seal, and promises to open only what it was given.
-//! Nobody else has the descriptor.
+//! Nobody else has the descriptor. Leased slots are the receiver's, which can write to them: there the receiver is
+//! trusted as this process trusts itself.
 
-use super::{Geometry, MAX_SLOT_ALIGN, Run, Slots};
+use super::leased_sender::LeasedSlots;
+use super::{Geometry, Run, Slots, make_huge};
 use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
@@ -40,73 +43,79 @@ pub(crate) struct SenderView {
     geometry: Geometry,
     slots: Slots,
     states: Mutex<Vec<State>>,
-    fd: OwnedFd,
     used: Region,
-    first: Region,
+    memory: Memory,
     huge: bool,
+}
+
+/// What the slots are of.
+#[derive(Debug)]
+enum Memory {
+    Pool { fd: OwnedFd, first: Region },
+    Leased(LeasedSlots),
 }
 
 impl SenderView {
     /// Makes a pool. It is sealed against all but writing; [`SenderView::seal`] does the rest.
     pub(crate) fn new(geometry: Geometry, host: &Host) -> Result<SenderView, Error> {
+        let mut view = Self::without_pages(geometry, host)?;
+        view.populate(host);
+        Ok(view)
+    }
+
+    /// The same, but there are no pages yet: [`SenderView::populate`] makes them.
+    pub(crate) fn without_pages(geometry: Geometry, host: &Host) -> Result<SenderView, Error> {
         let len = geometry.bytes();
         let align = host.slot_align().max(sys::page_bytes());
         let fd = memfd::create("pageferry-pool", len)?;
         let first = Region::reserve(len, align)?;
         let used = Region::reserve(len, align)?;
-        let mut view = SenderView {
-            geometry,
-            slots: Slots::new(geometry.slots),
-            states: Mutex::new(vec![State::Open; geometry.slots as usize]),
-            fd,
-            used,
-            first,
-            huge: false,
-        };
-        view.map(len, host)?;
-        memfd::seal(&view.fd, memfd::POOL_SEALS.difference(memfd::SEALED_LATER))?;
-        Ok(view)
-    }
-
-    fn map(&mut self, len: usize, host: &Host) -> Result<(), Error> {
         // SAFETY: both regions are new, and nobody has a reference into them.
-        unsafe { self.first.map_shared(0, len, Prot::ReadWrite, self.fd.as_fd(), 0)? };
-        self.huge = self.make_huge(len, host);
-        if !self.huge {
-            // SAFETY: as above. All memory is there from now on, so that a limit of memory bites here and not
-            // in a store.
-            unsafe { self.first.populate(0, len, sys::page_bytes()) };
-        }
-        // SAFETY: as above.
         unsafe {
+            first.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)?;
             if host.alias() {
-                self.used.alias(0, len, &self.first, 0)?;
-                self.used.protect(0, len, Prot::ReadWrite)?;
+                used.alias(0, len, &first, 0)?;
+                used.protect(0, len, Prot::ReadWrite)?;
             } else {
-                self.used.map_shared(0, len, Prot::ReadWrite, self.fd.as_fd(), 0)?;
+                used.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)?;
             }
             if !planted!(PoolLeftWritable) {
-                self.first.protect(0, len, Prot::None)?;
+                first.protect(0, len, Prot::None)?;
             }
-            let step = if self.huge { MAX_SLOT_ALIGN } else { sys::page_bytes() };
-            self.used.touch(0, len, step);
         }
         if !planted!(NoDontFork) {
-            self.first.dont_fork(0, len)?;
-            self.used.dont_fork(0, len)?;
+            first.dont_fork(0, len)?;
+            used.dont_fork(0, len)?;
         }
-        Ok(())
+        memfd::seal(&fd, memfd::POOL_SEALS.difference(memfd::SEALED_LATER))?;
+        Ok(Self::of(geometry, State::Open, used, Memory::Pool { fd, first }, false))
     }
 
-    /// One byte in each huge page is enough to have it made, and far cheaper than to have it made of filled
-    /// small pages.
-    fn make_huge(&self, len: usize, host: &Host) -> bool {
-        if !host.huge() {
-            return false;
+    /// All memory is there from now on, so that a limit of memory bites here and not in a store.
+    pub(crate) fn populate(&mut self, host: &Host) {
+        // SAFETY: the slots are open, and nobody has a reference into them: no run was taken.
+        self.huge = unsafe { make_huge(&self.used, host) };
+    }
+
+    /// A view of slots that the receiver has made and sent.
+    pub(crate) fn leased(geometry: Geometry, fds: Vec<OwnedFd>, host: &Host) -> Result<SenderView, Error> {
+        let used = Region::reserve(geometry.bytes(), host.slot_align().max(sys::page_bytes()))?;
+        let leased = LeasedSlots::new(fds, &used, geometry.slot_bytes)?;
+        let huge = host.is_huge(&used, 0, geometry.bytes());
+        Ok(Self::of(geometry, State::Frozen, used, Memory::Leased(leased), huge))
+    }
+
+    fn of(geometry: Geometry, state: State, used: Region, memory: Memory, huge: bool) -> SenderView {
+        let states = Mutex::new(vec![state; geometry.slots as usize]);
+        SenderView { geometry, slots: Slots::new(geometry.slots), states, used, memory, huge }
+    }
+
+    /// The pool's descriptor, and the mapping that open slots are duplicated from.
+    fn pool(&self) -> (&OwnedFd, &Region) {
+        match &self.memory {
+            Memory::Pool { fd, first } => (fd, first),
+            Memory::Leased(_) => unreachable!("a leased channel has no verbs that need a pool"),
         }
-        // SAFETY: the region is new and mapped writable.
-        unsafe { self.first.populate(0, len, host.slot_align()) };
-        self.first.collapse(0, len).is_ok() && host.is_huge(&self.first, 0, len)
     }
 
     /// Whether huge pages lie behind it.
@@ -116,11 +125,11 @@ impl SenderView {
 
     /// Nobody can map the pool for writing from now on.
     pub(crate) fn seal(&self) -> Result<(), Error> {
-        Ok(memfd::seal(&self.fd, memfd::POOL_SEALS)?)
+        Ok(memfd::seal(self.pool().0, memfd::POOL_SEALS)?)
     }
 
     pub(crate) fn fd(&self) -> &OwnedFd {
-        &self.fd
+        self.pool().0
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -133,7 +142,12 @@ impl SenderView {
 
     /// Enters the process's registry of what `fork` must keep away from children.
     pub(crate) fn register(&self, socket: &OwnedFd) -> fork::Registered {
-        fork::register(socket, Some((&self.used, self.geometry.slot_bytes, &self.fd)))
+        let piece = self.geometry.slot_bytes;
+        let memory = match &self.memory {
+            Memory::Pool { fd, .. } => vec![fork::Memory::new(&self.used, 0, self.used.len(), piece, fd)],
+            Memory::Leased(leased) => leased.memory(&self.used),
+        };
+        fork::register(socket, memory)
     }
 
     fn part(&self, run: &Run) -> (usize, usize) {
@@ -142,8 +156,12 @@ impl SenderView {
 
     fn set(&self, run: &Run, state: State) {
         let first = run.first() as usize;
+        self.set_slots(first..first + run.slots() as usize, state);
+    }
+
+    fn set_slots(&self, slots: core::ops::Range<usize>, state: State) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states[first..first + run.slots() as usize].fill(state);
+        states[slots].fill(state);
     }
 
     fn is(&self, run: &Run, state: State) -> bool {
@@ -165,16 +183,24 @@ impl SenderView {
         if self.is(run, State::Open) || planted!(NoThaw) {
             return Ok(());
         }
+        if let Memory::Leased(leased) = &self.memory {
+            for slot in run.first()..run.first() + run.slots() {
+                // SAFETY: `&mut Run`: nobody has a reference into the run.
+                unsafe { leased.open(&self.used, slot)? };
+                self.set_slots(slot as usize..slot as usize + 1, State::Open);
+            }
+            return Ok(());
+        }
         let (at, len) = self.part(run);
         // SAFETY: `&mut Run`: nobody has a reference into the run.
         unsafe {
             if self.any(run, &[State::Frozen, State::Zero]) {
-                self.used.alias(at, len, &self.first, at)?;
+                self.used.alias(at, len, self.pool().1, at)?;
                 self.set(run, State::Hidden);
             }
             if let Err(failed) = self.used.protect(at, len, Prot::ReadWrite) {
                 // The bytes are to be read still, by whoever has the run.
-                if self.used.map_private(at, len, Prot::Read, self.fd.as_fd(), at as u64).is_ok() {
+                if self.used.map_private(at, len, Prot::Read, self.pool().0.as_fd(), at as u64).is_ok() {
                     self.set(run, State::Frozen);
                 }
                 return Err(failed.into());
@@ -199,7 +225,16 @@ impl SenderView {
         let prot = if host.overcommit_never() { Prot::Read } else { Prot::ReadWrite };
         // SAFETY: the bytes stay the same, so `&[u8]`s may go on; no `&mut` exists, for the caller has `&Run`
         // and gives up its buffer.
-        unsafe { self.used.map_private(at, len, prot, self.fd.as_fd(), at as u64)? };
+        unsafe {
+            match &self.memory {
+                Memory::Pool { fd, .. } => self.used.map_private(at, len, prot, fd.as_fd(), at as u64)?,
+                Memory::Leased(leased) => {
+                    for slot in run.first()..run.first() + run.slots() {
+                        leased.freeze(&self.used, slot, prot)?;
+                    }
+                }
+            }
+        }
         self.set(run, State::Frozen);
         Ok(())
     }

@@ -10,7 +10,7 @@
 //! The kernel refuses every write, mapping and truncation of a file sealed `WRITE | SHRINK`, whoever asks. So
 //! `&[u8]` holds against any peer.
 
-use super::MAX_SLOT_ALIGN;
+use super::{MAX_SLOT_ALIGN, make_huge};
 use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
@@ -37,15 +37,7 @@ impl Draft {
         unsafe { region.map_shared(0, whole, Prot::ReadWrite, fd.as_fd(), 0)? };
         region.dont_fork(0, whole)?;
         // SAFETY: as above. All memory is there from now on, so that a limit of memory bites here and not in a store.
-        unsafe {
-            let huge = host.huge() && whole.is_multiple_of(align) && {
-                region.populate(0, whole, align);
-                region.collapse(0, whole).is_ok() && host.is_huge(&region, 0, whole)
-            };
-            if !huge {
-                region.populate(0, whole, sys::page_bytes());
-            }
-        }
+        unsafe { make_huge(&region, host) };
         let registered = fork::register_memory(&region, &fd);
         Ok(Draft { fd, region, _registered: registered })
     }

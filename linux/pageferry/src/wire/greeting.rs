@@ -3,7 +3,8 @@
 //! Four messages: the sender offers ([`Kind::Hello`], with its area of the ring and its pool), the receiver
 //! accepts ([`Kind::Welcome`], with its area), the sender says what it will be ([`Kind::Settled`], after it
 //! has sealed what it had left open for the receiver to map), and the receiver, which has looked at all of
-//! it, says that it is ready ([`Kind::Ready`]). Either says [`Kind::Refuse`] with a reason instead.
+//! it, says that it is ready ([`Kind::Ready`]). Where slots are to be leased, the receiver's follow its welcome
+//! ([`Kind::Slots`]). Either says [`Kind::Refuse`] with a reason instead.
 
 use super::{Level, Verb};
 use crate::ring::RingGeometry;
@@ -28,6 +29,8 @@ pub enum Kind {
     Ready = 4,
     /// No channel will be. A reason in UTF-8 follows the fixed part.
     Refuse = 5,
+    /// The receiver's memory, for channels whose slots it leases.
+    Slots = 6,
 }
 
 /// A message of the handshake. All of them have all fields.
@@ -57,7 +60,7 @@ pub struct Greeting {
     pub capacity: u32,
     /// Bytes of a message in the ring, at most.
     pub inline_bytes: u32,
-    /// Slots of the pool.
+    /// Slots of the pool; or which slot is the first of those that come.
     pub slots: u32,
     /// Zero.
     pub reserved: u32,

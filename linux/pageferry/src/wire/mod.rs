@@ -39,7 +39,39 @@ pub enum Level {
     /// The sender's own view is frozen by the MMU, and the receiver cannot write to the pool. A hostile
     /// sender can evade it.
     Mmu = 3,
-    /// As `Mmu`, and a file lease proves that no writer exists.
+    /// As `Mmu`, and before each message is read, the kernel says that nobody can write to it. With the feature
+    /// `leased` of this library, where a sender asks for it.
+    ///
+    /// The *receiver* makes the slots, so they count as its memory. The sender opens a slot for writing for each
+    /// message and freezes it as at level `Mmu`. The receiver takes a file lease, which the kernel grants when no
+    /// descriptor and no mapping that can write is left, in any process, in any queue of a socket; otherwise the
+    /// message is refused and the channel closed. While the message is held, whoever opens its memory for writing
+    /// waits or fails. The kernel takes a lease away `fs.lease-break-time` (45 s) after that; before, the library
+    /// makes the memory the receiver's own, in place, and closes the channel. What was received stays as it was.
+    ///
+    /// *What holds against which sender.*
+    /// * One that runs this library: as `Mmu`.
+    /// * One with bugs: as `Mmu`; and other mappings, children and descriptors that could write are found. What the
+    ///   kernel or a device still has to write to *pinned* pages is not (io_uring fixed buffers, O_DIRECT): finish
+    ///   your I/O before `loan`.
+    /// * A hostile one that was started [confined](crate::Confined) without a gap, on Linux 6.12 or later: a
+    ///   snapshot. It cannot pin pages, trace the receiver, or stop it for as long as a break takes. A
+    ///   [`Guarded`](crate::trust::Guarded) receiver accepts leases from such a child and from nobody else.
+    /// * A hostile one that is not confined, or has a helper that is not: nothing, for it can pin pages, and have
+    ///   them written later. Use `Sealed`, whose seal waits for pins.
+    ///
+    /// Nothing holds against a hostile *receiver*, which can write to the slots: a sender offers leases only to a
+    /// receiver that it trusts as itself. It does not hold in a child that the receiver makes by `fork` while it
+    /// holds a message, nor in a receiver that is stopped (SIGSTOP, a debugger) for longer than a break takes. A
+    /// break sends the receiver SIGURG, which is ignored by default.
+    ///
+    /// There are 256 slots at most; each takes a descriptor on either side. There are neither donations nor shared
+    /// memory. The level is `Copy` instead where /proc is missing, `fs.leases-enable` is 0, `fs.lease-break-time` is
+    /// less than 10, or `vm.overcommit_memory` is 2 on the receiver's side.
+    ///
+    /// A loan costs 6 to 9 microseconds more than at level `Mmu`, at any size: more calls, no copies. Between two
+    /// processes on two CPUs of an AMD Zen 3 guest, Linux 6.18, both polling, 4 MB in microseconds: untouched 12-18
+    /// at `Mmu` and 18-25 here, read whole 154 and 161.
     Leased = 4,
     /// The memory is sealed: nobody can write it again, ever.
     Sealed = 5,
@@ -48,6 +80,11 @@ pub enum Level {
 impl Level {
     /// All of them.
     pub const ALL: [Level; 5] = [Level::Copy, Level::Typed, Level::Mmu, Level::Leased, Level::Sealed];
+
+    /// Whether a sender freezes its own view of what it lends.
+    pub(crate) fn freezes(self) -> bool {
+        matches!(self, Level::Mmu | Level::Leased)
+    }
 
     /// Its bit in a set of levels.
     pub(crate) fn bit(self) -> u32 {

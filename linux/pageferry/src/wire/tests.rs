@@ -42,9 +42,22 @@ fn a_greeting_has_its_golden_bytes() {
     assert_eq!(hello().as_bytes(), HELLO);
     assert_eq!(Greeting::parse(&HELLO), Ok((hello(), String::new())));
     assert_eq!(
-        [Kind::Hello, Kind::Welcome, Kind::Settled, Kind::Ready, Kind::Refuse].map(|k| k as u8),
-        [1, 2, 3, 4, 5]
+        [Kind::Hello, Kind::Welcome, Kind::Settled, Kind::Ready, Kind::Refuse, Kind::Slots].map(|k| k as u8),
+        [1, 2, 3, 4, 5, 6]
     );
+}
+
+#[test]
+fn slots_that_come_have_their_golden_bytes() {
+    let mut bytes = [0; 56];
+    bytes[..24].copy_from_slice(&HELLO[..24]);
+    bytes[8..10].copy_from_slice(&[6, 0]);
+    bytes[20..24].fill(0);
+    bytes[40] = 8;
+    let mut slots = Greeting::new(Kind::Slots, 4096);
+    slots.slots = 8;
+    assert_eq!(slots.as_bytes(), bytes);
+    assert_eq!(Greeting::parse(&bytes), Ok((slots, String::new())));
 }
 
 #[test]
@@ -175,6 +188,7 @@ fn notes_have_their_golden_bytes() {
     for (note, bytes) in [
         (Note::Wake, [b'w', 0, 0, 0, 0, 0, 0, 0, 0]),
         (Note::Bye, [b'b', 0, 0, 0, 0, 0, 0, 0, 0]),
+        (Note::Evicted, [b'e', 0, 0, 0, 0, 0, 0, 0, 0]),
         (Note::Object(0x0102_0304_0506_0708), object),
     ] {
         assert_eq!(note.bytes(), bytes);

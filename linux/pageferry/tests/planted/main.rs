@@ -1,11 +1,14 @@
 //! Each planted defect is caught: a check holds without it, and fails with it.
 //!
 //! Defects are planted in a whole process, so each check runs twice in a process of its own: this program again.
-//! Checks are in `memory` (who sees which bytes), `forged` (peers that lie), `ring` (counters and wake-ups) and
-//! `children` (what `fork` does).
+//! Checks are in `memory` (who sees which bytes), `forged` (peers that lie), `ring` (counters and wake-ups),
+//! `children` (what `fork` does) and `leased` (writers that a lease keeps out).
 
 mod children;
 mod forged;
+mod leased;
+#[path = "../leased/memory.rs"]
+mod lent;
 mod memory;
 #[path = "../peer/mod.rs"]
 mod peer;
@@ -94,6 +97,9 @@ checks! {
     a_child_without_handlers_writes_nothing_that_is_lent: NoDontFork, children::stores;
     a_child_keeps_what_its_parent_had_received: NoForkFence, children::fence;
     a_child_uses_no_channel_of_its_parent: NoForkedCheck, children::refused;
+    leased_memory_with_a_writer: NoLease, leased::hidden_writer;
+    leased_memory_that_its_sender_opens: NoLeaseCheck, leased::broken_lease;
+    leased_memory_that_is_held_for_long: NoSave, leased::saved;
 }
 
 #[test]
