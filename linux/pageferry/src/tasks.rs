@@ -25,11 +25,13 @@
 //! # }
 //! ```
 
-use crate::channel::{Buffer, Lent, Loan, Receiver, Sender};
+use crate::channel::{Buffer, Lent, Loan, Receiver, SendShared, Sender};
 use crate::error::Error;
 use crate::sys::runtime;
 use crate::trust::{Same, Trust};
 use core::task::{Context, Poll, ready};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 
@@ -87,23 +89,44 @@ fn failed(error: &std::io::Error) -> Error {
     crate::Failed { call: "epoll_wait", errno }.into()
 }
 
+/// Tells of slots that other tasks of this process give back.
+#[derive(Debug)]
+pub(crate) struct Freed(Arc<SendShared>);
+
+impl AsFd for Freed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.view.freed().as_fd()
+    }
+}
+
+impl AsRawFd for Freed {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 /// The sending end.
 #[derive(Debug)]
 pub struct AsyncSender<T: Trust = Same> {
     end: AsyncFd<Sender<T>>,
+    freed: AsyncFd<Freed>,
 }
 
 impl<T: Trust> AsyncSender<T> {
     /// Within a runtime; panics outside of one, as all of tokio does.
     pub fn new(sender: Sender<T>) -> Result<AsyncSender<T>, Error> {
-        Ok(AsyncSender { end: runtime::enter(sender)? })
+        let freed = runtime::enter(Freed(Arc::clone(sender.shared())))?;
+        Ok(AsyncSender { end: runtime::enter(sender)?, freed })
     }
 
     /// Memory for a message: see [`Sender::buffer`].
     pub async fn buffer(&mut self, len: usize) -> Result<Buffer, Error> {
-        self.until(|sender| match sender.try_buffer(len) {
-            Err(Error::WouldBlock) => Ok(None),
-            found => found.map(Some),
+        self.until(|sender| {
+            sender.shared().view.freed().want();
+            match sender.try_buffer(len) {
+                Err(Error::WouldBlock) => Ok(None),
+                found => found.map(Some),
+            }
         })
         .await
     }
@@ -158,11 +181,32 @@ impl<T: Trust> AsyncSender<T> {
                 let _ = self.end.get_ref().shared().end_sleep();
                 continue;
             }
-            let mut guard = self.end.readable_mut().await.map_err(|error| failed(&error))?;
-            if guard.get_inner().shared().end_sleep() {
-                guard.clear_ready();
+            core::future::poll_fn(|context| self.poll_woken(context)).await?;
+        }
+    }
+
+    /// Waits for the peer, or for slots that this process gives back.
+    fn poll_woken(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let peer = self.end.poll_read_ready_mut(context).map_err(|error| failed(&error))?;
+        let freed = self.freed.poll_read_ready_mut(context).map_err(|error| failed(&error))?;
+        if peer.is_pending() && freed.is_pending() {
+            return Poll::Pending;
+        }
+        if let Poll::Ready(mut guard) = freed {
+            guard.get_inner().0.view.freed().seen();
+            guard.clear_ready();
+        }
+        match peer {
+            Poll::Ready(mut guard) => {
+                if guard.get_inner().shared().end_sleep() {
+                    guard.clear_ready();
+                }
+            }
+            Poll::Pending => {
+                let _ = self.end.get_ref().shared().end_sleep();
             }
         }
+        Poll::Ready(Ok(()))
     }
 
     /// The end itself.

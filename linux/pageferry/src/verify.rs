@@ -83,6 +83,10 @@ defects! {
     NoWake,
     /// Whoever goes to sleep does not look once more.
     NoSecondLook,
+    /// A thread takes the note that was to wake another.
+    StolenNote,
+    /// Slots that this process gives back wake nobody who waits for some.
+    NoNudge,
     /// Slots that come home stay frozen.
     NoThaw,
     /// A dead peer's last messages are thrown away.

@@ -558,11 +558,15 @@ impl RecvShared {
         }
     }
 
+    /// Waits for the socket. What has come over it is taken before and not after: who is woken finds a message in the
+    /// ring, and the note that woke it is taken while the peer works on what comes next.
     fn sleep(&self, until: Option<Instant>) -> Result<(), Error> {
         widen!(NoSecondLook);
-        let state = self.lock();
+        let mut state = self.lock();
+        let all = self.read_notes(&mut state);
         state.ring.begin_sleep();
         let has_message = state.ring.has_message() && !planted!(NoSecondLook);
+        let awake = !all || has_message || state.ended.is_some() || state.fault.is_some();
         // What was retired comes back when a child ends, of which nobody tells.
         let until = match state.retired.is_empty() {
             true => until,
@@ -572,7 +576,7 @@ impl RecvShared {
             }
         };
         drop(state);
-        let waited = if has_message { Ok(()) } else { self.wait_and_read(until) };
+        let waited = if awake { Ok(()) } else { self.wait_readable(until) };
         self.lock().ring.end_sleep();
         waited
     }
@@ -593,14 +597,10 @@ impl RecvShared {
         self.read_notes(&mut state)
     }
 
-    fn wait_and_read(&self, until: Option<Instant>) -> Result<(), Error> {
+    fn wait_readable(&self, until: Option<Instant>) -> Result<(), Error> {
         match socket::wait_readable(&[self.socket()], until) {
-            Ok(_) => {
-                self.read_notes(&mut self.lock());
-                Ok(())
-            }
-            Err(failed) if failed.errno == Errno::AGAIN => Ok(()),
-            Err(failed) => Err(failed.into()),
+            Err(failed) if failed.errno != Errno::AGAIN => Err(failed.into()),
+            _ => Ok(()),
         }
     }
 }

@@ -52,8 +52,10 @@ struct State {
     fault: Option<Error>,
     /// Nothing more will come back either.
     ended: bool,
-    /// A thread polls the socket.
+    /// A thread polls the socket. No other takes notes from it meanwhile: they are what wakes that thread.
     polling: bool,
+    /// Threads that wait for what it finds.
+    waiting: u32,
     /// Messages since the socket was looked at.
     unlooked: u32,
     /// Pages that receivers have written, as they say.
@@ -132,7 +134,7 @@ impl Drop for Fanned {
         if let Some(run) = self.run.take()
             && self.generation == fork::generation()
         {
-            self.view.slots().give(run);
+            self.view.give(run);
         }
     }
 }
@@ -170,6 +172,7 @@ impl SendShared {
             fault: None,
             ended: false,
             polling: false,
+            waiting: 0,
             unlooked: 0,
             pages_written: 0,
             pages_of_a_loan: 0.0,
@@ -232,7 +235,7 @@ impl SendShared {
         drop(state);
         let Some(mut run) = self.view.slots().take(slots, self.reuse(slots)) else { return Ok(None) };
         if let Err(error) = self.open(&mut run) {
-            self.view.slots().give(run);
+            self.view.give(run);
             return Err(error);
         }
         Ok(Some(run))
@@ -254,6 +257,7 @@ impl SendShared {
         }
         let view = &self.view;
         let run = self.wait(until, true, |state| {
+            view.freed().want();
             if let Some(run) = view.slots().take(slots, self.reuse(slots)) {
                 return Ok(Some(run));
             }
@@ -262,7 +266,7 @@ impl SendShared {
         })?;
         let Some(mut run) = run else { return Ok(None) };
         if let Err(error) = self.open(&mut run) {
-            self.view.slots().give(run);
+            self.view.give(run);
             return Err(error);
         }
         Ok(Some(run))
@@ -303,8 +307,7 @@ impl SendShared {
     /// Gives slots back that were never sent.
     pub(crate) fn give(&self, run: Run) {
         if self.is_ours() {
-            self.view.slots().give(run);
-            self.news.notify_all();
+            self.view.give(run);
         }
     }
 
@@ -388,10 +391,8 @@ impl SendShared {
         let mut state = self.lock();
         match state.out.get_mut(&sequence) {
             Some(out) => out.parked.extend(runs),
-            None => runs.for_each(|run| self.view.slots().give(run)),
+            None => runs.for_each(|run| self.view.give(run)),
         }
-        drop(state);
-        self.news.notify_all();
     }
 
     /// Whether a message is home.
@@ -430,7 +431,7 @@ impl SendShared {
                         state.pages_of_a_loan += 0.25 * (pages as f64 - state.pages_of_a_loan);
                     }
                     state.sealed_bytes -= out.sealed_bytes;
-                    out.parked.into_iter().for_each(|run| self.view.slots().give(run));
+                    out.parked.into_iter().for_each(|run| self.view.give(run));
                 }
                 None if planted!(NoAckCheck) => (),
                 None => return self.close(state, Broken::Acknowledgement { sequence }.into(), false),
@@ -442,21 +443,23 @@ impl SendShared {
     fn close(&self, state: &mut State, fault: Error, gone: bool) {
         state.fault.get_or_insert(fault);
         state.ended = true;
-        let slots = self.view.slots();
         state.out.retain(|_, out| {
             let stays = out.donated && !gone;
             if !stays {
-                out.parked.drain(..).for_each(|run| slots.give(run));
+                out.parked.drain(..).for_each(|run| self.view.give(run));
             }
             stays
         });
-        self.news.notify_all();
+        self.tell_news(state);
     }
 
     /// Takes the notes that have come over the socket; whether all of them. Where the kernel refuses, nothing
     /// is known of the peer: what is out stays out.
     fn read_notes(&self, state: &mut State) -> Result<bool, Error> {
         state.unlooked = 0;
+        if state.polling && !planted!(StolenNote) {
+            return Ok(true);
+        }
         let mut bytes = [0; 2 * Note::BYTES];
         for _ in 0..MAX_NOTES {
             let packet = match socket::recv(self.socket(), &mut bytes) {
@@ -596,45 +599,58 @@ impl SendShared {
 
     fn wait_for_news<'a>(
         &self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         until: Option<Instant>,
     ) -> MutexGuard<'a, State> {
-        match until {
+        state.waiting += 1;
+        let mut state = match until {
             None => self.news.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(until) => {
                 let left = until.saturating_duration_since(Instant::now());
                 self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
             }
+        };
+        state.waiting -= 1;
+        state
+    }
+
+    /// Wakes the threads that wait for the one that polls. It costs a system call even where there is none.
+    fn tell_news(&self, state: &State) {
+        if state.waiting > 0 {
+            self.news.notify_all();
         }
     }
 
-    /// Polls the socket, for all threads that wait.
+    /// Polls the socket, for all threads that wait. What has come over it is taken before and not after: who is woken
+    /// finds an acknowledgement in the ring, and the note that woke it is taken while the peer works on what comes
+    /// next.
     fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         until: Option<Instant>,
     ) -> Result<MutexGuard<'a, State>, Error> {
         widen!(NoSecondLook);
+        let all = self.read_notes(&mut state)?;
+        if !all || state.ended {
+            return Ok(state);
+        }
         state.ring.begin_sleep();
+        let mut waited = Ok(());
         if !state.ring.has_ack() || planted!(NoSecondLook) {
             state.polling = true;
             drop(state);
-            let waited = socket::wait_readable(&[self.socket()], until);
+            let freed = self.view.freed();
+            let ready = socket::wait_readable(&[self.socket(), freed.as_fd()], until);
+            if ready.as_ref().is_ok_and(|ready| ready[1]) {
+                freed.seen();
+            }
+            waited = ready.map(drop);
             state = self.lock();
             state.polling = false;
-            if let Err(failed) = waited {
-                state.ring.end_sleep();
-                self.news.notify_all();
-                return Err(failed.into());
-            }
-            let read = self.read_notes(&mut state);
-            self.news.notify_all();
-            if let Err(error) = read {
-                state.ring.end_sleep();
-                return Err(error);
-            }
+            self.tell_news(&state);
         }
         state.ring.end_sleep();
+        waited?;
         Ok(state)
     }
 }

@@ -28,7 +28,7 @@ use crate::sys::socket;
 use crate::trust::Same;
 use crate::view::{Draft, Reuse, SenderView, Snapshot};
 use crate::wire::{Descriptor, Level, Verb};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd as _, OwnedFd};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -214,9 +214,10 @@ impl Fanout {
         let mut since = Instant::now();
         loop {
             self.pump();
+            self.view.freed().want();
             if let Some(mut run) = self.view.slots().take(slots, Reuse::default()) {
                 if let Err(error) = self.view.open(&mut run) {
-                    self.view.slots().give(run);
+                    self.view.give(run);
                     return Err(error);
                 }
                 return Ok(FanBuffer { store: Some(Store::Slots(run)), view: Arc::clone(&self.view), len });
@@ -320,8 +321,13 @@ impl Fanout {
         let before: usize = self.everybody().map(|shared| shared.out()).sum();
         let awake = self.everybody().any(|shared| shared.begin_sleep());
         if !awake {
-            let sockets: Vec<_> = self.everybody().map(|shared| shared.socket()).collect();
-            let waited = socket::wait_readable(&sockets, until);
+            let freed = self.view.freed();
+            let mut polled: Vec<_> = self.everybody().map(|shared| shared.socket()).collect();
+            polled.push(freed.as_fd());
+            let waited = socket::wait_readable(&polled, until);
+            if waited.as_ref().is_ok_and(|ready| ready.last() == Some(&true)) {
+                freed.seen();
+            }
             self.everybody().for_each(|shared| {
                 let _ = shared.end_sleep();
             });
@@ -421,7 +427,7 @@ impl std::ops::DerefMut for FanBuffer {
 impl Drop for FanBuffer {
     fn drop(&mut self) {
         if let Some(Store::Slots(run)) = self.store.take() {
-            self.view.slots().give(run);
+            self.view.give(run);
         }
     }
 }

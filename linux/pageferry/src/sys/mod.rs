@@ -20,6 +20,7 @@ pub(crate) mod fork;
 pub(crate) mod lease;
 pub(crate) mod map;
 pub(crate) mod memfd;
+pub(crate) mod nudge;
 pub(crate) mod pages;
 pub(crate) mod peer;
 #[cfg(feature = "tokio")]

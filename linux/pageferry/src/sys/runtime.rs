@@ -10,6 +10,7 @@ pub(crate) trait End: AsRawFd + AsFd {}
 
 impl<T: crate::trust::Trust> End for crate::Sender<T> {}
 impl<T: crate::trust::Trust> End for crate::Receiver<T> {}
+impl End for crate::tasks::Freed {}
 
 /// Puts an end into the poll of the runtime that this thread is in.
 pub(crate) fn enter<E: End>(end: E) -> Result<AsyncFd<E>> {

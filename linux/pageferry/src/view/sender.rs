@@ -19,6 +19,7 @@ use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
+use crate::sys::nudge::Nudge;
 use crate::sys::{self, fork, memfd};
 use core::mem::MaybeUninit;
 use rustix::fd::{AsFd, OwnedFd};
@@ -46,6 +47,7 @@ pub(crate) struct SenderView {
     used: Region,
     memory: Memory,
     huge: bool,
+    freed: Nudge,
 }
 
 /// What the slots are of.
@@ -88,7 +90,7 @@ impl SenderView {
             used.dont_fork(0, len)?;
         }
         memfd::seal(&fd, memfd::POOL_SEALS.difference(memfd::SEALED_LATER))?;
-        Ok(Self::of(geometry, State::Open, used, Memory::Pool { fd, first }, false))
+        Self::of(geometry, State::Open, used, Memory::Pool { fd, first }, false)
     }
 
     /// All memory is there from now on, so that a limit of memory bites here and not in a store.
@@ -102,12 +104,19 @@ impl SenderView {
         let used = Region::reserve(geometry.bytes(), host.slot_align().max(sys::page_bytes()))?;
         let leased = LeasedSlots::new(fds, &used, geometry.slot_bytes)?;
         let huge = host.is_huge(&used, 0, geometry.bytes());
-        Ok(Self::of(geometry, State::Frozen, used, Memory::Leased(leased), huge))
+        Self::of(geometry, State::Frozen, used, Memory::Leased(leased), huge)
     }
 
-    fn of(geometry: Geometry, state: State, used: Region, memory: Memory, huge: bool) -> SenderView {
+    fn of(
+        geometry: Geometry,
+        state: State,
+        used: Region,
+        memory: Memory,
+        huge: bool,
+    ) -> Result<SenderView, Error> {
         let states = Mutex::new(vec![state; geometry.slots as usize]);
-        SenderView { geometry, slots: Slots::new(geometry.slots), states, used, memory, huge }
+        let slots = Slots::new(geometry.slots);
+        Ok(SenderView { geometry, slots, states, used, memory, huge, freed: Nudge::new()? })
     }
 
     /// The pool's descriptor, and the mapping that open slots are duplicated from.
@@ -138,6 +147,17 @@ impl SenderView {
 
     pub(crate) fn slots(&self) -> &Slots {
         &self.slots
+    }
+
+    /// Gives slots back, and tells whoever waits for some.
+    pub(crate) fn give(&self, run: Run) {
+        self.slots.give(run);
+        self.freed.tell();
+    }
+
+    /// Tells of slots that are given back.
+    pub(crate) fn freed(&self) -> &Nudge {
+        &self.freed
     }
 
     /// Enters the process's registry of what `fork` must keep away from children.

@@ -135,3 +135,34 @@ fn buffers_of_another_fan_out_are_refused() {
     assert_eq!(other.loan(buffer).unwrap_err(), Error::Usage(Usage::OtherChannel));
     assert_eq!(one.slots_taken(), 0);
 }
+
+#[test]
+fn who_waits_for_memory_gets_what_another_thread_drops() {
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut fan = Fanout::new(config().slots(2), PATIENCE).unwrap();
+        let rx = fan.receiver().unwrap();
+        let out = send(&mut fan, 1);
+        let held = rx.recv().unwrap();
+        for round in 0..20 {
+            let buffer = fan.buffer(3000).unwrap();
+            let dropper = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(2));
+                drop(buffer);
+            });
+            drop(fan.buffer(3000).unwrap());
+            dropper.join().unwrap();
+            let sent = send(&mut fan, round);
+            drop(rx.recv().unwrap());
+            let dropper = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(2));
+                drop(sent);
+            });
+            drop(fan.buffer(3000).unwrap());
+            dropper.join().unwrap();
+        }
+        drop((held, out));
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(Duration::from_secs(60)).expect("it is woken");
+}

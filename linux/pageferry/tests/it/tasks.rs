@@ -60,3 +60,25 @@ fn a_future_that_is_dropped_has_taken_nothing() {
         }
     });
 }
+
+#[test]
+fn a_task_that_waits_for_memory_gets_what_another_drops() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (tx, rx) = Channel::pair(Config::new().slots(2).slot_bytes(1)).unwrap();
+        let mut tx = AsyncSender::new(tx).unwrap();
+        let buffer = tx.buffer(1).await.unwrap();
+        let lent = tx.loan(buffer).await.unwrap();
+        let held = rx.recv().unwrap();
+        for _ in 0..20 {
+            let buffer = tx.buffer(1).await.unwrap();
+            tokio::spawn(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                drop(buffer);
+            });
+            let patience = std::time::Duration::from_secs(60);
+            drop(tokio::time::timeout(patience, tx.buffer(1)).await.expect("it is woken").unwrap());
+        }
+        drop((held, lent));
+    });
+}

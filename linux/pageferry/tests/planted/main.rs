@@ -92,6 +92,8 @@ checks! {
     a_sender_that_sleeps_is_woken: NoWake, ring::wakes_sender;
     a_message_that_comes_before_the_sleep: NoSecondLook, ring::second_look_of_receiver;
     an_acknowledgement_that_comes_before_the_sleep: NoSecondLook, ring::second_look_of_sender;
+    a_thread_is_woken_whatever_another_looks_at: StolenNote, ring::woken_beside_another;
+    slots_of_its_own_wake_a_sender: NoNudge, ring::slots_of_its_own;
     what_a_dead_sender_had_published: NoDrain, ring::drained;
     a_child_of_a_sender_reads_its_memory: NoAtfork, children::reads;
     a_child_without_handlers_writes_nothing_that_is_lent: NoDontFork, children::stores;

@@ -4,7 +4,7 @@ use crate::peer::{Plan, RawReceiver, RawSender, meet_receiver, meet_sender, try_
 use crate::{Found, holds, patience};
 use pageferry::trust::Guarded;
 use pageferry::wire::Note;
-use pageferry::{Broken, Channel, Config, Error, Level, PeerFault, Receiver, RingFault, Sender, Verb};
+use pageferry::{Broken, Channel, Config, Error, Lent, Level, PeerFault, Receiver, RingFault, Sender, Verb};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -126,6 +126,77 @@ pub fn second_look_of_sender() -> Found {
     drop((ready, tx));
     receiver.join().unwrap();
     holds(all)
+}
+
+/// A thread that waits for memory to come home is woken, however often another looks at the socket meanwhile.
+pub fn woken_beside_another() -> Found {
+    let (tx, rx) = Channel::pair(sleepless()).unwrap();
+    // While one is out, a sender without slots has something to wait for.
+    let _out = tx.loan(tx.buffer(1).unwrap()).unwrap();
+    let receiver = std::thread::spawn(move || {
+        let _held = rx.recv();
+        while let Ok(loan) = rx.recv() {
+            // By then the waiter sleeps, and the other looks.
+            std::thread::sleep(Duration::from_millis(4));
+            drop(loan);
+        }
+    });
+    let (give, lents) = mpsc::channel();
+    let (home, turns) = mpsc::channel();
+    one_cpu();
+    let waiter = std::thread::spawn(move || {
+        one_cpu();
+        runs_when_nothing_else_does();
+        for lent in lents {
+            let _ = home.send(in_time(|| Lent::wait_timeout(lent, patience()).is_ok()));
+        }
+    });
+    let all = (0..20).all(|_| {
+        let buffer = tx.buffer(1);
+        give.send(tx.loan(buffer.unwrap()).unwrap()).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        let until = Instant::now() + Duration::from_millis(8);
+        while Instant::now() < until {
+            let _ = tx.try_buffer(1);
+        }
+        turns.recv() == Ok(true)
+    });
+    drop((give, tx));
+    waiter.join().unwrap();
+    receiver.join().unwrap();
+    holds(all)
+}
+
+/// Keeps this thread on one CPU, the same for all.
+fn one_cpu() {
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).unwrap();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(first);
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+}
+
+/// This thread keeps no other from its CPU.
+fn runs_when_nothing_else_does() {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: it reads one structure, which lives.
+    assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) }, 0);
+}
+
+/// Who waits for slots while the peer holds some is woken by those that this process gives back.
+pub fn slots_of_its_own() -> Found {
+    let (tx, rx) = Channel::pair(sleepless()).unwrap();
+    let out = tx.loan(tx.buffer(1).unwrap()).unwrap();
+    let held = rx.recv().unwrap();
+    let buffer = tx.buffer(1).unwrap();
+    let giver = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        drop(buffer);
+    });
+    let got = in_time(|| tx.buffer_timeout(1, patience()).is_ok());
+    giver.join().unwrap();
+    drop((held, out));
+    holds(got)
 }
 
 /// What a sender had published before it went is received.
