@@ -71,11 +71,13 @@ pub enum Action {
         channel: usize,
         id: Id,
     },
+    /// A sender stores to what it has lent. `lands`: it sees that itself; otherwise nothing is changed anywhere.
     Stray {
         id: Id,
         at: usize,
         len: usize,
         stamp: u64,
+        lands: bool,
     },
     /// It is home, so it comes at once; the buffer has the same number.
     Wait {

@@ -336,8 +336,11 @@ impl Model {
                 };
                 let (id, thing) = self.pick(which, frozen)?;
                 let layer = within(&thing.contents, at, len, stamp);
-                self.things.get_mut(&id)?.contents.store(layer);
-                self.turn(&thing, Action::Stray { id, at: layer.at, len: layer.len, stamp }, true)
+                let lands = self.shape.copy_on_write;
+                if lands {
+                    self.things.get_mut(&id)?.contents.store(layer);
+                }
+                self.turn(&thing, Action::Stray { id, at: layer.at, len: layer.len, stamp, lands }, true)
             }
             Op::Wait { which } => {
                 let waits = |thing: &Thing| matches!(thing.state, State::Lent(_) | State::Sharing(_));

@@ -79,6 +79,9 @@ pub struct Shape {
     pub inline_bytes: u32,
     /// Whether memory can be donated.
     pub donations: bool,
+    /// Whether a sender may go on to store to what it has lent, and sees that itself.
+    #[serde(default = "yes")]
+    pub copy_on_write: bool,
     /// Which end goes first when all is over: 0 to 3.
     pub ending: u8,
 }
@@ -254,6 +257,11 @@ impl Program {
 
 const MAX_SLOT_BYTES: usize = 64 << 20;
 
+/// What was kept before it could be otherwise.
+fn yes() -> bool {
+    true
+}
+
 impl Shape {
     fn random(rng: &mut impl Rng) -> Shape {
         let topology = match rng.random_range(0..8) {
@@ -279,6 +287,7 @@ impl Shape {
             inline_bytes: [0, 64, 4096, 16 << 10][rng.random_range(0..4)],
             donations: rng.random_ratio(3, 4),
             ending: rng.random_range(0..4),
+            copy_on_write: rng.random(),
         }
     }
 }

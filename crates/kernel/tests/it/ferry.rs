@@ -275,7 +275,7 @@ impl Actor<'_> {
         match *action {
             Action::Buffer { channel, id, len, stamp } => self.buffer(channel, id, len, stamp),
             Action::Store { id, at, len, stamp }
-            | Action::Stray { id, at, len, stamp }
+            | Action::Stray { id, at, len, stamp, lands: true }
             | Action::Write { id, at, len, stamp } => {
                 let thing = self.things[&id];
                 let target = match thing.state {
@@ -292,6 +292,8 @@ impl Actor<'_> {
                 }
                 Answer::Done
             }
+            // There is nothing that it would reach.
+            Action::Stray { lands: false, .. } => Answer::Done,
             Action::WriteFrom { id, len, stamp, .. } => {
                 let mut thing = self.things[&id];
                 if len > thing.memory.mapped {

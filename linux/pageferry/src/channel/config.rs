@@ -16,6 +16,7 @@ pub struct Config {
     level: Level,
     require_level: bool,
     donations: bool,
+    pub(crate) copy_on_write: bool,
     budget: u64,
     capacity: u32,
     inline_bytes: u32,
@@ -31,6 +32,7 @@ impl Default for Config {
             level: Level::Mmu,
             require_level: false,
             donations: true,
+            copy_on_write: false,
             budget: 1 << 30,
             capacity: 64,
             inline_bytes: 16 << 10,
@@ -87,6 +89,16 @@ impl Config {
     #[must_use]
     pub fn donations(mut self, donations: bool) -> Config {
         self.donations = donations;
+        self
+    }
+
+    /// What a sender's stray stores to lent memory do, at [`Level::Mmu`]: they never reach the message. Without this
+    /// they are faults, for the sender's view is made read-only. With it they make pages of the sender's own, for the
+    /// view is mapped anew, private; that takes about three times as long, and faults for what is filled next. Safe
+    /// Rust has no such stores. What hands out pointers to others may need it.
+    #[must_use]
+    pub fn copy_on_write(mut self, copy_on_write: bool) -> Config {
+        self.copy_on_write = copy_on_write;
         self
     }
 

@@ -181,7 +181,7 @@ impl Offer {
         let can = match wanted {
             Level::Copy => true,
             Level::Typed => trusting,
-            Level::Mmu => host.can_freeze(),
+            Level::Mmu => host.can_freeze() && (host.alias() || !config.copy_on_write),
             Level::Leased => trusting && leased::can_be_offered(config, host),
             Level::Sealed => host.can_seal(),
         };

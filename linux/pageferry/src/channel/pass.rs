@@ -159,9 +159,9 @@ fn prepare(
 ) -> Result<(), Error> {
     for (run, _) in runs {
         match mode {
-            PassMode::Copy if level.freezes() => shared.view.freeze(run, shared.host)?,
+            PassMode::Copy if level.freezes() => shared.view.freeze(run, shared.config.copy_on_write)?,
             PassMode::Donate => shared.view.hide(run)?,
-            PassMode::DonateZero => shared.view.zero(run)?,
+            PassMode::DonateZero => shared.zero(run)?,
             PassMode::Copy | PassMode::Share => (),
         }
     }

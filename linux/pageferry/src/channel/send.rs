@@ -18,7 +18,7 @@ use super::config::Config;
 use super::handshake::Settled;
 use super::spin::{Next, Spin};
 use crate::choose::{Arrived, Filled, HostCosts, PROBE_EVERY, Placement, Question, StoreChoice, choose};
-use crate::error::{Broken, Error, PeerFault, Usage};
+use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Mapped, Outbox};
 use crate::sys::{Errno, fork, socket};
@@ -248,6 +248,18 @@ impl SendShared {
                 self.close(&mut self.lock(), error.clone(), false);
             }
         })
+    }
+
+    /// Puts zero pages of this process's own in the place of slots, where this host can have the slots again.
+    pub(crate) fn zero(&self, run: &mut Run) -> Result<(), Error> {
+        if !self.host.alias() {
+            return Err(HostFault::Unsupported {
+                what: "leaving zero memory in the place of a donation",
+                setting: "a kernel on which mremap duplicates shared mappings",
+            }
+            .into());
+        }
+        self.view.zero(run)
     }
 
     /// Slots for a message, waited for until `until`.

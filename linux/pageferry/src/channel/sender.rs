@@ -107,7 +107,7 @@ impl<T: Trust> Sender<T> {
                 let late = planted!(FreezeAfterPublish);
                 if freeze
                     && !late
-                    && let Err(error) = self.shared.view.freeze(&run, self.shared.host)
+                    && let Err(error) = self.shared.view.freeze(&run, self.shared.config.copy_on_write)
                 {
                     buffer.store = Some(Store::Slots(run));
                     return Err(error);
@@ -115,7 +115,7 @@ impl<T: Trust> Sender<T> {
                 self.lend(buffer.len, LentStore::Slots(run), descriptor, false, until).inspect(|lent| {
                     if let (true, Some(LentStore::Slots(run))) = (freeze && late, &lent.store) {
                         widen!(FreezeAfterPublish);
-                        let _ = self.shared.view.freeze(run, self.shared.host);
+                        let _ = self.shared.view.freeze(run, self.shared.config.copy_on_write);
                     }
                 })
             }
@@ -377,15 +377,7 @@ impl Sender<Same> {
             return Err(Usage::Verb("sealed memory is not donated").into());
         };
         let view = &self.shared.view;
-        if zero && !self.shared.host.alias() {
-            buffer.store = Some(Store::Slots(run));
-            return Err(crate::error::HostFault::Unsupported {
-                what: "leaving zero memory in the place of a donation",
-                setting: "a kernel on which mremap duplicates shared mappings",
-            }
-            .into());
-        }
-        let hidden = if zero { view.zero(&mut run) } else { view.hide(&mut run) };
+        let hidden = if zero { self.shared.zero(&mut run) } else { view.hide(&mut run) };
         let store = Store::Slots(run);
         let descriptor = self.descriptor(Verb::Donate, Level::Typed, &store, buffer.len, tag);
         let Store::Slots(run) = store else { return Err(Error::WouldBlock) };

@@ -248,7 +248,7 @@ impl Fanout {
         let memory = match buffer.store.take() {
             Some(Store::Slots(run)) => {
                 if self.level == Level::Mmu
-                    && let Err(error) = self.view.freeze(&run, self.host)
+                    && let Err(error) = self.view.freeze(&run, self.config.copy_on_write)
                 {
                     buffer.store = Some(Store::Slots(run));
                     return Err(error);

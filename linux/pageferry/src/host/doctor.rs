@@ -111,7 +111,15 @@ const TRICKS: &[Trick] = &[
     Trick {
         works: Works::FREEZE,
         name: "freeze",
-        gives: "a sender's view is frozen by one mmap before a message is sent",
+        gives: "a sender's view is made read-only by one mprotect before a message is sent",
+        without: "channels have level sealed or copy",
+        change: "a kernel that is Linux, not an emulation of it",
+        why: None,
+    },
+    Trick {
+        works: Works::PRIVATE,
+        name: "private views",
+        gives: "a receiver's view is its own: what it writes changes nothing for others",
         without: "channels have level sealed or copy",
         change: "a kernel that is Linux, not an emulation of it",
         why: None,
@@ -119,8 +127,8 @@ const TRICKS: &[Trick] = &[
     Trick {
         works: Works::ALIAS,
         name: "alias",
-        gives: "a frozen slot is opened again by mremap from length 0",
-        without: "channels have level sealed or copy",
+        gives: "what was mapped anew in the place of a slot is the slot again, by mremap from length 0",
+        without: "no zero memory is left in the place of a donation, and lent memory is not copied on write",
         change: "a kernel that is Linux, not an emulation of it",
         why: None,
     },

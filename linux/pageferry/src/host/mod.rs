@@ -38,7 +38,7 @@ bitflags::bitflags! {
         const COLLAPSE = 1 << 2;
         /// `mremap` from nothing duplicates a shared mapping.
         const ALIAS = 1 << 3;
-        /// A private mapping over a shared one freezes it.
+        /// What the owner of a sealed pool has made read-only it can make writable again.
         const FREEZE = 1 << 4;
         /// `MADV_DONTNEED` brings the file's bytes back.
         const DONT_NEED = 1 << 5;
@@ -54,6 +54,8 @@ bitflags::bitflags! {
         const PEER_PIDFD = 1 << 10;
         /// Landlock.
         const LANDLOCK = 1 << 11;
+        /// Private mappings of memfds.
+        const PRIVATE = 1 << 12;
     }
 }
 
@@ -86,14 +88,14 @@ impl Host {
         self.has(Works::COLLAPSE)
     }
 
-    /// A frozen slot can be opened again.
+    /// What was mapped anew, private, can be the pool's again.
     pub(crate) fn alias(&self) -> bool {
         self.has(Works::ALIAS)
     }
 
     /// Loans can be protected by the MMU.
     pub(crate) fn can_freeze(&self) -> bool {
-        self.has(Works::ALIAS.union(Works::FREEZE).union(Works::FUTURE_WRITE).union(Works::DONT_NEED))
+        self.has(Works::FREEZE.union(Works::PRIVATE).union(Works::FUTURE_WRITE).union(Works::DONT_NEED))
     }
 
     /// Memory can be sealed for good.
@@ -103,14 +105,14 @@ impl Host {
 
     /// Memory of a receiver can be opened for writing, and frozen again.
     pub(crate) fn can_be_leased(&self) -> bool {
-        self.has(Works::PROC.union(Works::FREEZE))
+        self.has(Works::PROC.union(Works::PRIVATE))
     }
 
     /// This process can lease its memory, and has the time to save it when a lease is broken.
     pub(crate) fn can_lease(&self) -> bool {
         let seconds = sys::lease::break_seconds();
         let time = seconds.is_some_and(|seconds| seconds >= crate::view::MIN_BREAK_SECONDS);
-        self.has(Works::LEASE.union(Works::FREEZE).union(Works::DONT_NEED)) && time && !self.overcommit_never
+        self.has(Works::LEASE.union(Works::PRIVATE).union(Works::DONT_NEED)) && time && !self.overcommit_never
     }
 
     /// /proc is there.
@@ -121,11 +123,6 @@ impl Host {
     /// The kernel says which pages were written.
     pub(crate) fn scan(&self) -> bool {
         self.has(Works::SCAN)
-    }
-
-    /// Private writable memory counts from the start.
-    pub(crate) fn overcommit_never(&self) -> bool {
-        self.overcommit_never
     }
 
     /// Whether huge pages map all of the part, as far as the kernel can say.

@@ -20,6 +20,7 @@ pub(super) fn probe() -> Host {
     note(Works::FUTURE_WRITE, trials::try_future_write());
     note(Works::ALIAS, trials::try_alias());
     note(Works::FREEZE, trials::try_freeze());
+    note(Works::PRIVATE, trials::try_private());
     note(Works::DONT_NEED, trials::try_dont_need());
     note(Works::SEAL_WRITE, trials::try_seal_write());
     note(Works::LEASE, trials::try_lease());

@@ -3,7 +3,7 @@
 use super::map::{Prot, Region};
 use super::{Named as _, Result, lease, memfd, pages};
 use crate::sys;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::fs::OFlags;
 use std::path::Path;
 
@@ -33,6 +33,14 @@ impl Scratch {
     fn store(&self, byte: u8) {
         // SAFETY: the first byte is mapped writable wherever a trial stores, and ours alone.
         unsafe { self.region.at(0).write_volatile(byte) }
+    }
+
+    /// Whether the kernel can store its first byte there, which stays the same.
+    fn can_be_stored_to(&self) -> Result<bool> {
+        let (read, write) = rustix::pipe::pipe().of("pipe")?;
+        rustix::io::write(&write, &[1]).of("write")?;
+        // SAFETY: one byte of memory that is ours alone; the kernel looks whether it is mapped writable.
+        Ok(unsafe { libc::read(read.as_raw_fd(), self.region.at(0).cast(), 1) } == 1)
     }
 
     fn first(&self) -> u8 {
@@ -101,7 +109,20 @@ pub(crate) fn try_alias() -> Result<bool> {
     Ok(scratch.in_file()? == 3)
 }
 
+/// Under the seal, as it will be.
 pub(crate) fn try_freeze() -> Result<bool> {
+    let scratch = Scratch::new()?;
+    memfd::seal(&scratch.fd, memfd::POOL_SEALS)?;
+    // SAFETY: ours alone.
+    unsafe { scratch.region.protect(0, scratch.len, Prot::Read)? };
+    let missed = !scratch.can_be_stored_to()?;
+    // SAFETY: ours alone.
+    unsafe { scratch.region.protect(0, scratch.len, Prot::ReadWrite)? };
+    scratch.store(2);
+    Ok(missed && scratch.in_file()? == 2)
+}
+
+pub(crate) fn try_private() -> Result<bool> {
     let scratch = Scratch::new()?;
     // SAFETY: ours alone.
     unsafe { scratch.region.map_private(0, scratch.len, Prot::ReadWrite, scratch.fd.as_fd(), 0)? };

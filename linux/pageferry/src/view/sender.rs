@@ -3,8 +3,9 @@
 //! # What it holds
 //! Two ranges of addresses for the same memfd. `first` is the mapping with which the pool was made; it is
 //! inaccessible for ever after, and is what open slots are duplicated from: once the pool is sealed
-//! FUTURE_WRITE, no other way leads to a writable mapping. `used` is where buffers are: each slot of it is
-//! open, frozen, hidden, or of this process's own zero pages. Of a leased channel the receiver has made the memory,
+//! FUTURE_WRITE, no other way leads to a new writable mapping. `used` is where buffers are: each slot of it is
+//! open, frozen, private, hidden, or of this process's own zero pages. The first mapping is needed again only for
+//! what was mapped anew: a frozen or hidden slot is the same mapping with fewer rights. Of a leased channel the receiver has made the memory,
 //! each slot its own memfd; `leased_sender` opens and freezes those.
 //!
 //! # Why the owner's references hold
@@ -30,12 +31,21 @@ use std::sync::{Mutex, PoisonError};
 enum State {
     /// The pool, shared and writable.
     Open,
-    /// The pool, privately: a store makes a page of this process's own.
+    /// What was open, for reading: a store is a fault. Of a leased channel, the same as private.
     Frozen,
+    /// The pool, privately: a store makes a page of this process's own.
+    Private,
     /// Nothing: a touch is a fault.
     Hidden,
     /// Zero pages of this process.
     Zero,
+}
+
+impl State {
+    /// Nothing that this process stores reaches the pool.
+    fn is_frozen(self) -> bool {
+        matches!(self, State::Frozen | State::Private)
+    }
 }
 
 /// See the top of the file.
@@ -214,14 +224,16 @@ impl SenderView {
         let (at, len) = self.part(run);
         // SAFETY: `&mut Run`: nobody has a reference into the run.
         unsafe {
-            if self.any(run, &[State::Frozen, State::Zero]) {
+            if self.any(run, &[State::Private, State::Zero]) {
                 self.used.alias(at, len, self.pool().1, at)?;
                 self.set(run, State::Hidden);
             }
             if let Err(failed) = self.used.protect(at, len, Prot::ReadWrite) {
                 // The bytes are to be read still, by whoever has the run.
-                if self.used.map_private(at, len, Prot::Read, self.pool().0.as_fd(), at as u64).is_ok() {
-                    self.set(run, State::Frozen);
+                if self.any(run, &[State::Hidden])
+                    && self.used.map_private(at, len, Prot::Read, self.pool().0.as_fd(), at as u64).is_ok()
+                {
+                    self.set(run, State::Private);
                 }
                 return Err(failed.into());
             }
@@ -235,27 +247,33 @@ impl SenderView {
         !self.any(run, &[State::Hidden])
     }
 
-    /// Freezes the run: stores through any pointer of this process miss the pool from now on, and make pages
-    /// of its own.
-    pub(crate) fn freeze(&self, run: &Run, host: &Host) -> Result<(), Error> {
-        if planted!(NoFreeze) || self.is(run, State::Frozen) {
+    /// Freezes the run: stores through any pointer of this process miss the pool from now on. They are faults, or, with
+    /// `copy_on_write`, make pages of its own.
+    pub(crate) fn freeze(&self, run: &Run, copy_on_write: bool) -> Result<(), Error> {
+        if planted!(NoFreeze) || self.states(run, |states| states.iter().all(|state| state.is_frozen())) {
             return Ok(());
         }
         let (at, len) = self.part(run);
-        let prot = if host.overcommit_never() { Prot::Read } else { Prot::ReadWrite };
+        let mut state = State::Frozen;
         // SAFETY: the bytes stay the same, so `&[u8]`s may go on; no `&mut` exists, for the caller has `&Run`
         // and gives up its buffer.
         unsafe {
             match &self.memory {
-                Memory::Pool { fd, .. } => self.used.map_private(at, len, prot, fd.as_fd(), at as u64)?,
+                Memory::Pool { fd, .. } if copy_on_write => {
+                    self.used.map_private(at, len, Prot::ReadWrite, fd.as_fd(), at as u64)?;
+                    state = State::Private;
+                }
+                Memory::Pool { .. } => self.used.protect(at, len, Prot::Read)?,
+                // No mapping that could become writable is to be left.
                 Memory::Leased(leased) => {
+                    let prot = if copy_on_write { Prot::ReadWrite } else { Prot::Read };
                     for slot in run.first()..run.first() + run.slots() {
                         leased.freeze(&self.used, slot, prot)?;
                     }
                 }
             }
         }
-        self.set(run, State::Frozen);
+        self.set(run, state);
         Ok(())
     }
 

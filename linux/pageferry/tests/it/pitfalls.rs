@@ -20,8 +20,12 @@ const HUGE: usize = 2 << 20;
 /// More than one page and less than a slot.
 const LEN: usize = 1_000_000;
 
+fn config() -> Config {
+    Config::new().slots(2).slot_bytes(HUGE)
+}
+
 fn pair() -> (Sender, Receiver) {
-    Channel::pair(Config::new().slots(2).slot_bytes(HUGE)).unwrap()
+    Channel::pair(config()).unwrap()
 }
 
 fn filled(tx: &Sender, byte: u8) -> Buffer {
@@ -49,12 +53,12 @@ fn alone(test: &str) -> bool {
     false
 }
 
-/// Has the kernel store a byte at an address, as a stray pointer would.
-fn stray_store(at: *mut u8, byte: u8) {
+/// Has the kernel store a byte at an address, as a stray pointer would; whether it is there then.
+fn stray_store(at: *mut u8, byte: u8) -> bool {
     let (read, write) = rustix::pipe::pipe().unwrap();
     rustix::io::write(&write, &[byte]).unwrap();
-    // SAFETY: the address is mapped writable for as long as its buffer or token lives; the store is what is tested.
-    assert_eq!(unsafe { libc::read(read.as_raw_fd(), at.cast(), 1) }, 1);
+    // SAFETY: the kernel looks whether the address is mapped writable; the store is what is tested.
+    unsafe { libc::read(read.as_raw_fd(), at.cast(), 1) == 1 }
 }
 
 /// The lines of /proc/self/smaps about the mapping of an address; none without /proc.
@@ -100,16 +104,18 @@ fn a_view_that_was_not_looked_at_yet_is_a_snapshot_all_the_same() {
     if !mmu_here() {
         return;
     }
-    let (tx, rx) = pair();
-    let mut buffer = filled(&tx, 1);
-    let stray = buffer.as_mut_ptr();
-    let _lent = tx.loan(buffer).unwrap();
-    let loan = rx.recv().unwrap();
-    for page in (0..LEN).step_by(4096) {
-        // No page of the view was touched before.
-        stray_store(stray.wrapping_add(page), 2);
+    for copy_on_write in [false, true] {
+        let (tx, rx) = Channel::pair(config().copy_on_write(copy_on_write)).unwrap();
+        let mut buffer = filled(&tx, 1);
+        let stray = buffer.as_mut_ptr();
+        let _lent = tx.loan(buffer).unwrap();
+        let loan = rx.recv().unwrap();
+        for page in (0..LEN).step_by(4096) {
+            // No page of the view was touched before.
+            assert_eq!(stray_store(stray.wrapping_add(page), 2), copy_on_write);
+        }
+        assert!(all(&loan, 1));
     }
-    assert!(all(&loan, 1));
 }
 
 /// A page of a private view that was written stays the receiver's own: it would show the old contents in every later
@@ -458,12 +464,17 @@ fn stores_of_another_thread_are_in_a_message_from_the_start_or_never() {
     if !mmu_here() {
         return;
     }
-    let (tx, rx) = pair();
+    let pairs = [false, true].map(|cow| Channel::pair(config().copy_on_write(cow)).unwrap());
     for round in 0..30 {
-        let mut buffer = filled(&tx, round);
+        let (tx, rx) = &pairs[usize::from(round % 2)];
+        let mut buffer = filled(tx, round);
         let stray = buffer.as_mut_ptr() as usize;
         std::thread::scope(|scope| {
-            let storing = scope.spawn(move || (0..300).for_each(|n| stray_store(stray as *mut u8, n as u8)));
+            let storing = scope.spawn(move || {
+                (0..300).for_each(|n| {
+                    stray_store(stray as *mut u8, n as u8);
+                });
+            });
             let lent = tx.loan(buffer).unwrap();
             let loan = rx.recv().unwrap();
             let first = loan[0];

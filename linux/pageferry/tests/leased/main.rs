@@ -13,7 +13,7 @@ use pageferry::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fn config() -> Config {
-    Config::new().slots(4).slot_bytes(LEN).require_level(Level::Leased)
+    Config::new().copy_on_write(true).slots(4).slot_bytes(LEN).require_level(Level::Leased)
 }
 
 /// Whether this host has leases; the tests have nothing to say of one that has not.

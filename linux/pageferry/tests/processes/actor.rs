@@ -10,7 +10,7 @@ use pageferry::{
 };
 use pageferry_programs::{Action, Answer, Content, Contents, Id, Level, Shape, pattern};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// What is home, or has room, comes at once; a busy host may still need a while.
@@ -35,6 +35,20 @@ enum Held {
     Owned(Owned),
 }
 
+/// Has the kernel store bytes at an address; whether it could. A stray pointer would end the process where it cannot.
+///
+/// # Safety
+/// Whatever is there may change.
+unsafe fn stray(at: *mut u8, bytes: &[u8]) -> bool {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    bytes.chunks(4096).zip((0..).step_by(4096)).all(|(chunk, offset)| {
+        assert_eq!(rustix::io::write(&write, chunk).unwrap(), chunk.len());
+        // SAFETY: the kernel looks whether the address is mapped writable; the rest is the caller's promise.
+        let stored = unsafe { libc::read(read.as_raw_fd(), at.add(offset).cast(), chunk.len()) };
+        stored == chunk.len() as isize
+    })
+}
+
 /// The channels of a shape.
 pub fn config(shape: &Shape) -> Config {
     let level = match shape.level {
@@ -49,6 +63,7 @@ pub fn config(shape: &Shape) -> Config {
         .capacity(shape.capacity)
         .inline_bytes(shape.inline_bytes)
         .donations(shape.donations)
+        .copy_on_write(shape.copy_on_write)
         .handshake_timeout(AT_ONCE)
         .require_level(level)
 }
@@ -162,15 +177,15 @@ impl Actor {
                 let Some(Held::Loan(loan)) = self.things.get(&id) else { panic!("nothing was received") };
                 self.senders[&channel].forward(loan)?;
             }
-            Action::Stray { id, at, len, stamp } => {
+            Action::Stray { id, at, len, stamp, lands } => {
                 let Some(Held::Lent(lent, first)) = self.things.get(&id) else { panic!("nothing is lent") };
                 assert!(at + len <= lent.len());
                 let mut bytes = vec![0; len];
                 pattern(stamp, at, &mut bytes);
-                for (index, byte) in bytes.into_iter().enumerate() {
-                    // SAFETY: within what is lent, which is mapped writable at this level. No reference to it
-                    // is alive: `lent` is only looked at again by later calls.
-                    unsafe { first.add(at + index).write_volatile(byte) };
+                // SAFETY: within what is lent. No reference to it is alive: `lent` is only looked at again by later calls.
+                let landed = unsafe { stray(first.add(at), &bytes) };
+                if landed != lands {
+                    return Ok(Answer::Wrong(format!("a stray store lands: {landed}, and should: {lands}")));
                 }
             }
             Action::Wait { id, ref contents } => {
