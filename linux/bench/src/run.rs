@@ -4,7 +4,7 @@ use crate::cell::{Line, Method, Pattern, Wait};
 use crate::error::{BenchError, Result};
 use crate::link::{Answer, Link, Order};
 use crate::raw;
-use crate::report::{Report, Series};
+use crate::report::{FILLED, Report, Series};
 use crate::sending::{Sending, slot_bytes};
 use crate::surroundings::Surroundings;
 use crate::work;
@@ -137,10 +137,10 @@ impl Drop for Peer {
 
 /// The shortest of several fills, in nanoseconds.
 fn own_fill() -> Result<f64> {
-    let mut memory = raw::Memory::own(1 << 20)?;
+    let mut memory = raw::Memory::own(FILLED)?;
     let fill = |stamp| {
         let began = Instant::now();
-        work::fill(memory.bytes_mut(0, 1 << 20), stamp);
+        work::fill(memory.bytes_mut(0, FILLED), stamp);
         began.elapsed().as_nanos() as f64
     };
     Ok((0..20).map(fill).fold(f64::INFINITY, f64::min))
