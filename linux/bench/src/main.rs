@@ -16,6 +16,8 @@ enum Command {
     Bench(pageferry_bench::Arguments),
     /// Measure what `auto` decides by, and keep it
     Calibrate(pageferry_bench::Calibration),
+    /// Compare what messages take with what their parts add up to
+    Predict(pageferry_bench::Prediction),
     /// The other process
     #[command(hide = true)]
     Peer,
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     let done = match Program::parse().command {
         Command::Bench(arguments) => arguments.run(vec!["peer".into()]),
         Command::Calibrate(calibration) => calibration.run(vec!["peer".into()]),
+        Command::Predict(prediction) => prediction.run(vec!["peer".into()]),
         Command::Peer => pageferry_bench::peer(),
     };
     match done {

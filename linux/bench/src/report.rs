@@ -246,7 +246,7 @@ impl Report {
     }
 }
 
-fn plain() -> Table {
+pub(crate) fn plain() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table

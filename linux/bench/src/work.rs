@@ -62,6 +62,13 @@ pub(crate) fn write_one(bytes: &mut [u8]) {
     bytes[..WORD].copy_from_slice(&1u64.to_ne_bytes());
 }
 
+/// Reads a word in each page of 4 KB.
+pub(crate) fn touch_pages(bytes: &[u8]) {
+    for page in bytes.chunks(4096) {
+        core::hint::black_box(page[0]);
+    }
+}
+
 /// Writes a word in each page of 4 KB.
 pub(crate) fn write_pages(bytes: &mut [u8]) {
     for page in bytes.chunks_mut(4096) {
