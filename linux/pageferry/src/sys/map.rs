@@ -218,6 +218,18 @@ impl Region {
         unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontFork) }.of("MADV_DONTFORK")
     }
 
+    /// Has the kernel keep each piece in a mapping (VMA) of its own. Neighbours of equal rights would be joined, and a piece
+    /// whose rights change split off again, which takes longer than the change itself: 6 us in place of 2.3 for a pair of
+    /// changes. Mappings are not joined where their advice differs, and what is told here of every second piece means
+    /// nothing for memory.
+    pub(crate) fn keep_apart(&self, piece: usize) {
+        for offset in (piece..self.len).step_by(2 * piece) {
+            let at = self.part(offset, piece.min(self.len - offset));
+            // SAFETY: contents and protection stay. Where it fails, pieces are joined and split.
+            let _ = unsafe { rustix::mm::madvise(at, piece.min(self.len - offset), Advice::Random) };
+        }
+    }
+
     /// Asks for huge pages, as they come.
     pub(crate) fn want_huge(&self, offset: usize, len: usize) {
         let at = self.part(offset, len);

@@ -79,6 +79,7 @@ impl ReceiverView {
             // SAFETY: as above. It may become writable again, by `protect`, also under the seal.
             unsafe { region.protect(0, len, Prot::None)? };
             region.dont_fork(0, len)?;
+            region.keep_apart(geometry.slot_bytes);
             Some(region)
         } else {
             None
@@ -97,6 +98,7 @@ impl ReceiverView {
         let read = Region::reserve(len, align)?;
         // SAFETY: the region is new.
         unsafe { read.map_private(0, len, Prot::Read, fd.as_fd(), 0)? };
+        read.keep_apart(geometry.slot_bytes);
         let mut view = ReceiverView {
             geometry,
             slots: Slots::new(geometry.slots),

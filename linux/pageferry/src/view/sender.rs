@@ -99,6 +99,8 @@ impl SenderView {
             first.dont_fork(0, len)?;
             used.dont_fork(0, len)?;
         }
+        first.keep_apart(geometry.slot_bytes);
+        used.keep_apart(geometry.slot_bytes);
         memfd::seal(&fd, memfd::POOL_SEALS.difference(memfd::SEALED_LATER))?;
         Self::of(geometry, State::Open, used, Memory::Pool { fd, first }, false)
     }
