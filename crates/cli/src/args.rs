@@ -505,7 +505,9 @@ pub(crate) enum HostCommand {
     Bench(pageferry_bench::Arguments),
     /// Measure in about 20 s what the library's `auto` decides by on this host, and write it into the file that it reads
     Calibrate(pageferry_bench::Calibration),
-    /// The other process of `bench` and `calibrate`
+    /// Measure the parts that messages are made of, and whether messages take what these add up to
+    Predict(pageferry_bench::Prediction),
+    /// The other process of `bench`, `calibrate` and `predict`
     #[command(hide = true)]
     Peer,
 }

@@ -13,6 +13,7 @@ pub(crate) fn host(options: &Host) -> Result<ExitCode, LabError> {
         HostCommand::Doctor(options) => doctor::doctor(options),
         HostCommand::Bench(options) => ended("bench", options.run(peer())),
         HostCommand::Calibrate(options) => ended("calibrate", options.run(peer())),
+        HostCommand::Predict(options) => ended("predict", options.run(peer())),
         HostCommand::Peer => ended("peer", pageferry_bench::peer()),
     }
 }

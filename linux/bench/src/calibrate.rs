@@ -3,19 +3,16 @@
 use crate::arguments::{clear, in_file, progress, say};
 use crate::cell::{Method, Pattern, Wait};
 use crate::error::{BenchError, Result};
-use crate::raw::{self, Memory};
+use crate::predict::parts;
+use crate::raw;
 use crate::report::{Report, micros, size};
 use crate::run::{Options, bench};
 use crate::stats::Estimate;
-use crate::work;
-use pageferry::choose::{
-    Arrived, Filled, HostCosts, HostName, MessageCost, Nanos, Placement, Primitive, host_file,
-};
-use pageferry::{Channel, Config};
+use pageferry::choose::{Arrived, Filled, HostCosts, HostName, MessageCost, Nanos, Placement, host_file};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What `host calibrate` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,6 +37,11 @@ fn day(since: Duration) -> String {
     let day = of_year - (153 * month + 2) / 5 + 1;
     let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     format!("{:04}-{month:02}-{day:02}", year + era * 400 + later)
+}
+
+/// The day in Greenwich.
+pub(crate) fn today() -> String {
+    day(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 fn nanos(values: &[f64]) -> Option<Nanos> {
@@ -132,14 +134,14 @@ fn calibrate(peer: Vec<OsString>) -> Result<HostCosts> {
         host: HostName {
             cpu: report.surroundings.cpu.clone(),
             kernel: report.surroundings.kernel.clone(),
-            date: day(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            date: today(),
             source,
         },
         written_page: page.unwrap_or(built_in.written_page),
         spin: looks.unwrap_or(built_in.spin),
         max_inline_bytes: built_in.max_inline_bytes,
         messages: message_costs(&report),
-        primitives: primitives()?,
+        primitives: parts::measure(&[64 << 10, 1 << 20, 4 << 20], realtime, &mut |_| ())?,
     };
     match costs.messages.is_empty() {
         false => Ok(costs),
@@ -211,96 +213,6 @@ fn message_costs(report: &Report) -> Vec<MessageCost> {
     costs
 }
 
-const TIMES: usize = 9;
-/// More than the caches hold.
-const COLD: usize = 64 << 20;
-
-/// Operations in one process: those on bytes, and the library's calls of which messages are made.
-fn primitives() -> Result<Vec<Primitive>> {
-    let mut found = Vec::new();
-    let mut sweep = Memory::own(COLD)?;
-    let mut stamp = 0;
-    for bytes in [64 << 10, 1 << 20, 4 << 20] {
-        let mut one = Memory::own(bytes)?;
-        let mut other = Memory::own(bytes)?;
-        for cold in [false, true] {
-            let state = if cold { "cold" } else { "hot" };
-            let mut add = |name: &str, work: &mut dyn FnMut()| {
-                let mut timed = || {
-                    if cold {
-                        stamp += 1;
-                        work::fill(sweep.bytes_mut(0, COLD), stamp);
-                    }
-                    let began = Instant::now();
-                    work();
-                    began.elapsed().as_nanos() as f64
-                };
-                timed();
-                let values: Vec<_> = (0..TIMES).map(|_| timed()).collect();
-                found.extend(nanos(&values).map(|time| primitive(name, state, bytes, time)));
-            };
-            add("store", &mut || work::fill(one.bytes_mut(0, bytes), 3));
-            if cfg!(target_arch = "x86_64") {
-                add("store non-temporal", &mut || work::fill_streamed(one.bytes_mut(0, bytes), 3));
-            }
-            add("read", &mut || {
-                core::hint::black_box(work::sum(one.bytes(0, bytes)));
-            });
-            add("copy", &mut || other.bytes_mut(0, bytes).copy_from_slice(one.bytes(0, bytes)));
-        }
-        found.extend(calls(bytes)?);
-    }
-    Ok(found)
-}
-
-fn primitive(name: &str, state: &str, bytes: usize, time: Nanos) -> Primitive {
-    Primitive { name: name.to_owned(), state: state.to_owned(), bytes: bytes as u64, time }
-}
-
-/// The calls on one message, each with its part of the ring.
-fn calls(bytes: usize) -> Result<Vec<Primitive>> {
-    let (sender, receiver) =
-        Channel::pair(Config::new().slots(2).slot_bytes(bytes.next_multiple_of(2 << 20)))?;
-    let names = ["freeze", "receive", "release", "open", "hide", "take", "give up", "open hidden"];
-    let mut times = vec![Vec::new(); names.len()];
-    for turn in 0..=TIMES {
-        let mut marks = Vec::with_capacity(10);
-        let mark = |marks: &mut Vec<Instant>| marks.push(Instant::now());
-        let buffer = sender.buffer(bytes)?;
-        mark(&mut marks);
-        let lent = sender.loan(buffer)?;
-        mark(&mut marks);
-        let loan = receiver.recv()?;
-        mark(&mut marks);
-        drop(loan);
-        mark(&mut marks);
-        let buffer = lent.wait()?;
-        mark(&mut marks);
-        // Both slots are held, so what is donated is what comes back.
-        let held = sender.buffer(bytes)?;
-        mark(&mut marks);
-        sender.donate(buffer)?;
-        mark(&mut marks);
-        let loan = receiver.recv()?;
-        mark(&mut marks);
-        drop(loan);
-        mark(&mut marks);
-        let buffer = sender.buffer(bytes)?;
-        mark(&mut marks);
-        drop((held, buffer));
-        let of = |from: usize| (marks[from + 1] - marks[from]).as_nanos() as f64;
-        if turn > 0 {
-            for (times, from) in times.iter_mut().zip([0, 1, 2, 3, 5, 6, 7, 8]) {
-                times.push(of(from));
-            }
-        }
-    }
-    let calls = names.iter().zip(&times);
-    Ok(calls
-        .filter_map(|(name, times)| Some(primitive(name, "hot untouched", bytes, nanos(times)?)))
-        .collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,12 +239,5 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn calls_of_a_message_are_timed() {
-        let found = calls(64 << 10).unwrap();
-        assert_eq!(found.len(), 8);
-        assert!(found.iter().all(|of| of.time.low > 0.0 && of.time.low <= of.time.high), "{found:?}");
     }
 }

@@ -78,6 +78,8 @@ const MAX_WRITTEN: usize = 4 * MB;
 /// What was predicted, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
+    /// CPU, kernel and day.
+    pub host: String,
     /// To which curve it belongs.
     pub curve: &'static str,
     /// How the message goes.
@@ -152,6 +154,7 @@ fn point(
         _ => false,
     };
     Point {
+        host: String::new(),
         curve: name,
         method: method.name(),
         pattern: pattern.name(),
@@ -391,7 +394,10 @@ impl Prediction {
             runs.push(run);
         }
         clear();
-        let points = points(&runs, &sizes, &Caches::get());
+        let mut points = points(&runs, &sizes, &Caches::get());
+        let Surroundings { cpu, kernel, .. } = &surroundings;
+        let host = format!("{cpu}, Linux {kernel}, {}", crate::calibrate::today());
+        points.iter_mut().for_each(|point| point.host.clone_from(&host));
         if let Some(path) = &self.csv {
             let write = || -> std::io::Result<()> {
                 let mut csv = csv::Writer::from_path(path)?;
