@@ -137,8 +137,8 @@ impl HostCosts {
         (HostCosts::built_in(), None)
     }
 
-    /// Measured on a guest with two CPUs of an AMD EPYC 7003 (Zen 3), Linux 6.18.44, in August 2026: medians
-    /// of 3 to 7 runs, both sides spinning.
+    /// Measured on a guest with two CPUs of an AMD EPYC, Linux 6.18.44, in November 2026, both sides spinning: medians of
+    /// two calibrations in which the CPUs shared a cache, and of three in which they did not.
     pub fn built_in() -> HostCosts {
         let exactly = |us: f64| Nanos { median: us * 1e3, low: us * 1e3, high: us * 1e3 };
         let mut messages = Vec::new();
@@ -157,12 +157,12 @@ impl HostCosts {
         }
         HostCosts {
             host: HostName {
-                cpu: "AMD EPYC 7003".to_owned(),
+                cpu: "AMD EPYC".to_owned(),
                 kernel: "6.18.44".to_owned(),
-                date: "2026-08".to_owned(),
+                date: "2026-11-25".to_owned(),
                 source: "built in".to_owned(),
             },
-            written_page: Nanos { median: 2200.0, low: 2100.0, high: 2400.0 },
+            written_page: Nanos { median: 2210.0, low: 1410.0, high: 3060.0 },
             spin: exactly(20.0),
             max_inline_bytes: 16 << 10,
             messages,
@@ -261,38 +261,38 @@ fn combine(
 /// Kilobytes, and microseconds by copy, loan and donation.
 type Rows = &'static [(u64, f64, f64, f64)];
 
-const UNTOUCHED: Rows = &[
-    (64, 2.2, 10.0, 13.0),
-    (1024, 47.0, 11.0, 11.0),
-    (4096, 194.0, 14.0, 15.0),
-    (16384, 1643.0, 12.0, 18.0),
-    (65536, 8200.0, 17.0, 32.0),
+const UNTOUCHED_NEAR: Rows = &[
+    (64, 2.0, 3.9, 6.5),
+    (1024, 24.9, 2.9, 5.7),
+    (4096, 118.0, 3.8, 7.2),
+    (16384, 1205.0, 5.7, 10.4),
+    (65536, 3819.0, 12.7, 21.5),
 ];
 
-const BUILT_IN: [(Arrived, Filled, Placement, Rows); 5] = [
-    (Arrived::Untouched, Filled::Before, Placement::Far, UNTOUCHED),
-    (
-        Arrived::Touched,
-        Filled::Before,
-        Placement::Far,
-        &[
-            (64, 3.1, 13.0, 14.0),
-            (1024, 59.0, 34.0, 43.0),
-            (4096, 250.0, 111.0, 115.0),
-            (16384, 1935.0, 992.0, 850.0),
-            (65536, 13000.0, 3800.0, 3500.0),
-        ],
-    ),
+const UNTOUCHED_FAR: Rows = &[
+    (64, 2.9, 4.4, 7.3),
+    (1024, 25.8, 4.2, 6.9),
+    (4096, 116.0, 3.8, 6.9),
+    (16384, 1022.0, 5.4, 9.1),
+    (65536, 3971.0, 14.3, 21.9),
+];
+
+const BUILT_IN: [(Arrived, Filled, Placement, Rows); 8] = [
+    (Arrived::Untouched, Filled::Before, Placement::Near, UNTOUCHED_NEAR),
+    (Arrived::Untouched, Filled::Before, Placement::Far, UNTOUCHED_FAR),
+    // Not measured as such: filling costs all ways the same, so what is left is what the untouched message costs.
+    (Arrived::Untouched, Filled::Anew, Placement::Near, UNTOUCHED_NEAR),
+    (Arrived::Untouched, Filled::Anew, Placement::Far, UNTOUCHED_FAR),
     (
         Arrived::Touched,
         Filled::Anew,
         Placement::Far,
         &[
-            (64, 19.0, 34.0, 30.0),
-            (1024, 272.0, 270.0, 276.0),
-            (4096, 1056.0, 1015.0, 1097.0),
-            (16384, 4100.0, 2800.0, 2700.0),
-            (65536, 17000.0, 8700.0, 8500.0),
+            (64, 42.1, 45.3, 48.3),
+            (1024, 299.0, 484.0, 482.0),
+            (4096, 1183.0, 1281.0, 1268.0),
+            (16384, 2338.0, 2093.0, 2251.0),
+            (65536, 9321.0, 5175.0, 5282.0),
         ],
     ),
     (
@@ -300,13 +300,35 @@ const BUILT_IN: [(Arrived, Filled, Placement, Rows); 5] = [
         Filled::Anew,
         Placement::Near,
         &[
-            (64, 5.3, 21.0, 15.0),
-            (1024, 82.0, 72.0, 56.0),
-            (4096, 416.0, 245.0, 235.0),
-            (16384, 4500.0, 2700.0, 2800.0),
-            (65536, 18000.0, 10000.0, 8200.0),
+            (64, 12.2, 13.8, 16.9),
+            (1024, 60.3, 47.7, 51.1),
+            (4096, 253.0, 141.0, 145.0),
+            (16384, 1910.0, 1094.0, 1082.0),
+            (65536, 8705.0, 4954.0, 5017.0),
         ],
     ),
-    // Not measured as such: filling costs all ways the same, so what is left is what the untouched message costs.
-    (Arrived::Untouched, Filled::Anew, Placement::Far, UNTOUCHED),
+    (
+        Arrived::Touched,
+        Filled::Before,
+        Placement::Far,
+        &[
+            (64, 3.9, 5.4, 8.0),
+            (1024, 37.6, 18.2, 23.3),
+            (4096, 169.0, 54.0, 63.2),
+            (16384, 1101.0, 499.0, 454.0),
+            (65536, 6196.0, 2320.0, 2418.0),
+        ],
+    ),
+    (
+        Arrived::Touched,
+        Filled::Before,
+        Placement::Near,
+        &[
+            (64, 2.7, 4.2, 7.1),
+            (1024, 38.1, 16.2, 21.5),
+            (4096, 181.0, 60.6, 65.3),
+            (16384, 1679.0, 610.0, 596.0),
+            (65536, 5962.0, 2274.0, 2286.0),
+        ],
+    ),
 ];
