@@ -17,21 +17,23 @@ use crate::judge::points;
 use crate::text::{self, size};
 
 /// A line of a chart.
-struct Curve {
-    look: Look,
-    name: String,
+pub(super) struct Curve {
+    pub(super) look: Look,
+    pub(super) name: String,
     /// By x: the value here.
-    points: Vec<(f64, f64)>,
-    /// By x: published values.
-    published: Vec<(f64, f64)>,
+    pub(super) points: Vec<(f64, f64)>,
+    /// By x: values from elsewhere.
+    pub(super) beside: Vec<(f64, f64)>,
+    /// What these are: `published`, or `measured`.
+    pub(super) beside_is: &'static str,
 }
 
 /// The axes of a chart.
-struct Axes {
-    across: Axis,
+pub(super) struct Axes {
+    pub(super) across: Axis,
     /// What is across is in bytes.
-    bytes: bool,
-    up: Axis,
+    pub(super) bytes: bool,
+    pub(super) up: Axis,
 }
 
 impl Axes {
@@ -72,7 +74,8 @@ fn figure(
         look: looks.look(&line.name),
         name: line.name.clone(),
         points: points(of.records(), &experiment.name, curves, &machine.name, line),
-        published: published(of, experiment, curves, machine, line),
+        beside: published(of, experiment, curves, machine, line),
+        beside_is: "published",
     };
     let drawn: Vec<Curve> = curves.lines.iter().map(line).filter(|c| !c.points.is_empty()).collect();
     let mut xs: Vec<f64> = drawn.iter().flat_map(|c| &c.points).map(|p| p.0).collect();
@@ -94,7 +97,7 @@ fn figure(
     };
     let one = xs.len() == 1;
     let key = |c: &Curve| if one { Key::bar(&c.look, &c.name) } else { Key::line(&c.look, &c.name) };
-    let marked = drawn.iter().filter(|c| !c.published.is_empty());
+    let marked = drawn.iter().filter(|c| !c.beside.is_empty());
     let legend = drawn.iter().map(key).chain(marked.map(|c| Key::published(&c.look, &c.name))).collect();
     Some(Figure {
         id: format!("{}-{}", experiment.name, machine.name),
@@ -138,21 +141,21 @@ fn published(
     experiment.file.compare.iter().filter_map(one).collect()
 }
 
-fn table(curves: &[Curve], xs: &[f64], axes: &Axes) -> Table {
+pub(super) fn table(curves: &[Curve], xs: &[f64], axes: &Axes) -> Table {
     let at = |points: &[(f64, f64)], x: f64| points.iter().find(|p| p.0 == x).map(|p| text::number(p.1));
     let mut table = Table { head: vec![axes.across.name().to_owned()], rows: Vec::new() };
     for curve in curves {
         table.head.push(curve.name.clone());
-        if !curve.published.is_empty() {
-            table.head.push(format!("published, {}", curve.name));
+        if !curve.beside.is_empty() {
+            table.head.push(format!("{}, {}", curve.beside_is, curve.name));
         }
     }
     for &x in xs {
         let mut row = vec![axes.place(x)];
         for curve in curves {
             row.push(at(&curve.points, x).unwrap_or_default());
-            if !curve.published.is_empty() {
-                row.push(at(&curve.published, x).unwrap_or_default());
+            if !curve.beside.is_empty() {
+                row.push(at(&curve.beside, x).unwrap_or_default());
             }
         }
         table.rows.push(row);
@@ -169,7 +172,7 @@ fn at_one_place(width: Width, curves: &[Curve], axis: &Axis, label: &str) -> Str
             name: c.name.clone(),
             value,
             shown: text::number(value),
-            published: c.published.iter().find(|p| p.0 == x).map(|p| p.1),
+            published: c.beside.iter().find(|p| p.0 == x).map(|p| p.1),
         }
     };
     let group = Group { label: String::new(), bars: curves.iter().map(bar).collect() };
@@ -188,13 +191,13 @@ fn name_at_end(curve: &Curve) -> String {
     format!("{} ({value})", curve.name)
 }
 
-fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) -> String {
+pub(super) fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) -> String {
     // Wide drawings name each line at its end.
     let longest = curves.iter().map(|c| name_at_end(c).chars().count()).max().unwrap_or(0);
     let right = if width == Width::Wide { 26.0 + text_pixels(longest) } else { 10.0 };
     let (left, end) = (LEFT_PIXELS, width.pixels() - right);
     let range = |pick: fn(&(f64, f64)) -> f64| {
-        let all = curves.iter().flat_map(|c| c.points.iter().chain(&c.published));
+        let all = curves.iter().flat_map(|c| c.points.iter().chain(&c.beside));
         all.map(pick).fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)))
     };
     let x_scale = Across::new(range(|p| p.0), left + 10.0, end - left - 20.0);
@@ -206,8 +209,9 @@ fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) -> String {
         svg.trend(&points, &curve.look);
     }
     for curve in curves {
-        for &(x, value) in &curve.published {
-            let hint = format!("published, {}, {}: {}", curve.name, axes.place(x), text::number(value));
+        for &(x, value) in &curve.beside {
+            let hint =
+                format!("{}, {}, {}: {}", curve.beside_is, curve.name, axes.place(x), text::number(value));
             svg.published((x_scale.at(x), y_scale.at(value)), &curve.look, &hint);
         }
         for &(x, value) in &curve.points {

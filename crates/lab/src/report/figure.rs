@@ -75,7 +75,12 @@ impl Key {
 
     /// Published values of a series.
     pub(super) fn published(look: &Look, series: &str) -> Key {
-        Key::drawn(&format!("published, {series}"), |svg| svg.published(MIDDLE, look, series))
+        Key::beside("published", look, series)
+    }
+
+    /// The mark of a value from elsewhere: published, or measured.
+    pub(super) fn beside(what: &str, look: &Look, series: &str) -> Key {
+        Key::drawn(&format!("{what}, {series}"), |svg| svg.published(MIDDLE, look, series))
     }
 
     /// Values that count as agreement.

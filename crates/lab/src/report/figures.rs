@@ -98,7 +98,7 @@ impl Reproduction {
     }
 
     /// The looks of everything that figures draw: lines, kernels, and machines.
-    fn looks(&self) -> Looks {
+    pub(super) fn looks(&self) -> Looks {
         let curves = self.experiments.iter().flat_map(|e| &e.file.curves);
         let lines = curves.flat_map(|curves| &curves.lines).map(|line| line.name.as_str());
         let kernels = self.kernels.iter().map(|kernel| kernel.name.as_str());

@@ -27,6 +27,7 @@ mod ispc;
 mod looks;
 mod message;
 pub mod output;
+mod real_host;
 mod reproduction;
 mod scale;
 mod schemes;

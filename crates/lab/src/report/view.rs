@@ -2,6 +2,7 @@
 
 use super::differences::{Difference, anchor};
 use super::figure::Figure;
+use super::real_host::{self, RealHost};
 use super::reproduction::{Calibrated, Reproduction};
 use super::schemes::SchemeRow;
 use super::svg;
@@ -60,6 +61,7 @@ struct Page<'a> {
     mappings: Vec<MappingRow>,
     schemes: Vec<SchemeRow>,
     chosen: Vec<ChosenRow>,
+    real_hosts: Vec<RealHost>,
     experiments: Vec<ExperimentView<'a>>,
     papers: Vec<&'a Paper>,
     machines: Vec<ConstantsView>,
@@ -147,6 +149,7 @@ pub(super) fn html(of: &Reproduction) -> String {
         mappings: of.mapping_rows(),
         schemes: of.scheme_rows(),
         chosen: of.chosen_rows(),
+        real_hosts: if of.own().is_empty() { real_host::hosts(&of.looks()) } else { Vec::new() },
         experiments: of.experiments.iter().map(|e| experiment(of, e, &figures)).collect(),
         papers: of.papers.values().collect(),
         machines: machines(of),
