@@ -187,7 +187,9 @@ const LEFT_PIXELS: f64 = 56.0;
 
 /// What stands at the end of a line: its name and its last value.
 fn name_at_end(curve: &Curve) -> String {
-    let value = curve.points.last().map_or(String::new(), |p| text::number(p.1.round()));
+    // Small ones are told to a tenth.
+    let shown = |value: f64| if value < 10.0 { (10.0 * value).round() / 10.0 } else { value.round() };
+    let value = curve.points.last().map_or(String::new(), |p| text::number(shown(p.1)));
     format!("{} ({value})", curve.name)
 }
 
