@@ -122,6 +122,9 @@ pub struct HostCosts {
 }
 
 impl HostCosts {
+    /// The source of what is built in.
+    pub(crate) const BUILT_IN: &str = "built in";
+
     /// The costs that choices are made by: those of this host's file where there is one, the built-in ones
     /// otherwise. Read once in a process.
     pub fn get() -> &'static HostCosts {
@@ -160,7 +163,7 @@ impl HostCosts {
                 cpu: "AMD EPYC".to_owned(),
                 kernel: "6.18.44".to_owned(),
                 date: "2026-11-25".to_owned(),
-                source: "built in".to_owned(),
+                source: Self::BUILT_IN.to_owned(),
             },
             written_page: Nanos { median: 2210.0, low: 1410.0, high: 3060.0 },
             spin: exactly(20.0),

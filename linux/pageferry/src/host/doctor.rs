@@ -7,6 +7,7 @@
 
 use super::files::Files;
 use super::{Host, Works};
+use crate::choose::HostCosts;
 use std::path::Path;
 
 /// How an item stands.
@@ -49,7 +50,9 @@ pub struct Item {
 impl Host {
     /// What helps or hinders here.
     pub fn items(&self) -> Vec<Item> {
-        self.items_below(Path::new("/"))
+        let mut items = self.items_below(Path::new("/"));
+        items.push(costs(HostCosts::load()));
+        items
     }
 
     /// The same, with the files of /proc and /sys below another folder. What was tried is this process's own.
@@ -227,6 +230,26 @@ impl Item {
     fn change(mut self, change: &'static str) -> Item {
         self.change = Some(change);
         self
+    }
+}
+
+/// What `auto` decides by.
+fn costs((costs, not_used): (HostCosts, Option<String>)) -> Item {
+    const CALIBRATE: &str = "run `pageferry host calibrate`";
+    let effect = "`auto` copies or lends by what was measured";
+    let crate::choose::HostName { cpu, kernel, date, source } = costs.host;
+    let found = format!("of {cpu}, Linux {kernel}, {date} ({source})");
+    match not_used {
+        Some(why) => {
+            let why =
+                why.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+            let effect = "`auto` copies or lends by what was measured on another host";
+            item("costs", Verdict::Hinders, why, effect).change(CALIBRATE)
+        }
+        None if source == HostCosts::BUILT_IN => {
+            item("costs", Verdict::Note, found, effect).change(CALIBRATE)
+        }
+        None => item("costs", Verdict::Good, found, effect),
     }
 }
 

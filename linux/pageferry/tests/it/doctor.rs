@@ -40,6 +40,43 @@ fn this_host_has_every_item_once_and_what_hinders_names_a_setting() {
     }
 }
 
+/// A process reads its file once, so each file has a process of its own.
+#[cfg(feature = "host-file")]
+#[test]
+fn a_file_of_costs_that_is_not_used_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.toml");
+    let found = |text: Option<&str>| {
+        let _ = std::fs::remove_file(&path);
+        text.into_iter().for_each(|text| std::fs::write(&path, text).unwrap());
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "doctor::child_with_a_file_of_costs", "--ignored", "--nocapture"]);
+        let output = child.env("PAGEFERRY_HOST", &path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(found(None).contains("Note of"));
+    let broken = found(Some("x = 1\n"));
+    assert!(
+        broken.contains("Hinders ") && broken.contains("host.toml is not used") && broken.contains("`x`")
+    );
+    let mut costs = pageferry::choose::HostCosts::built_in();
+    costs.host.cpu = "another".to_owned();
+    assert!(found(Some(&toml::to_string(&costs).unwrap())).contains("it is of the CPU `another`"));
+    costs.host.cpu = pageferry::choose::cpu_name();
+    costs.host.kernel = pageferry::choose::kernel_release();
+    costs.host.source = "host calibrate".to_owned();
+    assert!(found(Some(&toml::to_string(&costs).unwrap())).contains("Good of"));
+}
+
+#[test]
+#[ignore = "started by another test"]
+fn child_with_a_file_of_costs() {
+    let items = Host::get().items();
+    let item = of(&items, "costs");
+    println!("{:?} {}", item.verdict, item.found);
+}
+
 #[test]
 fn a_host_without_files_hinders_nothing_that_it_does_not_say() {
     let items = host(&[]);
