@@ -435,7 +435,7 @@ fn limited(
 }
 
 fn map_count(files: &Files, _: &Host) -> Item {
-    const EFFECT: &str = "a slot takes up to three mappings of a process while neighbours differ in state";
+    const EFFECT: &str = "a slot takes two mappings of each process";
     match files.number("proc/sys/vm/max_map_count") {
         Some(count) if count < 16_384 => item("mappings", Verdict::Hinders, count.to_string(), EFFECT)
             .change("vm.max_map_count=65530 or more"),

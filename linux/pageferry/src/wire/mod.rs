@@ -24,7 +24,7 @@ pub use greeting::{Greeting, Kind, Note, VERSION};
 /// | level | a peer that runs this library | a buggy peer | a hostile peer |
 /// |---|---|---|---|
 /// | `Typed` | a snapshot | nothing | nothing |
-/// | `Mmu` | a snapshot; writes of either side stay its own | a store through any pointer that the sender ever had misses the message; the receiver cannot write to the pool, resize it or punch holes | nothing: it can keep a second writable mapping |
+/// | `Mmu` | a snapshot; what the receiver writes stays its own, and what the sender writes too (`Config::copy_on_write`) or is a fault | a store through any pointer that the sender ever had misses the message; the receiver cannot write to the pool, resize it or punch holes | nothing: it can keep a second writable mapping |
 /// | `Sealed` | a snapshot for ever | the same | the same; it cannot be shrunk |
 /// | `Copy` | a value | a value | a value, of whatever bytes it saw |
 ///
@@ -69,9 +69,8 @@ pub enum Level {
     /// memory. The level is `Copy` instead where /proc is missing, `fs.leases-enable` is 0, `fs.lease-break-time` is
     /// less than 10, or `vm.overcommit_memory` is 2 on the receiver's side.
     ///
-    /// A loan costs 6 to 9 microseconds more than at level `Mmu`, at any size: more calls, no copies. Between two
-    /// processes on two CPUs of an AMD Zen 3 guest, Linux 6.18, both polling, 4 MB in microseconds: untouched 12-18
-    /// at `Mmu` and 18-25 here, read whole 154 and 161.
+    /// A loan costs some 15 microseconds more than at level `Mmu`, at any size: more calls, no copies. (Untouched, 4 MB
+    /// took 18 to 25 microseconds between two processes on two CPUs of an AMD Zen 3 guest, Linux 6.18, both polling.)
     Leased = 4,
     /// The memory is sealed: nobody can write it again, ever.
     Sealed = 5,
