@@ -50,9 +50,13 @@ pub enum PeerFault {
     /// It broke the protocol.
     #[error("broke the protocol: {0}")]
     Broken(#[from] Broken),
-    /// It does not want what this side offers.
-    #[error("refused the channel: {0}")]
+    /// It does not want what this side offers, and says why: its words are about this side.
+    #[error("refused the channel, saying `{0}`")]
     Refused(String),
+    /// It is no peer for this side, which has told it so: another version of the wire, another machine, or it does
+    /// not have the level that this side requires.
+    #[error("does not fit this side: {0}")]
+    Unfit(String),
 }
 
 /// How a peer broke the protocol.
@@ -101,10 +105,11 @@ pub enum Broken {
     /// It keeps a lease on what it gave back.
     #[error("it still has a lease on memory that it gave back")]
     LeaseKept,
+    /// It does not let its memory be opened for writing.
+    #[error("it has taken away the permission to write to memory that it gave for that")]
+    SlotClosed,
     /// Descriptors that it sent did not all arrive.
-    #[error(
-        "descriptors that it sent were lost: too many, or this process has reached RLIMIT_NOFILE (`ulimit -n`)"
-    )]
+    #[error("descriptors that it sent were lost: this process has reached RLIMIT_NOFILE (`ulimit -n`)")]
     DescriptorsLost,
 }
 
@@ -131,10 +136,14 @@ pub enum HostFault {
 /// What to change, for errors of the kernel that have one usual cause.
 fn hint(failed: &Failed) -> &'static str {
     match (failed.call, failed.errno.raw_os_error()) {
-        ("memfd_create" | "recvmsg" | "socketpair", libc::EMFILE) => " (raise RLIMIT_NOFILE: `ulimit -n`)",
+        (_, libc::EMFILE) => " (raise RLIMIT_NOFILE: `ulimit -n`)",
         ("ftruncate", libc::EFBIG) => " (raise RLIMIT_FSIZE: `ulimit -f`)",
         ("mmap" | "mremap" | "mprotect", libc::ENOMEM) => {
-            " (too many mappings: raise vm.max_map_count; or too little memory, or vm.overcommit_memory=2)"
+            " (too many mappings: raise vm.max_map_count; or too little memory: RLIMIT_AS (`ulimit -v`), RLIMIT_DATA \
+             (`ulimit -d`), or vm.overcommit_memory=2)"
+        }
+        ("F_ADD_SEALS", libc::EINVAL) => {
+            " (the kernel lacks a seal: F_SEAL_FUTURE_WRITE came with Linux 5.1)"
         }
         ("F_ADD_SEALS", libc::EBUSY) => " (something still maps it for writing, or has pinned a page)",
         _ => "",

@@ -59,6 +59,8 @@ defects! {
     NoAtfork,
     /// The sender's memory goes to its children as it is.
     NoDontFork,
+    /// A child keeps the sockets of its parent's channels.
+    ChildKeepsSocket,
     /// Loans are given back although a child may still see them.
     NoForkFence,
     /// Descriptors that the kernel has dropped are not missed.

@@ -9,7 +9,8 @@
 //!
 //! # What can fail
 //! The peer is believed in nothing: files are looked at for their size and seals before they are mapped,
-//! numbers before they are used, and the wait for each message has an end.
+//! numbers before they are used, and the wait for each message has an end. Whatever ends a step on this side is told to
+//! the other ([`told`]), so that both know who is to blame.
 
 use super::config::Config;
 use super::leased::{self, Peer};
@@ -18,7 +19,8 @@ use super::send::SendShared;
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Inbox, Mapped, Outbox, RingMemory};
-use crate::sys::{self, socket};
+use crate::sys;
+use crate::sys::socket::{self, Came, Socket};
 use crate::view::{Access, ReceiverView, SenderView};
 use crate::wire::{Greeting, Kind, Level, Verb};
 use rustix::fd::{AsFd, OwnedFd};
@@ -44,7 +46,7 @@ impl Settled {
 
 const ALWAYS: u32 = 1 << Verb::Inline as u8 | 1 << Verb::Copy as u8 | 1 << Verb::Loan as u8;
 
-pub(super) fn send(socket: &OwnedFd, greeting: &Greeting, fds: &[&OwnedFd]) -> Result<(), Error> {
+pub(super) fn send(socket: &Socket, greeting: &Greeting, fds: &[&OwnedFd]) -> Result<(), Error> {
     use zerocopy::IntoBytes as _;
     let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
     socket::send(socket.as_fd(), greeting.as_bytes(), &fds).map_err(|failed| match failed.errno {
@@ -54,7 +56,7 @@ pub(super) fn send(socket: &OwnedFd, greeting: &Greeting, fds: &[&OwnedFd]) -> R
 }
 
 /// Tells the peer why no channel will be, as far as it listens.
-fn refuse(socket: &OwnedFd, reason: &str) {
+fn refuse(socket: &Socket, reason: &str) {
     use zerocopy::IntoBytes as _;
     let greeting = Greeting::new(Kind::Refuse, sys::page_bytes());
     let mut bytes = greeting.as_bytes().to_vec();
@@ -64,7 +66,7 @@ fn refuse(socket: &OwnedFd, reason: &str) {
 
 /// Waits for one message of the handshake, which must be of the kind and bring so many descriptors.
 pub(super) fn receive(
-    socket: &OwnedFd,
+    socket: &Socket,
     kind: Kind,
     fds: usize,
     timeout: Duration,
@@ -72,17 +74,16 @@ pub(super) fn receive(
     let until = Instant::now().checked_add(timeout);
     let mut bytes = [0; 512];
     let packet = loop {
-        if let Some(packet) = socket::recv(socket.as_fd(), &mut bytes)? {
-            break packet;
+        match socket::recv(socket.as_fd(), &mut bytes)? {
+            Came::Packet(packet) => break packet,
+            Came::End => return Err(PeerFault::Dead.into()),
+            Came::Nothing => (),
         }
         if until.is_some_and(|until| until <= Instant::now()) {
             return Err(Error::TimedOut(timeout));
         }
         socket::wait_readable(&[socket.as_fd()], until)?;
     };
-    if packet.len == 0 {
-        return Err(PeerFault::Dead.into());
-    }
     if packet.cut {
         return Err(Broken::Handshake("a greeting is longer than it may be").into());
     }
@@ -111,12 +112,9 @@ pub(super) fn receive(
 /// Of a descriptor that came.
 pub(super) const NOT_MEMORY: &str = "a descriptor that it sent is not one of memory that can be read";
 
-fn check_socket(socket: &OwnedFd) -> Result<(), Error> {
-    if socket::is_seqpacket(socket.as_fd()) { Ok(()) } else { Err(Usage::NotASocket.into()) }
-}
-
-/// Does a step; where it fails by this side's doing, the peer is told why before the error goes up.
-fn told<T>(socket: &OwnedFd, step: Result<T, Error>) -> Result<T, Error> {
+/// Ends a step; where it has failed, the peer is told why before the error goes up, except where the error is what
+/// the peer itself has said.
+fn told<T>(socket: &Socket, step: Result<T, Error>) -> Result<T, Error> {
     if let Err(error) = &step
         && !matches!(error, Error::Peer(PeerFault::Dead | PeerFault::Refused(_)))
     {
@@ -127,7 +125,7 @@ fn told<T>(socket: &OwnedFd, step: Result<T, Error>) -> Result<T, Error> {
 
 /// A sender that has said hello.
 pub(crate) struct Offered {
-    socket: OwnedFd,
+    socket: Socket,
     config: Config,
     host: &'static Host,
     offer: Offer,
@@ -229,10 +227,15 @@ fn unavailable(level: Level, trusting: bool) -> Error {
 
 impl Offered {
     /// Makes the sender's memory and says hello.
-    pub(crate) fn hello(socket: OwnedFd, config: Config, trusting: bool) -> Result<Offered, Error> {
-        check_socket(&socket)?;
+    pub(crate) fn hello(socket: Socket, config: Config, trusting: bool) -> Result<Offered, Error> {
+        let made = Self::pool(&config, trusting);
+        let (offer, view) = told(&socket, made)?;
+        Self::hello_with(socket, config, offer, view)
+    }
+
+    fn pool(config: &Config, trusting: bool) -> Result<(Offer, Arc<SenderView>), Error> {
         let host = Host::get();
-        let offer = Offer::to_one(&config, trusting, host)?;
+        let offer = Offer::to_one(config, trusting, host)?;
         let pool = config.shapes(host)?.1;
         // Where leases are accepted, the pool is not used.
         let view =
@@ -240,17 +243,22 @@ impl Offered {
         if !offer.donates() {
             view.seal()?;
         }
-        Self::hello_with(socket, config, offer, Arc::new(view))
+        Ok((offer, Arc::new(view)))
     }
 
     /// Says hello with a pool that is there.
     pub(crate) fn hello_with(
-        socket: OwnedFd,
+        socket: Socket,
         config: Config,
         offer: Offer,
         view: Arc<SenderView>,
     ) -> Result<Offered, Error> {
-        check_socket(&socket)?;
+        let said = Self::say_hello(&socket, &config, offer, &view);
+        let forward = told(&socket, said)?;
+        Ok(Offered { socket, config, host: Host::get(), offer, forward, view })
+    }
+
+    fn say_hello(socket: &Socket, config: &Config, offer: Offer, view: &SenderView) -> Result<Mapped, Error> {
         let host = Host::get();
         let (ring, pool) = config.shapes(host)?;
         let (forward, forward_fd) = RingMemory::forward(ring)?;
@@ -263,30 +271,31 @@ impl Offered {
         greeting.inline_bytes = ring.inline_bytes;
         greeting.slots = pool.slots;
         greeting.slot_bytes = pool.slot_bytes as u64;
-        send(&socket, &greeting, &[&forward_fd, view.fd()])?;
-        Ok(Offered { socket, config, host, offer, forward, view })
+        send(socket, &greeting, &[&forward_fd, view.fd()])?;
+        Ok(forward)
     }
 
     /// Waits for the receiver's answer and settles.
     pub(crate) fn settle(mut self) -> Result<Concluded, Error> {
-        let (greeting, mut fds) = receive(&self.socket, Kind::Welcome, 1, self.config.handshake_timeout)?;
-        let step = self.settled(&greeting, fds.remove(0));
+        let step = self.settled();
         let (settled, reverse) = told(&self.socket, step)?;
         Ok(Concluded { offered: self, settled, reverse })
     }
 
-    fn settled(&mut self, greeting: &Greeting, reverse: OwnedFd) -> Result<(Settled, Mapped), Error> {
-        greeting.common_version().map_err(PeerFault::Refused)?;
-        greeting.same_machine(sys::page_bytes()).map_err(PeerFault::Refused)?;
+    fn settled(&mut self) -> Result<(Settled, Mapped), Error> {
+        let (greeting, fds) = receive(&self.socket, Kind::Welcome, 1, self.config.handshake_timeout)?;
+        greeting.common_version().map_err(PeerFault::Unfit)?;
+        greeting.same_machine(sys::page_bytes()).map_err(PeerFault::Unfit)?;
         let ring = self.config.shapes(self.host)?.0;
-        let reverse = RingMemory::open_reverse(ring, &reverse)?;
+        let reverse = fds.first().ok_or(Broken::Handshake("the ring is missing"))?;
+        let reverse = RingMemory::open_reverse(ring, reverse)?;
         let common = self.offer.levels & greeting.levels;
         let wanted = self.config.wanted_level();
         let choices = [wanted, Level::Copy];
         let level = choices.into_iter().find(|level| common & level.bit() != 0);
         let level = level.ok_or(Broken::Handshake("it accepts no level at all"))?;
         if level != wanted && self.config.requires_level() {
-            return Err(PeerFault::Refused(format!("it does not accept level {wanted}")).into());
+            return Err(PeerFault::Unfit(format!("it does not accept level {wanted}")).into());
         }
         let verbs = self.offer.verbs & (greeting.verbs | ALWAYS);
         let settled = Settled { level, verbs, trusting: self.offer.trusting && greeting.trusting == 1 };
@@ -313,7 +322,8 @@ impl Concluded {
     /// Waits until the receiver is ready.
     pub(crate) fn finish(self) -> Result<Arc<SendShared>, Error> {
         let Concluded { offered, settled, reverse } = self;
-        receive(&offered.socket, Kind::Ready, 0, offered.config.handshake_timeout)?;
+        let ready = receive(&offered.socket, Kind::Ready, 0, offered.config.handshake_timeout);
+        told(&offered.socket, ready)?;
         let ring = offered.config.shapes(offered.host)?.0;
         let outbox = Outbox::new(ring, offered.forward, reverse);
         let registered = offered.view.register(&offered.socket);
@@ -323,7 +333,7 @@ impl Concluded {
 
 /// A receiver that has welcomed a sender.
 pub(crate) struct Welcomed {
-    socket: OwnedFd,
+    socket: Socket,
     config: Config,
     accepted_levels: u32,
     accepted_verbs: u32,
@@ -345,18 +355,17 @@ struct Accepted {
 
 impl Welcomed {
     /// Waits for a sender's hello and answers.
-    pub(crate) fn welcome(socket: OwnedFd, config: Config, peer: Peer) -> Result<Welcomed, Error> {
-        check_socket(&socket)?;
-        let (greeting, fds) = receive(&socket, Kind::Hello, 2, config.handshake_timeout)?;
-        let step = Self::accept(&greeting, fds, &config, peer);
+    pub(crate) fn welcome(socket: Socket, config: Config, peer: Peer) -> Result<Welcomed, Error> {
+        let step = receive(&socket, Kind::Hello, 2, config.handshake_timeout)
+            .and_then(|(greeting, fds)| Self::accept(&greeting, fds, &config, peer));
         let Accepted { inbox, reverse, view, slots, levels, verbs } = told(&socket, step)?;
         let trusting = peer == Peer::Same;
         let mut answer = Greeting::new(Kind::Welcome, sys::page_bytes());
         answer.trusting = trusting.into();
         answer.levels = levels;
         answer.verbs = verbs;
-        send(&socket, &answer, &[&reverse])?;
-        leased::send_slots(&socket, &slots)?;
+        let sent = send(&socket, &answer, &[&reverse]).and_then(|()| leased::send_slots(&socket, &slots));
+        told(&socket, sent)?;
         Ok(Welcomed { socket, config, accepted_levels: levels, accepted_verbs: verbs, trusting, inbox, view })
     }
 
@@ -368,8 +377,8 @@ impl Welcomed {
     ) -> Result<Accepted, Error> {
         let host = Host::get();
         let trusting = peer == Peer::Same;
-        greeting.common_version().map_err(PeerFault::Refused)?;
-        greeting.same_machine(sys::page_bytes()).map_err(PeerFault::Refused)?;
+        greeting.common_version().map_err(PeerFault::Unfit)?;
+        greeting.same_machine(sys::page_bytes()).map_err(PeerFault::Unfit)?;
         let ring = greeting.ring();
         if !ring.is_valid() {
             return Err(Broken::Handshake("the ring has a shape that cannot be").into());
@@ -414,8 +423,9 @@ impl Welcomed {
 
     /// Waits for what the sender has settled, looks at it, and says that this side is ready.
     pub(crate) fn ready(self) -> Result<Arc<RecvShared>, Error> {
-        let (greeting, _) = receive(&self.socket, Kind::Settled, 0, self.config.handshake_timeout)?;
-        let settled = told(&self.socket, self.check(&greeting))?;
+        let step = receive(&self.socket, Kind::Settled, 0, self.config.handshake_timeout)
+            .and_then(|(greeting, _)| self.check(&greeting));
+        let settled = told(&self.socket, step)?;
         send(&self.socket, &Greeting::new(Kind::Ready, sys::page_bytes()), &[])?;
         let registered = self.view.register(&self.socket);
         Ok(RecvShared::new(self.socket, self.config, settled, self.view, self.inbox, registered))
@@ -433,7 +443,7 @@ impl Welcomed {
         }
         if self.config.requires_level() && level != self.config.wanted_level() {
             let wanted = self.config.wanted_level();
-            return Err(PeerFault::Refused(format!("it does not offer level {wanted}")).into());
+            return Err(PeerFault::Unfit(format!("it does not offer level {wanted}")).into());
         }
         self.view.verify_sealed()?;
         Ok(Settled { level, verbs: greeting.verbs, trusting: self.trusting })

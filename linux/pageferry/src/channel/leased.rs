@@ -9,7 +9,7 @@ use super::handshake::{receive, send};
 use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys;
-use crate::sys::socket::MAX_FDS;
+use crate::sys::socket::{MAX_FDS, Socket};
 use crate::view::MAX_LEASED_SLOTS;
 use crate::wire::{Greeting, Kind, Level};
 use rustix::fd::OwnedFd;
@@ -40,7 +40,7 @@ pub(super) fn accepts(hello: &Greeting, peer: Peer, host: &Host) -> bool {
 }
 
 /// Sends slots to the sender.
-pub(super) fn send_slots(socket: &OwnedFd, slots: &[OwnedFd]) -> Result<(), Error> {
+pub(super) fn send_slots(socket: &Socket, slots: &[OwnedFd]) -> Result<(), Error> {
     for (index, some) in slots.chunks(MAX_FDS).enumerate() {
         let mut greeting = Greeting::new(Kind::Slots, sys::page_bytes());
         greeting.slots = (index * MAX_FDS) as u32;
@@ -50,7 +50,7 @@ pub(super) fn send_slots(socket: &OwnedFd, slots: &[OwnedFd]) -> Result<(), Erro
 }
 
 /// Waits for so many slots.
-pub(super) fn receive_slots(socket: &OwnedFd, slots: u32, config: &Config) -> Result<Vec<OwnedFd>, Error> {
+pub(super) fn receive_slots(socket: &Socket, slots: u32, config: &Config) -> Result<Vec<OwnedFd>, Error> {
     let mut fds = Vec::with_capacity(slots as usize);
     while fds.len() < slots as usize {
         let wanted = (slots as usize - fds.len()).min(MAX_FDS);

@@ -34,8 +34,9 @@ pub(crate) use send::{Fanned, Kept, Outgoing, SendShared};
 pub use sender::Sender;
 pub use spawn::{Child, Command, Parent};
 
-use crate::error::Error;
-use crate::sys::socket;
+use crate::error::{Error, Usage};
+use crate::sys::fork;
+use crate::sys::socket::{self, Socket};
 use crate::trust::{Guarded, Same, Trust};
 pub(crate) use handshake::{Offer, Offered, Welcomed};
 pub(crate) use leased::Peer;
@@ -50,7 +51,7 @@ pub enum Channel {}
 impl Channel {
     /// Both ends in this process, for two of its threads.
     pub fn pair(config: Config) -> Result<(Sender, Receiver), Error> {
-        let (ours, theirs) = socket::pair()?;
+        let (ours, theirs) = Socket::pair()?;
         let offered = Offered::hello(ours, config.clone(), Same::TRUSTS)?;
         let welcomed = Welcomed::welcome(theirs, config, Peer::Same)?;
         let concluded = offered.settle()?;
@@ -103,7 +104,7 @@ impl Channel {
 }
 
 pub(crate) fn sender_over<T: Trust>(socket: OwnedFd, config: Config) -> Result<Sender<T>, Error> {
-    Ok(Sender::new(Offered::hello(socket, config, T::TRUSTS)?.settle()?.finish()?))
+    Ok(Sender::new(Offered::hello(own(socket)?, config, T::TRUSTS)?.settle()?.finish()?))
 }
 
 pub(crate) fn receiver_over<T: Trust>(socket: OwnedFd, config: Config) -> Result<Receiver<T>, Error> {
@@ -111,7 +112,11 @@ pub(crate) fn receiver_over<T: Trust>(socket: OwnedFd, config: Config) -> Result
 }
 
 fn receiver_from<T: Trust>(socket: OwnedFd, config: Config, peer: Peer) -> Result<Receiver<T>, Error> {
-    Ok(Receiver::new(Welcomed::welcome(socket, config, peer)?.ready()?))
+    Ok(Receiver::new(Welcomed::welcome(own(socket)?, config, peer)?.ready()?))
+}
+
+pub(crate) fn own(socket: OwnedFd) -> Result<Socket, Error> {
+    Socket::new(socket).map_err(|_| Usage::NotASocket.into())
 }
 
 /// Waits for others to connect.
@@ -122,13 +127,14 @@ fn receiver_from<T: Trust>(socket: OwnedFd, config: Config, peer: Peer) -> Resul
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    generation: u32,
 }
 
 impl Listener {
     /// Listens at `path`. `EADDRINUSE`: somebody does already.
     pub fn bind(path: impl AsRef<Path>) -> Result<Listener, Error> {
         let path = path.as_ref().to_owned();
-        Ok(Listener { socket: socket::listen(&path)?, path })
+        Ok(Listener { socket: socket::listen(&path)?, path, generation: fork::generation() })
     }
 
     /// Waits for the next connection: a socket for [`Channel::sender`] or [`Channel::receiver`].
@@ -162,6 +168,10 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        // A child has the same socket and the same path.
+        if self.generation == fork::generation() {
+            let _ = std::fs::remove_file(&self.path);
+            socket::close_listening(self.socket.as_fd());
+        }
     }
 }

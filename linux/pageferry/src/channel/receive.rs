@@ -24,7 +24,8 @@ use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Inbox, Mapped};
 use crate::sys::copy::Stores;
-use crate::sys::{Errno, fork, socket};
+use crate::sys::socket::{self, Came, Socket};
+use crate::sys::{Errno, fork};
 use crate::view::{Anonymous, ReceiverView, Recycled, Run, Snapshot};
 use crate::wire::{Descriptor, Extent, Level, Note, Verb};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,7 +37,9 @@ use std::time::Instant;
 /// See the top of the file.
 #[derive(Debug)]
 pub(crate) struct RecvShared {
-    socket: OwnedFd,
+    /// It leaves the registry before the socket's number can be another's.
+    _registered: fork::Registered,
+    socket: Socket,
     generation: u32,
     pub(crate) host: &'static Host,
     pub(crate) config: Config,
@@ -48,7 +51,6 @@ pub(crate) struct RecvShared {
     /// Bytes of copies and sealed memory that loans hold.
     held: AtomicU64,
     state: Mutex<State>,
-    _registered: fork::Registered,
 }
 
 #[derive(Debug)]
@@ -94,7 +96,7 @@ pub struct RecvCounters {
 
 impl RecvShared {
     pub(crate) fn new(
-        socket: OwnedFd,
+        socket: Socket,
         config: Config,
         settled: Settled,
         view: ReceiverView,
@@ -485,17 +487,17 @@ impl RecvShared {
         let mut bytes = [0; 2 * Note::BYTES];
         for _ in 0..MAX_NOTES {
             let packet = match socket::recv(self.socket(), &mut bytes) {
-                Ok(None) => return true,
-                Ok(Some(packet)) => packet,
+                Ok(Came::Nothing) => return true,
+                Ok(Came::Packet(packet)) => packet,
+                Ok(Came::End) => {
+                    end(state, PeerFault::Dead.into());
+                    return true;
+                }
                 Err(failed) => {
                     end(state, failed.into());
                     return true;
                 }
             };
-            if packet.len == 0 {
-                end(state, PeerFault::Dead.into());
-                return true;
-            }
             if packet.fds_cut && !planted!(NoControlCheck) {
                 state.fault = Some(Broken::DescriptorsLost.into());
                 return true;
@@ -611,11 +613,8 @@ impl Drop for RecvShared {
         // so it stays open.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let seen = state.retired.iter().any(|retired| fork::fenced_since(retired.born));
-        if self.generation == fork::generation()
-            && seen
-            && let Ok(kept) = self.socket.try_clone()
-        {
-            let _ = std::os::fd::IntoRawFd::into_raw_fd(kept);
+        if self.generation == fork::generation() && seen {
+            self.socket.leave_open();
         }
     }
 }

@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The receiving end of a channel. One thread at a time uses it; it can move to another.
+///
+/// Messages of this process stay snapshots in a child of `fork` for as long as this process lives; a child that
+/// outlives it may see later messages where they were.
 #[derive(Debug)]
 pub struct Receiver<T: Trust = Same> {
     shared: Arc<RecvShared>,

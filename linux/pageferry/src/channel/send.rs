@@ -21,7 +21,8 @@ use crate::choose::{Arrived, Filled, HostCosts, PROBE_EVERY, Placement, Question
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Mapped, Outbox};
-use crate::sys::{Errno, fork, socket};
+use crate::sys::socket::{self, Came, For, Socket};
+use crate::sys::{Errno, fork};
 use crate::view::{Reuse, Run, SenderView, Snapshot};
 use crate::wire::{Descriptor, Level, Note, Verb};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +33,9 @@ use std::time::Instant;
 /// See the top of the file.
 #[derive(Debug)]
 pub(crate) struct SendShared {
-    socket: OwnedFd,
+    /// It leaves the registry before the socket's number can be another's.
+    _registered: fork::Registered,
+    socket: Socket,
     generation: u32,
     pub(crate) host: &'static Host,
     pub(crate) config: Config,
@@ -41,7 +44,6 @@ pub(crate) struct SendShared {
     pub(crate) stores: StoreChoice,
     state: Mutex<State>,
     news: Condvar,
-    _registered: fork::Registered,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,8 @@ struct State {
     polling: bool,
     /// Threads that wait for what it finds.
     waiting: u32,
+    /// Sealed memory could not be sent, since the socket is full.
+    wants_room: bool,
     /// Messages since the socket was looked at.
     unlooked: u32,
     /// Pages that receivers have written, as they say.
@@ -159,7 +163,7 @@ pub(super) const MAX_NOTES: usize = 64;
 
 impl SendShared {
     pub(crate) fn new(
-        socket: OwnedFd,
+        socket: Socket,
         config: Config,
         settled: Settled,
         view: Arc<SenderView>,
@@ -173,6 +177,7 @@ impl SendShared {
             ended: false,
             polling: false,
             waiting: 0,
+            wants_room: false,
             unlooked: 0,
             pages_written: 0,
             pages_of_a_loan: 0.0,
@@ -342,7 +347,10 @@ impl SendShared {
                 }
                 match socket::send(self.socket(), &Note::Object(sequence).bytes(), &[fd.as_fd()]) {
                     Ok(()) => state.sealed_bytes += sealed_bytes,
-                    Err(failed) if failed.errno == Errno::AGAIN => return Ok(None),
+                    Err(failed) if failed.errno == Errno::AGAIN => {
+                        state.wants_room = true;
+                        return Ok(None);
+                    }
                     Err(failed) if matches!(failed.errno, Errno::PIPE | Errno::CONNRESET) => {
                         self.close(state, PeerFault::Dead.into(), true);
                         return Err(PeerFault::Dead.into());
@@ -391,7 +399,7 @@ impl SendShared {
     /// Says that no more will come.
     pub(crate) fn bye(&self) {
         if self.is_ours() {
-            let _ = socket::send(self.socket(), &Note::Bye.bytes(), &[]);
+            socket::send_last(self.socket(), &Note::Bye.bytes());
         }
     }
 
@@ -475,16 +483,16 @@ impl SendShared {
         let mut bytes = [0; 2 * Note::BYTES];
         for _ in 0..MAX_NOTES {
             let packet = match socket::recv(self.socket(), &mut bytes) {
-                Ok(None) => return Ok(true),
-                Ok(Some(packet)) => packet,
+                Ok(Came::Nothing) => return Ok(true),
+                Ok(Came::Packet(packet)) => packet,
+                Ok(Came::End) => {
+                    // What it gave back before it went counts.
+                    self.collect(state);
+                    self.close(state, PeerFault::Dead.into(), true);
+                    return Ok(true);
+                }
                 Err(failed) => return Err(failed.into()),
             };
-            if packet.len == 0 {
-                // What it gave back before it went counts.
-                self.collect(state);
-                self.close(state, PeerFault::Dead.into(), true);
-                return Ok(true);
-            }
             match Note::parse(&bytes[..packet.len]).filter(|_| !packet.strange && !packet.fds_cut) {
                 Some(Note::Wake) if packet.fds.is_empty() => (),
                 Some(Note::Bye) if packet.fds.is_empty() => {
@@ -565,6 +573,11 @@ impl SendShared {
         state.fault.clone().map_or(Ok(()), Err)
     }
 
+    /// What somebody who polls several channels waits for in this one.
+    pub(crate) fn waits_for(&self) -> For {
+        if core::mem::take(&mut self.lock().wants_room) { For::Both } else { For::Reading }
+    }
+
     /// Messages that are out.
     pub(crate) fn out(&self) -> usize {
         self.lock().out.len()
@@ -605,7 +618,7 @@ impl SendShared {
 
     /// Nothing more is sent, and the receiver is told so. What is out comes home when it is given back.
     pub(crate) fn evict(&self) {
-        let _ = socket::send(self.socket(), &Note::Evicted.bytes(), &[]);
+        socket::send_last(self.socket(), &Note::Evicted.bytes());
         self.lock().fault.get_or_insert(PeerFault::Dead.into());
     }
 
@@ -615,7 +628,9 @@ impl SendShared {
         until: Option<Instant>,
     ) -> MutexGuard<'a, State> {
         state.waiting += 1;
-        let mut state = match until {
+        // The thread that polls does not look for room in the socket.
+        let soon = core::mem::take(&mut state.wants_room).then(|| Instant::now() + socket::ROOM_POLL);
+        let mut state = match [until, soon].into_iter().flatten().min() {
             None => self.news.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(until) => {
                 let left = until.saturating_duration_since(Instant::now());
@@ -650,9 +665,11 @@ impl SendShared {
         let mut waited = Ok(());
         if !state.ring.has_ack() || planted!(NoSecondLook) {
             state.polling = true;
+            // Whoever wants room says so again.
+            let what = if core::mem::take(&mut state.wants_room) { For::Both } else { For::Reading };
             drop(state);
             let freed = self.view.freed();
-            let ready = socket::wait_readable(&[self.socket(), freed.as_fd()], until);
+            let ready = socket::wait(&[(self.socket(), what), (freed.as_fd(), For::Reading)], until);
             if ready.as_ref().is_ok_and(|ready| ready[1]) {
                 freed.seen();
             }

@@ -14,7 +14,8 @@
 use super::{Config, Confined, Gap, Peer, Receiver, Sender, receiver_from, receiver_over, sender_over};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::sys::confine::Cage;
-use crate::sys::{socket, spawn};
+use crate::sys::socket::{self, Came, Socket};
+use crate::sys::spawn;
 use crate::trust::{Guarded, Same, Trust};
 use core::marker::PhantomData;
 use std::ffi::OsStr;
@@ -92,7 +93,8 @@ impl<T: Trust> Command<T> {
         let leases = cage.as_ref().is_some_and(|(cage, _)| cage.is_whole());
         let (cage, gaps) = cage.unzip();
         let process = spawn::with_descriptor(&mut self.command, &theirs, cage)?;
-        Ok(Child { process, control: ours, gaps, leases, _trust: PhantomData })
+        let control = Socket::new(ours).map_err(|_| Usage::NotASocket)?;
+        Ok(Child { process, control, gaps, leases, _trust: PhantomData })
     }
 }
 
@@ -100,7 +102,7 @@ impl<T: Trust> Command<T> {
 #[derive(Debug)]
 pub struct Child<T: Trust> {
     process: std::process::Child,
-    control: OwnedFd,
+    control: Socket,
     gaps: Option<Vec<Gap>>,
     /// It is so confined that what it lends by leases can be believed.
     leases: bool,
@@ -160,7 +162,7 @@ impl<T: Trust> Child<T> {
 /// The program that has started this one.
 #[derive(Debug)]
 pub struct Parent {
-    control: OwnedFd,
+    control: Socket,
 }
 
 impl Parent {
@@ -173,10 +175,7 @@ impl Parent {
         if TAKEN.swap(true, Ordering::Relaxed) {
             return Ok(None);
         }
-        let control = spawn::inherited(number)?;
-        if !socket::is_seqpacket(control.as_fd()) {
-            return Err(Usage::NotASocket.into());
-        }
+        let control = Socket::new(spawn::inherited(number)?).map_err(|_| Usage::NotASocket)?;
         Ok(Some(Parent { control }))
     }
 
@@ -194,8 +193,10 @@ impl Parent {
         let until = Instant::now().checked_add(timeout);
         let mut byte = [0; 2];
         let packet = loop {
-            if let Some(packet) = socket::recv_any(self.control.as_fd(), &mut byte)? {
-                break packet;
+            match socket::recv_any(self.control.as_fd(), &mut byte)? {
+                Came::Packet(packet) => break packet,
+                Came::End => return Err(PeerFault::Dead.into()),
+                Came::Nothing => (),
             }
             if until.is_some_and(|until| until <= Instant::now()) {
                 return Err(Error::TimedOut(timeout));
@@ -204,7 +205,6 @@ impl Parent {
         };
         let mut fds = packet.fds;
         match (packet.len, fds.pop()) {
-            (0, _) => Err(PeerFault::Dead.into()),
             (1, Some(fd)) if byte[0] == end as u8 && fds.is_empty() => Ok(fd),
             _ => Err(Broken::Handshake("parent and child ask for their channels in different orders").into()),
         }

@@ -20,11 +20,11 @@
 //! None of its own; one thread at a time uses a fan-out.
 
 use crate::channel::{
-    Config, Fanned, Kept, Offer, Offered, Outgoing, Peer, Receiver, SendShared, Store, Welcomed,
+    Config, Fanned, Kept, Offer, Offered, Outgoing, Peer, Receiver, SendShared, Store, Welcomed, own,
 };
 use crate::error::{Error, Usage};
 use crate::host::Host;
-use crate::sys::socket;
+use crate::sys::socket::{self, For, Socket};
 use crate::trust::Same;
 use crate::view::{Draft, Reuse, SenderView, Snapshot};
 use crate::wire::{Descriptor, Level, Verb};
@@ -145,13 +145,13 @@ impl Fanout {
     /// Adds the receiver at the other end of a socket ([`crate::Channel::receiver`],
     /// [`crate::Parent::receiver`]). Waits for it. Says its number.
     pub fn add(&mut self, socket: OwnedFd) -> Result<u64, Error> {
-        let shared = self.offer(socket)?.settle()?.finish()?;
+        let shared = self.offer(own(socket)?)?.settle()?.finish()?;
         Ok(self.enter(shared))
     }
 
     /// Adds a receiver in this process.
     pub fn receiver(&mut self) -> Result<Receiver<Same>, Error> {
-        let (ours, theirs) = socket::pair()?;
+        let (ours, theirs) = Socket::pair()?;
         let offered = self.offer(ours)?;
         let welcomed = Welcomed::welcome(theirs, self.config.clone(), Peer::Same)?;
         let concluded = offered.settle()?;
@@ -161,7 +161,7 @@ impl Fanout {
         Ok(Receiver::new(receive))
     }
 
-    fn offer(&self, socket: OwnedFd) -> Result<Offered, Error> {
+    fn offer(&self, socket: Socket) -> Result<Offered, Error> {
         if let Slow::DropOldest { window, .. } = self.slow {
             let receivers = self.members.len() + self.leaving.len() + 1;
             let slots = self.view.geometry().slots as usize;
@@ -322,9 +322,10 @@ impl Fanout {
         let awake = self.everybody().any(|shared| shared.begin_sleep());
         if !awake {
             let freed = self.view.freed();
-            let mut polled: Vec<_> = self.everybody().map(|shared| shared.socket()).collect();
-            polled.push(freed.as_fd());
-            let waited = socket::wait_readable(&polled, until);
+            let mut polled: Vec<_> =
+                self.everybody().map(|shared| (shared.socket(), shared.waits_for())).collect();
+            polled.push((freed.as_fd(), For::Reading));
+            let waited = socket::wait(&polled, until);
             if waited.as_ref().is_ok_and(|ready| ready.last() == Some(&true)) {
                 freed.seen();
             }

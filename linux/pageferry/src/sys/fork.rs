@@ -20,10 +20,14 @@
 //! a signal handler.
 //!
 //! # What it does not see
-//! A raw `clone` or `vfork` runs no handlers. A child that outlives a receiver's process may see later
-//! messages in what it has inherited, for the sender then takes all memory as home.
+//! A raw `clone` or `vfork` runs no handlers: such a child has the socket, too, and the peer does not see that the
+//! parent has ended before the child does. A child that outlives a receiver's process may see later messages in what
+//! it has inherited, for the sender sees at once that the receiver is gone, and then takes all memory as home. It
+//! could only wait for the child if the child kept the socket; then a child that lives for ever, as a daemon's does,
+//! would hide that its parent has died.
 
 use super::map::Region;
+use super::socket::Socket;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::pipe::PipeFlags;
 use std::cell::RefCell;
@@ -135,7 +139,7 @@ fn install() {
 pub(crate) struct Registered(u64);
 
 /// Enters a channel: the socket that a child must not hold, and the memory that a child sees copy-on-write.
-pub(crate) fn register(socket: &OwnedFd, memory: Vec<Memory>) -> Registered {
+pub(crate) fn register(socket: &Socket, memory: Vec<Memory>) -> Registered {
     enter(Some(socket.as_raw_fd()), memory)
 }
 
@@ -188,7 +192,9 @@ extern "C" fn after_in_child() {
     }
     let placeholder = PLACEHOLDER.get().and_then(Option::as_ref);
     for entry in forking.registry.iter() {
-        if let (Some(placeholder), Some(socket)) = (placeholder, entry.socket) {
+        if let (Some(placeholder), Some(socket)) = (placeholder, entry.socket)
+            && !planted!(ChildKeepsSocket)
+        {
             // SAFETY: the number is a socket of ours, which this process must not use; its owner closes the
             // placeholder instead.
             unsafe { libc::dup3(placeholder.as_raw_fd(), socket, libc::O_CLOEXEC) };

@@ -72,6 +72,12 @@ pub(crate) fn len(fd: impl AsFd) -> Result<u64> {
     Ok(rustix::fs::fstat(fd).of("fstat")?.st_size as u64)
 }
 
+/// The number of the file, by which two descriptors of the same one are told.
+pub(crate) fn number(fd: impl AsFd) -> Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd).of("fstat")?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
 /// Opens the same memory once more by its name in /proc. `EAGAIN`: somebody holds a lease on it, for whose end this does not
 /// wait.
 pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {

@@ -15,6 +15,7 @@ use crate::sys::map::{Prot, Region};
 use crate::sys::{Errno, fork, memfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, SealFlags};
+use std::collections::HashSet;
 
 /// See the top of the file.
 #[derive(Debug)]
@@ -27,12 +28,16 @@ impl LeasedSlots {
     /// Looks at slots that came from the receiver, and freezes all of them in the region.
     pub(super) fn new(fds: Vec<OwnedFd>, region: &Region, slot_bytes: usize) -> Result<LeasedSlots, Error> {
         const WHAT: &str = "slot";
+        let mut files = HashSet::new();
         for fd in &fds {
             let seals = memfd::seals(fd).map_err(|_| Broken::NotSealed { what: WHAT })?;
             // It can be written, so a seal against that would be as wrong as none against shrinking.
             let forbidden = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
             if !seals.contains(SealFlags::SHRINK) || seals.intersects(forbidden) {
                 return Err(Broken::NotSealed { what: WHAT }.into());
+            }
+            if !files.insert(memfd::number(fd)?) {
+                return Err(Broken::Handshake("two slots are the same memory").into());
             }
             let found = memfd::len(fd)?;
             if found != slot_bytes as u64 {
@@ -74,6 +79,7 @@ impl LeasedSlots {
             let writable =
                 memfd::reopen(self.fd(slot).as_fd(), flags).map_err(|failed| match failed.errno {
                     Errno::AGAIN => Error::from(Broken::LeaseKept),
+                    Errno::ACCESS | Errno::PERM => Broken::SlotClosed.into(),
                     _ => failed.into(),
                 })?;
             let (at, len) = (self.at(slot), self.slot_bytes);

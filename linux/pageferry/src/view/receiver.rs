@@ -18,6 +18,7 @@ use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
+use crate::sys::socket::Socket;
 use crate::sys::{self, fork, memfd};
 use crate::wire::Level;
 use core::mem::MaybeUninit;
@@ -185,7 +186,7 @@ impl ReceiverView {
 
     /// Enters the process's registry of what `fork` must keep away from children, and of what a child sees
     /// all the same.
-    pub(crate) fn register(&self, socket: &OwnedFd) -> fork::Registered {
+    pub(crate) fn register(&self, socket: &Socket) -> fork::Registered {
         let memory = match (&self.donated, &self.memory) {
             (Some(donated), Memory::Pool(fd)) => {
                 vec![fork::Memory::new(donated, 0, donated.len(), self.geometry.slot_bytes, fd)]

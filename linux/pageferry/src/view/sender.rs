@@ -21,6 +21,7 @@ use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
 use crate::sys::nudge::Nudge;
+use crate::sys::socket::Socket;
 use crate::sys::{self, fork, memfd};
 use core::mem::MaybeUninit;
 use rustix::fd::{AsFd, OwnedFd};
@@ -173,7 +174,7 @@ impl SenderView {
     }
 
     /// Enters the process's registry of what `fork` must keep away from children.
-    pub(crate) fn register(&self, socket: &OwnedFd) -> fork::Registered {
+    pub(crate) fn register(&self, socket: &Socket) -> fork::Registered {
         let piece = self.geometry.slot_bytes;
         let memory = match &self.memory {
             Memory::Pool { fd, .. } => vec![fork::Memory::new(&self.used, 0, self.used.len(), piece, fd)],

@@ -85,13 +85,13 @@ fn welcome(stage: &Stage, greeting: impl Fn(&mut [u8; 56]), fds: impl Fn(&OwnedF
 }
 
 /// Files that are none of those that they should be. So many bytes are expected of it.
-type File = fn(u64) -> OwnedFd;
+pub type File = fn(u64) -> OwnedFd;
 
 fn opened(path: &str) -> OwnedFd {
     std::fs::File::options().read(true).write(true).open(path).expect(path).into()
 }
 
-fn wrong_files() -> Vec<(&'static str, File)> {
+pub fn wrong_files() -> Vec<(&'static str, File)> {
     vec![
         ("an ordinary file", |bytes| {
             let file = tempfile::tempfile().unwrap();
@@ -165,12 +165,24 @@ pub fn huge_pages(bytes: u64, seals: SealFlags) -> OwnedFd {
 /// A TCP socket with bytes that its other end does not take: whoever closes it last waits for as long as it says.
 pub fn slow_to_close() -> OwnedFd {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // Few bytes fill it.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&stream, 4096).unwrap();
     std::mem::forget(listener);
     stream.set_nonblocking(true).unwrap();
     while std::io::Write::write(&mut &stream, &[0; 65536]).is_ok() {}
     rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::from_secs(3600))).unwrap();
     stream.into()
+}
+
+/// Sends such sockets, and keeps none: whoever gets them closes them last.
+pub fn sends_slow_sockets(socket: &OwnedFd, bytes: &[u8], count: usize) {
+    let slow: Vec<_> = (0..count).map(|_| slow_to_close()).collect();
+    let fds: Vec<_> = slow.iter().map(|fd| fd.as_fd()).collect();
+    let _ = peer::send(socket, bytes, &fds);
+    // Where the other side was faster, it is this one that waits.
+    std::thread::spawn(move || drop(slow));
 }
 
 fn stop() {
@@ -266,13 +278,24 @@ fn offers(rows: &mut Vec<Row>, against: Against) {
             }),
         );
     }
+    add("greets with nothing", Holds::Refused, Box::new(|stage| hello(stage, &[], &[])));
     add(
-        "greets with nothing",
-        Holds::Dead,
+        "greets with nothing and dies",
+        Holds::Alive,
         Box::new(|stage| {
             let socket = stage.socket();
             let _ = peer::send(&socket, &[], &[]);
             stage.attacked();
+        }),
+    );
+    add(
+        "greets with twelve sockets whose close waits",
+        Holds::Refused,
+        Box::new(|stage| {
+            let socket = stage.socket();
+            sends_slow_sockets(&socket, &Plan::honest(Level::Sealed).greeting(HELLO), 12);
+            stage.attacked();
+            stage.linger();
         }),
     );
     add(

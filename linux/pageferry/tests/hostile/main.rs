@@ -8,6 +8,7 @@
 //!
 //! An argument runs only the rows whose name has it as a part.
 
+mod ends;
 mod greetings;
 mod memory;
 mod more;
@@ -15,7 +16,10 @@ mod more;
 mod peer;
 mod receivers;
 mod senders;
+mod slots;
 mod stage;
+#[path = "../peer/uring.rs"]
+mod uring;
 mod victim;
 
 use stage::Row;
@@ -33,6 +37,8 @@ fn table() -> Vec<Row> {
     rows.extend(greetings::rows());
     rows.extend(senders::rows());
     rows.extend(receivers::rows());
+    rows.extend(ends::rows());
+    rows.extend(slots::rows());
     rows
 }
 
@@ -45,9 +51,9 @@ fn main() -> ExitCode {
             victim::run(&named(name));
             return ExitCode::SUCCESS;
         }
-        [role, name, socket, control] if role == "peer" => {
+        [role, name, socket, control, shared] if role == "peer" => {
             let row = named(name);
-            (row.peer)(&stage::Stage::inherited(&row, socket, control));
+            (row.peer)(&stage::Stage::inherited(&row, [socket, control, shared]));
             return ExitCode::SUCCESS;
         }
         _ => (),
@@ -63,12 +69,19 @@ fn main() -> ExitCode {
         names.iter().for_each(|name| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
+    let found = [memory::can_pin(), slots::are_here()];
+    if !found[0] {
+        println!("io_uring is not to be had here: peers that pin memory are not tested");
+    }
+    if !found[1] {
+        println!("leases are not to be had here: peers that send slots are not tested");
+    }
     let (next, lost) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(why) = play(name) {
+                    if let Err(why) = play(name, found) {
                         eprintln!("{name}: the peer won");
                         lost.lock().unwrap().push(format!("{name}: {why}"));
                     }
@@ -82,11 +95,22 @@ fn main() -> ExitCode {
     if lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// What this program has found out about its host, for the processes that it starts: the table is the same in all, and
+/// who has had a ring of io_uring is interrupted later.
+pub fn once(variable: &str, find: fn() -> bool) -> bool {
+    match std::env::var(variable) {
+        Ok(found) => found == "true",
+        Err(_) => find(),
+    }
+}
+
 /// Runs a row; the error says how its peer won.
-fn play(name: &str) -> Result<(), String> {
+fn play(name: &str, [pins, leases]: [bool; 2]) -> Result<(), String> {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(["victim", name])
+        .env("PAGEFERRY_TEST_URING", pins.to_string())
+        .env("PAGEFERRY_TEST_LEASES", leases.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -3,9 +3,16 @@
 use crate::more::{can_map, remap};
 use crate::peer::{self, Map, Plan, RawSender};
 use crate::stage::{Against, FORGED, HONEST, Holds, Row, Stage};
+use crate::uring::{self, Pinned};
+use pageferry::wire::Descriptor;
 use pageferry::{Level, Verb};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+
+/// Whether a peer can have io_uring pin its memory.
+pub fn can_pin() -> bool {
+    crate::once("PAGEFERRY_TEST_URING", uring::is_here)
+}
 
 /// Bytes of a message: one slot.
 fn len() -> usize {
@@ -153,7 +160,14 @@ fn attacks() -> Vec<(&'static str, bool, Attack)> {
     let mode: Attack = |sent| {
         let _ = rustix::fs::fchmod(&sent.fd, Mode::empty());
     };
-    vec![
+    let uring: Attack = |sent| match Pinned::new(sent.map, len()) {
+        Ok(pinned) => {
+            assert!(sent.writable, "sealed memory was pinned to be written");
+            pinned.store(0, &vec![FORGED; len()]);
+        }
+        Err(_) => assert!(!sent.writable),
+    };
+    let mut attacks = vec![
         ("stores by a map that it kept", true, store),
         ("stores by a map that mremap duplicates", true, remapped),
         ("stores in a forked child", true, child),
@@ -169,7 +183,29 @@ fn attacks() -> Vec<(&'static str, bool, Attack)> {
         ("removes its pages", false, remove),
         ("seals it once more", false, seal),
         ("takes its mode away", false, mode),
-    ]
+    ];
+    if can_pin() {
+        attacks.push(("has io_uring store", true, uring));
+    }
+    attacks
+}
+
+/// Pages that are pinned can be written when no mapping is left; the seal waits for them, and is refused.
+fn seals_what_is_pinned(stage: &Stage) {
+    let Ok(mut raw) = RawSender::meet(stage.socket(), Plan::honest(stage.level)) else { return };
+    let fd = peer::snapshot(len() as u64, HONEST, SealFlags::empty());
+    let map = Map::new(&fd, len(), true);
+    let pinned = Pinned::new(map.at(0), len()).unwrap();
+    drop(map);
+    assert!(rustix::fs::fcntl_add_seals(&fd, peer::SNAPSHOT_SEALS).is_err(), "a pinned page was sealed");
+    pinned.store(0, &[FORGED]);
+    // Whoever sends it all the same sends what is not sealed.
+    raw.object(0, &fd);
+    let message = Descriptor { verb: Verb::Loan, level: Level::Sealed, ..raw.inline(len() as u64) };
+    raw.say(message);
+    stage.attacked();
+    stage.linger();
+    drop(pinned);
 }
 
 fn sent_by_thread(at: *mut u8) {
@@ -199,6 +235,12 @@ pub fn rows() -> Vec<Row> {
                 act(&sent);
                 stage.attacked();
             }));
+        }
+    }
+    if can_pin() {
+        for against in [Against::Receiver, Against::TrustedReceiver] {
+            let attack = "seals what io_uring has pinned";
+            rows.push(Row::new(Level::Sealed, against, attack, Holds::Refused, seals_what_is_pinned));
         }
     }
     rows

@@ -1,5 +1,6 @@
 //! Receivers that write what they were lent, forge acknowledgements and notes, flood and stop.
 
+use crate::greetings::sends_slow_sockets;
 use crate::more::{can_map, remap};
 use crate::peer::{self, Map, Plan, RawReceiver};
 use crate::stage::{Against, FORGED, Holds, Row, Stage};
@@ -49,6 +50,13 @@ fn acts() -> Vec<(&'static str, Holds, Act)> {
         ("sends sealed memory", Refused, |raw, _| bytes(raw, &Note::Object(0).bytes(), 1)),
         ("says that this side was too slow", Refused, |raw, _| bytes(raw, &Note::Evicted.bytes(), 0)),
         ("sends a note of 60000 bytes", Refused, |raw, _| bytes(raw, &[b'w'; 60_000], 0)),
+        ("sends an empty packet", Refused, |raw, _| bytes(raw, &[], 0)),
+        ("sends an empty packet with a descriptor", Refused, |raw, _| bytes(raw, &[], 1)),
+        ("sends an empty packet with too many descriptors", Refused, |raw, _| bytes(raw, &[], 253)),
+        ("sends an empty packet and dies", Alive, |raw, _| bytes(raw, &[], 0)),
+        ("sends twelve sockets whose close waits", Refused, |raw, _| {
+            sends_slow_sockets(&raw.socket, &Note::Wake.bytes(), 12);
+        }),
         ("greets once more", Refused, |raw, _| bytes(raw, &raw.plan.greeting(peer::WELCOME), 1)),
         ("never acknowledges", Late, |_, stage| {
             stage.attacked();
@@ -83,7 +91,7 @@ fn acts() -> Vec<(&'static str, Holds, Act)> {
     ]
 }
 
-fn bytes(raw: &RawReceiver, bytes: &[u8], fds: usize) {
+pub fn bytes(raw: &RawReceiver, bytes: &[u8], fds: usize) {
     let fds = vec![raw.pool_fd.as_fd(); fds];
     let _ = peer::send(&raw.socket, bytes, &fds);
 }

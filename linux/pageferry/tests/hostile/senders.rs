@@ -1,6 +1,6 @@
 //! Senders that forge messages, counters and notes, and that flood and stop.
 
-use crate::greetings::{huge_pages, slow_to_close};
+use crate::greetings::{huge_pages, sends_slow_sockets, slow_to_close};
 use crate::peer::{self, Plan, RawSender};
 use crate::stage::{Against, HONEST, Holds, Row, Stage};
 use pageferry::wire::{Descriptor, Extent, Note};
@@ -113,8 +113,13 @@ fn acts() -> Vec<(&'static str, Holds, Act)> {
             }
         }),
         ("says that this side was too slow", Alive, |raw, _| raw.note(Note::Evicted)),
-        ("sends an empty packet", Dead, |raw, _| bytes(raw, &[], 0)),
-        ("sends an empty packet with descriptors", Alive, |raw, _| bytes(raw, &[], 3)),
+        ("sends an empty packet", Refused, |raw, _| bytes(raw, &[], 0)),
+        ("sends an empty packet with descriptors", Refused, |raw, _| bytes(raw, &[], 3)),
+        ("sends an empty packet with too many descriptors", Refused, |raw, _| bytes(raw, &[], 253)),
+        ("sends an empty packet and dies", Alive, |raw, _| bytes(raw, &[], 0)),
+        ("sends twelve sockets whose close waits", Refused, |raw, _| {
+            sends_slow_sockets(&raw.socket, &Note::Wake.bytes(), 12);
+        }),
         ("floods wake-ups", Late, |raw, stage| {
             stage.attacked();
             loop {
@@ -163,13 +168,13 @@ fn flood(raw: &mut RawSender, _: &Stage) {
     }
 }
 
-fn bytes(raw: &RawSender, bytes: &[u8], fds: usize) {
+pub fn bytes(raw: &RawSender, bytes: &[u8], fds: usize) {
     let fds = vec![raw.pool_fd.as_fd(); fds];
     let _ = peer::send(&raw.socket, bytes, &fds);
 }
 
 /// An honest message, whatever the level; it takes slot 0.
-fn honest(raw: &mut RawSender, stage: &Stage) {
+pub fn honest(raw: &mut RawSender, stage: &Stage) {
     let page = peer::page_bytes();
     match stage.level {
         Level::Sealed => {
@@ -194,7 +199,7 @@ fn loan_of_sealed(raw: &RawSender, len: u64) -> Descriptor {
     Descriptor { verb: Verb::Loan, level: Level::Sealed, object, ..raw.inline(len) }
 }
 
-fn meet(stage: &Stage) -> Option<RawSender> {
+pub fn meet(stage: &Stage) -> Option<RawSender> {
     RawSender::meet(stage.socket(), Plan::honest(stage.level)).ok()
 }
 

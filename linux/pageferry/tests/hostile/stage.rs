@@ -50,6 +50,8 @@ pub struct Row {
     pub attack: &'static str,
     pub holds: Holds,
     pub peer: Box<dyn Fn(&Stage)>,
+    /// The peer has made the sockets, and kept a copy of the victim's end.
+    pub shares: bool,
 }
 
 impl Row {
@@ -60,7 +62,13 @@ impl Row {
         holds: Holds,
         peer: impl Fn(&Stage) + 'static,
     ) -> Row {
-        Row { level, against, attack, holds, peer: Box::new(peer) }
+        Row { level, against, attack, holds, peer: Box::new(peer), shares: false }
+    }
+
+    /// The peer has made the sockets, and kept a copy of the victim's end: see [`Stage::victims_end`].
+    pub fn sharing(mut self) -> Row {
+        self.shares = true;
+        self
     }
 
     pub fn name(&self) -> String {
@@ -73,13 +81,14 @@ pub struct Stage {
     pub level: Level,
     socket: std::cell::Cell<Option<OwnedFd>>,
     control: UnixStream,
+    shared: Option<OwnedFd>,
 }
 
 impl Stage {
-    pub fn inherited(row: &Row, socket: &str, control: &str) -> Stage {
+    pub fn inherited(row: &Row, numbers: [&str; 3]) -> Stage {
         let taken = |number: &str| {
             let number = number.parse().expect("the number of a descriptor");
-            // SAFETY: the victim has left these two descriptors to this process, and nobody else here uses them.
+            // SAFETY: the victim has left these descriptors to this process, and nobody else here uses them.
             unsafe {
                 libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
                 OwnedFd::from_raw_fd(number)
@@ -87,14 +96,20 @@ impl Stage {
         };
         Stage {
             level: row.level,
-            socket: std::cell::Cell::new(Some(taken(socket))),
-            control: taken(control).into(),
+            socket: std::cell::Cell::new(Some(taken(numbers[0]))),
+            control: taken(numbers[1]).into(),
+            shared: row.shares.then(|| taken(numbers[2])),
         }
     }
 
     /// The socket to the victim.
     pub fn socket(&self) -> OwnedFd {
         self.socket.take().expect("it is taken once")
+    }
+
+    /// The same socket as the victim's.
+    pub fn victims_end(&self) -> &OwnedFd {
+        self.shared.as_ref().expect("the row says that the peer has it")
     }
 
     /// Waits until the victim has received, or sent, one more message; or is done.

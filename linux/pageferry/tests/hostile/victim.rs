@@ -32,16 +32,19 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(row: &Row, socket: OwnedFd) -> Peer {
+    fn start(row: &Row, victims: &OwnedFd, socket: OwnedFd) -> Peer {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let (socket_number, control_number) = (socket.as_raw_fd(), theirs.as_raw_fd());
+        let shared = row.shares.then(|| victims.try_clone().unwrap());
+        let mut numbers = vec![socket.as_raw_fd(), theirs.as_raw_fd()];
+        numbers.push(shared.as_ref().map_or(-1, |shared| shared.as_raw_fd()));
         let mut command = Command::new("/proc/self/exe");
-        command.args(["peer", &row.name(), &socket_number.to_string(), &control_number.to_string()]);
+        command.args(["peer", &row.name()]).args(numbers.iter().map(i32::to_string));
         // SAFETY: between fork and exec only fcntl is called, which is allowed there.
         unsafe {
             command.pre_exec(move || {
-                libc::fcntl(socket_number, libc::F_SETFD, 0);
-                libc::fcntl(control_number, libc::F_SETFD, 0);
+                for &number in &numbers {
+                    libc::fcntl(number, libc::F_SETFD, 0);
+                }
                 Ok(())
             });
         }
@@ -55,10 +58,15 @@ impl Peer {
         let _ = rustix::net::send(&self.control, b"g", flags);
     }
 
-    /// The attack was made, or will never be.
-    fn has_attacked(&self) -> bool {
+    /// Waits until the attack was made.
+    fn has_attacked(&mut self) {
         self.control.set_read_timeout(Some(LONG)).unwrap();
-        matches!((&self.control).read(&mut [0]), Ok(1))
+        let began = Instant::now();
+        let read = (&self.control).read(&mut [0]);
+        if !matches!(read, Ok(1)) {
+            let (ended, waited) = (self.process.try_wait(), began.elapsed());
+            panic!("the peer did not get to its attack: {read:?} after {waited:?}, {ended:?}");
+        }
     }
 }
 
@@ -76,7 +84,7 @@ pub fn run(row: &Row) {
     std::fs::write("/proc/self/clear_refs", "5").expect("the highest mark of memory starts anew");
     let (before, fds) = (peak_bytes(), descriptors());
     let (ours, theirs) = Channel::sockets().unwrap();
-    let peer = Peer::start(row, theirs);
+    let mut peer = Peer::start(row, &ours, theirs);
     match row.against {
         Against::Receiver => received(row, &peer, |config| Channel::receiver(ours, config)),
         Against::TrustedReceiver => received(row, &peer, |config| {
@@ -89,7 +97,7 @@ pub fn run(row: &Row) {
             unsafe { Channel::trusted_sender(ours, config) }
         }),
     }
-    assert!(peer.has_attacked(), "the peer did not get to its attack");
+    peer.has_attacked();
     drop(peer);
     let grown = peak_bytes().saturating_sub(before);
     assert!(grown <= BUDGET + SLACK, "{grown} bytes were held, and the budget is {BUDGET}");
@@ -221,7 +229,9 @@ fn look(bytes: &[u8]) -> Vec<u8> {
 /// Whether an end that came to this error after so many messages is one of those that must be.
 fn judge(row: &Row, error: &Error, messages: usize) {
     let fits = match row.holds {
-        Holds::Refused => matches!(error, Error::Peer(PeerFault::Broken(_) | PeerFault::Refused(_))),
+        Holds::Refused => {
+            matches!(error, Error::Peer(PeerFault::Broken(_) | PeerFault::Refused(_) | PeerFault::Unfit(_)))
+        }
         Holds::OverBudget => matches!(error, Error::Budget { .. }),
         Holds::Snapshot | Holds::Changes => messages > 0 && matches!(error, Error::Peer(PeerFault::Dead)),
         Holds::Dead => matches!(error, Error::Peer(PeerFault::Dead)),

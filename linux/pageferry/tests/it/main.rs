@@ -6,4 +6,5 @@ mod first;
 mod pass;
 mod pitfalls;
 mod polling;
+mod refusals;
 mod tasks;

@@ -4,7 +4,7 @@
 //! Limits, children and calls that fail are a whole process's, so such tests run in one of their own ([`alone`]).
 
 #[path = "../peer/mod.rs"]
-mod peer;
+pub(crate) mod peer;
 
 use crate::first::mmu_here;
 use pageferry::host::Host;
@@ -15,6 +15,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
+use std::time::Duration;
 
 const HUGE: usize = 2 << 20;
 /// More than one page and less than a slot.
@@ -39,13 +40,13 @@ fn all(bytes: &[u8], byte: u8) -> bool {
 }
 
 /// Runs the rest of a test in a process of its own: false in the process that has done so.
-fn alone(test: &str) -> bool {
+pub(crate) fn alone(test: &str) -> bool {
     const ALONE: &str = "PAGEFERRY_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("pitfalls::{test}"), "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     let output = command.env(ALONE, "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -135,7 +136,7 @@ fn what_a_receiver_wrote_is_not_in_later_messages() {
 /// not seal.
 #[test]
 fn memory_is_sealed_while_a_child_lives() {
-    if !alone("memory_is_sealed_while_a_child_lives") {
+    if !alone("pitfalls::memory_is_sealed_while_a_child_lives") {
         return;
     }
     let Ok((tx, rx)) = Channel::pair(Config::new().require_level(Level::Sealed)) else {
@@ -198,7 +199,7 @@ fn a_receiver_gets_no_way_to_write_the_pool() {
 /// younger still: a library that believes in a version fails where it could go on with small pages.
 #[test]
 fn without_huge_pages_and_counts_of_written_pages_loans_go_on() {
-    if !alone("without_huge_pages_and_counts_of_written_pages_loans_go_on") {
+    if !alone("pitfalls::without_huge_pages_and_counts_of_written_pages_loans_go_on") {
         return;
     }
     fail("MADV_COLLAPSE", libc::EINVAL, 0);
@@ -323,7 +324,7 @@ fn descriptors() -> usize {
 /// never comes.
 #[test]
 fn descriptors_that_were_dropped_are_an_error_that_names_the_limit() {
-    if !alone("descriptors_that_were_dropped_are_an_error_that_names_the_limit") {
+    if !alone("pitfalls::descriptors_that_were_dropped_are_an_error_that_names_the_limit") {
         return;
     }
     let (peer, rx) =
@@ -343,7 +344,7 @@ fn descriptors_that_were_dropped_are_an_error_that_names_the_limit() {
 /// A descriptor for each message would reach that limit soon.
 #[test]
 fn a_channel_has_a_handful_of_descriptors_and_a_loan_has_none() {
-    if !alone("a_channel_has_a_handful_of_descriptors_and_a_loan_has_none") {
+    if !alone("pitfalls::a_channel_has_a_handful_of_descriptors_and_a_loan_has_none") {
         return;
     }
     drop(pair());
@@ -368,7 +369,7 @@ fn a_channel_has_a_handful_of_descriptors_and_a_loan_has_none() {
 /// A file that grows beyond RLIMIT_FSIZE is a signal that kills, and memory is a file here.
 #[test]
 fn a_limit_of_file_sizes_is_an_error_that_names_it() {
-    if !alone("a_limit_of_file_sizes_is_an_error_that_names_it") {
+    if !alone("pitfalls::a_limit_of_file_sizes_is_an_error_that_names_it") {
         return;
     }
     drop(pair());
@@ -424,7 +425,7 @@ fn a_pool_is_there_whole_from_the_start_and_cannot_shrink() {
 /// forgotten all the same.
 #[test]
 fn without_proc_loans_go_on() {
-    if !alone("without_proc_loans_go_on") {
+    if !alone("pitfalls::without_proc_loans_go_on") {
         return;
     }
     fail("open /proc/self/fd", libc::ENOENT, 0);
@@ -442,7 +443,7 @@ fn without_proc_loans_go_on() {
 /// With small pages a loan of a buffer that is filled anew costs twice what a copy does.
 #[test]
 fn without_huge_pages_what_is_filled_anew_is_copied() {
-    if !alone("without_huge_pages_what_is_filled_anew_is_copied") {
+    if !alone("pitfalls::without_huge_pages_what_is_filled_anew_is_copied") {
         return;
     }
     fail("MADV_COLLAPSE", libc::EINVAL, 0);
@@ -515,4 +516,192 @@ fn a_lease_on_the_pool_holds_nobody_up() {
     assert!(began.elapsed() < std::time::Duration::from_secs(30), "it waited for the end of the lease");
     let answer = peer::recv(&ours).0;
     assert_eq!(answer[8], WELCOME);
+}
+
+/// What has come and was not received is closed with the socket, and to close a socket that lingers takes as long as its
+/// maker likes: a peer could hold up whoever drops an end, for an hour.
+#[test]
+fn descriptors_that_nobody_has_received_hold_up_nobody_who_drops_an_end() {
+    const LINGERS: Duration = Duration::from_secs(120);
+    // They are sent, and nobody else has them.
+    let lingering = |socket: &std::os::fd::OwnedFd| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut &stream, &[0; 65536]).is_ok() {}
+        rustix::net::sockopt::set_socket_linger(&stream, Some(LINGERS)).unwrap();
+        peer::send(socket, b"?", &[stream.as_fd()]).unwrap();
+        peer::send(socket, b"", &[stream.as_fd()]).unwrap();
+        listener
+    };
+    let quick = |drop: Box<dyn FnOnce()>| {
+        let began = std::time::Instant::now();
+        drop();
+        assert!(began.elapsed() < LINGERS / 2, "{:?}", began.elapsed());
+    };
+    let (peer, tx) = against_sender();
+    let _full = lingering(&peer.socket);
+    quick(Box::new(move || drop(tx)));
+    let (peer, rx) =
+        meet_receiver(Plan::honest(Level::Copy), |socket| Channel::receiver(socket, Config::new()));
+    let _full = lingering(&peer.unwrap().socket);
+    quick(Box::new(move || drop(rx.unwrap())));
+    // In a handshake that fails.
+    let (ours, theirs) = peer::sockets();
+    peer::send(&ours, b"no greeting", &[]).unwrap();
+    let _full = lingering(&ours);
+    quick(Box::new(move || drop(Channel::receiver(theirs, Config::new()).unwrap_err())));
+    // Before it was accepted.
+    let folder = tempfile::tempdir().unwrap();
+    let listener = Listener::bind(folder.path().join("socket")).unwrap();
+    let _full = lingering(&Channel::connect(folder.path().join("socket")).unwrap());
+    quick(Box::new(move || drop(listener)));
+}
+
+/// A peer that goes while a note to it is unread leaves an error in this side's socket, before all that it had sent: the
+/// sealed memory of its last messages would be given up, and the peer blamed.
+#[test]
+fn what_a_peer_had_sent_is_found_behind_the_error_that_it_went() {
+    let (peer, rx) =
+        meet_receiver(Plan::honest(Level::Sealed), |socket| Channel::receiver(socket, Config::new()));
+    let (mut peer, rx) = (peer.unwrap(), rx.unwrap());
+    for number in 0..2 {
+        peer.object(number, &peer::snapshot(4096, 1 + number as u8, peer::SNAPSHOT_SEALS));
+        let message = peer.message(Verb::Loan, Level::Sealed, 0, 1);
+        peer.publish(wire::Descriptor { slots: 0, object: number, ..message }.words());
+        if number == 0 {
+            // The acknowledgement wakes the peer, which does not look.
+            peer.sleeps(1);
+            drop(rx.recv_timeout(peer::PATIENCE).unwrap());
+        }
+    }
+    drop(peer);
+    assert_eq!(*rx.recv_timeout(peer::PATIENCE).unwrap(), [2]);
+    assert_eq!(rx.try_recv().unwrap_err(), Error::Peer(PeerFault::Dead));
+    // The same in a handshake: why there will be no channel comes before the error.
+    let (ours, theirs) = peer::sockets();
+    peer::send(&ours, &Plan::honest(Level::Copy).greeting(peer::REFUSE), &[]).unwrap();
+    peer::send(&theirs, b"unread", &[]).unwrap();
+    drop(ours);
+    let error = Channel::receiver(theirs, Config::new()).unwrap_err();
+    assert!(matches!(error, Error::Peer(PeerFault::Refused(_))), "{error}");
+}
+
+/// Sealed memory goes over the socket, which can be full where the ring is not. Whoever waits for room there gets no
+/// acknowledgement, for nothing is given back: it would sleep although there is room.
+#[test]
+fn a_sender_of_sealed_memory_waits_for_room_in_the_socket() {
+    const MESSAGES: u64 = 40;
+    let sends = |alone: bool| {
+        let (ours, theirs) = Channel::sockets().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&ours, 0).unwrap();
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(move || {
+                let config = Config::new().slots(1).slot_bytes(1).require_level(Level::Sealed);
+                let tx = Channel::sender(ours, config.spin(Duration::ZERO)).unwrap();
+                let one = |number: u64| {
+                    let mut buffer = tx.buffer(8).unwrap();
+                    buffer.copy_from_slice(&number.to_ne_bytes());
+                    let began = std::time::Instant::now();
+                    let lent = tx.loan_timeout(buffer, peer::PATIENCE / 2);
+                    assert!(began.elapsed() < peer::PATIENCE / 4, "it slept although there was room");
+                    lent
+                };
+                let first = one(0).unwrap();
+                std::thread::scope(|scope| {
+                    // Another thread polls the socket for all, and not for room.
+                    let waits = (!alone).then(|| scope.spawn(move || first.wait_timeout(2 * peer::PATIENCE)));
+                    let lent: Vec<_> = (1..MESSAGES).map(|number| one(number).unwrap()).collect();
+                    tx.copy(b"all of them").unwrap();
+                    assert!(waits.is_none_or(|waits| waits.join().unwrap().is_ok()));
+                    lent
+                });
+            });
+            let rx = Channel::receiver(theirs, Config::new()).unwrap();
+            let loans: Vec<_> = (0..MESSAGES)
+                .map(|number| {
+                    // The sender has filled the socket by then.
+                    std::thread::sleep(Duration::from_millis(2));
+                    let loan = rx.recv_timeout(peer::PATIENCE).unwrap();
+                    assert_eq!(*loan, number.to_ne_bytes());
+                    // It is held.
+                    loan
+                })
+                .collect();
+            assert_eq!(&*rx.recv_timeout(peer::PATIENCE).unwrap(), b"all of them");
+            drop(loans);
+            sender.join().unwrap();
+        });
+    };
+    sends(true);
+    sends(false);
+}
+
+/// Every descriptor is closed by `exec`: a program that this one starts would keep the memory, and a peer's death would
+/// not be seen. And a child that has called `exec` sees nothing any more, so what was kept for it is given back.
+#[test]
+fn a_program_that_is_started_has_nothing_of_a_channel() {
+    if !alone("pitfalls::a_program_that_is_started_has_nothing_of_a_channel") {
+        return;
+    }
+    if descriptors() == 0 {
+        return println!("no /proc here: not tested");
+    }
+    let outside = |path: String| -> Vec<String> {
+        let links = std::fs::read_dir(path).unwrap().map(|entry| std::fs::read_link(entry.unwrap().path()));
+        links.filter_map(|link| Some(link.ok()?.to_string_lossy().into_owned())).collect()
+    };
+    let before = outside("/proc/self/fd".to_owned());
+    let all: Vec<_> = [Level::Mmu, Level::Sealed, Level::Leased]
+        .map(|level| {
+            let (tx, rx) = Channel::pair(Config::new().slots(2).slot_bytes(HUGE).level(level)).unwrap();
+            let lent = tx.loan(filled(&tx, 1)).unwrap();
+            let loan = rx.recv().unwrap();
+            let waits = tx.loan(filled(&tx, 2)).unwrap();
+            (tx, rx, lent, loan, waits)
+        })
+        .into_iter()
+        .collect();
+    let ours: Vec<_> =
+        outside("/proc/self/fd".to_owned()).into_iter().filter(|link| !before.contains(link)).collect();
+    assert!(
+        ours.iter().any(|link| link.contains("memfd:")) && ours.iter().any(|link| link.contains("socket:"))
+    );
+    let (mut go, mut gone) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    // SAFETY: the child calls the kernel alone.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut byte = 0u8;
+        // SAFETY: as above; the program waits until it is killed.
+        unsafe {
+            libc::read(go.0.as_raw_fd(), (&raw mut byte).cast(), 1);
+            let args = [c"sleep".as_ptr(), c"1000".as_ptr(), core::ptr::null()];
+            libc::execv(c"/bin/sleep".as_ptr(), args.as_ptr());
+            libc::_exit(1);
+        }
+    }
+    drop(gone.1);
+    let mut kept = Vec::new();
+    for (tx, rx, lent, loan, waits) in all {
+        drop(loan);
+        if tx.level() == Level::Mmu {
+            assert!(!lent.is_home().unwrap() && rx.counters().retired == 1, "the child still sees it");
+        }
+        kept.push((tx, rx, lent, waits));
+    }
+    std::io::Write::write_all(&mut go.1, &[1]).unwrap();
+    // It has called `exec` when its copy of this is closed.
+    assert_eq!(std::io::Read::read(&mut gone.0, &mut [0]).unwrap(), 0);
+    let held = outside(format!("/proc/{child}/fd"));
+    let maps = std::fs::read_to_string(format!("/proc/{child}/maps")).unwrap();
+    for (_, rx, lent, _) in &kept {
+        drop(rx.recv_timeout(peer::PATIENCE).unwrap());
+        while !lent.is_home().unwrap() {
+            let _ = rx.try_recv();
+        }
+    }
+    // SAFETY: the child is this test's own, and was not waited for.
+    unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, core::ptr::null_mut(), 0)) };
+    assert!(maps.contains("sleep") && !maps.contains("memfd:"), "{maps}");
+    assert!(held.iter().all(|link| !ours.contains(link) || link == "/dev/null"), "{held:?} of {ours:?}");
 }

@@ -62,8 +62,9 @@ fn a_receiver_that_requires_leases_refuses_a_sender_without() {
         let sender = scope.spawn(move || unsafe { Channel::trusted_sender(ours, Config::new()) });
         // SAFETY: the sender is this test.
         let error = unsafe { Channel::trusted_receiver(theirs, config()) }.unwrap_err();
-        assert!(matches!(&error, Error::Peer(PeerFault::Refused(_))), "{error}");
-        assert!(matches!(sender.join().unwrap().unwrap_err(), Error::Peer(_)));
+        assert!(matches!(&error, Error::Peer(PeerFault::Unfit(_))), "{error}");
+        let told = sender.join().unwrap().unwrap_err();
+        assert_eq!(told, Error::Peer(PeerFault::Refused(error.to_string())));
     });
 }
 

@@ -6,6 +6,8 @@ mod confined;
 mod handshake;
 mod honest;
 mod memory;
+#[path = "../peer/uring.rs"]
+mod uring;
 mod writers;
 
 use memory::{LEN, Map, open_writable, path_to};

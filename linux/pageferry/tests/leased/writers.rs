@@ -259,3 +259,23 @@ impl Drop for Healed {
         verify::heal();
     }
 }
+
+/// The hole that a lease has, and why a peer that may be hostile is confined: pages that are pinned have a writer of which
+/// the kernel says nothing.
+#[test]
+fn what_io_uring_has_pinned_is_written_under_the_lease() {
+    let Some(_alone) = alone() else { return };
+    if !uring::is_here() {
+        return println!("io_uring is not to be had here: not tested");
+    }
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    let mut buffer = filled(&tx, LEN, 7);
+    let pinned = uring::Pinned::new(buffer.as_mut_ptr(), 4096).unwrap();
+    let lent = tx.loan(buffer).unwrap();
+    let loan = rx.recv().unwrap();
+    assert!(all(&loan, 7), "the lease was granted");
+    pinned.store(0, &[66]);
+    // SAFETY: the byte is read anew, whatever the compiler knows of it.
+    assert_eq!(unsafe { std::hint::black_box(loan.as_ptr()).read_volatile() }, 66);
+    drop((loan, lent));
+}

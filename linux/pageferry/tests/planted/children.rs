@@ -1,8 +1,9 @@
 //! What `fork` does.
 
-use crate::{Found, holds, mmu_pair, pair};
-use pageferry::{Error, Usage};
+use crate::{Found, holds, leased_pair, mmu_pair, pair, patience, peer};
+use pageferry::{Channel, Config, Error, PeerFault, Receiver, Sender, Usage};
 use std::io::{Read as _, Write as _};
+use std::time::Instant;
 
 /// Whether something is so in a child of this process; it is not where the child is killed.
 pub fn in_child(so: impl FnOnce() -> bool) -> Found {
@@ -99,4 +100,108 @@ pub fn refused() -> Found {
     let sends = in_child(|| tx.try_buffer(1).is_err_and(|error| error == Error::Usage(Usage::Forked)));
     let receives = in_child(|| rx.try_recv().is_err_and(|error| error == Error::Usage(Usage::Forked)));
     holds((sends, receives) == (Found::Holds, Found::Holds))
+}
+
+/// What /proc says of the mapping of an address: what it permits, and its flags. `None`: nothing is mapped there.
+fn mapping(at: usize) -> Option<(String, Vec<String>)> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut found = None;
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next()?;
+        let range =
+            first.split_once('-').map(|(low, high)| [low, high].map(|it| usize::from_str_radix(it, 16)));
+        if let Some([Ok(low), Ok(high)]) = range {
+            found = (low..high).contains(&at).then(|| words.next().unwrap().to_owned());
+        } else if let (Some(permits), "VmFlags:") = (&found, first) {
+            return Some((permits.clone(), words.map(str::to_owned).collect()));
+        }
+    }
+    None
+}
+
+/// Slots that were lent and came home are shared and writable again, and must stay out of children as before.
+fn stays_out((tx, rx): (Sender, Receiver)) -> Found {
+    for round in 0..3 {
+        let mut buffer = tx.buffer(1000).unwrap();
+        buffer.fill(round);
+        let at = buffer.as_ptr() as usize;
+        let Some((permits, flags)) = mapping(at) else { return Found::NotHere };
+        assert_eq!(permits, "rw-s");
+        // SAFETY: a fork without handlers, so that nothing is put in the place of what stays out.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
+        if child == 0 {
+            let out = mapping(at).is_none();
+            // SAFETY: ends the child; nothing of the parent's is dropped.
+            unsafe { libc::_exit(if out { 0 } else { 1 }) };
+        }
+        let out = ended(child);
+        // `dc`: do not copy on fork.
+        if out != Found::Holds || !flags.iter().any(|flag| flag == "dc") {
+            return Found::Fails;
+        }
+        // With the handlers, a child has its own in the place.
+        let own = in_child(|| mapping(at).is_some_and(|(permits, _)| permits == "rw-p"));
+        assert_eq!(own, Found::Holds);
+        let lent = tx.loan(buffer).unwrap();
+        drop(rx.recv().unwrap());
+        drop(lent.wait().unwrap());
+    }
+    Found::Holds
+}
+
+/// Of a pool.
+pub fn opened_again() -> Found {
+    mmu_pair().map_or(Found::NotHere, stays_out)
+}
+
+/// Of slots that the receiver has made.
+pub fn leased() -> Found {
+    leased_pair().map_or(Found::NotHere, stays_out)
+}
+
+/// A receiver's process ends, and a child of it goes on. The sender sees at once that the receiver is gone, and all
+/// that was lent is home: the child is no receiver, and what it has inherited may show later messages.
+pub fn orphan() -> Found {
+    let (ours, theirs) = Channel::sockets().unwrap();
+    let (mut told, mut tells) = std::io::pipe().unwrap();
+    let config = || Config::new().slots(1).slot_bytes(1);
+    // SAFETY: one thread works in this process, and the child ends without returning.
+    let receiver = unsafe { libc::fork() };
+    if receiver == 0 {
+        drop(ours);
+        // SAFETY: the sender is this program.
+        let rx = unsafe { Channel::trusted_receiver(theirs, config()) }.unwrap();
+        let loan = rx.recv().unwrap();
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            assert_eq!(loan[0], 1);
+            loop {
+                // SAFETY: it waits until it is killed.
+                unsafe { libc::pause() };
+            }
+        }
+        tells.write_all(&child.to_ne_bytes()).unwrap();
+        // SAFETY: as if it were killed: nothing is dropped.
+        unsafe { libc::_exit(0) };
+    }
+    drop(theirs);
+    drop(tells);
+    // SAFETY: the receiver is this program.
+    let tx = unsafe { Channel::trusted_sender(ours, config()) }.unwrap();
+    let mut buffer = tx.buffer(1000).unwrap();
+    buffer.fill(1);
+    let lent = tx.loan(buffer).unwrap();
+    let mut child = [0; 4];
+    told.read_exact(&mut child).unwrap();
+    assert_eq!(ended(receiver), Found::Holds);
+    let began = Instant::now();
+    let home = lent.wait_timeout(patience());
+    let seen = tx.try_copy(b"more").err();
+    // SAFETY: the child has no parent but the system, and waits for this.
+    let lived = unsafe { libc::kill(libc::pid_t::from_ne_bytes(child), libc::SIGKILL) } == 0;
+    assert!(lived, "the child was to outlive the receiver");
+    assert!(home.is_err() || began.elapsed() < peer::PATIENCE / 2);
+    holds(home.is_ok() && seen == Some(Error::Peer(PeerFault::Dead)))
 }

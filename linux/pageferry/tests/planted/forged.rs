@@ -6,7 +6,7 @@ use pageferry::trust::{Guarded, Same};
 use pageferry::wire::{Descriptor, Extent, Note};
 use pageferry::{Broken, Channel, Config, Error, Level, Message, PeerFault, Receiver, Verb};
 use rustix::fs::SealFlags;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::IntoBytes as _;
 
@@ -247,16 +247,32 @@ pub fn copy_budget() -> Found {
     holds(rx.recv_timeout(patience()).is_ok())
 }
 
+/// From now on this process can have no more descriptors.
+fn no_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // The three standard streams are open.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum }).unwrap();
+}
+
 /// The error says that descriptors were lost, so that whoever reads it looks at the limit.
 pub fn control() -> Found {
-    refused(Plan { extra_fds: 20, ..Plan::honest(Level::Copy) }, |broken| broken == Broken::DescriptorsLost)
+    let plan = Plan::honest(Level::Copy);
+    let (ring, pool) = (
+        peer::memfd(plan.forward_bytes(), 4096, plan.ring_seals),
+        peer::memfd(plan.pool_bytes(), 4096, plan.pool_seals),
+    );
+    let (ours, theirs) = peer::sockets();
+    peer::send(&ours, &plan.greeting(peer::HELLO), &[ring.0.as_fd(), pool.0.as_fd()]).unwrap();
+    no_descriptors();
+    let error = Channel::receiver(theirs, Config::new()).unwrap_err();
+    holds(error == Error::Peer(PeerFault::Broken(Broken::DescriptorsLost)))
 }
 
 pub fn control_of_note() -> Found {
     let (peer, rx) = lending();
-    let fds: Vec<OwnedFd> = (0..20).map(|_| peer.pool_fd.try_clone().unwrap()).collect();
-    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-    peer::send(&peer.socket, &Note::Wake.bytes(), &fds).unwrap();
+    peer::send(&peer.socket, &Note::Wake.bytes(), &[peer.pool_fd.as_fd()]).unwrap();
+    no_descriptors();
     let error = rx.recv_timeout(patience()).unwrap_err();
     holds(error == Error::Peer(PeerFault::Broken(Broken::DescriptorsLost)))
 }

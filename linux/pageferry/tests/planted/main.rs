@@ -97,7 +97,10 @@ checks! {
     what_a_dead_sender_had_published: NoDrain, ring::drained;
     a_child_of_a_sender_reads_its_memory: NoAtfork, children::reads;
     a_child_without_handlers_writes_nothing_that_is_lent: NoDontFork, children::stores;
+    what_is_opened_again_stays_out_of_children: NoDontFork, children::opened_again;
+    leased_slots_stay_out_of_children: NoDontFork, children::leased;
     a_child_keeps_what_its_parent_had_received: NoForkFence, children::fence;
+    a_child_of_a_receiver_keeps_no_sender_waiting: ChildKeepsSocket, children::orphan;
     a_child_uses_no_channel_of_its_parent: NoForkedCheck, children::refused;
     leased_memory_with_a_writer: NoLease, leased::hidden_writer;
     leased_memory_that_its_sender_opens: NoLeaseCheck, leased::broken_lease;
@@ -169,6 +172,11 @@ fn run(name: &str, defect: Option<Defect>) -> Found {
 /// Both ends, with one slot.
 pub fn pair() -> (Sender, Receiver) {
     Channel::pair(Config::new().slots(1).slot_bytes(1)).unwrap()
+}
+
+/// Both ends, with one slot that is leased, where this host can.
+pub fn leased_pair() -> Option<(Sender, Receiver)> {
+    Channel::pair(Config::new().slots(1).slot_bytes(1).require_level(Level::Leased)).ok()
 }
 
 /// Both ends, with one slot that is lent by the MMU, where this host can.
