@@ -44,17 +44,27 @@ pub struct Player {
 /// The command for a role; the caller may give it descriptors.
 pub fn command(role: &str, input: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
-    command.env(ROLE, role).env(INPUT, input).env("RUST_BACKTRACE", "0");
+    prepare(&mut command, role, input);
     command
 }
 
+/// The same for a command that starts this program by another path.
+pub fn prepare(command: &mut Command, role: &str, input: &str) {
+    command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
+    command.env(ROLE, role).env(INPUT, input).env("RUST_BACKTRACE", "0");
+}
+
 impl Player {
-    pub fn start(mut command: Command) -> Player {
+    pub fn start(command: Command) -> Player {
+        Player::try_start(command).unwrap()
+    }
+
+    /// The same, where it may be that the process cannot be started.
+    pub fn try_start(mut command: Command) -> std::io::Result<Player> {
         let output = tempfile::tempfile().unwrap();
         let to = || Stdio::from(output.try_clone().unwrap());
-        let child = command.stdout(to()).stderr(to()).spawn().unwrap();
-        Player { child, output }
+        let child = command.stdout(to()).stderr(to()).spawn()?;
+        Ok(Player { child, output })
     }
 
     pub fn id(&self) -> u32 {

@@ -7,6 +7,7 @@ mod actor;
 mod again;
 mod conserved;
 mod faults;
+mod hosts;
 mod oracle;
 mod soak;
 mod talk;
@@ -27,6 +28,9 @@ fn play(role: &str, input: &str) {
         "programs" => oracle::programs(input),
         "faults" => faults::sweep(input),
         "wakes" => faults::wakes(),
+        "host" => hosts::host(input),
+        "limits" => hosts::limits(input),
+        "late" => hosts::late(input),
         "pipe" => soak::pipe(input),
         "soak" => soak::soak(input),
         "actor" => oracle::actor(),
