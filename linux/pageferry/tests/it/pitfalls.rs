@@ -705,3 +705,66 @@ fn a_program_that_is_started_has_nothing_of_a_channel() {
     assert!(maps.contains("sleep") && !maps.contains("memfd:"), "{maps}");
     assert!(held.iter().all(|link| !ours.contains(link) || link == "/dev/null"), "{held:?} of {ours:?}");
 }
+
+/// The last note of a sender does not fit into a full socket, and what was lent keeps that open: a receiver would wait
+/// for ever for the next message.
+#[test]
+fn a_receiver_hears_that_no_more_comes_also_where_the_socket_is_full() {
+    let (ours, theirs) = Channel::sockets().unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&ours, 0).unwrap();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            let config = Config::new().slots(1).slot_bytes(1).require_level(Level::Sealed);
+            let tx = Channel::sender(ours, config).unwrap();
+            let mut lent = Vec::new();
+            // Until there is no room.
+            loop {
+                match tx.loan_timeout(tx.buffer(8).unwrap(), Duration::from_millis(1)) {
+                    Ok(one) => lent.push(one),
+                    Err(error) => break assert!(matches!(error, Error::TimedOut(_)), "{error}"),
+                }
+            }
+            lent
+        });
+        let rx = Channel::receiver(theirs, Config::new()).unwrap();
+        let lent = sender.join().unwrap();
+        let loans: Vec<_> = lent.iter().map(|_| rx.recv_timeout(peer::PATIENCE).unwrap()).collect();
+        assert_eq!(rx.recv_timeout(peer::PATIENCE / 2).unwrap_err(), Error::Peer(PeerFault::Dead));
+        drop((lent, loans));
+    });
+}
+
+/// The same for a fan-out, which polls many sockets: it would give up a receiver that only looks seldom.
+#[test]
+fn a_fan_out_of_sealed_memory_waits_for_room_in_a_socket() {
+    const MESSAGES: u64 = 20;
+    let (ours, theirs) = Channel::sockets().unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&ours, 0).unwrap();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            let config = Config::new().slots(1).slot_bytes(1).require_level(Level::Sealed);
+            let mut fan = Fanout::new(config, Slow::Wait(peer::PATIENCE / 2)).unwrap();
+            fan.add(ours).unwrap();
+            for number in 0..MESSAGES {
+                let mut buffer = fan.buffer(8).unwrap();
+                buffer.copy_from_slice(&number.to_ne_bytes());
+                let began = std::time::Instant::now();
+                drop(fan.loan(buffer).unwrap());
+                assert!(began.elapsed() < peer::PATIENCE / 4, "it slept although there was room");
+            }
+            assert_eq!((fan.receivers(), fan.take_evicted()), (1, Vec::new()));
+        });
+        // SAFETY: the sender is this test.
+        let rx = unsafe { Channel::trusted_receiver(theirs, Config::new()) }.unwrap();
+        let loans: Vec<_> = (0..MESSAGES)
+            .map(|number| {
+                std::thread::sleep(Duration::from_millis(2));
+                let loan = rx.recv_timeout(peer::PATIENCE).unwrap();
+                assert_eq!(*loan, number.to_ne_bytes());
+                loan
+            })
+            .collect();
+        sender.join().unwrap();
+        drop(loans);
+    });
+}
