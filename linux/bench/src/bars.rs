@@ -155,6 +155,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
             at,
             (us, "<=", if bytes > 16 * MB { 32.0 } else { 18.0 }, "us"),
         );
+        asked.bar("leased", Method::Leased, &[Loan], at, (us_over, "<=", 9.0, "us over a loan"));
         asked.bar("sealed, re-sent", Method::Resent, &[Floor], at, (us, "<=", 26.0, "us"));
     }
     for bytes in [MB, 4 * MB] {

@@ -44,6 +44,8 @@ words! {
         Loan = "loan (mmu)",
         /// The library's loan at level typed.
         Typed = "loan (typed)",
+        /// The library's loan at level leased.
+        Leased = "loan (leased)",
         /// The library's donation.
         Donate = "donate",
         /// The library's copy out of a slot that was filled in place.
@@ -123,6 +125,7 @@ impl Method {
             self,
             Method::Loan
                 | Method::Typed
+                | Method::Leased
                 | Method::Donate
                 | Method::LoanOrdinary
                 | Method::LoanStreamed
@@ -138,6 +141,7 @@ impl Method {
                 None
             }
             Method::Typed => Some(Line::Typed),
+            Method::Leased => Some(Line::Leased),
             Method::Sealed | Method::Resent => Some(Line::Sealed),
             _ => Some(Line::Mmu),
         }
@@ -150,15 +154,17 @@ pub(crate) enum Line {
     Mmu,
     Typed,
     Sealed,
+    Leased,
 }
 
 impl Line {
-    pub(crate) const ALL: [Line; 3] = [Line::Mmu, Line::Typed, Line::Sealed];
+    pub(crate) const ALL: [Line; 4] = [Line::Mmu, Line::Typed, Line::Sealed, Line::Leased];
 
     pub(crate) fn level(self) -> pageferry::Level {
         match self {
             Line::Mmu => pageferry::Level::Mmu,
             Line::Typed => pageferry::Level::Typed,
+            Line::Leased => pageferry::Level::Leased,
             Line::Sealed => pageferry::Level::Sealed,
         }
     }

@@ -108,7 +108,7 @@ impl Receiving {
             stream,
             own: Memory::own(bytes)?,
             sender,
-            lines: [None, None, None],
+            lines: [const { None }; Line::ALL.len()],
         };
         let mut missing = Vec::new();
         for (index, line) in Line::ALL.into_iter().enumerate() {

@@ -210,6 +210,7 @@ fn name(line: Line) -> &'static str {
     match line {
         Line::Mmu => "level mmu",
         Line::Typed => "level typed",
+        Line::Leased => "level leased",
         Line::Sealed => "level sealed",
     }
 }

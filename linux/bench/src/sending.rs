@@ -84,6 +84,7 @@ pub(crate) struct Sending<'a> {
     stream: OwnedFd,
     mmu: Option<(Sender, VecDeque<Stamped>)>,
     typed: Option<(Sender, VecDeque<Stamped>)>,
+    leased: Option<(Sender, VecDeque<Stamped>)>,
     sealed: Option<(Sender, Option<Lent>)>,
     /// What is in the sealed memory that is sent again.
     sealed_stamp: u64,
@@ -116,7 +117,7 @@ impl<'a> Sending<'a> {
         let order = Order::Open { bytes, wait, pid: std::process::id(), own: own.address() };
         let slots_fd = slots.fd().expect("it was made to be shared");
         link.send(&order, &[turn.fd(), slots_fd, &theirs, &their_stream])?;
-        let mut senders = [None, None, None];
+        let mut senders = [const { None }; Line::ALL.len()];
         let mut missing = Vec::new();
         for (index, line) in Line::ALL.into_iter().enumerate() {
             match child.sender(config(line, bytes, wait)) {
@@ -131,7 +132,7 @@ impl<'a> Sending<'a> {
                 missing.push((Line::ALL[index], why));
             }
         }
-        let [mmu, typed, sealed] = senders;
+        let [mmu, typed, sealed, leased] = senders;
         let buffers = |sender: Option<Sender>| -> Result<Option<(Sender, VecDeque<Stamped>)>> {
             let Some(sender) = sender else { return Ok(None) };
             let buffer = |_| Ok(Stamped { buffer: sender.buffer(bytes)?, stamp: 0 });
@@ -148,6 +149,7 @@ impl<'a> Sending<'a> {
             stream,
             mmu: buffers(mmu)?,
             typed: buffers(typed)?,
+            leased: buffers(leased)?,
             sealed: sealed.map(|sender| (sender, None)),
             sealed_stamp: 0,
             prepared: VecDeque::new(),
@@ -168,7 +170,7 @@ impl<'a> Sending<'a> {
             self.slots.fill(slot, len, stamp);
             self.own.fill(slot, len, stamp);
         }
-        for (_, buffers) in [&mut self.mmu, &mut self.typed].into_iter().flatten() {
+        for (_, buffers) in [&mut self.mmu, &mut self.typed, &mut self.leased].into_iter().flatten() {
             for stamped in buffers {
                 work::fill(&mut stamped.buffer, stamp);
                 stamped.stamp = stamp;
@@ -183,6 +185,7 @@ impl<'a> Sending<'a> {
             None => true,
             Some(Line::Mmu) => self.mmu.is_some(),
             Some(Line::Typed) => self.typed.is_some(),
+            Some(Line::Leased) => self.leased.is_some(),
             Some(Line::Sealed) => self.sealed.is_some(),
         }
     }
@@ -324,7 +327,9 @@ impl<'a> Sending<'a> {
                 self.turn.publish(Cell { slot: slot as u32 });
                 return self.turn.wait_done();
             }
-            Method::Loan | Method::Typed | Method::Donate => return self.lend(method, pattern),
+            Method::Loan | Method::Typed | Method::Leased | Method::Donate => {
+                return self.lend(method, pattern);
+            }
             Method::LoanOrdinary | Method::LoanStreamed | Method::LoanWritten | Method::LoanFilled => {
                 return self.lend_written(method);
             }
@@ -383,7 +388,11 @@ impl<'a> Sending<'a> {
     }
 
     fn next_of(&mut self, method: Method) -> Result<(&Sender, &mut VecDeque<Stamped>, Stamped)> {
-        let line = if method == Method::Typed { &mut self.typed } else { &mut self.mmu };
+        let line = match method {
+            Method::Typed => &mut self.typed,
+            Method::Leased => &mut self.leased,
+            _ => &mut self.mmu,
+        };
         let Some((sender, buffers)) = line else { return Err(missing()) };
         let stamped = buffers.pop_front().ok_or_else(missing)?;
         Ok((sender, buffers, stamped))
