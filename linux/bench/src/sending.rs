@@ -85,7 +85,8 @@ pub(crate) struct Sending<'a> {
     mmu: Option<(Sender, VecDeque<Stamped>)>,
     typed: Option<(Sender, VecDeque<Stamped>)>,
     leased: Option<(Sender, VecDeque<Stamped>)>,
-    sealed: Option<(Sender, Option<Lent>)>,
+    /// As many are sent again by turns as there are slots, so that the distance of reuse is the same.
+    sealed: Option<(Sender, VecDeque<Lent>)>,
     /// What is in the sealed memory that is sent again.
     sealed_stamp: u64,
     prepared: VecDeque<Buffer>,
@@ -150,7 +151,7 @@ impl<'a> Sending<'a> {
             mmu: buffers(mmu)?,
             typed: buffers(typed)?,
             leased: buffers(leased)?,
-            sealed: sealed.map(|sender| (sender, None)),
+            sealed: sealed.map(|sender| (sender, VecDeque::new())),
             sealed_stamp: 0,
             prepared: VecDeque::new(),
             sent: Vec::new(),
@@ -265,19 +266,22 @@ impl<'a> Sending<'a> {
                     self.prepared.push_back(sender.buffer(self.bytes)?);
                 }
             }
-            (Method::Resent, Some((sender, kept @ None)), _) => {
-                let mut buffer = sender.buffer(self.bytes)?;
+            (Method::Resent, Some((sender, kept)), _) if kept.is_empty() => {
                 self.stamp += 1;
-                work::fill(&mut buffer, self.stamp);
-                self.sealed_stamp = self.stamp;
-                // The message itself is one of the peer's next batch, which is not timed.
-                let order = Order::Receive { method, pattern: Pattern::Untouched, rounds: 1, check: None };
-                self.link.send(&order, &[])?;
-                let Answer::Ready = self.link.answer()? else { return Err(out_of_order()) };
-                *kept = Some(sender.loan(buffer)?);
-                self.turn.begin();
-                self.turn.wait_done()?;
-                let Answer::Received { .. } = self.link.answer()? else { return Err(out_of_order()) };
+                for _ in 0..SLOTS {
+                    let mut buffer = sender.buffer(self.bytes)?;
+                    work::fill(&mut buffer, self.stamp);
+                    self.sealed_stamp = self.stamp;
+                    // The message itself is one of the peer's next batch, which is not timed.
+                    let order =
+                        Order::Receive { method, pattern: Pattern::Untouched, rounds: 1, check: None };
+                    self.link.send(&order, &[])?;
+                    let Answer::Ready = self.link.answer()? else { return Err(out_of_order()) };
+                    kept.push_back(sender.loan(buffer)?);
+                    self.turn.begin();
+                    self.turn.wait_done()?;
+                    let Answer::Received { .. } = self.link.answer()? else { return Err(out_of_order()) };
+                }
             }
             // The library takes a slot of its own for such a message.
             (Method::Copy, _, Some((_, buffers))) => drop(buffers.pop_back()),
@@ -336,7 +340,9 @@ impl<'a> Sending<'a> {
             Method::CopyBuffer | Method::Auto => return self.copy_buffer(method, pattern),
             Method::Sealed => return self.seal(pattern),
             Method::Resent => {
-                let Some((sender, Some(lent))) = &self.sealed else { return Err(missing()) };
+                let Some((sender, kept)) = &mut self.sealed else { return Err(missing()) };
+                kept.rotate_left(1);
+                let lent = kept.front().ok_or_else(missing)?;
                 let again = sender.resend(lent)?;
                 self.sum = self.sum.wrapping_add(work::sum_of(len, self.sealed_stamp));
                 self.turn.begin();
