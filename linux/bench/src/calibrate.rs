@@ -3,6 +3,7 @@
 use crate::arguments::{clear, in_file, progress, say};
 use crate::cell::{Method, Pattern, Wait};
 use crate::error::{BenchError, Result};
+use crate::machine;
 use crate::predict::parts;
 use crate::raw;
 use crate::report::{Report, micros, size};
@@ -20,6 +21,9 @@ pub struct Calibration {
     /// Write to this file instead of the one that the library reads
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write a machine file of this host instead: clock, caches and memory, for `pageferry run --machine FILE`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "print"])]
+    machine: Option<PathBuf>,
     /// Print what would be written, and write nothing
     #[arg(long)]
     print: bool,
@@ -55,6 +59,11 @@ fn nanos(values: &[f64]) -> Option<Nanos> {
 impl Calibration {
     /// Measures and writes. `peer`: the arguments with which this program calls [`crate::peer`].
     pub fn run(&self, peer: Vec<OsString>) -> Result<()> {
+        if let Some(path) = &self.machine {
+            let text = machine::file(&today(), may_be_realtime())?;
+            write(path, &text).map_err(|error| in_file(path, &error))?;
+            return say(&format!("{}: a machine file of this host\n", path.display()));
+        }
         let path = match &self.output {
             Some(path) => path.clone(),
             None => host_file().ok_or_else(|| {
@@ -103,9 +112,14 @@ fn summary(costs: &HostCosts, path: &Path) -> String {
     text
 }
 
+/// Whether this user may have realtime processes.
+fn may_be_realtime() -> bool {
+    raw::realtime(true).and_then(|()| raw::realtime(false)).is_ok()
+}
+
 fn calibrate(peer: Vec<OsString>) -> Result<HostCosts> {
     // Where this user may, other programs are kept off the CPUs during a turn.
-    let realtime = raw::realtime(true).and_then(|()| raw::realtime(false)).is_ok();
+    let realtime = may_be_realtime();
     let messages = Options {
         realtime,
         methods: vec![Method::Loan, Method::Donate, Method::CopyBuffer],

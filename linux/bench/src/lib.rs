@@ -19,6 +19,7 @@ mod calibrate;
 mod cell;
 mod error;
 mod link;
+mod machine;
 mod picture;
 mod predict;
 mod raw;
