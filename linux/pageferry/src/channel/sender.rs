@@ -120,7 +120,7 @@ impl<T: Trust> Sender<T> {
                 })
             }
             Store::Draft(draft) => {
-                let snapshot = Arc::new(draft.seal()?);
+                let snapshot = Arc::new(draft.seal(self.shared.host)?);
                 self.lend(buffer.len, LentStore::Sealed(snapshot), descriptor, false, until)
             }
         }

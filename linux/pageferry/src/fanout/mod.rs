@@ -255,7 +255,7 @@ impl Fanout {
                 }
                 Memory::Slots(Arc::new(Fanned::new(Arc::clone(&self.view), run)))
             }
-            Some(Store::Draft(draft)) => Memory::Sealed(Arc::new(draft.seal()?)),
+            Some(Store::Draft(draft)) => Memory::Sealed(Arc::new(draft.seal(self.host)?)),
             None => return Err(Usage::Empty.into()),
         };
         let shot = Shot { memory, len, tag };

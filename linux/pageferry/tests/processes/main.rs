@@ -17,7 +17,7 @@ fn mmu_here() -> bool {
     let config = pageferry::Config::new().slots(1).slot_bytes(2 << 20);
     let here = pageferry::Channel::pair(config).unwrap().0.level() == pageferry::Level::Mmu;
     if !here {
-        println!("level mmu is not to be had here: not tested");
+        println!("level mmu is not to be had here: what it promises is not tested");
     }
     here
 }
