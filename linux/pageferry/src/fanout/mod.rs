@@ -24,6 +24,7 @@ use crate::channel::{
 };
 use crate::error::{Error, Usage};
 use crate::host::Host;
+use crate::sync::Instant;
 use crate::sys::socket::{self, For, Socket};
 use crate::trust::Same;
 use crate::view::{Draft, Reuse, SenderView, Snapshot};
@@ -32,7 +33,7 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What happens when a receiver does not keep up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +180,11 @@ impl Fanout {
         self.next += 1;
         self.members.push(Member { number: self.next, shared, backlog: VecDeque::new() });
         self.next
+    }
+
+    #[cfg(all(test, shuttle, feature = "verify"))]
+    pub(crate) fn view(&self) -> &Arc<SenderView> {
+        &self.view
     }
 
     /// Receivers that get messages.

@@ -85,7 +85,7 @@ pub fn wakes_sender() -> Found {
 }
 
 /// Whether something succeeds, and not only because the time is up and it looks a last time.
-fn in_time(succeeds: impl FnOnce() -> bool) -> bool {
+pub fn in_time(succeeds: impl FnOnce() -> bool) -> bool {
     let began = Instant::now();
     succeeds() && began.elapsed() < patience() / 2
 }
