@@ -44,6 +44,9 @@ pub fn reads() -> Found {
 
 /// A child that was made without the handlers of `fork` has nothing by which it writes to what its parent lends later.
 pub fn stores() -> Found {
+    if !works(Need::KeptFromChildren) {
+        return Found::NotHere;
+    }
     let Some((tx, rx)) = mmu_pair() else { return Found::NotHere };
     let mut buffer = tx.buffer(5000).unwrap();
     buffer.fill(1);

@@ -24,10 +24,10 @@ fn config(level: Level) -> Config {
     config.handshake_timeout(AT_ONCE).require_level(level)
 }
 
-/// Whether this host freezes memory, and puts zeros in the place of what is donated. First asked while no call fails.
-fn can_freeze() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(crate::mmu_here)
+/// Whether this host puts zeros in the place of what is donated. First asked while no call fails.
+fn leaves_zeros() -> bool {
+    static LEAVES: OnceLock<bool> = OnceLock::new();
+    *LEAVES.get_or_init(crate::alias_here)
 }
 
 type Part = fn(&mut Session, &Sender, &Receiver) -> Option<()>;
@@ -201,7 +201,7 @@ impl Session {
         assert!(gift.len() == 80_000 && gift.iter().all(|&byte| byte == 9));
         self.ok("write to a donation", gift.as_mut())?.fill(10);
         drop(gift);
-        if !can_freeze() {
+        if !leaves_zeros() {
             return Some(());
         }
         let buffer = self.filled(tx, 1000, 11)?;
@@ -238,7 +238,7 @@ impl Session {
             return None;
         }
         let modes = [PassMode::Copy, PassMode::DonateZero];
-        for mode in modes.into_iter().filter(|&mode| mode == PassMode::Copy || can_freeze()) {
+        for mode in modes.into_iter().filter(|&mode| mode == PassMode::Copy || leaves_zeros()) {
             let ranges = vec![
                 Range::Memory(self.filled(tx, 5000, 1)?),
                 Range::Hole(4096),
@@ -304,7 +304,7 @@ pub fn sweep(input: &str) {
         session.errors
     };
     // What is made once in a process is made.
-    can_freeze();
+    leaves_zeros();
     assert_eq!(run("nothing"), []);
     let ground = Ground::now();
     let uses = verify::uses(|| assert_eq!(run("nothing"), []));

@@ -22,6 +22,20 @@ fn mmu_here() -> bool {
     here
 }
 
+/// Whether a slot that was replaced can be had again: by what is mapped once more, or leaves zeros in its place. Says so
+/// where not.
+fn alias_here() -> bool {
+    let items = pageferry::host::Host::get().items();
+    let here =
+        items.iter().any(|item| item.name == "alias" && item.verdict == pageferry::host::Verdict::Good);
+    if !here {
+        println!(
+            "mappings are not duplicated here: zeros in the place of donations, and copy-on-write, are not tested"
+        );
+    }
+    here
+}
+
 /// What a process of this program may be.
 fn play(role: &str, input: &str) {
     match role {

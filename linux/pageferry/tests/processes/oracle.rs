@@ -85,7 +85,7 @@ pub fn actor() {
 /// What the library makes once in a process is made.
 fn warm_up() {
     let mut actor = Actor::default();
-    actor.pair(0, &Program::random(0, 0).shape);
+    actor.pair(0, &as_here(Program::random(0, 0)).shape);
 }
 
 impl Stage {
@@ -212,19 +212,20 @@ impl Process {
     }
 }
 
-/// The program as this host can run it. Where memory cannot be frozen, nothing promises what `Level::Mmu` does, and nothing
-/// comes in the place of a donation.
+/// The program as this host can run it. Where memory cannot be frozen, nothing promises what `Level::Mmu` does. Where
+/// mappings cannot be duplicated, nothing comes in the place of a donation, and stray stores make no pages.
 fn as_here(mut program: Program) -> Program {
-    static MMU: OnceLock<bool> = OnceLock::new();
-    if *MMU.get_or_init(crate::mmu_here) {
-        return program;
-    }
-    if program.shape.level == Level::Mmu {
+    static HERE: OnceLock<(bool, bool)> = OnceLock::new();
+    let &(mmu, alias) = HERE.get_or_init(|| (crate::mmu_here(), crate::alias_here()));
+    if !mmu && program.shape.level == Level::Mmu {
         program.shape.level = Level::Typed;
     }
-    for step in &mut program.steps {
-        if let Op::DonateZero { which } = step.op {
-            step.op = Op::Donate { which };
+    if !alias {
+        program.shape.copy_on_write = false;
+        for step in &mut program.steps {
+            if let Op::DonateZero { which } = step.op {
+                step.op = Op::Donate { which };
+            }
         }
     }
     program
@@ -347,7 +348,7 @@ fn programs_that_once_failed() {
 /// What the programs are for: a library that leaves out one of its steps is found out.
 #[test]
 fn programs_find_what_is_left_out() {
-    if !crate::mmu_here() {
+    if !crate::mmu_here() || !crate::alias_here() {
         return;
     }
     let found_by = [
