@@ -44,6 +44,16 @@ pub fn works(need: Need) -> bool {
     works
 }
 
+/// Whether a thread may be woken much later than by a kernel, so that what another one does in between cannot be timed; says
+/// so.
+pub fn is_untimed() -> bool {
+    let untimed = std::env::var_os("PAGEFERRY_EMULATED").is_some();
+    if untimed {
+        let _ = writeln!(std::io::stderr(), "threads of an emulator are not woken in time: not tested");
+    }
+    untimed
+}
+
 /// Why a test cannot be had.
 pub fn why(need: Need) -> &'static str {
     match need {

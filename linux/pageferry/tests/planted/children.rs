@@ -162,6 +162,9 @@ fn stays_out((tx, rx): (Sender, Receiver)) -> Found {
 
 /// Of a pool.
 pub fn opened_again() -> Found {
+    if !works(Need::KeptFromChildren) {
+        return Found::NotHere;
+    }
     mmu_pair().map_or(Found::NotHere, stays_out)
 }
 
