@@ -56,6 +56,9 @@ mod error;
 mod fanout;
 pub mod host;
 mod ring;
+#[cfg(all(test, shuttle, feature = "verify"))]
+mod schedules;
+mod sync;
 mod sys;
 #[cfg(feature = "tokio")]
 pub mod tasks;

@@ -27,12 +27,12 @@
 
 use crate::channel::{Buffer, Lent, Loan, Receiver, SendShared, Sender};
 use crate::error::Error;
+use crate::sync::Instant;
 use crate::sys::runtime;
 use crate::trust::{Same, Trust};
 use core::task::{Context, Poll, ready};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 
 /// The receiving end.
@@ -180,6 +180,11 @@ impl<T: Trust> AsyncSender<T> {
             if self.end.get_ref().shared().begin_sleep() {
                 let _ = self.end.get_ref().shared().end_sleep();
                 continue;
+            }
+            // Another thread may have taken from the ring what came back before this said that it sleeps.
+            if let Some(found) = ready(self.end.get_ref()).transpose() {
+                let _ = self.end.get_ref().shared().end_sleep();
+                return found;
             }
             core::future::poll_fn(|context| self.poll_woken(context)).await?;
         }

@@ -115,6 +115,14 @@ defects! {
     NoLeaseCheck,
     /// What lies under a lease that is being broken is not saved.
     NoSave,
+    /// The thread that polled does not tell the others that wait.
+    NoNews,
+    /// The thread that polled tells the others before it has said that it polls no more.
+    PollsOn,
+    /// The thread that finds a channel at its end does not tell the one that polls.
+    NoEndTold,
+    /// Slots are given back to the peer before they are free here.
+    AckBeforeGive,
 }
 
 /// Plants a defect in this process.
@@ -134,7 +142,7 @@ pub(crate) fn planted(defect: Defect) -> bool {
 /// Waits where the defect is planted, so that its moment is a long one.
 pub(crate) fn widen(defect: Defect) {
     if planted(defect) {
-        std::thread::sleep(WIDE);
+        crate::sync::dwell(WIDE);
     }
 }
 

@@ -2,13 +2,14 @@
 
 use super::send::SendShared;
 use crate::error::{Error, Usage};
+use crate::sync::Instant;
 use crate::sys::copy::Stores;
 use crate::view::{Draft, Run, SenderView, Snapshot};
 use crate::wire::Verb;
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Memory to be filled and sent: a run of slots of the channel's pool. A new pool is zero; slots that were
 /// used before hold older bytes.

@@ -19,13 +19,14 @@ use super::send::SendShared;
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Inbox, Mapped, Outbox, RingMemory};
+use crate::sync::Instant;
 use crate::sys;
 use crate::sys::socket::{self, Came, Socket};
 use crate::view::{Access, ReceiverView, SenderView};
 use crate::wire::{Greeting, Kind, Level, Verb};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What the two sides have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

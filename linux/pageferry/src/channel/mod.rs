@@ -21,6 +21,7 @@ mod sender;
 mod spawn;
 mod spin;
 
+use crate::sync::Instant;
 pub(crate) use buffer::Store;
 pub use buffer::{Buffer, Lent, Sharing, Zeroed};
 pub use config::Config;
@@ -42,7 +43,7 @@ pub(crate) use handshake::{Offer, Offered, Welcomed};
 pub(crate) use leased::Peer;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Makes channels.
 #[derive(Debug)]

@@ -23,6 +23,7 @@ use super::spin::{Next, Spin};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Inbox, Mapped};
+use crate::sync::{AtomicU64, Instant, Mutex, MutexGuard};
 use crate::sys::copy::Stores;
 use crate::sys::socket::{self, Came, Socket};
 use crate::sys::{Errno, fork};
@@ -30,9 +31,8 @@ use crate::view::{Anonymous, ReceiverView, Recycled, Run, Snapshot};
 use crate::wire::{Descriptor, Extent, Level, Note, Verb};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 /// See the top of the file.
 #[derive(Debug)]
@@ -414,6 +414,11 @@ impl RecvShared {
             return self.give(retired.runs);
         }
         self.clean(&mut retired);
+        if planted!(AckBeforeGive) {
+            self.ack(&mut self.lock(), sequence, retired.pages);
+            widen!(AckBeforeGive);
+            return self.give(retired.runs);
+        }
         let mut state = self.lock();
         self.release_retired(&mut state);
         self.give_back(&mut state, retired);

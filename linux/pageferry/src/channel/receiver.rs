@@ -3,13 +3,14 @@
 use super::loan::{Loan, Message};
 use super::receive::{RecvCounters, RecvShared};
 use crate::error::Error;
+use crate::sync::Instant;
 use crate::trust::{Same, Trust};
 use crate::wire::Level;
 use core::cell::RefCell;
 use core::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The receiving end of a channel. One thread at a time uses it; it can move to another.
 ///

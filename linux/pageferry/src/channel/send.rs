@@ -21,14 +21,14 @@ use crate::choose::{Arrived, Filled, HostCosts, PROBE_EVERY, Placement, Question
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Mapped, Outbox};
+use crate::sync::{self, Condvar, Instant, Mutex, MutexGuard};
 use crate::sys::socket::{self, Came, For, Socket};
 use crate::sys::{Errno, fork};
 use crate::view::{Reuse, Run, SenderView, Snapshot};
 use crate::wire::{Descriptor, Level, Note, Verb};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, PoisonError};
 
 /// See the top of the file.
 #[derive(Debug)]
@@ -60,6 +60,8 @@ struct State {
     waiting: u32,
     /// Sealed memory could not be sent, since the socket is full.
     wants_room: bool,
+    /// Somebody polls the socket beside others ([`SendShared::begin_sleep`]).
+    watching: bool,
     /// Messages since the socket was looked at.
     unlooked: u32,
     /// Pages that receivers have written, as they say.
@@ -178,6 +180,7 @@ impl SendShared {
             polling: false,
             waiting: 0,
             wants_room: false,
+            watching: false,
             unlooked: 0,
             pages_written: 0,
             pages_of_a_loan: 0.0,
@@ -392,6 +395,7 @@ impl SendShared {
                 // A receiver that sleeps would do so for ever. The end of what this side sends wakes it too.
                 state.fault.get_or_insert(failed.into());
                 socket::say_no_more(self.socket());
+                self.tell_end(state);
             }
         }
     }
@@ -470,7 +474,7 @@ impl SendShared {
             }
             stays
         });
-        self.tell_news(state);
+        self.tell_end(state);
     }
 
     /// Takes the notes that have come over the socket; whether all of them. Where the kernel refuses, nothing
@@ -586,7 +590,8 @@ impl SendShared {
     /// Says that this side is about to sleep, for somebody who polls several channels. Whether there is a
     /// reason not to.
     pub(crate) fn begin_sleep(&self) -> bool {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.watching = true;
         state.ring.begin_sleep();
         state.ring.has_ack() || state.ended
     }
@@ -594,12 +599,14 @@ impl SendShared {
     /// This side is awake: takes what has come over the socket; whether all of it.
     pub(crate) fn end_sleep(&self) -> bool {
         let mut state = self.lock();
-        state.ring.end_sleep();
+        state.watching = false;
+        self.wake_up(&state);
         let all = if state.ended { Ok(true) } else { self.read_notes(&mut state) };
         self.collect(&mut state);
         all.unwrap_or_else(|error| {
             // Whoever polls would be told so again and again.
             state.fault.get_or_insert(error);
+            self.tell_end(&state);
             true
         })
     }
@@ -623,7 +630,7 @@ impl SendShared {
     }
 
     fn wait_for_news<'a>(
-        &self,
+        &'a self,
         mut state: MutexGuard<'a, State>,
         until: Option<Instant>,
     ) -> MutexGuard<'a, State> {
@@ -633,8 +640,8 @@ impl SendShared {
         let mut state = match [until, soon].into_iter().flatten().min() {
             None => self.news.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                let left = sync::patience(Some(until)).unwrap_or_default();
+                sync::wait_timeout(&self.news, &self.state, state, left)
             }
         };
         state.waiting -= 1;
@@ -645,6 +652,21 @@ impl SendShared {
     fn tell_news(&self, state: &State) {
         if state.waiting > 0 {
             self.news.notify_all();
+        }
+    }
+
+    /// All that wait see that nothing more is sent, or comes back.
+    fn tell_end(&self, state: &State) {
+        self.tell_news(state);
+        if (state.polling || state.watching) && !planted!(NoEndTold) {
+            self.view.freed().wake();
+        }
+    }
+
+    /// This side is awake, but for those that still sleep.
+    fn wake_up(&self, state: &State) {
+        if !state.polling && !state.watching {
+            state.ring.end_sleep();
         }
     }
 
@@ -675,10 +697,19 @@ impl SendShared {
             }
             waited = ready.map(drop);
             state = self.lock();
+            if planted!(PollsOn) {
+                // The others look, see that somebody polls, and wait.
+                self.news.notify_all();
+                drop(state);
+                widen!(PollsOn);
+                state = self.lock();
+            }
             state.polling = false;
-            self.tell_news(&state);
+            if !planted!(PollsOn) && !planted!(NoNews) {
+                self.tell_news(&state);
+            }
         }
-        state.ring.end_sleep();
+        self.wake_up(&state);
         waited?;
         Ok(state)
     }

@@ -5,6 +5,7 @@ use super::loan::Loan;
 use super::send::{Outgoing, SendCounters, SendShared};
 use crate::choose::Arrived;
 use crate::error::{Error, Usage};
+use crate::sync::Instant;
 use crate::sys::copy::Stores;
 use crate::trust::{Same, Trust};
 use crate::view::Draft;
@@ -13,7 +14,7 @@ use core::cell::Cell;
 use core::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The sending end of a channel. One thread at a time uses it; it can move to another.
 #[derive(Debug)]
@@ -120,7 +121,7 @@ impl<T: Trust> Sender<T> {
                 })
             }
             Store::Draft(draft) => {
-                let snapshot = Arc::new(draft.seal()?);
+                let snapshot = Arc::new(draft.seal(self.shared.host)?);
                 self.lend(buffer.len, LentStore::Sealed(snapshot), descriptor, false, until)
             }
         }

@@ -13,6 +13,7 @@
 
 use super::{Config, Confined, Gap, Peer, Receiver, Sender, receiver_from, receiver_over, sender_over};
 use crate::error::{Broken, Error, PeerFault, Usage};
+use crate::sync::Instant;
 use crate::sys::confine::Cage;
 use crate::sys::socket::{self, Came, Socket};
 use crate::sys::spawn;
@@ -21,7 +22,7 @@ use core::marker::PhantomData;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Names the descriptor to a started program.
 const VARIABLE: &str = "PAGEFERRY_PARENT";

@@ -3,7 +3,8 @@
 //! Reading the clock takes longer than looking at the ring, so it is read once in [`CLOCK_EVERY`] turns: a
 //! deadline is late by so many turns at most, some microseconds.
 
-use std::time::{Duration, Instant};
+use crate::sync::{Instant, spin_loop};
+use std::time::Duration;
 
 /// Turns between two looks at the clock.
 const CLOCK_EVERY: u32 = 32;
@@ -49,7 +50,7 @@ impl Spin {
                 return Next::Sleep;
             }
         }
-        core::hint::spin_loop();
+        spin_loop();
         if self.turns.is_multiple_of(SOCKET_EVERY) { Next::Socket } else { Next::Ring }
     }
 

@@ -11,8 +11,9 @@
 //! One, for the time of a look-up.
 
 use super::costs::Placement;
+use crate::sync::Mutex;
 use crate::sys::copy::Stores;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Copies of the kind in use, between two of the other kind.

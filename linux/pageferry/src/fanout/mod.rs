@@ -24,6 +24,7 @@ use crate::channel::{
 };
 use crate::error::{Error, Usage};
 use crate::host::Host;
+use crate::sync::Instant;
 use crate::sys::socket::{self, For, Socket};
 use crate::trust::Same;
 use crate::view::{Draft, Reuse, SenderView, Snapshot};
@@ -32,7 +33,7 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What happens when a receiver does not keep up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +182,11 @@ impl Fanout {
         self.next
     }
 
+    #[cfg(all(test, shuttle, feature = "verify"))]
+    pub(crate) fn view(&self) -> &Arc<SenderView> {
+        &self.view
+    }
+
     /// Receivers that get messages.
     pub fn receivers(&self) -> usize {
         self.members.len()
@@ -255,7 +261,7 @@ impl Fanout {
                 }
                 Memory::Slots(Arc::new(Fanned::new(Arc::clone(&self.view), run)))
             }
-            Some(Store::Draft(draft)) => Memory::Sealed(Arc::new(draft.seal()?)),
+            Some(Store::Draft(draft)) => Memory::Sealed(Arc::new(draft.seal(self.host)?)),
             None => return Err(Usage::Empty.into()),
         };
         let shot = Shot { memory, len, tag };

@@ -6,6 +6,7 @@
 
 use super::{Ordering, RingGeometry};
 use crate::error::{Broken, Error};
+use crate::sync;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
 use crate::sys::{self, memfd};
@@ -68,15 +69,18 @@ impl Mapped {
 
 impl Area for Mapped {
     fn load(&self, word: usize) -> u64 {
+        sync::turn();
         self.word(word).load(Ordering::Relaxed)
     }
 
     fn store(&self, word: usize, value: u64) {
+        sync::turn();
         assert!(self.ours, "only its owner writes an area");
         self.word(word).store(value, Ordering::Relaxed);
     }
 
     fn release(&self, word: usize, value: u64) {
+        sync::turn();
         assert!(self.ours, "only its owner writes an area");
         self.word(word).store(value, Ordering::Release);
     }

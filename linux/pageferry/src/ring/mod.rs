@@ -40,9 +40,9 @@ mod tests;
 
 pub(crate) use memory::{Area, Mapped, RingMemory};
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(crate) use ::loom::sync::atomic::{Ordering, fence};
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 pub(crate) use core::sync::atomic::{Ordering, fence};
 
 /// Words of a descriptor.

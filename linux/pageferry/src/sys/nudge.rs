@@ -7,9 +7,10 @@
 //! what is looked at, so one of them sees the other. A system call is made only where somebody wants to be told.
 
 use super::{Named, Result, may_fail};
+use crate::sync::AtomicBool;
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// See the top of the file.
 #[derive(Debug)]
@@ -36,9 +37,14 @@ impl Nudge {
     /// There is news.
     pub(crate) fn tell(&self) {
         if self.wanted.swap(false, Ordering::SeqCst) && !planted!(NoNudge) {
-            // It fails only where the count is full, and then it wakes already.
-            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+            self.wake();
         }
+    }
+
+    /// Wakes whoever polls, wanted or not.
+    pub(crate) fn wake(&self) {
+        // It fails only where the count is full, and then it wakes already.
+        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
     /// What was told is seen: polling waits again.

@@ -14,6 +14,7 @@
 //! descriptors: there the kernel closes the rest where this side receives.
 
 use super::{Errno, Failed, Named, Result, fork, may_fail};
+use crate::sync::{self, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
@@ -25,7 +26,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Descriptors in one message, at most.
 pub(crate) const MAX_FDS: usize = 8;
@@ -100,6 +101,7 @@ pub(crate) fn is_seqpacket(fd: BorrowedFd<'_>) -> bool {
 /// Sends one message. `EAGAIN`: the peer has not read what was sent before.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
     may_fail("sendmsg")?;
+    sync::sent();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -397,12 +399,15 @@ pub(crate) fn wait(fds: &[(BorrowedFd<'_>, For)], until: Option<Instant>) -> Res
     let soon = fds.iter().any(|&(_, what)| what == For::Both).then(|| Instant::now() + ROOM_POLL);
     let until = [until, soon].into_iter().flatten().min();
     loop {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = sync::patience(until);
         match rustix::event::poll(&mut polled, left.map(timespec).as_ref()) {
             Err(Errno::INTR) => (),
             other => {
                 other.of("poll")?;
-                return Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect());
+                let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+                if ready.contains(&true) || !sync::waits_again(until) {
+                    return Ok(ready);
+                }
             }
         }
     }

@@ -5,10 +5,11 @@
 //! that were dropped, up to a limit, since the first touch of fresh pages costs more than a copy.
 
 use crate::error::Error;
+use crate::sync::Mutex;
 use crate::sys;
 use crate::sys::map::{Prot, Region};
 use core::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 /// Bytes of this process alone. Where they came from a [`Recycled`], they go back there.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ use super::leased_sender::LeasedSlots;
 use super::{Geometry, Run, Slots, make_huge};
 use crate::error::{Broken, Error};
 use crate::host::Host;
+use crate::sync::Mutex;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
 use crate::sys::nudge::Nudge;
@@ -25,7 +26,7 @@ use crate::sys::socket::Socket;
 use crate::sys::{self, fork, memfd};
 use core::mem::MaybeUninit;
 use rustix::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 /// What lies behind a slot of `used`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Which slots are whose.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
 
 /// The right to a run of slots of one view. Nobody else has it.
 #[derive(Debug, PartialEq, Eq)]

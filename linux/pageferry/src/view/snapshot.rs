@@ -11,11 +11,11 @@
 //! `&[u8]` holds against any peer.
 
 use super::{MAX_SLOT_ALIGN, make_huge};
-use crate::error::{Broken, Error};
+use crate::error::{Broken, Error, HostFault};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
-use crate::sys::{self, fork, memfd};
+use crate::sys::{self, Errno, fork, memfd};
 use rustix::fd::{AsFd, OwnedFd};
 
 /// Memory that is being filled.
@@ -69,13 +69,33 @@ impl Draft {
         unsafe { copy::in_to(self.region.at(offset), from, stores) }
     }
 
-    /// Seals it. The mapping becomes private first, since a shared writable one makes the seal fail.
-    pub(crate) fn seal(self) -> Result<Snapshot, Error> {
+    /// Seals it. Where somebody may still write to it, a device or a child that has it mapped, that fails for as long
+    /// as they may; then a copy is sealed.
+    pub(crate) fn seal(self, host: &Host) -> Result<Snapshot, Error> {
+        let (busy, draft) = match self.try_seal() {
+            Err((Error::Host(HostFault::Failed { failed }), draft)) if failed.errno == Errno::BUSY => {
+                (failed, draft)
+            }
+            Err((error, _)) => return Err(error),
+            Ok(snapshot) => return Ok(snapshot),
+        };
+        let mut copy = Draft::new(draft.len(), host)?;
+        copy.copy_in(0, draft.bytes(), Stores::Ordinary);
+        copy.try_seal().map_err(|_| busy.into())
+    }
+
+    /// The mapping becomes private first, since a shared writable one makes the seal fail. The error brings the draft
+    /// back, which can be read still.
+    fn try_seal(self) -> Result<Snapshot, (Error, Draft)> {
         let len = self.region.len();
         // SAFETY: nobody has a reference: `self` is given up.
-        unsafe { self.region.map_private(0, len, Prot::Read, self.fd.as_fd(), 0)? };
-        memfd::seal(&self.fd, memfd::SNAPSHOT_SEALS)?;
-        Ok(Snapshot { fd: self.fd, region: self.region, len })
+        if let Err(failed) = unsafe { self.region.map_private(0, len, Prot::Read, self.fd.as_fd(), 0) } {
+            return Err((failed.into(), self));
+        }
+        match memfd::seal(&self.fd, memfd::SNAPSHOT_SEALS) {
+            Ok(()) => Ok(Snapshot { fd: self.fd, region: self.region, len }),
+            Err(failed) => Err((failed.into(), self)),
+        }
     }
 }
 

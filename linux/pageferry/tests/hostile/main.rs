@@ -6,7 +6,7 @@
 //! checks what must hold, and the victim starts this program as the *peer*, which speaks the wire by system calls. A
 //! victim that ends by a signal or a panic, or that takes longer than the watchdog allows, has lost.
 //!
-//! An argument runs only the rows whose name has it as a part.
+//! An argument runs only the rows whose name has it as a part. `PAGEFERRY_HOSTILE_EVERY=10` runs each tenth of those.
 
 mod ends;
 mod greetings;
@@ -22,7 +22,9 @@ mod stage;
 mod uring;
 mod victim;
 
+use peer::emulated::{Need, why, works};
 use stage::Row;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
@@ -40,6 +42,38 @@ fn table() -> Vec<Row> {
     rows.extend(ends::rows());
     rows.extend(slots::rows());
     rows
+}
+
+/// What an attack cannot be made without.
+fn needs(attack: &str) -> Option<Need> {
+    match attack {
+        "stores by a map that mremap duplicates" | "duplicates a map of the pool" => Some(Need::Duplicated),
+        "removes its pages" => Some(Need::Removed),
+        "has the kernel store, by process_vm_writev" => Some(Need::WrittenByOthers),
+        "sends a wake-up with too many descriptors"
+        | "sends 253 descriptors with its greeting"
+        | "sends 253 descriptors with its answer" => Some(Need::CutDescriptors),
+        _ => None,
+    }
+}
+
+/// The names of the rows that are to be run; says which cannot be had here.
+fn chosen(wanted: &[&String]) -> Vec<String> {
+    let every = std::env::var("PAGEFERRY_HOSTILE_EVERY").map_or(1, |text| text.parse().expect("a number"));
+    let rows = table().into_iter().filter(|row| wanted.iter().all(|part| row.name().contains(*part)));
+    let rows: Vec<Row> = rows.step_by(every).collect();
+    let mut absent: BTreeMap<Need, usize> = BTreeMap::new();
+    let all: BTreeSet<Need> = rows.iter().filter_map(|row| needs(row.attack)).collect();
+    let lacks: Vec<Need> = all.into_iter().filter(|&need| !works(need)).collect();
+    let mut names = Vec::new();
+    for row in rows {
+        match needs(row.attack).filter(|need| lacks.contains(need)) {
+            Some(need) => *absent.entry(need).or_default() += 1,
+            None => names.push(row.name()),
+        }
+    }
+    absent.iter().for_each(|(&need, rows)| println!("{rows} hostile peers are left out: {}", why(need)));
+    names
 }
 
 fn main() -> ExitCode {
@@ -63,12 +97,12 @@ fn main() -> ExitCode {
     let mut sorted = names.clone();
     sorted.sort();
     assert!(sorted.windows(2).all(|two| two[0] != two[1]), "no name is twice in the table");
-    let names: Vec<String> =
-        names.into_iter().filter(|name| wanted.iter().all(|part| name.contains(*part))).collect();
     if args.iter().any(|arg| arg == "--list") {
-        names.iter().for_each(|name| println!("{name}: test"));
+        let listed = names.iter().filter(|name| wanted.iter().all(|part| name.contains(*part)));
+        listed.for_each(|name| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
+    let names = chosen(&wanted);
     let found = [memory::can_pin(), slots::are_here()];
     if !found[0] {
         println!("io_uring is not to be had here: peers that pin memory are not tested");

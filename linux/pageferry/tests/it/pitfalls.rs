@@ -10,6 +10,7 @@ use crate::first::mmu_here;
 use pageferry::host::Host;
 use pageferry::verify::fail;
 use pageferry::*;
+use peer::idle::Idle;
 use peer::{HELLO, Plan, RawReceiver, WELCOME, meet_receiver, meet_sender};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -144,18 +145,30 @@ fn memory_is_sealed_while_a_child_lives() {
     };
     let mut buffer = tx.buffer(LEN).unwrap();
     buffer.fill(1);
-    // SAFETY: the child calls the kernel alone.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: as above; it waits until it is killed.
-        unsafe { libc::pause() };
-        // SAFETY: as above.
-        unsafe { libc::_exit(0) };
-    }
+    let _child = Idle::fork();
     let _lent = tx.loan(buffer).unwrap();
     assert!(all(&rx.recv().unwrap(), 1));
-    // SAFETY: the child is this test's own, and was not waited for.
-    unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, core::ptr::null_mut(), 0)) };
+}
+
+/// A page that the kernel still reads or writes for somebody, as a pipe or a device does, makes the seal fail with EBUSY
+/// as well: a sender that has handed its frame to anybody else could not lend it.
+#[test]
+fn memory_that_somebody_holds_is_sent_as_a_sealed_copy() {
+    let Ok((tx, rx)) = Channel::pair(Config::new().require_level(Level::Sealed)) else {
+        return println!("no seals here: not tested");
+    };
+    let mut buffer = tx.buffer(LEN).unwrap();
+    buffer.fill(1);
+    let at = buffer.as_mut_ptr();
+    let (_read, write) = rustix::pipe::pipe().unwrap();
+    let held = libc::iovec { iov_base: at.cast(), iov_len: 1 };
+    // SAFETY: the pipe holds a page of the buffer from now on, and nobody reads it.
+    assert_eq!(unsafe { libc::vmsplice(write.as_raw_fd(), &raw const held, 1, 0) }, 1);
+    let lent = tx.loan(buffer).unwrap();
+    let loan = rx.recv().unwrap();
+    assert!(all(&loan, 1) && all(&lent, 1));
+    assert_eq!(loan.level(), Level::Sealed);
+    assert_ne!(lent.as_ptr(), at, "it is memory that nobody else has");
 }
 
 /// The seal stops nobody who has mapped the pool before, and a descriptor for reading is opened anew for

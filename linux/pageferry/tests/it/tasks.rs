@@ -82,3 +82,34 @@ fn a_task_that_waits_for_memory_gets_what_another_drops() {
         drop((held, lent));
     });
 }
+
+/// A task and a thread of one sender wait: the one that wakes leaves the other to be woken.
+#[test]
+fn a_task_and_a_thread_wait_for_one_receiver() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        for _ in 0..50 {
+            let (tx, rx) =
+                Channel::pair(Config::new().slots(2).slot_bytes(1).spin(std::time::Duration::ZERO)).unwrap();
+            let mut tx = AsyncSender::new(tx).unwrap();
+            let buffers = [tx.buffer(1).await.unwrap(), tx.buffer(1).await.unwrap()];
+            let mut lent = Vec::new();
+            for buffer in buffers {
+                lent.push(tx.loan(buffer).await.unwrap());
+            }
+            let (second, first) = (lent.pop().unwrap(), lent.pop().unwrap());
+            let thread = std::thread::spawn(move || drop(first.wait().unwrap()));
+            let task = tokio::spawn(async move {
+                drop(tx.home(second).await.unwrap());
+                tx
+            });
+            let (one, other) = (rx.recv().unwrap(), rx.recv().unwrap());
+            drop(one);
+            let patience = std::time::Duration::from_secs(20);
+            let joined = tokio::task::spawn_blocking(move || thread.join().unwrap());
+            tokio::time::timeout(patience, joined).await.expect("the thread is woken").unwrap();
+            drop(other);
+            drop(tokio::time::timeout(patience, task).await.expect("the task is woken").unwrap());
+        }
+    });
+}

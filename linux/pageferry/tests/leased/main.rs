@@ -5,11 +5,14 @@ mod child;
 mod confined;
 mod handshake;
 mod honest;
+#[path = "../peer/idle.rs"]
+mod idle;
 mod memory;
 #[path = "../peer/uring.rs"]
 mod uring;
 mod writers;
 
+use idle::Idle;
 use memory::{LEN, Map, open_writable, path_to};
 use pageferry::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,32 +41,6 @@ fn filled(tx: &Sender, len: usize, byte: u8) -> Buffer {
 
 fn all(bytes: &[u8], byte: u8) -> bool {
     bytes.iter().all(|&b| b == byte)
-}
-
-/// A child that does nothing until it is killed.
-struct Idle(libc::pid_t);
-
-impl Idle {
-    fn fork() -> Idle {
-        // SAFETY: the child makes only calls that may be made after a fork.
-        match unsafe { libc::fork() } {
-            0 => loop {
-                // SAFETY: as above.
-                unsafe { libc::pause() };
-            },
-            pid => Idle(pid),
-        }
-    }
-}
-
-impl Drop for Idle {
-    fn drop(&mut self) {
-        // SAFETY: a child of ours that nobody else waits for.
-        unsafe {
-            libc::kill(self.0, libc::SIGKILL);
-            libc::waitpid(self.0, core::ptr::null_mut(), 0);
-        }
-    }
 }
 
 fn refused(error: &Error) -> bool {

@@ -4,6 +4,9 @@
 //! [`meet_sender`] run the handshake against an end of the library, which works in a thread of its own.
 #![allow(dead_code, reason = "each program of tests uses a part")]
 
+pub mod emulated;
+pub mod idle;
+
 use pageferry::wire::{Descriptor, Note};
 use pageferry::{Level, Verb};
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -1,5 +1,6 @@
 //! What `fork` does.
 
+use crate::peer::emulated::{Need, works};
 use crate::{Found, holds, leased_pair, mmu_pair, pair, patience, peer};
 use pageferry::{Channel, Config, Error, PeerFault, Receiver, Sender, Usage};
 use std::io::{Read as _, Write as _};
@@ -28,6 +29,10 @@ fn ended(child: libc::pid_t) -> Found {
 
 /// A child finds the sender's bytes where they were, lent or not.
 pub fn reads() -> Found {
+    // Where the child has the mapping anyway, it reads it without the library's help.
+    if !works(Need::KeptFromChildren) {
+        return Found::NotHere;
+    }
     let (tx, _rx) = pair();
     let mut buffer = tx.buffer(5000).unwrap();
     buffer.fill(7);
@@ -39,6 +44,9 @@ pub fn reads() -> Found {
 
 /// A child that was made without the handlers of `fork` has nothing by which it writes to what its parent lends later.
 pub fn stores() -> Found {
+    if !works(Need::KeptFromChildren) {
+        return Found::NotHere;
+    }
     let Some((tx, rx)) = mmu_pair() else { return Found::NotHere };
     let mut buffer = tx.buffer(5000).unwrap();
     buffer.fill(1);
@@ -47,8 +55,9 @@ pub fn stores() -> Found {
     // SAFETY: a fork without handlers, which is what is tested; the child calls the kernel alone.
     let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
     if child == 0 {
-        let mut byte = [0];
-        let _ = wait.read(&mut byte);
+        // If its parent fails, it waits no longer.
+        drop(go);
+        let _ = wait.read(&mut [0]);
         // SAFETY: the store is what is tested: it kills this child, or is seen.
         unsafe { stray.write_volatile(2) };
         // SAFETY: ends the child.
@@ -72,6 +81,7 @@ pub fn fence() -> Found {
     // SAFETY: one thread works in this process, and the child ends without returning.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        drop(go);
         let _ = wait.read(&mut [0]);
         let same = loan.iter().all(|&byte| byte == 1);
         // SAFETY: ends the child; nothing of the parent's is dropped.
@@ -152,6 +162,9 @@ fn stays_out((tx, rx): (Sender, Receiver)) -> Found {
 
 /// Of a pool.
 pub fn opened_again() -> Found {
+    if !works(Need::KeptFromChildren) {
+        return Found::NotHere;
+    }
     mmu_pair().map_or(Found::NotHere, stays_out)
 }
 

@@ -13,11 +13,12 @@ use crate::again::{self, Ended};
 use crate::conserved::Ground;
 use crate::talk;
 use pageferry::verify::Defect;
-use pageferry_programs::{Action, Answer, Failure, Model, Program, Shape, Turn, shrink};
+use pageferry_programs::{Action, Answer, Failure, Level, Model, Op, Program, Shape, Turn, shrink};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ pub fn actor() {
 /// What the library makes once in a process is made.
 fn warm_up() {
     let mut actor = Actor::default();
-    actor.pair(0, &Program::random(0, 0).shape);
+    actor.pair(0, &as_here(Program::random(0, 0)).shape);
 }
 
 impl Stage {
@@ -211,6 +212,25 @@ impl Process {
     }
 }
 
+/// The program as this host can run it. Where memory cannot be frozen, nothing promises what `Level::Mmu` does. Where
+/// mappings cannot be duplicated, nothing comes in the place of a donation, and stray stores make no pages.
+fn as_here(mut program: Program) -> Program {
+    static HERE: OnceLock<(bool, bool)> = OnceLock::new();
+    let &(mmu, alias) = HERE.get_or_init(|| (crate::mmu_here(), crate::alias_here()));
+    if !mmu && program.shape.level == Level::Mmu {
+        program.shape.level = Level::Typed;
+    }
+    if !alias {
+        program.shape.copy_on_write = false;
+        for step in &mut program.steps {
+            if let Op::DonateZero { which } = step.op {
+                step.op = Op::Donate { which };
+            }
+        }
+    }
+    program
+}
+
 fn run_program(stage: &mut Stage, program: &Program, ground: &Ground) -> Result<(), String> {
     let mut model = Model::new(program);
     stage.begin(&program.shape)?;
@@ -245,12 +265,12 @@ pub fn programs(input: &str) {
     let mut stage = Stage::new(spread);
     let ground = Ground::now();
     match job {
-        Job::One { program, .. } => run_program(&mut stage, &program, &ground).unwrap(),
+        Job::One { program, .. } => run_program(&mut stage, &as_here(program), &ground).unwrap(),
         Job::Seeds { first, count, steps, .. } => {
             for seed in first..first + count {
                 AT.fetch_add(1, Ordering::Relaxed);
                 println!("\nseed {seed}");
-                run_program(&mut stage, &Program::random(seed, steps), &ground).unwrap();
+                run_program(&mut stage, &as_here(Program::random(seed, steps)), &ground).unwrap();
             }
         }
     }
@@ -273,9 +293,6 @@ fn failure(job: &Job) -> Option<String> {
 
 /// Runs programs of seeds; the first that fails is cut down and written to a file.
 fn run_seeds(count: u64, spread: bool) {
-    if !crate::mmu_here() {
-        return;
-    }
     let (first, steps) = (setting("PAGEFERRY_SEED", 1), setting("PAGEFERRY_STEPS", 80) as usize);
     let all = setting("PAGEFERRY_PROGRAMS", count);
     const AT_A_TIME: u64 = 500;
@@ -315,9 +332,6 @@ fn read(path: &Path) -> Program {
 
 #[test]
 fn programs_that_once_failed() {
-    if !crate::mmu_here() {
-        return;
-    }
     let mut run = 0;
     for file in std::fs::read_dir(kept()).unwrap() {
         let path = file.unwrap().path();
@@ -334,7 +348,7 @@ fn programs_that_once_failed() {
 /// What the programs are for: a library that leaves out one of its steps is found out.
 #[test]
 fn programs_find_what_is_left_out() {
-    if !crate::mmu_here() {
+    if !crate::mmu_here() || !crate::alias_here() {
         return;
     }
     let found_by = [
