@@ -6,7 +6,6 @@ use super::send::{Outgoing, SendCounters, SendShared};
 use crate::choose::Arrived;
 use crate::error::{Error, Usage};
 use crate::sync::Instant;
-use crate::sys::copy::Stores;
 use crate::trust::{Same, Trust};
 use crate::view::Draft;
 use crate::wire::{Descriptor, Level, Verb};
@@ -284,9 +283,9 @@ impl<T: Trust> Sender<T> {
             return Ok(());
         }
         let slots = self.shared.view.geometry().slots_for(bytes.len())?;
-        let mut run = self.shared.take(slots, until)?.ok_or(Error::WouldBlock)?;
-        self.shared.view.copy_in(&mut run, 0, bytes, Stores::Ordinary);
-        let buffer = Buffer::new(Arc::clone(&self.shared), Store::Slots(run), bytes.len());
+        let run = self.shared.take(slots, until)?.ok_or(Error::WouldBlock)?;
+        let mut buffer = Buffer::new(Arc::clone(&self.shared), Store::Slots(run), bytes.len());
+        buffer.write_from(bytes)?;
         self.copy_buffer_until(buffer, tag, until).map(drop)
     }
 

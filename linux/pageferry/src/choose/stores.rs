@@ -4,8 +4,11 @@
 //! Where another core holds a buffer's lines, storing past the caches is faster; where they are near, it is
 //! slower. A guest cannot see where its CPUs are, and its host moves them. So each copy into a buffer is
 //! timed, in nanoseconds per line, and a smoothed value is kept for each kind of stores and each size class.
-//! The faster kind is taken, the other one once in [`PROBE_EVERY`] copies. It must be faster by a tenth to
-//! replace the one in use.
+//! The faster kind is taken, the other one now and then: the slower it is, the more seldom, so that looking takes three
+//! parts in a hundred at most. It must be faster by a tenth to replace the one in use.
+//!
+//! When the host moves the CPUs, what is in use takes twice what it did, or what is tried takes much less than it
+//! did. Then the other kind is tried with the next copy, until its time is known again.
 //!
 //! # Locks
 //! One, for the time of a look-up.
@@ -16,12 +19,14 @@ use crate::sys::copy::Stores;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Copies of the kind in use, between two of the other kind.
+/// Copies of the kind in use, between two of the other kind, where both take the same; more where the other takes more.
 const PROBE_EVERY: u32 = 32;
+/// Times as many, at most.
+const MAX_RARER: f64 = 32.0;
 /// Shorter copies go through the caches.
-const MIN_BYTES: usize = 256 << 10;
+const MIN_BYTES: usize = 64 << 10;
 /// Size classes: powers of two from `MIN_BYTES` on.
-const CLASSES: usize = 10;
+const CLASSES: usize = 12;
 /// The part of a new time in the smoothed one.
 const SMOOTHING: f64 = 0.25;
 
@@ -47,6 +52,13 @@ impl Class {
             Stores::NonTemporal => &mut self.non_temporal,
         }
     }
+
+    /// Copies until the other kind is tried again.
+    fn probe_after(&mut self) -> u32 {
+        let (used, tried) = (*self.time(self.in_use), *self.time(other(self.in_use)));
+        let rarer = if used > 0.0 { (tried / used).clamp(1.0, MAX_RARER) } else { 1.0 };
+        (f64::from(PROBE_EVERY) * rarer) as u32
+    }
 }
 
 fn other(stores: Stores) -> Stores {
@@ -71,10 +83,10 @@ impl StoreChoice {
             return (Stores::Ordinary, false);
         }
         let stores = self.with(bytes, |class| {
-            class.since_probe += 1;
+            class.since_probe = class.since_probe.saturating_add(1);
             // The first copies try both kinds.
             let early = class.ordinary > 0.0 && class.non_temporal == 0.0;
-            if early || class.since_probe >= PROBE_EVERY {
+            if early || class.since_probe >= class.probe_after() {
                 class.since_probe = 0;
                 return other(class.in_use);
             }
@@ -87,7 +99,10 @@ impl StoreChoice {
     pub(crate) fn learn(&self, bytes: usize, stores: Stores, took: Duration) {
         let per_line = took.as_nanos() as f64 / (bytes as f64 / 64.0);
         self.with(bytes, |class| {
+            let in_use = stores == class.in_use;
             let known = class.time(stores);
+            let moved =
+                *known > 0.0 && if in_use { per_line > 2.0 * *known } else { per_line < 0.7 * *known };
             // One copy that was interrupted must not stand for many: a time counts for at most four times
             // what is known.
             let sample = if *known > 0.0 { per_line.min(4.0 * *known) } else { per_line };
@@ -96,6 +111,8 @@ impl StoreChoice {
             if tried > 0.0 && tried < 0.9 * used {
                 class.in_use = other(class.in_use);
                 class.since_probe = 0;
+            } else if moved {
+                class.since_probe = u32::MAX;
             }
         });
     }

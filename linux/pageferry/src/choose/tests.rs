@@ -66,11 +66,12 @@ fn the_faster_stores_are_found_kept_and_left_again() {
         counts
     };
     let [ordinary, past] = run(320, 700, 130);
-    assert!(past > 300 && ordinary >= 9, "far: {ordinary} {past}");
+    // A probe takes five times as long, so it comes five times as seldom.
+    assert!(past > 300 && (2..5).contains(&ordinary), "far: {ordinary} {past}");
     assert_eq!(learnt.placement(1 << 20), Placement::Far);
     run(320, 100, 160);
     let [ordinary, past] = run(320, 100, 160);
-    assert!(ordinary > 300 && past >= 9, "near: {ordinary} {past}");
+    assert!(ordinary > 300 && past >= 5, "near: {ordinary} {past}");
     assert_eq!(learnt.placement(1 << 20), Placement::Near);
     assert_eq!(learnt.pick(1000), (Stores::Ordinary, false));
 }
