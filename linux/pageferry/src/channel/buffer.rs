@@ -218,7 +218,7 @@ impl Lent {
             sealed => {
                 // What is sealed stays so: the buffer is a new one, with the same bytes.
                 self.store = sealed;
-                match Draft::new(self.len, shared.host) {
+                match shared.draft(self.len) {
                     Ok(mut draft) => {
                         draft.copy_in(0, &self, Stores::Ordinary);
                         Store::Draft(draft)

@@ -14,6 +14,7 @@ mod handshake;
 mod leased;
 mod loan;
 mod pass;
+mod prepare;
 mod receive;
 mod receiver;
 mod send;

@@ -16,6 +16,7 @@
 
 use super::config::Config;
 use super::handshake::Settled;
+use super::prepare::Prepared;
 use super::spin::{Next, Spin};
 use crate::choose::{Arrived, Filled, HostCosts, PROBE_EVERY, Placement, Question, StoreChoice, choose};
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
@@ -24,7 +25,7 @@ use crate::ring::{Mapped, Outbox};
 use crate::sync::{self, Condvar, Instant, Mutex, MutexGuard};
 use crate::sys::socket::{self, Came, For, Socket};
 use crate::sys::{Errno, fork};
-use crate::view::{Reuse, Run, SenderView, Snapshot};
+use crate::view::{Draft, Reuse, Run, SenderView, Snapshot};
 use crate::wire::{Descriptor, Level, Note, Verb};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
@@ -42,6 +43,8 @@ pub(crate) struct SendShared {
     pub(crate) settled: Settled,
     pub(crate) view: Arc<SenderView>,
     pub(crate) stores: StoreChoice,
+    /// The memory of sealed messages.
+    pub(crate) prepared: Prepared,
     state: Mutex<State>,
     news: Condvar,
 }
@@ -187,6 +190,8 @@ impl SendShared {
             since_probe: 0,
             sealed_bytes: 0,
         };
+        let budget = config.max_bytes();
+        let room = budget.saturating_sub(view.geometry().bytes() as u64);
         Arc::new(SendShared {
             socket,
             generation: fork::generation(),
@@ -195,10 +200,21 @@ impl SendShared {
             settled,
             view,
             stores: StoreChoice::default(),
+            prepared: Prepared::new(Host::get(), budget, room),
             state: Mutex::new(state),
             news: Condvar::new(),
             _registered: registered,
         })
+    }
+
+    /// What of the budget sealed memory may have.
+    fn sealed_budget(&self) -> u64 {
+        self.config.max_bytes().saturating_sub(self.view.geometry().bytes() as u64)
+    }
+
+    /// So much sealed memory is out: what is prepared has the room that is left.
+    fn allow(&self, sealed_bytes: u64) {
+        self.prepared.allow(self.sealed_budget().saturating_sub(sealed_bytes));
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -247,6 +263,13 @@ impl SendShared {
             return Err(error);
         }
         Ok(Some(run))
+    }
+
+    /// Memory for a message that is sealed when it is sent.
+    pub(crate) fn draft(&self, len: usize) -> Result<Draft, Error> {
+        // What has come back leaves room for what is prepared.
+        self.collect(&mut self.lock());
+        self.prepared.take(len)
     }
 
     /// Opens slots that nobody has out. Where the receiver does not let that be, the channel is closed.
@@ -344,12 +367,14 @@ impl SendShared {
             descriptor.sequence = sequence;
             if let Some((fd, sealed_bytes)) = object {
                 descriptor.object = sequence;
-                let budget = self.config.max_bytes() - self.view.geometry().bytes() as u64;
-                if state.sealed_bytes > 0 && state.sealed_bytes + sealed_bytes > budget {
+                if state.sealed_bytes > 0 && state.sealed_bytes + sealed_bytes > self.sealed_budget() {
                     return Ok(None);
                 }
                 match socket::send(self.socket(), &Note::Object(sequence).bytes(), &[fd.as_fd()]) {
-                    Ok(()) => state.sealed_bytes += sealed_bytes,
+                    Ok(()) => {
+                        state.sealed_bytes += sealed_bytes;
+                        self.allow(state.sealed_bytes);
+                    }
                     Err(failed) if failed.errno == Errno::AGAIN => {
                         state.wants_room = true;
                         return Ok(None);
@@ -454,7 +479,10 @@ impl SendShared {
                         // A hostile count makes this side copy, and nothing worse.
                         state.pages_of_a_loan += 0.25 * (pages as f64 - state.pages_of_a_loan);
                     }
-                    state.sealed_bytes -= out.sealed_bytes;
+                    if out.sealed_bytes > 0 {
+                        state.sealed_bytes -= out.sealed_bytes;
+                        self.allow(state.sealed_bytes);
+                    }
                     out.parked.into_iter().for_each(|run| self.view.give(run));
                 }
                 None if planted!(NoAckCheck) => (),

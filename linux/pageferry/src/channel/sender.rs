@@ -7,7 +7,6 @@ use crate::choose::Arrived;
 use crate::error::{Error, Usage};
 use crate::sync::Instant;
 use crate::trust::{Same, Trust};
-use crate::view::Draft;
 use crate::wire::{Descriptor, Level, Verb};
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -49,7 +48,7 @@ impl<T: Trust> Sender<T> {
         shared.check_ours()?;
         let store = if shared.settled.level == Level::Sealed && len > 0 {
             // It is memory of its own, not slots of the pool.
-            Store::Draft(Draft::new(len, shared.host)?)
+            Store::Draft(shared.draft(len)?)
         } else {
             let slots = shared.view.geometry().slots_for(len)?;
             Store::Slots(shared.take(slots, until)?.ok_or(Error::WouldBlock)?)
@@ -425,6 +424,7 @@ fn timed_out<T>(result: Result<T, Error>, timeout: Duration) -> Result<T, Error>
 impl<T: Trust> Drop for Sender<T> {
     fn drop(&mut self) {
         self.shared.bye();
+        self.shared.prepared.end();
     }
 }
 

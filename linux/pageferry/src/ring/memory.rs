@@ -123,10 +123,9 @@ impl RingMemory {
         // SAFETY: the region is new. Its pages are touched now, so that a limit of memory bites here and not
         // in a store.
         unsafe {
-            region.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)?;
+            region.map_shared_here(0, len, Prot::ReadWrite, fd.as_fd())?;
             region.populate(0, len, sys::page_bytes());
         }
-        region.dont_fork(0, len)?;
         memfd::seal(&fd, memfd::POOL_SEALS)?;
         Ok((Mapped { region, words, ours: true }, fd))
     }
@@ -154,8 +153,7 @@ impl RingMemory {
         }
         let region = Region::reserve(len, sys::page_bytes())?;
         // SAFETY: the region is new.
-        unsafe { region.map_shared(0, len, Prot::Read, fd.as_fd(), 0)? };
-        region.dont_fork(0, len)?;
+        unsafe { region.map_shared_here(0, len, Prot::Read, fd.as_fd())? };
         Ok(Mapped { region, words, ours: false })
     }
 }

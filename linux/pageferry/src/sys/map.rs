@@ -108,6 +108,24 @@ impl Region {
         unsafe { self.map(offset, len, prot, MapFlags::SHARED, Some((fd, file_offset))) }
     }
 
+    /// The same from the start of the file, and not in children: none is made between the two calls.
+    ///
+    /// # Safety
+    /// As for [`Region::map_shared`].
+    pub(crate) unsafe fn map_shared_here(
+        &self,
+        offset: usize,
+        len: usize,
+        prot: Prot,
+        fd: BorrowedFd<'_>,
+    ) -> Result<()> {
+        super::fork::without_children(|| {
+            // SAFETY: as the caller promises.
+            unsafe { self.map_shared(offset, len, prot, fd, 0)? };
+            self.dont_fork(offset, len)
+        })
+    }
+
     /// Maps a file, or zero pages where there is none.
     ///
     /// # Safety

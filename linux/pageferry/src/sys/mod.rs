@@ -27,6 +27,7 @@ pub(crate) mod peer;
 pub(crate) mod runtime;
 pub(crate) mod socket;
 pub(crate) mod spawn;
+pub(crate) mod threads;
 pub(crate) mod trials;
 
 pub(crate) use rustix::io::Errno;

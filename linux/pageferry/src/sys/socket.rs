@@ -267,8 +267,7 @@ fn discard(fds: Vec<OwnedFd>) {
         let number = fd.into_raw_fd();
         // SAFETY: nobody else has the number.
         let own = move || unsafe { OwnedFd::from_raw_fd(number) };
-        let name = "pageferry-close".to_owned();
-        if std::thread::Builder::new().name(name).stack_size(64 << 10).spawn(move || drop(own())).is_err() {
+        if super::threads::start("pageferry-close", move || drop(own())).is_err() {
             return later.push(own());
         }
     }

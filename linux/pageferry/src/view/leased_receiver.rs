@@ -243,11 +243,7 @@ fn watch(pool: &Arc<LeasedPool>) -> Result<(), Error> {
         if watched.thread_of == Some(fork::generation()) {
             return Ok(());
         }
-        let looks = std::thread::Builder::new().name("pageferry-leases".to_owned()).spawn(run);
-        looks.map_err(|error| {
-            let errno = sys::Errno::from_io_error(&error).unwrap_or(sys::Errno::AGAIN);
-            sys::Failed { call: "clone", errno }
-        })?;
+        sys::threads::start("pageferry-leases", run)?;
         watched.thread_of = Some(fork::generation());
         Ok(())
     })

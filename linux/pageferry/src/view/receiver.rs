@@ -76,10 +76,9 @@ impl ReceiverView {
         let donated = if access.donations {
             let region = Region::reserve(len, align)?;
             // SAFETY: the region is new.
-            unsafe { region.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0) }.map_err(of_pool)?;
+            unsafe { region.map_shared_here(0, len, Prot::ReadWrite, fd.as_fd()) }.map_err(of_pool)?;
             // SAFETY: as above. It may become writable again, by `protect`, also under the seal.
             unsafe { region.protect(0, len, Prot::None)? };
-            region.dont_fork(0, len)?;
             region.keep_apart(geometry.slot_bytes);
             Some(region)
         } else {
@@ -309,8 +308,7 @@ impl ReceiverView {
             let len = self.geometry.bytes();
             let region = Region::reserve(len, MAX_SLOT_ALIGN.max(sys::page_bytes()))?;
             // SAFETY: the region is new.
-            unsafe { region.map_shared(0, len, Prot::Read, fd.as_fd(), 0)? };
-            region.dont_fork(0, len)?;
+            unsafe { region.map_shared_here(0, len, Prot::Read, fd.as_fd())? };
             let _ = self.shared.set(region);
         }
         let region = self.shared.get().expect("it was set just now");

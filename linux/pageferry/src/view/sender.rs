@@ -84,23 +84,27 @@ impl SenderView {
         let fd = memfd::create("pageferry-pool", len)?;
         let first = Region::reserve(len, align)?;
         let used = Region::reserve(len, align)?;
-        // SAFETY: both regions are new, and nobody has a reference into them.
-        unsafe {
-            first.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)?;
-            if host.alias() {
-                used.alias(0, len, &first, 0)?;
-                used.protect(0, len, Prot::ReadWrite)?;
-            } else {
-                used.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)?;
+        // A child that is made meanwhile could write to the pool.
+        fork::without_children(|| {
+            // SAFETY: both regions are new, and nobody has a reference into them.
+            unsafe {
+                first.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)?;
+                if host.alias() {
+                    used.alias(0, len, &first, 0)?;
+                    used.protect(0, len, Prot::ReadWrite)?;
+                } else {
+                    used.map_shared(0, len, Prot::ReadWrite, fd.as_fd(), 0)?;
+                }
+                if !planted!(PoolLeftWritable) {
+                    first.protect(0, len, Prot::None)?;
+                }
             }
-            if !planted!(PoolLeftWritable) {
-                first.protect(0, len, Prot::None)?;
+            if !planted!(NoDontFork) {
+                first.dont_fork(0, len)?;
+                used.dont_fork(0, len)?;
             }
-        }
-        if !planted!(NoDontFork) {
-            first.dont_fork(0, len)?;
-            used.dont_fork(0, len)?;
-        }
+            Ok::<(), sys::Failed>(())
+        })?;
         first.keep_apart(geometry.slot_bytes);
         used.keep_apart(geometry.slot_bytes);
         memfd::seal(&fd, memfd::POOL_SEALS.difference(memfd::SEALED_LATER))?;

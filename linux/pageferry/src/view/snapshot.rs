@@ -27,15 +27,25 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
+    /// Bytes that are made for `len` bytes.
+    pub(crate) fn whole(len: usize, host: &Host) -> Result<usize, Error> {
+        let align = Draft::align(host);
+        let of = if len >= align / 2 { align } else { sys::page_bytes() };
+        let whole = len.max(1).checked_next_multiple_of(of);
+        Ok(whole.ok_or(sys::Failed { call: "mmap", errno: sys::Errno::NOMEM })?)
+    }
+
+    fn align(host: &Host) -> usize {
+        host.slot_align().max(sys::page_bytes())
+    }
+
     /// Makes zero memory for `len` bytes.
     pub(crate) fn new(len: usize, host: &Host) -> Result<Draft, Error> {
-        let align = host.slot_align().max(sys::page_bytes());
-        let whole = len.max(1).next_multiple_of(if len >= align / 2 { align } else { sys::page_bytes() });
+        let (whole, align) = (Draft::whole(len, host)?, Draft::align(host));
         let fd = memfd::create("pageferry-sealed", whole)?;
         let region = Region::reserve(whole, align)?;
-        // SAFETY: the region is new.
-        unsafe { region.map_shared(0, whole, Prot::ReadWrite, fd.as_fd(), 0)? };
-        region.dont_fork(0, whole)?;
+        // SAFETY: the region is new. A child that had this mapping would keep the memory from being sealed.
+        unsafe { region.map_shared_here(0, whole, Prot::ReadWrite, fd.as_fd())? };
         // SAFETY: as above. All memory is there from now on, so that a limit of memory bites here and not in a store.
         unsafe { make_huge(&region, host) };
         let registered = fork::register_memory(&region, &fd);

@@ -9,6 +9,7 @@ mod conserved;
 mod faults;
 mod hosts;
 mod oracle;
+mod prepared;
 mod soak;
 mod talk;
 
@@ -45,6 +46,7 @@ fn play(role: &str, input: &str) {
         "host" => hosts::host(input),
         "limits" => hosts::limits(input),
         "late" => hosts::late(input),
+        "prepared" => prepared::prepared(input),
         "pipe" => soak::pipe(input),
         "soak" => soak::soak(input),
         "actor" => oracle::actor(),
