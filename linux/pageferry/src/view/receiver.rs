@@ -341,7 +341,9 @@ impl ReceiverView {
 /// A pool that cannot be mapped as it was agreed is its peer's fault: it was sealed too early, or opened otherwise.
 fn of_pool(failed: sys::Failed) -> Error {
     match failed.errno {
-        sys::Errno::ACCESS | sys::Errno::PERM => Broken::NotSealed { what: "pool" }.into(),
+        sys::Errno::ACCESS | sys::Errno::PERM if failed.call == "mmap" => {
+            Broken::NotSealed { what: "pool" }.into()
+        }
         _ => failed.into(),
     }
 }
