@@ -4,6 +4,11 @@
 //! [`AsyncReceiver`] and [`AsyncSender`] put an end's socket into the runtime's poll. A task that waits
 //! sleeps as a thread would: it says in the ring that it sleeps, looks once more, and waits for the socket.
 //!
+//! # Sealed memory
+//! It goes over the socket, which can be full where the ring is not. So a sender of such memory also waits for room
+//! there: the kernel tells when three quarters of it are free, and a receiver that has nothing left to receive has
+//! emptied it.
+//!
 //! # Cancelling
 //! A future that is dropped while it waits has taken nothing. The peer sends one needless wake-up at most.
 //!
@@ -30,9 +35,11 @@ use crate::error::Error;
 use crate::sync::Instant;
 use crate::sys::runtime;
 use crate::trust::{Same, Trust};
+use crate::wire::Level;
 use core::task::{Context, Poll, ready};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// The receiving end.
@@ -44,7 +51,7 @@ pub struct AsyncReceiver<T: Trust = Same> {
 impl<T: Trust> AsyncReceiver<T> {
     /// Within a runtime; panics outside of one, as all of tokio does.
     pub fn new(receiver: Receiver<T>) -> Result<AsyncReceiver<T>, Error> {
-        Ok(AsyncReceiver { end: runtime::enter(receiver)? })
+        Ok(AsyncReceiver { end: runtime::enter(receiver, None)? })
     }
 
     /// The next message: see [`Receiver::recv`].
@@ -115,13 +122,15 @@ pub struct AsyncSender<T: Trust = Same> {
 impl<T: Trust> AsyncSender<T> {
     /// Within a runtime; panics outside of one, as all of tokio does.
     pub fn new(sender: Sender<T>) -> Result<AsyncSender<T>, Error> {
-        let freed = runtime::enter(Freed(Arc::clone(sender.shared())))?;
-        Ok(AsyncSender { end: runtime::enter(sender)?, freed })
+        let freed = runtime::enter(Freed(Arc::clone(sender.shared())), None)?;
+        // Elsewhere each note that the peer takes would wake the runtime for nothing.
+        let room = (sender.level() == Level::Sealed).then_some(Interest::WRITABLE);
+        Ok(AsyncSender { end: runtime::enter(sender, room)?, freed })
     }
 
     /// Memory for a message: see [`Sender::buffer`].
     pub async fn buffer(&mut self, len: usize) -> Result<Buffer, Error> {
-        self.until(|sender| {
+        self.until(false, |sender| {
             sender.shared().view.freed().want();
             match sender.try_buffer(len) {
                 Err(Error::WouldBlock) => Ok(None),
@@ -133,13 +142,19 @@ impl<T: Trust> AsyncSender<T> {
 
     /// Lends a buffer: see [`Sender::loan`].
     pub async fn loan(&mut self, buffer: Buffer) -> Result<Lent, Error> {
-        self.room().await?;
-        self.end.get_ref().loan(buffer)
+        let len = buffer.len();
+        match self.end.get_ref().seal(buffer)? {
+            Ok(snapshot) => self.until(true, |sender| sender.try_send_sealed(&snapshot, len)).await,
+            Err(buffer) => {
+                self.room().await?;
+                self.end.get_ref().loan(buffer)
+            }
+        }
     }
 
     /// Sends bytes by copy: see [`Sender::copy`].
     pub async fn copy(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.until(|sender| match sender.try_copy(bytes) {
+        self.until(false, |sender| match sender.try_copy(bytes) {
             Err(Error::WouldBlock) => Ok(None),
             found => found.map(Some),
         })
@@ -149,7 +164,7 @@ impl<T: Trust> AsyncSender<T> {
     /// Waits until lent memory is home: see [`Lent::wait`].
     pub async fn home(&mut self, lent: Lent) -> Result<Buffer, Error> {
         let mut lent = Some(lent);
-        self.until(|_| match lent.take() {
+        self.until(false, |_| match lent.take() {
             None => Ok(None),
             Some(token) => match token.wait_until(Some(Instant::now())) {
                 Ok(buffer) => Ok(Some(buffer)),
@@ -164,13 +179,15 @@ impl<T: Trust> AsyncSender<T> {
     }
 
     /// Waits until one more message can be sent. The calls of the end itself ([`AsyncSender::get_ref`]) do
-    /// not wait for the ring then.
+    /// not wait for the ring then. Those that send sealed memory may still wait for the socket or the budget.
     pub async fn room(&mut self) -> Result<(), Error> {
-        self.until(|sender| Ok(sender.shared().has_room()?.then_some(()))).await
+        self.until(false, |sender| Ok(sender.shared().has_room()?.then_some(()))).await
     }
 
+    /// Waits until `ready` gives something. `socket`: it may also have found no room in the socket.
     async fn until<R>(
         &mut self,
+        socket: bool,
         mut ready: impl FnMut(&Sender<T>) -> Result<Option<R>, Error>,
     ) -> Result<R, Error> {
         loop {
@@ -186,16 +203,24 @@ impl<T: Trust> AsyncSender<T> {
                 let _ = self.end.get_ref().shared().end_sleep();
                 return found;
             }
-            core::future::poll_fn(|context| self.poll_woken(context)).await?;
+            core::future::poll_fn(|context| self.poll_woken(context, socket)).await?;
         }
     }
 
-    /// Waits for the peer, or for slots that this process gives back.
-    fn poll_woken(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        let peer = self.end.poll_read_ready_mut(context).map_err(|error| failed(&error))?;
+    /// Waits for the peer, or for slots that this process gives back, or for room in the socket.
+    fn poll_woken(&mut self, context: &mut Context<'_>, socket: bool) -> Poll<Result<(), Error>> {
+        let peer = self.end.poll_read_ready(context).map_err(|error| failed(&error))?;
+        let room = match socket {
+            true => self.end.poll_write_ready(context).map_err(|error| failed(&error))?,
+            false => Poll::Pending,
+        };
         let freed = self.freed.poll_read_ready_mut(context).map_err(|error| failed(&error))?;
-        if peer.is_pending() && freed.is_pending() {
+        if peer.is_pending() && freed.is_pending() && room.is_pending() {
             return Poll::Pending;
+        }
+        if let Poll::Ready(mut guard) = room {
+            // What room there is now, the next try finds.
+            guard.clear_ready();
         }
         if let Poll::Ready(mut guard) = freed {
             guard.get_inner().0.view.freed().seen();

@@ -7,6 +7,7 @@ use crate::choose::Arrived;
 use crate::error::{Error, Usage};
 use crate::sync::Instant;
 use crate::trust::{Same, Trust};
+use crate::view::Snapshot;
 use crate::wire::{Descriptor, Level, Verb};
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -193,25 +194,52 @@ impl<T: Trust> Sender<T> {
             )
             .into());
         };
-        self.send_snapshot(Arc::clone(snapshot), 0, lent.len, 0)
+        self.send_snapshot(Arc::clone(snapshot), 0, lent.len, 0, None)
     }
 
     /// Hands a message on. Sealed memory goes as it is, where this channel takes it; anything else is copied.
     pub fn forward(&self, loan: &Loan) -> Result<(), Error> {
         match loan.snapshot() {
             Some((snapshot, offset)) if self.shared.settled.level == Level::Sealed => {
-                self.send_snapshot(Arc::clone(snapshot), offset, loan.len(), loan.tag()).map(drop)
+                self.send_snapshot(Arc::clone(snapshot), offset, loan.len(), loan.tag(), None).map(drop)
             }
             _ => self.copy_tagged(loan, loan.tag()),
         }
     }
 
+    /// Seals a buffer that is memory of its own; gives it back where it is not.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn seal(&self, mut buffer: Buffer) -> Result<Result<Arc<Snapshot>, Buffer>, Error> {
+        self.mine(&buffer)?;
+        match buffer.store.take() {
+            Some(Store::Draft(draft)) => Ok(Ok(Arc::new(draft.seal(self.shared.host)?))),
+            store => {
+                buffer.store = store;
+                Ok(Err(buffer))
+            }
+        }
+    }
+
+    /// Sends sealed memory, where that can be done without waiting.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_send_sealed(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        len: usize,
+    ) -> Result<Option<Lent>, Error> {
+        match self.send_snapshot(Arc::clone(snapshot), 0, len, 0, Some(Instant::now())) {
+            Err(Error::WouldBlock) => Ok(None),
+            sent => sent.map(Some),
+        }
+    }
+
     fn send_snapshot(
         &self,
-        snapshot: Arc<crate::view::Snapshot>,
+        snapshot: Arc<Snapshot>,
         offset: usize,
         len: usize,
         tag: u64,
+        until: Option<Instant>,
     ) -> Result<Lent, Error> {
         self.shared.check_ours()?;
         if self.shared.settled.level != Level::Sealed {
@@ -231,7 +259,7 @@ impl<T: Trust> Sender<T> {
         };
         let object = Some((snapshot.fd(), snapshot.len() as u64));
         let outgoing = Outgoing { object, ..Outgoing::new(descriptor) };
-        let sequence = self.shared.publish(outgoing, None)?.ok_or(Error::WouldBlock)?;
+        let sequence = self.shared.publish(outgoing, until)?.ok_or(Error::WouldBlock)?;
         Ok(Lent {
             shared: Arc::clone(&self.shared),
             sequence,

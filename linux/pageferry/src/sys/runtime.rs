@@ -12,10 +12,12 @@ impl<T: crate::trust::Trust> End for crate::Sender<T> {}
 impl<T: crate::trust::Trust> End for crate::Receiver<T> {}
 impl End for crate::tasks::Freed {}
 
-/// Puts an end into the poll of the runtime that this thread is in.
-pub(crate) fn enter<E: End>(end: E) -> Result<AsyncFd<E>> {
+/// Puts an end into the poll of the runtime that this thread is in, which looks for something to read, and for what
+/// else is said.
+pub(crate) fn enter<E: End>(end: E, beside: Option<Interest>) -> Result<AsyncFd<E>> {
+    let interest = beside.map_or(Interest::READABLE, |beside| beside | Interest::READABLE);
     // SAFETY: the end owns its socket, and closes it when it is dropped, which is after it has left the poll.
-    unsafe { AsyncFd::register_with_interest(end, Interest::READABLE) }.map_err(|error| {
+    unsafe { AsyncFd::register_with_interest(end, interest) }.map_err(|error| {
         let errno = Errno::from_io_error(&std::io::Error::from(error)).unwrap_or(Errno::IO);
         Failed { call: "epoll_ctl", errno }
     })

@@ -113,3 +113,45 @@ fn a_task_and_a_thread_wait_for_one_receiver() {
         }
     });
 }
+
+/// Both ends in one thread, over a socket that is full after a few messages, and with a budget that is used up: a sender
+/// that kept the thread would keep the receiver from making room.
+#[test]
+fn a_task_that_sends_sealed_memory_waits_for_room_without_its_thread() {
+    const MESSAGES: u64 = 40;
+    let sends = |budget: u64, holds: bool| {
+        let (ours, theirs) = Channel::sockets().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&ours, 0).unwrap();
+        let config = Config::new().slots(1).slot_bytes(1).require_level(Level::Sealed).budget(budget);
+        let sender = std::thread::spawn(move || Channel::sender(ours, config).unwrap());
+        let rx = Channel::receiver(theirs, Config::new()).unwrap();
+        let tx = sender.join().unwrap();
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (mut tx, mut rx) = (AsyncSender::new(tx).unwrap(), AsyncReceiver::new(rx).unwrap());
+                let sends = tokio::spawn(async move {
+                    for number in 0..MESSAGES {
+                        let mut buffer = tx.buffer(8).await.unwrap();
+                        buffer.copy_from_slice(&number.to_ne_bytes());
+                        drop(tx.loan(buffer).await.unwrap());
+                    }
+                });
+                let mut held = Vec::new();
+                for number in 0..MESSAGES {
+                    let loan = rx.recv().await.unwrap();
+                    assert_eq!(*loan, number.to_ne_bytes());
+                    held.extend(holds.then_some(loan));
+                }
+                sends.await.unwrap();
+            });
+            done.send(()).unwrap();
+        });
+        ended.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits as a task does");
+    };
+    // All that is sent is held, so nothing comes back that would wake the sender.
+    sends(1 << 30, true);
+    // There is room for two beside the pool.
+    sends((2 << 20) + 8192, false);
+}
