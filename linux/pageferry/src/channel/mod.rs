@@ -4,7 +4,7 @@
 //! [`Channel`] makes ends: both in one process, or one over a socket that leads to another. [`Sender`] and
 //! [`Receiver`] are the ends, [`Buffer`], [`Lent`] and [`Loan`] the memory of a message in its three states:
 //! being filled, lent, received. `handshake` agrees on a channel, `admit` judges each descriptor that comes,
-//! `send` and `receive` hold the state that an end shares with its memory.
+//! `send` and `receive` hold the state that an end shares with its memory, `prepare` makes sealed memory ahead.
 
 mod admit;
 mod buffer;
