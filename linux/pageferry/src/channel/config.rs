@@ -102,7 +102,8 @@ impl Config {
         self
     }
 
-    /// Bytes that the peer can make this side hold, at most: the pool, copies, sealed memory.
+    /// Bytes that the peer can make this side hold, at most: the pool, copies, sealed memory. A
+    /// sender of sealed memory prepares a quarter of it at most, beside what is out.
     #[must_use]
     pub fn budget(mut self, bytes: u64) -> Config {
         self.budget = bytes;

@@ -28,7 +28,8 @@ impl<T: Trust> Sender<T> {
         Sender { shared, _trust: PhantomData, _not_sync: PhantomData }
     }
 
-    /// Memory for a message of `len` bytes. Waits while the receiver holds what there is.
+    /// Memory for a message of `len` bytes. Waits while the receiver holds what there is. At [`Level::Sealed`] it is new
+    /// memory, which a thread of the sender's makes ahead once the same size is asked for again.
     pub fn buffer(&self, len: usize) -> Result<Buffer, Error> {
         self.buffer_until(len, None)
     }
