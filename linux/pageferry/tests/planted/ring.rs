@@ -131,44 +131,60 @@ pub fn second_look_of_sender() -> Found {
 
 /// A thread that waits for memory to come home is woken, however often another looks at the socket meanwhile.
 pub fn woken_beside_another() -> Found {
-    if is_untimed() {
-        return Found::NotHere;
-    }
     let (tx, rx) = Channel::pair(sleepless()).unwrap();
     // While one is out, a sender without slots has something to wait for.
     let _out = tx.loan(tx.buffer(1).unwrap()).unwrap();
+    let (go, goes) = mpsc::channel();
+    let (dropped, drops) = mpsc::channel();
     let receiver = std::thread::spawn(move || {
         let _held = rx.recv();
-        while let Ok(loan) = rx.recv() {
-            // By then the waiter sleeps, and the other looks.
-            std::thread::sleep(Duration::from_millis(4));
-            drop(loan);
+        for () in goes {
+            drop(rx.recv());
+            let _ = dropped.send(());
         }
     });
     let (give, lents) = mpsc::channel();
     let (home, turns) = mpsc::channel();
+    let (name, names) = mpsc::channel();
     one_cpu();
     let waiter = std::thread::spawn(move || {
         one_cpu();
         runs_when_nothing_else_does();
         for lent in lents {
+            let _ = name.send(rustix::thread::gettid());
             let _ = home.send(in_time(|| Lent::wait_timeout(lent, patience()).is_ok()));
         }
     });
-    let all = (0..20).all(|_| {
-        let buffer = tx.buffer(1);
-        give.send(tx.loan(buffer.unwrap()).unwrap()).unwrap();
-        std::thread::sleep(Duration::from_millis(2));
-        let until = Instant::now() + Duration::from_millis(8);
-        while Instant::now() < until {
+    let mut all = true;
+    for _ in 0..20 {
+        give.send(tx.loan(tx.buffer(1).unwrap()).unwrap()).unwrap();
+        let Some(()) = sleeps(names.recv().unwrap()) else { return Found::NotHere };
+        // The waiter is on this CPU, and runs when this thread does not: whatever comes, this thread looks first.
+        go.send(()).unwrap();
+        while drops.try_recv().is_err() {
             let _ = tx.try_buffer(1);
         }
-        turns.recv() == Ok(true)
-    });
-    drop((give, tx));
+        (0..100).for_each(|_| drop(tx.try_buffer(1)));
+        all &= turns.recv() == Ok(true);
+        if !all {
+            break;
+        }
+    }
+    drop((give, go, tx));
     waiter.join().unwrap();
     receiver.join().unwrap();
     holds(all)
+}
+
+/// Waits until a thread of this process sleeps; `None` where the kernel does not say.
+fn sleeps(thread: rustix::thread::Pid) -> Option<()> {
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+        if stat.rsplit_once(')')?.1.trim_start().starts_with('S') {
+            return Some(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Keeps this thread on one CPU, the same for all.
