@@ -12,6 +12,7 @@ use super::flip;
 use super::ispc;
 use super::looks::{CAUSES, Look, Looks};
 use super::message;
+use super::real_host;
 use super::reproduction::Reproduction;
 use crate::files::{Compare, How, Workload};
 use crate::judge::TOLERANCE;
@@ -65,6 +66,10 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
         found.extend(figures.into_iter().flatten());
         found.extend(curves::figures(of, experiment, &looks));
     }
+    // A page of experiments of one's own is about these.
+    if of.own().is_empty() {
+        found.extend(real_host::figures(&looks));
+    }
     distinct(found)
 }
 
@@ -98,7 +103,7 @@ impl Reproduction {
     }
 
     /// The looks of everything that figures draw: lines, kernels, and machines.
-    pub(super) fn looks(&self) -> Looks {
+    fn looks(&self) -> Looks {
         let curves = self.experiments.iter().flat_map(|e| &e.file.curves);
         let lines = curves.flat_map(|curves| &curves.lines).map(|line| line.name.as_str());
         let kernels = self.kernels.iter().map(|kernel| kernel.name.as_str());

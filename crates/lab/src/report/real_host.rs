@@ -31,14 +31,17 @@ struct Point {
     agrees: bool,
 }
 
+/// The experiment of the figures.
+const EXPERIMENT: &str = "real";
+
 /// A host, and its points by curve.
 #[derive(Serialize)]
-pub(super) struct RealHost {
+pub(super) struct RealHost<'a> {
     name: String,
     /// Points that are promised: how many agree, and how many there are.
     promised: (usize, usize),
     curves: Vec<CurveRow>,
-    figures: Vec<Figure>,
+    figures: Vec<&'a Figure>,
 }
 
 /// A curve: how many of its points agree.
@@ -60,9 +63,14 @@ struct PointRow {
     agrees: bool,
 }
 
-/// All hosts.
-pub(super) fn hosts(looks: &Looks) -> Vec<RealHost> {
-    FILES.iter().map(|text| host(&points(text), looks)).collect()
+/// All hosts, with their figures, which are among `figures`.
+pub(super) fn hosts(figures: &[Figure]) -> Vec<RealHost<'_>> {
+    FILES.iter().map(|text| host(&points(text), figures)).collect()
+}
+
+/// The figures of all hosts.
+pub(super) fn figures(looks: &Looks) -> Vec<Figure> {
+    FILES.iter().flat_map(|text| drawn(&points(text), looks)).collect()
 }
 
 fn points(text: &str) -> Vec<Point> {
@@ -70,7 +78,7 @@ fn points(text: &str) -> Vec<Point> {
     points.expect("the files are part of the program, and a test reads them")
 }
 
-fn host(points: &[Point], looks: &Looks) -> RealHost {
+fn host<'a>(points: &[Point], figures: &'a [Figure]) -> RealHost<'a> {
     let mut names: Vec<&str> = Vec::new();
     for point in points {
         if !names.contains(&point.curve.as_str()) {
@@ -91,7 +99,7 @@ fn host(points: &[Point], looks: &Looks) -> RealHost {
         name: points.first().map_or(String::new(), |point| point.host.clone()),
         promised: (promised.clone().filter(|point| point.agrees).count(), promised.count()),
         curves: names.iter().map(curve).collect(),
-        figures: figures(points, looks),
+        figures: figures.iter().filter(|figure| figure.experiment == EXPERIMENT).collect(),
     }
 }
 
@@ -140,7 +148,7 @@ const METHODS: [(&str, &str, &str); 4] = [
     ("loan (typed)", "loan, not protected", "map"),
 ];
 
-fn figures(points: &[Point], looks: &Looks) -> Vec<Figure> {
+fn drawn(points: &[Point], looks: &Looks) -> Vec<Figure> {
     let figure = |&(curve, pattern, id, title): &(&str, &str, &str, &str)| {
         let line = |&(method, name, series): &(&str, &str, &str)| {
             // Copies of what nobody touches have curves of their own.
@@ -178,7 +186,7 @@ fn figures(points: &[Point], looks: &Looks) -> Vec<Figure> {
         let marks = curves.iter().map(|c| Key::beside("measured", &c.look, &c.name));
         Some(Figure {
             id: id.into(),
-            experiment: "real".into(),
+            experiment: EXPERIMENT.into(),
             title: title.into(),
             subtitle: "Between two processes that spin, each on a CPU of its own; by size".into(),
             wide,

@@ -248,15 +248,19 @@ fn every_axis_has_a_name_and_says_when_it_is_logarithmic() {
     assert_eq!(axes("mixed-pentium-pro"), "", "bars begin at zero");
 }
 
+/// Of what a mark from elsewhere is.
+fn from_elsewhere(text: &str) -> Option<&str> {
+    text.strip_prefix("published, ").or_else(|| text.strip_prefix("measured, "))
+}
+
 #[test]
 fn every_published_point_names_its_series() {
     let html = reproduction(|_| ()).html();
     let mut points = 0;
     for (id, figure) in figures(&html) {
-        let named: Vec<&str> =
-            legend(figure).iter().filter_map(|key| key.1.strip_prefix("published, ")).collect();
+        let named: Vec<&str> = legend(figure).iter().filter_map(|key| from_elsewhere(key.1)).collect();
         for point in between(figure, "class=\"published\"><title>", "</title>") {
-            let known = named.iter().any(|series| point.contains(series)) || point.starts_with("published, ");
+            let known = named.iter().any(|series| point.contains(series)) || from_elsewhere(point).is_some();
             assert!(known && !named.is_empty(), "{id}: {point}");
             points += 1;
         }
@@ -478,8 +482,8 @@ fn a_part_of_the_runs_is_reported_too() {
     let of = Reproduction::new(&plan, runs, choices).expect("its papers are there");
     let html = of.html();
     assert!(html.contains("A quick run"));
-    // What comes out, and four of bandwidth.
-    assert_eq!(drawings(&html).len(), 10);
+    // What comes out, and four of bandwidth; and three of a real host.
+    assert_eq!(drawings(&html).len(), 16);
 }
 
 #[test]
