@@ -308,6 +308,7 @@ impl SendShared {
             if state.out.is_empty() { Err(Usage::AllHeldHere.into()) } else { Ok(None) }
         })?;
         let Some(mut run) = run else { return Ok(None) };
+        view.freed().look();
         if let Err(error) = self.open(&mut run) {
             self.view.give(run);
             return Err(error);
@@ -552,6 +553,9 @@ impl SendShared {
         let mut looked = false;
         let mut state = self.lock();
         loop {
+            if sends {
+                self.view.freed().look();
+            }
             self.collect(&mut state);
             if let Some(fault) = &state.fault
                 && sends

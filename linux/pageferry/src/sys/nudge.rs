@@ -34,6 +34,11 @@ impl Nudge {
         }
     }
 
+    /// Whoever wanted to be told looks by itself for now: to tell it would be a system call for nothing.
+    pub(crate) fn look(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+
     /// There is news.
     pub(crate) fn tell(&self) {
         if self.wanted.swap(false, Ordering::SeqCst) && !planted!(NoNudge) {
