@@ -722,6 +722,7 @@ impl SendShared {
             // Whoever wants room says so again.
             let what = if core::mem::take(&mut state.wants_room) { For::Both } else { For::Reading };
             drop(state);
+            widen!(StolenNote);
             let freed = self.view.freed();
             let ready = socket::wait(&[(self.socket(), what), (freed.as_fd(), For::Reading)], until);
             if ready.as_ref().is_ok_and(|ready| ready[1]) {
