@@ -148,13 +148,16 @@ pub fn woken_beside_another() -> Found {
     });
     let (give, lents) = mpsc::channel();
     let (home, turns) = mpsc::channel();
+    let (waits, waiting) = mpsc::channel();
     let waiter = std::thread::spawn(move || {
         for lent in lents {
+            let _ = waits.send(());
             let _ = home.send(in_time(|| Lent::wait_timeout(lent, patience()).is_ok()));
         }
     });
     let all = (0..200).all(|_| {
         give.send(tx.loan(tx.buffer(1).unwrap()).unwrap()).unwrap();
+        waiting.recv().unwrap();
         // By then the waiter is about to sleep.
         std::thread::sleep(Duration::from_millis(1));
         go.send(()).unwrap();
