@@ -325,6 +325,10 @@ fn the_thread_that_prepares_gets_no_signals() {
 
 #[test]
 fn children_are_made_while_memory_is_prepared() {
+    // qemu-user says that `MADV_DONTFORK` was done, and the child has the mapping: nothing could be sealed then.
+    if std::env::var_os("PAGEFERRY_EMULATED").is_some() {
+        return println!("an emulator keeps no memory from children: not tested");
+    }
     play("forks");
 }
 
