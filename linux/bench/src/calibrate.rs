@@ -8,7 +8,7 @@ use crate::predict::parts;
 use crate::raw;
 use crate::report::{Report, micros, size};
 use crate::run::{Options, bench};
-use crate::stats::Estimate;
+use crate::stats::nanos;
 use pageferry::choose::{Arrived, Filled, HostCosts, HostName, MessageCost, Nanos, Placement, host_file};
 use std::ffi::OsString;
 use std::fs;
@@ -46,14 +46,6 @@ fn day(since: Duration) -> String {
 /// The day in Greenwich.
 pub(crate) fn today() -> String {
     day(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-fn nanos(values: &[f64]) -> Option<Nanos> {
-    Estimate::of(values).map(|Estimate { median, low, high }| Nanos {
-        median: median.max(0.0),
-        low: low.max(0.0),
-        high: high.max(0.0),
-    })
 }
 
 impl Calibration {

@@ -9,8 +9,8 @@
 use crate::error::{BenchError, Result};
 use crate::predict::parts;
 use crate::raw::{self, Memory};
-use crate::stats::Estimate;
-use crate::surroundings::Surroundings;
+use crate::stats::nanos;
+use crate::surroundings::{Cache, Surroundings, caches};
 use crate::work;
 use core::fmt::Write as _;
 use core::hint::black_box;
@@ -18,7 +18,6 @@ use pageferry::choose::{Nanos, Primitive};
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha8Rng;
-use std::fs;
 use std::time::{Duration, Instant};
 
 const LINE: usize = 64;
@@ -28,38 +27,6 @@ const TURN: Duration = Duration::from_millis(3);
 const MAX_MEMORY: usize = 256 << 20;
 /// Bytes by which is measured what the other CPU has: more than one core's caches hold.
 const SHARED: usize = 4 << 20;
-
-/// A cache, as the kernel describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cache {
-    level: u32,
-    bytes: usize,
-    ways: usize,
-    line: usize,
-}
-
-/// Data caches of the first CPU, the smallest first.
-fn caches() -> Vec<Cache> {
-    let read = |index: u32, name: &str| {
-        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}");
-        Some(fs::read_to_string(path).ok()?.trim().to_owned())
-    };
-    let number = |index: u32, name: &str| read(index, name)?.parse().ok();
-    let cache = |index: u32| {
-        if read(index, "type")? == "Instruction" {
-            return None;
-        }
-        Some(Cache {
-            level: number(index, "level")? as u32,
-            bytes: read(index, "size")?.strip_suffix('K')?.parse::<usize>().ok()? << 10,
-            ways: number(index, "ways_of_associativity")?,
-            line: number(index, "coherency_line_size")?,
-        })
-    };
-    let mut caches: Vec<_> = (0..8).filter_map(cache).collect();
-    caches.sort_by_key(|cache| cache.level);
-    caches
-}
 
 /// Nanoseconds of one of `each` operations that a call makes. Other programs are kept off the CPU meanwhile, where this user
 /// may do that.
@@ -77,9 +44,7 @@ fn timed(each: usize, mut call: impl FnMut()) -> Result<Nanos> {
     if realtime {
         raw::realtime(false)?;
     }
-    let Estimate { median, low, high } =
-        Estimate::of(&values).ok_or_else(|| BenchError::Usage("nothing was measured".to_owned()))?;
-    Ok(Nanos { median, low, high })
+    nanos(&values).ok_or_else(|| BenchError::Usage("nothing was measured".to_owned()))
 }
 
 /// Loads that each wait for the one before, over `bytes`, a line each, in no order.

@@ -1,5 +1,6 @@
 //! Medians, and how sure they are.
 
+use pageferry::choose::Nanos;
 use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -36,6 +37,12 @@ impl Estimate {
         let (low, high) = (medians[RESAMPLES / 40], medians[RESAMPLES - 1 - RESAMPLES / 40]);
         Some(Estimate { median: median(&mut values.to_vec()), low, high })
     }
+}
+
+/// The median of times with its bounds, none of which is below nothing.
+pub(crate) fn nanos(values: &[f64]) -> Option<Nanos> {
+    let Estimate { median, low, high } = Estimate::of(values)?;
+    Some(Nanos { median: median.max(0.0), low: low.max(0.0), high: high.max(0.0) })
 }
 
 /// Of at least one value. Sorts them.

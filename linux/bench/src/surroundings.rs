@@ -44,6 +44,38 @@ fn idle() -> String {
     if states.is_empty() { driver } else { format!("{driver}: {}", states.join(", ")) }
 }
 
+/// A cache, as the kernel describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cache {
+    pub(crate) level: u32,
+    pub(crate) bytes: usize,
+    pub(crate) ways: usize,
+    pub(crate) line: usize,
+}
+
+/// Data caches of the first CPU, the smallest first.
+pub(crate) fn caches() -> Vec<Cache> {
+    let read = |index: u32, name: &str| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}");
+        Some(fs::read_to_string(path).ok()?.trim().to_owned())
+    };
+    let number = |index: u32, name: &str| read(index, name)?.parse().ok();
+    let cache = |index: u32| {
+        if read(index, "type")? == "Instruction" {
+            return None;
+        }
+        Some(Cache {
+            level: number(index, "level")? as u32,
+            bytes: read(index, "size")?.strip_suffix('K')?.parse::<usize>().ok()? << 10,
+            ways: number(index, "ways_of_associativity")?,
+            line: number(index, "coherency_line_size")?,
+        })
+    };
+    let mut caches: Vec<_> = (0..8).filter_map(cache).collect();
+    caches.sort_by_key(|cache| cache.level);
+    caches
+}
+
 impl Surroundings {
     /// Of this process now.
     pub fn get() -> Surroundings {

@@ -18,13 +18,12 @@ use crate::error::{BenchError, Result};
 use crate::raw;
 use crate::report::{Report, Series, micros, plain, size};
 use crate::run::{Options, bench};
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Cache, Surroundings, caches};
 use comfy_table::CellAlignment;
 use formula::{Parts, break_even};
 use pageferry::choose::{Nanos, Primitive};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::PathBuf;
 
@@ -177,7 +176,7 @@ fn scaled(time: Nanos, by: f64) -> Nanos {
 }
 
 /// All points of which something was measured.
-fn points(runs: &[Run], sizes: &[usize], caches: &Caches) -> Vec<Point> {
+fn points(runs: &[Run], sizes: &[usize], caches: &[Cache]) -> Vec<Point> {
     let mut all = Vec::new();
     let mut add = |curve: Curve, of: (Method, Pattern, usize), pair: &dyn Fn(&Run) -> Pair| {
         let pairs: Vec<_> = runs.iter().map(pair).collect();
@@ -201,8 +200,11 @@ fn points(runs: &[Run], sizes: &[usize], caches: &Caches) -> Vec<Point> {
     for &bytes in sizes {
         // The slots that rotate, and the copy.
         let touched = 3 * bytes;
-        let promised = caches.second.is_some_and(|second| touched <= second)
-            || caches.third.is_some_and(|third| touched >= 4 * third);
+        let promised = caches.iter().any(|cache| match cache.level {
+            2 => touched <= cache.bytes,
+            3 => touched >= 4 * cache.bytes,
+            _ => false,
+        });
         let name = if promised { "copies, within L2 and beyond 4 x L3" } else { "copies, between" };
         let of = (Method::CopyBuffer, Pattern::Untouched, bytes);
         add(Curve { name, unit: "us", promised }, of, &micros(Method::CopyBuffer, Pattern::Untouched, bytes));
@@ -268,29 +270,6 @@ fn ratio((time, floor): (Nanos, Nanos)) -> Nanos {
         median: of[1],
         low: of.into_iter().fold(f64::INFINITY, f64::min),
         high: of.into_iter().fold(0.0, f64::max),
-    }
-}
-
-/// Bytes of the caches of the first CPU, as far as the kernel says.
-struct Caches {
-    second: Option<usize>,
-    third: Option<usize>,
-}
-
-impl Caches {
-    fn get() -> Caches {
-        let line = |index: u32, name: &str| {
-            let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}");
-            Some(fs::read_to_string(path).ok()?.trim().to_owned())
-        };
-        let of = |level: &str| {
-            let index = (0..8).find(|&index| {
-                line(index, "level").as_deref() == Some(level)
-                    && line(index, "type").is_some_and(|kind| kind != "Instruction")
-            })?;
-            Some(line(index, "size")?.strip_suffix('K')?.parse::<usize>().ok()? << 10)
-        };
-        Caches { second: of("2"), third: of("3") }
     }
 }
 
@@ -394,7 +373,7 @@ impl Prediction {
             runs.push(run);
         }
         clear();
-        let mut points = points(&runs, &sizes, &Caches::get());
+        let mut points = points(&runs, &sizes, &caches());
         let Surroundings { cpu, kernel, .. } = &surroundings;
         let host = format!("{cpu}, Linux {kernel}, {}", crate::calibrate::today());
         points.iter_mut().for_each(|point| point.host.clone_from(&host));

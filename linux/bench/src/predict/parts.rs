@@ -12,9 +12,9 @@
 use crate::error::{BenchError, Result};
 use crate::raw::{self, Memory};
 use crate::sending::{SLOTS, slot_bytes};
-use crate::stats::Estimate;
+use crate::stats::nanos;
 use crate::work;
-use pageferry::choose::{Nanos, Primitive};
+use pageferry::choose::Primitive;
 use pageferry::{Buffer, Channel, Config, Level, Receiver, Sender, Stores};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -97,11 +97,6 @@ const TIMES: usize = 9;
 const TURN: Duration = Duration::from_millis(4);
 /// How long the threads rest between measurements.
 const REST: Duration = Duration::from_millis(4);
-
-fn nanos(values: &[f64]) -> Option<Nanos> {
-    let Estimate { median, low, high } = Estimate::of(values)?;
-    Some(Nanos { median: median.max(0.0), low: low.max(0.0), high: high.max(0.0) })
-}
 
 fn part((name, state): (&str, &str), bytes: usize, values: &[f64]) -> Option<Primitive> {
     Some(Primitive { name: name.into(), state: state.into(), bytes: bytes as u64, time: nanos(values)? })

@@ -308,7 +308,7 @@ impl SendShared {
             if state.out.is_empty() { Err(Usage::AllHeldHere.into()) } else { Ok(None) }
         })?;
         let Some(mut run) = run else { return Ok(None) };
-        view.freed().look();
+        view.freed().withdraw();
         if let Err(error) = self.open(&mut run) {
             self.view.give(run);
             return Err(error);
@@ -554,7 +554,7 @@ impl SendShared {
         let mut state = self.lock();
         loop {
             if sends {
-                self.view.freed().look();
+                self.view.freed().withdraw();
             }
             self.collect(&mut state);
             if let Some(fault) = &state.fault
@@ -736,10 +736,12 @@ impl SendShared {
                 drop(state);
                 widen!(PollsOn);
                 state = self.lock();
-            }
-            state.polling = false;
-            if !planted!(PollsOn) && !planted!(NoNews) {
-                self.tell_news(&state);
+                state.polling = false;
+            } else {
+                state.polling = false;
+                if !planted!(NoNews) {
+                    self.tell_news(&state);
+                }
             }
         }
         self.wake_up(&state);

@@ -219,11 +219,11 @@ impl Fanout {
         }
         let mut since = Instant::now();
         loop {
-            self.view.freed().look();
+            self.view.freed().withdraw();
             self.pump();
             self.view.freed().want();
             if let Some(mut run) = self.view.slots().take(slots, Reuse::default()) {
-                self.view.freed().look();
+                self.view.freed().withdraw();
                 if let Err(error) = self.view.open(&mut run) {
                     self.view.give(run);
                     return Err(error);
