@@ -346,8 +346,11 @@ impl Prediction {
             true => SIZES.to_vec(),
             false => self.sizes.iter().map(|&kilobytes| kilobytes as usize * KB).collect(),
         };
-        if !sizes.is_sorted_by(|one, next| one < next) {
-            return Err(BenchError::Usage("sizes ascend".to_owned()));
+        if let Some(pair) = sizes.windows(2).find(|pair| pair[0] >= pair[1]) {
+            let (one, next) = (pair[0] / KB, pair[1] / KB);
+            return Err(BenchError::Usage(format!(
+                "--sizes: expected ascending sizes, and {next} comes after {one}"
+            )));
         }
         let options = Options {
             sizes: sizes.clone(),

@@ -2,6 +2,7 @@
 
 use crate::first::{has, mmu_here};
 use pageferry::*;
+use std::time::Duration;
 
 fn pair() -> (Sender, Receiver) {
     Channel::pair(Config::new().slots(6).slot_bytes(2 << 20)).unwrap()
@@ -117,4 +118,36 @@ fn no_memory_or_too_many_ranges_are_refused() {
         Err(Error::Usage(Usage::Config { key: "inline_bytes", .. }))
     ));
     assert_eq!(tx.counters().slots_taken, 0);
+}
+
+/// What another thread drops is had by who waits, whatever it was sent as: here tokens of messages that are home.
+#[test]
+fn tokens_that_another_thread_drops_free_slots_for_who_waits() {
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (tx, rx) = Channel::pair(Config::new().slots(3).slot_bytes(1).spin(Duration::ZERO)).unwrap();
+        let out = tx.loan(tx.buffer(1).unwrap()).unwrap();
+        let held = rx.recv().unwrap();
+        for shares in [false, true, false, true] {
+            let first = tx.buffer(1).unwrap();
+            let other = tx.buffer(1).unwrap();
+            let token: Box<dyn Send> = if shares {
+                Box::new(tx.share(first).unwrap())
+            } else {
+                Box::new(tx.pass(vec![Range::Memory(first)], PassMode::Copy).unwrap())
+            };
+            drop(rx.recv_message().unwrap());
+            // It is home, and the token alone keeps its slots.
+            let dropper = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                drop(token);
+            });
+            drop(tx.buffer(1).unwrap());
+            dropper.join().unwrap();
+            drop(other);
+        }
+        drop((held, out));
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(Duration::from_secs(60)).expect("it is woken");
 }
