@@ -1,6 +1,7 @@
 //! Memory of the sender: to be filled, and lent.
 
 use super::send::SendShared;
+use crate::choose::StoreChoice;
 use crate::error::{Error, Usage};
 use crate::sync::Instant;
 use crate::sys::copy::Stores;
@@ -61,13 +62,22 @@ impl Buffer {
     /// of stores is faster for it, and uses that.
     pub fn write_from(&mut self, from: &[u8]) -> Result<(), Error> {
         self.shared.check_ours()?;
-        let (stores, timed) = self.shared.stores.pick(from.len());
+        self.write_learning(from, |shared| &shared.stores)
+    }
+
+    /// The same; what is learnt is kept apart by what is written for.
+    pub(crate) fn write_learning(
+        &mut self,
+        from: &[u8],
+        choice: fn(&SendShared) -> &StoreChoice,
+    ) -> Result<(), Error> {
+        let (stores, timed) = choice(&self.shared).pick(from.len());
         if !timed {
             return self.write_with(from, stores);
         }
         let began = Instant::now();
         self.write_with(from, stores)?;
-        self.shared.stores.learn(from.len(), stores, began.elapsed());
+        choice(&self.shared).learn(from.len(), stores, began.elapsed());
         Ok(())
     }
 

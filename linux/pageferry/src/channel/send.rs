@@ -42,7 +42,11 @@ pub(crate) struct SendShared {
     pub(crate) config: Config,
     pub(crate) settled: Settled,
     pub(crate) view: Arc<SenderView>,
+    /// What was learnt of buffers that are filled by [`super::Buffer::write_from`], and so of where the peer is.
     pub(crate) stores: StoreChoice,
+    /// The same of messages that are copied in and out. It says nothing of where the peer is: their slot is always the one
+    /// that the peer has just read.
+    pub(crate) copied_stores: StoreChoice,
     /// The memory of sealed messages.
     pub(crate) prepared: Prepared,
     state: Mutex<State>,
@@ -200,6 +204,7 @@ impl SendShared {
             settled,
             view,
             stores: StoreChoice::default(),
+            copied_stores: StoreChoice::default(),
             prepared: Prepared::new(Host::get(), budget, room),
             state: Mutex::new(state),
             news: Condvar::new(),

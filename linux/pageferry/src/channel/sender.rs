@@ -313,7 +313,7 @@ impl<T: Trust> Sender<T> {
         let slots = self.shared.view.geometry().slots_for(bytes.len())?;
         let run = self.shared.take(slots, until)?.ok_or(Error::WouldBlock)?;
         let mut buffer = Buffer::new(Arc::clone(&self.shared), Store::Slots(run), bytes.len());
-        buffer.write_from(bytes)?;
+        buffer.write_learning(bytes, |shared| &shared.copied_stores)?;
         self.copy_buffer_until(buffer, tag, until).map(drop)
     }
 
