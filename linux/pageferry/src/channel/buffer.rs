@@ -50,10 +50,6 @@ impl Store {
 }
 
 impl Buffer {
-    fn store_mut(&mut self) -> &mut Store {
-        self.store.as_mut().expect("only sending and drop take it out")
-    }
-
     pub(crate) fn new(shared: Arc<SendShared>, store: Store, len: usize) -> Buffer {
         Buffer { shared, store: Some(store), len, filled: true }
     }
@@ -71,28 +67,47 @@ impl Buffer {
         from: &[u8],
         choice: fn(&SendShared) -> &StoreChoice,
     ) -> Result<(), Error> {
-        let (stores, timed) = choice(&self.shared).pick(from.len());
-        if !timed {
-            return self.write_with(from, stores);
-        }
-        let began = Instant::now();
-        self.write_with(from, stores)?;
-        choice(&self.shared).learn(from.len(), stores, began.elapsed());
+        self.fits(from.len() as u64, self.capacity())?;
+        self.len = from.len();
+        self.put_learning(0, from, choice);
         Ok(())
+    }
+
+    fn fits(&self, len: u64, pool: usize) -> Result<(), Error> {
+        if len > pool as u64 { Err(Usage::TooLong { len, pool: pool as u64 }.into()) } else { Ok(()) }
+    }
+
+    fn put_learning(&mut self, offset: usize, from: &[u8], choice: fn(&SendShared) -> &StoreChoice) {
+        let (stores, timed) = choice(&self.shared).pick(from.len());
+        let began = timed.then(Instant::now);
+        self.put(offset, from, stores);
+        if let Some(began) = began {
+            choice(&self.shared).learn(from.len(), stores, began.elapsed());
+        }
+    }
+
+    fn put(&mut self, offset: usize, from: &[u8], stores: Stores) {
+        self.filled = true;
+        let view = &self.shared.view;
+        match self.store.as_mut().expect("only sending and drop take it out") {
+            Store::Slots(run) => view.copy_in(run, offset, from, stores),
+            Store::Draft(draft) => draft.copy_in(offset, from, stores),
+        }
     }
 
     /// The same, by stores of one's choice.
     pub fn write_with(&mut self, from: &[u8], stores: Stores) -> Result<(), Error> {
-        if from.len() > self.capacity() {
-            return Err(Usage::TooLong { len: from.len() as u64, pool: self.capacity() as u64 }.into());
-        }
-        self.filled = true;
-        let shared = Arc::clone(&self.shared);
-        match self.store_mut() {
-            Store::Slots(run) => shared.view.copy_in(run, 0, from, stores),
-            Store::Draft(draft) => draft.copy_in(0, from, stores),
-        }
+        self.fits(from.len() as u64, self.capacity())?;
         self.len = from.len();
+        self.put(0, from, stores);
+        Ok(())
+    }
+
+    /// Copies `from` to `offset`, by the stores that the channel has learnt. The buffer's length stays.
+    pub fn write_at(&mut self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        self.shared.check_ours()?;
+        self.fits((offset as u64).saturating_add(from.len() as u64), self.len)?;
+        self.put_learning(offset, from, |shared| &shared.stores);
         Ok(())
     }
 
@@ -189,6 +204,16 @@ impl Lent {
     /// Whether the receiver has given it back.
     pub fn is_home(&self) -> Result<bool, Error> {
         self.shared.is_home(self.sequence)
+    }
+
+    /// Whether this process has stored to it since it was lent, with [`crate::Config::copy_on_write`]: what
+    /// [`Lent`] derefs to is then another than what the receiver sees. Where the kernel cannot say: `true`.
+    pub fn is_written(&self) -> Result<bool, Error> {
+        self.shared.check_ours()?;
+        match &self.store {
+            Some(LentStore::Slots(run)) => Ok(self.shared.view.is_written(run, self.shared.host)),
+            _ => Ok(false),
+        }
     }
 
     /// Waits until the receiver has given it back. A receiver that is gone has given back all that it had.

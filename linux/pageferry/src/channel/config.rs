@@ -138,6 +138,11 @@ impl Config {
         self
     }
 
+    /// Whether a channel can be made with it here; the error names the value and what it may be.
+    pub fn check(&self) -> Result<(), Error> {
+        self.shapes(Host::get()).map(drop)
+    }
+
     pub(crate) fn wanted_level(&self) -> Level {
         self.level
     }

@@ -154,7 +154,9 @@ impl Loan {
                 Ok(()) => Ok(self),
                 Err(error) => Err((error, self)),
             },
-            Place::Pieces(_) => Passed::new(self).join(),
+            Place::Pieces(_) => {
+                Passed::new(self).join().map_err(|(error, passed)| (error, passed.into_loan()))
+            }
             _ => Ok(self),
         }
     }

@@ -292,13 +292,18 @@ impl Passed {
         self.loan.piece_mut(index, offset, len)
     }
 
-    /// One value of all of it, with zeros for the holes; the ranges go back.
+    /// One value of all of it, with zeros for the holes; the ranges go back. The error brings the message back.
     #[allow(clippy::result_large_err, reason = "the error brings the message back")]
-    pub(super) fn join(self) -> Result<Loan, (Error, Loan)> {
+    pub fn join(self) -> Result<Loan, (Error, Passed)> {
         match self.joined() {
             Ok(joined) => Ok(joined),
-            Err(error) => Err((error, self.loan)),
+            Err(error) => Err((error, self)),
         }
+    }
+
+    /// The message as it came.
+    pub(super) fn into_loan(self) -> Loan {
+        self.loan
     }
 
     fn joined(&self) -> Result<Loan, Error> {

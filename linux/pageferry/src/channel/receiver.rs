@@ -55,6 +55,14 @@ impl<T: Trust> Receiver<T> {
         Ok(self.recv_until(None)?.into_message())
     }
 
+    /// The same, waiting for `timeout` at most.
+    pub fn recv_message_timeout(&self, timeout: Duration) -> Result<Message, Error> {
+        let message = self.recv_until(Instant::now().checked_add(timeout));
+        let message = message
+            .map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error });
+        Ok(message?.into_message())
+    }
+
     #[cfg(feature = "tokio")]
     pub(crate) fn shared(&self) -> &Arc<RecvShared> {
         &self.shared

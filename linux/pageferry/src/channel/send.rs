@@ -469,6 +469,12 @@ impl SendShared {
         Ok(home.is_some())
     }
 
+    /// Waits until the ring has room for a message; whether it has.
+    pub(crate) fn wait_room(&self, until: Option<Instant>) -> Result<bool, Error> {
+        let room = self.wait(until, true, |state| Ok(state.ring.next_sequence().ok()))?;
+        Ok(room.is_some())
+    }
+
     /// Takes what has come back.
     fn collect(&self, state: &mut State) {
         loop {

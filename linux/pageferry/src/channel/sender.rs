@@ -58,6 +58,14 @@ impl<T: Trust> Sender<T> {
         Ok(Buffer::new(shared, store, len))
     }
 
+    /// Waits until the ring has room for one more message, for `timeout` at most. The next message that this end
+    /// sends does not wait for that, so whoever wants to look around meanwhile loses no buffer.
+    pub fn wait_room(&self, timeout: Duration) -> Result<(), Error> {
+        self.shared.check_ours()?;
+        let room = self.shared.wait_room(Instant::now().checked_add(timeout))?;
+        if room { Ok(()) } else { Err(Error::TimedOut(timeout)) }
+    }
+
     fn descriptor(&self, verb: Verb, level: Level, store: &Store, len: usize, tag: u64) -> Descriptor {
         let (first_slot, slots) = match store {
             Store::Slots(run) => (run.first(), run.slots()),

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
 const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
 /// `struct pm_scan_arg` of linux/fs.h.
@@ -103,6 +104,12 @@ pub(crate) fn written_pages(region: &Region, offset: usize, len: usize, max: u64
     // A page that was written is anonymous: present, and not of a file. Swapped ones are not present, and
     // count by the caller's `DONTNEED`.
     scan(region, offset, len, PAGE_IS_PRESENT | PAGE_IS_FILE, PAGE_IS_FILE, max)
+}
+
+/// Whether this process has written to a private mapping of a file. Unlike [`written_pages`] it sees what was swapped
+/// out: only a process's own page has its place in the swap entered in the process's table.
+pub(crate) fn has_own_pages(region: &Region, offset: usize, len: usize) -> Result<bool> {
+    Ok(written_pages(region, offset, len, 1)? > 0 || scan(region, offset, len, PAGE_IS_SWAPPED, 0, 1)? > 0)
 }
 
 /// Bytes that one entry of the second-lowest page table maps: what a huge page has. 0 where the kernel has none.

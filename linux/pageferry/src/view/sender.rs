@@ -285,6 +285,15 @@ impl SenderView {
         Ok(())
     }
 
+    /// Whether this process has pages of its own in the place of a frozen run, or may have.
+    pub(crate) fn is_written(&self, run: &Run, host: &Host) -> bool {
+        if self.is(run, State::Frozen) && matches!(self.memory, Memory::Pool { .. }) {
+            return false;
+        }
+        let (at, len) = self.part(run);
+        !host.scan() || sys::pages::has_own_pages(&self.used, at, len).unwrap_or(true)
+    }
+
     /// Takes the run out of this process's sight.
     pub(crate) fn hide(&self, run: &mut Run) -> Result<(), Error> {
         let (at, len) = self.part(run);

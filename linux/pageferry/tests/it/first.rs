@@ -135,3 +135,53 @@ fn what_is_lent_again_is_what_was_lent() {
         drop(lent);
     }
 }
+
+#[test]
+fn a_store_to_what_is_lent_is_noticed() {
+    if !mmu_here() || !has("PAGEMAP_SCAN") {
+        return;
+    }
+    let (tx, rx) = Channel::pair(config().copy_on_write(true)).unwrap();
+    let mut buffer = tx.buffer(3_000_000).unwrap();
+    buffer.fill(1);
+    let at = buffer.as_mut_ptr();
+    let lent = tx.loan(buffer).unwrap();
+    assert!(!lent.is_written().unwrap());
+    // SAFETY: mapped, privately; nothing here has a reference to that byte.
+    unsafe { at.add(2_500_000).write_volatile(9) };
+    assert!(lent.is_written().unwrap());
+    assert_eq!(rx.recv().unwrap()[2_500_000], 1);
+    // Safe code has no such stores, and where they are faults there are none to be noticed.
+    let (tx, _rx) = Channel::pair(config()).unwrap();
+    assert!(!tx.loan(tx.buffer(10).unwrap()).unwrap().is_written().unwrap());
+}
+
+#[test]
+fn a_message_is_put_together_piece_by_piece() {
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    let mut buffer = tx.buffer(200_000).unwrap();
+    buffer.write_at(0, b"head").unwrap();
+    buffer.write_at(64, &[7; 100_000]).unwrap();
+    assert_eq!(buffer.len(), 200_000);
+    for (offset, len) in [(199_999, 2), (200_000, 1), (usize::MAX, 1), (usize::MAX - 99, 100)] {
+        let error = buffer.write_at(offset, &vec![0; len]).unwrap_err();
+        assert!(matches!(error, Error::Usage(Usage::TooLong { pool: 200_000, .. })), "{error}");
+    }
+    drop(tx.loan(buffer).unwrap());
+    let loan = rx.recv().unwrap();
+    assert_eq!((&loan[..4], loan[63], loan[64], loan[100_063]), (&b"head"[..], 0, 7, 7));
+}
+
+#[test]
+fn room_in_the_ring_is_waited_for_without_a_buffer() {
+    let (tx, rx) = Channel::pair(config().capacity(2)).unwrap();
+    tx.wait_room(Duration::ZERO).unwrap();
+    tx.copy(b"a").unwrap();
+    tx.copy(b"b").unwrap();
+    assert!(matches!(tx.wait_room(Duration::from_millis(1)), Err(Error::TimedOut(_))));
+    drop(rx.recv().unwrap());
+    tx.wait_room(Duration::ZERO).unwrap();
+    tx.copy(b"c").unwrap();
+    drop(rx);
+    assert!(matches!(tx.wait_room(Duration::from_secs(10)), Err(Error::Peer(PeerFault::Dead))));
+}
