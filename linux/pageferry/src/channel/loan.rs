@@ -116,9 +116,14 @@ impl Loan {
 
     /// Moves the bytes to memory of this process, and gives the sender its memory back.
     pub fn transfer(self) -> Result<Owned, Error> {
+        self.copied()
+    }
+
+    /// Copies the bytes to memory of this process.
+    pub fn copied(&self) -> Result<Owned, Error> {
         self.shared.check_ours()?;
         let mut owned = self.shared.recycled.take(self.len().max(1))?;
-        owned.bytes_mut()[..self.len()].copy_from_slice(&self);
+        owned.bytes_mut()[..self.len()].copy_from_slice(self);
         Ok(Owned { memory: owned, len: self.len() })
     }
 

@@ -7,7 +7,7 @@ use crate::choose::Arrived;
 use crate::error::{Error, Usage};
 use crate::sync::Instant;
 use crate::trust::{Same, Trust};
-use crate::view::Snapshot;
+use crate::view::{Run, Snapshot};
 use crate::wire::{Descriptor, Level, Verb};
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -75,6 +75,13 @@ impl<T: Trust> Sender<T> {
         Descriptor { sequence: 0, verb, level, extents: 0, first_slot, slots, offset: 0, len, tag, object: 0 }
     }
 
+    /// Of memory that only the type system keeps.
+    fn in_slots(&self, verb: Verb, run: &Run, len: usize, tag: u64) -> Descriptor {
+        let (first_slot, slots) = (run.first(), run.slots());
+        let (level, len) = (Level::Typed, len as u64);
+        Descriptor { sequence: 0, verb, level, extents: 0, first_slot, slots, offset: 0, len, tag, object: 0 }
+    }
+
     pub(crate) fn shared(&self) -> &Arc<SendShared> {
         &self.shared
     }
@@ -93,17 +100,33 @@ impl<T: Trust> Sender<T> {
 
     /// The same, with a number for the receiver.
     pub fn loan_tagged(&self, buffer: Buffer, tag: u64) -> Result<Lent, Error> {
+        self.loan_or_return(buffer, tag).map_err(|(error, _)| error)
+    }
+
+    /// The same; the error brings the buffer back. Others may have its address: where the buffer is dropped, the
+    /// next one may be at the same place.
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    pub fn loan_or_return(&self, buffer: Buffer, tag: u64) -> Result<Lent, (Error, Buffer)> {
         self.loan_until(buffer, tag, None)
     }
 
     /// The same as [`Sender::loan`], waiting for `timeout` at most. A buffer for which there was no room by then is
     /// free again.
     pub fn loan_timeout(&self, buffer: Buffer, timeout: Duration) -> Result<Lent, Error> {
-        timed_out(self.loan_until(buffer, 0, Instant::now().checked_add(timeout)), timeout)
+        let lent = self.loan_until(buffer, 0, Instant::now().checked_add(timeout));
+        timed_out(lent.map_err(|(error, _)| error), timeout)
     }
 
-    fn loan_until(&self, mut buffer: Buffer, tag: u64, until: Option<Instant>) -> Result<Lent, Error> {
-        self.mine(&buffer)?;
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    fn loan_until(
+        &self,
+        mut buffer: Buffer,
+        tag: u64,
+        until: Option<Instant>,
+    ) -> Result<Lent, (Error, Buffer)> {
+        if let Err(error) = self.mine(&buffer) {
+            return Err((error, buffer));
+        }
         let level = self.shared.settled.level;
         let store = buffer.store.take().expect("only sending and drop take it out");
         let descriptor = match level {
@@ -119,24 +142,48 @@ impl<T: Trust> Sender<T> {
                     && let Err(error) = self.shared.view.freeze(&run, self.shared.config.copy_on_write)
                 {
                     buffer.store = Some(Store::Slots(run));
-                    return Err(error);
+                    return Err((error, buffer));
                 }
-                self.lend(buffer.len, LentStore::Slots(run), descriptor, false, until).inspect(|lent| {
-                    if let (true, Some(LentStore::Slots(run))) = (freeze && late, &lent.store) {
-                        widen!(FreezeAfterPublish);
-                        let _ = self.shared.view.freeze(run, self.shared.config.copy_on_write);
-                    }
-                })
+                let lent = self.lend_from(buffer, run, descriptor, false, until)?;
+                if let (true, Some(LentStore::Slots(run))) = (freeze && late, &lent.store) {
+                    widen!(FreezeAfterPublish);
+                    let _ = self.shared.view.freeze(run, self.shared.config.copy_on_write);
+                }
+                Ok(lent)
             }
             Store::Draft(draft) => {
-                let snapshot = Arc::new(draft.seal(self.shared.host)?);
-                self.lend(buffer.len, LentStore::Sealed(snapshot), descriptor, false, until)
+                let sealed =
+                    draft.seal(self.shared.host).map(|snapshot| LentStore::Sealed(Arc::new(snapshot)));
+                let sent =
+                    sealed.and_then(|store| self.lend_once(buffer.len, store, descriptor, false, until));
+                sent.map_err(|error| (error, buffer))
             }
         }
     }
 
+    /// Publishes what is in the buffer's slots, which are frozen, hidden or zeros by now. Where that fails they are a
+    /// buffer again, and have the bytes that they had.
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    fn lend_from(
+        &self,
+        mut buffer: Buffer,
+        run: Run,
+        descriptor: Descriptor,
+        donated: bool,
+        until: Option<Instant>,
+    ) -> Result<Lent, (Error, Buffer)> {
+        self.lend(buffer.len, LentStore::Slots(run), descriptor, donated, until).map_err(|(error, store)| {
+            if let LentStore::Slots(mut run) = store {
+                // Where this is refused, too, nothing more can be sent: publishing fails for good.
+                let _ = self.shared.open(&mut run);
+                buffer.store = Some(Store::Slots(run));
+            }
+            (error, buffer)
+        })
+    }
+
     /// Publishes what is in `store`, and makes the token for it. Where that fails the slots are free again.
-    fn lend(
+    fn lend_once(
         &self,
         len: usize,
         store: LentStore,
@@ -144,6 +191,23 @@ impl<T: Trust> Sender<T> {
         donated: bool,
         until: Option<Instant>,
     ) -> Result<Lent, Error> {
+        self.lend(len, store, descriptor, donated, until).map_err(|(error, store)| {
+            if let LentStore::Slots(run) = store {
+                self.shared.give(run);
+            }
+            error
+        })
+    }
+
+    /// Publishes what is in `store`, and makes the token for it. The error brings the store back.
+    fn lend(
+        &self,
+        len: usize,
+        store: LentStore,
+        descriptor: Descriptor,
+        donated: bool,
+        until: Option<Instant>,
+    ) -> Result<Lent, (Error, LentStore)> {
         let object = match &store {
             LentStore::Sealed(snapshot) => Some((snapshot.fd(), snapshot.len() as u64)),
             LentStore::Slots(_) => None,
@@ -155,18 +219,18 @@ impl<T: Trust> Sender<T> {
             Ok(sequence) => {
                 Ok(Lent { shared: Arc::clone(&self.shared), sequence, store: Some(store), len, verb })
             }
-            Err(error) => {
-                if let LentStore::Slots(run) = store {
-                    self.shared.give(run);
-                }
-                Err(error)
-            }
+            Err(error) => Err((error, store)),
         }
     }
 
     /// Lends what was lent once more, unchanged: waits until it is home, and makes no call that a buffer
     /// would need, for it is frozen still.
-    pub fn loan_again(&self, mut lent: Lent) -> Result<Lent, Error> {
+    pub fn loan_again(&self, lent: Lent) -> Result<Lent, Error> {
+        self.loan_again_tagged(lent, 0)
+    }
+
+    /// The same, with a number for the receiver.
+    pub fn loan_again_tagged(&self, mut lent: Lent, tag: u64) -> Result<Lent, Error> {
         self.shared.check_ours()?;
         if !Arc::ptr_eq(&self.shared, &lent.shared) {
             return Err(Usage::OtherChannel.into());
@@ -185,13 +249,13 @@ impl<T: Trust> Sender<T> {
             slots: 0,
             offset: 0,
             len: lent.len as u64,
-            tag: 0,
+            tag,
             object: 0,
         };
         if let LentStore::Slots(run) = &store {
             (descriptor.first_slot, descriptor.slots) = (run.first(), run.slots());
         }
-        self.lend(lent.len, store, descriptor, false, None)
+        self.lend_once(lent.len, store, descriptor, false, None)
     }
 
     /// Sends the same sealed memory once more: nothing is copied and nothing is sealed again.
@@ -295,7 +359,12 @@ impl<T: Trust> Sender<T> {
 
     /// The same, waiting for `timeout` at most.
     pub fn copy_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<(), Error> {
-        timed_out(self.copy_until(bytes, 0, Instant::now().checked_add(timeout)), timeout)
+        self.copy_tagged_timeout(bytes, 0, timeout)
+    }
+
+    /// The same, with a number for the receiver.
+    pub fn copy_tagged_timeout(&self, bytes: &[u8], tag: u64, timeout: Duration) -> Result<(), Error> {
+        timed_out(self.copy_until(bytes, tag, Instant::now().checked_add(timeout)), timeout)
     }
 
     fn copy_until(&self, bytes: &[u8], tag: u64, until: Option<Instant>) -> Result<(), Error> {
@@ -340,7 +409,7 @@ impl<T: Trust> Sender<T> {
                 let store = Store::Slots(run);
                 let descriptor = self.descriptor(Verb::Copy, Level::Copy, &store, len, tag);
                 let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
-                self.lend(buffer.len, LentStore::Slots(run), descriptor, false, until)
+                self.lend_once(len, LentStore::Slots(run), descriptor, false, until)
             }
         }
     }
@@ -348,10 +417,15 @@ impl<T: Trust> Sender<T> {
     /// Sends a buffer in the way that is cheapest, by what was measured on this host and seen on this
     /// channel: by copy or as a loan ([`Lent::verb`]). `arrived`: what the receiver will do with it.
     pub fn auto(&self, buffer: Buffer, arrived: Arrived) -> Result<Lent, Error> {
+        self.auto_tagged(buffer, arrived, 0)
+    }
+
+    /// The same, with a number for the receiver.
+    pub fn auto_tagged(&self, buffer: Buffer, arrived: Arrived, tag: u64) -> Result<Lent, Error> {
         self.mine(&buffer)?;
         match self.cheapest(&buffer, arrived, false) {
-            Verb::Copy => self.copy_buffer(buffer),
-            _ => self.loan(buffer),
+            Verb::Copy => self.copy_buffer_until(buffer, tag, None),
+            _ => self.loan_tagged(buffer, tag),
         }
     }
 
@@ -393,7 +467,7 @@ impl Sender<Same> {
 
     /// The same, with a number for the receiver.
     pub fn donate_tagged(&self, buffer: Buffer, tag: u64) -> Result<(), Error> {
-        let lent = self.give_away(buffer, tag, false)?;
+        let lent = self.give_away(buffer, tag, false).map_err(|(error, _)| error)?;
         // Nobody looks at it here any more; the slots are parked until they come home.
         drop(lent);
         Ok(())
@@ -401,27 +475,53 @@ impl Sender<Same> {
 
     /// The same, and leaves zero memory of the same length in its place.
     pub fn donate_zero(&self, buffer: Buffer) -> Result<Zeroed, Error> {
-        Ok(Zeroed { lent: self.give_away(buffer, 0, true)? })
+        self.donate_zero_or_return(buffer, 0).map_err(|(error, _)| error)
     }
 
-    fn give_away(&self, mut buffer: Buffer, tag: u64, zero: bool) -> Result<Lent, Error> {
-        self.mine(&buffer)?;
-        if !self.shared.settled.allows(Verb::Donate) {
-            return Err(Usage::Verb("this channel has no donations: see `Config::donations`, and both sides must trust each other").into());
+    /// The same, with a number for the receiver; the error brings the buffer back: see [`Sender::loan_or_return`].
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    pub fn donate_zero_or_return(&self, buffer: Buffer, tag: u64) -> Result<Zeroed, (Error, Buffer)> {
+        Ok(Zeroed { lent: self.give_away(buffer, tag, true)? })
+    }
+
+    /// The buffer's slots, where both sides have agreed to a verb that needs the pool.
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    fn slots_for(
+        &self,
+        mut buffer: Buffer,
+        verb: Verb,
+        refusal: &'static str,
+        sealed: &'static str,
+    ) -> Result<(Buffer, Run), (Error, Buffer)> {
+        if let Err(error) = self.mine(&buffer) {
+            return Err((error, buffer));
         }
-        let Some(Store::Slots(mut run)) = buffer.store.take() else {
-            return Err(Usage::Verb("sealed memory is not donated").into());
-        };
+        if !self.shared.settled.allows(verb) {
+            return Err((Usage::Verb(refusal).into(), buffer));
+        }
+        match buffer.store.take() {
+            Some(Store::Slots(run)) => Ok((buffer, run)),
+            store => {
+                buffer.store = store;
+                Err((Usage::Verb(sealed).into(), buffer))
+            }
+        }
+    }
+
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    fn give_away(&self, buffer: Buffer, tag: u64, zero: bool) -> Result<Lent, (Error, Buffer)> {
+        let refusal =
+            "this channel has no donations: see `Config::donations`, and both sides must trust each other";
+        let (mut buffer, mut run) =
+            self.slots_for(buffer, Verb::Donate, refusal, "sealed memory is not donated")?;
         let view = &self.shared.view;
         let hidden = if zero { self.shared.zero(&mut run) } else { view.hide(&mut run) };
-        let store = Store::Slots(run);
-        let descriptor = self.descriptor(Verb::Donate, Level::Typed, &store, buffer.len, tag);
-        let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
+        let descriptor = self.in_slots(Verb::Donate, &run, buffer.len, tag);
         if let Err(error) = hidden {
             buffer.store = Some(Store::Slots(run));
-            return Err(error);
+            return Err((error, buffer));
         }
-        self.lend(buffer.len, LentStore::Slots(run), descriptor, true, None)
+        self.lend_from(buffer, run, descriptor, true, None)
     }
 
     /// As [`Sender::auto`], for a buffer that is not wanted back: it may also be donated. Says what was done.
@@ -430,27 +530,25 @@ impl Sender<Same> {
         let may_donate = self.shared.settled.allows(Verb::Donate);
         let lent = match self.cheapest(&buffer, arrived, may_donate) {
             Verb::Copy => self.copy_buffer(buffer)?,
-            Verb::Donate => self.give_away(buffer, 0, false)?,
+            Verb::Donate => self.give_away(buffer, 0, false).map_err(|(error, _)| error)?,
             _ => self.loan(buffer)?,
         };
         Ok(lent.verb())
     }
 
     /// Shows a buffer to the receiver while this side goes on to write it.
-    pub fn share(&self, mut buffer: Buffer) -> Result<Sharing, Error> {
-        self.mine(&buffer)?;
-        if !self.shared.settled.allows(Verb::Share) {
-            return Err(
-                Usage::Verb("this channel has no shared memory: both sides must trust each other").into()
-            );
-        }
-        let Some(Store::Slots(run)) = buffer.store.take() else {
-            return Err(Usage::Verb("sealed memory is not shared: it is lent").into());
-        };
-        let store = Store::Slots(run);
-        let descriptor = self.descriptor(Verb::Share, Level::Typed, &store, buffer.len, 0);
-        let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
-        Ok(Sharing { lent: self.lend(buffer.len, LentStore::Slots(run), descriptor, false, None)? })
+    pub fn share(&self, buffer: Buffer) -> Result<Sharing, Error> {
+        self.share_or_return(buffer, 0).map_err(|(error, _)| error)
+    }
+
+    /// The same, with a number for the receiver; the error brings the buffer back: see [`Sender::loan_or_return`].
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    pub fn share_or_return(&self, buffer: Buffer, tag: u64) -> Result<Sharing, (Error, Buffer)> {
+        let refusal = "this channel has no shared memory: both sides must trust each other";
+        let (buffer, run) =
+            self.slots_for(buffer, Verb::Share, refusal, "sealed memory is not shared: it is lent")?;
+        let descriptor = self.in_slots(Verb::Share, &run, buffer.len, tag);
+        Ok(Sharing { lent: self.lend_from(buffer, run, descriptor, false, None)? })
     }
 }
 

@@ -185,3 +185,24 @@ fn room_in_the_ring_is_waited_for_without_a_buffer() {
     drop(rx);
     assert!(matches!(tx.wait_room(Duration::from_secs(10)), Err(Error::Peer(PeerFault::Dead))));
 }
+
+#[test]
+fn what_cannot_be_sent_comes_back_where_it_was() {
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    let mut buffers: Vec<_> = (1..=3u8).map(|fill| (fill, tx.buffer(1_000_000).unwrap())).collect();
+    for (fill, buffer) in &mut buffers {
+        buffer.fill(*fill);
+    }
+    drop(rx);
+    for (fill, buffer) in buffers {
+        let at = buffer.as_ptr();
+        let (error, mut buffer) = match fill {
+            1 => tx.loan_or_return(buffer, 7).unwrap_err(),
+            2 => tx.donate_zero_or_return(buffer, 7).unwrap_err(),
+            _ => tx.share_or_return(buffer, 7).unwrap_err(),
+        };
+        assert_eq!(error, Error::Peer(PeerFault::Dead));
+        assert_eq!((buffer.as_ptr(), buffer[999_999]), (at, fill));
+        buffer[0] = 9;
+    }
+}
