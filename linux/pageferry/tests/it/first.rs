@@ -193,7 +193,10 @@ fn what_cannot_be_sent_comes_back_where_it_was() {
     for (fill, buffer) in &mut buffers {
         buffer.fill(*fill);
     }
+    let last = tx.loan(tx.buffer(1).unwrap()).unwrap();
     drop(rx);
+    // It comes home, for the receiver is gone: from then on that is known.
+    last.wait().unwrap();
     for (fill, buffer) in buffers {
         let at = buffer.as_ptr();
         let (error, mut buffer) = match fill {

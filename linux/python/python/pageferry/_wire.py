@@ -111,20 +111,24 @@ class Pickler(pickle.Pickler):
     """Pickles an object, and keeps its big buffers apart, with the slot that each is, if it is one."""
 
     def __init__(self, file: Any) -> None:
-        self.buffers: list[tuple[Any, Slot | None]] = []
-        self._slots: dict[int, Slot] = {}
-        self._kept: list[object] = []
-        super().__init__(file, 5, buffer_callback=self._apart)
+        buffers: list[tuple[Any, Slot | None]] = []
+        slots: dict[int, Slot] = {}
 
-    def _apart(self, buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:
-            return True
-        if raw.nbytes < MIN_BUFFER:
-            return True
-        self.buffers.append((raw, self._slots.get(id(buffer))))
-        return False
+        # It has no reference to the pickler: a cycle would keep the channel's memory until somebody looks for cycles.
+        def apart(buffer: pickle.PickleBuffer) -> bool:
+            try:
+                raw = buffer.raw()
+            except BufferError:
+                return True
+            if raw.nbytes < MIN_BUFFER:
+                return True
+            buffers.append((raw, slots.get(id(buffer))))
+            return False
+
+        self.buffers = buffers
+        self._slots = slots
+        self._kept: list[object] = []
+        super().__init__(file, 5, buffer_callback=apart)
 
     def reducer_override(self, obj: Any) -> Any:
         numpy = sys.modules.get("numpy")
