@@ -22,7 +22,7 @@ from ._errors import Forked, PeerGone, PoolFull, TimedOut, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     How: TypeAlias = Literal["auto", "loan", "donate", "copy", "share"]
     Mode: TypeAlias = Literal["ro", "cow", "rw"]
     E = TypeVar("E", "Sender", "Receiver")
+    T = TypeVar("T")
 else:
     from collections import namedtuple
 
@@ -274,32 +275,36 @@ class Sender(_End):
     def _over(self, socket: int, config: _native.Config) -> _native.Sender:
         return _native.Sender.over(socket, config)
 
-    def _slot(self, nbytes: int, pieces: Sequence[tuple[int, Any]], timeout: float | None) -> _native.Slot:
-        end: _native.Sender = self._ready()
-
-        def take() -> _native.Slot:
-            if pieces:
-                return end.buffer_of(pieces, nbytes, timeout, _whence())
-            return end.buffer(nbytes, timeout, _whence())
-
+    def _room(self, end: _native.Sender, call: Callable[[], T], timeout: float | None) -> T:
+        """Does what takes slots. Where there are none, says who has them."""
         try:
             try:
-                return take()
+                return call()
             except PoolFull:
                 # Arrays in a cycle hold their memory until they are looked for.
                 import gc
 
                 gc.collect()
-                return take()
+                return call()
         except PoolFull:
             held = [f"{line.nbytes} bytes {line.what} for {line.age:.1f} s" + _at(line) for line in outstanding()]
-            raise PoolFull(f"arrays of this process hold every slot: {'; '.join(held)}") from None
+            raise PoolFull(
+                "arrays of this process hold every slot, or leave no room for these bytes in one piece: "
+                f"{'; '.join(held) or 'none of this channel'}"
+            ) from None
         except TimedOut:
             _, out, _, _ = end.counters()
             raise TimedOut(
-                f"no slots came free within {timeout} s: the receiver holds {out} messages "
+                f"no room came free within {timeout} s: the receiver holds {out} messages "
                 "(pageferry.outstanding() there says which)"
             ) from None
+
+    def _slot(self, nbytes: int, pieces: Sequence[tuple[int, Any]], timeout: float | None) -> _native.Slot:
+        end: _native.Sender = self._ready()
+        whence = _whence()
+        if pieces:
+            return self._room(end, lambda: end.buffer_of(pieces, nbytes, timeout, whence), timeout)
+        return self._room(end, lambda: end.buffer(nbytes, timeout, whence), timeout)
 
     def empty(
         self,
@@ -407,21 +412,30 @@ class Sender(_End):
         start = _wire.aligned(4 + len(main))
         if start + nbytes <= min(_INLINE, self._config["inline_bytes"]) and how in ("auto", "copy"):
             lead = len(main).to_bytes(4, "little") + main
-            end.send_bytes(b"".join((lead, b"\0" * (start - len(lead)), raw)), self._tag(_wire.ARRAY, 0), timeout)
+            self._copy(end, b"".join((lead, b"\0" * (start - len(lead)), raw)), _wire.ARRAY, 0, timeout)
             return "copy"
-        done = self._send_part(end, slot, raw, nbytes, how, timeout)
-        end.send_bytes(main, self._tag(_wire.ARRAY, 1), timeout)
+        if how == "copy" or nbytes == 0:
+            done = self._copy(end, raw, _wire.PART, 0, timeout)
+        elif slot is not None:
+            done = self._send_slot(end, slot, how, timeout)
+        else:
+            done = self._send_pieces(end, [(0, raw)], nbytes, how, timeout)
+        self._copy(end, main, _wire.ARRAY, 1, timeout)
         return done
 
-    def _send_part(
-        self, end: _native.Sender, slot: _native.Slot | None, raw: Any, nbytes: int, how: str, timeout: float | None
+    def _copy(self, end: _native.Sender, data: Any, kind: int, parts: int, timeout: float | None) -> str:
+        tag = self._tag(kind, parts)
+        return self._room(end, lambda: end.send_bytes(data, tag, timeout), timeout)
+
+    def _send_slot(self, end: _native.Sender, slot: _native.Slot, how: str, timeout: float | None) -> str:
+        tag = self._tag(_wire.PART, 0)
+        return self._room(end, lambda: end.send_slot(slot, how, tag, timeout), timeout)
+
+    def _send_pieces(
+        self, end: _native.Sender, pieces: list[tuple[int, Any]], nbytes: int, how: str, timeout: float | None
     ) -> str:
         tag = self._tag(_wire.PART, 0)
-        if how == "copy" or nbytes == 0:
-            return end.send_bytes(raw, tag, timeout)
-        if slot is not None:
-            return end.send_slot(slot, how, tag, timeout)
-        return end.send_pieces([(0, raw)], nbytes, how, tag, timeout)
+        return self._room(end, lambda: end.send_pieces(pieces, nbytes, how, tag, timeout), timeout)
 
     def _send_object(self, end: _native.Sender, obj: Any, how: str, timeout: float | None) -> str:
         file = io.BytesIO()
@@ -435,7 +449,7 @@ class Sender(_End):
         for raw, slot in pickler.buffers:
             if slot is not None and how != "copy":
                 where.append((len(sent), 0, raw.nbytes))
-                sent.append(end.send_slot(slot, how, self._tag(_wire.PART, 0), timeout))
+                sent.append(self._send_slot(end, slot, how, timeout))
             else:
                 where.append((-1, length, raw.nbytes))
                 pieces.append((length, raw))
@@ -444,9 +458,9 @@ class Sender(_End):
             if how == "share":
                 raise UsageError("only memory of the channel is shared: make the array by `empty` or `array`")
             where = [(len(sent) if part < 0 else part, offset, nbytes) for part, offset, nbytes in where]
-            sent.append(end.send_pieces(pieces, length, how, self._tag(_wire.PART, 0), timeout))
+            sent.append(self._send_pieces(end, pieces, length, how, timeout))
         main = _wire.pack_object(file.getvalue(), where)
-        end.send_bytes(main, self._tag(_wire.OBJECT, len(sent)), timeout)
+        self._copy(end, main, _wire.OBJECT, len(sent), timeout)
         return sent[0] if sent else "copy"
 
 
