@@ -77,7 +77,7 @@ def test_what_is_sent_again_unchanged_goes_as_it_is() -> None:
         assert y.base.verb == "loan" and y.base.address % 4096 == 0
         assert y[-1] == 499_999
         del y
-    assert b._native.counters()[1] == 0
+    assert b._end.counters()[1] == 0
 
 
 def test_a_base_is_the_loan() -> None:

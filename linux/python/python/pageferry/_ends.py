@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
-    import numpy as np
     import numpy.typing as npt
 
     How: TypeAlias = Literal["auto", "loan", "donate", "copy", "share"]
@@ -83,7 +82,7 @@ def _whence() -> str | None:
 
 # Forks that lie between the start of the program and now, in this process or before it.
 _forks = 0
-_ends: weakref.WeakSet[_End] = weakref.WeakSet()
+_all_ends: weakref.WeakSet[_End] = weakref.WeakSet()
 
 
 def _forked() -> None:
@@ -95,7 +94,7 @@ def _forked_here() -> None:
     _forked()
     _native.forget()
     # Another thread may have held them.
-    for end in _ends:
+    for end in _all_ends:
         end._lock = threading.RLock()
 
 
@@ -121,7 +120,7 @@ class _Pair:
 class _End:
     """See the top of the file."""
 
-    _native: Any = None
+    _end: Any = None
 
     def __init__(self, config: dict[str, Any], socket: int, token: int) -> None:
         self._config = config
@@ -132,7 +131,7 @@ class _End:
         self._closed = False
         self._process = 0
         self._lock = threading.RLock()
-        _ends.add(self)
+        _all_ends.add(self)
 
     def _take(self) -> None:
         """Takes the token: nobody else can use the end from now on."""
@@ -153,7 +152,7 @@ class _End:
         self._socket = self._token = -1
 
     def _set(self, native: Any) -> None:
-        self._native = native
+        self._end = native
         self._process = os.getpid()
 
     def _over(self, socket: int, config: _native.Config) -> Any:
@@ -165,7 +164,7 @@ class _End:
         if pair is not None and pair.forks == _forks:
             with pair.lock:
                 # The other end's thread may have bound both meanwhile.
-                if self._native is not None:
+                if self._end is not None:
                     return
                 other = pair.other(self)
                 if other is not None and not other._moved and not other._closed:
@@ -188,17 +187,17 @@ class _End:
         finally:
             self._drop()
         other = pair.other(self) if pair is not None else None
-        if other is not None and other._native is None:
+        if other is not None and other._end is None:
             # It is used elsewhere, and the copy here would hide that its process has ended.
             other._drop()
             other._moved = True
 
     def _ready(self) -> Any:
-        if self._native is None:
+        if self._end is None:
             self._bind()
         elif self._process != os.getpid():
             raise Forked("the end belongs to the process that this one was forked from: give a child an end of its own")
-        return self._native
+        return self._end
 
     def __enter__(self) -> Self:
         return self
@@ -211,15 +210,15 @@ class _End:
     def close(self) -> None:
         """Closes the end. What was sent still arrives, and what was received stays valid."""
         self._closed = True
-        if self._native is not None:
+        if self._end is not None:
             if self._process == os.getpid():
-                self._native.close()
+                self._end.close()
         else:
             self._drop()
 
     def __del__(self) -> None:
         # At the interpreter's end the kernel frees what there is.
-        if getattr(self, "_native", None) is None and getattr(self, "_socket", -1) >= 0 and os is not None:
+        if getattr(self, "_end", None) is None and getattr(self, "_socket", -1) >= 0 and os is not None:
             self._drop()
 
     @property
@@ -238,7 +237,7 @@ class _End:
         from multiprocessing import reduction
 
         with self._lock:
-            if self._native is not None:
+            if self._end is not None:
                 raise UsageError("an end that is in use cannot be sent to another process: send it before its first use")
             if self._closed:
                 raise UsageError("the end is closed")
@@ -251,7 +250,7 @@ class _End:
     def __repr__(self) -> str:
         if self._closed:
             state = "closed"
-        elif self._native is not None:
+        elif self._end is not None:
             state = "in use" if self._process == os.getpid() else "of a parent"
         else:
             state = "sent away" if self._moved else "free"
@@ -266,7 +265,7 @@ def _arrive(kind: type[E], config: dict[str, Any], socket: Any, token: Any) -> E
 class Sender(_End):
     """The sending end of a pair. Threads may share it; a process that has forked keeps it, and its child is refused."""
 
-    _native: _native.Sender | None
+    _end: _native.Sender | None
 
     def __init__(self, config: dict[str, Any], socket: int, token: int) -> None:
         super().__init__(config, socket, token)
@@ -334,9 +333,10 @@ class Sender(_End):
             return np.empty(shape, dtype, order=order)
         with self._lock:
             slot = self._slot(nbytes, (), timeout)
-        return np.ndarray(shape, dtype, buffer=slot, order=order)
+        array: npt.NDArray[Any] = _wire.array_on(slot, 0, (dtype, shape, order))
+        return array
 
-    def array(self, source: npt.ArrayLike, dtype: npt.DTypeLike = None, *, timeout: float | None = None) -> npt.NDArray[Any]:
+    def array(self, source: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, timeout: float | None = None) -> npt.NDArray[Any]:
         """A copy of an array on memory of the channel, by the stores that are fastest here."""
         import numpy as np
 
@@ -345,10 +345,10 @@ class Sender(_End):
             copy = self.empty(given.shape, given.dtype, timeout=timeout)
             copy[...] = given
             return copy
-        dtype, shape, order = _wire.head_of(given)
         with self._lock:
             slot = self._slot(given.nbytes, [(0, _wire.bytes_of(given))], timeout)
-        return np.ndarray(shape, dtype, buffer=slot, order=order)
+        array: npt.NDArray[Any] = _wire.array_on(slot, 0, _wire.head_of(given))
+        return array
 
     def buffer(self, nbytes: int, *, timeout: float | None = None) -> memoryview:
         """Bytes of the channel, to be filled and sent: what :meth:`empty` is without numpy."""
@@ -509,8 +509,8 @@ class Message:
         """The array that was sent."""
         import numpy as np
 
-        value = self.value
-        if not isinstance(value, np.ndarray):
+        value: npt.NDArray[Any] = self.value
+        if type(value) is not np.ndarray:
             raise UsageError(f"the message is a {type(value).__name__}, not an array: see `value`")
         return value
 
@@ -543,13 +543,13 @@ def _bytes(loan: _native.Loan) -> Any:
         import numpy as np
     except ImportError:
         return memoryview(loan)
-    return np.ndarray((loan.nbytes,), "u1", buffer=loan)
+    return _wire.array_on(loan, 0, (np.dtype("u1"), (loan.nbytes,), "C"))
 
 
 class Receiver(_End):
     """The receiving end of a pair. Threads may share it; a process that has forked keeps it, and its child is refused."""
 
-    _native: _native.Receiver | None
+    _end: _native.Receiver | None
 
     def __init__(self, config: dict[str, Any], socket: int, token: int) -> None:
         super().__init__(config, socket, token)

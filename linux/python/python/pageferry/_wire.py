@@ -73,7 +73,7 @@ def bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 def slot_of(array: npt.NDArray[Any]) -> Slot | None:
     """The slot that an array lies on, if all of the slot is the array."""
-    base: object = array.base
+    base: Any = array.base
     while base is not None and type(base) is not Slot:
         base = base.obj if type(base) is memoryview else getattr(base, "base", None)
     if type(base) is not Slot or array.nbytes != base.nbytes:
@@ -95,8 +95,8 @@ def array_on(buffer: Any, offset: int, head: tuple[Any, ...]) -> Any:
     """An array on a buffer, which is its base."""
     first, shape, order = head
     if order == "memoryview":
-        view = memoryview(buffer)[offset:] if offset else memoryview(buffer)
-        return view.cast(first, shape) if shape != (len(view),) or first != "B" else view
+        view: Any = memoryview(buffer)[offset:] if offset else memoryview(buffer)
+        return view if shape == (len(view),) and first == "B" else view.cast(first, shape)
     import numpy as np
 
     return np.ndarray(shape, first, buffer=buffer, offset=offset, order=order)

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from ._ends import Receiver, Sender
 from ._errors import UsageError
 
@@ -19,10 +21,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def _pyarrow() -> Any:
+    return import_module("pyarrow")
+
+
 def send(sender: Sender, table: Any, *, timeout: float | None = None) -> str:
     """Sends a table or record batch. Says how its bytes went."""
-    import pyarrow as pa
-
+    pa = _pyarrow()
     batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
 
     def write(sink: Any) -> None:
@@ -40,8 +45,7 @@ def send(sender: Sender, table: Any, *, timeout: float | None = None) -> str:
 
 def recv(receiver: Receiver, *, timeout: float | None = None) -> Any:
     """The table of the next message, on the memory that it came in."""
-    import pyarrow as pa
-
+    pa = _pyarrow()
     came = receiver.recv("ro", timeout=timeout)
     if not isinstance(came, memoryview):
         raise UsageError(f"the message is a {type(came).__name__}, not a table that pageferry.arrow.send has sent")

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 
 from ._ends import Sender
 from ._errors import UsageError
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+def _torch() -> Any:
+    return import_module("torch")
+
+
 def tensor(array: npt.NDArray[Any]) -> Any:
     """A tensor on an array's memory. Of a read-only array it is a copy: torch has no read-only tensors."""
-    import torch
-
+    torch = _torch()
     if type(array) is torch.Tensor:
         return array
     if not array.flags.writeable:
@@ -38,8 +42,7 @@ def tensor(array: npt.NDArray[Any]) -> Any:
 
 def empty(sender: Sender, shape: int | Sequence[int], dtype: Any = None, *, timeout: float | None = None) -> Any:
     """A tensor on memory of the channel, to be filled and sent: what ``Sender.empty`` is for arrays."""
-    import torch
-
+    torch = _torch()
     dtype = torch.get_default_dtype() if dtype is None else dtype
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     nbytes = torch.empty((), dtype=dtype).element_size()
@@ -52,8 +55,7 @@ def empty(sender: Sender, shape: int | Sequence[int], dtype: Any = None, *, time
 
 def bytes_of(of: Any) -> npt.NDArray[Any]:
     """The bytes of a tensor of the CPU, as an array on its memory."""
-    import torch
-
+    torch = _torch()
     if of.device.type != "cpu":
         raise UsageError(f"a tensor on {of.device} is sent after `.cpu()`")
     if of.layout is not torch.strided:
@@ -70,8 +72,7 @@ def reduce_tensor(of: Any) -> tuple[Any, ...]:
 
 def rebuild(flat: npt.NDArray[Any] | None, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
     """The tensor of :func:`reduce_tensor`."""
-    import torch
-
+    torch = _torch()
     kind = getattr(torch, dtype)
     if flat is None:
         made = torch.empty(shape, dtype=kind)
