@@ -367,6 +367,12 @@ impl Sender {
         }
     }
 
+    /// The number of the channel.
+    #[getter]
+    fn channel(&self) -> u64 {
+        self.channel
+    }
+
     /// What loans promise here.
     #[getter]
     fn level(&self) -> PyResult<String> {

@@ -52,10 +52,6 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn channel(&self) -> u64 {
-        self.channel
-    }
-
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: mapped and readable for as long as the slot lives: in every state. What Python stores meanwhile is
         // read as old or new: see the top of the file.
@@ -76,6 +72,12 @@ impl Slot {
 
 #[pymethods]
 impl Slot {
+    /// The number of its channel.
+    #[getter]
+    pub fn channel(&self) -> u64 {
+        self.channel
+    }
+
     /// Where it is.
     #[getter]
     fn address(&self) -> usize {

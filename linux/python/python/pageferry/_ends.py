@@ -70,6 +70,11 @@ def outstanding() -> list[Outstanding]:
     return [Outstanding(*line) for line in _native.outstanding()]
 
 
+def _checked(timeout: float | None) -> None:
+    if timeout is not None and not 0 <= timeout <= 1e9:
+        raise UsageError(f"timeout is {timeout}; expected seconds from 0 on, or None")
+
+
 def _whence() -> str | None:
     """The line of the program that called."""
     if not _TRACE:
@@ -294,8 +299,8 @@ class Sender(_End):
         except TimedOut:
             _, out, _, _ = end.counters()
             raise TimedOut(
-                f"no room came free within {timeout} s: the receiver holds {out} messages "
-                "(pageferry.outstanding() there says which)"
+                f"no room came free within {timeout} s: {out} messages are with the receiver "
+                "(pageferry.outstanding() there says what holds them; an array is two messages)"
             ) from None
 
     def _slot(self, nbytes: int, pieces: Sequence[tuple[int, Any]], timeout: float | None) -> _native.Slot:
@@ -320,6 +325,7 @@ class Sender(_End):
         """
         import numpy as np
 
+        _checked(timeout)
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if dtype.hasobject:
@@ -340,6 +346,7 @@ class Sender(_End):
         """A copy of an array on memory of the channel, by the stores that are fastest here."""
         import numpy as np
 
+        _checked(timeout)
         given = np.asarray(source, dtype)
         if given.dtype.hasobject or given.nbytes == 0 or not (given.flags.c_contiguous or given.flags.f_contiguous):
             copy = self.empty(given.shape, given.dtype, timeout=timeout)
@@ -354,6 +361,7 @@ class Sender(_End):
         """Bytes of the channel, to be filled and sent: what :meth:`empty` is without numpy."""
         if nbytes < 1:
             raise UsageError(f"nbytes is {nbytes}; expected 1 or more")
+        _checked(timeout)
         with self._lock:
             return memoryview(self._slot(nbytes, (), timeout))
 
@@ -368,6 +376,7 @@ class Sender(_End):
         """
         if how not in _HOW:
             raise UsageError(f"how is {how!r}; expected one of {', '.join(map(repr, _HOW))}")
+        _checked(timeout)
         with self._lock:
             end: _native.Sender = self._ready()
             self._serial += 1
@@ -383,7 +392,7 @@ class Sender(_End):
 
     def _send_array(self, end: _native.Sender, obj: npt.NDArray[Any], how: str, timeout: float | None) -> str:
         array = _wire.contiguous(obj)
-        slot = _wire.slot_of(obj) if obj.base is not None else None
+        slot = _wire.slot_of(obj, end.channel) if obj.base is not None else None
         raw = _wire.bytes_of(array) if array.nbytes else b""
         return self._send_bytes(end, _wire.head_of(array), slot, raw, array.nbytes, how, timeout)
 
@@ -391,6 +400,8 @@ class Sender(_End):
         if not view.c_contiguous:
             raise UsageError("a memoryview that is sent is contiguous")
         slot = view.obj if type(view.obj) is _native.Slot and view.nbytes == view.obj.nbytes else None
+        if slot is not None and slot.channel != end.channel:
+            slot = None
         head = (view.format, view.shape, "memoryview")
         raw = view.cast("B") if view.nbytes else b""
         return self._send_bytes(end, head, slot, raw, view.nbytes, how, timeout)
@@ -439,7 +450,7 @@ class Sender(_End):
 
     def _send_object(self, end: _native.Sender, obj: Any, how: str, timeout: float | None) -> str:
         file = io.BytesIO()
-        pickler = _wire.Pickler(file)
+        pickler = _wire.Pickler(file, end.channel)
         pickler.dump(obj)
         where: list[tuple[int, int, int]] = []
         sent: list[str] = []
@@ -562,6 +573,7 @@ class Receiver(_End):
         """The next message, as a thing of its own: ``with b.recv_message() as m: use(m.array)``."""
         if mode not in ("ro", "cow", "rw"):
             raise UsageError(f"mode is {mode!r}; expected 'ro', 'cow' or 'rw'")
+        _checked(timeout)
         until = None if timeout is None else _now() + timeout
         with self._lock:
             end: _native.Receiver = self._ready()

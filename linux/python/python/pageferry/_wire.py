@@ -71,12 +71,12 @@ def bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return array.reshape(-1).view("u1")
 
 
-def slot_of(array: npt.NDArray[Any]) -> Slot | None:
-    """The slot that an array lies on, if all of the slot is the array."""
+def slot_of(array: npt.NDArray[Any], channel: int) -> Slot | None:
+    """The channel's slot that an array lies on, if all of the slot is the array."""
     base: Any = array.base
     while base is not None and type(base) is not Slot:
         base = base.obj if type(base) is memoryview else getattr(base, "base", None)
-    if type(base) is not Slot or array.nbytes != base.nbytes:
+    if type(base) is not Slot or array.nbytes != base.nbytes or base.channel != channel:
         return None
     return base if array.ctypes.data == base.address else None
 
@@ -110,7 +110,7 @@ def rebuild(buffer: Any, dtype: Any, shape: tuple[int, ...], order: str) -> Any:
 class Pickler(pickle.Pickler):
     """Pickles an object, and keeps its big buffers apart, with the slot that each is, if it is one."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, channel: int) -> None:
         buffers: list[tuple[Any, Slot | None]] = []
         slots: dict[int, Slot] = {}
 
@@ -127,6 +127,7 @@ class Pickler(pickle.Pickler):
 
         self.buffers = buffers
         self._slots = slots
+        self._channel = channel
         self._kept: list[object] = []
         super().__init__(file, 5, buffer_callback=apart)
 
@@ -135,7 +136,7 @@ class Pickler(pickle.Pickler):
         if numpy is not None and type(obj) is numpy.ndarray and not obj.dtype.hasobject and obj.nbytes:
             array = contiguous(obj)
             buffer = pickle.PickleBuffer(bytes_of(array))
-            slot = slot_of(array)
+            slot = slot_of(array, self._channel)
             if slot is not None:
                 # The buffer is kept, so that nothing else has its number.
                 self._kept.append(buffer)
