@@ -299,6 +299,11 @@ impl Sharing {
         self.lent.wait()
     }
 
+    /// The same, for a time; the error brings the token back.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Buffer, (Error, Sharing)> {
+        self.lent.wait_timeout(timeout).map_err(|(error, lent)| (error, Sharing { lent }))
+    }
+
     /// Whether the receiver has given it back.
     pub fn is_home(&self) -> Result<bool, Error> {
         self.lent.is_home()
@@ -328,6 +333,13 @@ impl DerefMut for Sharing {
 #[derive(Debug)]
 pub struct Zeroed {
     pub(crate) lent: Lent,
+}
+
+impl Zeroed {
+    /// Whether the donation has come home.
+    pub fn is_home(&self) -> Result<bool, Error> {
+        self.lent.is_home()
+    }
 }
 
 impl Deref for Zeroed {

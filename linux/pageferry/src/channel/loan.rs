@@ -119,7 +119,7 @@ impl Loan {
         self.copied()
     }
 
-    /// Copies the bytes to memory of this process.
+    /// Copies the bytes to memory of this process. The message stays, also where that fails.
     pub fn copied(&self) -> Result<Owned, Error> {
         self.shared.check_ours()?;
         let mut owned = self.shared.recycled.take(self.len().max(1))?;

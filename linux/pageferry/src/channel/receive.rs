@@ -64,6 +64,8 @@ struct State {
     retired: Vec<Retired>,
     /// A wake-up of the peer has failed.
     owes_wake: bool,
+    /// Somebody polls the socket ([`RecvShared::watch`]).
+    watching: bool,
 }
 
 /// What was dropped and cannot be given back yet: a child could still see it, or the kernel has refused to
@@ -112,6 +114,7 @@ impl RecvShared {
             objects: HashMap::new(),
             retired: Vec::new(),
             owes_wake: false,
+            watching: false,
         };
         Arc::new(RecvShared {
             socket,
@@ -161,6 +164,9 @@ impl RecvShared {
     pub(crate) fn try_recv(self: &Arc<Self>) -> Result<Option<Loan>, Error> {
         self.check_ours()?;
         let mut state = self.lock();
+        if core::mem::take(&mut state.watching) {
+            state.ring.end_sleep();
+        }
         self.release_retired(&mut state);
         if self.view.is_broken() {
             state.fault.get_or_insert(Broken::LeaseBroken.into());
@@ -586,6 +592,20 @@ impl RecvShared {
         let waited = if awake { Ok(()) } else { self.wait_readable(until) };
         self.lock().ring.end_sleep();
         waited
+    }
+
+    /// Says that somebody polls the socket from now on, until the next look at the ring. Whether there is a reason to
+    /// look at once. Notes that are left in the socket are none: they end the poll.
+    pub(crate) fn watch(&self) -> bool {
+        let mut state = self.lock();
+        self.read_notes(&mut state);
+        state.ring.begin_sleep();
+        let look = state.ring.has_message() || state.ended.is_some() || state.fault.is_some();
+        if look {
+            state.ring.end_sleep();
+        }
+        state.watching = !look;
+        look
     }
 
     /// Says that this side is about to sleep, for somebody who polls the socket. Whether there is a reason not to.

@@ -55,12 +55,30 @@ impl<T: Trust> Receiver<T> {
         Ok(self.recv_until(None)?.into_message())
     }
 
-    /// The same, waiting for `timeout` at most.
+    /// The same, if one is there; [`Error::WouldBlock`] otherwise.
+    pub fn try_recv_message(&self) -> Result<Message, Error> {
+        Ok(self.recv_until(Some(Instant::now()))?.into_message())
+    }
+
+    /// The same, waited for `timeout` at most.
     pub fn recv_message_timeout(&self, timeout: Duration) -> Result<Message, Error> {
         let message = self.recv_until(Instant::now().checked_add(timeout));
         let message = message
             .map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error });
         Ok(message?.into_message())
+    }
+
+    /// For whoever waits by `poll`, beside other descriptors. Does `look`, which is [`Receiver::try_recv`] or
+    /// [`Receiver::try_recv_message`]; where nothing is there ([`Error::WouldBlock`]), this end's descriptor
+    /// ([`AsFd`]) becomes readable when there is, or when the sender is gone. Look again then, by the same call.
+    pub fn watch<R>(&self, mut look: impl FnMut(&Receiver<T>) -> Result<R, Error>) -> Result<R, Error> {
+        loop {
+            match look(self) {
+                Err(Error::WouldBlock) if !self.shared.watch() => return Err(Error::WouldBlock),
+                Err(Error::WouldBlock) => (),
+                found => return found,
+            }
+        }
     }
 
     #[cfg(feature = "tokio")]

@@ -654,6 +654,14 @@ impl SendShared {
         })
     }
 
+    /// Nobody polls any more, without a look at the socket.
+    pub(crate) fn unwatch(&self) {
+        let mut state = self.lock();
+        if core::mem::take(&mut state.watching) {
+            self.wake_up(&state);
+        }
+    }
+
     /// Whether the ring has a cell for one more message.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_room(&self) -> Result<bool, Error> {

@@ -113,8 +113,20 @@ impl<T: Trust> Sender<T> {
     /// The same as [`Sender::loan`], waiting for `timeout` at most. A buffer for which there was no room by then is
     /// free again.
     pub fn loan_timeout(&self, buffer: Buffer, timeout: Duration) -> Result<Lent, Error> {
-        let lent = self.loan_until(buffer, 0, Instant::now().checked_add(timeout));
-        timed_out(lent.map_err(|(error, _)| error), timeout)
+        let lent = self.loan_timeout_or_return(buffer, 0, timeout);
+        lent.map_err(|(error, _)| error)
+    }
+
+    /// The same, with a number for the receiver; the error brings the buffer back: see [`Sender::loan_or_return`].
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    pub fn loan_timeout_or_return(
+        &self,
+        buffer: Buffer,
+        tag: u64,
+        timeout: Duration,
+    ) -> Result<Lent, (Error, Buffer)> {
+        let lent = self.loan_until(buffer, tag, Instant::now().checked_add(timeout));
+        lent.map_err(|(error, buffer)| (late(error, timeout), buffer))
     }
 
     #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
@@ -436,6 +448,29 @@ impl<T: Trust> Sender<T> {
         self.shared.choose(buffer.len, buffer.filled, arrived, may_donate)
     }
 
+    /// For whoever waits by `poll`, beside other descriptors. Does `look`, a call that does not wait, such as
+    /// [`Sender::try_buffer`]; where that says [`Error::WouldBlock`], this end's descriptor ([`AsFd`]) becomes readable
+    /// when the receiver has given something back, or is gone. Look again then, by the same call. Of what this process
+    /// itself gives back it does not tell.
+    pub fn watch<R>(&self, mut look: impl FnMut(&Sender<T>) -> Result<R, Error>) -> Result<R, Error> {
+        match look(self) {
+            Err(Error::WouldBlock) => (),
+            found => {
+                self.shared.unwatch();
+                return found;
+            }
+        }
+        self.shared.check_ours()?;
+        self.shared.end_sleep();
+        self.shared.begin_sleep();
+        // What has come back before that told nobody.
+        let found = look(self);
+        if found.as_ref().err() != Some(&Error::WouldBlock) {
+            self.shared.unwatch();
+        }
+        found
+    }
+
     /// What loans of this channel promise: what was asked for, or what both sides can have here.
     pub fn level(&self) -> Level {
         self.shared.settled.level
@@ -553,7 +588,12 @@ impl Sender<Same> {
 }
 
 fn timed_out<T>(result: Result<T, Error>, timeout: Duration) -> Result<T, Error> {
-    result.map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error })
+    result.map_err(|error| late(error, timeout))
+}
+
+/// The error of a call that had so much time.
+fn late(error: Error, timeout: Duration) -> Error {
+    if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error }
 }
 
 impl<T: Trust> Drop for Sender<T> {

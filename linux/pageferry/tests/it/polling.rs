@@ -58,3 +58,103 @@ fn sealed_memory_is_handed_on_by_copy_where_the_channel_does_not_take_it() {
     assert_eq!((loan.verb(), loan.tag(), loan.len()), (Verb::Copy, 8, 100_000));
     assert!(loan.iter().all(|&byte| byte == 5));
 }
+
+/// Whether the descriptor becomes readable within ten seconds, or, `now`, is so already.
+fn is_readable(fd: std::os::fd::BorrowedFd<'_>, now: bool) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let patience = Timespec { tv_sec: if now { 0 } else { 10 }, tv_nsec: 0 };
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&patience)).unwrap() == 1
+}
+
+#[test]
+fn a_receiver_that_polls_its_descriptor_sees_each_message_and_the_end() {
+    use std::os::fd::AsFd as _;
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    let (go, may) = std::sync::mpsc::channel::<()>();
+    let sender = std::thread::spawn(move || {
+        for number in 0..200 {
+            may.recv().unwrap();
+            tx.copy_tagged(b"x", number).unwrap();
+        }
+        may.recv().unwrap();
+    });
+    for number in 0..200 {
+        assert_eq!(rx.watch(Receiver::try_recv).unwrap_err(), Error::WouldBlock);
+        assert!(!is_readable(rx.as_fd(), true), "nothing was sent since the last look");
+        go.send(()).unwrap();
+        let loan = loop {
+            assert!(is_readable(rx.as_fd(), false), "message {number} was not told of");
+            match rx.watch(Receiver::try_recv) {
+                // What woke it was of an earlier message.
+                Err(Error::WouldBlock) => (),
+                found => break found.unwrap(),
+            }
+        };
+        assert_eq!(loan.tag(), number);
+    }
+    assert_eq!(rx.watch(Receiver::try_recv).unwrap_err(), Error::WouldBlock);
+    go.send(()).unwrap();
+    assert!(is_readable(rx.as_fd(), false));
+    assert_eq!(rx.watch(Receiver::try_recv).unwrap_err(), Error::Peer(PeerFault::Dead));
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_sender_that_polls_its_descriptor_sees_what_comes_back_and_the_end() {
+    use std::os::fd::AsFd as _;
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    let (go, may) = std::sync::mpsc::channel::<()>();
+    let receiver = std::thread::spawn(move || {
+        for _ in 0..200 {
+            let loan = rx.recv().unwrap();
+            may.recv().unwrap();
+            drop(loan);
+        }
+        may.recv().unwrap();
+    });
+    let mut buffer = Some(tx.buffer(4 << 20).unwrap());
+    for number in 0..200 {
+        drop(tx.loan(buffer.take().unwrap()).unwrap());
+        assert_eq!(tx.watch(|tx| tx.try_buffer(4 << 20)).unwrap_err(), Error::WouldBlock);
+        assert!(!is_readable(tx.as_fd(), true), "nothing has come back since the last look");
+        go.send(()).unwrap();
+        buffer = loop {
+            assert!(is_readable(tx.as_fd(), false), "that loan {number} came back was not told of");
+            match tx.watch(|tx| tx.try_buffer(4 << 20)) {
+                Err(Error::WouldBlock) => (),
+                found => break Some(found.unwrap()),
+            }
+        };
+    }
+    drop(tx.loan(buffer.take().unwrap()).unwrap());
+    assert_eq!(tx.watch(|tx| tx.try_buffer(1)).unwrap_err(), Error::WouldBlock);
+    go.send(()).unwrap();
+    assert!(is_readable(tx.as_fd(), false));
+    assert_eq!(tx.watch(|tx| tx.try_buffer(1)).unwrap_err(), Error::Peer(PeerFault::Dead));
+    receiver.join().unwrap();
+}
+
+#[test]
+fn tokens_of_shared_and_donated_memory_are_asked_and_waited_for() {
+    use std::time::Duration;
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    assert_eq!(rx.try_recv_message().unwrap_err(), Error::WouldBlock);
+    let little = Duration::from_millis(1);
+    assert_eq!(rx.recv_message_timeout(little).unwrap_err(), Error::TimedOut(little));
+    let mut sharing = tx.share(tx.buffer(10).unwrap()).unwrap();
+    let Message::Shared(shared) = rx.try_recv_message().unwrap() else { panic!("not shared") };
+    let (error, back) = sharing.wait_timeout(little).unwrap_err();
+    assert_eq!(error, Error::TimedOut(little));
+    sharing = back;
+    drop(shared);
+    let zeroed = tx.donate_zero(sharing.wait_timeout(Duration::from_secs(10)).unwrap()).unwrap();
+    let Message::Loan(loan) = rx.recv_message_timeout(Duration::from_secs(10)).unwrap() else {
+        panic!("no loan")
+    };
+    assert!(!zeroed.is_home().unwrap());
+    let once_more = loan.copied().unwrap();
+    assert_eq!(&once_more[..], &loan[..]);
+    drop(loan);
+    assert!(zeroed.is_home().unwrap());
+}
