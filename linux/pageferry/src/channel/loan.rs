@@ -283,6 +283,19 @@ pub enum Message {
     Passed(Passed),
 }
 
+impl Message {
+    /// The message in one piece that nobody changes, as [`super::Receiver::recv`] gives it: shared memory and ranges
+    /// become a copy. The error brings the message back.
+    #[allow(clippy::result_large_err, reason = "the error brings the message back")]
+    pub fn settle(self) -> Result<Loan, (Error, Message)> {
+        let loan = match self {
+            Message::Loan(loan) | Message::Shared(Shared { loan }) => loan,
+            Message::Passed(passed) => passed.into_loan(),
+        };
+        loan.settled().map_err(|(error, loan)| (error, loan.into_message()))
+    }
+}
+
 /// Memory of the sender that both sides see. The sender may write it at any time, so there is no reference to
 /// it: copies of it, and its address.
 #[derive(Debug)]
@@ -305,6 +318,11 @@ impl Shared {
     /// The number that the sender gave it; 0 if none.
     pub fn tag(&self) -> u64 {
         self.loan.tag()
+    }
+
+    /// How many messages came before on this channel.
+    pub fn sequence(&self) -> u64 {
+        self.loan.sequence()
     }
 
     /// Copies bytes from `offset` on. Each is read once, and those that the sender writes meanwhile are old or new.

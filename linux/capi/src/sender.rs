@@ -1,0 +1,499 @@
+//! The sending end.
+
+use crate::border::{self, Out, Wait};
+use crate::channel::{pf_buffer, pf_lent, pf_loan, pf_sender};
+use crate::config::level_number;
+use crate::fault::{Fault, call};
+use crate::handles::Tables;
+use crate::lent::{LentToken, verb_number};
+use crate::loan::Received;
+use crate::table::Handle;
+use core::ffi::{c_int, c_void};
+use pageferry::trust::{Guarded, Same};
+use pageferry::{Arrived, Buffer, Error, Sender, Verb};
+use std::os::fd::AsRawFd as _;
+
+/// The receiver reads all of the message.
+pub const PF_ARRIVED_TOUCHED: c_int = 1;
+/// The receiver hands the message on, or looks at a part of it.
+pub const PF_ARRIVED_UNTOUCHED: c_int = 2;
+
+/// What a handle of a sender stands for.
+#[derive(Debug)]
+pub(crate) struct SenderEnd {
+    end: Sending,
+}
+
+/// By how far the receiver is trusted.
+#[derive(Debug)]
+pub(crate) enum Sending {
+    Trusting(Sender<Same>),
+    Guarded(Sender<Guarded>),
+}
+
+/// Does the same with either.
+macro_rules! either {
+    ($end:expr, $name:ident => $does:expr) => {
+        match &$end {
+            Sending::Trusting($name) => $does,
+            Sending::Guarded($name) => $does,
+        }
+    };
+}
+
+impl SenderEnd {
+    pub(crate) fn new(end: Sending) -> SenderEnd {
+        SenderEnd { end }
+    }
+
+    pub(crate) fn fd(&self) -> c_int {
+        either!(self.end, sender => sender.as_raw_fd())
+    }
+
+    fn trusting(&self, verb: &str) -> Result<&Sender<Same>, Fault> {
+        match &self.end {
+            Sending::Trusting(sender) => Ok(sender),
+            Sending::Guarded(_) => Err(Fault::usage(format!(
+                "{verb} needs a receiver that is trusted: pf_sender_open_trusted(), or pf_channel_pair()"
+            ))),
+        }
+    }
+
+    fn buffer(&self, len: usize, wait: Wait) -> Result<Buffer, Error> {
+        either!(self.end, sender => match wait {
+            Wait::Forever => sender.buffer(len),
+            // Whoever does not wait here may wait by a poll.
+            Wait::Not => sender.watch(|sender| sender.try_buffer(len)),
+            Wait::For(time) => sender.buffer_timeout(len, time),
+        })
+    }
+}
+
+fn handle(sender: *mut pf_sender) -> Handle {
+    Handle::new(sender.cast(), "sender")
+}
+
+/// Finds a sender.
+fn with<R>(
+    sender: *mut pf_sender,
+    does: impl FnOnce(&mut SenderEnd) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    Tables::get().senders.with(handle(sender), does)
+}
+
+/// Sends a buffer, which is used up by that whatever comes of it, and has a token for it.
+///
+/// # Safety
+/// `lent` is NULL or a place for a handle.
+unsafe fn send(
+    sender: *mut pf_sender,
+    buffer: *mut pf_buffer,
+    lent: *mut *mut pf_lent,
+    does: impl FnOnce(&SenderEnd, Buffer) -> Result<LentToken, Fault>,
+) -> Result<(), Fault> {
+    // SAFETY: by the caller's promise.
+    let mut out = unsafe { Out::handle(lent, "lent") }?;
+    let tables = Tables::get();
+    let room = tables.lents.reserve()?;
+    let token = with(sender, |end| give(buffer, |buffer| does(end, buffer)))?;
+    out.set_handle(room.fill(token));
+    Ok(())
+}
+
+/// Uses a buffer up.
+fn give<R>(buffer: *mut pf_buffer, does: impl FnOnce(Buffer) -> Result<R, Fault>) -> Result<R, Fault> {
+    let buffer = Handle::new(buffer.cast(), "buffer");
+    Tables::get().buffers.consume(buffer, |buffer| does(buffer).map_err(|fault| (fault, None)))
+}
+
+/// Ends sending. The receiver takes what was sent, and then sees that the sender is gone. Buffers, lent memory and what they
+/// point to stay valid until they are freed themselves.
+#[unsafe(no_mangle)]
+pub extern "C" fn pf_sender_free(sender: *mut pf_sender) -> c_int {
+    call(|| Tables::get().senders.free(handle(sender)))
+}
+
+/// What loans of this channel promise: one of PF_LEVEL_*. It is what was asked for, or PF_LEVEL_COPY where the host or the
+/// peer cannot have that.
+///
+/// # Safety
+/// `level` is NULL or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_level(sender: *mut pf_sender, level: *mut c_int) -> c_int {
+    call(|| {
+        // SAFETY: by the caller's promise.
+        let mut out = unsafe { Out::new(level, "level", 0) }?;
+        with(sender, |end| {
+            out.set(level_number(either!(end.end, sender => sender.level())));
+            Ok(())
+        })
+    })
+}
+
+/// Who was at the other end when the connection was made, as the kernel knows it: process (0 where it has no number here),
+/// user, group.
+///
+/// # Safety
+/// `pid`, `uid` and `gid` are NULL or places for numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_peer(
+    sender: *mut pf_sender,
+    pid: *mut i32,
+    uid: *mut u32,
+    gid: *mut u32,
+) -> c_int {
+    call(|| {
+        // SAFETY: by the caller's promise.
+        let mut out =
+            unsafe { (Out::new(pid, "pid", 0)?, Out::new(uid, "uid", 0)?, Out::new(gid, "gid", 0)?) };
+        with(sender, |end| {
+            let peer = either!(end.end, sender => sender.peer())?;
+            out.0.set(peer.pid);
+            out.1.set(peer.uid);
+            out.2.set(peer.gid);
+            Ok(())
+        })
+    })
+}
+
+/// How many messages were sent, and how many of them are out: sent, and not given back.
+///
+/// # Safety
+/// `sent` and `out` are NULL or places for numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_counters(sender: *mut pf_sender, sent: *mut u64, out: *mut u64) -> c_int {
+    call(|| {
+        // SAFETY: by the caller's promise.
+        let mut to = unsafe { (Out::new(sent, "sent", 0)?, Out::new(out, "out", 0)?) };
+        with(sender, |end| {
+            let counters = either!(end.end, sender => sender.counters());
+            to.0.set(counters.sent);
+            to.1.set(counters.out);
+            Ok(())
+        })
+    })
+}
+
+/// Memory for a message of `len` bytes. Waits, while the receiver holds what there is, `timeout_ms` at most (or PF_WAIT,
+/// PF_NOWAIT). What it finds there is older, or zero.
+///
+/// PF_EUSAGE: `len` is 0 or more than the pool has; or this process itself holds all slots as buffers and lent memory, so that
+/// waiting would never end. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT.
+///
+/// # Safety
+/// `buffer` is NULL or a place for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_buffer(
+    sender: *mut pf_sender,
+    len: usize,
+    timeout_ms: c_int,
+    buffer: *mut *mut pf_buffer,
+) -> c_int {
+    call(|| {
+        // SAFETY: by the caller's promise.
+        let mut out = unsafe { Out::handle(buffer, "buffer") }?;
+        let wait = Wait::from_ms(timeout_ms)?;
+        let room = Tables::get().buffers.reserve()?;
+        let buffer = with(sender, |end| end.buffer(len, wait).map_err(|error| wait.fault(error)))?;
+        out.set_handle(room.fill(buffer));
+        Ok(())
+    })
+}
+
+/// Lends a buffer: the receiver reads it where it is, until it gives it back. `tag` is a number for the receiver. Waits,
+/// while as many messages are out as the configuration's `capacity`, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT).
+///
+/// `buffer` is used up. Its pointer may be read on. What is stored through it from now on, by whatever thread, is a page of this
+/// process alone and never reaches the message; at PF_LEVEL_SEALED such a store is a fault (SIGSEGV), and at PF_LEVEL_COPY it
+/// may reach the message until the receiver has copied it.
+///
+/// PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: there was no room, and the buffer's memory is free again.
+///
+/// # Safety
+/// `lent` is NULL or a place for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_loan(
+    sender: *mut pf_sender,
+    buffer: *mut pf_buffer,
+    tag: u64,
+    timeout_ms: c_int,
+    lent: *mut *mut pf_lent,
+) -> c_int {
+    call(|| {
+        let wait = Wait::from_ms(timeout_ms)?;
+        // SAFETY: by the caller's promise.
+        unsafe {
+            send(sender, buffer, lent, |end, buffer| {
+                let lent = either!(end.end, sender => match wait {
+                    Wait::Forever => sender.loan_tagged(buffer, tag),
+                    _ => sender.loan_tagged_timeout(buffer, tag, wait.at_most()),
+                });
+                lent.map(LentToken::Lent).map_err(|error| wait.fault(error))
+            })
+        }
+    })
+}
+
+/// Gives a buffer away: the receiver alone reads and writes it, where it is. Its memory is free again when the receiver gives
+/// it back. `tag` is a number for the receiver. Waits, while as many messages are out as the configuration's `capacity`.
+///
+/// `buffer` is used up. A touch of its pointer is a fault (SIGSEGV) from now on.
+///
+/// PF_EUSAGE: the receiver is not trusted, or one side has PF_CONFIG_NO_DONATIONS, or the channel is sealed or leased.
+/// PF_EPEER_*: the receiver is gone.
+#[unsafe(no_mangle)]
+pub extern "C" fn pf_sender_donate(sender: *mut pf_sender, buffer: *mut pf_buffer, tag: u64) -> c_int {
+    call(|| {
+        with(sender, |end| {
+            let sender = end.trusting("a donation")?;
+            give(buffer, |buffer| Ok(sender.donate_tagged(buffer, tag)?))
+        })
+    })
+}
+
+/// As pf_sender_donate(), without a tag, and with zero memory in the buffer's place: its pointer may be read and written on,
+/// until `lent` is freed. `lent` cannot be waited for by pf_lent_wait().
+///
+/// # Safety
+/// `lent` is NULL or a place for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_donate_zero(
+    sender: *mut pf_sender,
+    buffer: *mut pf_buffer,
+    lent: *mut *mut pf_lent,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    call(|| unsafe {
+        // What cannot be is said before the buffer is used up.
+        with(sender, |end| end.trusting("a donation").map(drop))?;
+        send(sender, buffer, lent, |end, buffer| {
+            Ok(LentToken::Zeroed(end.trusting("a donation")?.donate_zero(buffer)?))
+        })
+    })
+}
+
+/// Shows a buffer to the receiver while this side goes on to write it. There is no protection: the receiver sees stores when
+/// the machine shows them to it. Waits, while as many messages are out as the configuration's `capacity`.
+///
+/// `buffer` is used up. Its pointer may be read and written on, until `lent` is waited for or freed.
+///
+/// PF_EUSAGE: the receiver is not trusted, or the channel is sealed or leased. PF_EPEER_*: the receiver is gone.
+///
+/// # Safety
+/// `lent` is NULL or a place for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_share(
+    sender: *mut pf_sender,
+    buffer: *mut pf_buffer,
+    lent: *mut *mut pf_lent,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    call(|| unsafe {
+        with(sender, |end| end.trusting("shared memory").map(drop))?;
+        send(sender, buffer, lent, |end, buffer| {
+            Ok(LentToken::Sharing(end.trusting("shared memory")?.share(buffer)?))
+        })
+    })
+}
+
+/// Sends `len` bytes by copy: the caller's memory is the caller's again when this returns. `tag` is a number for the receiver.
+/// Waits, while there is no room, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT).
+///
+/// PF_EUSAGE: `data` is NULL, or `len` is more than the pool has. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK,
+/// PF_ETIMEDOUT: nothing was sent.
+///
+/// # Safety
+/// `data` is NULL or has `len` bytes that nobody writes during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_copy(
+    sender: *mut pf_sender,
+    data: *const c_void,
+    len: usize,
+    tag: u64,
+    timeout_ms: c_int,
+) -> c_int {
+    call(|| {
+        let wait = Wait::from_ms(timeout_ms)?;
+        // SAFETY: by the caller's promise.
+        let bytes = unsafe { border::bytes(data, len, "data") }?;
+        with(sender, |end| {
+            let copied = either!(end.end, sender => match wait {
+                Wait::Forever => sender.copy_tagged(bytes, tag),
+                _ => sender.copy_tagged_timeout(bytes, tag, wait.at_most()),
+            });
+            copied.map_err(|error| wait.fault(error))
+        })
+    })
+}
+
+/// Sends a buffer by copy: the receiver copies it out, and its memory comes home at once. Waits, while as many messages are
+/// out as the configuration's `capacity`.
+///
+/// `buffer` is used up. What is stored through its pointer may reach the message until `lent` is home.
+///
+/// PF_EUSAGE: the channel is sealed. PF_EPEER_*: the receiver is gone.
+///
+/// # Safety
+/// `lent` is NULL or a place for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_copy_buffer(
+    sender: *mut pf_sender,
+    buffer: *mut pf_buffer,
+    lent: *mut *mut pf_lent,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    call(|| unsafe {
+        send(sender, buffer, lent, |end, buffer| {
+            Ok(LentToken::Lent(either!(end.end, sender => sender.copy_buffer(buffer))?))
+        })
+    })
+}
+
+fn arrival(arrived: c_int) -> Result<Arrived, Fault> {
+    match arrived {
+        PF_ARRIVED_TOUCHED => Ok(Arrived::Touched),
+        PF_ARRIVED_UNTOUCHED => Ok(Arrived::Untouched),
+        _ => Err(Fault::usage(format!("`arrived` is {arrived}; expected one of PF_ARRIVED_*"))),
+    }
+}
+
+/// Sends a buffer in the way that is cheapest, by what was measured on this host and seen on this channel: by copy or as a loan.
+/// pf_lent_verb() says which. `arrived` is what the receiver will do with it: one of PF_ARRIVED_*. Waits, while as many
+/// messages are out as the configuration's `capacity`.
+///
+/// `buffer` is used up. What is stored through its pointer may reach the message until `lent` is home, for it may be a copy.
+///
+/// PF_EPEER_*: the receiver is gone.
+///
+/// # Safety
+/// `lent` is NULL or a place for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_auto(
+    sender: *mut pf_sender,
+    buffer: *mut pf_buffer,
+    arrived: c_int,
+    lent: *mut *mut pf_lent,
+) -> c_int {
+    call(|| {
+        let arrived = arrival(arrived)?;
+        // SAFETY: by the caller's promise.
+        unsafe {
+            send(sender, buffer, lent, |end, buffer| {
+                Ok(LentToken::Lent(either!(end.end, sender => sender.auto(buffer, arrived))?))
+            })
+        }
+    })
+}
+
+/// As pf_sender_auto(), for a buffer that is not wanted back: it may also be donated. `verb` is what was done: one of
+/// PF_VERB_*. `buffer` is used up, and its pointer must not be used.
+///
+/// PF_EUSAGE: the receiver is not trusted. PF_EPEER_*: the receiver is gone.
+///
+/// # Safety
+/// `verb` is NULL or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_auto_give(
+    sender: *mut pf_sender,
+    buffer: *mut pf_buffer,
+    arrived: c_int,
+    verb: *mut c_int,
+) -> c_int {
+    call(|| {
+        // SAFETY: by the caller's promise.
+        let mut out = unsafe { Out::new(verb, "verb", 0) }?;
+        let arrived = arrival(arrived)?;
+        let verb: Verb = with(sender, |end| {
+            let sender = end.trusting("giving a buffer away")?;
+            give(buffer, |buffer| Ok(sender.auto_give(buffer, arrived)?))
+        })?;
+        out.set(verb_number(verb));
+        Ok(())
+    })
+}
+
+/// Sends the same sealed memory once more: nothing is copied and nothing is sealed again. `lent` stays as it is, and `again` is
+/// a handle of its own. Waits, while there is no room.
+///
+/// PF_EUSAGE: the memory is not sealed. PF_EPEER_*: the receiver is gone.
+///
+/// # Safety
+/// `again` is NULL or a place for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_resend(
+    sender: *mut pf_sender,
+    lent: *mut pf_lent,
+    again: *mut *mut pf_lent,
+) -> c_int {
+    call(|| {
+        // SAFETY: by the caller's promise.
+        let mut out = unsafe { Out::handle(again, "again") }?;
+        let tables = Tables::get();
+        let room = tables.lents.reserve()?;
+        let token = with(sender, |end| {
+            tables.lents.with(Handle::new(lent.cast(), "lent"), |lent| match lent {
+                LentToken::Lent(lent) => Ok(either!(end.end, sender => sender.resend(lent))?),
+                _ => Err(Fault::usage("`lent` is no loan: only sealed memory is sent again".to_owned())),
+            })
+        })?;
+        out.set_handle(room.fill(LentToken::Lent(token)));
+        Ok(())
+    })
+}
+
+/// Lends what was lent once more, unchanged: waits until it is home, and while there is no room. `lent` is used up once it is
+/// known to be a loan, and `again` is a handle of its own.
+///
+/// PF_EUSAGE: `lent` is no loan. PF_EPEER_*: the receiver is gone.
+///
+/// # Safety
+/// `again` is NULL or a place for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pf_sender_loan_again(
+    sender: *mut pf_sender,
+    lent: *mut pf_lent,
+    again: *mut *mut pf_lent,
+) -> c_int {
+    call(|| {
+        // SAFETY: by the caller's promise.
+        let mut out = unsafe { Out::handle(again, "again") }?;
+        let tables = Tables::get();
+        let room = tables.lents.reserve()?;
+        let token = with(sender, |end| {
+            tables.lents.consume(Handle::new(lent.cast(), "lent"), |lent| match lent {
+                LentToken::Lent(lent) if lent.verb() == Verb::Loan => {
+                    either!(end.end, sender => sender.loan_again(lent)).map_err(|error| (error.into(), None))
+                }
+                other => {
+                    let fault = Fault::usage("`lent` is no loan: only a loan is lent again".to_owned());
+                    Err((fault, Some(other)))
+                }
+            })
+        })?;
+        out.set_handle(room.fill(LentToken::Lent(token)));
+        Ok(())
+    })
+}
+
+/// Hands a message on, with its tag. Sealed memory goes as it is, where this channel takes it; anything else is copied. `loan`
+/// stays as it is. Waits, while there is no room.
+///
+/// PF_EUSAGE: `loan` is shared memory, which is none of the receiver's to hand on; or too long. PF_EPEER_*: the receiver
+/// is gone.
+#[unsafe(no_mangle)]
+pub extern "C" fn pf_sender_forward(sender: *mut pf_sender, loan: *mut pf_loan) -> c_int {
+    call(|| {
+        with(sender, |end| {
+            Tables::get().loans.with(Handle::new(loan.cast(), "loan"), |loan| match loan {
+                Received::Loan(loan) => Ok(either!(end.end, sender => sender.forward(loan))?),
+                Received::Owned(owned) => {
+                    Ok(either!(end.end, sender => sender.copy_tagged(&owned.bytes, owned.tag))?)
+                }
+                Received::Shared(_) => Err(Fault::usage(
+                    "`loan` is shared memory: receive it without PF_RECV_SHARED to hand on its bytes"
+                        .to_owned(),
+                )),
+            })
+        })
+    })
+}
