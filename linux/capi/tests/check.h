@@ -54,7 +54,7 @@ struct traces {
     size_t handles;
 };
 
-static inline struct traces traces(void)
+static inline struct traces traces_now(void)
 {
     struct traces now = { 0, 0, 0 };
     DIR *directory = opendir("/proc/self/fd");
@@ -79,14 +79,14 @@ static inline void nothing_is_left_since(struct traces before)
     const struct timespec soon = { 0, 10 * 1000 * 1000 };
     int tries;
     for (tries = 0; tries < 1000; tries++) {
-        struct traces now = traces();
+        struct traces now = traces_now();
         if (now.descriptors == before.descriptors && now.mappings == before.mappings && now.handles == before.handles) {
             return;
         }
         nanosleep(&soon, NULL);
     }
     {
-        struct traces now = traces();
+        struct traces now = traces_now();
         fprintf(stderr, "descriptors %zu before, %zu now; mappings %zu, %zu; handles %zu, %zu\n", before.descriptors,
                 now.descriptors, before.mappings, now.mappings, before.handles, now.handles);
         CHECK(!"something is left");
@@ -110,6 +110,8 @@ static inline void warm_up(void)
     pf_config config = small_config();
     pf_sender *tx;
     pf_receiver *rx;
+    /* What is not printed yet would be printed by children, too. */
+    setvbuf(stdout, NULL, _IOLBF, 0);
     OK(pf_channel_pair(&config, &tx, &rx));
     OK(pf_sender_free(tx));
     OK(pf_receiver_free(rx));

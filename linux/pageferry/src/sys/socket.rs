@@ -41,7 +41,7 @@ pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
 /// A socket that listens at `path`. A socket file at which nobody listens any more is replaced.
 pub(crate) fn listen(path: &Path) -> Result<OwnedFd> {
     let socket = new()?;
-    let address = SocketAddrUnix::new(path).of("bind")?;
+    let address = address(path).of("bind")?;
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) if is_deserted(path) => {
             rustix::fs::unlink(path).of("unlink")?;
@@ -54,6 +54,11 @@ pub(crate) fn listen(path: &Path) -> Result<OwnedFd> {
     Ok(socket)
 }
 
+/// An empty path is none, as for all other calls: the kernel would take it for a wish for any name that is free.
+fn address(path: &Path) -> rustix::io::Result<SocketAddrUnix> {
+    if path.as_os_str().is_empty() { Err(Errno::NOENT) } else { SocketAddrUnix::new(path) }
+}
+
 fn is_deserted(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt as _;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
@@ -63,7 +68,7 @@ fn is_deserted(path: &Path) -> bool {
 /// A socket to whoever listens at `path`.
 pub(crate) fn connect(path: &Path) -> Result<OwnedFd> {
     let socket = new()?;
-    let address = SocketAddrUnix::new(path).of("connect")?;
+    let address = address(path).of("connect")?;
     rustix::net::connect(&socket, &address).of("connect")?;
     Ok(socket)
 }
