@@ -15,8 +15,8 @@
  *     then on its number is no handle, for ever, and every call that gets it answers PF_EUSAGE; so does one that gets NULL, a
  *     handle of another kind, or any other number. This is also so when two threads end a handle at the same time: one of
  *     them succeeds.
- *     A call that uses a handle up does so whatever it answers, but for PF_EUSAGE about an argument of its own (a handle, a
- *     number, a receiver that is not trusted). After any error the handle may be freed: at worst that answers PF_EUSAGE.
+ *     A call that uses a handle up does so where it succeeds. Where it fails the handle is as it was, and is the caller's to end.
+ *     (At PF_LEVEL_SEALED the buffer's memory is at another address then: ask for it again.)
  *     Where a call fails, the place of the new handle has NULL.
  *
  * Pointers
@@ -659,14 +659,23 @@ int pf_sender_buffer(pf_sender *sender,
                      pf_buffer **buffer);
 
 /**
+ * Waits until one more message can be sent, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT): the next call that sends does not wait
+ * for that. Only on a sealed channel it may wait all the same, for memory that is out counts against the budget there.
+ *
+ * PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: as many messages are out as the configuration's `capacity`.
+ */
+int pf_sender_room(pf_sender *sender,
+                   int timeout_ms);
+
+/**
  * Lends a buffer: the receiver reads it where it is, until it gives it back. `tag` is a number for the receiver. Waits,
  * while as many messages are out as the configuration's `capacity`, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT).
  *
- * `buffer` is used up. Its pointer may be read on. What is stored through it from now on, by whatever thread, is a page of this
+ * Its pointer may be read on. What is stored through it from now on, by whatever thread, is a page of this
  * process alone and never reaches the message; at PF_LEVEL_SEALED such a store is a fault (SIGSEGV), and at PF_LEVEL_COPY it
  * may reach the message until the receiver has copied it.
  *
- * PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: there was no room, and the buffer's memory is free again.
+ * It uses `buffer` up. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: there was no room.
  *
  * The caller promises:
  * `lent` is NULL or a place for a handle.
@@ -681,9 +690,9 @@ int pf_sender_loan(pf_sender *sender,
  * Gives a buffer away: the receiver alone reads and writes it, where it is. Its memory is free again when the receiver gives
  * it back. `tag` is a number for the receiver. Waits, while as many messages are out as the configuration's `capacity`.
  *
- * `buffer` is used up. A touch of its pointer is a fault (SIGSEGV) from now on.
+ * A touch of its pointer is a fault (SIGSEGV) from now on.
  *
- * PF_EUSAGE: the receiver is not trusted, or one side has PF_CONFIG_NO_DONATIONS, or the channel is sealed or leased.
+ * It uses `buffer` up. PF_EUSAGE: the receiver is not trusted, or one side has PF_CONFIG_NO_DONATIONS, or the channel is sealed or leased.
  * PF_EPEER_*: the receiver is gone.
  */
 int pf_sender_donate(pf_sender *sender,
@@ -691,29 +700,31 @@ int pf_sender_donate(pf_sender *sender,
                      uint64_t tag);
 
 /**
- * As pf_sender_donate(), without a tag, and with zero memory in the buffer's place: its pointer may be read and written on,
- * until `lent` is freed. `lent` cannot be waited for by pf_lent_wait().
+ * As pf_sender_donate(), with zero memory in the buffer's place: its pointer may be read and written on, until `lent` is freed.
+ * `lent` cannot be waited for by pf_lent_wait().
  *
  * The caller promises:
  * `lent` is NULL or a place for a handle.
  */
 int pf_sender_donate_zero(pf_sender *sender,
                           pf_buffer *buffer,
+                          uint64_t tag,
                           pf_lent **lent);
 
 /**
  * Shows a buffer to the receiver while this side goes on to write it. There is no protection: the receiver sees stores when
  * the machine shows them to it. Waits, while as many messages are out as the configuration's `capacity`.
  *
- * `buffer` is used up. Its pointer may be read and written on, until `lent` is waited for or freed.
+ * Its pointer may be read and written on, until `lent` is waited for or freed. `tag` is a number for the receiver.
  *
- * PF_EUSAGE: the receiver is not trusted, or the channel is sealed or leased. PF_EPEER_*: the receiver is gone.
+ * It uses `buffer` up. PF_EUSAGE: the receiver is not trusted, or the channel is sealed or leased. PF_EPEER_*: the receiver is gone.
  *
  * The caller promises:
  * `lent` is NULL or a place for a handle.
  */
 int pf_sender_share(pf_sender *sender,
                     pf_buffer *buffer,
+                    uint64_t tag,
                     pf_lent **lent);
 
 /**
@@ -733,28 +744,27 @@ int pf_sender_copy(pf_sender *sender,
                    int timeout_ms);
 
 /**
- * Sends a buffer by copy: the receiver copies it out, and its memory comes home at once. Waits, while as many messages are
- * out as the configuration's `capacity`.
+ * Sends a buffer by copy: the receiver copies it out, and its memory comes home at once. `tag` is a number for the receiver.
+ * Waits, while as many messages are out as the configuration's `capacity`. What is stored through its pointer may reach the
+ * message until `lent` is home.
  *
- * `buffer` is used up. What is stored through its pointer may reach the message until `lent` is home.
- *
- * PF_EUSAGE: the channel is sealed. PF_EPEER_*: the receiver is gone.
+ * It uses `buffer` up. PF_EUSAGE: the channel is sealed. PF_EPEER_*: the receiver is gone.
  *
  * The caller promises:
  * `lent` is NULL or a place for a handle.
  */
 int pf_sender_copy_buffer(pf_sender *sender,
                           pf_buffer *buffer,
+                          uint64_t tag,
                           pf_lent **lent);
 
 /**
  * Sends a buffer in the way that is cheapest, by what was measured on this host and seen on this channel: by copy or as a loan.
- * pf_lent_verb() says which. `arrived` is what the receiver will do with it: one of PF_ARRIVED_*. Waits, while as many
- * messages are out as the configuration's `capacity`.
+ * pf_lent_verb() says which. `arrived` is what the receiver will do with it: one of PF_ARRIVED_*. `tag` is a number for the
+ * receiver. Waits, while as many messages are out as the configuration's `capacity`. What is stored through its pointer may
+ * reach the message until `lent` is home, for it may be a copy.
  *
- * `buffer` is used up. What is stored through its pointer may reach the message until `lent` is home, for it may be a copy.
- *
- * PF_EPEER_*: the receiver is gone.
+ * It uses `buffer` up. PF_EPEER_*: the receiver is gone.
  *
  * The caller promises:
  * `lent` is NULL or a place for a handle.
@@ -762,22 +772,23 @@ int pf_sender_copy_buffer(pf_sender *sender,
 int pf_sender_auto(pf_sender *sender,
                    pf_buffer *buffer,
                    int arrived,
+                   uint64_t tag,
                    pf_lent **lent);
 
 /**
  * As pf_sender_auto(), for a buffer that is not wanted back: it may also be donated. `verb` is what was done: one of
- * PF_VERB_*. `buffer` is used up, and its pointer must not be used.
+ * PF_VERB_*. Its pointer must not be used any more.
  *
- * PF_EUSAGE: the receiver is not trusted. PF_EPEER_*: the receiver is gone.
+ * It uses `buffer` up. PF_EUSAGE: the receiver is not trusted. PF_EPEER_*: the receiver is gone.
  *
  * The caller promises:
  * `verb` is NULL or a place for a number.
  */
-int pf_sender_auto_give(pf_sender *sender, pf_buffer *buffer, int arrived, int *verb);
+int pf_sender_auto_give(pf_sender *sender, pf_buffer *buffer, int arrived, uint64_t tag, int *verb);
 
 /**
  * Sends the same sealed memory once more: nothing is copied and nothing is sealed again. `lent` stays as it is, and `again` is
- * a handle of its own. Waits, while there is no room.
+ * a handle of its own. `tag` is a number for the receiver. Waits, while there is no room.
  *
  * PF_EUSAGE: the memory is not sealed. PF_EPEER_*: the receiver is gone.
  *
@@ -786,19 +797,21 @@ int pf_sender_auto_give(pf_sender *sender, pf_buffer *buffer, int arrived, int *
  */
 int pf_sender_resend(pf_sender *sender,
                      pf_lent *lent,
+                     uint64_t tag,
                      pf_lent **again);
 
 /**
- * Lends what was lent once more, unchanged: waits until it is home, and while there is no room. `lent` is used up once it is
- * known to be a loan, and `again` is a handle of its own.
+ * Lends what was lent once more, unchanged: waits until it is home, and while there is no room. `again` is its new handle, and
+ * `tag` a number for the receiver.
  *
- * PF_EUSAGE: `lent` is no loan. PF_EPEER_*: the receiver is gone.
+ * It uses `lent` up. PF_EUSAGE: `lent` is no loan, or one of another channel. PF_EPEER_*: the receiver is gone.
  *
  * The caller promises:
  * `again` is NULL or a place for a handle.
  */
 int pf_sender_loan_again(pf_sender *sender,
                          pf_lent *lent,
+                         uint64_t tag,
                          pf_lent **again);
 
 /**

@@ -35,7 +35,7 @@ impl Received {
     /// Moves a loan's bytes to memory of this process. Where that fails it stays as it was.
     pub(crate) fn transfer(&mut self) -> Result<(), Error> {
         let Received::Loan(loan) = self else { return Ok(()) };
-        let bytes = loan.to_owned_bytes()?;
+        let bytes = loan.copied()?;
         let (tag, sequence, verb, level) = (loan.tag(), loan.sequence(), loan.verb(), loan.level());
         *self = Received::Owned(OwnedMessage { bytes, tag, sequence, verb, level });
         Ok(())

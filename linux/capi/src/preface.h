@@ -15,8 +15,8 @@
  *     then on its number is no handle, for ever, and every call that gets it answers PF_EUSAGE; so does one that gets NULL, a
  *     handle of another kind, or any other number. This is also so when two threads end a handle at the same time: one of
  *     them succeeds.
- *     A call that uses a handle up does so whatever it answers, but for PF_EUSAGE about an argument of its own (a handle, a
- *     number, a receiver that is not trusted). After any error the handle may be freed: at worst that answers PF_EUSAGE.
+ *     A call that uses a handle up does so where it succeeds. Where it fails the handle is as it was, and is the caller's to end.
+ *     (At PF_LEVEL_SEALED the buffer's memory is at another address then: ask for it again.)
  *     Where a call fails, the place of the new handle has NULL.
  *
  * Pointers

@@ -81,7 +81,7 @@ fn with<R>(
     Tables::get().senders.with(handle(sender), does)
 }
 
-/// Sends a buffer, which is used up by that whatever comes of it, and has a token for it.
+/// Sends a buffer, and has a token for it.
 ///
 /// # Safety
 /// `lent` is NULL or a place for a handle.
@@ -89,21 +89,56 @@ unsafe fn send(
     sender: *mut pf_sender,
     buffer: *mut pf_buffer,
     lent: *mut *mut pf_lent,
-    does: impl FnOnce(&SenderEnd, Buffer) -> Result<LentToken, Fault>,
+    wait: Wait,
+    does: impl FnOnce(&SenderEnd, Buffer) -> Result<LentToken, Returned>,
 ) -> Result<(), Fault> {
     // SAFETY: by the caller's promise.
     let mut out = unsafe { Out::handle(lent, "lent") }?;
     let tables = Tables::get();
     let room = tables.lents.reserve()?;
-    let token = with(sender, |end| give(buffer, |buffer| does(end, buffer)))?;
+    let token = with(sender, |end| give(buffer, wait, |buffer| does(end, buffer)))?;
     out.set_handle(room.fill(token));
     Ok(())
 }
 
-/// Uses a buffer up.
-fn give<R>(buffer: *mut pf_buffer, does: impl FnOnce(Buffer) -> Result<R, Fault>) -> Result<R, Fault> {
+/// The same, to a receiver that is trusted.
+///
+/// # Safety
+/// `lent` is NULL or a place for a handle.
+unsafe fn send_trusting(
+    sender: *mut pf_sender,
+    buffer: *mut pf_buffer,
+    lent: *mut *mut pf_lent,
+    verb: &str,
+    does: impl FnOnce(&Sender<Same>, Buffer) -> Result<LentToken, Returned>,
+) -> Result<(), Fault> {
+    // SAFETY: by the caller's promise.
+    let mut out = unsafe { Out::handle(lent, "lent") }?;
+    let room = Tables::get().lents.reserve()?;
+    let token = with(sender, |end| {
+        let sender = end.trusting(verb)?;
+        give(buffer, Wait::Forever, |buffer| does(sender, buffer))
+    })?;
+    out.set_handle(room.fill(token));
+    Ok(())
+}
+
+/// Why a buffer was not sent, and the buffer.
+type Returned = (Error, Buffer);
+
+/// Uses a buffer up, where that succeeds.
+fn give<R>(
+    buffer: *mut pf_buffer,
+    wait: Wait,
+    does: impl FnOnce(Buffer) -> Result<R, Returned>,
+) -> Result<R, Fault> {
     let buffer = Handle::new(buffer.cast(), "buffer");
-    Tables::get().buffers.consume(buffer, |buffer| does(buffer).map_err(|fault| (fault, None)))
+    Tables::get().buffers.consume(buffer, |buffer| {
+        does(buffer).map_err(|(error, back)| {
+            // What was sealed and cannot be had anew is no buffer any more.
+            (wait.fault(error), Some(back).filter(|back| back.capacity() > 0))
+        })
+    })
 }
 
 /// Ends sending. The receiver takes what was sent, and then sees that the sender is gone. Buffers, lent memory and what they
@@ -200,14 +235,28 @@ pub unsafe extern "C" fn pf_sender_buffer(
     })
 }
 
+/// Waits until one more message can be sent, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT): the next call that sends does not wait
+/// for that. Only on a sealed channel it may wait all the same, for memory that is out counts against the budget there.
+///
+/// PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: as many messages are out as the configuration's `capacity`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pf_sender_room(sender: *mut pf_sender, timeout_ms: c_int) -> c_int {
+    call(|| {
+        let wait = Wait::from_ms(timeout_ms)?;
+        with(sender, |end| {
+            either!(end.end, sender => sender.wait_room(wait.at_most())).map_err(|error| wait.fault(error))
+        })
+    })
+}
+
 /// Lends a buffer: the receiver reads it where it is, until it gives it back. `tag` is a number for the receiver. Waits,
 /// while as many messages are out as the configuration's `capacity`, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT).
 ///
-/// `buffer` is used up. Its pointer may be read on. What is stored through it from now on, by whatever thread, is a page of this
+/// Its pointer may be read on. What is stored through it from now on, by whatever thread, is a page of this
 /// process alone and never reaches the message; at PF_LEVEL_SEALED such a store is a fault (SIGSEGV), and at PF_LEVEL_COPY it
 /// may reach the message until the receiver has copied it.
 ///
-/// PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: there was no room, and the buffer's memory is free again.
+/// It uses `buffer` up. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: there was no room.
 ///
 /// # Safety
 /// `lent` is NULL or a place for a handle.
@@ -223,12 +272,9 @@ pub unsafe extern "C" fn pf_sender_loan(
         let wait = Wait::from_ms(timeout_ms)?;
         // SAFETY: by the caller's promise.
         unsafe {
-            send(sender, buffer, lent, |end, buffer| {
-                let lent = either!(end.end, sender => match wait {
-                    Wait::Forever => sender.loan_tagged(buffer, tag),
-                    _ => sender.loan_tagged_timeout(buffer, tag, wait.at_most()),
-                });
-                lent.map(LentToken::Lent).map_err(|error| wait.fault(error))
+            send(sender, buffer, lent, wait, |end, buffer| {
+                either!(end.end, sender => sender.loan_timeout_or_return(buffer, tag, wait.at_most()))
+                    .map(LentToken::Lent)
             })
         }
     })
@@ -237,22 +283,22 @@ pub unsafe extern "C" fn pf_sender_loan(
 /// Gives a buffer away: the receiver alone reads and writes it, where it is. Its memory is free again when the receiver gives
 /// it back. `tag` is a number for the receiver. Waits, while as many messages are out as the configuration's `capacity`.
 ///
-/// `buffer` is used up. A touch of its pointer is a fault (SIGSEGV) from now on.
+/// A touch of its pointer is a fault (SIGSEGV) from now on.
 ///
-/// PF_EUSAGE: the receiver is not trusted, or one side has PF_CONFIG_NO_DONATIONS, or the channel is sealed or leased.
+/// It uses `buffer` up. PF_EUSAGE: the receiver is not trusted, or one side has PF_CONFIG_NO_DONATIONS, or the channel is sealed or leased.
 /// PF_EPEER_*: the receiver is gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_sender_donate(sender: *mut pf_sender, buffer: *mut pf_buffer, tag: u64) -> c_int {
     call(|| {
         with(sender, |end| {
             let sender = end.trusting("a donation")?;
-            give(buffer, |buffer| Ok(sender.donate_tagged(buffer, tag)?))
+            give(buffer, Wait::Forever, |buffer| sender.donate_or_return(buffer, tag))
         })
     })
 }
 
-/// As pf_sender_donate(), without a tag, and with zero memory in the buffer's place: its pointer may be read and written on,
-/// until `lent` is freed. `lent` cannot be waited for by pf_lent_wait().
+/// As pf_sender_donate(), with zero memory in the buffer's place: its pointer may be read and written on, until `lent` is freed.
+/// `lent` cannot be waited for by pf_lent_wait().
 ///
 /// # Safety
 /// `lent` is NULL or a place for a handle.
@@ -260,14 +306,13 @@ pub extern "C" fn pf_sender_donate(sender: *mut pf_sender, buffer: *mut pf_buffe
 pub unsafe extern "C" fn pf_sender_donate_zero(
     sender: *mut pf_sender,
     buffer: *mut pf_buffer,
+    tag: u64,
     lent: *mut *mut pf_lent,
 ) -> c_int {
     // SAFETY: by the caller's promise.
     call(|| unsafe {
-        // What cannot be is said before the buffer is used up.
-        with(sender, |end| end.trusting("a donation").map(drop))?;
-        send(sender, buffer, lent, |end, buffer| {
-            Ok(LentToken::Zeroed(end.trusting("a donation")?.donate_zero(buffer)?))
+        send_trusting(sender, buffer, lent, "a donation", |sender, buffer| {
+            sender.donate_zero_or_return(buffer, tag).map(LentToken::Zeroed)
         })
     })
 }
@@ -275,9 +320,9 @@ pub unsafe extern "C" fn pf_sender_donate_zero(
 /// Shows a buffer to the receiver while this side goes on to write it. There is no protection: the receiver sees stores when
 /// the machine shows them to it. Waits, while as many messages are out as the configuration's `capacity`.
 ///
-/// `buffer` is used up. Its pointer may be read and written on, until `lent` is waited for or freed.
+/// Its pointer may be read and written on, until `lent` is waited for or freed. `tag` is a number for the receiver.
 ///
-/// PF_EUSAGE: the receiver is not trusted, or the channel is sealed or leased. PF_EPEER_*: the receiver is gone.
+/// It uses `buffer` up. PF_EUSAGE: the receiver is not trusted, or the channel is sealed or leased. PF_EPEER_*: the receiver is gone.
 ///
 /// # Safety
 /// `lent` is NULL or a place for a handle.
@@ -285,13 +330,13 @@ pub unsafe extern "C" fn pf_sender_donate_zero(
 pub unsafe extern "C" fn pf_sender_share(
     sender: *mut pf_sender,
     buffer: *mut pf_buffer,
+    tag: u64,
     lent: *mut *mut pf_lent,
 ) -> c_int {
     // SAFETY: by the caller's promise.
     call(|| unsafe {
-        with(sender, |end| end.trusting("shared memory").map(drop))?;
-        send(sender, buffer, lent, |end, buffer| {
-            Ok(LentToken::Sharing(end.trusting("shared memory")?.share(buffer)?))
+        send_trusting(sender, buffer, lent, "shared memory", |sender, buffer| {
+            sender.share_or_return(buffer, tag).map(LentToken::Sharing)
         })
     })
 }
@@ -326,12 +371,11 @@ pub unsafe extern "C" fn pf_sender_copy(
     })
 }
 
-/// Sends a buffer by copy: the receiver copies it out, and its memory comes home at once. Waits, while as many messages are
-/// out as the configuration's `capacity`.
+/// Sends a buffer by copy: the receiver copies it out, and its memory comes home at once. `tag` is a number for the receiver.
+/// Waits, while as many messages are out as the configuration's `capacity`. What is stored through its pointer may reach the
+/// message until `lent` is home.
 ///
-/// `buffer` is used up. What is stored through its pointer may reach the message until `lent` is home.
-///
-/// PF_EUSAGE: the channel is sealed. PF_EPEER_*: the receiver is gone.
+/// It uses `buffer` up. PF_EUSAGE: the channel is sealed. PF_EPEER_*: the receiver is gone.
 ///
 /// # Safety
 /// `lent` is NULL or a place for a handle.
@@ -339,12 +383,13 @@ pub unsafe extern "C" fn pf_sender_copy(
 pub unsafe extern "C" fn pf_sender_copy_buffer(
     sender: *mut pf_sender,
     buffer: *mut pf_buffer,
+    tag: u64,
     lent: *mut *mut pf_lent,
 ) -> c_int {
     // SAFETY: by the caller's promise.
     call(|| unsafe {
-        send(sender, buffer, lent, |end, buffer| {
-            Ok(LentToken::Lent(either!(end.end, sender => sender.copy_buffer(buffer))?))
+        send(sender, buffer, lent, Wait::Forever, |end, buffer| {
+            either!(end.end, sender => sender.copy_buffer_or_return(buffer, tag)).map(LentToken::Lent)
         })
     })
 }
@@ -358,12 +403,11 @@ fn arrival(arrived: c_int) -> Result<Arrived, Fault> {
 }
 
 /// Sends a buffer in the way that is cheapest, by what was measured on this host and seen on this channel: by copy or as a loan.
-/// pf_lent_verb() says which. `arrived` is what the receiver will do with it: one of PF_ARRIVED_*. Waits, while as many
-/// messages are out as the configuration's `capacity`.
+/// pf_lent_verb() says which. `arrived` is what the receiver will do with it: one of PF_ARRIVED_*. `tag` is a number for the
+/// receiver. Waits, while as many messages are out as the configuration's `capacity`. What is stored through its pointer may
+/// reach the message until `lent` is home, for it may be a copy.
 ///
-/// `buffer` is used up. What is stored through its pointer may reach the message until `lent` is home, for it may be a copy.
-///
-/// PF_EPEER_*: the receiver is gone.
+/// It uses `buffer` up. PF_EPEER_*: the receiver is gone.
 ///
 /// # Safety
 /// `lent` is NULL or a place for a handle.
@@ -372,23 +416,24 @@ pub unsafe extern "C" fn pf_sender_auto(
     sender: *mut pf_sender,
     buffer: *mut pf_buffer,
     arrived: c_int,
+    tag: u64,
     lent: *mut *mut pf_lent,
 ) -> c_int {
     call(|| {
         let arrived = arrival(arrived)?;
         // SAFETY: by the caller's promise.
         unsafe {
-            send(sender, buffer, lent, |end, buffer| {
-                Ok(LentToken::Lent(either!(end.end, sender => sender.auto(buffer, arrived))?))
+            send(sender, buffer, lent, Wait::Forever, |end, buffer| {
+                either!(end.end, sender => sender.auto_or_return(buffer, arrived, tag)).map(LentToken::Lent)
             })
         }
     })
 }
 
 /// As pf_sender_auto(), for a buffer that is not wanted back: it may also be donated. `verb` is what was done: one of
-/// PF_VERB_*. `buffer` is used up, and its pointer must not be used.
+/// PF_VERB_*. Its pointer must not be used any more.
 ///
-/// PF_EUSAGE: the receiver is not trusted. PF_EPEER_*: the receiver is gone.
+/// It uses `buffer` up. PF_EUSAGE: the receiver is not trusted. PF_EPEER_*: the receiver is gone.
 ///
 /// # Safety
 /// `verb` is NULL or a place for a number.
@@ -397,6 +442,7 @@ pub unsafe extern "C" fn pf_sender_auto_give(
     sender: *mut pf_sender,
     buffer: *mut pf_buffer,
     arrived: c_int,
+    tag: u64,
     verb: *mut c_int,
 ) -> c_int {
     call(|| {
@@ -405,7 +451,7 @@ pub unsafe extern "C" fn pf_sender_auto_give(
         let arrived = arrival(arrived)?;
         let verb: Verb = with(sender, |end| {
             let sender = end.trusting("giving a buffer away")?;
-            give(buffer, |buffer| Ok(sender.auto_give(buffer, arrived)?))
+            give(buffer, Wait::Forever, |buffer| sender.auto_give_or_return(buffer, arrived, tag))
         })?;
         out.set(verb_number(verb));
         Ok(())
@@ -413,7 +459,7 @@ pub unsafe extern "C" fn pf_sender_auto_give(
 }
 
 /// Sends the same sealed memory once more: nothing is copied and nothing is sealed again. `lent` stays as it is, and `again` is
-/// a handle of its own. Waits, while there is no room.
+/// a handle of its own. `tag` is a number for the receiver. Waits, while there is no room.
 ///
 /// PF_EUSAGE: the memory is not sealed. PF_EPEER_*: the receiver is gone.
 ///
@@ -423,6 +469,7 @@ pub unsafe extern "C" fn pf_sender_auto_give(
 pub unsafe extern "C" fn pf_sender_resend(
     sender: *mut pf_sender,
     lent: *mut pf_lent,
+    tag: u64,
     again: *mut *mut pf_lent,
 ) -> c_int {
     call(|| {
@@ -432,7 +479,7 @@ pub unsafe extern "C" fn pf_sender_resend(
         let room = tables.lents.reserve()?;
         let token = with(sender, |end| {
             tables.lents.with(Handle::new(lent.cast(), "lent"), |lent| match lent {
-                LentToken::Lent(lent) => Ok(either!(end.end, sender => sender.resend(lent))?),
+                LentToken::Lent(lent) => Ok(either!(end.end, sender => sender.resend_tagged(lent, tag))?),
                 _ => Err(Fault::usage("`lent` is no loan: only sealed memory is sent again".to_owned())),
             })
         })?;
@@ -441,10 +488,10 @@ pub unsafe extern "C" fn pf_sender_resend(
     })
 }
 
-/// Lends what was lent once more, unchanged: waits until it is home, and while there is no room. `lent` is used up once it is
-/// known to be a loan, and `again` is a handle of its own.
+/// Lends what was lent once more, unchanged: waits until it is home, and while there is no room. `again` is its new handle, and
+/// `tag` a number for the receiver.
 ///
-/// PF_EUSAGE: `lent` is no loan. PF_EPEER_*: the receiver is gone.
+/// It uses `lent` up. PF_EUSAGE: `lent` is no loan, or one of another channel. PF_EPEER_*: the receiver is gone.
 ///
 /// # Safety
 /// `again` is NULL or a place for a handle.
@@ -452,6 +499,7 @@ pub unsafe extern "C" fn pf_sender_resend(
 pub unsafe extern "C" fn pf_sender_loan_again(
     sender: *mut pf_sender,
     lent: *mut pf_lent,
+    tag: u64,
     again: *mut *mut pf_lent,
 ) -> c_int {
     call(|| {
@@ -461,9 +509,8 @@ pub unsafe extern "C" fn pf_sender_loan_again(
         let room = tables.lents.reserve()?;
         let token = with(sender, |end| {
             tables.lents.consume(Handle::new(lent.cast(), "lent"), |lent| match lent {
-                LentToken::Lent(lent) if lent.verb() == Verb::Loan => {
-                    either!(end.end, sender => sender.loan_again(lent)).map_err(|error| (error.into(), None))
-                }
+                LentToken::Lent(lent) => either!(end.end, sender => sender.loan_again_or_return(lent, tag))
+                    .map_err(|(error, lent)| (error.into(), Some(LentToken::Lent(lent)))),
                 other => {
                     let fault = Fault::usage("`lent` is no loan: only a loan is lent again".to_owned());
                     Err((fault, Some(other)))

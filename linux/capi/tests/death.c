@@ -58,15 +58,22 @@ static void a_killed_receiver(void)
     OK(pf_lent_wait(lent, LONG_MS, &buffer));
     OK(pf_buffer_data(buffer, &data, &len));
     CHECK(len == LEN && all_are(data, len, 1));
-    code = pf_sender_loan(tx, buffer, 0, LONG_MS, &lent);
-    if (code == PF_OK) {
-        OK(pf_lent_free(lent));
+    do {
         code = pf_sender_copy(tx, "x", 1, 0, LONG_MS);
-    }
-    while (code == PF_OK) {
-        code = pf_sender_copy(tx, "x", 1, 0, LONG_MS);
-    }
+    } while (code == PF_OK);
     ANSWERS(PF_EPEER_DEAD, code);
+    /* What cannot be sent is a buffer still, with its bytes. */
+    ANSWERS(PF_EPEER_DEAD, pf_sender_loan(tx, buffer, 0, LONG_MS, &lent));
+    CHECK(lent == NULL);
+    ANSWERS(PF_EPEER_DEAD, pf_sender_donate(tx, buffer, 0));
+    ANSWERS(PF_EPEER_DEAD, pf_sender_donate_zero(tx, buffer, 0, &lent));
+    ANSWERS(PF_EPEER_DEAD, pf_sender_share(tx, buffer, 0, &lent));
+    ANSWERS(PF_EPEER_DEAD, pf_sender_copy_buffer(tx, buffer, 0, &lent));
+    ANSWERS(PF_EPEER_DEAD, pf_sender_auto(tx, buffer, PF_ARRIVED_TOUCHED, 0, &lent));
+    OK(pf_buffer_data(buffer, &data, &len));
+    CHECK(len == LEN && all_are(data, len, 1));
+    memset(data, 3, len);
+    OK(pf_buffer_free(buffer));
     CHECK(pf_last_peer_fault() == PF_PEER_DEAD);
     ANSWERS(PF_EPEER_DEAD, pf_sender_buffer(tx, LEN, PF_WAIT, &buffer));
     OK(pf_sender_free(tx));
@@ -138,8 +145,10 @@ static void a_silent_receiver(void)
     ANSWERS(PF_EWOULDBLOCK, pf_sender_copy(tx, "x", 1, 0, PF_NOWAIT));
     OK(pf_sender_buffer(tx, LEN, PF_NOWAIT, &buffer));
     ANSWERS(PF_ETIMEDOUT, pf_sender_loan(tx, buffer, 0, 1, &lent));
-    /* The buffer is used up, and its memory is free. */
-    ANSWERS(PF_EUSAGE, pf_buffer_free(buffer));
+    ANSWERS(PF_ETIMEDOUT, pf_sender_room(tx, 1));
+    ANSWERS(PF_EWOULDBLOCK, pf_sender_room(tx, PF_NOWAIT));
+    /* The buffer is as it was. */
+    OK(pf_buffer_free(buffer));
     OK(pf_sender_buffer(tx, (size_t)4 * (2 << 20), PF_NOWAIT, &buffer));
     OK(pf_buffer_free(buffer));
     kill_it(child);

@@ -59,21 +59,21 @@ PROBE(6, pf_sender_loan((pf_sender *)h, buffer, 0, PF_NOWAIT, &any_lent))
 PROBE(7, pf_sender_loan(tx, (pf_buffer *)h, 0, PF_NOWAIT, &any_lent))
 PROBE(8, pf_sender_donate((pf_sender *)h, buffer, 0))
 PROBE(9, pf_sender_donate(tx, (pf_buffer *)h, 0))
-PROBE(10, pf_sender_donate_zero((pf_sender *)h, buffer, &any_lent))
-PROBE(11, pf_sender_donate_zero(tx, (pf_buffer *)h, &any_lent))
-PROBE(12, pf_sender_share((pf_sender *)h, buffer, &any_lent))
-PROBE(13, pf_sender_share(tx, (pf_buffer *)h, &any_lent))
+PROBE(10, pf_sender_donate_zero((pf_sender *)h, buffer, 0, &any_lent))
+PROBE(11, pf_sender_donate_zero(tx, (pf_buffer *)h, 0, &any_lent))
+PROBE(12, pf_sender_share((pf_sender *)h, buffer, 0, &any_lent))
+PROBE(13, pf_sender_share(tx, (pf_buffer *)h, 0, &any_lent))
 PROBE(14, pf_sender_copy((pf_sender *)h, "x", 1, 0, PF_NOWAIT))
-PROBE(15, pf_sender_copy_buffer((pf_sender *)h, buffer, &any_lent))
-PROBE(16, pf_sender_copy_buffer(tx, (pf_buffer *)h, &any_lent))
-PROBE(17, pf_sender_auto((pf_sender *)h, buffer, PF_ARRIVED_TOUCHED, &any_lent))
-PROBE(18, pf_sender_auto(tx, (pf_buffer *)h, PF_ARRIVED_TOUCHED, &any_lent))
-PROBE(19, pf_sender_auto_give((pf_sender *)h, buffer, PF_ARRIVED_TOUCHED, &any_int))
-PROBE(20, pf_sender_auto_give(tx, (pf_buffer *)h, PF_ARRIVED_TOUCHED, &any_int))
-PROBE(21, pf_sender_resend((pf_sender *)h, lent, &any_lent))
-PROBE(22, pf_sender_resend(tx, (pf_lent *)h, &any_lent))
-PROBE(23, pf_sender_loan_again((pf_sender *)h, lent, &any_lent))
-PROBE(24, pf_sender_loan_again(tx, (pf_lent *)h, &any_lent))
+PROBE(15, pf_sender_copy_buffer((pf_sender *)h, buffer, 0, &any_lent))
+PROBE(16, pf_sender_copy_buffer(tx, (pf_buffer *)h, 0, &any_lent))
+PROBE(17, pf_sender_auto((pf_sender *)h, buffer, PF_ARRIVED_TOUCHED, 0, &any_lent))
+PROBE(18, pf_sender_auto(tx, (pf_buffer *)h, PF_ARRIVED_TOUCHED, 0, &any_lent))
+PROBE(19, pf_sender_auto_give((pf_sender *)h, buffer, PF_ARRIVED_TOUCHED, 0, &any_int))
+PROBE(20, pf_sender_auto_give(tx, (pf_buffer *)h, PF_ARRIVED_TOUCHED, 0, &any_int))
+PROBE(21, pf_sender_resend((pf_sender *)h, lent, 0, &any_lent))
+PROBE(22, pf_sender_resend(tx, (pf_lent *)h, 0, &any_lent))
+PROBE(23, pf_sender_loan_again((pf_sender *)h, lent, 0, &any_lent))
+PROBE(24, pf_sender_loan_again(tx, (pf_lent *)h, 0, &any_lent))
 PROBE(25, pf_sender_forward((pf_sender *)h, loan))
 PROBE(26, pf_sender_forward(tx, (pf_loan *)h))
 PROBE(27, pf_receiver_free((pf_receiver *)h))
@@ -101,6 +101,7 @@ PROBE(48, pf_loan_tag((pf_loan *)h, &any_count))
 PROBE(49, pf_loan_sequence((pf_loan *)h, &any_count))
 PROBE(50, pf_loan_verb((pf_loan *)h, &any_int))
 PROBE(51, pf_loan_level((pf_loan *)h, &any_int))
+PROBE(53, pf_sender_room((pf_sender *)h, PF_NOWAIT))
 PROBE(52, pf_loan_release((pf_loan *)h))
 
 static const struct probe probes[] = {
@@ -130,6 +131,7 @@ static const struct probe probes[] = {
     { "pf_sender_loan_again", "lent", LENT, probe_24 },
     { "pf_sender_forward", "sender", SENDER, probe_25 },
     { "pf_sender_forward", "loan", LOAN, probe_26 },
+    { "pf_sender_room", "sender", SENDER, probe_53 },
     { "pf_receiver_free", "receiver", RECEIVER, probe_27 },
     { "pf_receiver_level", "receiver", RECEIVER, probe_28 },
     { "pf_receiver_peer", "receiver", RECEIVER, probe_29 },
@@ -252,15 +254,15 @@ static void no_place_for_answers(void)
     REFUSED("out", pf_sender_counters(tx, &any_count, NULL));
     REFUSED("buffer", pf_sender_buffer(tx, 1, PF_NOWAIT, NULL));
     REFUSED("lent", pf_sender_loan(tx, buffer, 0, PF_NOWAIT, NULL));
-    REFUSED("lent", pf_sender_donate_zero(tx, buffer, NULL));
-    REFUSED("lent", pf_sender_share(tx, buffer, NULL));
+    REFUSED("lent", pf_sender_donate_zero(tx, buffer, 0, NULL));
+    REFUSED("lent", pf_sender_share(tx, buffer, 0, NULL));
     REFUSED("data", pf_sender_copy(tx, NULL, 1, 0, PF_NOWAIT));
     REFUSED("data", pf_sender_copy(tx, NULL, 0, 0, PF_NOWAIT));
-    REFUSED("lent", pf_sender_copy_buffer(tx, buffer, NULL));
-    REFUSED("lent", pf_sender_auto(tx, buffer, PF_ARRIVED_TOUCHED, NULL));
-    REFUSED("verb", pf_sender_auto_give(tx, buffer, PF_ARRIVED_TOUCHED, NULL));
-    REFUSED("again", pf_sender_resend(tx, lent, NULL));
-    REFUSED("again", pf_sender_loan_again(tx, lent, NULL));
+    REFUSED("lent", pf_sender_copy_buffer(tx, buffer, 0, NULL));
+    REFUSED("lent", pf_sender_auto(tx, buffer, PF_ARRIVED_TOUCHED, 0, NULL));
+    REFUSED("verb", pf_sender_auto_give(tx, buffer, PF_ARRIVED_TOUCHED, 0, NULL));
+    REFUSED("again", pf_sender_resend(tx, lent, 0, NULL));
+    REFUSED("again", pf_sender_loan_again(tx, lent, 0, NULL));
     REFUSED("level", pf_receiver_level(rx, NULL));
     REFUSED("pid", pf_receiver_peer(rx, NULL, &any_uid, &any_gid));
     REFUSED("uid", pf_receiver_peer(rx, &any_pid, NULL, &any_gid));
@@ -295,6 +297,7 @@ static void bad_numbers(void)
     void *own;
     REFUSED("timeout_ms", pf_sender_buffer(tx, 1, -2, &any_buffer));
     REFUSED("timeout_ms", pf_sender_loan(tx, buffer, 0, INT_MIN, &any_lent));
+    REFUSED("timeout_ms", pf_sender_room(tx, -2));
     REFUSED("timeout_ms", pf_sender_copy(tx, "x", 1, 0, -2));
     REFUSED("timeout_ms", pf_lent_wait(lent, -2, &any_buffer));
     REFUSED("timeout_ms", pf_listener_accept(listener, -2, &any_int));
@@ -302,8 +305,8 @@ static void bad_numbers(void)
     REFUSED("flags", pf_recv(rx, 8, PF_NOWAIT, &any_loan));
     REFUSED("flags", pf_recv(rx, UINT_MAX, PF_NOWAIT, &any_loan));
     REFUSED("flags", pf_recv(rx, PF_RECV_COPY_ON_WRITE | PF_RECV_TRANSFER, PF_NOWAIT, &any_loan));
-    REFUSED("arrived", pf_sender_auto(tx, buffer, 0, &any_lent));
-    REFUSED("arrived", pf_sender_auto_give(tx, buffer, 3, &any_int));
+    REFUSED("arrived", pf_sender_auto(tx, buffer, 0, 0, &any_lent));
+    REFUSED("arrived", pf_sender_auto_give(tx, buffer, 3, 0, &any_int));
     REFUSED("at least one byte", pf_sender_buffer(tx, 0, PF_NOWAIT, &any_buffer));
     REFUSED("does not fit", pf_sender_buffer(tx, SIZE_MAX, PF_NOWAIT, &any_buffer));
     REFUSED("does not fit", pf_sender_buffer(tx, (size_t)1 << 40, PF_WAIT, &any_buffer));
@@ -314,6 +317,10 @@ static void bad_numbers(void)
     REFUSED("len", pf_buffer_write(buffer, "x", 0));
     OK(pf_buffer_data(buffer, &own, &any_size));
     REFUSED("the buffer itself", pf_buffer_write(buffer, (char *)own + 1, 1));
+    REFUSED("another channel", pf_sender_loan(other_tx, buffer, 0, PF_WAIT, &any_lent));
+    REFUSED("another channel", pf_sender_donate(other_tx, buffer, 0));
+    REFUSED("another channel", pf_sender_auto(other_tx, buffer, PF_ARRIVED_TOUCHED, 0, &any_lent));
+    REFUSED("another channel", pf_sender_loan_again(other_tx, lent, 0, &any_lent));
 }
 
 static void bad_configurations(void)

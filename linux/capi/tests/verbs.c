@@ -158,22 +158,22 @@ static int the_receiver(const struct kind *kind, int fd, int step)
     if (lends(kind)) {
         hear(step);
         OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 6, PF_VERB_LOAN, level, 16))));
-        OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 6, PF_VERB_LOAN, level, 0))));
         if (kind->level == PF_LEVEL_SEALED) {
-            OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 6, PF_VERB_LOAN, level, 0))));
+            OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 6, PF_VERB_LOAN, level, 21))));
         }
+        OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 6, PF_VERB_LOAN, level, 22))));
     }
 
     /* As is cheapest. */
     hear(step);
-    OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 7, -1, -1, 0))));
+    OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 7, -1, -1, 23))));
     if (kind->trusting) {
         hear(step);
-        OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 8, -1, -1, 0))));
+        OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 8, -1, -1, 24))));
     }
     if (kind->level != PF_LEVEL_SEALED) {
         hear(step);
-        OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 9, PF_VERB_COPY, PF_LEVEL_COPY, 0))));
+        OK(pf_loan_release(received(rx, PF_RECV_READ, expects(BIG, 9, PF_VERB_COPY, PF_LEVEL_COPY, 25))));
     }
 
     if (donates(kind)) {
@@ -183,7 +183,7 @@ static int the_receiver(const struct kind *kind, int fd, int step)
         overwrite(loan);
         OK(pf_loan_release(loan));
         hear(step);
-        loan = received(rx, PF_RECV_READ, expects(BIG, 11, PF_VERB_DONATE, PF_LEVEL_TYPED, 0));
+        loan = received(rx, PF_RECV_READ, expects(BIG, 11, PF_VERB_DONATE, PF_LEVEL_TYPED, 26));
         say(step);
         hear(step);
         OK(pf_loan_data(loan, &data, &len));
@@ -192,7 +192,7 @@ static int the_receiver(const struct kind *kind, int fd, int step)
         say(step);
         /* Shared, and seen to change. */
         hear(step);
-        loan = received(rx, PF_RECV_SHARED, expects(BIG, 12, PF_VERB_SHARE, PF_LEVEL_TYPED, 0));
+        loan = received(rx, PF_RECV_SHARED, expects(BIG, 12, PF_VERB_SHARE, PF_LEVEL_TYPED, 27));
         OK(pf_loan_data(loan, &data, &len));
         say(step);
         hear(step);
@@ -201,7 +201,7 @@ static int the_receiver(const struct kind *kind, int fd, int step)
         OK(pf_loan_release(loan));
         /* Shared, and copied: it does not change. */
         hear(step);
-        loan = received(rx, PF_RECV_READ, expects(BIG, 14, PF_VERB_SHARE, PF_LEVEL_TYPED, 0));
+        loan = received(rx, PF_RECV_READ, expects(BIG, 14, PF_VERB_SHARE, PF_LEVEL_TYPED, 28));
         say(step);
         hear(step);
         OK(pf_loan_data(loan, &data, &len));
@@ -320,40 +320,41 @@ static void the_sender(const struct kind *kind, int fd, int step)
         OK(pf_sender_loan(tx, filled(tx, BIG, 6), 16, PF_WAIT, &lent));
         say(step);
         if (kind->level == PF_LEVEL_SEALED) {
-            OK(pf_sender_resend(tx, lent, &again));
+            OK(pf_sender_resend(tx, lent, 21, &again));
             OK(pf_lent_free(again));
         } else {
-            ANSWERS(PF_EUSAGE, pf_sender_resend(tx, lent, &again));
+            ANSWERS(PF_EUSAGE, pf_sender_resend(tx, lent, 21, &again));
         }
-        OK(pf_sender_loan_again(tx, lent, &again));
+        OK(pf_sender_loan_again(tx, lent, 22, &again));
         ANSWERS(PF_EUSAGE, pf_lent_free(lent));
         comes_home(again, 6);
     }
 
-    OK(pf_sender_auto(tx, filled(tx, BIG, 7), PF_ARRIVED_TOUCHED, &lent));
+    OK(pf_sender_auto(tx, filled(tx, BIG, 7), PF_ARRIVED_TOUCHED, 23, &lent));
     say(step);
     OK(pf_lent_free(lent));
     buffer = filled(tx, BIG, 8);
     if (kind->trusting) {
-        OK(pf_sender_auto_give(tx, buffer, PF_ARRIVED_UNTOUCHED, &verb));
+        OK(pf_sender_auto_give(tx, buffer, PF_ARRIVED_UNTOUCHED, 24, &verb));
         say(step);
     } else {
-        /* It is said before the buffer is used up. */
-        ANSWERS(PF_EUSAGE, pf_sender_auto_give(tx, buffer, PF_ARRIVED_UNTOUCHED, &verb));
+        ANSWERS(PF_EUSAGE, pf_sender_auto_give(tx, buffer, PF_ARRIVED_UNTOUCHED, 24, &verb));
         ANSWERS(PF_EUSAGE, pf_sender_donate(tx, buffer, 0));
-        ANSWERS(PF_EUSAGE, pf_sender_donate_zero(tx, buffer, &lent));
-        ANSWERS(PF_EUSAGE, pf_sender_share(tx, buffer, &lent));
+        ANSWERS(PF_EUSAGE, pf_sender_donate_zero(tx, buffer, 26, &lent));
+        ANSWERS(PF_EUSAGE, pf_sender_share(tx, buffer, 27, &lent));
         OK(pf_buffer_free(buffer));
     }
     if (kind->level == PF_LEVEL_SEALED) {
-        ANSWERS(PF_EUSAGE, pf_sender_copy_buffer(tx, filled(tx, BIG, 9), &lent));
+        buffer = filled(tx, BIG, 9);
+        ANSWERS(PF_EUSAGE, pf_sender_copy_buffer(tx, buffer, 25, &lent));
+        OK(pf_buffer_free(buffer));
     } else {
-        OK(pf_sender_copy_buffer(tx, filled(tx, BIG, 9), &lent));
+        OK(pf_sender_copy_buffer(tx, filled(tx, BIG, 9), 25, &lent));
         say(step);
         OK(pf_lent_verb(lent, &verb));
         CHECK(verb == PF_VERB_COPY);
         /* A copy is no loan, so the token stays. */
-        ANSWERS(PF_EUSAGE, pf_sender_loan_again(tx, lent, &again));
+        ANSWERS(PF_EUSAGE, pf_sender_loan_again(tx, lent, 22, &again));
         comes_home(lent, 9);
     }
 
@@ -362,7 +363,7 @@ static void the_sender(const struct kind *kind, int fd, int step)
         say(step);
         buffer = filled(tx, BIG, 11);
         OK(pf_buffer_data(buffer, &data, &len));
-        OK(pf_sender_donate_zero(tx, buffer, &lent));
+        OK(pf_sender_donate_zero(tx, buffer, 26, &lent));
         CHECK(all_are(data, len, 0));
         memset(data, STRAY, len);
         say(step);
@@ -377,14 +378,14 @@ static void the_sender(const struct kind *kind, int fd, int step)
 
         buffer = filled(tx, BIG, 12);
         OK(pf_buffer_data(buffer, &data, &len));
-        OK(pf_sender_share(tx, buffer, &lent));
+        OK(pf_sender_share(tx, buffer, 27, &lent));
         say(step);
         hear(step);
         memset(data, 13, len);
         say(step);
         comes_home(lent, 13);
 
-        OK(pf_sender_share(tx, filled(tx, BIG, 14), &lent));
+        OK(pf_sender_share(tx, filled(tx, BIG, 14), 28, &lent));
         say(step);
         hear(step);
         OK(pf_lent_data_mut(lent, &data, &len));
@@ -392,12 +393,14 @@ static void the_sender(const struct kind *kind, int fd, int step)
         say(step);
         comes_home(lent, STRAY);
     } else if (kind->trusting) {
-        /* What the channel has not agreed on costs the buffer, and nothing else. */
+        /* What the channel has not agreed on costs nothing. */
         buffer = filled(tx, BIG, 1);
         ANSWERS(PF_EUSAGE, pf_sender_donate(tx, buffer, 0));
-        ANSWERS(PF_EUSAGE, pf_buffer_free(buffer));
-        ANSWERS(PF_EUSAGE, pf_sender_share(tx, filled(tx, BIG, 1), &lent));
-        ANSWERS(PF_EUSAGE, pf_sender_donate_zero(tx, filled(tx, BIG, 1), &lent));
+        ANSWERS(PF_EUSAGE, pf_sender_share(tx, buffer, 0, &lent));
+        ANSWERS(PF_EUSAGE, pf_sender_donate_zero(tx, buffer, 0, &lent));
+        OK(pf_buffer_data(buffer, &data, &len));
+        CHECK(len == BIG && all_are(data, len, 1));
+        OK(pf_buffer_free(buffer));
     }
     for (out = 1; out != 0;) {
         OK(pf_sender_counters(tx, &sent, &out));

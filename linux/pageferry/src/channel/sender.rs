@@ -6,6 +6,7 @@ use super::send::{Outgoing, SendCounters, SendShared};
 use crate::choose::Arrived;
 use crate::error::{Error, Usage};
 use crate::sync::Instant;
+use crate::sys::copy::Stores;
 use crate::trust::{Same, Trust};
 use crate::view::{Run, Snapshot};
 use crate::wire::{Descriptor, Level, Verb};
@@ -104,7 +105,8 @@ impl<T: Trust> Sender<T> {
     }
 
     /// The same; the error brings the buffer back. Others may have its address: where the buffer is dropped, the
-    /// next one may be at the same place.
+    /// next one may be at the same place. On a sealed channel it comes back at another address, or, where memory
+    /// for that is not to be had, without bytes.
     #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
     pub fn loan_or_return(&self, buffer: Buffer, tag: u64) -> Result<Lent, (Error, Buffer)> {
         self.loan_until(buffer, tag, None)
@@ -164,11 +166,20 @@ impl<T: Trust> Sender<T> {
                 Ok(lent)
             }
             Store::Draft(draft) => {
-                let sealed =
-                    draft.seal(self.shared.host).map(|snapshot| LentStore::Sealed(Arc::new(snapshot)));
-                let sent =
-                    sealed.and_then(|store| self.lend_once(buffer.len, store, descriptor, false, until));
-                sent.map_err(|error| (error, buffer))
+                let store = match draft.seal(self.shared.host) {
+                    Ok(snapshot) => LentStore::Sealed(Arc::new(snapshot)),
+                    Err(error) => return Err((error, buffer)),
+                };
+                self.lend(buffer.len, store, descriptor, false, until).map_err(|(error, store)| {
+                    // What is sealed stays so: the buffer is a new one, with the same bytes, where there is memory for it.
+                    if let LentStore::Sealed(snapshot) = store
+                        && let Ok(mut draft) = self.shared.draft(buffer.len)
+                    {
+                        draft.copy_in(0, &snapshot.bytes()[..buffer.len], Stores::Ordinary);
+                        buffer.store = Some(Store::Draft(draft));
+                    }
+                    (error, buffer)
+                })
             }
         }
     }
@@ -191,23 +202,6 @@ impl<T: Trust> Sender<T> {
                 buffer.store = Some(Store::Slots(run));
             }
             (error, buffer)
-        })
-    }
-
-    /// Publishes what is in `store`, and makes the token for it. Where that fails the slots are free again.
-    fn lend_once(
-        &self,
-        len: usize,
-        store: LentStore,
-        descriptor: Descriptor,
-        donated: bool,
-        until: Option<Instant>,
-    ) -> Result<Lent, Error> {
-        self.lend(len, store, descriptor, donated, until).map_err(|(error, store)| {
-            if let LentStore::Slots(run) = store {
-                self.shared.give(run);
-            }
-            error
         })
     }
 
@@ -242,16 +236,26 @@ impl<T: Trust> Sender<T> {
     }
 
     /// The same, with a number for the receiver.
-    pub fn loan_again_tagged(&self, mut lent: Lent, tag: u64) -> Result<Lent, Error> {
-        self.shared.check_ours()?;
-        if !Arc::ptr_eq(&self.shared, &lent.shared) {
-            return Err(Usage::OtherChannel.into());
+    pub fn loan_again_tagged(&self, lent: Lent, tag: u64) -> Result<Lent, Error> {
+        self.loan_again_or_return(lent, tag).map_err(|(error, _)| error)
+    }
+
+    /// The same; the error brings the token back.
+    #[allow(clippy::result_large_err, reason = "the error brings the token back")]
+    pub fn loan_again_or_return(&self, mut lent: Lent, tag: u64) -> Result<Lent, (Error, Lent)> {
+        let can_be = self.shared.check_ours().and_then(|()| {
+            if !Arc::ptr_eq(&self.shared, &lent.shared) {
+                return Err(Usage::OtherChannel.into());
+            }
+            if lent.verb != Verb::Loan {
+                return Err(Usage::Verb("only a loan is lent again").into());
+            }
+            self.shared.wait_home(lent.sequence, None).map(drop)
+        });
+        if let Err(error) = can_be {
+            return Err((error, lent));
         }
-        if lent.verb != Verb::Loan {
-            return Err(Usage::Verb("only a loan is lent again").into());
-        }
-        self.shared.wait_home(lent.sequence, None)?;
-        let store = lent.store.take().ok_or(Usage::Empty)?;
+        let Some(store) = lent.store.take() else { return Err((Usage::Empty.into(), lent)) };
         let mut descriptor = Descriptor {
             sequence: 0,
             verb: Verb::Loan,
@@ -267,11 +271,19 @@ impl<T: Trust> Sender<T> {
         if let LentStore::Slots(run) = &store {
             (descriptor.first_slot, descriptor.slots) = (run.first(), run.slots());
         }
-        self.lend_once(lent.len, store, descriptor, false, None)
+        self.lend(lent.len, store, descriptor, false, None).map_err(|(error, store)| {
+            lent.store = Some(store);
+            (error, lent)
+        })
     }
 
     /// Sends the same sealed memory once more: nothing is copied and nothing is sealed again.
     pub fn resend(&self, lent: &Lent) -> Result<Lent, Error> {
+        self.resend_tagged(lent, 0)
+    }
+
+    /// The same, with a number for the receiver.
+    pub fn resend_tagged(&self, lent: &Lent, tag: u64) -> Result<Lent, Error> {
         self.shared.check_ours()?;
         let Some(LentStore::Sealed(snapshot)) = &lent.store else {
             return Err(Usage::Verb(
@@ -279,7 +291,7 @@ impl<T: Trust> Sender<T> {
             )
             .into());
         };
-        self.send_snapshot(Arc::clone(snapshot), 0, lent.len, 0, None)
+        self.send_snapshot(Arc::clone(snapshot), 0, lent.len, tag, None)
     }
 
     /// Hands a message on. Sealed memory goes as it is, where this channel takes it; anything else is copied.
@@ -403,25 +415,40 @@ impl<T: Trust> Sender<T> {
         let run = self.shared.take(slots, until)?.ok_or(Error::WouldBlock)?;
         let mut buffer = Buffer::new(Arc::clone(&self.shared), Store::Slots(run), bytes.len());
         buffer.write_learning(bytes, |shared| &shared.copied_stores)?;
-        self.copy_buffer_until(buffer, tag, until).map(drop)
+        self.copy_buffer_until(buffer, tag, until).map(drop).map_err(|(error, _)| error)
     }
 
     /// Sends a buffer by copy: the receiver copies it out, and the memory comes home at once.
     pub fn copy_buffer(&self, buffer: Buffer) -> Result<Lent, Error> {
-        self.copy_buffer_until(buffer, 0, None)
+        self.copy_buffer_or_return(buffer, 0).map_err(|(error, _)| error)
     }
 
-    fn copy_buffer_until(&self, mut buffer: Buffer, tag: u64, until: Option<Instant>) -> Result<Lent, Error> {
-        self.mine(&buffer)?;
-        match buffer.store.take().expect("only sending and drop take it out") {
+    /// The same, with a number for the receiver; the error brings the buffer back: see [`Sender::loan_or_return`].
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    pub fn copy_buffer_or_return(&self, buffer: Buffer, tag: u64) -> Result<Lent, (Error, Buffer)> {
+        self.copy_buffer_until(buffer, tag, None)
+    }
+
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    fn copy_buffer_until(
+        &self,
+        mut buffer: Buffer,
+        tag: u64,
+        until: Option<Instant>,
+    ) -> Result<Lent, (Error, Buffer)> {
+        if let Err(error) = self.mine(&buffer) {
+            return Err((error, buffer));
+        }
+        match buffer.store.take() {
+            Some(Store::Slots(run)) => {
+                let descriptor =
+                    Descriptor { level: Level::Copy, ..self.in_slots(Verb::Copy, &run, buffer.len, tag) };
+                self.lend_from(buffer, run, descriptor, false, until)
+            }
             // A sealed channel's buffers are not in the pool.
-            Store::Draft(_) => Err(Usage::Verb("on a sealed channel send bytes by `copy`").into()),
-            Store::Slots(run) => {
-                let len = buffer.len;
-                let store = Store::Slots(run);
-                let descriptor = self.descriptor(Verb::Copy, Level::Copy, &store, len, tag);
-                let Store::Slots(run) = store else { return Err(Error::WouldBlock) };
-                self.lend_once(len, LentStore::Slots(run), descriptor, false, until)
+            store => {
+                buffer.store = store;
+                Err((Usage::Verb("on a sealed channel send bytes by `copy`").into(), buffer))
             }
         }
     }
@@ -434,10 +461,23 @@ impl<T: Trust> Sender<T> {
 
     /// The same, with a number for the receiver.
     pub fn auto_tagged(&self, buffer: Buffer, arrived: Arrived, tag: u64) -> Result<Lent, Error> {
-        self.mine(&buffer)?;
+        self.auto_or_return(buffer, arrived, tag).map_err(|(error, _)| error)
+    }
+
+    /// The same; the error brings the buffer back: see [`Sender::loan_or_return`].
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    pub fn auto_or_return(
+        &self,
+        buffer: Buffer,
+        arrived: Arrived,
+        tag: u64,
+    ) -> Result<Lent, (Error, Buffer)> {
+        if let Err(error) = self.mine(&buffer) {
+            return Err((error, buffer));
+        }
         match self.cheapest(&buffer, arrived, false) {
             Verb::Copy => self.copy_buffer_until(buffer, tag, None),
-            _ => self.loan_tagged(buffer, tag),
+            _ => self.loan_until(buffer, tag, None),
         }
     }
 
@@ -502,7 +542,13 @@ impl Sender<Same> {
 
     /// The same, with a number for the receiver.
     pub fn donate_tagged(&self, buffer: Buffer, tag: u64) -> Result<(), Error> {
-        let lent = self.give_away(buffer, tag, false).map_err(|(error, _)| error)?;
+        self.donate_or_return(buffer, tag).map_err(|(error, _)| error)
+    }
+
+    /// The same; the error brings the buffer back: see [`Sender::loan_or_return`].
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    pub fn donate_or_return(&self, buffer: Buffer, tag: u64) -> Result<(), (Error, Buffer)> {
+        let lent = self.give_away(buffer, tag, false)?;
         // Nobody looks at it here any more; the slots are parked until they come home.
         drop(lent);
         Ok(())
@@ -561,12 +607,25 @@ impl Sender<Same> {
 
     /// As [`Sender::auto`], for a buffer that is not wanted back: it may also be donated. Says what was done.
     pub fn auto_give(&self, buffer: Buffer, arrived: Arrived) -> Result<Verb, Error> {
-        self.mine(&buffer)?;
+        self.auto_give_or_return(buffer, arrived, 0).map_err(|(error, _)| error)
+    }
+
+    /// The same, with a number for the receiver; the error brings the buffer back: see [`Sender::loan_or_return`].
+    #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+    pub fn auto_give_or_return(
+        &self,
+        buffer: Buffer,
+        arrived: Arrived,
+        tag: u64,
+    ) -> Result<Verb, (Error, Buffer)> {
+        if let Err(error) = self.mine(&buffer) {
+            return Err((error, buffer));
+        }
         let may_donate = self.shared.settled.allows(Verb::Donate);
         let lent = match self.cheapest(&buffer, arrived, may_donate) {
-            Verb::Copy => self.copy_buffer(buffer)?,
-            Verb::Donate => self.give_away(buffer, 0, false).map_err(|(error, _)| error)?,
-            _ => self.loan(buffer)?,
+            Verb::Copy => self.copy_buffer_until(buffer, tag, None)?,
+            Verb::Donate => self.give_away(buffer, tag, false)?,
+            _ => self.loan_until(buffer, tag, None)?,
         };
         Ok(lent.verb())
     }

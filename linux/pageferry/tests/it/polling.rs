@@ -165,3 +165,49 @@ fn an_empty_path_is_no_name_that_the_kernel_chooses() {
     assert!(is_none(Listener::bind("").map(drop).unwrap_err()));
     assert!(is_none(Channel::connect("").map(drop).unwrap_err()));
 }
+
+#[test]
+#[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
+fn a_verb_that_fails_brings_the_buffer_back_with_its_bytes() {
+    use std::time::Duration;
+    type Returned = Result<(), (Error, Buffer)>;
+    type Sends = fn(&Sender, Buffer) -> Returned;
+    let verbs: [(&str, Sends); 8] = [
+        ("loan", |tx, buffer| tx.loan_or_return(buffer, 1).map(drop)),
+        ("loan_timeout", |tx, buffer| {
+            tx.loan_timeout_or_return(buffer, 1, Duration::from_secs(10)).map(drop)
+        }),
+        ("donate", |tx, buffer| tx.donate_or_return(buffer, 1)),
+        ("donate_zero", |tx, buffer| tx.donate_zero_or_return(buffer, 1).map(drop)),
+        ("share", |tx, buffer| tx.share_or_return(buffer, 1).map(drop)),
+        ("copy_buffer", |tx, buffer| tx.copy_buffer_or_return(buffer, 1).map(drop)),
+        ("auto", |tx, buffer| tx.auto_or_return(buffer, Arrived::Touched, 1).map(drop)),
+        ("auto_give", |tx, buffer| tx.auto_give_or_return(buffer, Arrived::Touched, 1).map(drop)),
+    ];
+    for level in [Level::Mmu, Level::Typed, Level::Copy, Level::Sealed] {
+        let Ok((tx, rx)) = Channel::pair(config().require_level(level).copy_on_write(true)) else { continue };
+        let mut buffer = tx.buffer(3 << 20).unwrap();
+        buffer.fill(7);
+        // A sender sees that nobody is there when it looks.
+        drop(rx);
+        assert!(tx.try_copy(b"x").is_ok());
+        while tx.try_copy(b"x").is_ok() {}
+        for (verb, sends) in verbs {
+            let (error, back) = sends(&tx, buffer).unwrap_err();
+            assert!(
+                matches!(error, Error::Peer(PeerFault::Dead) | Error::Usage(Usage::Verb(_))),
+                "{verb}: {error}"
+            );
+            buffer = back;
+            assert!(buffer.len() == 3 << 20 && buffer.iter().all(|&byte| byte == 7), "{verb} at {level}");
+            // It is one to be filled.
+            buffer.fill(7);
+        }
+    }
+    let (tx, rx) = Channel::pair(config()).unwrap();
+    let lent = tx.loan(tx.buffer(10).unwrap()).unwrap();
+    drop(rx);
+    let (error, back) = tx.loan_again_or_return(lent, 1).unwrap_err();
+    assert_eq!(error, Error::Peer(PeerFault::Dead));
+    assert_eq!(back.wait().unwrap().len(), 10);
+}
