@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 enum kind { SENDER, RECEIVER, LISTENER, BUFFER, LENT, LOAN, KINDS };
@@ -453,6 +454,71 @@ static void bad_peers(void)
     }
 }
 
+/* A message that this side cannot take stays the next one, however it is asked for. */
+static void too_little(void)
+{
+    static const unsigned how[] = { PF_RECV_READ, PF_RECV_COPY_ON_WRITE, PF_RECV_TRANSFER };
+    static char bytes[3000000];
+    pf_config config = small_config();
+    pf_sender *sender;
+    pf_receiver *receiver;
+    pf_loan *first;
+    pf_lent *token;
+    size_t at;
+    uint64_t tag;
+    /* The pool, the ring, and one copy of three million bytes; or one sealed message and no copy of it. */
+    config.budget = ((uint64_t)config.slots * config.slot_bytes) + (2 << 20) + (5 << 20);
+    OK(pf_channel_pair(&config, &sender, &receiver));
+    for (at = 0; at < 3; at++) {
+        OK(pf_sender_copy(sender, bytes, sizeof bytes, 1, PF_WAIT));
+        OK(pf_sender_copy(sender, bytes, sizeof bytes, 2, PF_WAIT));
+        OK(pf_recv(receiver, PF_RECV_READ, PF_WAIT, &first));
+        ANSWERS(PF_EBUDGET, pf_recv(receiver, how[at], PF_WAIT, &any_loan));
+        ANSWERS(PF_EBUDGET, pf_recv(receiver, how[at], PF_NOWAIT, &any_loan));
+        CHECK(any_loan == NULL && pf_blame(PF_EBUDGET) == PF_BLAME_BUDGET);
+        OK(pf_loan_release(first));
+        OK(pf_recv(receiver, how[at], PF_WAIT, &any_loan));
+        OK(pf_loan_tag(any_loan, &tag));
+        CHECK(tag == 2);
+        OK(pf_loan_release(any_loan));
+    }
+    OK(pf_sender_free(sender));
+    OK(pf_receiver_free(receiver));
+    config.level = PF_LEVEL_SEALED;
+    OK(pf_channel_pair(&config, &sender, &receiver));
+    OK(pf_sender_loan(sender, filled(sender, sizeof bytes, 1), 3, PF_WAIT, &token));
+    ANSWERS(PF_EBUDGET, pf_recv(receiver, PF_RECV_COPY_ON_WRITE, PF_WAIT, &any_loan));
+    OK(pf_recv(receiver, PF_RECV_READ, PF_NOWAIT, &any_loan));
+    OK(pf_loan_tag(any_loan, &tag));
+    CHECK(tag == 3);
+    ANSWERS(PF_EBUDGET, pf_loan_data_mut(any_loan, &any_data, &any_size));
+    OK(pf_loan_data(any_loan, &any_read_only, &any_size));
+    CHECK(all_are(any_read_only, sizeof bytes, 1));
+    OK(pf_loan_release(any_loan));
+    OK(pf_lent_free(token));
+    OK(pf_sender_free(sender));
+    OK(pf_receiver_free(receiver));
+}
+
+/* A process that can have no more descriptors is told so, and loses nothing. */
+static void no_descriptors(void)
+{
+    pf_config config = small_config();
+    struct rlimit limit, none;
+    int fds[2];
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    OK(pf_channel_sockets(fds));
+    none = limit;
+    none.rlim_cur = (rlim_t)fds[1] + 1;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    ANSWERS(PF_EHOST, pf_channel_pair(&config, &any_tx, &any_rx));
+    CHECK(pf_last_errno() == EMFILE && any_tx == NULL && any_rx == NULL);
+    ANSWERS(PF_EHOST, pf_sender_open(fds[0], &config, &any_tx));
+    CHECK(pf_last_errno() == EMFILE);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(close(fds[0]) == 0 && close(fds[1]) == 0);
+}
+
 /* Every function of the list is one of those above. */
 static void all_functions(const char *path)
 {
@@ -585,6 +651,8 @@ int main(int argc, char **argv)
     bad_descriptors();
     bad_paths();
     bad_peers();
+    too_little();
+    no_descriptors();
     everything_works_still();
     nothing_is_left_since(before);
     puts("misuse: ok");
