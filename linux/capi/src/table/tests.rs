@@ -151,3 +151,25 @@ fn a_childs_table_knows_the_handles_of_its_parent() {
     assert!(text.contains("forked"), "{text}");
     childs.free(handle(own)).unwrap();
 }
+
+#[test]
+fn a_handle_that_is_freed_while_a_call_waits_to_use_it_up_is_not_used_up_as_well() {
+    let table = table(true);
+    let pointer = table.reserve().unwrap().fill("x".to_owned()).addr();
+    let stale = || handle(core::ptr::without_provenance_mut(pointer));
+    std::thread::scope(|scope| {
+        table
+            .with(stale(), |_| {
+                let waits = scope.spawn(|| table.consume(stale(), |_| Ok(())).is_ok());
+                // The table has it, this call, and the look; and then that thread, which waits for this call's end.
+                while Arc::strong_count(&table.get(stale())?) < 4 {
+                    std::thread::yield_now();
+                }
+                table.free(stale())?;
+                Ok(waits)
+            })
+            .map(|waits| assert!(!waits.join().unwrap(), "it was freed, and used up as well"))
+            .unwrap();
+    });
+    assert_eq!(table.live(), 0);
+}
