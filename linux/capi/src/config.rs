@@ -2,6 +2,7 @@
 
 use crate::fault::{Fault, call};
 use core::ffi::c_int;
+use core::mem::MaybeUninit;
 use pageferry::{Config, Level};
 use std::time::Duration;
 
@@ -61,8 +62,11 @@ pub struct pf_config {
     pub reserved: u32,
 }
 
+/// Bytes of the structure in the first version of the library. Nobody has a shorter one.
+const FIRST_SIZE: usize = 56;
 /// No structure is larger: what says so has another thing at this address.
 const MAX_SIZE: usize = 4096;
+const _: () = assert!(FIRST_SIZE <= size_of::<pf_config>() && size_of::<pf_config>() <= MAX_SIZE);
 
 /// Sets all of a configuration to its defaults. `size` is sizeof(pf_config) where it is called.
 ///
@@ -87,11 +91,11 @@ pub unsafe extern "C" fn pf_config_init(config: *mut pf_config, size: usize) -> 
 }
 
 fn check_size(size: usize) -> Result<(), Fault> {
-    let least = size_of::<pf_config>();
-    if (least..=MAX_SIZE).contains(&size) {
+    if (FIRST_SIZE..=MAX_SIZE).contains(&size) {
         return Ok(());
     }
-    Err(Fault::usage(format!("`size` is {size}; expected sizeof(pf_config), {least} or a little more")))
+    let size_here = size_of::<pf_config>();
+    Err(Fault::usage(format!("`size` is {size}; expected sizeof(pf_config), {size_here} in this version")))
 }
 
 /// What the caller wants, for either side. NULL: the defaults.
@@ -107,10 +111,12 @@ pub(crate) unsafe fn read(config: *const pf_config) -> Result<Config, Fault> {
     // SAFETY: there is a size at least.
     let size = unsafe { config.cast::<usize>().read_unaligned() };
     check_size(size)?;
-    // SAFETY: by the caller's promise there are so many bytes.
+    let mut known = MaybeUninit::<pf_config>::zeroed();
+    let both = size.min(size_of::<pf_config>());
+    // SAFETY: by the caller's promise there are so many bytes; all fields are numbers, of which zero is one.
     let (known, more) = unsafe {
-        let more = config.cast::<u8>().add(size_of::<pf_config>());
-        (config.read_unaligned(), core::slice::from_raw_parts(more, size - size_of::<pf_config>()))
+        config.cast::<u8>().copy_to_nonoverlapping(known.as_mut_ptr().cast(), both);
+        (known.assume_init(), core::slice::from_raw_parts(config.cast::<u8>().add(both), size - both))
     };
     if more.iter().any(|&byte| byte != 0) {
         return Err(Fault::usage(
@@ -201,7 +207,7 @@ mod tests {
         // SAFETY: NULL.
         let defaults = unsafe { read(core::ptr::null()) }.unwrap();
         assert_eq!(defaults, Config::new().copy_on_write(true));
-        let mut config = core::mem::MaybeUninit::<pf_config>::uninit();
+        let mut config = MaybeUninit::<pf_config>::uninit();
         // SAFETY: it has so many bytes.
         assert_eq!(
             unsafe { pf_config_init(config.as_mut_ptr(), size_of::<pf_config>()) },

@@ -25,7 +25,8 @@
  *
  * Errors
  *     Every function that returns int answers PF_OK (0) or a PF_E..., which says who is to blame; pf_blame() names them.
- *     pf_last_error() has the details, for the calling thread. No function sets errno, prints, or ends the process.
+ *     pf_last_error() has the details, for the calling thread. No function ends the process, and none prints, but for
+ *     PF_EINTERNAL: where in the source that was goes to standard error. What errno is after a call says nothing.
  *
  * Threads
  *     Any thread may call any function. A handle of an end, of a listener or of lent memory is for one thread at a time: a call
