@@ -3,7 +3,8 @@
 //! # What it holds
 //! [`ends`]: the two ends of a channel, whose calls wait without the interpreter's lock and look for signals meanwhile.
 //! [`slot`]: memory that is filled and sent. [`loan`]: memory that was received. Both give their bytes by the buffer
-//! protocol ([`export`]) and to other libraries by DLPack ([`dlpack`]); [`ledger`] lists what is out. Arrays, nested
+//! protocol ([`export`]) and to other libraries by DLPack ([`dlpack`]); [`ledger`] lists what is out; [`interpreter`] is how
+//! a call leaves the interpreter's lock. Arrays, nested
 //! objects and the drop-in for `multiprocessing` are Python, on top of this.
 //!
 //! # Locks
@@ -17,6 +18,7 @@ mod dlpack;
 mod ends;
 mod errors;
 mod export;
+mod interpreter;
 mod ledger;
 mod loan;
 mod slot;
@@ -26,6 +28,8 @@ mod slot;
 mod _native {
     #[pymodule_export]
     use crate::ends::{Config, Receiver, Sender, pair, sockets};
+    #[pymodule_export]
+    use crate::interpreter::ending;
     #[pymodule_export]
     use crate::ledger::{forget, outstanding};
     #[pymodule_export]
