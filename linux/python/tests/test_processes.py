@@ -296,7 +296,7 @@ def test_an_interpreter_that_ends_holding_things(flags: tuple[str, ...]) -> None
         for call in (b.recv, lambda: [a.empty(1) for _ in range(9)], lambda: free[0].send(1)):
             threading.Thread(target=call, daemon=True).start()
         class Late:
-            def __del__(self, sleep=time.sleep):
+            def __del__(self, y=y, sleep=time.sleep):
                 y[0]
                 sleep(0.5)
         late = Late()
