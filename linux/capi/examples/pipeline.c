@@ -1,8 +1,8 @@
 /*
  * Camera, filter, display: three processes, and frames that go from each to the next without a copy.
  *
- * The camera donates a frame: the filter alone has it then, and works on it where it lies. What the filter has made it lends to
- * the display, which reads it where it is. The three are one program, so they trust each other.
+ * The camera donates a frame: the filter alone has it then, and works on it where it lies. What the filter has made
+ * it lends to the display, which reads it where it is. The three are one program, so they trust each other.
  *
  *     cc pipeline.c $(pkg-config --cflags --libs pageferry) -o pipeline && ./pipeline 300
  */
@@ -146,8 +146,9 @@ static void display(int from_filter, unsigned frames)
     }
     must(pf_receiver_free(rx), "display");
     clock_gettime(CLOCK_MONOTONIC, &ended);
-    printf("%u frames of %d x %d through three processes, %.0f a second, %u out of order or torn\n", shown, WIDTH, HEIGHT,
-           shown / ((double)(ended.tv_sec - began.tv_sec) + (double)(ended.tv_nsec - began.tv_nsec) / 1e9), torn);
+    printf("%u frames of %d x %d through three processes, %.0f a second, %u out of order or torn\n", shown, WIDTH,
+           HEIGHT, shown / ((double)(ended.tv_sec - began.tv_sec) + (double)(ended.tv_nsec - began.tv_nsec) / 1e9),
+           torn);
     if (shown != frames || torn != 0) {
         exit(1);
     }

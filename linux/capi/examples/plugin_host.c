@@ -1,10 +1,11 @@
 /*
  * A host and a plug-in that it does not trust.
  *
- * The plug-in is another process, which may be buggy or hostile. What it sends is taken only as a copy or as sealed memory: the
- * bytes that were checked are the bytes that are used. A plug-in that lies, breaks the protocol, dies, or never answers costs
- * the host an error and nothing else. A plug-in of the same user could also write to the host's memory by ptrace: confine it by
- * the means of your system, or start it by `Command::confined()` of the Rust library.
+ * The plug-in is another process, which may be buggy or hostile. What it sends is taken only as a copy or as sealed
+ * memory: the bytes that were checked are the bytes that are used. A plug-in that lies, breaks the protocol, dies,
+ * or never answers costs the host an error and nothing else. A plug-in of the same user could also write to the
+ * host's memory by ptrace: confine it by the means of your system, or start it by `Command::confined()` of the Rust
+ * library.
  *
  *     cc plugin_host.c $(pkg-config --cflags --libs pageferry) -o plugin_host && ./plugin_host
  */
@@ -138,12 +139,13 @@ static int with_plugin(const char *program, const char *behaviour, int expected)
         for (at = 0; valid && at < len; at++) {
             valid = ((const unsigned char *)made)[at] == 41;
         }
-        printf("%-9s %lu bytes, %s: %s\n", behaviour, (unsigned long)len, level == PF_LEVEL_SEALED ? "sealed" : "a copy",
-               valid ? "valid" : "refused, for they are wrong");
+        printf("%-9s %lu bytes, %s: %s\n", behaviour, (unsigned long)len,
+               level == PF_LEVEL_SEALED ? "sealed" : "a copy", valid ? "valid" : "refused, for they are wrong");
         must(pf_loan_release(result), "host, giving the result back");
         code = valid ? PF_OK : -1;
     } else {
-        static const char *const who[] = { "nobody", "the plug-in", "this machine", "the budget", "the host", "the library" };
+        static const char *const who[] = { "nobody",     "the plug-in", "this machine",
+                                           "the budget", "the host",    "the library" };
         printf("%-9s %s; %s is to blame\n", behaviour, pf_last_error(), who[pf_blame(code)]);
     }
     kill(child, SIGKILL);

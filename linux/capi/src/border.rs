@@ -1,9 +1,9 @@
 //! What C hands over, before anything believes in it.
 //!
 //! # What it holds
-//! Readers for the arguments that are addresses, and [`Out`] for those that are written to. An address may be NULL, which
-//! is found; that it leads to memory of the right kind otherwise is the caller's promise, and nothing can check it.
-//! Addresses need no alignment.
+//! Readers for the arguments that are addresses, and [`Out`] for those that are written to. An address may be
+//! NULL, which is found; that it leads to memory of the right kind otherwise is the caller's promise, and
+//! nothing can check it. Addresses need no alignment.
 
 use crate::fault::Fault;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -24,7 +24,8 @@ pub const PF_NOWAIT: c_int = 0;
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// Until there is an answer, `before` stands there: a caller that does not look at the code finds no old handle.
+    /// Until there is an answer, `before` stands there: a caller that does not look at the code finds no old
+    /// handle.
     ///
     /// # Safety
     /// The address is NULL, or of memory for a `T` that nobody else uses as long as the value lives.
@@ -76,7 +77,8 @@ pub(crate) unsafe fn bytes<'a>(address: *const c_void, len: usize, name: &str) -
 /// A path.
 ///
 /// # Safety
-/// The address is NULL, or of a text that ends with a zero byte, and that nobody writes as long as it is looked at.
+/// The address is NULL, or of a text that ends with a zero byte, and that nobody writes as long as it is
+/// looked at.
 pub(crate) unsafe fn path<'a>(address: *const c_char, name: &str) -> Result<&'a Path, Fault> {
     if address.is_null() {
         return Err(Fault::usage(format!("`{name}` is NULL")));
@@ -86,8 +88,9 @@ pub(crate) unsafe fn path<'a>(address: *const c_char, name: &str) -> Result<&'a 
     Ok(Path::new(std::ffi::OsStr::from_bytes(text.to_bytes())))
 }
 
-/// Does something with a socket of the caller's, which is the library's where that has succeeded, and the caller's as
-/// before where it has not. It works with a second descriptor of the same socket, for the first cannot be given back.
+/// Does something with a socket of the caller's, which is the library's where that has succeeded, and the
+/// caller's as before where it has not. It works with a second descriptor of the same socket, for the first
+/// cannot be given back.
 ///
 /// # Safety
 /// Where it succeeds nobody uses the number any more.

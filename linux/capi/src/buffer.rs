@@ -17,9 +17,9 @@ fn with<R>(buffer: *mut pf_buffer, does: impl FnOnce(&mut Buffer) -> Result<R, F
     Tables::get().buffers.with(handle(buffer), does)
 }
 
-/// Where a buffer is, and how many bytes of it are sent. They may be read and written until the buffer is sent or freed; what
-/// may be done afterwards, the call that sends it says. The address is that of the first slot: aligned to 2 MB, or to a
-/// page at PF_LEVEL_SEALED.
+/// Where a buffer is, and how many bytes of it are sent. They may be read and written until the buffer is
+/// sent or freed; what may be done afterwards, the call that sends it says. The address is that of the first
+/// slot: aligned to 2 MB, or to a page at PF_LEVEL_SEALED.
 ///
 /// # Safety
 /// `data` and `len` are NULL or places for the answers.
@@ -64,8 +64,8 @@ pub extern "C" fn pf_buffer_set_len(buffer: *mut pf_buffer, len: usize) -> c_int
     call(|| with(buffer, |buffer| Ok(buffer.set_len(len)?)))
 }
 
-/// Copies `len` bytes to the start of a buffer, and sets its length to that. The channel learns which kind of stores is faster
-/// for it, and uses that: it is often faster than memcpy().
+/// Copies `len` bytes to the start of a buffer, and sets its length to that. The channel learns which kind of
+/// stores is faster for it, and uses that: it is often faster than memcpy().
 ///
 /// PF_EUSAGE: `data` is NULL, or `len` is 0 or more than pf_buffer_capacity().
 ///

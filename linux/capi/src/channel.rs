@@ -24,7 +24,8 @@ pub struct pf_lent(());
 /// A message that was received. A handle: see the top of this file.
 pub struct pf_loan(());
 
-/// The version of the library that the program runs with: 65536 * major + 256 * minor + patch. It never fails.
+/// The version of the library that the program runs with: 65536 * major + 256 * minor + patch. It never
+/// fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_version() -> u32 {
     let number = |text: &str| text.parse::<u32>().unwrap_or(0);
@@ -33,8 +34,8 @@ pub extern "C" fn pf_version() -> u32 {
         | number(env!("CARGO_PKG_VERSION_PATCH"))
 }
 
-/// How many handles of this process are not freed: to find what a program has lost. 0 in a child that `fork` has just made. It
-/// never fails.
+/// How many handles of this process are not freed: to find what a program has lost. 0 in a child that `fork`
+/// has just made. It never fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_open_handles() -> usize {
     let mut live = 0;
@@ -45,8 +46,8 @@ pub extern "C" fn pf_open_handles() -> usize {
     live
 }
 
-/// Both ends of a channel in this process, for two of its threads. The ends trust each other. `config` may be NULL: the
-/// defaults.
+/// Both ends of a channel in this process, for two of its threads. The ends trust each other. `config` may be
+/// NULL: the defaults.
 ///
 /// PF_EUSAGE: a value of the configuration. PF_EHOST: memory or descriptors are not to be had.
 ///
@@ -74,9 +75,9 @@ pub unsafe extern "C" fn pf_channel_pair(
     })
 }
 
-/// Two sockets that are each other's peer: `fds[0]` for one process, `fds[1]` for another. One of them becomes a sender, the
-/// other a receiver. Both are closed by `exec`: clear FD_CLOEXEC of the one that a new program shall have. The caller
-/// closes them, unless a call has taken them.
+/// Two sockets that are each other's peer: `fds[0]` for one process, `fds[1]` for another. One of them
+/// becomes a sender, the other a receiver. Both are closed by `exec`: clear FD_CLOEXEC of the one that a new
+/// program shall have. The caller closes them, unless a call has taken them.
 ///
 /// PF_EHOST: no descriptors are to be had.
 ///
@@ -93,8 +94,8 @@ pub unsafe extern "C" fn pf_channel_sockets(fds: *mut c_int) -> c_int {
     })
 }
 
-/// A socket to whoever listens at `path`: for the call that makes an end of it. Whether this side is the sender or the
-/// receiver, both must know. The caller closes it, unless a call has taken it.
+/// A socket to whoever listens at `path`: for the call that makes an end of it. Whether this side is the
+/// sender or the receiver, both must know. The caller closes it, unless a call has taken it.
 ///
 /// PF_EHOST: nobody listens there, or the caller may not: see pf_last_errno().
 ///
@@ -112,8 +113,8 @@ pub unsafe extern "C" fn pf_channel_connect(path: *const c_char, fd: *mut c_int)
     })
 }
 
-/// Listens at `path`. The path is a name for the time of connecting and nothing more. What a killed process has left there
-/// is replaced. Whoever may write to the socket file may connect; its mode is by the umask.
+/// Listens at `path`. The path is a name for the time of connecting and nothing more. What a killed process
+/// has left there is replaced. Whoever may write to the socket file may connect; its mode is by the umask.
 ///
 /// PF_EHOST: somebody listens there already (EADDRINUSE), or the path cannot be: see pf_last_errno().
 ///
@@ -132,8 +133,8 @@ pub unsafe extern "C" fn pf_listener_bind(path: *const c_char, listener: *mut *m
     })
 }
 
-/// Waits for the next connection, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT): a socket for the call that makes an end of
-/// it. The caller closes it, unless a call has taken it.
+/// Waits for the next connection, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT): a socket for the call that
+/// makes an end of it. The caller closes it, unless a call has taken it.
 ///
 /// PF_EWOULDBLOCK, PF_ETIMEDOUT: nobody has connected.
 ///
@@ -166,17 +167,18 @@ pub extern "C" fn pf_listener_free(listener: *mut pf_listener) -> c_int {
     call(|| Tables::get().listeners.free(Handle::new(listener.cast(), "listener")))
 }
 
-/// The sending end, over a socket whose other end becomes the receiver. Waits for it, as long as the configuration's
-/// `handshake_ms` says for each step. The receiver may be hostile: memory is neither donated to it nor shared with it.
-/// `config` may be NULL: the defaults.
+/// The sending end, over a socket whose other end becomes the receiver. Waits for it, as long as the
+/// configuration's `handshake_ms` says for each step. The receiver may be hostile: memory is neither donated
+/// to it nor shared with it. `config` may be NULL: the defaults.
 ///
 /// Where it succeeds the socket is the library's; otherwise it is the caller's, who closes it.
 ///
-/// PF_EPEER_*: the receiver is gone, refuses, or does not fit. PF_ETIMEDOUT: it does not answer. PF_EUSAGE: `fd` is no
-/// SOCK_SEQPACKET socket of the Unix domain, or a value of the configuration.
+/// PF_EPEER_*: the receiver is gone, refuses, or does not fit. PF_ETIMEDOUT: it does not answer. PF_EUSAGE:
+/// `fd` is no SOCK_SEQPACKET socket of the Unix domain, or a value of the configuration.
 ///
 /// # Safety
-/// `config` is NULL or has as many bytes as it says; `sender` is NULL or a place for a handle; nobody else uses `fd`.
+/// `config` is NULL or has as many bytes as it says; `sender` is NULL or a place for a handle; nobody else
+/// uses `fd`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pf_sender_open(
     fd: c_int,
@@ -191,10 +193,11 @@ pub unsafe extern "C" fn pf_sender_open(
     })
 }
 
-/// As pf_sender_open(), to a receiver that this process trusts as itself: memory can be donated to it and shared with it.
+/// As pf_sender_open(), to a receiver that this process trusts as itself: memory can be donated to it and
+/// shared with it.
 ///
-/// It must run this library, or follow its protocol, and must not write to memory that it has given back. Where it does so
-/// all the same, what this process reads there is undefined.
+/// It must run this library, or follow its protocol, and must not write to memory that it has given back.
+/// Where it does so all the same, what this process reads there is undefined.
 ///
 /// # Safety
 /// As for [`pf_sender_open`]; and the receiver is what this says.
@@ -231,17 +234,18 @@ unsafe fn open_sender(
     Ok(())
 }
 
-/// The receiving end, over a socket whose other end becomes the sender. Waits for it, as long as the configuration's
-/// `handshake_ms` says for each step. The sender may be hostile: its messages are copies or sealed memory, which nobody can
-/// change after they were checked. `config` may be NULL: the defaults.
+/// The receiving end, over a socket whose other end becomes the sender. Waits for it, as long as the
+/// configuration's `handshake_ms` says for each step. The sender may be hostile: its messages are copies or
+/// sealed memory, which nobody can change after they were checked. `config` may be NULL: the defaults.
 ///
 /// Where it succeeds the socket is the library's; otherwise it is the caller's, who closes it.
 ///
-/// PF_EPEER_*: the sender is gone, refuses, or does not fit. PF_ETIMEDOUT: it does not answer. PF_EUSAGE: `fd` is no
-/// SOCK_SEQPACKET socket of the Unix domain, or a value of the configuration.
+/// PF_EPEER_*: the sender is gone, refuses, or does not fit. PF_ETIMEDOUT: it does not answer. PF_EUSAGE:
+/// `fd` is no SOCK_SEQPACKET socket of the Unix domain, or a value of the configuration.
 ///
 /// # Safety
-/// `config` is NULL or has as many bytes as it says; `receiver` is NULL or a place for a handle; nobody else uses `fd`.
+/// `config` is NULL or has as many bytes as it says; `receiver` is NULL or a place for a handle; nobody else
+/// uses `fd`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pf_receiver_open(
     fd: c_int,
@@ -256,10 +260,11 @@ pub unsafe extern "C" fn pf_receiver_open(
     })
 }
 
-/// As pf_receiver_open(), from a sender that this process trusts as itself: its messages are read where they are.
+/// As pf_receiver_open(), from a sender that this process trusts as itself: its messages are read where they
+/// are.
 ///
-/// It must run this library, or follow its protocol, and must keep no other way to write to the memory that it lends. Where
-/// it does so all the same, what this process reads there is undefined.
+/// It must run this library, or follow its protocol, and must keep no other way to write to the memory that
+/// it lends. Where it does so all the same, what this process reads there is undefined.
 ///
 /// # Safety
 /// As for [`pf_receiver_open`]; and the sender is what this says.
@@ -296,13 +301,13 @@ unsafe fn open_receiver(
     Ok(())
 }
 
-/// The descriptor of a pf_sender, a pf_receiver or a pf_listener, for `poll` and `epoll`: it becomes readable. Use it for
-/// nothing else, and do not close it.
+/// The descriptor of a pf_sender, a pf_receiver or a pf_listener, for `poll` and `epoll`: it becomes
+/// readable. Use it for nothing else, and do not close it.
 ///
-/// *Of a receiver*: after pf_recv() has said PF_EWOULDBLOCK, when a message comes or the sender is gone. *Of a sender*:
-/// after pf_sender_buffer() has said PF_EWOULDBLOCK, when something has come back or the receiver is gone. *Of a listener*:
-/// when somebody has connected. Then call again, with PF_NOWAIT; it may still say PF_EWOULDBLOCK. Without that answer before
-/// it, a poll may sleep beside a message that is there.
+/// *Of a receiver*: after pf_recv() has said PF_EWOULDBLOCK, when a message comes or the sender is gone. *Of
+/// a sender*: after pf_sender_buffer() has said PF_EWOULDBLOCK, when something has come back or the receiver
+/// is gone. *Of a listener*: when somebody has connected. Then call again, with PF_NOWAIT; it may still say
+/// PF_EWOULDBLOCK. Without that answer before it, a poll may sleep beside a message that is there.
 ///
 /// # Safety
 /// `fd` is NULL or a place for a number.

@@ -8,19 +8,20 @@ use std::time::Duration;
 
 /// The bytes are a copy: a value, from whatever peer.
 pub const PF_LEVEL_COPY: u32 = 1;
-/// The bytes lie in memory of both, and only the types of a language keep the sender from writing to it. C has no such types, so
-/// no C program can ask for it: it is what donated and shared memory has.
+/// The bytes lie in memory of both, and only the types of a language keep the sender from writing to it. C
+/// has no such types, so no C program can ask for it: it is what donated and shared memory has.
 pub const PF_LEVEL_TYPED: u32 = 2;
-/// The sender's view is frozen by the MMU. The default. It holds against mistakes, and not against a hostile sender.
+/// The sender's view is frozen by the MMU. The default. It holds against mistakes, and not against a hostile
+/// sender.
 pub const PF_LEVEL_MMU: u32 = 3;
-/// As PF_LEVEL_MMU, and the kernel says before each message is read that nobody can write to it. Between sides that trust
-/// each other.
+/// As PF_LEVEL_MMU, and the kernel says before each message is read that nobody can write to it. Between
+/// sides that trust each other.
 pub const PF_LEVEL_LEASED: u32 = 4;
 /// The memory is sealed: nobody can write it again, ever. It holds against a hostile sender.
 pub const PF_LEVEL_SEALED: u32 = 5;
 
-/// No channel at all where the level cannot be had. Without it messages are copied then, and pf_sender_level() and
-/// pf_receiver_level() say so.
+/// No channel at all where the level cannot be had. Without it messages are copied then, and
+/// pf_sender_level() and pf_receiver_level() say so.
 pub const PF_CONFIG_REQUIRE_LEVEL: u32 = 1;
 /// Memory is never donated on this channel, which saves a mapping.
 pub const PF_CONFIG_NO_DONATIONS: u32 = 2;
@@ -31,16 +32,18 @@ pub const PF_CONFIG_NO_SLEEP: u32 = 8;
 
 const FLAGS: u32 = PF_CONFIG_REQUIRE_LEVEL | PF_CONFIG_NO_DONATIONS | PF_CONFIG_NO_SPIN | PF_CONFIG_NO_SLEEP;
 
-/// What a channel is to be. Each side has one: the sender's says how large pool and ring are, and both say what they will
-/// have. Zero is the default of every field but `size`: begin with pf_config_init(), then set what should differ. Later
-/// versions of the library have more fields at the end, and take a shorter structure for one whose further fields are
-/// zero.
+/// What a channel is to be. Each side has one: the sender's says how large pool and ring are, and both say
+/// what they will have. Zero is the default of every field but `size`: begin with pf_config_init(), then set
+/// what should differ. Later versions of the library have more fields at the end, and take a shorter
+/// structure for one whose further fields are zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pf_config {
-    /// Bytes of this structure, as the caller was compiled with it: sizeof(pf_config). pf_config_init() sets it.
+    /// Bytes of this structure, as the caller was compiled with it: sizeof(pf_config). pf_config_init() sets
+    /// it.
     pub size: usize,
-    /// Slots of the pool: 1 to 4096. Default 8. Every message that is not copied takes one or more of them until it is home.
+    /// Slots of the pool: 1 to 4096. Default 8. Every message that is not copied takes one or more of them
+    /// until it is home.
     pub slots: u32,
     /// Messages that are sent and not given back, at most: a power of two from 2 to 4096. Default 64.
     pub capacity: u32,
@@ -48,13 +51,15 @@ pub struct pf_config {
     pub slot_bytes: usize,
     /// Bytes that the peer can make this side hold, at most: the pool, copies, sealed memory. Default 1 GB.
     pub budget: u64,
-    /// Bytes of a message that goes by copy in the ring itself, at most: a multiple of 64, to 1 MB. Default 16 KB.
+    /// Bytes of a message that goes by copy in the ring itself, at most: a multiple of 64, to 1 MB. Default
+    /// 16 KB.
     pub inline_bytes: u32,
     /// What loans are to promise: one of PF_LEVEL_*. Default PF_LEVEL_MMU.
     pub level: u32,
     /// PF_CONFIG_*, or-ed. Default none.
     pub flags: u32,
-    /// Microseconds that a side which waits looks before it sleeps. Default 20; on a machine with one CPU it sleeps at once.
+    /// Microseconds that a side which waits looks before it sleeps. Default 20; on a machine with one CPU it
+    /// sleeps at once.
     pub spin_us: u32,
     /// Milliseconds that the peer may take for each step of the handshake. Default 10 s.
     pub handshake_ms: u32,
@@ -119,9 +124,8 @@ pub(crate) unsafe fn read(config: *const pf_config) -> Result<Config, Fault> {
         (known.assume_init(), core::slice::from_raw_parts(config.cast::<u8>().add(both), size - both))
     };
     if more.iter().any(|&byte| byte != 0) {
-        return Err(Fault::usage(
-            "`config` has a field that this version of the library does not know: it is older than the header".to_owned(),
-        ));
+        let said = "`config` has a field that this version of the library does not know: it is older than the header";
+        return Err(Fault::usage(said.to_owned()));
     }
     of(&known, wanted)
 }

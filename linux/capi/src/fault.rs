@@ -1,8 +1,8 @@
 //! Errors as C sees them: a number that says who is to blame, and a text for people.
 //!
 //! # What it holds
-//! [`Fault`], what a call fails with. [`call`] runs a call: it keeps the fault for its thread, to be asked for by
-//! [`pf_last_error`], and lets no panic out.
+//! [`Fault`], what a call fails with. [`call`] runs a call: it keeps the fault for its thread, to be asked
+//! for by [`pf_last_error`], and lets no panic out.
 
 use core::ffi::{CStr, c_char, c_int};
 use pageferry::{Broken, Error, HostFault, PeerFault};
@@ -13,25 +13,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The call has done what it says.
 pub const PF_OK: c_int = 0;
-/// The peer has closed its side, or its process has ended, and all that it had sent was received. The peer is to blame.
+/// The peer has closed its side, or its process has ended, and all that it had sent was received. The peer is
+/// to blame.
 pub const PF_EPEER_DEAD: c_int = 101;
 /// The peer sends no more to this receiver, which gave its messages back too late. The peer has decided so.
 pub const PF_EPEER_EVICTED: c_int = 102;
-/// The peer broke the protocol. The channel is closed for good; what was received before stays valid. The peer is to blame.
+/// The peer broke the protocol. The channel is closed for good; what was received before stays valid. The
+/// peer is to blame.
 pub const PF_EPEER_BROKEN: c_int = 103;
-/// The peer refused the channel, and pf_last_error() has its reason. Of the two sides one is to blame: the reason says which.
+/// The peer refused the channel, and pf_last_error() has its reason. Of the two sides one is to blame: the
+/// reason says which.
 pub const PF_EPEER_REFUSED: c_int = 104;
-/// The peer is none for this side: another version of the wire, another machine, or it lacks the level that is required.
+/// The peer is none for this side: another version of the wire, another machine, or it lacks the level that
+/// is required.
 pub const PF_EPEER_UNFIT: c_int = 105;
 /// A system call failed: pf_last_errno() says how, pf_last_error() which. The host is to blame.
 pub const PF_EHOST: c_int = 201;
 /// The host's kernel does not have what was asked for: pf_last_error() says what would have to be changed.
 pub const PF_EHOST_UNSUPPORTED: c_int = 202;
-/// Memory that this side has set aside for the channel does not suffice: messages or handles were not given back, or the
-/// budget is too small.
+/// Memory that this side has set aside for the channel does not suffice: messages or handles were not given
+/// back, or the budget is too small.
 pub const PF_EBUDGET: c_int = 301;
-/// The caller asked for what cannot be: a handle that is NULL, freed, of another kind, of another process or in use by another
-/// thread; a value that is out of range; a verb that the channel does not have. The caller is to blame.
+/// The caller asked for what cannot be: a handle that is NULL, freed, of another kind, of another process or
+/// in use by another thread; a value that is out of range; a verb that the channel does not have. The caller
+/// is to blame.
 pub const PF_EUSAGE: c_int = 401;
 /// Nothing can be done without waiting, and the call was not to wait. Nobody is to blame.
 pub const PF_EWOULDBLOCK: c_int = 501;
@@ -215,8 +220,8 @@ fn last<R>(ask: impl FnOnce(&Fault) -> R) -> Option<R> {
     LAST.try_with(|last| last.borrow().fault.as_ref().map(ask)).ok().flatten()
 }
 
-/// One line about a code of this library, for people. It never fails: an unknown code is said to be one. The text is
-/// constant. Any thread may call it, at any time.
+/// One line about a code of this library, for people. It never fails: an unknown code is said to be one. The
+/// text is constant. Any thread may call it, at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_strerror(code: c_int) -> *const c_char {
     let text: &CStr = match code {
@@ -252,9 +257,9 @@ pub extern "C" fn pf_blame(code: c_int) -> c_int {
     }
 }
 
-/// What the last call of this thread that failed says of it, for people: which argument, which system call, who holds the
-/// memory. "" before the first failure. A call that succeeds leaves it as it is. The text is the library's, and stays valid
-/// until this thread calls this function again, or ends.
+/// What the last call of this thread that failed says of it, for people: which argument, which system call,
+/// who holds the memory. "" before the first failure. A call that succeeds leaves it as it is. The text is
+/// the library's, and stays valid until this thread calls this function again, or ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_last_error() -> *const c_char {
     LAST.try_with(|last| {
@@ -272,7 +277,8 @@ pub extern "C" fn pf_last_peer_fault() -> c_int {
     last(Fault::peer).unwrap_or(PF_PEER_NONE)
 }
 
-/// The kernel's error number (as `errno`), where the last call of this thread that failed did so with PF_EHOST; 0 otherwise.
+/// The kernel's error number (as `errno`), where the last call of this thread that failed did so with
+/// PF_EHOST; 0 otherwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_last_errno() -> c_int {
     last(Fault::errno).unwrap_or(0)

@@ -4,10 +4,10 @@
 //! One table a kind. They are made at the first call, and live as long as the process.
 //!
 //! # Forked children
-//! `fork` copies the tables with whatever lock another thread holds at that moment, and their values are the parent's. So a
-//! child has new ones: the handler that runs in it only forgets which tables are current, and the next call makes others,
-//! whose entries begin behind all of the parent's. So a handle of the parent's is known for what it is. The former tables
-//! are kept, and never looked at.
+//! `fork` copies the tables with whatever lock another thread holds at that moment, and their values are the
+//! parent's. So a child has new ones: the handler that runs in it only forgets which tables are current, and
+//! the next call makes others, whose entries begin behind all of the parent's. So a handle of the parent's is
+//! known for what it is. The former tables are kept, and never looked at.
 
 use crate::lent::LentToken;
 use crate::loan::Received;

@@ -47,9 +47,10 @@ fn with<R>(lent: *mut pf_lent, does: impl FnOnce(&mut LentToken) -> Result<R, Fa
     Tables::get().lents.with(handle(lent), does)
 }
 
-/// Waits until the receiver has given the memory back, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT), and has it as a buffer
-/// again, with the bytes that were sent. A receiver that is gone has given back all that it had. `lent` is used up where this
-/// succeeds, and stays as it was otherwise. Sealed memory stays sealed: what comes back is a copy.
+/// Waits until the receiver has given the memory back, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT), and has
+/// it as a buffer again, with the bytes that were sent. A receiver that is gone has given back all that it
+/// had. `lent` is used up where this succeeds, and stays as it was otherwise. Sealed memory stays sealed:
+/// what comes back is a copy.
 ///
 /// PF_EUSAGE: `lent` is of pf_sender_donate_zero(). PF_EWOULDBLOCK, PF_ETIMEDOUT: it is not home.
 ///
@@ -126,8 +127,8 @@ pub unsafe extern "C" fn pf_lent_verb(lent: *mut pf_lent, verb: *mut c_int) -> c
     })
 }
 
-/// Where the memory is, and how many bytes it has: to be read until `lent` is waited for, lent again or freed. Of
-/// pf_sender_donate_zero() it is the zero memory.
+/// Where the memory is, and how many bytes it has: to be read until `lent` is waited for, lent again or
+/// freed. Of pf_sender_donate_zero() it is the zero memory.
 ///
 /// # Safety
 /// `data` and `len` are NULL or places for the answers.
@@ -153,7 +154,8 @@ pub unsafe extern "C" fn pf_lent_data(
     })
 }
 
-/// The same, to be written: shared memory, which the receiver sees, or the zero memory of pf_sender_donate_zero().
+/// The same, to be written: shared memory, which the receiver sees, or the zero memory of
+/// pf_sender_donate_zero().
 ///
 /// PF_EUSAGE: it is lent or copied, and not the sender's to write.
 ///
@@ -184,8 +186,8 @@ pub unsafe extern "C" fn pf_lent_data_mut(
     })
 }
 
-/// Frees the token, and lets the memory come home by itself. Its pointer must not be used any more. The receiver keeps what it
-/// has.
+/// Frees the token, and lets the memory come home by itself. Its pointer must not be used any more. The
+/// receiver keeps what it has.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_lent_free(lent: *mut pf_lent) -> c_int {
     call(|| Tables::get().lents.free(handle(lent)))

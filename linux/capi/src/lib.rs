@@ -1,14 +1,15 @@
-//! The C ABI of pageferry: `include/pageferry.h`, which is made from this crate, has all that there is to say to its users.
+//! The C ABI of pageferry: `include/pageferry.h`, which is made from this crate, has all that there is to say
+//! to its users.
 //!
 //! # How it is made
-//! A call takes its arguments apart in `border`, finds what handles stand for in `table`, and does what the Rust library
-//! does. Its error becomes a code in `fault`, where a panic ends too. The files `channel` to `loan` are the calls, in the
-//! order of the header.
+//! A call takes its arguments apart in `border`, finds what handles stand for in `table`, and does what the
+//! Rust library does. Its error becomes a code in `fault`, where a panic ends too. The files `channel` to
+//! `loan` are the calls, in the order of the header.
 //!
 //! # Safety
-//! What C promises is written at each call, and is little: addresses are NULL or lead to what they say. Handles are no
-//! addresses, so nothing need be promised of them. References to a message's memory live for one call at most; what C
-//! stores meanwhile is C's own race.
+//! What C promises is written at each call, and is little: addresses are NULL or lead to what they say.
+//! Handles are no addresses, so nothing need be promised of them. References to a message's memory live for
+//! one call at most; what C stores meanwhile is C's own race.
 #![allow(non_camel_case_types, reason = "these are the names of the header")]
 #![allow(clippy::result_large_err, reason = "an error of a call that uses a value up may bring it back")]
 

@@ -50,8 +50,9 @@ fn with<R>(loan: *mut pf_loan, does: impl FnOnce(&mut Received) -> Result<R, Fau
     Tables::get().loans.with(handle(loan), does)
 }
 
-/// Where the bytes of a message are, and how many: to be read until it is released or moved by pf_loan_transfer(). Nobody changes
-/// them, but for shared memory (PF_RECV_SHARED), which the sender writes. Any number of threads may read them.
+/// Where the bytes of a message are, and how many: to be read until it is released or moved by
+/// pf_loan_transfer(). Nobody changes them, but for shared memory (PF_RECV_SHARED), which the sender writes.
+/// Any number of threads may read them.
 ///
 /// PF_EHOST: shared memory cannot be mapped.
 ///
@@ -82,11 +83,12 @@ pub unsafe extern "C" fn pf_loan_data(
     })
 }
 
-/// The same, to be written to. Nobody else sees what is written, and it lasts until the message is released. Of lent memory the
-/// kernel copies each page at the first store to it; donated and copied memory is written where it is; sealed memory is
-/// copied whole first, to another address.
+/// The same, to be written to. Nobody else sees what is written, and it lasts until the message is released.
+/// Of lent memory the kernel copies each page at the first store to it; donated and copied memory is written
+/// where it is; sealed memory is copied whole first, to another address.
 ///
-/// PF_EUSAGE: it is shared memory. PF_EHOST, PF_EBUDGET: the memory is not to be had; the message stays as it was.
+/// PF_EUSAGE: it is shared memory. PF_EHOST, PF_EBUDGET: the memory is not to be had; the message stays as it
+/// was.
 ///
 /// # Safety
 /// `data` and `len` are NULL or places for the answers.
@@ -115,8 +117,9 @@ pub unsafe extern "C" fn pf_loan_data_mut(
     })
 }
 
-/// Moves the bytes to memory of this process, and gives the sender its memory back at once. The handle stays, and the bytes are at
-/// another address: pointers from before must not be used any more. Once moved, it does nothing.
+/// Moves the bytes to memory of this process, and gives the sender its memory back at once. The handle stays,
+/// and the bytes are at another address: pointers from before must not be used any more. Once moved, it does
+/// nothing.
 ///
 /// PF_EUSAGE: it is shared memory. PF_EHOST: the memory is not to be had; the message stays as it was.
 #[unsafe(no_mangle)]
@@ -212,7 +215,8 @@ pub unsafe extern "C" fn pf_loan_level(loan: *mut pf_loan, level: *mut c_int) ->
     })
 }
 
-/// Gives a message back: the sender has its memory again. Its pointer must not be used any more, by any thread.
+/// Gives a message back: the sender has its memory again. Its pointer must not be used any more, by any
+/// thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_loan_release(loan: *mut pf_loan) -> c_int {
     call(|| Tables::get().loans.free(handle(loan)))

@@ -16,10 +16,11 @@ use std::os::fd::AsRawFd as _;
 pub const PF_RECV_READ: c_uint = 0;
 /// The message can be written to at once: as by pf_loan_data_mut().
 pub const PF_RECV_COPY_ON_WRITE: c_uint = 1;
-/// The bytes move to memory of this process, and the sender has its memory back at once: as by pf_loan_transfer().
+/// The bytes move to memory of this process, and the sender has its memory back at once: as by
+/// pf_loan_transfer().
 pub const PF_RECV_TRANSFER: c_uint = 2;
-/// Memory that the sender shares comes as such, to be read while the sender writes it. Without this flag its bytes are copied,
-/// so that what comes never changes.
+/// Memory that the sender shares comes as such, to be read while the sender writes it. Without this flag its
+/// bytes are copied, so that what comes never changes.
 pub const PF_RECV_SHARED: c_uint = 4;
 
 /// What a handle of a receiver stands for.
@@ -107,7 +108,8 @@ fn with<R>(
     Tables::get().receivers.with(handle(receiver), does)
 }
 
-/// Ends receiving. The sender has back what was not received. Messages that were stay valid until they are released.
+/// Ends receiving. The sender has back what was not received. Messages that were stay valid until they are
+/// released.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_receiver_free(receiver: *mut pf_receiver) -> c_int {
     call(|| Tables::get().receivers.free(handle(receiver)))
@@ -129,8 +131,8 @@ pub unsafe extern "C" fn pf_receiver_level(receiver: *mut pf_receiver, level: *m
     })
 }
 
-/// Who was at the other end when the connection was made, as the kernel knows it: process (0 where it has no number here),
-/// user, group.
+/// Who was at the other end when the connection was made, as the kernel knows it: process (0 where it has no
+/// number here), user, group.
 ///
 /// # Safety
 /// `pid`, `uid` and `gid` are NULL or places for numbers.
@@ -177,13 +179,13 @@ pub unsafe extern "C" fn pf_receiver_counters(
     })
 }
 
-/// The next message. Waits for it, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT). `flags` are PF_RECV_*, or-ed; one of
-/// PF_RECV_COPY_ON_WRITE and PF_RECV_TRANSFER at most. After PF_EWOULDBLOCK the receiver's descriptor can be polled: see
-/// pf_fd().
+/// The next message. Waits for it, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT). `flags` are PF_RECV_*,
+/// or-ed; one of PF_RECV_COPY_ON_WRITE and PF_RECV_TRANSFER at most. After PF_EWOULDBLOCK the receiver's
+/// descriptor can be polled: see pf_fd().
 ///
-/// PF_EPEER_DEAD: the sender is gone, and all of its messages were received. PF_EPEER_BROKEN: the sender broke the protocol,
-/// and the channel is closed. PF_EHOST, PF_EBUDGET: the message cannot be taken for want of memory; it stays the next one.
-/// PF_EWOULDBLOCK, PF_ETIMEDOUT: nothing came.
+/// PF_EPEER_DEAD: the sender is gone, and all of its messages were received. PF_EPEER_BROKEN: the sender
+/// broke the protocol, and the channel is closed. PF_EHOST, PF_EBUDGET: the message cannot be taken for want
+/// of memory; it stays the next one. PF_EWOULDBLOCK, PF_ETIMEDOUT: nothing came.
 ///
 /// # Safety
 /// `loan` is NULL or a place for a handle.

@@ -141,15 +141,15 @@ fn give<R>(
     })
 }
 
-/// Ends sending. The receiver takes what was sent, and then sees that the sender is gone. Buffers, lent memory and what they
-/// point to stay valid until they are freed themselves.
+/// Ends sending. The receiver takes what was sent, and then sees that the sender is gone. Buffers, lent
+/// memory and what they point to stay valid until they are freed themselves.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_sender_free(sender: *mut pf_sender) -> c_int {
     call(|| Tables::get().senders.free(handle(sender)))
 }
 
-/// What loans of this channel promise: one of PF_LEVEL_*. It is what was asked for, or PF_LEVEL_COPY where the host or the
-/// peer cannot have that.
+/// What loans of this channel promise: one of PF_LEVEL_*. It is what was asked for, or PF_LEVEL_COPY where
+/// the host or the peer cannot have that.
 ///
 /// # Safety
 /// `level` is NULL or a place for a number.
@@ -165,8 +165,8 @@ pub unsafe extern "C" fn pf_sender_level(sender: *mut pf_sender, level: *mut c_i
     })
 }
 
-/// Who was at the other end when the connection was made, as the kernel knows it: process (0 where it has no number here),
-/// user, group.
+/// Who was at the other end when the connection was made, as the kernel knows it: process (0 where it has no
+/// number here), user, group.
 ///
 /// # Safety
 /// `pid`, `uid` and `gid` are NULL or places for numbers.
@@ -209,11 +209,12 @@ pub unsafe extern "C" fn pf_sender_counters(sender: *mut pf_sender, sent: *mut u
     })
 }
 
-/// Memory for a message of `len` bytes. Waits, while the receiver holds what there is, `timeout_ms` at most (or PF_WAIT,
-/// PF_NOWAIT). What it finds there is older, or zero.
+/// Memory for a message of `len` bytes. Waits, while the receiver holds what there is, `timeout_ms` at most
+/// (or PF_WAIT, PF_NOWAIT). What it finds there is older, or zero.
 ///
-/// PF_EUSAGE: `len` is 0 or more than the pool has; or this process itself holds all slots as buffers and lent memory, so that
-/// waiting would never end. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT.
+/// PF_EUSAGE: `len` is 0 or more than the pool has; or this process itself holds all slots as buffers and
+/// lent memory, so that waiting would never end. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK,
+/// PF_ETIMEDOUT.
 ///
 /// # Safety
 /// `buffer` is NULL or a place for a handle.
@@ -235,10 +236,12 @@ pub unsafe extern "C" fn pf_sender_buffer(
     })
 }
 
-/// Waits until one more message can be sent, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT): the next call that sends does not wait
-/// for that. Only on a sealed channel it may wait all the same, for memory that is out counts against the budget there.
+/// Waits until one more message can be sent, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT): the next call that
+/// sends does not wait for that. Only on a sealed channel it may wait all the same, for memory that is out
+/// counts against the budget there.
 ///
-/// PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: as many messages are out as the configuration's `capacity`.
+/// PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: as many messages are out as the
+/// configuration's `capacity`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_sender_room(sender: *mut pf_sender, timeout_ms: c_int) -> c_int {
     call(|| {
@@ -249,12 +252,13 @@ pub extern "C" fn pf_sender_room(sender: *mut pf_sender, timeout_ms: c_int) -> c
     })
 }
 
-/// Lends a buffer: the receiver reads it where it is, until it gives it back. `tag` is a number for the receiver. Waits,
-/// while as many messages are out as the configuration's `capacity`, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT).
+/// Lends a buffer: the receiver reads it where it is, until it gives it back. `tag` is a number for the
+/// receiver. Waits, while as many messages are out as the configuration's `capacity`, `timeout_ms` at most
+/// (or PF_WAIT, PF_NOWAIT).
 ///
 /// Its pointer may be read on. What is stored through it from now on, by whatever thread, is a page of this
-/// process alone and never reaches the message; at PF_LEVEL_SEALED such a store is a fault (SIGSEGV), and at PF_LEVEL_COPY it
-/// may reach the message until the receiver has copied it.
+/// process alone and never reaches the message; at PF_LEVEL_SEALED such a store is a fault (SIGSEGV), and at
+/// PF_LEVEL_COPY it may reach the message until the receiver has copied it.
 ///
 /// It uses `buffer` up. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: there was no room.
 ///
@@ -280,13 +284,14 @@ pub unsafe extern "C" fn pf_sender_loan(
     })
 }
 
-/// Gives a buffer away: the receiver alone reads and writes it, where it is. Its memory is free again when the receiver gives
-/// it back. `tag` is a number for the receiver. Waits, while as many messages are out as the configuration's `capacity`.
+/// Gives a buffer away: the receiver alone reads and writes it, where it is. Its memory is free again when
+/// the receiver gives it back. `tag` is a number for the receiver. Waits, while as many messages are out as
+/// the configuration's `capacity`.
 ///
 /// A touch of its pointer is a fault (SIGSEGV) from now on.
 ///
-/// It uses `buffer` up. PF_EUSAGE: the receiver is not trusted, or one side has PF_CONFIG_NO_DONATIONS, or the channel is sealed or leased.
-/// PF_EPEER_*: the receiver is gone.
+/// It uses `buffer` up. PF_EUSAGE: the receiver is not trusted, or one side has PF_CONFIG_NO_DONATIONS, or
+/// the channel is sealed or leased. PF_EPEER_*: the receiver is gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_sender_donate(sender: *mut pf_sender, buffer: *mut pf_buffer, tag: u64) -> c_int {
     call(|| {
@@ -297,8 +302,8 @@ pub extern "C" fn pf_sender_donate(sender: *mut pf_sender, buffer: *mut pf_buffe
     })
 }
 
-/// As pf_sender_donate(), with zero memory in the buffer's place: its pointer may be read and written on, until `lent` is freed.
-/// `lent` cannot be waited for by pf_lent_wait().
+/// As pf_sender_donate(), with zero memory in the buffer's place: its pointer may be read and written on,
+/// until `lent` is freed. `lent` cannot be waited for by pf_lent_wait().
 ///
 /// # Safety
 /// `lent` is NULL or a place for a handle.
@@ -317,12 +322,15 @@ pub unsafe extern "C" fn pf_sender_donate_zero(
     })
 }
 
-/// Shows a buffer to the receiver while this side goes on to write it. There is no protection: the receiver sees stores when
-/// the machine shows them to it. Waits, while as many messages are out as the configuration's `capacity`.
+/// Shows a buffer to the receiver while this side goes on to write it. There is no protection: the receiver
+/// sees stores when the machine shows them to it. Waits, while as many messages are out as the
+/// configuration's `capacity`.
 ///
-/// Its pointer may be read and written on, until `lent` is waited for or freed. `tag` is a number for the receiver.
+/// Its pointer may be read and written on, until `lent` is waited for or freed. `tag` is a number for the
+/// receiver.
 ///
-/// It uses `buffer` up. PF_EUSAGE: the receiver is not trusted, or the channel is sealed or leased. PF_EPEER_*: the receiver is gone.
+/// It uses `buffer` up. PF_EUSAGE: the receiver is not trusted, or the channel is sealed or leased.
+/// PF_EPEER_*: the receiver is gone.
 ///
 /// # Safety
 /// `lent` is NULL or a place for a handle.
@@ -341,11 +349,11 @@ pub unsafe extern "C" fn pf_sender_share(
     })
 }
 
-/// Sends `len` bytes by copy: the caller's memory is the caller's again when this returns. `tag` is a number for the receiver.
-/// Waits, while there is no room, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT).
+/// Sends `len` bytes by copy: the caller's memory is the caller's again when this returns. `tag` is a number
+/// for the receiver. Waits, while there is no room, `timeout_ms` at most (or PF_WAIT, PF_NOWAIT).
 ///
-/// PF_EUSAGE: `data` is NULL, or `len` is more than the pool has. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK,
-/// PF_ETIMEDOUT: nothing was sent.
+/// PF_EUSAGE: `data` is NULL, or `len` is more than the pool has. PF_EPEER_*: the receiver is gone.
+/// PF_EWOULDBLOCK, PF_ETIMEDOUT: nothing was sent.
 ///
 /// # Safety
 /// `data` is NULL or has `len` bytes that nobody writes during the call.
@@ -371,9 +379,9 @@ pub unsafe extern "C" fn pf_sender_copy(
     })
 }
 
-/// Sends a buffer by copy: the receiver copies it out, and its memory comes home at once. `tag` is a number for the receiver.
-/// Waits, while as many messages are out as the configuration's `capacity`. What is stored through its pointer may reach the
-/// message until `lent` is home.
+/// Sends a buffer by copy: the receiver copies it out, and its memory comes home at once. `tag` is a number
+/// for the receiver. Waits, while as many messages are out as the configuration's `capacity`. What is stored
+/// through its pointer may reach the message until `lent` is home.
 ///
 /// It uses `buffer` up. PF_EUSAGE: the channel is sealed. PF_EPEER_*: the receiver is gone.
 ///
@@ -402,10 +410,11 @@ fn arrival(arrived: c_int) -> Result<Arrived, Fault> {
     }
 }
 
-/// Sends a buffer in the way that is cheapest, by what was measured on this host and seen on this channel: by copy or as a loan.
-/// pf_lent_verb() says which. `arrived` is what the receiver will do with it: one of PF_ARRIVED_*. `tag` is a number for the
-/// receiver. Waits, while as many messages are out as the configuration's `capacity`. What is stored through its pointer may
-/// reach the message until `lent` is home, for it may be a copy.
+/// Sends a buffer in the way that is cheapest, by what was measured on this host and seen on this channel: by
+/// copy or as a loan. pf_lent_verb() says which. `arrived` is what the receiver will do with it: one of
+/// PF_ARRIVED_*. `tag` is a number for the receiver. Waits, while as many messages are out as the
+/// configuration's `capacity`. What is stored through its pointer may reach the message until `lent` is home,
+/// for it may be a copy.
 ///
 /// It uses `buffer` up. PF_EPEER_*: the receiver is gone.
 ///
@@ -430,8 +439,8 @@ pub unsafe extern "C" fn pf_sender_auto(
     })
 }
 
-/// As pf_sender_auto(), for a buffer that is not wanted back: it may also be donated. `verb` is what was done: one of
-/// PF_VERB_*. Its pointer must not be used any more.
+/// As pf_sender_auto(), for a buffer that is not wanted back: it may also be donated. `verb` is what was
+/// done: one of PF_VERB_*. Its pointer must not be used any more.
 ///
 /// It uses `buffer` up. PF_EUSAGE: the receiver is not trusted. PF_EPEER_*: the receiver is gone.
 ///
@@ -458,8 +467,8 @@ pub unsafe extern "C" fn pf_sender_auto_give(
     })
 }
 
-/// Sends the same sealed memory once more: nothing is copied and nothing is sealed again. `lent` stays as it is, and `again` is
-/// a handle of its own. `tag` is a number for the receiver. Waits, while there is no room.
+/// Sends the same sealed memory once more: nothing is copied and nothing is sealed again. `lent` stays as it
+/// is, and `again` is a handle of its own. `tag` is a number for the receiver. Waits, while there is no room.
 ///
 /// PF_EUSAGE: the memory is not sealed. PF_EPEER_*: the receiver is gone.
 ///
@@ -488,10 +497,11 @@ pub unsafe extern "C" fn pf_sender_resend(
     })
 }
 
-/// Lends what was lent once more, unchanged: waits until it is home, and while there is no room. `again` is its new handle, and
-/// `tag` a number for the receiver.
+/// Lends what was lent once more, unchanged: waits until it is home, and while there is no room. `again` is
+/// its new handle, and `tag` a number for the receiver.
 ///
-/// It uses `lent` up. PF_EUSAGE: `lent` is no loan, or one of another channel. PF_EPEER_*: the receiver is gone.
+/// It uses `lent` up. PF_EUSAGE: `lent` is no loan, or one of another channel. PF_EPEER_*: the receiver is
+/// gone.
 ///
 /// # Safety
 /// `again` is NULL or a place for a handle.
@@ -522,11 +532,11 @@ pub unsafe extern "C" fn pf_sender_loan_again(
     })
 }
 
-/// Hands a message on, with its tag. Sealed memory goes as it is, where this channel takes it; anything else is copied. `loan`
-/// stays as it is. Waits, while there is no room.
+/// Hands a message on, with its tag. Sealed memory goes as it is, where this channel takes it; anything else
+/// is copied. `loan` stays as it is. Waits, while there is no room.
 ///
-/// PF_EUSAGE: `loan` is shared memory, which is none of the receiver's to hand on; or too long. PF_EPEER_*: the receiver
-/// is gone.
+/// PF_EUSAGE: `loan` is shared memory, which is none of the receiver's to hand on; or too long. PF_EPEER_*:
+/// the receiver is gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn pf_sender_forward(sender: *mut pf_sender, loan: *mut pf_loan) -> c_int {
     call(|| {

@@ -1,21 +1,22 @@
 //! Handles: what C holds instead of a pointer.
 //!
 //! # The model
-//! A handle is a number that looks like a pointer: a mark, a kind, the index of an entry in a table, and the generation
-//! of that entry. Nothing is ever read through it. A handle that was freed, is NULL, is of another kind, or is no handle
-//! at all is found by comparing numbers, and the caller is told so. An entry whose generations are used up is never used
-//! again, so no two handles of a process are equal, ever. The marks are addresses that no process can have, so that a
-//! program which reads through a handle all the same ends there.
+//! A handle is a number that looks like a pointer: a mark, a kind, the index of an entry in a table, and the
+//! generation of that entry. Nothing is ever read through it. A handle that was freed, is NULL, is of another
+//! kind, or is no handle at all is found by comparing numbers, and the caller is told so. An entry whose
+//! generations are used up is never used again, so no two handles of a process are equal, ever. The marks are
+//! addresses that no process can have, so that a program which reads through a handle all the same ends
+//! there.
 //!
 //! # Who owns what
-//! A live entry owns its value. A call borrows it ([`Table::with`]): a second call that comes meanwhile waits, where calls on
-//! that kind are short, or is refused. A call that uses a handle up ([`Table::consume`]) claims the entry first, so of
-//! two calls that use up or free one handle exactly one succeeds. [`Table::free`] during a borrow ends the handle at
-//! once, and the value when the borrow ends.
+//! A live entry owns its value. A call borrows it ([`Table::with`]): a second call that comes meanwhile
+//! waits, where calls on that kind are short, or is refused. A call that uses a handle up
+//! ([`Table::consume`]) claims the entry first, so of two calls that use up or free one handle exactly one
+//! succeeds. [`Table::free`] during a borrow ends the handle at once, and the value when the borrow ends.
 //!
 //! # Locks
-//! One around the entries, never held while anything else is done; one around each value, which is taken before the former
-//! where both are held.
+//! One around the entries, never held while anything else is done; one around each value, which is taken
+//! before the former where both are held.
 //!
 //! # Forked children
 //! A child has tables of its own, which begin behind the numbers of its parent's: see [`super::handles`].
@@ -53,8 +54,8 @@ impl Kind {
     }
 }
 
-/// Neither the highest nor the lowest half of any address space, with four or with five levels of tables, and whatever an
-/// Arm processor ignores of the highest byte.
+/// Neither the highest nor the lowest half of any address space, with four or with five levels of tables, and
+/// whatever an Arm processor ignores of the highest byte.
 const MARK: u64 = 0x504;
 const MARK_SHIFT: u32 = 52;
 const KIND_SHIFT: u32 = 48;
@@ -238,8 +239,8 @@ impl<T> Table<T> {
         does(guard.as_mut().ok_or_else(|| handle.freed())?)
     }
 
-    /// Does something that uses a value up, and its handle. An error may bring the value back: then the handle is as it
-    /// was.
+    /// Does something that uses a value up, and its handle. An error may bring the value back: then the
+    /// handle is as it was.
     pub(crate) fn consume<R>(
         &self,
         handle: Handle,

@@ -33,7 +33,8 @@
 static inline void check(int holds, const char *what, const char *file, int line)
 {
     if (!holds) {
-        fprintf(stderr, "%s:%d: %s does not hold (errno %d; pageferry: %s)\n", file, line, what, errno, pf_last_error());
+        fprintf(stderr, "%s:%d: %s does not hold (errno %d; pageferry: %s)\n", file, line, what, errno,
+                pf_last_error());
         abort();
     }
 }

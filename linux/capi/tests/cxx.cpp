@@ -63,8 +63,8 @@ void a_vector_goes_over()
         const void *data = nullptr;
         std::size_t len = 0;
         must(pf_loan_data(received, &data, &len));
-        CHECK(std::vector<double>(static_cast<const double *>(data), static_cast<const double *>(data) + len / sizeof(double)) ==
-              numbers);
+        const double *first = static_cast<const double *>(data);
+        CHECK(std::vector<double>(first, first + len / sizeof(double)) == numbers);
     });
     reader.join();
     must(pf_lent_wait(lent.get(), LONG_MS, &made));

@@ -1,6 +1,7 @@
 /*
- * A forked child: its parent's handles are none of its own, it reads what its parent holds, it changes nothing of its parent's,
- * and it makes channels itself. A lock that another thread of the parent holds at that moment does not matter.
+ * A forked child: its parent's handles are none of its own, it reads what its parent holds, it changes nothing of
+ * its parent's, and it makes channels itself. A lock that another thread of the parent holds at that moment does
+ * not matter.
  */
 #include "check.h"
 
@@ -32,8 +33,8 @@ static void *hurries(void *argument)
     return NULL;
 }
 
-static void the_child(pf_sender *tx, pf_receiver *rx, pf_buffer *buffer, pf_lent *lent, pf_loan *loan, const void *lent_data,
-                      const void *loan_data, void *buffer_data)
+static void the_child(pf_sender *tx, pf_receiver *rx, pf_buffer *buffer, pf_lent *lent, pf_loan *loan,
+                      const void *lent_data, const void *loan_data, void *buffer_data)
 {
     pf_config config = small_config();
     pf_sender *own_tx;

@@ -1,7 +1,7 @@
 //! The header and the ABI are what the source says.
 //!
-//! `include/pageferry.h` is what cbindgen makes of the source now, and `abi.txt` lists what it declares. To write the header
-//! anew: `PAGEFERRY_WRITE_HEADER=1 cargo test -p pageferry-capi --test header`.
+//! `include/pageferry.h` is what cbindgen makes of the source now, and `abi.txt` lists what it declares. To
+//! write the header anew: `PAGEFERRY_WRITE_HEADER=1 cargo test -p pageferry-capi --test header`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 /*
- * Arguments that cannot be: every function with every kind of bad handle in every place, with NULL for every answer, with
- * numbers that are out of range. Each is PF_EUSAGE, says which argument, and leaves all else as it was.
+ * Arguments that cannot be: every function with every kind of bad handle in every place, with NULL for every
+ * answer, with numbers that are out of range. Each is PF_EUSAGE, says which argument, and leaves all else as it
+ * was.
  *
  * Takes the path of abi.txt: every function that is listed there is tested here.
  */
@@ -175,8 +176,8 @@ static void refused(const char *what, const char *argument, int code, size_t han
 {
     if (code != PF_EUSAGE || pf_open_handles() != handles ||
         (argument != NULL && strstr(pf_last_error(), argument) == NULL)) {
-        fprintf(stderr, "%s: answers %d (%s), handles %zu before and %zu now; expected PF_EUSAGE about `%s`\n", what, code,
-                pf_last_error(), handles, pf_open_handles(), argument == NULL ? "" : argument);
+        fprintf(stderr, "%s: answers %d (%s), handles %zu before and %zu now; expected PF_EUSAGE about `%s`\n",
+                what, code, pf_last_error(), handles, pf_open_handles(), argument == NULL ? "" : argument);
         abort();
     }
 }
@@ -384,7 +385,8 @@ static void bad_configurations(void)
 static void bad_descriptors(void)
 {
     size_t handles = pf_open_handles(), at;
-    int pipes[2], stream[2], file = open("/proc/self/exe", O_RDONLY), closed = dup(file), udp = socket(AF_INET, SOCK_DGRAM, 0);
+    int pipes[2], stream[2];
+    int file = open("/proc/self/exe", O_RDONLY), closed = dup(file), udp = socket(AF_INET, SOCK_DGRAM, 0);
     CHECK(pipe(pipes) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, stream) == 0 && file >= 0 && close(closed) == 0);
     {
         int bad[] = { -1, INT_MIN, INT_MAX, closed, file, pipes[0], stream[0], udp };

@@ -1,8 +1,9 @@
 /*
- * Threads: a sender and a receiver; many that read one message; several that make the same mistake at the same time.
+ * Threads: a sender and a receiver; many that read one message; several that make the same mistake at the same
+ * time.
  *
- * ThreadSanitizer sees only what C does here: the stores to buffers, the reads of messages, the variables of the test. The
- * library's own locks are tested in Rust (loom, shuttle).
+ * ThreadSanitizer sees only what C does here: the stores to buffers, the reads of messages, the variables of the
+ * test. The library's own locks are tested in Rust (loom, shuttle).
  */
 #include "check.h"
 
@@ -123,7 +124,7 @@ static void *errs(void *argument)
         counts(mistake, &mistake->freed_buffer, pf_buffer_free(mistake->buffer));
     }
     counts(mistake, &mistake->freed_buffer, code);
-    /* Beside a free, a message is there, or is not. The pointer is not used: that would be a mistake for which nothing helps. */
+    /* Beside a free, a message is there, or is not. Its pointer is not used: nothing would help against that. */
     code = pf_loan_data(mistake->loan, &data, &len);
     CHECK(code == PF_EUSAGE || (code == PF_OK && len == 10));
     counts(mistake, &mistake->freed_loan, pf_loan_release(mistake->loan));

@@ -1,9 +1,9 @@
 /*
  * All verbs between two processes, at each level, with and without trust.
  *
- * The parent sends and a child receives. The child is another program (the same one, by exec) or just forked before the
- * channel is made. Beside the channel there is a stream by which the two keep step: "go" says that a message was sent and all
- * stray stores to it were made, "done" that it was looked at.
+ * The parent sends and a child receives. The child is another program (the same one, by exec) or just forked before
+ * the channel is made. Beside the channel there is a stream by which the two keep step: "go" says that a message
+ * was sent and all stray stores to it were made, "done" that it was looked at.
  */
 #include "check.h"
 
