@@ -678,9 +678,8 @@ int pf_sender_room(pf_sender *sender, int timeout_ms);
  * receiver. Waits, while as many messages are out as the configuration's `capacity`, `timeout_ms` at most
  * (or PF_WAIT, PF_NOWAIT).
  *
- * Its pointer may be read on. What is stored through it from now on, by whatever thread, is a page of this
- * process alone and never reaches the message; at PF_LEVEL_SEALED such a store is a fault (SIGSEGV), and at
- * PF_LEVEL_COPY it may reach the message until the receiver has copied it.
+ * Its pointer may be read on. What is stored through it from now on, by whatever thread, is a page of this process
+ * alone and never reaches the message; but at PF_LEVEL_COPY it may, until the receiver has copied it.
  *
  * It uses `buffer` up. PF_EPEER_*: the receiver is gone. PF_EWOULDBLOCK, PF_ETIMEDOUT: there was no room.
  *

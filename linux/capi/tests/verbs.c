@@ -240,8 +240,8 @@ static void is_home_soon(pf_lent *lent)
 
 static void stray(const struct kind *kind, void *data, size_t len)
 {
-    /* At the other levels that is not promised: see pf_sender_loan(). */
-    if (kind->level == PF_LEVEL_MMU || kind->level == PF_LEVEL_LEASED) {
+    /* Of a copy that is not promised: see pf_sender_loan(). */
+    if (lends(kind)) {
         memset(data, STRAY, len);
     }
 }
@@ -282,6 +282,7 @@ static void the_sender(const struct kind *kind, int fd, int step)
     stray(kind, data, len);
     say(step);
     hear(step);
+    /* While the receiver has it. */
     stray(kind, data, len);
     OK(pf_lent_data(lent, &read_only, &len));
     CHECK(len == BIG);
@@ -317,7 +318,10 @@ static void the_sender(const struct kind *kind, int fd, int step)
     say(step);
 
     if (lends(kind)) {
-        OK(pf_sender_loan(tx, filled(tx, BIG, 6), 16, PF_WAIT, &lent));
+        buffer = filled(tx, BIG, 6);
+        OK(pf_buffer_data(buffer, &data, &len));
+        OK(pf_sender_loan(tx, buffer, 16, PF_WAIT, &lent));
+        stray(kind, data, len);
         say(step);
         if (kind->level == PF_LEVEL_SEALED) {
             OK(pf_sender_resend(tx, lent, 21, &again));

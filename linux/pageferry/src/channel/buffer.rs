@@ -212,6 +212,9 @@ impl Lent {
         self.shared.check_ours()?;
         match &self.store {
             Some(LentStore::Slots(run)) => Ok(self.shared.view.is_written(run, self.shared.host)),
+            Some(LentStore::Sealed(snapshot)) if self.shared.config.copy_on_write => {
+                Ok(snapshot.is_written(self.shared.host))
+            }
             _ => Ok(false),
         }
     }
@@ -250,17 +253,21 @@ impl Lent {
                 }
                 Store::Slots(run)
             }
-            sealed => {
+            Some(LentStore::Sealed(snapshot)) => {
                 // What is sealed stays so: the buffer is a new one, with the same bytes.
-                self.store = sealed;
-                match shared.draft(self.len) {
-                    Ok(mut draft) => {
-                        draft.copy_in(0, &self, Stores::Ordinary);
-                        Store::Draft(draft)
+                let copied = shared.draft(self.len).and_then(|mut draft| {
+                    draft.copy_sealed(&snapshot, self.len)?;
+                    Ok(draft)
+                });
+                match copied {
+                    Ok(draft) => Store::Draft(draft),
+                    Err(error) => {
+                        self.store = Some(LentStore::Sealed(snapshot));
+                        return Err((error, self));
                     }
-                    Err(error) => return Err((error, self)),
                 }
             }
+            None => return Err((Usage::Empty.into(), self)),
         };
         Ok(Buffer { shared, store: Some(store), len: self.len, filled: false })
     }

@@ -92,10 +92,11 @@ impl Config {
         self
     }
 
-    /// What a sender's stray stores to lent memory do, at [`Level::Mmu`]: they never reach the message. Without this
-    /// they are faults, for the sender's view is made read-only. With it they make pages of the sender's own, for the
-    /// view is mapped anew, private; that takes about three times as long, and faults for what is filled next. Safe
-    /// Rust has no such stores. What hands out pointers to others may need it.
+    /// What a sender's stray stores to lent memory do, at [`Level::Mmu`] and [`Level::Sealed`]: they never reach the
+    /// message. Without this they are faults, for the sender's view is made read-only. With it they make pages of
+    /// the sender's own; at `Mmu` the view is mapped anew for that, private, which takes about three times as long,
+    /// and faults for what is filled next. Safe Rust has no such stores. What hands out pointers to others may need
+    /// it.
     #[must_use]
     pub fn copy_on_write(mut self, copy_on_write: bool) -> Config {
         self.copy_on_write = copy_on_write;

@@ -6,7 +6,6 @@ use super::send::{Outgoing, SendCounters, SendShared};
 use crate::choose::Arrived;
 use crate::error::{Error, Usage};
 use crate::sync::Instant;
-use crate::sys::copy::Stores;
 use crate::trust::{Same, Trust};
 use crate::view::{Run, Snapshot};
 use crate::wire::{Descriptor, Level, Verb};
@@ -166,7 +165,7 @@ impl<T: Trust> Sender<T> {
                 Ok(lent)
             }
             Store::Draft(draft) => {
-                let store = match draft.seal(self.shared.host) {
+                let store = match draft.seal(self.shared.host, self.shared.config.copy_on_write) {
                     Ok(snapshot) => LentStore::Sealed(Arc::new(snapshot)),
                     Err(error) => return Err((error, buffer)),
                 };
@@ -174,8 +173,8 @@ impl<T: Trust> Sender<T> {
                     // What is sealed stays so: the buffer is a new one, with the same bytes, where there is memory for it.
                     if let LentStore::Sealed(snapshot) = store
                         && let Ok(mut draft) = self.shared.draft(buffer.len)
+                        && draft.copy_sealed(&snapshot, buffer.len).is_ok()
                     {
-                        draft.copy_in(0, &snapshot.bytes()[..buffer.len], Stores::Ordinary);
                         buffer.store = Some(Store::Draft(draft));
                     }
                     (error, buffer)
@@ -309,7 +308,10 @@ impl<T: Trust> Sender<T> {
     pub(crate) fn seal(&self, mut buffer: Buffer) -> Result<Result<Arc<Snapshot>, Buffer>, Error> {
         self.mine(&buffer)?;
         match buffer.store.take() {
-            Some(Store::Draft(draft)) => Ok(Ok(Arc::new(draft.seal(self.shared.host)?))),
+            Some(Store::Draft(draft)) => {
+                let copy_on_write = self.shared.config.copy_on_write;
+                Ok(Ok(Arc::new(draft.seal(self.shared.host, copy_on_write)?)))
+            }
             store => {
                 buffer.store = store;
                 Ok(Err(buffer))

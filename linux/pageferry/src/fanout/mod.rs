@@ -263,7 +263,9 @@ impl Fanout {
                 }
                 Memory::Slots(Arc::new(Fanned::new(Arc::clone(&self.view), run)))
             }
-            Some(Store::Draft(draft)) => Memory::Sealed(Arc::new(draft.seal(self.host)?)),
+            Some(Store::Draft(draft)) => {
+                Memory::Sealed(Arc::new(draft.seal(self.host, self.config.copy_on_write)?))
+            }
             None => return Err(Usage::Empty.into()),
         };
         let shot = Shot { memory, len, tag };

@@ -1,6 +1,6 @@
 //! Memory without a name: memfds and their seals.
 
-use super::{Errno, Named, Result, may_fail};
+use super::{Errno, Failed, Named, Result, may_fail};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -65,6 +65,20 @@ pub(crate) fn is_memory(fd: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok()
         && rustix::fs::fstatfs(fd).is_ok_and(|of| of.f_type & 0xffff_ffff != HUGETLBFS)
         && readable()
+}
+
+/// Reads bytes of the file, all that are asked for.
+pub(crate) fn read_at(fd: impl AsFd, mut offset: u64, mut to: &mut [u8]) -> Result<()> {
+    while !to.is_empty() {
+        let read =
+            rustix::io::retry_on_intr(|| rustix::io::pread(fd.as_fd(), &mut *to, offset)).of("pread")?;
+        if read == 0 {
+            return Err(Failed { call: "pread", errno: Errno::IO });
+        }
+        offset += read as u64;
+        to = &mut to[read..];
+    }
+    Ok(())
 }
 
 /// Bytes of the file.

@@ -73,6 +73,11 @@ impl Draft {
         unsafe { core::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
     }
 
+    /// Copies the first bytes of what was sealed: of the file, for this process may have stored to its mapping.
+    pub(crate) fn copy_sealed(&mut self, from: &Snapshot, len: usize) -> Result<(), Error> {
+        Ok(memfd::read_at(&from.fd, 0, &mut self.bytes_mut()[..len])?)
+    }
+
     pub(crate) fn copy_in(&mut self, offset: usize, from: &[u8], stores: Stores) {
         assert!(offset.checked_add(from.len()).is_some_and(|end| end <= self.len()));
         // SAFETY: within the region, and ours alone.
@@ -80,9 +85,11 @@ impl Draft {
     }
 
     /// Seals it. Where somebody may still write to it, a device or a child that has it mapped, that fails for as long
-    /// as they may; then a copy is sealed.
-    pub(crate) fn seal(self, host: &Host) -> Result<Snapshot, Error> {
-        let (busy, draft) = match self.try_seal() {
+    /// as they may; then a copy is sealed. What this process stores to it from now on is a fault, or, with
+    /// `copy_on_write`, makes pages of its own.
+    pub(crate) fn seal(self, host: &Host, copy_on_write: bool) -> Result<Snapshot, Error> {
+        let prot = if copy_on_write { Prot::ReadWrite } else { Prot::Read };
+        let (busy, draft) = match self.try_seal(prot) {
             Err((Error::Host(HostFault::Failed { failed }), draft)) if failed.errno == Errno::BUSY => {
                 (failed, draft)
             }
@@ -91,15 +98,15 @@ impl Draft {
         };
         let mut copy = Draft::new(draft.len(), host)?;
         copy.copy_in(0, draft.bytes(), Stores::Ordinary);
-        copy.try_seal().map_err(|_| busy.into())
+        copy.try_seal(prot).map_err(|_| busy.into())
     }
 
     /// The mapping becomes private first, since a shared writable one makes the seal fail. The error brings the draft
     /// back, which can be read still.
-    fn try_seal(self) -> Result<Snapshot, (Error, Draft)> {
+    fn try_seal(self, prot: Prot) -> Result<Snapshot, (Error, Draft)> {
         let len = self.region.len();
         // SAFETY: nobody has a reference: `self` is given up.
-        if let Err(failed) = unsafe { self.region.map_private(0, len, Prot::Read, self.fd.as_fd(), 0) } {
+        if let Err(failed) = unsafe { self.region.map_private(0, len, prot, self.fd.as_fd(), 0) } {
             return Err((failed.into(), self));
         }
         match memfd::seal(&self.fd, memfd::SNAPSHOT_SEALS) {
@@ -145,6 +152,11 @@ impl Snapshot {
         // against the budget.
         unsafe { region.map_shared(0, whole, Prot::Read, fd.as_fd(), 0)? };
         Ok((region, len))
+    }
+
+    /// Whether this process has pages of its own in the place of those that are sealed, or may have.
+    pub(crate) fn is_written(&self, host: &Host) -> bool {
+        !host.scan() || sys::pages::has_own_pages(&self.region, 0, self.region.len()).unwrap_or(true)
     }
 
     /// To hand it on.

@@ -137,6 +137,26 @@ fn what_is_lent_again_is_what_was_lent() {
 }
 
 #[test]
+fn a_store_to_what_is_sealed_misses_it() {
+    let sealed = config().require_level(Level::Sealed).copy_on_write(true);
+    let Ok((tx, rx)) = Channel::pair(sealed) else { return };
+    let mut buffer = tx.buffer(3_000_000).unwrap();
+    buffer.fill(1);
+    let at = buffer.as_mut_ptr();
+    let lent = tx.loan(buffer).unwrap();
+    assert!(!has("PAGEMAP_SCAN") || !lent.is_written().unwrap());
+    // SAFETY: mapped, privately; nothing here has a reference to that byte.
+    unsafe { at.add(2_500_000).write_volatile(9) };
+    assert!(lent.is_written().unwrap());
+    let again = tx.resend(&lent).unwrap();
+    for _ in 0..2 {
+        assert!(rx.recv().unwrap().iter().all(|&byte| byte == 1), "the store is in the message");
+    }
+    drop(again);
+    assert!(lent.wait().unwrap().iter().all(|&byte| byte == 1), "what was sent comes back");
+}
+
+#[test]
 fn a_store_to_what_is_lent_is_noticed() {
     if !mmu_here() || !has("PAGEMAP_SCAN") {
         return;
