@@ -1,7 +1,7 @@
 //! What C hands over, before anything believes in it.
 //!
 //! # What it holds
-//! Readers for the arguments that are addresses, and [`Out`] for those that are written to. An address may be
+//! Readers for the arguments that are addresses, and `Out` for those that are written to. An address may be
 //! NULL, which is found; that it leads to memory of the right kind otherwise is the caller's promise, and
 //! nothing can check it. Addresses need no alignment.
 
@@ -48,7 +48,7 @@ impl<T> Out<*mut T> {
     /// For a handle.
     ///
     /// # Safety
-    /// As for [`Out::new`].
+    /// As for `Out::new`.
     pub(crate) unsafe fn handle(address: *mut *mut T, name: &'static str) -> Result<Out<*mut T>, Fault> {
         // SAFETY: by the caller's promise.
         unsafe { Out::new(address, name, core::ptr::null_mut()) }

@@ -1,7 +1,7 @@
 //! Errors as C sees them: a number that says who is to blame, and a text for people.
 //!
 //! # What it holds
-//! [`Fault`], what a call fails with. [`call`] runs a call: it keeps the fault for its thread, to be asked
+//! `Fault`, what a call fails with. `call` runs a call: it keeps the fault for its thread, to be asked
 //! for by [`pf_last_error`], and lets no panic out.
 
 use core::ffi::{CStr, c_char, c_int};

@@ -9,10 +9,10 @@
 //! there.
 //!
 //! # Who owns what
-//! A live entry owns its value. A call borrows it ([`Table::with`]): a second call that comes meanwhile
+//! A live entry owns its value. A call borrows it (`Table::with`): a second call that comes meanwhile
 //! waits, where calls on that kind are short, or is refused. A call that uses a handle up
-//! ([`Table::consume`]) claims the entry first, so of two calls that use up or free one handle exactly one
-//! succeeds. [`Table::free`] during a borrow ends the handle at once, and the value when the borrow ends.
+//! (`Table::consume`) claims the entry first, so of two calls that use up or free one handle exactly one
+//! succeeds. `Table::free` during a borrow ends the handle at once, and the value when the borrow ends.
 //!
 //! # Locks
 //! One around the entries, never held while anything else is done; one around each value, which is taken
