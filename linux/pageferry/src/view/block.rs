@@ -1,6 +1,6 @@
 //! A block while it is filled, and what it is lent by.
 
-use super::Filling;
+use super::{Counted, Filling};
 use crate::arena::Arena;
 use crate::error::{Error, Usage};
 use crate::sys::fork::{self, Own, Registered};
@@ -26,6 +26,14 @@ pub struct Block {
 #[derive(Debug)]
 pub struct Handle {
     reader: Own,
+    whole: usize,
+}
+
+impl Handle {
+    /// The block, for this process itself to read: a sender may find that it cannot be sent.
+    pub fn view(&self) -> Result<Counted, Error> {
+        Counted::map(self.reader.as_fd(), self.whole, crate::sys::page_bytes())
+    }
 }
 
 impl Block {
@@ -89,12 +97,12 @@ impl Block {
         if self.generation != fork::generation() {
             return Err(Usage::Forked.into());
         }
+        let whole = self.memory().len();
         if let Some(memory) = self.memory.take() {
             self.arena.keep(memory, false);
         }
-        Ok(Handle {
-            reader: self.reader.take().expect("a reader is there until the block is lent or dropped"),
-        })
+        let reader = self.reader.take().expect("a reader is there until the block is lent or dropped");
+        Ok(Handle { reader, whole })
     }
 }
 

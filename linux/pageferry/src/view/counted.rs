@@ -18,7 +18,7 @@ use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
 use crate::sys::{self, memfd};
 use core::mem::MaybeUninit;
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::SealFlags;
 
 /// A view of a block that another process has filled: private, copy-on-write. When it is dropped, and all others of the
@@ -48,9 +48,14 @@ impl Counted {
             return Err(size(found).into());
         }
         let align = if len.is_multiple_of(MAX_SLOT_ALIGN) { MAX_SLOT_ALIGN.max(page) } else { page };
+        Counted::map(fd.as_fd(), len, align)
+    }
+
+    /// Maps a block of this process's own.
+    pub(super) fn map(fd: BorrowedFd<'_>, len: usize, align: usize) -> Result<Counted, Error> {
         let region = Region::reserve(len, align)?;
         // SAFETY: the region is new.
-        unsafe { region.map_private(0, len, Prot::ReadWrite, fd.as_fd(), 0)? };
+        unsafe { region.map_private(0, len, Prot::ReadWrite, fd, 0)? };
         Ok(Counted { region })
     }
 
