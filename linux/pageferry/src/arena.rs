@@ -18,6 +18,11 @@
 //! [`Arena::tidy`], which frees blocks that nobody has and nobody has asked for in a second, as far as they are more than
 //! [`Limits::kept`].
 //!
+//! A receiver that keeps what it gets would use up all of that. But what it has received is its own affair, as a copy
+//! would be. So who sends says which way a block went ([`Handle::went`](crate::Handle::went)) and when all that went that
+//! way was received ([`Arena::received`]); where room is needed, such blocks are *left* to their readers, the last of
+//! whom frees them, and count no more. What waits to be received always counts.
+//!
 //! # fork
 //! A child has no block of its parent, and makes its own. It refuses to lend what its parent was filling.
 //!
@@ -72,6 +77,8 @@ pub struct Held {
     pub made: u64,
     /// Blocks that were used again, so far.
     pub again: u64,
+    /// Blocks that were left to their readers, so far.
+    pub left: u64,
 }
 
 /// Makes blocks, and uses them again. A clone is the same one.
@@ -104,12 +111,23 @@ struct State {
     tidied: Option<Instant>,
     made: u64,
     again: u64,
+    left: u64,
 }
 
 #[derive(Debug)]
 struct Kept {
     memory: Filling,
     since: Instant,
+    number: u64,
+    /// The way that it went, until all that went there was received.
+    way: Option<Way>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Some may wait to be received.
+    Sent(u64),
+    Received,
 }
 
 /// Blocks of the right size that are looked at for one request, before another is made.
@@ -135,6 +153,17 @@ impl State {
             self.lent.push_back(kept);
         }
         None
+    }
+
+    /// Takes the first block that its readers have received.
+    fn take_received(&mut self) -> Option<Filling> {
+        let at = self.lent.iter().position(|kept| kept.way == Some(Way::Received))?;
+        self.left += 1;
+        Some(self.lent.remove(at)?.memory)
+    }
+
+    fn by_number(&mut self, number: u64) -> Option<&mut Kept> {
+        self.lent.iter_mut().find(|kept| kept.number == number)
     }
 }
 
@@ -190,12 +219,14 @@ impl Arena {
         }
         let fits = |state: &State| state.bytes + whole as u64 <= limits.bytes && state.blocks < limits.blocks;
         while !fits(&state) {
-            let Some(memory) = state.take_home(usize::MAX, |_| true) else {
-                let error = refused(whole, &state);
-                drop(state);
-                return Err(error);
+            let (memory, home) = match state.take_home(usize::MAX, |_| true) {
+                Some(memory) => (memory, true),
+                None => match state.take_received() {
+                    Some(memory) => (memory, false),
+                    None => return Err(refused(whole, &state)),
+                },
             };
-            if memory.len() == whole {
+            if home && memory.len() == whole {
                 state.again += 1;
                 drop(state);
                 return self.give(memory, len);
@@ -220,7 +251,7 @@ impl Arena {
 
     fn give(&self, memory: Filling, len: usize) -> Result<Block, Error> {
         Block::new(self.clone(), memory, len).map_err(|(error, memory)| {
-            self.keep(memory, true);
+            self.keep(memory, 0, true);
             error
         })
     }
@@ -233,17 +264,33 @@ impl Arena {
     }
 
     /// A block may be used again once it is home.
-    pub(crate) fn keep(&self, memory: Filling, first: bool) {
+    pub(crate) fn keep(&self, memory: Filling, number: u64, first: bool) {
         if !Host::get().can_count() {
             let bytes = memory.len();
             drop(memory);
             return self.forget(bytes);
         }
-        let kept = Kept { memory, since: Instant::now() };
+        let kept = Kept { memory, since: Instant::now(), number, way: None };
         let mut state = self.state();
         match first {
             true => state.lent.push_front(kept),
             false => state.lent.push_back(kept),
+        }
+    }
+
+    /// The block of this number went this way.
+    pub(crate) fn went(&self, number: u64, way: u64) {
+        if let Some(kept) = self.state().by_number(number) {
+            kept.way = Some(Way::Sent(way));
+        }
+    }
+
+    /// All that went this way so far was received: where room is needed, these blocks are left to their readers.
+    pub fn received(&self, way: u64) {
+        for kept in &mut self.state().lent {
+            if kept.way == Some(Way::Sent(way)) {
+                kept.way = Some(Way::Received);
+            }
         }
     }
 
@@ -299,6 +346,7 @@ impl Arena {
             out: state.blocks - home,
             made: state.made,
             again: state.again,
+            left: state.left,
         }
     }
 }

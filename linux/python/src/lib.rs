@@ -38,7 +38,7 @@ mod _native {
     #[pymodule_export]
     use crate::memory::{
         Arrived, Part, Pickle, Pickled, Unmarked, held_blocks, limit_blocks, recv_message, send_message,
-        trim_blocks,
+        tidy_blocks, trim_blocks,
     };
     #[pymodule_export]
     use crate::slot::Slot;

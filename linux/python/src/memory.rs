@@ -36,9 +36,11 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -115,12 +117,20 @@ pub fn trim_blocks(py: Python<'_>) {
     py.detach(|| ARENA.load().trim());
 }
 
-/// Bytes of all blocks, how many they are, how many of them somebody has, how many were made, how often one was used
-/// again.
+/// Frees blocks that nobody has, where more are kept than are to be.
 #[pyfunction]
-pub fn held_blocks() -> (u64, usize, usize, u64, u64) {
+pub fn tidy_blocks(py: Python<'_>) {
+    if ARENA.load().has_excess() {
+        py.detach(|| ARENA.load().tidy());
+    }
+}
+
+/// Bytes of all blocks, how many they are, how many of them somebody has, how many were made, how often one was used
+/// again, how many were left to their readers.
+#[pyfunction]
+pub fn held_blocks() -> (u64, usize, usize, u64, u64, u64) {
     let held = ARENA.load().held();
-    (held.bytes, held.blocks, held.out, held.made, held.again)
+    (held.bytes, held.blocks, held.out, held.made, held.again, held.left)
 }
 
 /// An address and a length of what an object keeps.
@@ -324,32 +334,29 @@ impl Pickle {
     fn complete<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyBytes>> {
         if self.complete.get().is_none() {
             let (stream, buffers) = self.contents(py)?;
-            let bytes = match buffers.is_empty() {
-                true => stream,
-                false => {
-                    let join = py.import("pageferry.mp")?.getattr("_complete")?;
-                    join.call1((stream, buffers))?.cast_into::<PyBytes>()?
-                }
-            };
+            let join = py.import("pageferry.mp")?.getattr("_complete")?;
+            let bytes = join.call1((stream, buffers))?.cast_into::<PyBytes>()?;
             let _ = self.complete.set(bytes.unbind());
         }
         self.complete.get().map(|bytes| bytes.bind(py)).ok_or_else(|| usage("the message has no bytes"))
     }
 
-    /// Copies of the stream and of the buffers.
-    fn contents<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Vec<Bound<'py, PyBytes>>)> {
+    /// The stream and the buffers.
+    fn contents<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>)> {
         if let Some((handle, envelope)) = self.lend()? {
             let opened = handle.view();
             self.not_sent(handle, envelope);
             let arrived = Arrived::new(opened.map_err(raise)?, envelope)?;
-            let mut parts = arrived.parts.iter().map(|&part| arrived.copy_of(py, part));
-            let stream = parts.next().ok_or_else(|| usage("the message has no stream"))??;
-            return Ok((stream, parts.collect::<PyResult<_>>()?));
+            let mut parts = arrived.parts.iter().map(|&part| arrived.view(py, part));
+            let stream = parts.next().ok_or_else(|| broken("the message has no stream"))??;
+            return Ok((stream.into_any(), parts.map(|part| Ok(part?.into_any())).collect::<PyResult<_>>()?));
         }
         match &*lock(&self.state) {
             State::Parts(parts) => {
-                let buffers = parts.buffers.iter().map(|buffer| Ok(PyBytes::new(py, bytes_of(buffer)?)));
-                Ok((parts.stream(py)?, buffers.collect::<PyResult<_>>()?))
+                let owner = |buffer: &PyBuffer<u8>| buffer.obj(py).cloned();
+                let buffers =
+                    parts.buffers.iter().map(|of| owner(of).ok_or_else(|| usage("a buffer has no owner")));
+                Ok((parts.stream(py)?.into_any(), buffers.collect::<PyResult<_>>()?))
             }
             _ => Err(usage("the message is being sent by another thread")),
         }
@@ -379,7 +386,7 @@ impl Pickle {
 /// A pickle that came on a block, which it keeps mapped.
 #[pyclass(frozen, weakref, module = "pageferry._native")]
 pub struct Arrived {
-    counted: Arc<Counted>,
+    memory: Arc<Memory>,
     /// Offset and length of each, the stream first.
     parts: Vec<(usize, usize)>,
 }
@@ -387,8 +394,52 @@ pub struct Arrived {
 /// A part of a block that came. It is this process's own: the kernel copies each page at the first store.
 #[pyclass(frozen, module = "pageferry._native")]
 pub struct Part {
-    _counted: Arc<Counted>,
+    _memory: Arc<Memory>,
     bytes: Bytes,
+}
+
+/// Blocks that are mapped in this process. The kernel allows it 65530 mappings, of whatever kind, as a rule.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+/// Further ones are copied.
+const MAX_MAPPED: usize = 16 << 10;
+
+/// Where a message lies.
+enum Memory {
+    Mapped(Counted),
+    Copied(Vec<Cell<u8>>),
+}
+
+// SAFETY: bytes without a value of their own. What writes to them does so by an address, and answers for it.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(counted: Counted) -> Memory {
+        if MAPPED.fetch_add(1, Ordering::Relaxed) < MAX_MAPPED {
+            return Memory::Mapped(counted);
+        }
+        MAPPED.fetch_sub(1, Ordering::Relaxed);
+        let mut bytes = vec![Cell::new(0); counted.len()];
+        // SAFETY: the same bytes, of the same size, and this function's alone; what is stored there is bytes.
+        let to = unsafe { core::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) };
+        counted.copy_out(0, to);
+        Memory::Copied(bytes)
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        match self {
+            // SAFETY: the parts were found to be in the block.
+            Memory::Mapped(counted) => unsafe { counted.as_ptr().add(offset) },
+            Memory::Copied(bytes) => bytes[offset..].as_ptr().cast::<u8>().cast_mut(),
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Memory::Mapped(_) = self {
+            MAPPED.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 fn broken(what: &str) -> PyErr {
@@ -418,18 +469,13 @@ impl Arrived {
             }
             parts.push((at as usize, len as usize));
         }
-        Ok(Arrived { counted: Arc::new(counted), parts })
+        Ok(Arrived { memory: Arc::new(Memory::new(counted)), parts })
     }
 
     fn view<'py>(&self, py: Python<'py>, (at, len): (usize, usize)) -> PyResult<Bound<'py, PyMemoryView>> {
-        // SAFETY: the part was found to be in the block.
-        let at = unsafe { self.counted.as_ptr().add(at) };
-        let part = Part { _counted: Arc::clone(&self.counted), bytes: Bytes { at, len, writable: true } };
+        let bytes = Bytes { at: self.memory.at(at), len, writable: true };
+        let part = Part { _memory: Arc::clone(&self.memory), bytes };
         PyMemoryView::from(Bound::new(py, part)?.as_any())
-    }
-
-    fn copy_of<'py>(&self, py: Python<'py>, (at, len): (usize, usize)) -> PyResult<Bound<'py, PyBytes>> {
-        copy_of(py, &self.counted, at, len)
     }
 }
 
@@ -572,9 +618,23 @@ pub fn send_message(py: Python<'_>, fd: RawFd, message: &Bound<'_, PyAny>, thres
     send_bytes(py, socket, bytes)
 }
 
+/// Bytes, as the kernel counts them, that were sent by a socket and that nobody has received.
+fn waits_unread(socket: BorrowedFd<'_>) -> rustix::io::Result<c_int> {
+    // SAFETY: the call of this number writes one `int`.
+    unsafe { rustix::ioctl::ioctl(socket, rustix::ioctl::Getter::<{ SIOCOUTQ }, c_int>::new()) }
+}
+
+/// `SIOCOUTQ` of linux/sockios.h, which is `TIOCOUTQ`.
+const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
+
 /// Sends a block. `false`: its descriptor cannot be sent, and nothing was.
 fn send_block(py: Python<'_>, socket: BorrowedFd<'_>, handle: &Handle, envelope: Envelope) -> PyResult<bool> {
     let wire = envelope.to_wire();
+    // A number that another socket has later says at worst that what waits there was received: it is left too early.
+    let way = socket.as_raw_fd() as u64;
+    if matches!(waits_unread(socket), Ok(0)) {
+        ARENA.load().received(way);
+    }
     let sent = retry(py, || {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -585,7 +645,10 @@ fn send_block(py: Python<'_>, socket: BorrowedFd<'_>, handle: &Handle, envelope:
         rustix::net::sendmsg(socket, &[IoSlice::new(&wire)], &mut control, SendFlags::NOSIGNAL)
     })?;
     match sent {
-        Ok(sent) if sent == wire.len() => Ok(true),
+        Ok(sent) if sent == wire.len() => {
+            handle.went(way);
+            Ok(true)
+        }
         // The kernel keeps so few bytes in one piece, or takes none.
         Ok(_) => Err(PyOSError::new_err("the socket took a part of an envelope")),
         Err(
@@ -718,9 +781,11 @@ pub fn recv_message<'py>(
             if too_long(envelope.used) {
                 return Ok(None);
             }
+            // A block that cannot be mapped for want of memory stays where it is.
+            let counted = Counted::open(fd, isize::MAX as u64 / 4).map_err(raise)?;
             // The kernel closes the descriptor that it has still got: there is no room for it here.
             fill(py, socket, &mut [0; Envelope::LEN])?;
-            return open(py, fd, envelope).map(Some);
+            return open(py, counted, envelope).map(Some);
         }
         LONG => {
             fill(py, socket, &mut head)?;
@@ -772,8 +837,7 @@ fn fill_head(py: Python<'_>, socket: BorrowedFd<'_>, peeked: &Peeked, head: &mut
 }
 
 /// What lies on a block.
-fn open<'py>(py: Python<'py>, fd: OwnedFd, envelope: Envelope) -> PyResult<Bound<'py, PyAny>> {
-    let counted = Counted::open(fd, isize::MAX as u64 / 4).map_err(raise)?;
+fn open<'py>(py: Python<'py>, counted: Counted, envelope: Envelope) -> PyResult<Bound<'py, PyAny>> {
     if envelope.used > counted.len() as u64 {
         return Err(broken("the block is shorter than was said"));
     }

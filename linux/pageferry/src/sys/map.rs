@@ -75,6 +75,23 @@ impl Region {
         Ok(Region { base, len, reserved: (at, whole) })
     }
 
+    /// Gives back what was reserved around it: a process may have only so many mappings.
+    pub(crate) fn alone(mut self) -> Region {
+        let (at, whole) = self.reserved;
+        let (at, base) = (at.cast::<u8>().as_ptr(), self.base.as_ptr());
+        let head = base as usize - at as usize;
+        let tail = whole - head - self.len;
+        for (at, len) in [(at, head), (base.wrapping_add(self.len), tail)] {
+            if len > 0 {
+                // SAFETY: the margins of what this region has reserved, which nobody uses. A failure leaves them reserved
+                // for ever.
+                let _ = unsafe { rustix::mm::munmap(at.cast(), len) };
+            }
+        }
+        self.reserved = (self.base.cast(), self.len);
+        self
+    }
+
     /// Bytes.
     pub(crate) fn len(&self) -> usize {
         self.len

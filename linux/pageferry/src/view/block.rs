@@ -6,6 +6,7 @@ use crate::error::{Error, Usage};
 use crate::sys::fork::{self, Own, Registered};
 use core::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Memory to be filled and lent. Dropping it gives it back to its arena.
@@ -27,9 +28,16 @@ pub struct Block {
 pub struct Handle {
     reader: Own,
     whole: usize,
+    arena: Arena,
+    number: u64,
 }
 
 impl Handle {
+    /// It was sent this way, a number of the caller's: see [`Arena::received`].
+    pub fn went(&self, way: u64) {
+        self.arena.went(self.number, way);
+    }
+
     /// The block, for this process itself to read: a sender may find that it cannot be sent.
     pub fn view(&self) -> Result<Counted, Error> {
         Counted::map(self.reader.as_fd(), self.whole, crate::sys::page_bytes())
@@ -97,12 +105,13 @@ impl Block {
         if self.generation != fork::generation() {
             return Err(Usage::Forked.into());
         }
-        let whole = self.memory().len();
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let (whole, number) = (self.memory().len(), NEXT.fetch_add(1, Ordering::Relaxed));
         if let Some(memory) = self.memory.take() {
-            self.arena.keep(memory, false);
+            self.arena.keep(memory, number, false);
         }
         let reader = self.reader.take().expect("a reader is there until the block is lent or dropped");
-        Ok(Handle { reader, whole })
+        Ok(Handle { reader, whole, arena: self.arena.clone(), number })
     }
 }
 
@@ -126,7 +135,7 @@ impl Drop for Block {
         // In a child the parent's arena is not to be had; what is dropped there frees nothing.
         if let Some(memory) = self.memory.take().filter(|_| self.generation == fork::generation()) {
             drop(self.reader.take());
-            self.arena.keep(memory, true);
+            self.arena.keep(memory, 0, true);
         }
     }
 }

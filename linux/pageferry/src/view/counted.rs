@@ -53,7 +53,7 @@ impl Counted {
 
     /// Maps a block of this process's own.
     pub(super) fn map(fd: BorrowedFd<'_>, len: usize, align: usize) -> Result<Counted, Error> {
-        let region = Region::reserve(len, align)?;
+        let region = Region::reserve(len, align)?.alone();
         // SAFETY: the region is new.
         unsafe { region.map_private(0, len, Prot::ReadWrite, fd, 0)? };
         Ok(Counted { region })

@@ -254,6 +254,34 @@ fn a_budget_is_kept_and_blocks_of_other_sizes_make_room() {
 }
 
 #[test]
+fn what_was_received_makes_room_and_what_waits_does_not() {
+    let Some(_alone) = counting() else { return };
+    let arena = arena();
+    let lent = |way: u64| {
+        let handle = lent(&arena, way as u8);
+        handle.went(way);
+        let counted = opened(&handle);
+        (handle, counted)
+    };
+    let mut out: Vec<_> = (0..16).map(|at| lent(at % 2)).collect();
+    assert!(arena.block(LEN).is_err());
+    arena.received(0);
+    for _ in 0..8 {
+        out.push(lent(2));
+    }
+    assert!(arena.block(LEN).is_err(), "what went another way waits");
+    let held = arena.held();
+    assert_eq!((held.left, held.blocks, held.out), (8, 16, 16));
+    // What is left is its readers' alone, and stays as it was.
+    for (at, (_, counted)) in out.iter().enumerate() {
+        assert!(shows(counted, if at < 16 { at as u8 % 2 } else { 2 }));
+    }
+    drop(out);
+    assert!(comes_home(&arena));
+    assert_eq!(arena.held().blocks, 16);
+}
+
+#[test]
 fn what_nobody_asks_for_is_freed() {
     let Some(_alone) = counting() else { return };
     let arena = arena();

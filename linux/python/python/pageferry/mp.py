@@ -48,6 +48,7 @@ from ._native import (
     limit_blocks,
     recv_message,
     send_message,
+    tidy_blocks,
     trim_blocks,
 )
 
@@ -91,9 +92,9 @@ def trim() -> None:
 
 
 def outstanding() -> dict[str, int]:
-    """Blocks of this process: their bytes, how many they are, how many somebody has, how many were made so far, and how
-    often one was used again."""
-    return dict(zip(("bytes", "blocks", "out", "made", "again"), held_blocks()))
+    """Blocks of this process: their bytes, how many they are, how many somebody has, how many were made so far, how often
+    one was used again, and how many were left to receivers who keep them."""
+    return dict(zip(("bytes", "blocks", "out", "made", "again", "left"), held_blocks()))
 
 
 # Pickles
@@ -250,6 +251,11 @@ class Connection(_connection.Connection):
 
     def _bytes_of(self, arrived):
         return _complete(arrived.stream, arrived.buffers)
+
+    def _poll(self, timeout):
+        if timeout != 0:
+            tidy_blocks()
+        return super()._poll(timeout)
 
     def recv(self):
         self._check_closed()
