@@ -746,12 +746,14 @@ fn fill(py: Python<'_>, socket: BorrowedFd<'_>, to: &mut [u8]) -> PyResult<()> {
 }
 
 /// Takes the next message: bytes, or what came on a block. `None`: it is longer than `limit`, and is not taken.
+/// `pickled`: it is a pickle also where it was sent as bytes, and is not copied.
 #[pyfunction]
-#[pyo3(signature = (fd, limit=None))]
+#[pyo3(signature = (fd, limit=None, pickled=false))]
 pub fn recv_message<'py>(
     py: Python<'py>,
     fd: RawFd,
     limit: Option<u64>,
+    pickled: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let socket = socket(fd)?;
     tidy_while_waiting(py, socket)?;
@@ -785,7 +787,7 @@ pub fn recv_message<'py>(
             let counted = Counted::open(fd, isize::MAX as u64 / 4).map_err(raise)?;
             // The kernel closes the descriptor that it has still got: there is no room for it here.
             fill(py, socket, &mut [0; Envelope::LEN])?;
-            return open(py, counted, envelope).map(Some);
+            return open(py, counted, envelope, pickled).map(Some);
         }
         LONG => {
             fill(py, socket, &mut head)?;
@@ -837,11 +839,20 @@ fn fill_head(py: Python<'_>, socket: BorrowedFd<'_>, peeked: &Peeked, head: &mut
 }
 
 /// What lies on a block.
-fn open<'py>(py: Python<'py>, counted: Counted, envelope: Envelope) -> PyResult<Bound<'py, PyAny>> {
+fn open<'py>(
+    py: Python<'py>,
+    counted: Counted,
+    envelope: Envelope,
+    pickled: bool,
+) -> PyResult<Bound<'py, PyAny>> {
     if envelope.used > counted.len() as u64 {
         return Err(broken("the block is shorter than was said"));
     }
     match envelope.kind {
+        Kind::Bytes if pickled => {
+            let parts = vec![(0, envelope.used as usize)];
+            Ok(Bound::new(py, Arrived { memory: Arc::new(Memory::new(counted)), parts })?.into_any())
+        }
         Kind::Bytes => Ok(copy_of(py, &counted, 0, envelope.used as usize)?.into_any()),
         Kind::Pickle(_) => Ok(Bound::new(py, Arrived::new(counted, envelope)?)?.into_any()),
     }

@@ -82,7 +82,8 @@ def configure(*, threshold: int | None = None, budget: int | None = None, kept: 
     for name, value in (("threshold", threshold), ("budget", budget), ("kept", kept)):
         if value is not None and (not isinstance(value, int) or value < 0):
             raise ValueError(f"{name} is {value!r}; expected bytes, from 0 on, or None")
-    _settings.update(threshold=_THRESHOLD if threshold is None else threshold, budget=budget, kept=kept)
+    threshold = _THRESHOLD if threshold is None else threshold
+    _settings.update(threshold=threshold, budget=budget, kept=kept)
     limit_blocks(budget, kept)
 
 
@@ -116,6 +117,7 @@ def _reduce_array(array):
     return rebuild, (pickle.PickleBuffer(Unmarked(buffer.raw())), *rest)
 
 
+# What this module knows of packages that may not be there.
 _arrays = {}
 
 
@@ -129,10 +131,8 @@ class _Pickler(_reduction.ForkingPickler):
     @classmethod
     def dumps(cls, obj, protocol=None):
         """What a connection sends, and what is the bytes of a pickle to everybody else."""
-        if not _arrays and "numpy" in sys.modules:
-            ndarray = getattr(sys.modules["numpy"], "ndarray", None)
-            if ndarray is not None:
-                _arrays[ndarray] = _reduce_array
+        if not _arrays and hasattr(sys.modules.get("numpy"), "ndarray"):
+            _arrays[sys.modules["numpy"].ndarray] = _reduce_array
         pickled = Pickled(_settings["threshold"], min(_MIN_BUFFER, _settings["threshold"]))
         cls(pickled, 5, True, pickled.apart).dump(obj)
         return pickled.finish()
@@ -227,12 +227,6 @@ class Connection(_connection.Connection):
         self._check_writable()
         self._send_bytes(_Pickler.dumps(obj))
 
-    def _take(self, maxlength=None):
-        message = recv_message(self._handle, maxlength)
-        if message is None:
-            self._bad_message_length()
-        return message
-
     def _recv_bytes(self, maxsize=None):
         message = recv_message(self._handle, maxsize)
         if message is None:
@@ -246,7 +240,9 @@ class Connection(_connection.Connection):
         self._check_readable()
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
-        message = self._take(maxlength)
+        message = recv_message(self._handle, maxlength)
+        if message is None:
+            self._bad_message_length()
         return message if type(message) is bytes else self._bytes_of(message)
 
     def _bytes_of(self, arrived):
@@ -260,7 +256,7 @@ class Connection(_connection.Connection):
     def recv(self):
         self._check_closed()
         self._check_readable()
-        return _Pickler.loads(self._take())
+        return _Pickler.loads(recv_message(self._handle, None, True))
 
 
 class _QueueConnection(Connection):
@@ -406,7 +402,8 @@ def install(*, threshold=None, budget=None, kept=None):
     """Has ``multiprocessing`` make its pipes and queues by this module, in this process and in those that it starts from
     now on. What was made before stays as it is. The arguments are those of `configure`."""
     given = {"threshold": threshold, "budget": budget, "kept": kept}
-    if any(value is not None for value in given.values()) and {**_settings, **given} != _settings:
+    given = {name: value for name, value in given.items() if value is not None}
+    if given.items() - _settings.items():
         configure(**given)
     if _replaced:
         return
