@@ -7,7 +7,8 @@
 //! which the kernel keeps in one piece.
 //!
 //! A block holds bytes, or a pickle and its buffers: first a table of parts, each an offset and a length, the pickle's
-//! stream first; then the parts, apart by a line of the cache at least.
+//! stream first; then the parts, at multiples of a line of the cache. Where a pickle has buffers and goes by no block,
+//! the length is -3, and the envelope and what would be in the block follow.
 //!
 //! # Nothing is lost
 //! Where no block is to be had, or its descriptor cannot be sent, the message goes as bytes. A receiver looks at what
@@ -48,6 +49,8 @@ static ARENA: LazyLock<ArcSwap<Arena>> = LazyLock::new(|| ArcSwap::from_pointee(
 
 /// The length that says that a block comes.
 const BLOCK: i32 = -2;
+/// The length that says that what would be in a block comes.
+const LAID_OUT: i32 = -3;
 /// The length that says that a longer one follows.
 const LONG: i32 = -1;
 /// Parts of a block begin at multiples of this: a line of the cache.
@@ -55,7 +58,7 @@ const ALIGN: usize = 64;
 /// Parts, at most: what a peer says is not believed beyond it.
 const MAX_PARTS: u32 = 1 << 24;
 /// Longer bytes that a peer announces are made room for as they come.
-const TRUSTED: usize = 16 << 20;
+const TRUSTED: u64 = 16 << 20;
 
 /// What comes with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +80,10 @@ impl Envelope {
     /// Bytes on the wire, with the length before it.
     const LEN: usize = 16;
 
-    fn to_wire(self) -> [u8; Envelope::LEN] {
+    fn to_wire(self, word: i32) -> [u8; Envelope::LEN] {
         let parts = if let Kind::Pickle(parts) = self.kind { parts } else { 0 };
         let mut wire = [0; Envelope::LEN];
-        wire[..4].copy_from_slice(&BLOCK.to_be_bytes());
+        wire[..4].copy_from_slice(&word.to_be_bytes());
         wire[4..8].copy_from_slice(&parts.to_be_bytes());
         wire[8..].copy_from_slice(&self.used.to_be_bytes());
         wire
@@ -191,8 +194,12 @@ impl Pickled {
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let bytes = match data.cast::<PyBytes>() {
             Ok(bytes) => bytes.clone(),
-            // Big arrays of bytes come as they are, and may change.
-            Err(_) => PyBytes::new(data.py(), bytes_of(&PyBuffer::get(data)?)?),
+            // Big ones come as they are, of whatever type and order, and may change.
+            Err(_) => {
+                let raw =
+                    data.call_method0("raw").or_else(|_| PyMemoryView::from(data).map(Bound::into_any))?;
+                PyBytes::new(data.py(), bytes_of(&PyBuffer::get(&raw)?)?)
+            }
         };
         let len = bytes.as_bytes().len();
         lock(&self.parts).stream.push(bytes.unbind());
@@ -218,8 +225,18 @@ impl Pickled {
         if parts.buffers.is_empty() && len < self.threshold {
             return Ok(parts.stream(py)?.into_any());
         }
-        Ok(Bound::new(py, Pickle::new(py, parts)?)?.into_any())
+        let buffers: usize = parts.buffers.iter().map(|buffer| buffer.len_bytes()).sum();
+        let by_block = len + buffers >= self.threshold;
+        Ok(Bound::new(py, Pickle::new(py, parts, by_block)?)?.into_any())
     }
+}
+
+/// Where the parts of a message lie, in a block or behind an envelope.
+struct Layout {
+    table: Vec<u8>,
+    /// Offsets and bytes. The stream may be several.
+    pieces: Vec<(usize, Piece)>,
+    envelope: Envelope,
 }
 
 impl Parts {
@@ -239,50 +256,62 @@ impl Parts {
         })
     }
 
-    /// Copies all of it to a block, and says where its parts are. `None`: no block is to be had.
-    fn to_block(&self, py: Python<'_>) -> PyResult<Option<(Block, Envelope)>> {
+    /// Where all of it will lie. The bytes are there for as long as `self` is.
+    fn layout(&self, py: Python<'_>) -> PyResult<Layout> {
         let stream: Vec<Piece> = self.stream.iter().map(|bytes| Piece::of(bytes.as_bytes(py))).collect();
-        let mut buffers = Vec::new();
+        let mut parts = vec![stream];
         for buffer in &self.buffers {
-            buffers.push(Piece::of(bytes_of(buffer)?));
+            parts.push(vec![Piece::of(bytes_of(buffer)?)]);
         }
-        let Ok(parts) = u32::try_from(1 + buffers.len()) else { return Ok(None) };
-        if parts > MAX_PARTS {
-            return Ok(None);
-        }
-        let mut places = Vec::new();
-        let mut at = parts as usize * 16;
-        for len in
-            [stream.iter().map(|piece| piece.len).sum()].into_iter().chain(buffers.iter().map(|b| b.len))
-        {
+        let count = u32::try_from(parts.len()).ok().filter(|&count| count <= MAX_PARTS);
+        let count = count.ok_or_else(|| usage(format!("an object has more than {MAX_PARTS} buffers")))?;
+        let (mut table, mut pieces, mut at) = (Vec::new(), Vec::new(), parts.len() * 16);
+        for part in parts {
             at = at.next_multiple_of(ALIGN);
-            places.push((at, len));
-            at += len;
-        }
-        let used = at;
-        Ok(py.detach(move || {
-            let mut block = ARENA.load().block(used).ok()?;
-            let table: Vec<u8> = places
-                .iter()
-                .flat_map(|&(at, len)| [(at as u64).to_ne_bytes(), (len as u64).to_ne_bytes()].concat())
-                .collect();
-            block.write(0, &table);
-            let mut at = places[0].0;
-            let placed = stream.iter().map(|&piece| {
-                let place = at;
+            let len: usize = part.iter().map(|piece| piece.len).sum();
+            table.extend((at as u64).to_ne_bytes());
+            table.extend((len as u64).to_ne_bytes());
+            for piece in part {
+                pieces.push((at, piece));
                 at += piece.len;
-                (place, piece)
-            });
-            for (at, piece) in placed.chain(places[1..].iter().map(|&(at, _)| at).zip(buffers)) {
+            }
+        }
+        Ok(Layout { table, pieces, envelope: Envelope { kind: Kind::Pickle(count), used: at as u64 } })
+    }
+
+    /// Copies all of it to a block. `None`: none is to be had.
+    fn to_block(&self, py: Python<'_>) -> PyResult<Option<(Block, Envelope)>> {
+        let layout = self.layout(py)?;
+        Ok(py.detach(move || {
+            let mut block = ARENA.load().block(layout.envelope.used as usize).ok()?;
+            block.write(0, &layout.table);
+            for (at, piece) in layout.pieces {
                 // SAFETY: `self` keeps the object whose bytes these are.
                 unsafe { piece.copy_to(&mut block, at) };
             }
-            Some((block, Envelope { kind: Kind::Pickle(parts), used: used as u64 }))
+            Some((block, layout.envelope))
+        }))
+    }
+
+    /// Copies all of it behind an envelope.
+    fn to_bytes(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        let layout = self.layout(py)?;
+        Ok(py.detach(move || {
+            let mut bytes = Vec::with_capacity(Envelope::LEN + layout.envelope.used as usize);
+            bytes.extend(layout.envelope.to_wire(LAID_OUT));
+            bytes.extend(layout.table);
+            for (at, piece) in layout.pieces {
+                bytes.resize(Envelope::LEN + at, 0);
+                // SAFETY: `self` keeps the object whose bytes these are. Other threads may write to some of them; see
+                // `export`.
+                bytes.extend(unsafe { core::slice::from_raw_parts(piece.at, piece.len) });
+            }
+            bytes
         }))
     }
 }
 
-/// A big pickle on its way: on a block where one was to be had. To everybody but our connections it is the bytes of
+/// A pickle with buffers, or a big one, on its way: on a block where it is big and one was to be had. To everybody but our connections it is the bytes of
 /// one pickle that has all in it.
 #[pyclass(frozen, module = "pageferry._native")]
 pub struct Pickle {
@@ -295,22 +324,23 @@ enum State {
     Filled(Block, Envelope),
     /// The socket did not take it.
     Lent(Handle, Envelope),
-    /// No block was to be had.
+    /// It goes by no block.
     Parts(Parts),
     /// The receiver has it, and this process keeps nothing of it.
     Sent,
 }
 
 impl Pickle {
-    fn new(py: Python<'_>, parts: Parts) -> PyResult<Pickle> {
-        let state = match parts.to_block(py)? {
+    fn new(py: Python<'_>, parts: Parts, by_block: bool) -> PyResult<Pickle> {
+        let filled = if by_block { parts.to_block(py)? } else { None };
+        let state = match filled {
             Some((block, envelope)) => State::Filled(block, envelope),
             None => State::Parts(parts),
         };
         Ok(Pickle { state: Mutex::new(state), complete: OnceLock::new() })
     }
 
-    /// Its descriptor; `None` where it goes as bytes.
+    /// Its descriptor; `None` where it goes by no block.
     fn lend(&self) -> PyResult<Option<(Handle, Envelope)>> {
         let mut state = lock(&self.state);
         match std::mem::replace(&mut *state, State::Sent) {
@@ -330,6 +360,28 @@ impl Pickle {
         *lock(&self.state) = State::Lent(handle, envelope);
     }
 
+    /// What goes by the socket where no block does.
+    fn to_bytes(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        if let Some((handle, envelope)) = self.lend()? {
+            let opened = handle.view();
+            self.not_sent(handle, envelope);
+            let opened = opened.map_err(raise)?;
+            return Ok(py.detach(|| {
+                let used = envelope.used as usize;
+                let mut bytes = Vec::with_capacity(Envelope::LEN + used);
+                bytes.extend(envelope.to_wire(LAID_OUT));
+                opened.copy_out(0, &mut bytes.spare_capacity_mut()[..used]);
+                // SAFETY: so many were copied there.
+                unsafe { bytes.set_len(Envelope::LEN + used) };
+                bytes
+            }));
+        }
+        match &*lock(&self.state) {
+            State::Parts(parts) => parts.to_bytes(py),
+            _ => Err(usage("the message is being sent by another thread")),
+        }
+    }
+
     /// The bytes of one pickle that has all in it.
     fn complete<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyBytes>> {
         if self.complete.get().is_none() {
@@ -346,7 +398,7 @@ impl Pickle {
         if let Some((handle, envelope)) = self.lend()? {
             let opened = handle.view();
             self.not_sent(handle, envelope);
-            let arrived = Arrived::new(opened.map_err(raise)?, envelope)?;
+            let arrived = Arrived::new(Memory::new(opened.map_err(raise)?), envelope)?;
             let mut parts = arrived.parts.iter().map(|&part| arrived.view(py, part));
             let stream = parts.next().ok_or_else(|| broken("the message has no stream"))??;
             return Ok((stream.into_any(), parts.map(|part| Ok(part?.into_any())).collect::<PyResult<_>>()?));
@@ -413,6 +465,34 @@ enum Memory {
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    fn of(bytes: Vec<u8>) -> Memory {
+        Memory::Copied(bytes.into_iter().map(Cell::new).collect())
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Memory::Mapped(counted) => counted.len(),
+            Memory::Copied(bytes) => bytes.len(),
+        }
+    }
+
+    /// The number at an offset, read once.
+    fn number(&self, at: usize) -> u64 {
+        match self {
+            Memory::Mapped(counted) => {
+                let mut bytes = [MaybeUninit::new(0); 8];
+                counted.copy_out(at, &mut bytes);
+                // SAFETY: all eight were initialised before they were copied over.
+                u64::from_ne_bytes(bytes.map(|byte| unsafe { byte.assume_init() }))
+            }
+            Memory::Copied(bytes) => {
+                let mut number = [0; 8];
+                bytes[at..at + 8].iter().zip(&mut number).for_each(|(from, to)| *to = from.get());
+                u64::from_ne_bytes(number)
+            }
+        }
+    }
+
     fn new(counted: Counted) -> Memory {
         if MAPPED.fetch_add(1, Ordering::Relaxed) < MAX_MAPPED {
             return Memory::Mapped(counted);
@@ -448,28 +528,22 @@ fn broken(what: &str) -> PyErr {
 
 impl Arrived {
     /// Reads the table once, and looks whether the parts are in the block.
-    fn new(counted: Counted, envelope: Envelope) -> PyResult<Arrived> {
-        let Kind::Pickle(count) = envelope.kind else { return Err(broken("the block has no table")) };
+    fn new(memory: Memory, envelope: Envelope) -> PyResult<Arrived> {
+        let Kind::Pickle(count) = envelope.kind else { return Err(broken("the message has no table")) };
         let used = usize::try_from(envelope.used).unwrap_or(usize::MAX);
         let count = count as usize;
-        if used > counted.len() || count * 16 > used {
-            return Err(broken("the block is shorter than was said"));
+        if used > memory.len() || count * 16 > used {
+            return Err(broken("the message is shorter than was said"));
         }
-        let number = |at: usize| {
-            let mut bytes = [MaybeUninit::new(0); 8];
-            counted.copy_out(at, &mut bytes);
-            // SAFETY: all eight were initialised before they were copied over.
-            u64::from_ne_bytes(bytes.map(|byte| unsafe { byte.assume_init() }))
-        };
         let mut parts = Vec::with_capacity(count);
         for part in 0..count {
-            let (at, len) = (number(part * 16), number(part * 16 + 8));
+            let (at, len) = (memory.number(part * 16), memory.number(part * 16 + 8));
             if at.checked_add(len).is_none_or(|end| end > used as u64) {
-                return Err(broken("a part is not in its block"));
+                return Err(broken("a part is not in its message"));
             }
             parts.push((at as usize, len as usize));
         }
-        Ok(Arrived { memory: Arc::new(Memory::new(counted)), parts })
+        Ok(Arrived { memory: Arc::new(memory), parts })
     }
 
     fn view<'py>(&self, py: Python<'py>, (at, len): (usize, usize)) -> PyResult<Bound<'py, PyMemoryView>> {
@@ -594,7 +668,7 @@ pub fn send_message(py: Python<'_>, fd: RawFd, message: &Bound<'_, PyAny>, thres
                 }
             }
         }
-        send_bytes(py, socket, pickle.complete(py)?.as_bytes())?;
+        send_all(py, socket, &[], &pickle.to_bytes(py)?)?;
         *lock(&pickle.state) = State::Sent;
         return Ok(());
     }
@@ -629,7 +703,7 @@ const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 
 /// Sends a block. `false`: its descriptor cannot be sent, and nothing was.
 fn send_block(py: Python<'_>, socket: BorrowedFd<'_>, handle: &Handle, envelope: Envelope) -> PyResult<bool> {
-    let wire = envelope.to_wire();
+    let wire = envelope.to_wire(BLOCK);
     // A number that another socket has later says at worst that what waits there was received: it is left too early.
     let way = socket.as_raw_fd() as u64;
     if matches!(waits_unread(socket), Ok(0)) {
@@ -660,18 +734,17 @@ fn send_block(py: Python<'_>, socket: BorrowedFd<'_>, handle: &Handle, envelope:
 
 /// Sends a length and so many bytes.
 fn send_bytes(py: Python<'_>, socket: BorrowedFd<'_>, bytes: &[u8]) -> PyResult<()> {
-    let mut long = [0; 12];
-    let head = match i32::try_from(bytes.len()) {
-        Ok(len) => {
-            long[..4].copy_from_slice(&len.to_be_bytes());
-            &long[..4]
-        }
+    match i32::try_from(bytes.len()) {
+        Ok(len) => send_all(py, socket, &len.to_be_bytes(), bytes),
         Err(_) => {
-            long[..4].copy_from_slice(&LONG.to_be_bytes());
-            long[4..].copy_from_slice(&(bytes.len() as u64).to_be_bytes());
-            &long[..]
+            let long = (bytes.len() as u64).to_be_bytes();
+            send_all(py, socket, &[&LONG.to_be_bytes()[..], &long].concat(), bytes)
         }
-    };
+    }
+}
+
+/// Sends one after the other.
+fn send_all(py: Python<'_>, socket: BorrowedFd<'_>, head: &[u8], bytes: &[u8]) -> PyResult<()> {
     let mut sent = 0;
     while sent < head.len() + bytes.len() {
         let rest = [
@@ -789,6 +862,18 @@ pub fn recv_message<'py>(
             fill(py, socket, &mut [0; Envelope::LEN])?;
             return open(py, counted, envelope, pickled).map(Some);
         }
+        LAID_OUT => {
+            let mut wire = [0; Envelope::LEN];
+            fill(py, socket, &mut wire)?;
+            let Some(envelope) = Envelope::from_wire(&wire) else {
+                return Err(broken("more parts than a message has"));
+            };
+            if too_long(envelope.used) {
+                return Ok(None);
+            }
+            let bytes = fill_new(py, socket, envelope.used)?;
+            return Ok(Some(Bound::new(py, Arrived::new(Memory::of(bytes), envelope)?)?.into_any()));
+        }
         LONG => {
             fill(py, socket, &mut head)?;
             let mut long = [0; 8];
@@ -808,17 +893,23 @@ pub fn recv_message<'py>(
     if too_long(len) {
         return Ok(None);
     }
-    let len = usize::try_from(len).map_err(|_| broken("a length is beyond all memory"))?;
     if len <= TRUSTED {
-        return PyBytes::new_with(py, len, |to| fill(py, socket, to)).map(|bytes| Some(bytes.into_any()));
+        return PyBytes::new_with(py, len as usize, |to| fill(py, socket, to))
+            .map(|bytes| Some(bytes.into_any()));
     }
+    Ok(Some(PyBytes::new(py, &fill_new(py, socket, len)?).into_any()))
+}
+
+/// So many bytes from the socket. A peer that says more than it sends takes no memory for that.
+fn fill_new(py: Python<'_>, socket: BorrowedFd<'_>, len: u64) -> PyResult<Vec<u8>> {
+    let len = usize::try_from(len).map_err(|_| broken("a length is beyond all memory"))?;
     let mut bytes = Vec::new();
     while bytes.len() < len {
         let at = bytes.len();
-        bytes.resize((at + TRUSTED.max(at)).min(len), 0);
+        bytes.resize((at + at.max(TRUSTED as usize)).min(len), 0);
         fill(py, socket, &mut bytes[at..])?;
     }
-    Ok(Some(PyBytes::new(py, &bytes).into_any()))
+    Ok(bytes)
 }
 
 /// The length of the next message, which is left where it is.
@@ -846,7 +937,7 @@ fn open<'py>(
     pickled: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     if envelope.used > counted.len() as u64 {
-        return Err(broken("the block is shorter than was said"));
+        return Err(broken("the message is shorter than was said"));
     }
     match envelope.kind {
         Kind::Bytes if pickled => {
@@ -854,6 +945,6 @@ fn open<'py>(
             Ok(Bound::new(py, Arrived { memory: Arc::new(Memory::new(counted)), parts })?.into_any())
         }
         Kind::Bytes => Ok(copy_of(py, &counted, 0, envelope.used as usize)?.into_any()),
-        Kind::Pickle(_) => Ok(Bound::new(py, Arrived::new(counted, envelope)?)?.into_any()),
+        Kind::Pickle(_) => Ok(Bound::new(py, Arrived::new(Memory::new(counted), envelope)?)?.into_any()),
     }
 }

@@ -449,11 +449,18 @@ FORGED: dict[str, tuple[bytes, Callable[[], list[int]], str]] = {
     "two descriptors": (envelope(1, 100), lambda: [memfd(4096), memfd(4096)], "one descriptor"),
     "a pipe": (envelope(1, 100), lambda: list(os.pipe()[:1]), "not memory"),
     "memory that can shrink": (envelope(1, 100), lambda: [memfd(4096, seals=False)], "not memory with the seals"),
+    "laid out, a part beyond the end": (
+        struct.pack("!iIQ", -3, 2, 4096) + TABLE + bytes(4096 - 32),
+        lambda: [],
+        "not in its message",
+    ),
+    "laid out, a table beyond the end": (struct.pack("!iIQ", -3, 3, 4) + bytes(4), lambda: [], "shorter than was said"),
+    "laid out, and cut off": (struct.pack("!iIQ", -3, 2, 1 << 40) + bytes(100), lambda: [], "end of file"),
     "shorter than said": (envelope(0, 5000), lambda: [memfd(4096)], "shorter than was said"),
     "a table beyond the end": (envelope(1000, 4096), lambda: [memfd(4096)], "shorter than was said"),
-    "a part beyond the end": (envelope(2, 4096), lambda: [memfd(4096, data=TABLE)], "not in its block"),
+    "a part beyond the end": (envelope(2, 4096), lambda: [memfd(4096, data=TABLE)], "not in its message"),
     "more parts than there are": (envelope(1 << 25, 4096), lambda: [memfd(4096)], "more parts"),
-    "a negative length": (struct.pack("!i", -3), lambda: [], "negative"),
+    "a negative length": (struct.pack("!i", -4), lambda: [], "negative"),
     "half a length": (b"\0\0", lambda: [], "end of file"),
     "half a message": (struct.pack("!i", 10) + b"x", lambda: [], "end of file"),
     "half an envelope": (envelope(1, 100)[:9], lambda: [memfd(4096)], "one descriptor"),
@@ -858,15 +865,21 @@ def test_queues_are_those_of_multiprocessing() -> None:
     gc.collect()
 
 
-def test_settings_are_checked() -> None:
+def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ({"threshold": -1}, {"budget": "1"}, {"kept": 1.5}):
         with pytest.raises(ValueError, match="expected bytes"):
             mp.configure(**wrong)  # type: ignore[arg-type]
     mp.configure(threshold=1 << 30)
     send, receive, close = through("pipe")
     before = used()
-    send(b"x" * 100_000)
-    receive()
+    for given in (b"x" * 100_000, bytearray(100_000), "x" * 100_000):
+        send(given)
+        assert receive() == given
+    # A buffer that stays in the pickle comes to the writer as it is.
+    monkeypatch.setattr(mp, "_MIN_BUFFER", 1 << 30)
+    for array in (big(1, 30_000), np.asfortranarray(big(2, 30_000).reshape(100, -1)), big(3, 30_000)[::2]):
+        send(array)
+        assert same(receive(), array)
     assert used() == before
     close()
 

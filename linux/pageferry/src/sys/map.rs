@@ -75,21 +75,31 @@ impl Region {
         Ok(Region { base, len, reserved: (at, whole) })
     }
 
-    /// Gives back what was reserved around it: a process may have only so many mappings.
-    pub(crate) fn alone(mut self) -> Region {
-        let (at, whole) = self.reserved;
-        let (at, base) = (at.cast::<u8>().as_ptr(), self.base.as_ptr());
-        let head = base as usize - at as usize;
-        let tail = whole - head - self.len;
-        for (at, len) in [(at, head), (base.wrapping_add(self.len), tail)] {
+    /// Maps `len` bytes of a file, copy-on-write, at addresses that the kernel chooses, or at some that are aligned to
+    /// `align`. Nothing is reserved around them: a process may have only so many mappings.
+    pub(crate) fn of_file(fd: BorrowedFd<'_>, len: usize, align: usize) -> Result<Region> {
+        may_fail("mmap")?;
+        let (prot, flags) = (Prot::ReadWrite.map(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+        if align <= super::page_bytes() {
+            // SAFETY: the kernel chooses addresses at which nothing is mapped.
+            let at =
+                unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, prot, flags, fd, 0) }.of("mmap")?;
+            let at = NonNull::new(at).ok_or(Failed { call: "mmap", errno: Errno::NOMEM })?;
+            return Ok(Region { base: at.cast(), len, reserved: (at, len) });
+        }
+        let mut region = Region::reserve(len, align)?;
+        // SAFETY: the region is new.
+        unsafe { region.map_private(0, len, Prot::ReadWrite, fd, 0)? };
+        let (at, whole) = region.reserved;
+        let head = region.base.as_ptr() as usize - at.as_ptr() as usize;
+        for (at, len) in [(at.as_ptr(), head), (region.at(len).cast(), whole - head - len)] {
             if len > 0 {
-                // SAFETY: the margins of what this region has reserved, which nobody uses. A failure leaves them reserved
-                // for ever.
-                let _ = unsafe { rustix::mm::munmap(at.cast(), len) };
+                // SAFETY: the margins of what was reserved, which nobody uses. Where this fails they stay reserved.
+                let _ = unsafe { rustix::mm::munmap(at, len) };
             }
         }
-        self.reserved = (self.base.cast(), self.len);
-        self
+        region.reserved = (region.base.cast(), len);
+        Ok(region)
     }
 
     /// Bytes.

@@ -15,7 +15,7 @@
 use super::MAX_SLOT_ALIGN;
 use crate::error::{Broken, Error};
 use crate::sys::copy::{self, Stores};
-use crate::sys::map::{Prot, Region};
+use crate::sys::map::Region;
 use crate::sys::{self, memfd};
 use core::mem::MaybeUninit;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -33,9 +33,11 @@ impl Counted {
     pub fn open(fd: OwnedFd, max: u64) -> Result<Counted, Error> {
         let what = "block";
         let size = |found| Broken::Size { what, found, expected: max };
-        if !memfd::is_memory(&fd)
-            || (!memfd::seals(&fd)?.contains(SealFlags::SHRINK) && !planted!(NoSealCheck))
-        {
+        // Nothing but memory has seals, and no call that comes before waits for what is behind the descriptor.
+        if !memfd::seals(&fd)?.contains(SealFlags::SHRINK) && !planted!(NoSealCheck) {
+            return Err(Broken::NotSealed { what }.into());
+        }
+        if memfd::is_of_huge_pages(&fd)? {
             return Err(Broken::NotSealed { what }.into());
         }
         let found = memfd::len(&fd)?;
@@ -53,10 +55,7 @@ impl Counted {
 
     /// Maps a block of this process's own.
     pub(super) fn map(fd: BorrowedFd<'_>, len: usize, align: usize) -> Result<Counted, Error> {
-        let region = Region::reserve(len, align)?.alone();
-        // SAFETY: the region is new.
-        unsafe { region.map_private(0, len, Prot::ReadWrite, fd, 0)? };
-        Ok(Counted { region })
+        Ok(Counted { region: Region::of_file(fd, len, align)? })
     }
 
     /// Bytes of the block: at least those that were filled.

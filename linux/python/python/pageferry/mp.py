@@ -3,7 +3,7 @@
     >>> import pageferry as pf
     >>> pf.mp.install()     # queues, pipes, pools and executors that are made from now on
 
-A message of 64 KB or more is copied once, to a block of memory; its descriptor goes through the connection, and the
+A message of 128 KB or more is copied once, to a block of memory; its descriptor goes through the connection, and the
 receiver's arrays lie on a private mapping of the block, writable, copy-on-write. When the last of them is gone the kernel
 knows, and the sender uses the block again. What is smaller, and all messages where no block is to be had, go as they
 always did, in the same order, through the same connection.
@@ -67,9 +67,10 @@ __all__ = [
     "uninstall",
 ]
 
-# Bytes of a message that goes by a block, and of a buffer that goes beside its pickle.
-_THRESHOLD = 64 << 10
-_MIN_BUFFER = 32 << 10
+# Bytes of a message that goes by a block, and of a buffer that goes beside its pickle. A shorter message takes less when it is
+# copied to the socket and out of it, as long as the socket can hold it.
+_THRESHOLD = 128 << 10
+_MIN_BUFFER = 16 << 10
 
 # What configure() was told, for children.
 _settings = {"threshold": _THRESHOLD, "budget": None, "kept": None}
@@ -77,7 +78,7 @@ _settings = {"threshold": _THRESHOLD, "budget": None, "kept": None}
 
 def configure(*, threshold: int | None = None, budget: int | None = None, kept: int | None = None) -> None:
     """Sets the bytes from which on a message goes by a block; the bytes of memory that this process lends and keeps at
-    most; and those that it keeps for later. What is not said becomes the default: 64 KB, an eighth of the host's memory
+    most; and those that it keeps for later. What is not said becomes the default: 128 KB, an eighth of the host's memory
     and 1 GB at most, and an eighth of that."""
     for name, value in (("threshold", threshold), ("budget", budget), ("kept", kept)):
         if value is not None and (not isinstance(value, int) or value < 0):
