@@ -24,6 +24,7 @@
 
 use crate::errors::{raise, usage};
 use crate::export::{Bytes, bytes_of, export};
+use crate::interpreter::detach_queue;
 use arc_swap::ArcSwap;
 use pageferry::{Arena, Block, Counted, Handle, Limits};
 use pyo3::buffer::PyBuffer;
@@ -117,14 +118,14 @@ pub fn limit_blocks(budget: Option<u64>, kept: Option<u64>) {
 /// Frees all blocks that nobody has.
 #[pyfunction]
 pub fn trim_blocks(py: Python<'_>) {
-    py.detach(|| ARENA.load().trim());
+    detach_queue(py, || ARENA.load().trim());
 }
 
 /// Frees blocks that nobody has, where more are kept than are to be.
 #[pyfunction]
 pub fn tidy_blocks(py: Python<'_>) {
     if ARENA.load().has_excess() {
-        py.detach(|| ARENA.load().tidy());
+        detach_queue(py, || ARENA.load().tidy());
     }
 }
 
@@ -282,7 +283,7 @@ impl Parts {
     /// Copies all of it to a block. `None`: none is to be had.
     fn to_block(&self, py: Python<'_>) -> PyResult<Option<(Block, Envelope)>> {
         let layout = self.layout(py)?;
-        Ok(py.detach(move || {
+        Ok(detach_queue(py, move || {
             let mut block = ARENA.load().block(layout.envelope.used as usize).ok()?;
             block.write(0, &layout.table);
             for (at, piece) in layout.pieces {
@@ -296,7 +297,7 @@ impl Parts {
     /// Copies all of it behind an envelope.
     fn to_bytes(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
         let layout = self.layout(py)?;
-        Ok(py.detach(move || {
+        Ok(detach_queue(py, move || {
             let mut bytes = Vec::with_capacity(Envelope::LEN + layout.envelope.used as usize);
             bytes.extend(layout.envelope.to_wire(LAID_OUT));
             bytes.extend(layout.table);
@@ -366,7 +367,7 @@ impl Pickle {
             let opened = handle.view();
             self.not_sent(handle, envelope);
             let opened = opened.map_err(raise)?;
-            return Ok(py.detach(|| {
+            return Ok(detach_queue(py, || {
                 let used = envelope.used as usize;
                 let mut bytes = Vec::with_capacity(Envelope::LEN + used);
                 bytes.extend(envelope.to_wire(LAID_OUT));
@@ -555,7 +556,7 @@ impl Arrived {
 
 fn copy_of<'py>(py: Python<'py>, counted: &Counted, at: usize, len: usize) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, len, |to| {
-        py.detach(|| {
+        detach_queue(py, || {
             // SAFETY: the same bytes; what is stored there is bytes.
             let to = unsafe { core::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len()) };
             counted.copy_out(at, to);
@@ -645,7 +646,7 @@ fn retry<T: Send>(
     mut call: impl FnMut() -> rustix::io::Result<T> + Send,
 ) -> PyResult<Result<T, Errno>> {
     loop {
-        match py.detach(&mut call) {
+        match detach_queue(py, &mut call) {
             Err(Errno::INTR) => py.check_signals()?,
             other => return Ok(other),
         }
@@ -676,7 +677,7 @@ pub fn send_message(py: Python<'_>, fd: RawFd, message: &Bound<'_, PyAny>, thres
     let bytes = bytes_of(&buffer)?;
     if bytes.len() >= threshold {
         let all = Piece::of(bytes);
-        let handle = py.detach(|| {
+        let handle = detach_queue(py, || {
             let mut block = ARENA.load().block(all.len).ok()?;
             // SAFETY: the buffer keeps its bytes.
             unsafe { all.copy_to(&mut block, 0) };
@@ -797,7 +798,7 @@ fn tidy_while_waiting(py: Python<'_>, socket: BorrowedFd<'_>) -> PyResult<()> {
         if waits != Ok(0) {
             break;
         }
-        py.detach(|| ARENA.load().tidy());
+        detach_queue(py, || ARENA.load().tidy());
         pause = (2 * pause).min(LONGEST);
     }
     Ok(())

@@ -905,3 +905,57 @@ def test_a_pickle_is_loaded_without_this_package() -> None:
     done = subprocess.run([sys.executable, "-c", code], input=message, stdout=subprocess.PIPE, check=True)
     assert int(done.stdout) == int(big().sum())
     assert io.BytesIO(message).read(1) == b"\x80"
+
+
+AT_THE_END = """
+import multiprocessing, threading, time
+import numpy as np
+import pageferry.mp
+
+kept = []
+
+def waits(connection):
+    connection.recv()
+
+def floods(sender):
+    while True:
+        sender.send_bytes(b"x" * 60000)
+
+def child(queue):
+    kept.extend([*pageferry.mp.Pipe(False), *pageferry.mp.Pipe(False)])
+    threading.Thread(target=waits, args=(kept[0],), daemon=True).start()
+    threading.Thread(target=floods, args=(kept[3],), daemon=True).start()
+    queue.put(np.arange(1 << 20))
+    # The feeder of this one has nobody who receives.
+    many = pageferry.mp.Queue()
+    kept.append(many)
+    for _ in range(100):
+        many.put(b"y" * 50000)
+    many.cancel_join_thread()
+    time.sleep(0.1)
+
+if __name__ == "__main__":
+    pageferry.mp.install()
+    for method in ("spawn", "fork", "forkserver"):
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        process = context.Process(target=child, args=(queue,))
+        process.start()
+        assert queue.get(timeout=60)[-1] == (1 << 20) - 1
+        process.join(60)
+        assert process.exitcode == 0, (method, process.exitcode)
+    child(context.Queue())
+    queue.put(np.arange(1 << 20))
+    queue.get()
+"""
+
+
+def test_the_end_of_an_interpreter_waits_for_queues_and_for_nothing_else(tmp_path: Any) -> None:
+    import subprocess
+    import sys
+
+    script = tmp_path / "ends.py"
+    script.write_text(AT_THE_END)
+    for _ in range(3):
+        done = subprocess.run([sys.executable, str(script)], timeout=4 * PATIENCE, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
