@@ -132,7 +132,7 @@ class Runs:
     def run(self, module: str, names: list[str], installed: bool, limit: float) -> tuple[dict[str, str], str]:
         out = os.path.join(self.folder, "went.json")
         Path(out).unlink(missing_ok=True)
-        path = [self.folder, str(Path(__file__).parent.parent / "python"), os.environ.get("PYTHONPATH", "")]
+        path = [self.folder, os.environ.get("PYTHONPATH", "")]
         arguments = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", __file__]
         arguments += ["--module", module, "--out", out]
         arguments += ["--installed"] if installed else []

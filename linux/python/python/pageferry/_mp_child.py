@@ -13,4 +13,5 @@ except ImportError:
     sys.path.append(os.path.dirname(os.path.dirname(__file__)))
     from pageferry import mp
 
-mp.install(**settings)  # noqa: F821 - given by who runs this file
+# Given by who runs this file.
+mp.install(**globals()["settings"])
