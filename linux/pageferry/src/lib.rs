@@ -28,6 +28,7 @@
 //!   [`Channel::connect`] for programs that find each other.
 //! * A peer that you do not trust: [`trust`]. Its messages are copies or sealed memory.
 //! * Giving memory away, sharing it, passing ranges, letting the library choose: [`Sender`].
+//! * Memory without a channel, for sockets of one's own: [`Arena`].
 //! * One sender, many readers: [`Fanout`]. Tasks instead of threads: the feature `tokio`.
 //! * What is promised of the bytes: [`Level`]. What went wrong, and who is to blame: [`Error`].
 #![deny(unsafe_code)]
@@ -50,6 +51,7 @@ macro_rules! widen {
     };
 }
 
+mod arena;
 mod channel;
 pub mod choose;
 mod error;
@@ -68,6 +70,7 @@ pub mod verify;
 mod view;
 pub mod wire;
 
+pub use arena::{Arena, Held, Limits};
 pub use channel::{
     Buffer, Channel, Child, Command, Config, Confined, Gap, Lent, Listener, Loan, Message, Owned, Parent,
     PassMode, Passed, Passing, Range, Receiver, RecvCounters, SendCounters, Sender, Shared, Sharing, Zeroed,
@@ -79,6 +82,7 @@ pub use ring::RingFault;
 pub use sys::Failed;
 pub use sys::copy::Stores;
 pub use sys::peer::Credentials;
+pub use view::{Block, Counted, Handle};
 pub use wire::{Level, Verb};
 
 /// The example of README.md, compiled and run.

@@ -123,6 +123,10 @@ defects! {
     NoEndTold,
     /// Slots are given back to the peer before they are free here.
     AckBeforeGive,
+    /// A block is used again although somebody may still read it.
+    NoReaderCheck,
+    /// A child keeps the descriptors by which its parent has blocks.
+    ChildKeepsFile,
 }
 
 /// Plants a defect in this process.

@@ -4,7 +4,7 @@
 //! [`ends`]: the two ends of a channel, whose calls wait without the interpreter's lock and look for signals meanwhile.
 //! [`slot`]: memory that is filled and sent. [`loan`]: memory that was received. Both give their bytes by the buffer
 //! protocol ([`export`]) and to other libraries by DLPack ([`dlpack`]); [`ledger`] lists what is out; [`interpreter`] is how
-//! a call leaves the interpreter's lock. Arrays, nested
+//! a call leaves the interpreter's lock; [`memory`] is what the drop-in for `multiprocessing` sends. Arrays, nested
 //! objects and the drop-in for `multiprocessing` are Python, on top of this.
 //!
 //! # Locks
@@ -21,6 +21,7 @@ mod export;
 mod interpreter;
 mod ledger;
 mod loan;
+mod memory;
 mod slot;
 
 /// What `pageferry._native` holds.
@@ -29,11 +30,16 @@ mod _native {
     #[pymodule_export]
     use crate::ends::{Config, Receiver, Sender, pair, sockets};
     #[pymodule_export]
-    use crate::interpreter::ending;
+    use crate::interpreter::{ending, queues_ending};
     #[pymodule_export]
     use crate::ledger::{forget, outstanding};
     #[pymodule_export]
     use crate::loan::{Held, Loan};
+    #[pymodule_export]
+    use crate::memory::{
+        Arrived, Part, Pickle, Pickled, Unmarked, held_blocks, limit_blocks, recv_message, send_message,
+        tidy_blocks, trim_blocks,
+    };
     #[pymodule_export]
     use crate::slot::Slot;
 }

@@ -176,6 +176,14 @@ const TRICKS: &[Trick] = &[
         why: Some(("proc/sys/fs/leases-enable", "0", "fs.leases-enable is 0")),
     },
     Trick {
+        works: Works::COUNT,
+        name: "readers",
+        gives: "the kernel says when the last reader of a block is gone, and the block is used again",
+        without: "a block of memory is used once, and freed by its receiver",
+        change: "fs.leases-enable=1, /proc, and a kernel whose tmpfs has leases",
+        why: Some(("proc/sys/fs/leases-enable", "0", "fs.leases-enable is 0")),
+    },
+    Trick {
         works: Works::SCAN,
         name: "PAGEMAP_SCAN",
         gives: "the kernel counts the pages that a receiver wrote",

@@ -56,6 +56,8 @@ bitflags::bitflags! {
         const LANDLOCK = 1 << 11;
         /// Private mappings of memfds.
         const PRIVATE = 1 << 12;
+        /// The kernel says whether anybody else has a memfd open or mapped.
+        const COUNT = 1 << 13;
     }
 }
 
@@ -113,6 +115,11 @@ impl Host {
         let seconds = sys::lease::break_seconds();
         let time = seconds.is_some_and(|seconds| seconds >= crate::view::MIN_BREAK_SECONDS);
         self.has(Works::LEASE.union(Works::PRIVATE).union(Works::DONT_NEED)) && time && !self.overcommit_never
+    }
+
+    /// The kernel counts the readers of memory.
+    pub(crate) fn can_count(&self) -> bool {
+        self.has(Works::COUNT.union(Works::PROC).union(Works::PRIVATE))
     }
 
     /// /proc is there.

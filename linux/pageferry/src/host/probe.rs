@@ -24,6 +24,7 @@ pub(super) fn probe() -> Host {
     note(Works::DONT_NEED, trials::try_dont_need());
     note(Works::SEAL_WRITE, trials::try_seal_write());
     note(Works::LEASE, trials::try_lease());
+    note(Works::COUNT, trials::try_count());
     note(Works::LANDLOCK, trials::try_landlock());
     note(
         Works::PEER_PIDFD,

@@ -33,6 +33,15 @@ pub(crate) unsafe fn in_to(to: *mut u8, from: &[u8], stores: Stores) {
     unsafe { copy(to, from.as_ptr(), from.len(), stores) }
 }
 
+/// Copies `len` bytes.
+///
+/// # Safety
+/// As for [`in_to`] and [`out_of`]: `to` is this caller's alone, `from` may be written meanwhile.
+pub(crate) unsafe fn between(to: *mut u8, from: *const u8, len: usize, stores: Stores) {
+    // SAFETY: as the caller promises.
+    unsafe { copy(to, from, len, stores) }
+}
+
 /// Copies what is at `from` to `to`.
 ///
 /// # Safety

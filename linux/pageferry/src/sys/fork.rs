@@ -12,7 +12,8 @@
 //! # What it holds
 //! A registry of the process's channels; the fences that stand; the number of forks. The child's channels are
 //! dead: their sockets are replaced, so that the peer of a parent that dies is not kept waiting by a child,
-//! and [`generation`] differs, by which every call refuses.
+//! and [`generation`] differs, by which every call refuses. Descriptors that no child is to have ([`Own`]) are
+//! closed there. What each process has anew, whatever its parent had, is [`PerProcess`].
 //!
 //! # Locks
 //! The registry and the fences, in this order. `fork` takes both before and releases both after, so that no
@@ -28,11 +29,11 @@
 
 use super::map::Region;
 use super::socket::Socket;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::pipe::PipeFlags;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 /// Forks between the process that started and this one.
@@ -48,6 +49,8 @@ struct Entry {
     number: u64,
     socket: Option<RawFd>,
     memory: Vec<Memory>,
+    /// A child has this descriptor no more.
+    own: Option<RawFd>,
 }
 
 /// Memory that stays out of children, and that a child maps copy-on-write at the same addresses.
@@ -149,23 +152,135 @@ pub(crate) fn register_memory(region: &Region, file: &OwnedFd) -> Registered {
 }
 
 fn enter(socket: Option<RawFd>, memory: Vec<Memory>) -> Registered {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
     install();
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).push(Entry { number, socket, memory });
+    let number = next_number();
+    lock_registry().push(Entry { number, socket, memory, own: None });
     Registered(number)
+}
+
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn lock_registry() -> MutexGuard<'static, Vec<Entry>> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).retain(|entry| entry.number != self.0);
+        lock_registry().retain(|entry| entry.number != self.0);
+    }
+}
+
+/// A descriptor of this process alone: a child that `fork` makes finds it closed. In a child, dropping it does
+/// nothing, since its number may be that of something else by then.
+#[derive(Debug)]
+pub(crate) struct Own {
+    /// There until it is dropped.
+    fd: Option<OwnedFd>,
+    number: u64,
+    generation: u32,
+}
+
+impl Own {
+    /// Owns what `open` opens. No child is made between the two. `open` enters nothing here.
+    pub(crate) fn new<E>(
+        open: impl FnOnce() -> core::result::Result<OwnedFd, E>,
+    ) -> core::result::Result<Own, E> {
+        install();
+        let mut registry = lock_registry();
+        let fd = open()?;
+        let number = next_number();
+        let own = if planted!(ChildKeepsFile) { None } else { Some(fd.as_raw_fd()) };
+        registry.push(Entry { number, socket: None, memory: Vec::new(), own });
+        Ok(Own { fd: Some(fd), number, generation: generation() })
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        self.fd.as_ref().expect("a descriptor is there until it is dropped")
+    }
+}
+
+impl AsFd for Own {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd().as_fd()
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        if self.generation != generation() {
+            core::mem::forget(fd);
+            return;
+        }
+        // A child that was made between the two would have the descriptor, or close another one of the same number.
+        let mut registry = lock_registry();
+        registry.retain(|entry| entry.number != self.number);
+        drop(fd);
+    }
+}
+
+/// A value that each process makes for itself: a child forgets its parent's, whose locks threads may hold that the
+/// child has not.
+#[derive(Debug)]
+pub(crate) struct PerProcess<T> {
+    made: AtomicPtr<Made<T>>,
+}
+
+#[derive(Debug)]
+struct Made<T> {
+    generation: u32,
+    value: T,
+}
+
+impl<T: Send + Sync> PerProcess<T> {
+    pub(crate) const fn new() -> PerProcess<T> {
+        PerProcess { made: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// The value of this process, which `make` makes at the first call.
+    pub(crate) fn get(&self, make: impl FnOnce() -> T) -> &T {
+        install();
+        let generation = generation();
+        let found = self.made.load(Ordering::Acquire);
+        // SAFETY: what is there was made by `get`, and is dropped by nobody but `drop`.
+        if let Some(made) = unsafe { found.as_ref() }.filter(|made| made.generation == generation) {
+            return &made.value;
+        }
+        let made = Box::into_raw(Box::new(Made { generation, value: make() }));
+        let exchanged = self.made.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
+        let there = match exchanged {
+            Ok(_) => made,
+            Err(there) => {
+                // SAFETY: nobody else has seen what was made here.
+                drop(unsafe { Box::from_raw(made) });
+                there
+            }
+        };
+        // SAFETY: as above. Another thread of this process was first, if any.
+        unsafe { &(*there).value }
+    }
+}
+
+impl<T> Drop for PerProcess<T> {
+    fn drop(&mut self) {
+        let made = *self.made.get_mut();
+        // SAFETY: as in `get`; nobody has a reference any more.
+        if unsafe { made.as_ref() }.is_some_and(|made| made.generation == generation()) {
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(made) });
+        }
     }
 }
 
 extern "C" fn before() {
     let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     let fences = FENCES.lock().unwrap_or_else(PoisonError::into_inner);
-    let fence = if registry.is_empty() { None } else { rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok() };
+    // Descriptors alone are nothing that a child could see.
+    let is_seen = registry.iter().any(|entry| entry.socket.is_some() || !entry.memory.is_empty());
+    let fence = if is_seen { rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok() } else { None };
     let forking = Forking { registry, fences, fence };
     // A thread that is ending has no such place any more; it forks without a fence.
     let _ = FORKING.try_with(|place| place.borrow_mut().replace(forking));
@@ -203,6 +318,11 @@ extern "C" fn after_in_child() {
             continue;
         }
         entry.memory.iter().copied().for_each(map_in_child);
+    }
+    // Memory was mapped by some of them.
+    for own in forking.registry.iter_mut().filter_map(|entry| entry.own.take()) {
+        // SAFETY: the number is a descriptor of ours, which nobody in this process uses or closes any more.
+        unsafe { libc::close(own) };
     }
 }
 

@@ -5,6 +5,9 @@
 //! writing fails or waits; the holder is told, and has `fs.lease-break-time` seconds to give it up, after which the
 //! kernel takes it away.
 //!
+//! A lease for writing is granted on a descriptor that can write, when nobody else has the file open at all. So the
+//! owner of memory learns that the last of its readers is gone ([`is_alone`]).
+//!
 //! A lease belongs to an *open file*, which is shared by all who have a copy of its descriptor. So a descriptor that
 //! is leased goes to nobody else. The descriptor of `memfd_create` itself can write and is not counted, so it is
 //! closed before anything is leased.
@@ -36,6 +39,23 @@ pub(crate) fn take(fd: &OwnedFd) -> Result<bool> {
     match fcntl(fd, F_SETLEASE, libc::F_RDLCK, "F_SETLEASE") {
         Err(failed) if failed.errno == Errno::AGAIN => Ok(false),
         other => other.map(|_| true),
+    }
+}
+
+/// Whether this descriptor, which can write, is the only one of its file anywhere: no other is open, mapped, or queued in
+/// a socket, not even for reading. Copies of the descriptor are the same one, and so are mappings that were made by it.
+pub(crate) fn is_alone(fd: &OwnedFd) -> Result<bool> {
+    may_fail("F_SETLEASE")?;
+    // The lease is held for so short a time that nobody breaks it, as a rule; who does so gets this process no signal
+    // that ends it.
+    fcntl(fd, F_SETSIG, libc::SIGURG, "F_SETSIG")?;
+    match fcntl(fd, F_SETLEASE, libc::F_WRLCK, "F_SETLEASE") {
+        Err(failed) if failed.errno == Errno::AGAIN => Ok(false),
+        Err(failed) => Err(failed),
+        Ok(_) => {
+            give_up(fd);
+            Ok(true)
+        }
     }
 }
 

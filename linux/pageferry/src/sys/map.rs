@@ -75,6 +75,33 @@ impl Region {
         Ok(Region { base, len, reserved: (at, whole) })
     }
 
+    /// Maps `len` bytes of a file, copy-on-write, at addresses that the kernel chooses, or at some that are aligned to
+    /// `align`. Nothing is reserved around them: a process may have only so many mappings.
+    pub(crate) fn of_file(fd: BorrowedFd<'_>, len: usize, align: usize) -> Result<Region> {
+        may_fail("mmap")?;
+        let (prot, flags) = (Prot::ReadWrite.map(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+        if align <= super::page_bytes() {
+            // SAFETY: the kernel chooses addresses at which nothing is mapped.
+            let at =
+                unsafe { rustix::mm::mmap(core::ptr::null_mut(), len, prot, flags, fd, 0) }.of("mmap")?;
+            let at = NonNull::new(at).ok_or(Failed { call: "mmap", errno: Errno::NOMEM })?;
+            return Ok(Region { base: at.cast(), len, reserved: (at, len) });
+        }
+        let mut region = Region::reserve(len, align)?;
+        // SAFETY: the region is new.
+        unsafe { region.map_private(0, len, Prot::ReadWrite, fd, 0)? };
+        let (at, whole) = region.reserved;
+        let head = region.base.as_ptr() as usize - at.as_ptr() as usize;
+        for (at, len) in [(at.as_ptr(), head), (region.at(len).cast(), whole - head - len)] {
+            if len > 0 {
+                // SAFETY: the margins of what was reserved, which nobody uses. Where this fails they stay reserved.
+                let _ = unsafe { rustix::mm::munmap(at, len) };
+            }
+        }
+        region.reserved = (region.base.cast(), len);
+        Ok(region)
+    }
+
     /// Bytes.
     pub(crate) fn len(&self) -> usize {
         self.len

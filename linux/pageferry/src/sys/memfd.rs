@@ -59,12 +59,15 @@ pub(crate) fn seals(fd: impl AsFd) -> Result<SealFlags> {
 /// Whether a descriptor that somebody else sent is one of memory that can be read. Memory of huge pages is none: reading
 /// its holes kills where the host has no more of these. No call here waits for what is behind the descriptor.
 pub(crate) fn is_memory(fd: &OwnedFd) -> bool {
-    const HUGETLBFS: i64 = 0x9584_58f6;
     let readable =
         || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| (flags & OFlags::ACCMODE) != OFlags::WRONLY);
-    rustix::fs::fcntl_get_seals(fd).is_ok()
-        && rustix::fs::fstatfs(fd).is_ok_and(|of| of.f_type & 0xffff_ffff != HUGETLBFS)
-        && readable()
+    rustix::fs::fcntl_get_seals(fd).is_ok() && is_of_huge_pages(fd).is_ok_and(|huge| !huge) && readable()
+}
+
+/// Whether a descriptor is one of memory of huge pages.
+pub(crate) fn is_of_huge_pages(fd: &OwnedFd) -> Result<bool> {
+    const HUGETLBFS: i64 = 0x9584_58f6;
+    Ok(rustix::fs::fstatfs(fd).of("fstatfs")?.f_type & 0xffff_ffff == HUGETLBFS)
 }
 
 /// Reads bytes of the file, all that are asked for.

@@ -171,6 +171,32 @@ pub(crate) fn try_lease() -> Result<bool> {
     Ok(refused && granted && broken && seen && scratch.first() == 1)
 }
 
+/// Readers of memory are counted: open, mapped, and in a socket.
+pub(crate) fn try_count() -> Result<bool> {
+    let scratch = Scratch::new()?;
+    let own = memfd::reopen(scratch.fd.as_fd(), OFlags::RDWR)?;
+    drop(scratch);
+    let alone = || lease::is_alone(&own);
+    let before = alone()?;
+    let reader = memfd::reopen(own.as_fd(), OFlags::RDONLY)?;
+    let open = !alone()?;
+    let (ours, theirs) = sys::socket::pair()?;
+    sys::socket::send(ours.as_fd(), &[0], &[reader.as_fd()])?;
+    drop(reader);
+    let queued = !alone()?;
+    let sys::socket::Came::Packet(mut packet) = sys::socket::recv(theirs.as_fd(), &mut [0])? else {
+        return Ok(false);
+    };
+    let Some(reader) = packet.fds.pop() else { return Ok(false) };
+    let region = Region::reserve(sys::page_bytes(), sys::page_bytes())?;
+    // SAFETY: the region is new.
+    unsafe { region.map_private(0, region.len(), Prot::ReadWrite, reader.as_fd(), 0)? };
+    drop(reader);
+    let mapped = !alone()?;
+    drop(region);
+    Ok(before && open && queued && mapped && alone()?)
+}
+
 pub(crate) fn try_landlock() -> Result<bool> {
     Ok(sys::confine::landlock_abi()? >= 1)
 }

@@ -5,7 +5,8 @@
 //! a slot is *open*, a private view of the same bytes where it is *frozen*, nothing where it was given away.
 //! [`ReceiverView`] is the peer's: private, read-only until a message is to be written to. [`Anonymous`] is
 //! memory of this process alone, [`Snapshot`] a view of sealed memory. Of a leased channel the receiver owns the
-//! slots: `leased_receiver` and `leased_sender`.
+//! slots: `leased_receiver` and `leased_sender`. Memory without a channel is [`Filling`] to its owner, who
+//! fills it as a [`Block`], and [`Counted`] to those who read it.
 //!
 //! # Who may touch what
 //! A [`Run`] is the right to some slots of one view. Only the view makes it, for slots that no other run has;
@@ -18,6 +19,9 @@
 #![allow(unsafe_code, reason = "references into mapped memory; each block says why it is sound")]
 
 mod anonymous;
+mod block;
+mod counted;
+mod filling;
 mod leased_receiver;
 mod leased_sender;
 mod receiver;
@@ -28,6 +32,9 @@ mod snapshot;
 mod tests;
 
 pub(crate) use anonymous::{Anonymous, Recycled};
+pub use block::{Block, Handle};
+pub use counted::Counted;
+pub(crate) use filling::Filling;
 #[cfg(feature = "verify")]
 pub(crate) use leased_receiver::look_at_leases;
 pub(crate) use leased_receiver::{MAX_LEASED_SLOTS, MIN_BREAK_SECONDS};

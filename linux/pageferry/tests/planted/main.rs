@@ -2,8 +2,10 @@
 //!
 //! Defects are planted in a whole process, so each check runs twice in a process of its own: this program again.
 //! Checks are in `memory` (who sees which bytes), `forged` (peers that lie), `ring` (counters and wake-ups), `waits`
-//! (threads that wait), `children` (what `fork` does) and `leased` (writers that a lease keeps out).
+//! (threads that wait), `blocks` (memory without a channel), `children` (what `fork` does) and `leased` (writers that a
+//! lease keeps out).
 
+mod blocks;
 mod children;
 mod forged;
 mod leased;
@@ -107,6 +109,10 @@ checks! {
     a_child_keeps_what_its_parent_had_received: NoForkFence, children::fence;
     a_child_of_a_receiver_keeps_no_sender_waiting: ChildKeepsSocket, children::orphan;
     a_child_uses_no_channel_of_its_parent: NoForkedCheck, children::refused;
+    a_block_that_somebody_reads: NoReaderCheck, blocks::reader;
+    a_child_has_no_block_of_its_parent: ChildKeepsFile, blocks::child;
+    a_block_that_can_shrink: NoSealCheck, blocks::unsealed;
+    a_block_beyond_what_is_allowed: NoBudgetCheck, blocks::budget;
     leased_memory_with_a_writer: NoLease, leased::hidden_writer;
     leased_memory_that_its_sender_opens: NoLeaseCheck, leased::broken_lease;
     leased_memory_that_is_held_for_long: NoSave, leased::saved;

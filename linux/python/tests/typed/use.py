@@ -40,3 +40,12 @@ with pf.pair()[0] as c:
 a.send(x, "lend")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 b.recv("w")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 pf.pair(slot=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+pf.mp.install(threshold=1 << 20, budget=None)
+receiver, sender = pf.mp.Pipe(duplex=False)
+assert_type(receiver, pf.mp.Connection)
+sender.send({"x": x})
+many: pf.mp.Queue[int] = pf.mp.Queue(3)
+assert_type(many.get(), int)
+pf.mp.get_context("spawn").Process(target=print)
+assert_type(pf.mp.outstanding(), dict[str, int])
