@@ -220,7 +220,7 @@ fn points(runs: &[Run], sizes: &[usize], caches: &[Cache]) -> Vec<Point> {
                     let found = run.series(method, pattern, bytes);
                     Pair {
                         predicted: time.zip(floor).map(ratio),
-                        measured: found.and_then(|(report, series)| Some(report.floors(series)?.median)),
+                        measured: found.and_then(|(report, series)| Some(report.ratios(series)?.median)),
                     }
                 });
             }
