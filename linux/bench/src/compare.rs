@@ -182,6 +182,7 @@ impl Start<'_> {
         command.arg(word).arg(format!("{}{word}-", self.names.prefix));
         command.args(self.cpus.iter().map(usize::to_string));
         command.env("TMPDIR", &self.names.folder);
+        command.env_remove("PAGEFERRY_TRACE");
         // Nothing here is computed by them, and each would start a thread for each CPU.
         command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1");
         Program::start(command, self.peers.patience, self.stop.clone())

@@ -346,8 +346,8 @@ class Pageferry(Method):
     needs = ("pageferry", "numpy")
 
     def make_arrays(self):
-        # A slot is a whole number of pages of 2 MB, and there is room for one in flight besides those that are kept.
-        self.a, self.b = pageferry.pair(slots=SLOTS + 2, slot_bytes=8 * self.words.count)
+        # No side looks before it sleeps, as with all others.
+        self.a, self.b = pageferry.pair(slots=SLOTS + 2, slot_bytes=8 * self.words.count, budget=8 << 30, spin_us=0)
         return []
 
     def prime(self, stamp):
@@ -506,12 +506,13 @@ class Sender:
 
     def batch(self, pattern, warm, rounds, check):
         refills, reads = pattern == "refilled", pattern != "untouched"
-        if not refills:
-            self.method.prime(self.primed)
         first = self.stamp + 1 if refills else self.primed
         self.orders.send((reads, first, int(refills), warm + rounds, check))
         self.answer()
         try:
+            if not refills:
+                # The receiver is there: some methods have memory when both sides are.
+                self.method.prime(self.primed)
             for _ in range(warm):
                 self.round(refills)
             began = time.perf_counter_ns()
@@ -552,6 +553,16 @@ class Sender:
         for fd in (self.wake.writer, self.done.reader):
             os.close(fd)
         self.orders.close()
+
+
+def version(name):
+    """Of a module, or of the distribution of that name where the module has none."""
+    from importlib import metadata
+
+    try:
+        return getattr(sys.modules[name], "__version__", None) or metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
 
 
 def import_time():
@@ -615,8 +626,7 @@ def main():
             return
     if "pyarrow" in kind.needs:
         import pyarrow.ipc  # noqa: F401
-    first = sys.modules[kind.needs[0]]
-    answer({"ready": f"{kind.needs[0]} {getattr(first, '__version__', '')}".strip()})
+    answer({"ready": f"{kind.needs[0]} {version(kind.needs[0])}"})
     serve(kind, sys.stdin, answer)
 
 

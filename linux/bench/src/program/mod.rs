@@ -22,5 +22,5 @@ pub use crate::raw::{Cell, Turn, pin};
 pub use crate::work::{fill, is_of, sum, sum_of};
 pub(crate) use own::own;
 pub(crate) use process::{Program, Stop};
-pub use serve::{Messages, serve};
+pub use serve::{Messages, die_with_parent, serve};
 pub use words::{Answer, Order};

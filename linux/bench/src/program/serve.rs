@@ -27,9 +27,14 @@ fn answer(answer: &Answer) -> Result<()> {
     writeln!(out, "{text}").and_then(|()| out.flush()).call("write to standard output")
 }
 
+/// This process is killed when the one that started it ends.
+pub fn die_with_parent() {
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
 /// Says that it is ready, and carries out orders until there are none or one fails. `about`: what the method is made by.
 pub fn serve(about: &str, messages: &mut dyn Messages) -> Result<()> {
-    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    die_with_parent();
     answer(&Answer::Ready(about.to_owned()))?;
     for line in stdin().lock().lines() {
         let line = line.call("read standard input")?;
