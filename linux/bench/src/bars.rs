@@ -263,3 +263,80 @@ fn against(method: Method) -> &'static str {
         _ => "x as fast as a pipe",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::surroundings::Surroundings;
+
+    fn series(method: Method, bytes: usize, pattern: Pattern, micros: [f64; 7]) -> Series {
+        Series { method, bytes, pattern, wait: Wait::Sleep, nanos: micros.map(|us| us * 1e3).to_vec() }
+    }
+
+    const STEADY: [f64; 7] = [100.0, 101.0, 99.0, 100.0, 102.0, 98.0, 100.0];
+
+    /// All that the bars look at, by a factor of what the library takes.
+    fn report(floor: Option<[f64; 7]>, factors: &[(Method, f64)]) -> Report {
+        let mut all = Vec::new();
+        for bytes in [4 * MB, 64 * MB] {
+            for pattern in [Pattern::Read, Pattern::Refilled] {
+                all.extend(floor.map(|floor| series(Method::Floor, bytes, pattern, floor)));
+                all.push(series(Method::Ferry, bytes, pattern, STEADY));
+                for &(method, factor) in factors {
+                    all.push(series(method, bytes, pattern, STEADY.map(|us| us * factor)));
+                }
+            }
+        }
+        Report {
+            surroundings: Surroundings::get(),
+            notes: Vec::new(),
+            series: all,
+            fill_nanos: 90e3,
+            base: Method::Ferry,
+            import_nanos: vec![31e6; 7],
+        }
+    }
+
+    fn outcome(bars: &[Bar], unit: &str, at: &str) -> Outcome {
+        let found: Vec<_> =
+            bars.iter().filter(|bar| bar.unit.contains(unit) && bar.at.contains(at)).collect();
+        assert_eq!(found.len(), 1, "{unit} {at}: {bars:?}");
+        found[0].outcome
+    }
+
+    #[test]
+    fn bars_from_python_are_reached_and_missed() {
+        let factors = [(Method::MpQueue, 26.0), (Method::Pickle5, 3.0), (Method::TorchKept, 4.0)];
+        let report = report(Some(STEADY), &factors);
+        let found = bars(&report);
+        assert_eq!(outcome(&found, "mp.Queue", "4 MB, read whole"), Outcome::Reached);
+        assert_eq!(outcome(&found, "pickle 5", "4 MB, read whole"), Outcome::Missed);
+        assert_eq!(outcome(&found, "kept tensor", "4 MB, read whole"), Outcome::Reached);
+        assert_eq!(outcome(&found, "mp.Queue", "64 MB, refilled"), Outcome::Reached);
+        assert_eq!(outcome(&found, "pickle 5", "64 MB, refilled"), Outcome::Missed);
+        assert_eq!(outcome(&found, "ms", "interpreter"), Outcome::Missed);
+        // What was not measured has no bar.
+        assert!(found.iter().all(|bar| bar.what != Method::FerryArray.name()), "{found:?}");
+        let ratio =
+            report.ratios(report.series(Method::MpQueue, 4 * MB, Pattern::Read, Wait::Sleep).unwrap());
+        assert!(ratio.is_some_and(|ratio| (ratio.median - 26.0).abs() < 1e-9), "{ratio:?}");
+    }
+
+    #[test]
+    fn there_is_no_verdict_without_a_steady_floor() {
+        let factors = [(Method::MpQueue, 26.0)];
+        let unsteady = [100.0, 150.0, 99.0, 100.0, 160.0, 98.0, 60.0];
+        for floor in [Some(unsteady), None] {
+            let found = bars(&report(floor, &factors));
+            assert_eq!(outcome(&found, "mp.Queue", "4 MB, read whole"), Outcome::NoVerdict, "{floor:?}");
+        }
+    }
+
+    #[test]
+    fn there_is_no_verdict_where_an_interval_holds_the_limit() {
+        let mut report = report(Some(STEADY), &[]);
+        let times = [2300.0, 2700.0, 2400.0, 2600.0, 2500.0, 2550.0, 2450.0];
+        report.series.push(series(Method::MpQueue, 4 * MB, Pattern::Read, times));
+        assert_eq!(outcome(&bars(&report), "mp.Queue", "4 MB, read whole"), Outcome::NoVerdict);
+    }
+}

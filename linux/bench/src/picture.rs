@@ -229,7 +229,8 @@ fn axes(svg: &mut String, panel: &Panel, sizes: &[usize], unit: bool) {
             let y = panel.y(value);
             let style = if step == 1.0 { "stroke=\"#ccc\"" } else { "stroke=\"#eee\"" };
             line(svg, (left, y), (right, y), style);
-            text(svg, (left - 6.0, y + 4.0), "text-anchor=\"end\" fill=\"#555\"", &format!("{value}"));
+            let label = if value < 1e4 { format!("{value}") } else { format!("{}k", value / 1e3) };
+            text(svg, (left - 6.0, y + 4.0), "text-anchor=\"end\" fill=\"#555\"", &label);
         }
         tick *= 10.0;
     }
@@ -241,5 +242,40 @@ fn axes(svg: &mut String, panel: &Panel, sizes: &[usize], unit: bool) {
         let x = panel.x(bytes);
         line(svg, (x, TOP + HEIGHT), (x, TOP + HEIGHT + 4.0), "stroke=\"#555\"");
         text(svg, (x, TOP + HEIGHT + 18.0), "text-anchor=\"middle\" fill=\"#555\"", &size(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::surroundings::Surroundings;
+
+    #[test]
+    fn every_method_has_a_line_and_a_label_in_each_panel() {
+        let mut series = Vec::new();
+        for (index, &(method, ..)) in TIMES.iter().enumerate() {
+            for pattern in PATTERNS.into_iter().filter(|&pattern| method.fits(pattern)) {
+                for bytes in [64 << 10, 1 << 20] {
+                    let nanos = vec![1e3 * (index + 1) as f64 * bytes as f64; 7];
+                    series.push(Series { method, bytes, pattern, wait: Wait::Sleep, nanos });
+                }
+            }
+        }
+        let report = Report {
+            surroundings: Surroundings::get(),
+            notes: Vec::new(),
+            series,
+            fill_nanos: 1.0,
+            base: Method::Ferry,
+            import_nanos: Vec::new(),
+        };
+        let picture = svg(&report);
+        for (method, colour, _) in TIMES {
+            let panels = PATTERNS.into_iter().filter(|&pattern| method.fits(pattern)).count();
+            let lines = picture.matches(&format!("stroke=\"{colour}\" stroke-width=\"0.5\"")).count();
+            let labels = picture.matches(&format!(">{} ", method.name())).count();
+            assert_eq!((lines, labels), (panels, panels), "{method:?}");
+        }
+        assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
     }
 }

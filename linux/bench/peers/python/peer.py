@@ -347,7 +347,7 @@ class Pageferry(Method):
 
     def make_arrays(self):
         # No side looks before it sleeps, as with all others.
-        self.a, self.b = pageferry.pair(slots=SLOTS + 2, slot_bytes=8 * self.words.count, budget=8 << 30, spin_us=0)
+        self.a, self.b = pageferry.pair(slots=SLOTS, slot_bytes=8 * self.words.count, budget=8 << 30, spin_us=0)
         return []
 
     def prime(self, stamp):
