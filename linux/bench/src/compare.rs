@@ -343,10 +343,10 @@ pub fn compare(options: &Options, peers: &Peers, progress: &mut dyn FnMut(Step))
         for pattern in [Pattern::Read, Pattern::Refilled] {
             let check = Order::Send { pattern, warm: 0, rounds: 1, check: true };
             for method in team.methods() {
-                if method.fits(pattern) {
-                    if let Err(error) = team.send(method, &check) {
-                        team.lost(method, &at, error)?;
-                    }
+                if method.fits(pattern)
+                    && let Err(error) = team.send(method, &check)
+                {
+                    team.lost(method, &at, error)?;
                 }
             }
         }

@@ -93,6 +93,16 @@ mod tests {
         }
     }
 
+    /// `peers/python/test_peer.py` has the same numbers.
+    #[test]
+    fn programs_in_other_languages_fill_the_same_words() {
+        for (count, stamp, sum) in
+            [(8192, 7, 0x6B637CF6B2B93000), (131_072, (1 << 63) + 1, 0xC16E9360FA970000)]
+        {
+            assert_eq!(sum_of(8 * count, stamp), sum);
+        }
+    }
+
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn streamed_words_are_the_same() {
