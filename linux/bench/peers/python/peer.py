@@ -18,6 +18,7 @@ A receiver dies with its sender, and a sender with the runner.
 """
 
 import ctypes
+import importlib
 import json
 import multiprocessing as mp
 import os
@@ -76,6 +77,12 @@ class Method:
 
     # Modules without which there is no such method; the first is the one to tell the version of.
     needs = ("numpy",)
+
+    @classmethod
+    def load(cls):
+        """Imports what the method needs; ImportError says what is not there."""
+        for name in cls.needs:
+            globals()["np" if name == "numpy" else name] = importlib.import_module(name)
 
     def __init__(self, words, wake):
         self.words = words
@@ -211,6 +218,11 @@ class Arrow(Method):
     """Arrow's IPC stream over a Unix socket."""
 
     needs = ("pyarrow", "numpy")
+
+    @classmethod
+    def load(cls):
+        super().load()
+        importlib.import_module("pyarrow.ipc")
 
     def __init__(self, words, wake):
         super().__init__(words, wake)
@@ -389,9 +401,13 @@ class PageferryQueue(Queue):
 
     needs = ("pageferry", "numpy")
 
-    def __init__(self, words, wake):
-        import pageferry.mp
+    @classmethod
+    def load(cls):
+        super().load()
+        if not hasattr(importlib.import_module("pageferry.mp"), "install"):
+            raise ImportError("this version has no pageferry.mp.install")
 
+    def __init__(self, words, wake):
         pageferry.mp.install()
         super().__init__(words, wake)
 
@@ -557,8 +573,7 @@ class Sender:
 
 def version(name):
     """Of a module, or of the distribution of that name where the module has none."""
-    from importlib import metadata
-
+    metadata = importlib.import_module("importlib.metadata")
     try:
         return getattr(sys.modules[name], "__version__", None) or metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -618,14 +633,11 @@ def main():
     if kind is None:
         answer({"failed": f"there is no method {word}"})
         return
-    for name in kind.needs:
-        try:
-            globals()["np" if name == "numpy" else name] = __import__(name)
-        except ImportError as error:
-            answer({"missing": f"{name}: {error}"})
-            return
-    if "pyarrow" in kind.needs:
-        import pyarrow.ipc  # noqa: F401
+    try:
+        kind.load()
+    except ImportError as error:
+        answer({"missing": str(error)})
+        return
     answer({"ready": f"{kind.needs[0]} {version(kind.needs[0])}"})
     serve(kind, sys.stdin, answer)
 

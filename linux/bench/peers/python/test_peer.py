@@ -3,6 +3,7 @@
 Every method that can be had brings every word, and a way that changes one, loses a message or ends is found out.
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -12,22 +13,24 @@ import tempfile
 import unittest
 
 import numpy
-import peer
+
+# Whatever `multiprocessing` removes at the end, it removes before this is.
+FOLDER = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, FOLDER, True)
+tempfile.tempdir = os.environ["TMPDIR"] = FOLDER
+
+import peer  # noqa: E402
 
 BYTES = 1 << 20
 KINDS = {name: kind for name, kind in peer.METHODS.items()}
 
 
-def have(kind):
-    for name in kind.needs:
-        try:
-            module = __import__(name)
-        except ImportError:
-            return False
-        setattr(peer, "np" if name == "numpy" else name, module)
-    if "pyarrow" in kind.needs:
-        import pyarrow.ipc  # noqa: F401
-    return True
+def missing(kind):
+    """What the method needs and is not there."""
+    try:
+        return kind.load()
+    except ImportError as error:
+        return error
 
 
 def open_descriptors():
@@ -70,6 +73,9 @@ class Dies(peer.Pickle5):
 
 
 class TestWords(unittest.TestCase):
+    def setUp(self):
+        peer.Method.load()
+
     def test_words_are_those_of_the_bench(self):
         # As `work.rs` has them.
         for count, stamp, wanted in [(8192, 7, 0x6B637CF6B2B93000), (131072, (1 << 63) + 1, 0xC16E9360FA970000)]:
@@ -94,13 +100,6 @@ class TestWords(unittest.TestCase):
 
 class TestMethods(unittest.TestCase):
     def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.tempdir, tempfile.tempdir = tempfile.tempdir, self.folder
-        self.addCleanup(setattr, tempfile, "tempdir", self.tempdir)
-        before = os.environ.get("TMPDIR", tempfile.gettempdir())
-        os.environ["TMPDIR"] = self.folder
-        self.addCleanup(os.environ.__setitem__, "TMPDIR", before)
         peer.PREFIX, peer.CPUS = f"pageferry-bench-{os.getpid()}-", []
         self.addCleanup(self.no_names)
 
@@ -114,8 +113,8 @@ class TestMethods(unittest.TestCase):
     def test_every_method_brings_every_word(self):
         for name, kind in KINDS.items():
             with self.subTest(name):
-                if not have(kind):
-                    print(f"{name}: {kind.needs[0]} is not installed: not tested")
+                if problem := missing(kind):
+                    print(f"{name}: not tested: {problem}")
                     continue
                 for nbytes in (64 << 10, BYTES):
                     sender = peer.Sender(kind, nbytes)
@@ -127,7 +126,7 @@ class TestMethods(unittest.TestCase):
 
     def test_descriptors_are_given_back(self):
         for name, kind in KINDS.items():
-            if have(kind):
+            if not missing(kind):
                 with self.subTest(name):
                     counts = []
                     for _ in range(3):
@@ -139,7 +138,7 @@ class TestMethods(unittest.TestCase):
                     self.assertEqual(counts[1], counts[2])
 
     def fails(self, kind, pattern, check, problem):
-        have(kind)
+        kind.load()
         sender = peer.Sender(kind, BYTES)
         with self.assertRaisesRegex((peer.Broken, OSError), problem):
             sender.batch(pattern, 0, 3, check)
