@@ -170,7 +170,16 @@ impl Start<'_> {
                 command.args(&self.options.peer);
                 command
             }
-            Carrier::Iceoryx2 => Command::new(self.peers.iceoryx2()),
+            Carrier::Iceoryx2 => {
+                let program = self.peers.iceoryx2();
+                if !program.exists() {
+                    let program = program.display();
+                    return Err(BenchError::Method(format!(
+                        "linux/bench/peers/install has not built {program}"
+                    )));
+                }
+                Command::new(program)
+            }
             Carrier::Python => {
                 let mut command = Command::new(self.peers.python());
                 // By a path that holds in every process: what it starts may read it again.
