@@ -17,8 +17,8 @@ pub struct Arguments {
     /// About a minute instead of several
     #[arg(long)]
     quick: bool,
-    /// Compare, in about a minute, with what Python has: mp.Queue, pickle 5, SharedMemory, Arrow, torch, iceoryx2. Install
-    /// these first, by linux/bench/peers/install of a checkout
+    /// Compare, in about a minute, with what Python has: mp.Queue, pickle 5, SharedMemory, Arrow, torch, iceoryx2.
+    /// Install these first, by linux/bench/peers/install of a checkout
     #[arg(long, conflicts_with_all = ["quick", "quiet", "waits"])]
     python: bool,
     /// Where they are installed, other than in ~/.cache/pageferry/peers or $PAGEFERRY_PEERS

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 const SCRIPT: &str = include_str!("../peers/python/peer.py");
 
-/// What is compared where nothing else is said: both ends of what other programs have, the library, and what Python has.
+/// What is compared where nothing else is said.
 const COMPARED: [Method; 18] = [
     Method::Floor,
     Method::Pipe,

@@ -2,10 +2,13 @@
 //! is the floor of them all.
 //!
 //! # What it holds
-//! [`bench()`] starts this program once more as the *peer*, which calls [`PeerArguments::run`]. One process sends, the other
-//! receives, and each message is over when the receiver is done with it and the sender knows. Within a
-//! repetition all methods take their turn, in an order that rotates; so what changes on the host changes for
-//! all of them. [`Report`] has the times; ratios to the floor are formed within a repetition.
+//! [`bench()`] starts this program once more as the *peer*, which calls [`PeerArguments::run`]. One process
+//! sends, the other receives, and each message is over when the receiver is done with it and the sender knows.
+//! Within a repetition all methods take their turn, in an order that rotates; so what changes on the host
+//! changes for all of them. [`Report`] has the times; ratios to the floor are formed within a repetition.
+//!
+//! [`compare()`] does the same with methods that are [`program`]s of their own: the library from Python, and what
+//! Python has.
 //!
 //! # What is timed
 //! From the sender's first store or call to its knowing that the receiver is done. What is prepared (memory,

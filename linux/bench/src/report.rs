@@ -1,6 +1,6 @@
 //! What was measured, as tables, as JSON and as CSV.
 
-use crate::bars::{Bar, bars};
+use crate::bars::{Bar, Outcome, bars};
 use crate::cell::{Method, Pattern, Wait};
 use crate::stats::{Estimate, spread};
 use crate::surroundings::Surroundings;
@@ -210,6 +210,12 @@ impl Report {
         let bars = bars(self);
         if !bars.is_empty() {
             let _ = write!(text, "\nBars\n{}\n", bars_table(&bars));
+            if bars.iter().any(|bar| bar.outcome == Outcome::NoVerdict) {
+                text.push_str(
+                    "There is no verdict where the interval holds the limit, or where the floor (marked !) or the \
+                     method itself varies too much.\n",
+                );
+            }
         }
         text
     }

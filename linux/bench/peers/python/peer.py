@@ -310,7 +310,8 @@ class Iceoryx2(Method):
         node = node.signal_handling_mode(iceoryx2.SignalHandlingMode.Disabled)
         self.node = node.create(iceoryx2.ServiceType.Ipc)
         service = self.node.service_builder(iceoryx2.ServiceName.new("words"))
-        service = service.publish_subscribe(iceoryx2.Slice[ctypes.c_uint64]).payload_alignment(iceoryx2.Alignment.new(64))
+        service = service.publish_subscribe(iceoryx2.Slice[ctypes.c_uint64])
+        service = service.payload_alignment(iceoryx2.Alignment.new(64))
         return service.max_publishers(1).max_subscribers(1).subscriber_max_buffer_size(SLOTS).open_or_create()
 
     def be_sender(self):

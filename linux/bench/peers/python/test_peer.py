@@ -23,7 +23,14 @@ tempfile.tempdir = os.environ["TMPDIR"] = FOLDER
 import peer  # noqa: E402
 
 BYTES = 1 << 20
-KINDS = {name: kind for name, kind in peer.METHODS.items()}
+BATCHES = [
+    ("read", True),
+    ("refilled", True),
+    ("untouched", False),
+    ("read", False),
+    ("refilled", False),
+    ("read", True),
+]
 
 
 def missing(kind):
@@ -112,21 +119,21 @@ class TestMethods(unittest.TestCase):
         self.assertEqual([name for name in mine if "global_mgmt" not in name], [])
 
     def test_every_method_brings_every_word(self):
-        for name, kind in KINDS.items():
+        for name, kind in peer.METHODS.items():
             with self.subTest(name):
                 if problem := missing(kind):
                     print(f"{name}: not tested: {problem}")
                     continue
                 for nbytes in (64 << 10, BYTES):
                     sender = peer.Sender(kind, nbytes)
-                    for pattern, check in [("read", True), ("refilled", True), ("untouched", False), ("read", False), ("refilled", False), ("read", True)]:
+                    for pattern, check in BATCHES:
                         if pattern == "refilled" or kind is not peer.PageferryArray:
                             self.assertGreater(sender.batch(pattern, 1, 3, check), 0)
                     sender.close()
                     self.assertFalse(sender.process.is_alive())
 
     def test_descriptors_are_given_back(self):
-        for name, kind in KINDS.items():
+        for name, kind in peer.METHODS.items():
             if not missing(kind):
                 with self.subTest(name):
                     # What is made once for the process is made by the first.
@@ -173,7 +180,12 @@ class TestProgram(unittest.TestCase):
             text = "".join(json.dumps(order) + "\n" for order in orders)
             done = subprocess.run(
                 [sys.executable, peer.__file__, method, f"pageferry-bench-{os.getpid()}-"],
-                input=text, capture_output=True, text=True, timeout=120, env={**os.environ, "TMPDIR": folder}, check=True,
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                env={**os.environ, "TMPDIR": folder},
+                check=True,
             )
             return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -9,7 +9,8 @@ use std::io::{BufRead as _, Write as _, stdin, stdout};
 pub trait Messages {
     /// Makes what is needed for messages of so many bytes, the receiver too.
     fn open(&mut self, bytes: usize) -> core::result::Result<(), String>;
-    /// Sends `warm` messages and then `rounds` that are timed; nanoseconds of one. With `check`, every byte is compared.
+    /// Sends `warm` messages and then `rounds` that are timed; nanoseconds of one. With `check`, every byte is
+    /// compared.
     fn send(
         &mut self,
         pattern: Pattern,
@@ -32,7 +33,8 @@ pub fn die_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
-/// Says that it is ready, and carries out orders until there are none or one fails. `about`: what the method is made by.
+/// Says that it is ready, and carries out orders until there are none or one fails. `about`: what the method is
+/// made by.
 pub fn serve(about: &str, messages: &mut dyn Messages) -> Result<()> {
     die_with_parent();
     answer(&Answer::Ready(about.to_owned()))?;

@@ -55,7 +55,9 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[String]) -> Result<()> {
-    let [method, prefix, cpus @ ..] = words else { return Err("it is started by `pageferry host bench`".into()) };
+    let [method, prefix, cpus @ ..] = words else {
+        return Err("it is started by `pageferry host bench`".into());
+    };
     let cpus: Vec<usize> = cpus.iter().map(|cpu| cpu.parse()).collect::<core::result::Result<_, _>>()?;
     set_log_level(LogLevel::Error);
     if method == "receive" {
@@ -212,7 +214,13 @@ impl Messages for Sending {
         told(self.try_open(bytes))
     }
 
-    fn send(&mut self, pattern: Pattern, warm: u32, rounds: u32, check: bool) -> core::result::Result<f64, String> {
+    fn send(
+        &mut self,
+        pattern: Pattern,
+        warm: u32,
+        rounds: u32,
+        check: bool,
+    ) -> core::result::Result<f64, String> {
         told(self.try_send(pattern, warm, rounds, check))
     }
 
