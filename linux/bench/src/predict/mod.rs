@@ -335,7 +335,8 @@ fn text(surroundings: &Surroundings, points: &[Point]) -> String {
 }
 
 impl Prediction {
-    /// Measures parts and messages, and prints both. `peer`: the arguments with which this program calls [`crate::peer`].
+    /// Measures parts and messages, and prints both. `peer`: the arguments with which this program calls
+    /// [`crate::PeerArguments::run`].
     pub fn run(&self, peer: Vec<OsString>) -> Result<()> {
         if raw::cpus()?.len() < 2 {
             return Err(BenchError::Usage(

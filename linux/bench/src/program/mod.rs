@@ -1,10 +1,10 @@
-//! Methods that are carried out by programs of their own, so that what one of them does to its process, or to whom
-//! it shares a process with, is done to no other.
+//! Methods that are carried out by programs of their own, so that what one of them does to its process is done to no
+//! other.
 //!
 //! # What there is
 //! A program is told one method, and is the sending process of it; it starts the receiving one itself. The runner
-//! ([`Program`]) writes an [`Order`] as a line to its standard input, and reads an [`Answer`] as a line from its
-//! standard output. Nothing else goes over these, and nothing of it is timed: the program takes the times.
+//! writes an [`Order`] as a line to its standard input, and reads an [`Answer`] as a line from its standard output.
+//! Nothing else goes over these, and nothing of it is timed: the program takes the times.
 //! [`serve`] is the program's side for those in Rust; `peers/python/peer.py` has its own.
 //!
 //! # What ends a program

@@ -89,7 +89,7 @@ fn node(prefix: &str) -> Result<Node<Service>> {
 macro_rules! service {
     ($node:expr, $name:expr) => {
         $node
-            .service_builder(&$name.as_str().try_into()?)
+            .service_builder(&$name.try_into()?)
             .publish_subscribe::<[u64]>()
             .payload_alignment(Alignment::new(64).ok_or("64 is a power of two")?)
             .max_publishers(1)
@@ -144,7 +144,7 @@ impl Sending {
         self.opened += 1;
         let name = format!("words {}", self.opened);
         let node = node(&self.prefix)?;
-        let service = service!(node, name);
+        let service = service!(node, name.as_str());
         let words = bytes / size_of::<u64>();
         let publisher = service.publisher_builder().initial_max_slice_len(words).create()?;
         let turn = Turn::make(Wait::Sleep)?;
@@ -271,7 +271,7 @@ fn receive(prefix: &str) -> Result<()> {
 }
 
 impl Receiving {
-    fn open(prefix: &str, name: &String, fds: Vec<std::os::fd::OwnedFd>) -> Result<Receiving> {
+    fn open(prefix: &str, name: &str, fds: Vec<std::os::fd::OwnedFd>) -> Result<Receiving> {
         let turn = Turn::of(fds.into_iter().next().ok_or("the turn is missing")?, Wait::Sleep)?;
         let node = node(prefix)?;
         let service = service!(node, name);
