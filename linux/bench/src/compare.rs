@@ -306,12 +306,10 @@ pub fn compare(options: &Options, peers: &Peers, progress: &mut dyn FnMut(Step))
         return Err(BenchError::NoPeers(peers.folder.clone()));
     }
     let surroundings = Surroundings::get();
-    let mut methods = options.methods.clone();
-    for always in [Method::Ferry, Method::Floor] {
-        if !methods.contains(&always) {
-            methods.insert(0, always);
-        }
-    }
+    let wanted = |method: &&Method| {
+        matches!(method, Method::Floor | Method::Ferry) || options.methods.contains(method)
+    };
+    let methods: Vec<_> = Method::ALL.iter().filter(wanted).copied().collect();
     let fits = |bytes: &usize| needed(*bytes, methods.len()) <= surroundings.free_bytes;
     let (sizes, too_large): (Vec<_>, Vec<_>) = options.sizes.iter().copied().partition(fits);
     if sizes.is_empty() {

@@ -173,15 +173,15 @@ pub(crate) fn a_signal_ends_a_comparison_in_good_order() {
             assert!(ended.success(), "{ended:?}");
             assert_eq!(left(child.id()), Vec::<PathBuf>::new());
         } else {
-            // Nobody could take away what has a name.
             assert_eq!(ended.signal(), Some(9));
-            left(child.id()).iter().for_each(|path| {
-                let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
-            });
         }
         while !running(&word).is_empty() {
             assert!(Instant::now() < until, "{:?}", running(&word));
             std::thread::sleep(Duration::from_millis(10));
+        }
+        // Nobody could take away what had a name when the runner was killed.
+        for path in left(child.id()) {
+            fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path)).unwrap();
         }
     }
 }
