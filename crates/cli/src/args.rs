@@ -497,6 +497,13 @@ pub(crate) struct Host {
 }
 
 #[cfg(target_os = "linux")]
+impl Host {
+    pub(crate) fn hears_signals(&self) -> bool {
+        matches!(&self.command, HostCommand::Bench(options) if options.hears_signals())
+    }
+}
+
+#[cfg(target_os = "linux")]
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostCommand {
     /// Say what helps or hinders on this host, what the library does without it, and the setting that would change it
@@ -509,7 +516,7 @@ pub(crate) enum HostCommand {
     Predict(pageferry_bench::Prediction),
     /// The other process of `bench`, `calibrate` and `predict`
     #[command(hide = true)]
-    Peer,
+    Peer(pageferry_bench::PeerArguments),
 }
 
 #[cfg(target_os = "linux")]

@@ -14,7 +14,7 @@ pub(crate) fn host(options: &Host) -> Result<ExitCode, LabError> {
         HostCommand::Bench(options) => ended("bench", options.run(peer())),
         HostCommand::Calibrate(options) => ended("calibrate", options.run(peer())),
         HostCommand::Predict(options) => ended("predict", options.run(peer())),
-        HostCommand::Peer => ended("peer", pageferry_bench::peer()),
+        HostCommand::Peer(options) => ended("peer", options.run(&peer())),
     }
 }
 

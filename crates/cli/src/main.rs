@@ -38,6 +38,9 @@ fn main() -> ExitCode {
     // A server ends by a signal, and then tells what it did: it watches for itself.
     let watched = match arguments.command {
         Command::Serve(_) => Ok(()),
+        // So does a comparison, which takes away what other programs leave.
+        #[cfg(target_os = "linux")]
+        Command::Host(ref options) if options.hears_signals() => Ok(()),
         _ => watch_signals(),
     };
     if let Err(error) = watched {

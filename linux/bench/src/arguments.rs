@@ -1,6 +1,7 @@
 //! The command line, and what is done with it.
 
-use crate::cell::{Method, Pattern, Wait};
+use crate::cell::{Carrier, Method, Pattern, Wait};
+use crate::compare::{Peers, compare};
 use crate::error::{BenchError, Calls as _, Result};
 use crate::report::size;
 use crate::run::{Options, Step, bench};
@@ -16,13 +17,20 @@ pub struct Arguments {
     /// About a minute instead of several
     #[arg(long)]
     quick: bool,
+    /// Compare, in about a minute, with what Python has: mp.Queue, pickle 5, SharedMemory, Arrow, torch, iceoryx2.
+    /// Install these first, by linux/bench/peers/install of a checkout
+    #[arg(long, conflicts_with_all = ["quick", "quiet", "waits"])]
+    python: bool,
+    /// Where they are installed, other than in ~/.cache/pageferry/peers or $PAGEFERRY_PEERS
+    #[arg(long, value_name = "FOLDER", requires = "python")]
+    peers: Option<PathBuf>,
     /// Print JSON: times in nanoseconds
     #[arg(long)]
     json: bool,
     /// Write a line for each method and cell to this file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Draw the ratios to the floor into this file
+    /// Draw the ratios to the floor into this file, and with --python the times
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Keep other programs off the CPUs during a turn, for which this user needs the right to be a realtime process
@@ -54,7 +62,7 @@ fn word<T: for<'a> serde::Deserialize<'a>>(text: &str) -> core::result::Result<T
 
 impl Arguments {
     fn options(&self, peer: Vec<OsString>) -> Options {
-        let mut options = Options::new(peer);
+        let mut options = if self.python { Options::python(peer) } else { Options::new(peer) };
         if self.quick {
             options = options.quick();
         }
@@ -78,13 +86,27 @@ impl Arguments {
         options
     }
 
-    /// Measures and prints. `peer`: the arguments with which this program calls [`crate::peer`].
+    /// Whether a signal is heard here, and ends the run in good order.
+    pub fn hears_signals(&self) -> bool {
+        self.python
+    }
+
+    /// Measures and prints. `peer`: the arguments with which this program calls [`crate::PeerArguments::run`].
     pub fn run(&self, peer: Vec<OsString>) -> Result<()> {
         let options = self.options(peer);
         if options.sizes.iter().any(|&bytes| bytes == 0 || bytes > 1 << 30) {
             return Err(BenchError::Usage("a size is 1 to 1048576 KB".to_owned()));
         }
-        let report = bench(&options, &mut progress)?;
+        let report = if self.python {
+            let folder = self.peers.clone();
+            compare(&options, &folder.map_or_else(Peers::usual, Peers::at), &mut progress)?
+        } else {
+            if let Some(method) = options.methods.iter().find(|method| method.carrier() != Carrier::Own) {
+                let name = method.name();
+                return Err(BenchError::Usage(format!("{name} is measured with --python")));
+            }
+            bench(&options, &mut progress)?
+        };
         clear();
         if let Some(path) = &self.csv {
             fs::File::create(path)

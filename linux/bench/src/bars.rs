@@ -4,7 +4,7 @@
 //! missed when the whole interval lies on one side of the limit. There is no verdict where it does not, nor where
 //! the floor of the cell varies by more than a quarter within the run, or the method's own times by more than half.
 
-use crate::cell::{Method, Pattern, Wait};
+use crate::cell::{Carrier, Method, Pattern, Wait};
 use crate::report::{MAX_SPREAD, Report, Series, size};
 use crate::stats::{Estimate, spread};
 use serde::Serialize;
@@ -120,25 +120,75 @@ impl Asked<'_> {
         let At(bytes, pattern, wait) = at;
         // Of what takes a microsecond or less, a quarter is nothing.
         let floor = self.best(&[Method::Floor], at).unwrap_or_default();
-        let steady = self.report.floor_spread(bytes, pattern, wait).is_none_or(|spread| spread <= MAX_SPREAD)
-            || floor.iter().all(|&nanos| nanos < 2e3);
+        let steady = self
+            .report
+            .floor_spread(bytes, pattern, wait)
+            .is_some_and(|spread| spread <= MAX_SPREAD || floor.iter().all(|&nanos| nanos < 2e3));
         let steady = steady && spread(&series.nanos) <= MAX_OWN_SPREAD;
-        let (all_within, all_beyond) = match sign {
-            "<=" => (measured.high <= limit, measured.low > limit),
-            _ => (measured.low >= limit, measured.high < limit),
-        };
-        let outcome = match (steady, all_within, all_beyond) {
-            (true, true, _) => Outcome::Reached,
-            (true, _, true) => Outcome::Missed,
-            _ => Outcome::NoVerdict,
-        };
+        let outcome = judge(measured, sign, limit, steady);
         let at = format!("{}, {}, {}", size(bytes), pattern.name(), wait.name());
         self.bars.push(Bar { what, at, sign, limit, unit, measured, outcome });
     }
 }
 
+fn judge(measured: Estimate, sign: &str, limit: f64, steady: bool) -> Outcome {
+    let (all_within, all_beyond) = match sign {
+        "<=" => (measured.high <= limit, measured.low > limit),
+        _ => (measured.low >= limit, measured.high < limit),
+    };
+    match (steady, all_within, all_beyond) {
+        (true, true, _) => Outcome::Reached,
+        (true, _, true) => Outcome::Missed,
+        _ => Outcome::NoVerdict,
+    }
+}
+
+/// What the library is to reach from Python.
+fn python_bars(report: &Report) -> Vec<Bar> {
+    use Method::{Ferry, FerryArray, MpQueue, Pickle5, TorchKept};
+    use Pattern::{Read, Refilled};
+    let mut asked = Asked { report, bars: Vec::new() };
+    let mut than = |method: Method, bytes, pattern, other, limit| {
+        let at = At(bytes, pattern, Wait::Sleep);
+        asked.bar(method.name(), method, &[other], at, (faster, ">=", limit, against(other)));
+    };
+    for (other, limit) in [(MpQueue, 25.0), (Pickle5, 4.0), (TorchKept, 4.0)] {
+        than(Ferry, 4 * MB, Read, other, limit);
+    }
+    match report.is_far() {
+        Some(true) => than(Ferry, 4 * MB, Refilled, MpQueue, 7.0),
+        Some(false) => {
+            than(Ferry, 4 * MB, Refilled, MpQueue, 12.0);
+            than(Ferry, 4 * MB, Refilled, Pickle5, 3.5);
+        }
+        None => (),
+    }
+    for (other, limit) in [(MpQueue, 10.0), (Pickle5, 2.0)] {
+        than(FerryArray, 4 * MB, Refilled, other, limit);
+    }
+    for (other, limit) in [(MpQueue, 25.0), (Pickle5, 7.0)] {
+        than(Ferry, 64 * MB, Refilled, other, limit);
+    }
+    than(FerryArray, 64 * MB, Refilled, MpQueue, 13.0);
+    let millis: Vec<_> = report.import_nanos.iter().map(|nanos| nanos / 1e6).collect();
+    let mut bars = asked.bars;
+    bars.extend(Estimate::of(&millis).map(|measured| Bar {
+        what: "import of the package",
+        at: "a fresh interpreter".to_owned(),
+        sign: "<=",
+        limit: 30.0,
+        unit: "ms",
+        measured,
+        outcome: judge(measured, "<=", 30.0, spread(&millis) <= MAX_OWN_SPREAD),
+    }));
+    bars
+}
+
 /// All bars of which something was measured.
 pub fn bars(report: &Report) -> Vec<Bar> {
+    if report.series.iter().any(|of| of.method.carrier() != Carrier::Own) {
+        return python_bars(report);
+    }
     use Method::{Auto, CopyBuffer, Donate, Floor, Loan, LoanFilled, LoanOrdinary, LoanStreamed};
     use Pattern::{Read, Refilled, Untouched};
     let mut asked = Asked { report, bars: Vec::new() };
@@ -207,6 +257,86 @@ fn against(method: Method) -> &'static str {
     match method {
         Method::Readv => "x as fast as process_vm_readv",
         Method::Unix => "x as fast as a unix stream",
+        Method::MpQueue => "x as fast as mp.Queue",
+        Method::Pickle5 => "x as fast as pickle 5",
+        Method::TorchKept => "x as fast as a kept tensor",
         _ => "x as fast as a pipe",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::surroundings::Surroundings;
+
+    fn series(method: Method, bytes: usize, pattern: Pattern, micros: [f64; 7]) -> Series {
+        Series { method, bytes, pattern, wait: Wait::Sleep, nanos: micros.map(|us| us * 1e3).to_vec() }
+    }
+
+    const STEADY: [f64; 7] = [100.0, 101.0, 99.0, 100.0, 102.0, 98.0, 100.0];
+
+    /// All that the bars look at, by a factor of what the library takes.
+    fn report(floor: Option<[f64; 7]>, factors: &[(Method, f64)]) -> Report {
+        let mut all = Vec::new();
+        for bytes in [4 * MB, 64 * MB] {
+            for pattern in [Pattern::Read, Pattern::Refilled] {
+                all.extend(floor.map(|floor| series(Method::Floor, bytes, pattern, floor)));
+                all.push(series(Method::Ferry, bytes, pattern, STEADY));
+                for &(method, factor) in factors {
+                    all.push(series(method, bytes, pattern, STEADY.map(|us| us * factor)));
+                }
+            }
+        }
+        Report {
+            surroundings: Surroundings::get(),
+            notes: Vec::new(),
+            series: all,
+            fill_nanos: 90e3,
+            base: Method::Ferry,
+            import_nanos: vec![31e6; 7],
+        }
+    }
+
+    fn outcome(bars: &[Bar], unit: &str, at: &str) -> Outcome {
+        let found: Vec<_> =
+            bars.iter().filter(|bar| bar.unit.contains(unit) && bar.at.contains(at)).collect();
+        assert_eq!(found.len(), 1, "{unit} {at}: {bars:?}");
+        found[0].outcome
+    }
+
+    #[test]
+    fn bars_from_python_are_reached_and_missed() {
+        let factors = [(Method::MpQueue, 26.0), (Method::Pickle5, 3.0), (Method::TorchKept, 4.0)];
+        let report = report(Some(STEADY), &factors);
+        let found = bars(&report);
+        assert_eq!(outcome(&found, "mp.Queue", "4 MB, read whole"), Outcome::Reached);
+        assert_eq!(outcome(&found, "pickle 5", "4 MB, read whole"), Outcome::Missed);
+        assert_eq!(outcome(&found, "kept tensor", "4 MB, read whole"), Outcome::Reached);
+        assert_eq!(outcome(&found, "mp.Queue", "64 MB, refilled"), Outcome::Reached);
+        assert_eq!(outcome(&found, "pickle 5", "64 MB, refilled"), Outcome::Missed);
+        assert_eq!(outcome(&found, "ms", "interpreter"), Outcome::Missed);
+        // What was not measured has no bar.
+        assert!(found.iter().all(|bar| bar.what != Method::FerryArray.name()), "{found:?}");
+        let ratio =
+            report.ratios(report.series(Method::MpQueue, 4 * MB, Pattern::Read, Wait::Sleep).unwrap());
+        assert!(ratio.is_some_and(|ratio| (ratio.median - 26.0).abs() < 1e-9), "{ratio:?}");
+    }
+
+    #[test]
+    fn there_is_no_verdict_without_a_steady_floor() {
+        let factors = [(Method::MpQueue, 26.0)];
+        let unsteady = [100.0, 150.0, 99.0, 100.0, 160.0, 98.0, 60.0];
+        for floor in [Some(unsteady), None] {
+            let found = bars(&report(floor, &factors));
+            assert_eq!(outcome(&found, "mp.Queue", "4 MB, read whole"), Outcome::NoVerdict, "{floor:?}");
+        }
+    }
+
+    #[test]
+    fn there_is_no_verdict_where_an_interval_holds_the_limit() {
+        let mut report = report(Some(STEADY), &[]);
+        let times = [2300.0, 2700.0, 2400.0, 2600.0, 2500.0, 2550.0, 2450.0];
+        report.series.push(series(Method::MpQueue, 4 * MB, Pattern::Read, times));
+        assert_eq!(outcome(&bars(&report), "mp.Queue", "4 MB, read whole"), Outcome::NoVerdict);
     }
 }

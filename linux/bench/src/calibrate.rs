@@ -49,7 +49,7 @@ pub(crate) fn today() -> String {
 }
 
 impl Calibration {
-    /// Measures and writes. `peer`: the arguments with which this program calls [`crate::peer`].
+    /// Measures and writes. `peer`: the arguments with which this program calls [`crate::PeerArguments::run`].
     pub fn run(&self, peer: Vec<OsString>) -> Result<()> {
         if let Some(path) = &self.machine {
             let text = machine::file(&today(), may_be_realtime())?;

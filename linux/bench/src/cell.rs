@@ -66,6 +66,28 @@ words! {
         LoanWritten = "loan, write_from",
         /// A loan whose slot is filled in place by non-temporal stores.
         LoanFilled = "loan, non-temporal fill",
+        /// iceoryx2 from Rust: memory that both sides can write to.
+        IceoryxRust = "iceoryx2, Rust",
+        /// From Python: the library, filled in place, or the same array sent again.
+        Ferry = "pageferry",
+        /// From Python: the library, into which the sender's own array is copied.
+        FerryArray = "pageferry, own array",
+        /// From Python: `multiprocessing.Queue` with the library behind it.
+        FerryQueue = "mp.Queue, pageferry.mp",
+        /// From Python: `multiprocessing.Queue`.
+        MpQueue = "mp.Queue",
+        /// From Python: pickle's protocol 5 over a socket, buffers beside it.
+        Pickle5 = "pickle 5, socket",
+        /// From Python: shared memory that is kept, copied into and out of.
+        SharedMemory = "SharedMemory, kept",
+        /// From Python: Arrow's stream over a socket.
+        Arrow = "Arrow IPC, socket",
+        /// From Python: a tensor in shared memory, sent again.
+        TorchKept = "torch, kept tensor",
+        /// From Python: a new tensor for each message.
+        TorchNew = "torch, new tensor",
+        /// iceoryx2 from Python.
+        IceoryxPython = "iceoryx2, Python",
     }
 }
 
@@ -107,10 +129,46 @@ impl Pattern {
     }
 }
 
+/// What carries a method out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// This program.
+    Own,
+    /// `peers/python`, in the interpreter that the peers were installed for.
+    Python,
+    /// `peers/iceoryx2`.
+    Iceoryx2,
+}
+
 impl Method {
+    /// The word that JSON and the command line have for it.
+    pub(crate) fn word(self) -> String {
+        serde_json::to_value(self).ok().and_then(|word| Some(word.as_str()?.to_owned())).unwrap_or_default()
+    }
+
+    /// What carries it out.
+    pub(crate) fn carrier(self) -> Carrier {
+        match self {
+            Method::IceoryxRust => Carrier::Iceoryx2,
+            Method::Ferry
+            | Method::FerryArray
+            | Method::FerryQueue
+            | Method::MpQueue
+            | Method::Pickle5
+            | Method::SharedMemory
+            | Method::Arrow
+            | Method::TorchKept
+            | Method::TorchNew
+            | Method::IceoryxPython => Carrier::Python,
+            _ => Carrier::Own,
+        }
+    }
+
     /// Whether the method says something of the pattern.
     pub fn fits(self, pattern: Pattern) -> bool {
         match self {
+            Method::FerryArray => pattern == Pattern::Refilled,
+            _ if self.carrier() != Carrier::Own => !matches!(pattern, Pattern::OneWord | Pattern::AllPages),
             Method::Resent => !pattern.refills(),
             Method::LoanOrdinary | Method::LoanStreamed | Method::LoanWritten => pattern == Pattern::Refilled,
             Method::LoanFilled => pattern == Pattern::Refilled && cfg!(target_arch = "x86_64"),
@@ -137,6 +195,7 @@ impl Method {
     /// By which of the channels it goes.
     pub(crate) fn channel(self) -> Option<Line> {
         match self {
+            _ if self.carrier() != Carrier::Own => None,
             Method::Floor | Method::Pipe | Method::Unix | Method::Readv | Method::Vmsplice | Method::Shm => {
                 None
             }
@@ -149,7 +208,7 @@ impl Method {
 }
 
 /// The channels of the library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Line {
     Mmu,
     Typed,

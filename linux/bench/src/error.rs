@@ -37,6 +37,18 @@ pub enum BenchError {
     /// No size that was asked for fits into the memory that is free.
     #[error("the host has too little free memory for messages of {0} bytes")]
     Memory(usize),
+    /// A program that carries out one method failed, or died.
+    #[error("{0}")]
+    Method(String),
+    /// A signal asked for the end.
+    #[error("interrupted")]
+    Interrupted,
+    /// There is no Python to compare with.
+    #[error(
+        "no Python to compare with in {}: run linux/bench/peers/install of a checkout first, which makes it there",
+        .0.display()
+    )]
+    NoPeers(std::path::PathBuf),
     /// Something that was asked for cannot be.
     #[error("{0}")]
     Usage(String),

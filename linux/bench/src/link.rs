@@ -1,7 +1,7 @@
 //! What the two processes tell each other outside of what is timed: packets of JSON over a socket, with
 //! descriptors.
 
-use crate::cell::{Method, Pattern, Wait};
+use crate::cell::{Line, Method, Pattern, Wait};
 use crate::error::{BenchError, Calls as _, Result};
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -20,7 +20,7 @@ pub(crate) enum Order {
     /// Where to run.
     Start { cpu: Option<usize>, realtime: bool },
     /// Memory and channels for messages of one size. Brings the turn, the slots, the pipe and the stream.
-    Open { bytes: usize, wait: Wait, pid: u32, own: u64 },
+    Open { bytes: usize, wait: Wait, pid: u32, own: u64, lines: Vec<Line> },
     /// So many messages will come.
     Receive { method: Method, pattern: Pattern, rounds: u32, check: Option<u64> },
     /// The memory and channels are done with.
@@ -42,7 +42,7 @@ pub(crate) enum Answer {
 
 /// One end.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     socket: OwnedFd,
 }
 
@@ -51,7 +51,8 @@ const MAX_FDS: usize = 4;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Link {
-    pub(crate) fn pair() -> Result<(Link, OwnedFd)> {
+    /// An end, and what the other process is to inherit.
+    pub fn pair() -> Result<(Link, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .call("socketpair")?;
@@ -60,11 +61,12 @@ impl Link {
     }
 
     /// Over what the other process has inherited.
-    pub(crate) fn of(socket: OwnedFd) -> Link {
+    pub fn of(socket: OwnedFd) -> Link {
         Link { socket }
     }
 
-    pub(crate) fn send<T: Serialize>(&self, message: &T, fds: &[&OwnedFd]) -> Result<()> {
+    /// Sends a message with descriptors, of which there are few.
+    pub fn send<T: Serialize>(&self, message: &T, fds: &[&OwnedFd]) -> Result<()> {
         let text = serde_json::to_vec(message).expect("plain data can be written as JSON");
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -78,7 +80,7 @@ impl Link {
     }
 
     /// The next message; `None` when the other side is gone.
-    pub(crate) fn recv<T: for<'a> Deserialize<'a>>(&self) -> Result<Option<(T, Vec<OwnedFd>)>> {
+    pub fn recv<T: for<'a> Deserialize<'a>>(&self) -> Result<Option<(T, Vec<OwnedFd>)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = vec![0; 64 << 10];

@@ -20,7 +20,7 @@ enum Command {
     Predict(pageferry_bench::Prediction),
     /// The other process
     #[command(hide = true)]
-    Peer,
+    Peer(pageferry_bench::PeerArguments),
 }
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => arguments.run(vec!["peer".into()]),
         Command::Calibrate(calibration) => calibration.run(vec!["peer".into()]),
         Command::Predict(prediction) => prediction.run(vec!["peer".into()]),
-        Command::Peer => pageferry_bench::peer(),
+        Command::Peer(peer) => peer.run(&["peer".into()]),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -24,9 +24,9 @@ pub(crate) fn serve() -> Result<()> {
                 realtime = wanted;
                 cpu.map_or(Ok(()), |cpu| raw::pin(&[cpu])).map(|()| Answer::Ready)
             }
-            Order::Open { bytes, wait, pid, own } => {
+            Order::Open { bytes, wait, pid, own, lines } => {
                 drop(open.take());
-                Receiving::open(&parent, bytes, wait, (pid, own), fds).map(|(receiving, missing)| {
+                Receiving::open(&parent, bytes, wait, (pid, own), fds, &lines).map(|(receiving, missing)| {
                     open = Some(receiving);
                     Answer::Opened { missing }
                 })
@@ -94,6 +94,7 @@ impl Receiving {
         wait: Wait,
         sender: (u32, u64),
         fds: Vec<OwnedFd>,
+        lines: &[Line],
     ) -> Result<(Receiving, Vec<(usize, String)>)> {
         let [turn, slots, pipe, stream]: [OwnedFd; 4] =
             fds.try_into().map_err(|_| BenchError::Peer("descriptors are missing".to_owned()))?;
@@ -111,10 +112,10 @@ impl Receiving {
             lines: [const { None }; Line::ALL.len()],
         };
         let mut missing = Vec::new();
-        for (index, line) in Line::ALL.into_iter().enumerate() {
+        for &line in lines {
             match parent.receiver(config(line, bytes, wait)) {
-                Ok(receiver) => receiving.lines[index] = Some(receiver),
-                Err(error) => missing.push((index, error.to_string())),
+                Ok(receiver) => receiving.lines[line as usize] = Some(receiver),
+                Err(error) => missing.push((line as usize, error.to_string())),
             }
         }
         Ok((receiving, missing))

@@ -1,6 +1,6 @@
 //! What was measured, as tables, as JSON and as CSV.
 
-use crate::bars::{Bar, bars};
+use crate::bars::{Bar, Outcome, bars};
 use crate::cell::{Method, Pattern, Wait};
 use crate::stats::{Estimate, spread};
 use crate::surroundings::Surroundings;
@@ -35,6 +35,10 @@ pub struct Report {
     pub series: Vec<Series>,
     /// Nanoseconds in which a process fills 4 MB that nobody else has looked at.
     pub fill_nanos: f64,
+    /// What ratios are to: the floor, or the library from Python.
+    pub base: Method,
+    /// Nanoseconds in which fresh interpreters imported the Python package, if any did.
+    pub import_nanos: Vec<f64>,
 }
 
 /// Bytes by which it is told whether the CPUs are far from each other: more than the caches of one core hold, and less
@@ -78,9 +82,10 @@ struct Line {
     nanos: f64,
     nanos_low: f64,
     nanos_high: f64,
-    floors: Option<f64>,
-    floors_low: Option<f64>,
-    floors_high: Option<f64>,
+    base: &'static str,
+    ratio: Option<f64>,
+    ratio_low: Option<f64>,
+    ratio_high: Option<f64>,
     floor_spread: Option<f64>,
 }
 
@@ -88,6 +93,7 @@ struct Line {
 struct Json<'a> {
     surroundings: &'a Surroundings,
     fill_nanos: f64,
+    import_nanos: &'a [f64],
     notes: &'a [String],
     lines: Vec<Line>,
     bars: Vec<Bar>,
@@ -102,16 +108,16 @@ impl Report {
         })
     }
 
-    fn floor_of(&self, series: &Series) -> Option<&Series> {
-        self.series(Method::Floor, series.bytes, series.pattern, series.wait)
+    /// How many times what the base took in the same repetition.
+    pub fn ratios(&self, series: &Series) -> Option<Estimate> {
+        let base = self.series(self.base, series.bytes, series.pattern, series.wait)?;
+        let ratios: Vec<_> = series.nanos.iter().zip(&base.nanos).map(|(time, base)| time / base).collect();
+        Estimate::of(&ratios)
     }
 
-    /// How many times the floor of the same repetition.
-    pub fn floors(&self, series: &Series) -> Option<Estimate> {
-        let floor = self.floor_of(series)?;
-        let ratios: Vec<_> =
-            series.nanos.iter().zip(&floor.nanos).map(|(time, floor)| time / floor).collect();
-        Estimate::of(&ratios)
+    /// How sides waited: those that spin say more of the host.
+    pub(crate) fn wait(&self) -> Wait {
+        if self.series.iter().any(|of| of.wait == Wait::Spin) { Wait::Spin } else { Wait::Sleep }
     }
 
     /// How far the floor of a cell varies, as a part of its median.
@@ -123,7 +129,7 @@ impl Report {
     /// then far dearer to read than lines that the receiver has read before.
     pub fn is_far(&self) -> Option<bool> {
         let median = |pattern| {
-            let floor = self.series(Method::Floor, FILLED, pattern, Wait::Spin)?;
+            let floor = self.series(Method::Floor, FILLED, pattern, self.wait())?;
             Estimate::of(&floor.nanos).map(|estimate| estimate.median)
         };
         // What storing takes where the peer's core has read the lines.
@@ -134,7 +140,7 @@ impl Report {
     fn lines(&self) -> Vec<Line> {
         let line = |series: &Series| {
             let nanos = Estimate::of(&series.nanos)?;
-            let floors = self.floors(series);
+            let ratio = self.ratios(series);
             Some(Line {
                 method: series.method.name(),
                 bytes: series.bytes,
@@ -144,9 +150,10 @@ impl Report {
                 nanos: nanos.median,
                 nanos_low: nanos.low,
                 nanos_high: nanos.high,
-                floors: floors.map(|floors| floors.median),
-                floors_low: floors.map(|floors| floors.low),
-                floors_high: floors.map(|floors| floors.high),
+                base: self.base.name(),
+                ratio: ratio.map(|ratio| ratio.median),
+                ratio_low: ratio.map(|ratio| ratio.low),
+                ratio_high: ratio.map(|ratio| ratio.high),
                 floor_spread: self.floor_spread(series.bytes, series.pattern, series.wait),
             })
         };
@@ -155,10 +162,11 @@ impl Report {
 
     /// All of it as JSON: times in nanoseconds.
     pub fn json(&self) -> String {
-        let Report { surroundings, notes, series, fill_nanos } = self;
+        let Report { surroundings, notes, series, fill_nanos, import_nanos, .. } = self;
         let json = Json {
             surroundings,
             fill_nanos: *fill_nanos,
+            import_nanos,
             notes,
             lines: self.lines(),
             bars: bars(self),
@@ -187,8 +195,10 @@ impl Report {
         for note in &self.notes {
             let _ = writeln!(text, "{note}");
         }
-        text.push_str(
-            "Times the floor of the same repetition [interval of 95 %], then microseconds of a message.\n",
+        let base = if self.base == Method::Floor { "the floor" } else { self.base.name() };
+        let _ = writeln!(
+            text,
+            "Times {base} of the same repetition [interval of 95 %], then microseconds of a message."
         );
         for &wait in Wait::ALL {
             for &pattern in Pattern::ALL {
@@ -200,6 +210,12 @@ impl Report {
         let bars = bars(self);
         if !bars.is_empty() {
             let _ = write!(text, "\nBars\n{}\n", bars_table(&bars));
+            if bars.iter().any(|bar| bar.outcome == Outcome::NoVerdict) {
+                text.push_str(
+                    "There is no verdict where the interval holds the limit, or where the floor (marked !) or the \
+                     method itself varies too much.\n",
+                );
+            }
         }
         text
     }
@@ -237,7 +253,8 @@ impl Report {
             let mark = if spread > MAX_SPREAD { "!" } else { "" };
             return format!("varies {:.0} %{mark}  {us}", 100.0 * spread);
         }
-        match self.floors(series) {
+        match self.ratios(series) {
+            _ if series.method == self.base => us,
             None => us,
             Some(Estimate { median, low, high }) => {
                 format!("{} [{}-{}]  {us}", ratio(median), ratio(low), ratio(high))

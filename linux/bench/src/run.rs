@@ -1,6 +1,6 @@
 //! All cells, one after the other.
 
-use crate::cell::{Line, Method, Pattern, Wait};
+use crate::cell::{Carrier, Line, Method, Pattern, Wait};
 use crate::error::{BenchError, Result};
 use crate::link::{Answer, Link, Order};
 use crate::raw;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// What is measured, and how long.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Arguments with which this program is a peer, and calls [`crate::peer`].
+    /// Arguments with which this program calls [`crate::PeerArguments::run`].
     pub peer: Vec<OsString>,
     /// Bytes of messages.
     pub sizes: Vec<usize>,
@@ -44,7 +44,7 @@ impl Options {
         Options {
             peer,
             sizes: vec![64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20],
-            methods: Method::ALL.to_vec(),
+            methods: Method::ALL.iter().copied().filter(|of| of.carrier() == Carrier::Own).collect(),
             patterns: Pattern::ALL.to_vec(),
             waits: Wait::ALL.to_vec(),
             max_written: usize::MAX,
@@ -94,6 +94,8 @@ pub struct Step {
 /// A batch has so many messages, at most and at least.
 const MAX_ROUNDS: u32 = 400;
 const MIN_ROUNDS: u32 = 2;
+/// Of messages that take longer, one is a batch, and caches need not be warmed for it.
+const SLOW: Duration = Duration::from_millis(100);
 
 /// The peer: a process that runs this program.
 pub(crate) struct Peer {
@@ -136,7 +138,7 @@ impl Drop for Peer {
 }
 
 /// The shortest of several fills, in nanoseconds.
-fn own_fill() -> Result<f64> {
+pub(crate) fn own_fill() -> Result<f64> {
     let mut memory = raw::Memory::own(FILLED)?;
     let fill = |stamp| {
         let began = Instant::now();
@@ -182,7 +184,8 @@ pub fn bench(options: &Options, progress: &mut dyn FnMut(Step)) -> Result<Report
     let mut series = Vec::new();
     let mut done = 0;
     while let Some(&(wait, bytes, _)) = cells.get(done) {
-        let (mut sending, missing) = Sending::open(&peer.link, &peer.child, bytes, wait, options.realtime)?;
+        let (mut sending, missing) =
+            Sending::open(&peer.link, &peer.child, bytes, wait, options.realtime, &Line::ALL)?;
         for (line, why) in missing {
             let note = format!("{}: {why}", name(line));
             if !notes.contains(&note) {
@@ -203,7 +206,8 @@ pub fn bench(options: &Options, progress: &mut dyn FnMut(Step)) -> Result<Report
         }
         sending.close()?;
     }
-    Ok(Report { surroundings, notes, series, fill_nanos: own_fill()? })
+    let (base, import_nanos) = (Method::Floor, Vec::new());
+    Ok(Report { surroundings, notes, series, fill_nanos: own_fill()?, base, import_nanos })
 }
 
 fn name(line: Line) -> &'static str {
@@ -226,22 +230,54 @@ pub(crate) fn cell(
     let wanted = |method: Method| method == Method::Floor || options.methods.contains(&method);
     let fits = |method: Method| method.fits(pattern) && sending.has(method) && wanted(method);
     let methods: Vec<Method> = Method::ALL.iter().copied().filter(|&method| fits(method)).collect();
+    let mut measure = |method, warm, rounds| {
+        let most = sending.max_rounds(method).saturating_sub(warm).max(1);
+        sending.measure(method, pattern, warm, most.min(rounds))
+    };
+    let nanos = in_turns(&methods, options, bytes, &mut measure, &mut |_, error| Err(error))?;
+    Ok(nanos.into_iter().map(|(method, nanos)| Series { method, bytes, pattern, wait, nanos }).collect())
+}
+
+/// Nanoseconds of a message by a method: so many that do not count, and so many that do.
+pub(crate) type Measure<'a> = &'a mut dyn FnMut(Method, u32, u32) -> Result<f64>;
+
+/// Each method has its turn in each repetition, in an order that rotates. `lost` hears of a method that fails, and
+/// decides whether it is left out or all of it ends.
+pub(crate) fn in_turns(
+    methods: &[Method],
+    options: &Options,
+    bytes: usize,
+    measure: Measure<'_>,
+    lost: &mut dyn FnMut(Method, BenchError) -> Result<()>,
+) -> Result<Vec<(Method, Vec<f64>)>> {
     let warm = if bytes > 8 << 20 { 1 } else { 3 };
     // How many are a turn is seen in a turn that does not count.
-    let mut rounds = Vec::new();
-    for &method in &methods {
-        let nanos = sending.measure(method, pattern, warm, MIN_ROUNDS)?;
-        let fit = (options.turn.as_nanos() as f64 / nanos.max(1.0)) as u32;
-        let most = sending.max_rounds(method).saturating_sub(warm).max(1);
-        rounds.push(fit.clamp(MIN_ROUNDS, MAX_ROUNDS).min(most));
-    }
-    let mut nanos = vec![Vec::new(); methods.len()];
-    for repetition in 0..options.repetitions {
-        for turn in 0..methods.len() {
-            let index = (turn + repetition) % methods.len();
-            nanos[index].push(sending.measure(methods[index], pattern, warm, rounds[index])?);
+    let mut turns = Vec::new();
+    for &method in methods {
+        match measure(method, warm, MIN_ROUNDS) {
+            Ok(nanos) => {
+                let fit = (options.turn.as_nanos() as f64 / nanos.max(1.0)) as u32;
+                let slow = nanos > SLOW.as_nanos() as f64;
+                let (warm, rounds) = if slow { (0, 1) } else { (warm, fit.clamp(MIN_ROUNDS, MAX_ROUNDS)) };
+                turns.push(Some((method, warm, rounds, Vec::new())));
+            }
+            Err(error) => lost(method, error)?,
         }
     }
-    let series = methods.into_iter().zip(nanos);
-    Ok(series.map(|(method, nanos)| Series { method, bytes, pattern, wait, nanos }).collect())
+    let count = turns.len();
+    for repetition in 0..options.repetitions {
+        for turn in 0..count {
+            let place = &mut turns[(turn + repetition) % count];
+            let Some((method, warm, rounds, nanos)) = place else { continue };
+            match measure(*method, *warm, *rounds) {
+                Ok(time) => nanos.push(time),
+                Err(error) => {
+                    let method = *method;
+                    *place = None;
+                    lost(method, error)?;
+                }
+            }
+        }
+    }
+    Ok(turns.into_iter().flatten().map(|(method, _, _, nanos)| (method, nanos)).collect())
 }

@@ -107,6 +107,7 @@ impl<'a> Sending<'a> {
         bytes: usize,
         wait: Wait,
         realtime: bool,
+        lines: &[Line],
     ) -> Result<(Sending<'a>, Missing)> {
         let turn = Turn::make(wait)?;
         let slots = Memory::shared(SLOTS * slot_bytes(bytes))?;
@@ -115,14 +116,15 @@ impl<'a> Sending<'a> {
         let (stream, their_stream) = raw::stream()?;
         raw::nonblocking(&pipe, wait)?;
         raw::nonblocking(&stream, wait)?;
-        let order = Order::Open { bytes, wait, pid: std::process::id(), own: own.address() };
+        let (pid, own_at, wanted) = (std::process::id(), own.address(), lines.to_vec());
+        let order = Order::Open { bytes, wait, pid, own: own_at, lines: wanted };
         let slots_fd = slots.fd().expect("it was made to be shared");
         link.send(&order, &[turn.fd(), slots_fd, &theirs, &their_stream])?;
         let mut senders = [const { None }; Line::ALL.len()];
         let mut missing = Vec::new();
-        for (index, line) in Line::ALL.into_iter().enumerate() {
+        for &line in lines {
             match child.sender(config(line, bytes, wait)) {
-                Ok(sender) => senders[index] = Some(sender),
+                Ok(sender) => senders[line as usize] = Some(sender),
                 Err(error) => missing.push((line, error.to_string())),
             }
         }

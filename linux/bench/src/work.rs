@@ -12,7 +12,7 @@ fn word(stamp: u64, index: usize) -> u64 {
 }
 
 /// Fills the bytes, whole words of them.
-pub(crate) fn fill(bytes: &mut [u8], stamp: u64) {
+pub fn fill(bytes: &mut [u8], stamp: u64) {
     let mut value = word(stamp, 0);
     for chunk in bytes.as_chunks_mut::<WORD>().0 {
         *chunk = value.to_ne_bytes();
@@ -27,7 +27,7 @@ pub(crate) fn fill_streamed(bytes: &mut [u8], stamp: u64) {
 
 /// The sum of the words, all of which are read.
 #[inline(never)]
-pub(crate) fn sum(bytes: &[u8]) -> u64 {
+pub fn sum(bytes: &[u8]) -> u64 {
     let (lines, rest) = bytes.as_chunks::<64>();
     let mut sums = [0u64; 8];
     for line in lines {
@@ -41,7 +41,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// What [`sum`] gives for bytes that were filled from the stamp.
-pub(crate) fn sum_of(len: usize, stamp: u64) -> u64 {
+pub fn sum_of(len: usize, stamp: u64) -> u64 {
     let words = (len / WORD) as u64;
     let pairs = if words.is_multiple_of(2) {
         (words / 2).wrapping_mul(words.wrapping_sub(1))
@@ -52,7 +52,7 @@ pub(crate) fn sum_of(len: usize, stamp: u64) -> u64 {
 }
 
 /// Whether each word is what the stamp makes it.
-pub(crate) fn is_of(bytes: &[u8], stamp: u64) -> bool {
+pub fn is_of(bytes: &[u8], stamp: u64) -> bool {
     let words = bytes.as_chunks::<WORD>().0.iter();
     words.enumerate().all(|(index, found)| u64::from_ne_bytes(*found) == word(stamp, index))
 }
@@ -90,6 +90,16 @@ mod tests {
             bytes[len - 1] ^= 1;
             assert!(!is_of(&bytes, stamp));
             assert_ne!(sum(&bytes), sum_of(len, stamp));
+        }
+    }
+
+    /// `peers/python/test_peer.py` has the same numbers.
+    #[test]
+    fn programs_in_other_languages_fill_the_same_words() {
+        for (count, stamp, sum) in
+            [(8192, 7, 0x6B637CF6B2B93000), (131_072, (1 << 63) + 1, 0xC16E9360FA970000)]
+        {
+            assert_eq!(sum_of(8 * count, stamp), sum);
         }
     }
 

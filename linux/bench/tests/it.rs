@@ -1,13 +1,47 @@
-//! This program is both processes: started as a peer, it receives.
+//! This program is both processes: started as a peer, it receives, or is the program of one method.
 
-use pageferry_bench::{Method, Options, Pattern, Wait, bench, peer};
+mod comparing;
+
+use clap::Parser as _;
+use pageferry_bench::{Method, Options, Pattern, PeerArguments, Wait, bench};
 use std::time::Duration;
 
+/// With these arguments this program is a peer.
+fn peer() -> Vec<std::ffi::OsString> {
+    vec!["peer".into()]
+}
+
+#[derive(clap::Parser)]
+enum Program {
+    Peer(PeerArguments),
+}
+
+const TESTS: &[(&str, fn())] = &[
+    ("every_method_brings_every_message", every_method_brings_every_message),
+    ("a_method_that_goes_wrong_is_told_of", comparing::a_method_that_goes_wrong_is_told_of),
+    ("a_signal_ends_a_comparison_in_good_order", comparing::a_signal_ends_a_comparison_in_good_order),
+    ("without_peers_it_says_what_to_run", comparing::without_peers_it_says_what_to_run),
+];
+
 fn main() {
-    match std::env::args().nth(1).as_deref() {
-        Some("peer") => peer().expect("the sender is there"),
-        Some("--list") => println!("every_method_brings_every_message: test"),
-        _ => every_method_brings_every_message(),
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some("peer") => {
+            let Program::Peer(peer_arguments) = Program::parse();
+            peer_arguments.run(&peer()).expect("it is told what to do");
+        }
+        Some("compare") => comparing::compare_for_ever(words[1].as_ref()),
+        Some("--list") => TESTS.iter().for_each(|(name, _)| println!("{name}: test")),
+        _ => {
+            // Options of the usual test programs are not for this one.
+            let wanted = words.iter().find(|word| !word.starts_with('-'));
+            for (name, test) in TESTS {
+                if wanted.is_none_or(|wanted| name.contains(wanted.as_str())) {
+                    test();
+                    println!("{name}: ok");
+                }
+            }
+        }
     }
 }
 
@@ -19,7 +53,7 @@ fn every_method_brings_every_message() {
         waits: vec![Wait::Sleep],
         repetitions: 7,
         turn: Duration::from_micros(1),
-        ..Options::new(vec!["peer".into()])
+        ..Options::new(peer())
     };
     let mut steps = 0;
     let report = bench(&options, &mut |_| steps += 1).expect("all messages arrive as they were sent");
@@ -38,5 +72,5 @@ fn every_method_brings_every_message() {
     report.csv(&mut csv).unwrap();
     assert_eq!(csv.iter().filter(|&&byte| byte == b'\n').count(), report.series.len() + 1);
     assert!(report.text().contains("refilled + read, sleep"), "{}", report.text());
-    println!("every_method_brings_every_message: ok, {} series", report.series.len());
+    println!("{} series", report.series.len());
 }

@@ -220,7 +220,7 @@ fn points(runs: &[Run], sizes: &[usize], caches: &[Cache]) -> Vec<Point> {
                     let found = run.series(method, pattern, bytes);
                     Pair {
                         predicted: time.zip(floor).map(ratio),
-                        measured: found.and_then(|(report, series)| Some(report.floors(series)?.median)),
+                        measured: found.and_then(|(report, series)| Some(report.ratios(series)?.median)),
                     }
                 });
             }
@@ -335,7 +335,8 @@ fn text(surroundings: &Surroundings, points: &[Point]) -> String {
 }
 
 impl Prediction {
-    /// Measures parts and messages, and prints both. `peer`: the arguments with which this program calls [`crate::peer`].
+    /// Measures parts and messages, and prints both. `peer`: the arguments with which this program calls
+    /// [`crate::PeerArguments::run`].
     pub fn run(&self, peer: Vec<OsString>) -> Result<()> {
         if raw::cpus()?.len() < 2 {
             return Err(BenchError::Usage(

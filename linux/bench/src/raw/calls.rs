@@ -115,7 +115,7 @@ pub(crate) fn cpus() -> Result<Vec<usize>> {
 }
 
 /// Keeps this thread on these CPUs.
-pub(crate) fn pin(cpus: &[usize]) -> Result<()> {
+pub fn pin(cpus: &[usize]) -> Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     for &cpu in cpus {
         if cpu >= rustix::thread::CpuSet::MAX_CPU {

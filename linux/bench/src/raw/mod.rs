@@ -11,8 +11,9 @@ mod calls;
 mod memory;
 mod turn;
 
+pub use calls::pin;
 pub(crate) use calls::{
-    cpus, nonblocking, patience, pin, pipe, readv, realtime, splice_out, stream, streamed_fill,
+    cpus, nonblocking, patience, pipe, readv, realtime, splice_out, stream, streamed_fill,
 };
 pub(crate) use memory::Memory;
-pub(crate) use turn::{Cell, Turn};
+pub use turn::{Cell, Turn};

@@ -16,14 +16,14 @@ use std::time::Instant;
 
 /// What a cell says of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub struct Cell {
     /// In which of the slots.
-    pub(crate) slot: u32,
+    pub slot: u32,
 }
 
 /// The counters, as one side has them.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     memory: Memory,
     wait: Wait,
     turns: u32,
@@ -38,15 +38,18 @@ const CELL_WORDS: usize = 16;
 const PATIENCE_S: u64 = 60;
 
 impl Turn {
-    pub(crate) fn make(wait: Wait) -> Result<Turn> {
+    /// New ones, for both processes.
+    pub fn make(wait: Wait) -> Result<Turn> {
         Ok(Turn { memory: Memory::shared(4096)?, wait, turns: 0 })
     }
 
-    pub(crate) fn of(fd: OwnedFd, wait: Wait) -> Result<Turn> {
+    /// Those that the other process has made.
+    pub fn of(fd: OwnedFd, wait: Wait) -> Result<Turn> {
         Ok(Turn { memory: Memory::of(fd)?, wait, turns: 0 })
     }
 
-    pub(crate) fn fd(&self) -> &OwnedFd {
+    /// What the other process needs.
+    pub fn fd(&self) -> &OwnedFd {
         self.memory.fd().expect("it was made to be shared")
     }
 
@@ -60,7 +63,7 @@ impl Turn {
     }
 
     /// The sender gives a message to the receiver.
-    pub(crate) fn publish(&mut self, cell: Cell) {
+    pub fn publish(&mut self, cell: Cell) {
         self.begin();
         for index in 0..CELL_WORDS {
             let word = if index == 0 { cell.slot } else { self.turns };
@@ -70,7 +73,7 @@ impl Turn {
     }
 
     /// The receiver takes the next message.
-    pub(crate) fn take(&mut self) -> Result<Cell> {
+    pub fn take(&mut self) -> Result<Cell> {
         self.begin();
         self.await_word(SENT)?;
         let mut words = [0; CELL_WORDS];
@@ -84,12 +87,12 @@ impl Turn {
     }
 
     /// The receiver is done with the message.
-    pub(crate) fn done(&self) {
+    pub fn done(&self) {
         self.tell(DONE);
     }
 
     /// The sender waits until the receiver is done.
-    pub(crate) fn wait_done(&self) -> Result<()> {
+    pub fn wait_done(&self) -> Result<()> {
         self.await_word(DONE)
     }
 
