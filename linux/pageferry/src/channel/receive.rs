@@ -448,8 +448,8 @@ impl RecvShared {
             let cleaned = match retired.verb {
                 Verb::Donate => self.view.give_up(&mut run).map(|()| 0),
                 _ if own => {
-                    let pages = self.view.written_pages(&run, self.host).unwrap_or(0);
-                    self.view.disown(&mut run).map(|()| pages)
+                    let pages = self.view.written_pages(&run, self.host);
+                    self.view.disown(&mut run, pages != Some(0)).map(|()| pages.unwrap_or(0))
                 }
                 _ => Ok(0),
             };

@@ -57,9 +57,17 @@ fn pagemap() -> Result<&'static OwnedFd> {
     }
 }
 
-/// Pages in the part whose categories under `mask` are `mask`, after `inverted` of them were turned round;
-/// stops at `max` where that is not 0.
-fn scan(region: &Region, offset: usize, len: usize, mask: u64, inverted: u64, max: u64) -> Result<u64> {
+/// Which pages are counted: those that have all of one set of categories, of which some are turned round, and one of another
+/// set, where that is not empty.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    all: u64,
+    inverted: u64,
+    any: u64,
+}
+
+/// Pages in the part that are wanted; stops at `max` where that is not 0.
+fn scan(region: &Region, offset: usize, len: usize, wanted: Wanted, max: u64) -> Result<u64> {
     may_fail("PAGEMAP_SCAN")?;
     assert!(offset + len <= region.len());
     let fd = pagemap()?;
@@ -74,9 +82,10 @@ fn scan(region: &Region, offset: usize, len: usize, mask: u64, inverted: u64, ma
         vec: regions.as_mut_ptr() as u64,
         vec_len: regions.len() as u64,
         max_pages: max,
-        category_inverted: inverted,
-        category_mask: mask,
-        return_mask: mask,
+        category_inverted: wanted.inverted,
+        category_mask: wanted.all,
+        category_anyof_mask: wanted.any,
+        return_mask: wanted.all,
         ..ScanArg::default()
     };
     let mut pages = 0;
@@ -94,22 +103,17 @@ fn scan(region: &Region, offset: usize, len: usize, mask: u64, inverted: u64, ma
 
 /// Bytes of the part that huge pages map.
 pub(crate) fn huge_bytes(region: &Region, offset: usize, len: usize) -> Result<u64> {
-    let mask = PAGE_IS_PRESENT | PAGE_IS_HUGE;
-    Ok(scan(region, offset, len, mask, 0, 0)? * super::page_bytes() as u64)
+    let wanted = Wanted { all: PAGE_IS_PRESENT | PAGE_IS_HUGE, ..Wanted::default() };
+    Ok(scan(region, offset, len, wanted, 0)? * super::page_bytes() as u64)
 }
 
 /// Pages of a private mapping of a file that this process has written, which are its own since; at most
 /// `max`, or all for 0.
 pub(crate) fn written_pages(region: &Region, offset: usize, len: usize, max: u64) -> Result<u64> {
-    // A page that was written is anonymous: present, and not of a file. Swapped ones are not present, and
-    // count by the caller's `DONTNEED`.
-    scan(region, offset, len, PAGE_IS_PRESENT | PAGE_IS_FILE, PAGE_IS_FILE, max)
-}
-
-/// Whether this process has written to a private mapping of a file. Unlike [`written_pages`] it sees what was swapped
-/// out: only a process's own page has its place in the swap entered in the process's table.
-pub(crate) fn has_own_pages(region: &Region, offset: usize, len: usize) -> Result<bool> {
-    Ok(written_pages(region, offset, len, 1)? > 0 || scan(region, offset, len, PAGE_IS_SWAPPED, 0, 1)? > 0)
+    // A page that was written is anonymous: present or swapped out, and not of a file. What was never touched, or taken
+    // away since, has no entry in the table at all.
+    let wanted = Wanted { all: PAGE_IS_FILE, inverted: PAGE_IS_FILE, any: PAGE_IS_PRESENT | PAGE_IS_SWAPPED };
+    scan(region, offset, len, wanted, max)
 }
 
 /// Bytes that one entry of the second-lowest page table maps: what a huge page has. 0 where the kernel has none.

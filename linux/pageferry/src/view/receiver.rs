@@ -259,12 +259,13 @@ impl ReceiverView {
         if host.scan() { sys::pages::written_pages(&self.read, at, len, 0).ok() } else { None }
     }
 
-    /// What was written to the run is forgotten, and it is read-only again.
-    pub(crate) fn disown(&self, run: &mut Run) -> Result<(), Error> {
+    /// What was written to the run, if anything may have been, is forgotten, and it is read-only again.
+    pub(crate) fn disown(&self, run: &mut Run, written: bool) -> Result<(), Error> {
         let (at, len) = self.part(run);
         // SAFETY: `&mut Run`: nobody has a reference into the run.
         unsafe {
-            if !planted!(NoDontNeed) {
+            // Without it the pages stay mapped, for the next message to be read without faults.
+            if written && !planted!(NoDontNeed) {
                 self.read.dont_need(at, len)?;
             }
             self.read.protect(at, len, Prot::Read)?;

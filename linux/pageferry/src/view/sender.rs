@@ -291,7 +291,7 @@ impl SenderView {
             return false;
         }
         let (at, len) = self.part(run);
-        !host.scan() || sys::pages::has_own_pages(&self.used, at, len).unwrap_or(true)
+        !host.scan() || sys::pages::written_pages(&self.used, at, len, 1).map_or(true, |pages| pages > 0)
     }
 
     /// Takes the run out of this process's sight.

@@ -156,7 +156,9 @@ impl Snapshot {
 
     /// Whether this process has pages of its own in the place of those that are sealed, or may have.
     pub(crate) fn is_written(&self, host: &Host) -> bool {
-        !host.scan() || sys::pages::has_own_pages(&self.region, 0, self.region.len()).unwrap_or(true)
+        !host.scan()
+            || sys::pages::written_pages(&self.region, 0, self.region.len(), 1)
+                .map_or(true, |pages| pages > 0)
     }
 
     /// To hand it on.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import io
 import os
-import pickle
 import sys
 import threading
 import weakref
@@ -418,7 +417,7 @@ class Sender(_End):
         how: str,
         timeout: float | None,
     ) -> str:
-        main = pickle.dumps(head, 5)
+        main = _wire.pack_head(head)
         if slot is None and how == "share":
             raise UsageError("only memory of the channel is shared: make the array by `empty` or `array`")
         # The bytes follow the head, in their place of the cache's lines.
@@ -510,11 +509,11 @@ class Message:
 
             return _wire.load_object(main.tobytes(), part)
         if tag.parts:
-            return _wire.array_on(parts[0].loan(), 0, pickle.loads(main.tobytes()))
+            return _wire.array_on(parts[0].loan(), 0, _wire.unpack_head(main.tobytes()))
         loan = main.loan()
         view = memoryview(loan)
         length = 4 + int.from_bytes(view[:4], "little")
-        head = pickle.loads(view[4:length])
+        head = _wire.unpack_head(bytes(view[4:length]))
         return _wire.array_on(loan, _wire.aligned(length), head)
 
     @property

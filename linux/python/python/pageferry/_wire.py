@@ -91,6 +91,39 @@ def head_of(array: npt.NDArray[Any]) -> tuple[Any, ...]:
     return (array.dtype, array.shape, "C" if array.flags.c_contiguous else "F")
 
 
+# Most messages of a channel are of a few types and shapes.
+_packed: dict[Any, bytes] = {}
+_unpacked: dict[bytes, Any] = {}
+_MAX_HEADS = 256
+
+
+def pack_head(head: tuple[Any, ...]) -> bytes:
+    """The main message of an array: what the array is."""
+    try:
+        known = _packed.get(head)
+    except TypeError:
+        # A type that cannot be looked up.
+        return pickle.dumps(head, 5)
+    if known is None:
+        if len(_packed) >= _MAX_HEADS:
+            _packed.clear()
+        known = pickle.dumps(head, 5)
+        _packed[head] = known
+    return known
+
+
+def unpack_head(packed: bytes) -> Any:
+    """What :func:`pack_head` has packed."""
+    head = _unpacked.get(packed)
+    if head is None:
+        if len(_unpacked) >= _MAX_HEADS:
+            _unpacked.clear()
+        head = pickle.loads(packed)
+        if len(packed) <= 1024:
+            _unpacked[packed] = head
+    return head
+
+
 def array_on(buffer: Any, offset: int, head: tuple[Any, ...]) -> Any:
     """An array on a buffer, which is its base."""
     first, shape, order = head
