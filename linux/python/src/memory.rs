@@ -104,8 +104,9 @@ impl Envelope {
 
 /// Sets what blocks may take, in this process and from now on. What was made before is forgotten when it is home.
 #[pyfunction]
-#[pyo3(signature = (budget=None, kept=None))]
-pub fn limit_blocks(budget: Option<u64>, kept: Option<u64>) {
+#[pyo3(signature = (budget=None, kept=None, mapped=MAX_MAPPED))]
+pub fn limit_blocks(budget: Option<u64>, kept: Option<u64>, mapped: usize) {
+    MAY_BE_MAPPED.store(mapped, Ordering::Relaxed);
     let mut limits = Limits::default();
     if let Some(budget) = budget {
         limits.bytes = budget;
@@ -454,6 +455,7 @@ pub struct Part {
 /// Blocks that are mapped in this process. The kernel allows it 65530 mappings, of whatever kind, as a rule.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 /// Further ones are copied.
+static MAY_BE_MAPPED: AtomicUsize = AtomicUsize::new(MAX_MAPPED);
 const MAX_MAPPED: usize = 16 << 10;
 
 /// Where a message lies.
@@ -495,7 +497,7 @@ impl Memory {
     }
 
     fn new(counted: Counted) -> Memory {
-        if MAPPED.fetch_add(1, Ordering::Relaxed) < MAX_MAPPED {
+        if MAPPED.fetch_add(1, Ordering::Relaxed) < MAY_BE_MAPPED.load(Ordering::Relaxed) {
             return Memory::Mapped(counted);
         }
         MAPPED.fetch_sub(1, Ordering::Relaxed);

@@ -357,6 +357,27 @@ def test_a_receiver_that_keeps_everything_uses_up_nothing() -> None:
     sender.close()
 
 
+def test_a_process_has_only_so_many_mappings() -> None:
+    mp.configure()
+    _native.limit_blocks(mapped=3)
+    receiver, sender = mp.Pipe(duplex=False)
+    kept = []
+    for number in range(10):
+        sender.send(big(number, 100_000))
+        kept.append(receiver.recv())
+    assert all(same(array, big(number, 100_000)) for number, array in enumerate(kept))
+    with open("/proc/self/maps") as maps:
+        assert sum("pageferry-block" in line and " rw-p " in line for line in maps) == 3
+    kept[5][0] = 7
+    del kept
+    sender.send(big())
+    last = receiver.recv()
+    assert mp.outstanding()["out"] == 1
+    del last
+    receiver.close()
+    sender.close()
+
+
 def test_idle_memory_is_given_back_while_somebody_waits() -> None:
     mp.configure(budget=64 << 20, kept=8 << 20)
     receiver, sender = mp.Pipe(duplex=False)
@@ -849,6 +870,57 @@ def test_ends_of_a_pipe_are_what_they_are() -> None:
     other.close()
 
 
+def test_a_sender_that_waits_hears_that_its_receiver_is_gone() -> None:
+    for kind in ("pipe", "bytes"):
+        receiver, sender = mp.Pipe(duplex=False)
+        heard: list[BaseException] = []
+
+        def fill(sender: mp.Connection = sender, heard: list[BaseException] = heard, kind: str = kind) -> None:
+            try:
+                while True:
+                    sender.send_bytes(b"x" * (100_000 if kind == "bytes" else 200_000))
+            except OSError as error:
+                heard.append(error)
+
+        thread = threading.Thread(target=fill)
+        thread.start()
+        time.sleep(0.2)
+        receiver.close()
+        thread.join(PATIENCE)
+        assert [type(error) for error in heard] == [BrokenPipeError]
+        sender.close()
+
+
+def crowded() -> None:
+    """Of a process whose user has as many descriptors in sockets as is allowed."""
+    import errno
+
+    if os.getuid() == 0:
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+    one, other = socket.socketpair()
+    for _ in range(60):
+        socket.send_fds(one, [b"x"], [0])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+    with pytest.raises(OSError) as too_many:
+        for _ in range(60):
+            socket.send_fds(one, [b"x"], [0])
+    assert too_many.value.errno == errno.ETOOMANYREFS
+    receiver, sender = mp.Pipe(duplex=False)
+    before = used()
+    for given in (big(), b"x" * 300_000, [big(1), {"y": big(2)}]):
+        thread = threading.Thread(target=sender.send, args=(given,))
+        thread.start()
+        assert same(receiver.recv(), given)
+        thread.join()
+    assert used() > before and mp.outstanding()["out"] == 0
+    del one, other
+
+
+def test_a_descriptor_that_cannot_be_sent_is_not_missed() -> None:
+    in_child(crowded)
+
+
 def test_queues_are_those_of_multiprocessing() -> None:
     many: Any = mp.Queue(2)
     assert isinstance(many, multiprocessing.queues.Queue) and isinstance(mp.JoinableQueue(), mp.Queue)
@@ -908,11 +980,22 @@ def test_a_pickle_is_loaded_without_this_package() -> None:
 
 
 AT_THE_END = """
-import multiprocessing, threading, time
+import multiprocessing, multiprocessing.util, threading, time
 import numpy as np
 import pageferry.mp
 
 kept = []
+
+class Late:
+    "Wakes a thread that waits when the interpreter takes its modules apart."
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self, sender):
+        self.sender = sender
+
+    def __del__(self):
+        self.sender.send_bytes(b"x")
+        self.sleep(0.05)
 
 def waits(connection):
     connection.recv()
@@ -921,9 +1004,16 @@ def floods(sender):
     while True:
         sender.send_bytes(b"x" * 60000)
 
+def turns(receiver, sender):
+    while True:
+        sender.send_bytes(b"x" * 200000)
+        receiver.recv_bytes()
+
 def child(queue):
     kept.extend([*pageferry.mp.Pipe(False), *pageferry.mp.Pipe(False)])
+    threading.Thread(target=turns, args=pageferry.mp.Pipe(False), daemon=True).start()
     threading.Thread(target=waits, args=(kept[0],), daemon=True).start()
+    kept.append(Late(kept[1]))
     threading.Thread(target=floods, args=(kept[3],), daemon=True).start()
     queue.put(np.arange(1 << 20))
     # The feeder of this one has nobody who receives.
@@ -944,9 +1034,9 @@ if __name__ == "__main__":
         assert queue.get(timeout=60)[-1] == (1 << 20) - 1
         process.join(60)
         assert process.exitcode == 0, (method, process.exitcode)
-    child(context.Queue())
+    child(queue)
+    # What is put last is sent, although nobody takes it.
     queue.put(np.arange(1 << 20))
-    queue.get()
 """
 
 
@@ -956,6 +1046,6 @@ def test_the_end_of_an_interpreter_waits_for_queues_and_for_nothing_else(tmp_pat
 
     script = tmp_path / "ends.py"
     script.write_text(AT_THE_END)
-    for _ in range(3):
+    for _ in range(2):
         done = subprocess.run([sys.executable, str(script)], timeout=4 * PATIENCE, stderr=subprocess.PIPE, text=True)
         assert (done.returncode, done.stderr) == (0, "")

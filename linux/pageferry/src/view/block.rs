@@ -3,6 +3,7 @@
 use super::{Counted, Filling};
 use crate::arena::Arena;
 use crate::error::{Error, Usage};
+use crate::host::Host;
 use crate::sys::fork::{self, Own, Registered};
 use core::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -47,7 +48,7 @@ impl Handle {
 impl Block {
     /// The error brings the memory back.
     pub(crate) fn new(arena: Arena, memory: Filling, len: usize) -> Result<Block, (Error, Filling)> {
-        let reader = match memory.reader() {
+        let reader = match memory.reader(Host::get()) {
             Ok(reader) => reader,
             Err(failed) => return Err((failed.into(), memory)),
         };

@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::fork::{self, Own, Registered};
 use crate::sys::map::{Prot, Region};
-use crate::sys::{self, Errno, Failed, lease, memfd};
+use crate::sys::{self, Failed, lease, memfd};
 use core::mem::ManuallyDrop;
 use rustix::fd::AsFd as _;
 use rustix::fs::{OFlags, SealFlags};
@@ -77,13 +77,11 @@ impl Filling {
     }
 
     /// A descriptor for reading, which is counted.
-    pub(crate) fn reader(&self) -> Result<Own, Failed> {
+    pub(crate) fn reader(&self, host: &Host) -> Result<Own, Failed> {
         Own::new(|| match memfd::reopen(self.file.as_fd(), OFlags::RDONLY) {
-            // Where /proc is not there, nothing is counted, and the receiver gets what there is.
-            Err(failed) if matches!(failed.errno, Errno::NOENT | Errno::ACCESS) => {
-                rustix::io::fcntl_dupfd_cloexec(self.file.as_fd(), 0)
-                    .map_err(|errno| Failed { call: "F_DUPFD_CLOEXEC", errno })
-            }
+            // Nothing is counted on such a host, and no block used again: the receiver gets what there is.
+            Err(_) if !host.can_count() => rustix::io::fcntl_dupfd_cloexec(self.file.as_fd(), 0)
+                .map_err(|errno| Failed { call: "F_DUPFD_CLOEXEC", errno }),
             other => other,
         })
     }
