@@ -403,12 +403,6 @@ class PageferryQueue(Queue):
 
     needs = ("pageferry", "numpy")
 
-    @classmethod
-    def load(cls):
-        super().load()
-        if not hasattr(importlib.import_module("pageferry.mp"), "install"):
-            raise ImportError("this version has no pageferry.mp.install")
-
     def __init__(self, words, wake):
         pageferry.mp.install()
         super().__init__(words, wake)
