@@ -299,8 +299,9 @@ class Sender(_End):
             ) from None
         except TimedOut:
             _, out, _, _ = end.counters()
+            messages = "1 message is" if out == 1 else f"{out} messages are"
             raise TimedOut(
-                f"no room came free within {timeout} s: {out} messages are with the receiver "
+                f"no room came free within {timeout} s: {messages} with the receiver "
                 "(pageferry.outstanding() there says what holds them; an array is two messages)"
             ) from None
 
