@@ -980,7 +980,7 @@ def test_a_pickle_is_loaded_without_this_package() -> None:
 
 
 AT_THE_END = """
-import multiprocessing, multiprocessing.util, threading, time
+import multiprocessing, multiprocessing.util, sys, threading, time, types
 import numpy as np
 import pageferry.mp
 
@@ -1013,7 +1013,9 @@ def child(queue):
     kept.extend([*pageferry.mp.Pipe(False), *pageferry.mp.Pipe(False)])
     threading.Thread(target=turns, args=pageferry.mp.Pipe(False), daemon=True).start()
     threading.Thread(target=waits, args=(kept[0],), daemon=True).start()
-    kept.append(Late(kept[1]))
+    # What a module holds alone is taken apart with it.
+    sys.modules["late"] = types.ModuleType("late")
+    sys.modules["late"].late = Late(kept[1])
     threading.Thread(target=floods, args=(kept[3],), daemon=True).start()
     queue.put(np.arange(1 << 20))
     # The feeder of this one has nobody who receives.
