@@ -871,14 +871,15 @@ def test_ends_of_a_pipe_are_what_they_are() -> None:
 
 
 def test_a_sender_that_waits_hears_that_its_receiver_is_gone() -> None:
-    for kind in ("pipe", "bytes"):
+    # A pipe breaks in the midst of a message, a socket is reset when nothing of one was taken.
+    for length in (1000, 100_000, 200_000):
         receiver, sender = mp.Pipe(duplex=False)
         heard: list[BaseException] = []
 
-        def fill(sender: mp.Connection = sender, heard: list[BaseException] = heard, kind: str = kind) -> None:
+        def fill(sender: mp.Connection = sender, heard: list[BaseException] = heard, length: int = length) -> None:
             try:
                 while True:
-                    sender.send_bytes(b"x" * (100_000 if kind == "bytes" else 200_000))
+                    sender.send_bytes(b"x" * length)
             except OSError as error:
                 heard.append(error)
 
