@@ -30,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use crate::ends::{Config, Receiver, Sender, pair, sockets};
     #[pymodule_export]
-    use crate::interpreter::{ending, queues_ending};
+    use crate::interpreter::ending;
     #[pymodule_export]
     use crate::ledger::{forget, outstanding};
     #[pymodule_export]

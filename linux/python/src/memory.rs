@@ -18,13 +18,15 @@
 //! Calls wait without the interpreter's lock. A signal ends the wait, and its handler runs; the call goes on unless that
 //! raises. What was sent or received until then stays so.
 //!
+//! When the interpreter ends, `multiprocessing` waits for its threads, so they must come back from here until then: other
+//! threads than those stay where they are, which is what the bindings see to, and `interpreter` for channels.
+//!
 //! # Locks
 //! A message has one, which is never held while something is waited for. The arena is the process's; a child makes
 //! its own.
 
 use crate::errors::{raise, usage};
 use crate::export::{Bytes, bytes_of, export};
-use crate::interpreter::detach_queue;
 use arc_swap::ArcSwap;
 use pageferry::{Arena, Block, Counted, Handle, Limits};
 use pyo3::buffer::PyBuffer;
@@ -119,14 +121,14 @@ pub fn limit_blocks(budget: Option<u64>, kept: Option<u64>, mapped: usize) {
 /// Frees all blocks that nobody has.
 #[pyfunction]
 pub fn trim_blocks(py: Python<'_>) {
-    detach_queue(py, || ARENA.load().trim());
+    py.detach(|| ARENA.load().trim());
 }
 
 /// Frees blocks that nobody has, where more are kept than are to be.
 #[pyfunction]
 pub fn tidy_blocks(py: Python<'_>) {
     if ARENA.load().has_excess() {
-        detach_queue(py, || ARENA.load().tidy());
+        py.detach(|| ARENA.load().tidy());
     }
 }
 
@@ -284,7 +286,7 @@ impl Parts {
     /// Copies all of it to a block. `None`: none is to be had.
     fn to_block(&self, py: Python<'_>) -> PyResult<Option<(Block, Envelope)>> {
         let layout = self.layout(py)?;
-        Ok(detach_queue(py, move || {
+        Ok(py.detach(move || {
             let mut block = ARENA.load().block(layout.envelope.used as usize).ok()?;
             block.write(0, &layout.table);
             for (at, piece) in layout.pieces {
@@ -298,7 +300,7 @@ impl Parts {
     /// Copies all of it behind an envelope.
     fn to_bytes(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
         let layout = self.layout(py)?;
-        Ok(detach_queue(py, move || {
+        Ok(py.detach(move || {
             let mut bytes = Vec::with_capacity(Envelope::LEN + layout.envelope.used as usize);
             bytes.extend(layout.envelope.to_wire(LAID_OUT));
             bytes.extend(layout.table);
@@ -368,7 +370,7 @@ impl Pickle {
             let opened = handle.view();
             self.not_sent(handle, envelope);
             let opened = opened.map_err(raise)?;
-            return Ok(detach_queue(py, || {
+            return Ok(py.detach(|| {
                 let used = envelope.used as usize;
                 let mut bytes = Vec::with_capacity(Envelope::LEN + used);
                 bytes.extend(envelope.to_wire(LAID_OUT));
@@ -558,7 +560,7 @@ impl Arrived {
 
 fn copy_of<'py>(py: Python<'py>, counted: &Counted, at: usize, len: usize) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, len, |to| {
-        detach_queue(py, || {
+        py.detach(|| {
             // SAFETY: the same bytes; what is stored there is bytes.
             let to = unsafe { core::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len()) };
             counted.copy_out(at, to);
@@ -648,7 +650,7 @@ fn retry<T: Send>(
     mut call: impl FnMut() -> rustix::io::Result<T> + Send,
 ) -> PyResult<Result<T, Errno>> {
     loop {
-        match detach_queue(py, &mut call) {
+        match py.detach(&mut call) {
             Err(Errno::INTR) => py.check_signals()?,
             other => return Ok(other),
         }
@@ -679,7 +681,7 @@ pub fn send_message(py: Python<'_>, fd: RawFd, message: &Bound<'_, PyAny>, thres
     let bytes = bytes_of(&buffer)?;
     if bytes.len() >= threshold {
         let all = Piece::of(bytes);
-        let handle = detach_queue(py, || {
+        let handle = py.detach(|| {
             let mut block = ARENA.load().block(all.len).ok()?;
             // SAFETY: the buffer keeps its bytes.
             unsafe { all.copy_to(&mut block, 0) };
@@ -800,7 +802,7 @@ fn tidy_while_waiting(py: Python<'_>, socket: BorrowedFd<'_>) -> PyResult<()> {
         if waits != Ok(0) {
             break;
         }
-        detach_queue(py, || ARENA.load().tidy());
+        py.detach(|| ARENA.load().tidy());
         pause = (2 * pause).min(LONGEST);
     }
     Ok(())

@@ -38,7 +38,6 @@ import types
 import weakref
 from collections import ChainMap
 from multiprocessing import reduction as _reduction
-from multiprocessing import util as _util
 
 from ._native import (
     Arrived,
@@ -47,7 +46,6 @@ from ._native import (
     Unmarked,
     held_blocks,
     limit_blocks,
-    queues_ending,
     recv_message,
     send_message,
     tidy_blocks,
@@ -376,19 +374,6 @@ def get_context(method=None):
     """A context of ``multiprocessing`` whose pipes and queues, and pools made of these, are those of this module."""
     context = multiprocessing.get_context(method)
     return context if isinstance(context, _Context) else _context_of(type(context))
-
-
-# The end
-
-
-def _ends_last(_=None):
-    # Threads that feed queues go on until `multiprocessing` has waited for them, which is what it does last but this.
-    _util.Finalize(None, queues_ending, exitpriority=-1000)
-
-
-_ends_last()
-# A child that was started anew forgets what its parent, or the start, had asked for.
-_util.register_after_fork(_Pickler, _ends_last)
 
 
 # The drop-in
