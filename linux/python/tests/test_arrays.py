@@ -322,6 +322,38 @@ def test_threads_share_an_end() -> None:
     assert sorted(sums) == sorted(of * 100 + at for of in range(3) for at in range(50))
 
 
+def test_a_thread_waits_for_another_no_longer_than_it_says() -> None:
+    a, b = pair(slots=2)
+    a.send("bound")
+    b.recv()
+    waits = threading.Thread(target=lambda: b.recv())
+    waits.start()
+    said = ""
+    while "another thread" not in said:
+        # Whichever of the two comes first waits for the message, and the other for it.
+        with pytest.raises(pf.TimedOut) as raised:
+            b.recv(timeout=0.02)
+        said = str(raised.value)
+    a.send(2)
+    waits.join()
+
+
+def test_threads_bind_both_ends_after_a_fork() -> None:
+    """Each over its socket: neither knows that the other is not in the child."""
+    import os
+
+    for _ in range(20):
+        a, b = pair(slots=1)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        sends = threading.Thread(target=a.send, args=(5,))
+        sends.start()
+        assert b.recv(timeout=60) == 5
+        sends.join()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_beside_copies(seed: int) -> None:
     """Whatever is done with arrays, what was received stays what was sent then."""

@@ -101,10 +101,30 @@ def _forked_here() -> None:
     # Another thread may have held them.
     for end in _all_ends:
         end._lock = threading.RLock()
+        end._fds = threading.Lock()
 
 
 atexit.register(_native.ending)
 os.register_at_fork(after_in_parent=_forked, after_in_child=_forked_here)
+
+
+class _Hold:
+    """A lock that is waited for no longer than a call may take."""
+
+    __slots__ = ("_lock", "_timeout")
+
+    def __init__(self, lock: threading.RLock, timeout: float | None) -> None:
+        self._lock = lock
+        self._timeout = timeout
+
+    def __enter__(self) -> None:
+        if self._timeout is None:
+            self._lock.acquire()
+        elif not self._lock.acquire(timeout=min(self._timeout, threading.TIMEOUT_MAX)):
+            raise TimedOut(f"another thread has used this end for {self._timeout} s")
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
 
 
 class _Pair:
@@ -137,6 +157,7 @@ class _End:
         self._closed = False
         self._process = 0
         self._lock = threading.RLock()
+        self._fds = threading.Lock()
         _all_ends.add(self)
 
     def _take(self) -> None:
@@ -151,11 +172,17 @@ class _End:
             raise UsageError("the end is used by another process, which has it by fork or was sent it") from None
 
     def _drop(self) -> None:
-        """The end is bound, elsewhere, or closed: what it could travel by goes."""
-        for fd in (self._socket, self._token):
+        """The end is bound, elsewhere, or closed: what it could travel by goes. Its own thread and the other end's may both do so."""
+        with self._fds:
+            fds = self._socket, self._token
+            self._socket = self._token = -1
+        for fd in fds:
             if fd >= 0:
                 os.close(fd)
-        self._socket = self._token = -1
+
+    def _hold(self, timeout: float | None) -> _Hold:
+        """The end's lock, for a ``with``."""
+        return _Hold(self._lock, timeout)
 
     def _set(self, native: Any) -> None:
         self._end = native
@@ -182,7 +209,8 @@ class _End:
                         end._set(sender if isinstance(end, Sender) else receiver)
                     return
         self._take()
-        socket, self._socket = self._socket, -1
+        with self._fds:
+            socket, self._socket = self._socket, -1
         try:
             self._set(self._over(socket, _native.Config(**self._config)))
         except TimedOut:
@@ -339,7 +367,7 @@ class Sender(_End):
             nbytes *= length
         if nbytes == 0:
             return np.empty(shape, dtype, order=order)
-        with self._lock:
+        with self._hold(timeout):
             slot = self._slot(nbytes, (), timeout)
         array: npt.NDArray[Any] = _wire.array_on(slot, 0, (dtype, shape, order))
         return array
@@ -354,7 +382,7 @@ class Sender(_End):
             copy = self.empty(given.shape, given.dtype, timeout=timeout)
             copy[...] = given
             return copy
-        with self._lock:
+        with self._hold(timeout):
             slot = self._slot(given.nbytes, [(0, _wire.bytes_of(given))], timeout)
         array: npt.NDArray[Any] = _wire.array_on(slot, 0, _wire.head_of(given))
         return array
@@ -364,7 +392,7 @@ class Sender(_End):
         if nbytes < 1:
             raise UsageError(f"nbytes is {nbytes}; expected 1 or more")
         _checked(timeout)
-        with self._lock:
+        with self._hold(timeout):
             return memoryview(self._slot(nbytes, (), timeout))
 
     def send(self, obj: Any, how: How = "auto", *, timeout: float | None = None) -> str:
@@ -379,7 +407,7 @@ class Sender(_End):
         if how not in _HOW:
             raise UsageError(f"how is {how!r}; expected one of {', '.join(map(repr, _HOW))}")
         _checked(timeout)
-        with self._lock:
+        with self._hold(timeout):
             end: _native.Sender = self._ready()
             self._serial += 1
             numpy = sys.modules.get("numpy")
@@ -577,7 +605,7 @@ class Receiver(_End):
             raise UsageError(f"mode is {mode!r}; expected 'ro', 'cow' or 'rw'")
         _checked(timeout)
         until = None if timeout is None else _now() + timeout
-        with self._lock:
+        with self._hold(timeout):
             end: _native.Receiver = self._ready()
             while True:
                 left = None if until is None else max(0.0, until - _now())
