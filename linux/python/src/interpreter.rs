@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// The same for threads of `multiprocessing`, which it waits for at the end: they go on until it has done so.
-static QUEUES_ENDING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// This thread ends the interpreter.
@@ -24,27 +22,11 @@ pub fn ending() {
     ENDING.store(true, Ordering::Release);
 }
 
-/// Called when `multiprocessing` has done its part, by the thread that ends the interpreter.
-#[pyfunction]
-pub fn queues_ending() {
-    ENDS.set(true);
-    QUEUES_ENDING.store(true, Ordering::Release);
-}
-
 /// Does something without the interpreter's lock.
 pub fn detach<T: Send>(py: Python<'_>, doing: impl FnOnce() -> T + Send) -> T {
-    until(py, &ENDING, doing)
-}
-
-/// The same in a thread that `multiprocessing` may wait for at the end.
-pub fn detach_queue<T: Send>(py: Python<'_>, doing: impl FnOnce() -> T + Send) -> T {
-    until(py, &QUEUES_ENDING, doing)
-}
-
-fn until<T: Send>(py: Python<'_>, ending: &'static AtomicBool, doing: impl FnOnce() -> T + Send) -> T {
     py.detach(|| {
         let done = doing();
-        while ending.load(Ordering::Acquire) && !ENDS.get() {
+        while ENDING.load(Ordering::Acquire) && !ENDS.get() {
             std::thread::sleep(Duration::from_secs(3600));
         }
         done
