@@ -9,7 +9,6 @@
 
 use crate::errors::{raise, usage};
 use crate::export::bytes_of;
-use crate::interpreter::detach;
 use crate::ledger;
 use crate::loan::{Held, Inner, Mode};
 use crate::slot::{Slot, State};
@@ -93,7 +92,7 @@ fn patiently<T: Send>(
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()));
-        match detach(py, || attempt(left.min(SLICE))) {
+        match py.detach(|| attempt(left.min(SLICE))) {
             Err(Error::TimedOut(_) | Error::WouldBlock) => {
                 py.check_signals()?;
                 if until.is_some_and(|until| until <= Instant::now()) {
@@ -120,7 +119,7 @@ fn bind<T: Send + 'static>(
     let until = Instant::now().checked_add(timeout.saturating_mul(4));
     let told = Mutex::new(told);
     loop {
-        let news = detach(py, || told.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SLICE));
+        let news = py.detach(|| told.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SLICE));
         match news {
             Ok(made) => return made.map_err(raise),
             Err(mpsc::RecvTimeoutError::Disconnected) => return Err(usage("the end could not be made")),
@@ -147,7 +146,7 @@ pub fn sockets() -> PyResult<(RawFd, RawFd)> {
 #[pyfunction]
 pub fn pair(py: Python<'_>, config: &Config) -> PyResult<(Sender, Receiver)> {
     let config = config.config.clone();
-    let (sender, receiver) = detach(py, || Channel::pair(config)).map_err(raise)?;
+    let (sender, receiver) = py.detach(|| Channel::pair(config)).map_err(raise)?;
     let channel = ledger::channel();
     Ok((Sender::new(sender, channel), Receiver::new(receiver, channel)))
 }
@@ -204,7 +203,7 @@ impl Sender {
             bytes.push((*offset, bytes_of(piece)?));
         }
         let mut buffer = patiently(py, timeout, |slice| self.with(|end| end.buffer_timeout(len, slice)))?;
-        detach(py, || bytes.iter().try_for_each(|(offset, piece)| buffer.write_at(*offset, piece)))
+        py.detach(|| bytes.iter().try_for_each(|(offset, piece)| buffer.write_at(*offset, piece)))
             .map_err(raise)?;
         Ok(buffer)
     }
@@ -219,7 +218,7 @@ impl Sender {
         timeout: Option<f64>,
     ) -> PyResult<&'static str> {
         self.wait_room(py, timeout)?;
-        let sent = detach(py, || {
+        let sent = py.detach(|| {
             self.with(|end| match how {
                 "donate" => end.donate_tagged(buffer, tag).map(|()| "donate"),
                 "loan" => end.loan_tagged(buffer, tag).map(|lent| verb(&lent)),
@@ -324,13 +323,13 @@ impl Sender {
             return Err(usage("the memory was given away by send(how=\"donate\"), and reads as zeros since"));
         }
         self.wait_room(py, timeout)?;
-        let frozen = detach(py, || self.with(|end| Ok(end.level() == Level::Mmu))).map_err(raise)?;
+        let frozen = py.detach(|| self.with(|end| Ok(end.level() == Level::Mmu))).map_err(raise)?;
         let state = core::mem::replace(&mut *slot.lock(), State::Busy);
         let buffer = match state {
             State::Filling(buffer) => buffer,
             // Unchanged since, and home: the same again.
             State::Lent(lent) if how != "donate" && how != "share" && again(&lent) => {
-                let sent = detach(py, || self.with(|end| end.loan_again_tagged(lent, tag)));
+                let sent = py.detach(|| self.with(|end| end.loan_again_tagged(lent, tag)));
                 return self.lent(slot, sent);
             }
             other => {
@@ -338,7 +337,7 @@ impl Sender {
                 return self.copied(py, slot, how, tag, timeout);
             }
         };
-        let sent = detach(py, || match &*self.lock() {
+        let sent = py.detach(|| match &*self.lock() {
             None => Err((pageferry::Usage::Verb("the end is closed").into(), buffer)),
             Some(end) => match how {
                 "donate" => end
@@ -430,7 +429,7 @@ impl Sender {
         let bytes = slot.bytes();
         let mut buffer =
             patiently(py, timeout, |slice| self.with(|end| end.buffer_timeout(bytes.len(), slice)))?;
-        detach(py, || buffer.write_at(0, bytes)).map_err(raise)?;
+        py.detach(|| buffer.write_at(0, bytes)).map_err(raise)?;
         self.send_buffer(py, buffer, how, tag, timeout)
     }
 }
@@ -488,7 +487,7 @@ impl Receiver {
         whence: Option<String>,
     ) -> PyResult<Held> {
         let message = patiently(py, timeout, |slice| self.next(slice))?;
-        match detach(py, || Inner::new(message, mode, self.channel, whence)) {
+        match py.detach(|| Inner::new(message, mode, self.channel, whence)) {
             Ok(inner) => Ok(Held::new(inner)),
             Err(failed) => {
                 let (error, message) = *failed;

@@ -3,22 +3,21 @@
 //! # What it holds
 //! [`ends`]: the two ends of a channel, whose calls wait without the interpreter's lock and look for signals meanwhile.
 //! [`slot`]: memory that is filled and sent. [`loan`]: memory that was received. Both give their bytes by the buffer
-//! protocol ([`export`]) and to other libraries by DLPack ([`dlpack`]); [`ledger`] lists what is out; [`interpreter`] is how
-//! a call leaves the interpreter's lock; [`memory`] is what the drop-in for `multiprocessing` sends. Arrays, nested
-//! objects and the drop-in for `multiprocessing` are Python, on top of this.
+//! protocol ([`export`]) and to other libraries by DLPack ([`dlpack`]); [`ledger`] lists what is out;
+//! [`memory`] is what the drop-in for `multiprocessing` sends. Arrays, nested objects and the drop-in itself are Python,
+//! on top of this.
 //!
 //! # Locks
 //! An end's lock is held for a tenth of a second at most, and never while the interpreter's is waited for. Loans and
 //! slots are dropped without either.
 //!
 //! # Interpreters
-//! One per process: a second one cannot import it. It runs with and without the global lock.
+//! It runs with and without the global lock. A second interpreter of a process is refused, or has ends of its own.
 
 mod dlpack;
 mod ends;
 mod errors;
 mod export;
-mod interpreter;
 mod ledger;
 mod loan;
 mod memory;
@@ -29,8 +28,6 @@ mod slot;
 mod _native {
     #[pymodule_export]
     use crate::ends::{Config, Receiver, Sender, pair, sockets};
-    #[pymodule_export]
-    use crate::interpreter::ending;
     #[pymodule_export]
     use crate::ledger::{forget, outstanding};
     #[pymodule_export]

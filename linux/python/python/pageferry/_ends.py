@@ -10,7 +10,6 @@ Each end has a lock, which is held for a whole message: threads that share an en
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
 import sys
@@ -104,7 +103,6 @@ def _forked_here() -> None:
         end._fds = threading.Lock()
 
 
-atexit.register(_native.ending)
 os.register_at_fork(after_in_parent=_forked, after_in_child=_forked_here)
 
 
