@@ -177,6 +177,9 @@ def test_a_message_is_given_back_at_once() -> None:
             kept = m.array
     assert kept.sum() == 0
     a.send(np.zeros(300_000), "loan")
+    with b.recv_message() as m:
+        m.release()
+    a.send(np.zeros(300_000), "loan")
     with pytest.raises(KeyError):
         with b.recv_message() as m:
             kept = m.array
@@ -352,6 +355,17 @@ def test_threads_bind_both_ends_after_a_fork() -> None:
         sends.start()
         assert b.recv(timeout=60) == 5
         sends.join()
+
+
+def test_more_types_and_shapes_than_are_kept_in_mind() -> None:
+    a, b = pair()
+    for count in [*range(20_000, 20_200), *range(20_000, 20_030), 20_100, 20_000]:
+        a.send(np.full(count, count))
+        a.send(np.full(count, count, "f4"))
+        for dtype in ("i8", "f4"):
+            came = b.recv()
+            assert came.dtype == dtype and came.shape == (count,) and (came == count).all()
+            del came
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -302,6 +302,9 @@ class Sender(_End):
     def __init__(self, config: dict[str, Any], socket: int, token: int) -> None:
         super().__init__(config, socket, token)
         self._serial = 0
+        # Types and shapes that the receiver was told, and the number of the last.
+        self._known: dict[bytes, int] = {}
+        self._told = 0
 
     def _over(self, socket: int, config: _native.Config) -> _native.Sender:
         return _native.Sender.over(socket, config)
@@ -328,7 +331,7 @@ class Sender(_End):
             messages = "1 message is" if out == 1 else f"{out} messages are"
             raise TimedOut(
                 f"no room came free within {timeout} s: {messages} with the receiver "
-                "(pageferry.outstanding() there says what holds them; an array is two messages)"
+                "(pageferry.outstanding() there says what holds them)"
             ) from None
 
     def _slot(self, nbytes: int, pieces: Sequence[tuple[int, Any]], timeout: float | None) -> _native.Slot:
@@ -453,27 +456,45 @@ class Sender(_End):
             lead = len(main).to_bytes(4, "little") + main
             self._copy(end, b"".join((lead, b"\0" * (start - len(lead)), raw)), _wire.ARRAY, 0, timeout)
             return "copy"
-        if how == "copy" or nbytes == 0:
-            done = self._copy(end, raw, _wire.PART, 0, timeout)
-        elif slot is not None:
-            done = self._send_slot(end, slot, how, timeout)
-        else:
-            done = self._send_pieces(end, [(0, raw)], nbytes, how, timeout)
-        self._copy(end, main, _wire.ARRAY, 1, timeout)
-        return done
+        if nbytes == 0:
+            self._copy(end, raw, _wire.PART, 0, timeout)
+            return self._copy(end, main, _wire.ARRAY, 1, timeout)
+        tag = self._tag(_wire.KNOWN, self._number(end, main, timeout))
+        if how == "copy":
+            return self._room(end, lambda: end.send_bytes(raw, tag, timeout), timeout)
+        if slot is not None:
+            return self._send_slot(end, slot, how, tag, timeout)
+        return self._send_pieces(end, [(0, raw)], nbytes, how, tag, timeout)
+
+    def _number(self, end: _native.Sender, head: bytes, timeout: float | None) -> int:
+        """The number of a type and shape, which the receiver is told when it is new."""
+        number = self._known.get(head)
+        if number is None:
+            if len(self._known) >= _wire.MAX_KNOWN:
+                self._known.clear()
+            number = (self._told + 1) & _wire.MAX_PARTS
+            self._copy(end, head, _wire.HEAD, number, timeout)
+            self._told = self._known[head] = number
+        return number
 
     def _copy(self, end: _native.Sender, data: Any, kind: int, parts: int, timeout: float | None) -> str:
         tag = self._tag(kind, parts)
         return self._room(end, lambda: end.send_bytes(data, tag, timeout), timeout)
 
-    def _send_slot(self, end: _native.Sender, slot: _native.Slot, how: str, timeout: float | None) -> str:
-        tag = self._tag(_wire.PART, 0)
+    def _send_slot(
+        self, end: _native.Sender, slot: _native.Slot, how: str, tag: int, timeout: float | None
+    ) -> str:
         return self._room(end, lambda: end.send_slot(slot, how, tag, timeout), timeout)
 
     def _send_pieces(
-        self, end: _native.Sender, pieces: list[tuple[int, Any]], nbytes: int, how: str, timeout: float | None
+        self,
+        end: _native.Sender,
+        pieces: list[tuple[int, Any]],
+        nbytes: int,
+        how: str,
+        tag: int,
+        timeout: float | None,
     ) -> str:
-        tag = self._tag(_wire.PART, 0)
         return self._room(end, lambda: end.send_pieces(pieces, nbytes, how, tag, timeout), timeout)
 
     def _send_object(self, end: _native.Sender, obj: Any, how: str, timeout: float | None) -> str:
@@ -484,11 +505,12 @@ class Sender(_End):
         sent: list[str] = []
         pieces: list[tuple[int, Any]] = []
         length = 0
+        tag = self._tag(_wire.PART, 0)
         # Memory of the channel goes as it is, and all else in one part.
         for raw, slot in pickler.buffers:
             if slot is not None and how != "copy":
                 where.append((len(sent), 0, raw.nbytes))
-                sent.append(self._send_slot(end, slot, how, timeout))
+                sent.append(self._send_slot(end, slot, how, tag, timeout))
             else:
                 where.append((-1, length, raw.nbytes))
                 pieces.append((length, raw))
@@ -497,7 +519,7 @@ class Sender(_End):
             if how == "share":
                 raise UsageError("only memory of the channel is shared: make the array by `empty` or `array`")
             where = [(len(sent) if part < 0 else part, offset, nbytes) for part, offset, nbytes in where]
-            sent.append(self._send_pieces(end, pieces, length, how, timeout))
+            sent.append(self._send_pieces(end, pieces, length, how, tag, timeout))
         main = _wire.pack_object(file.getvalue(), where)
         self._copy(end, main, _wire.OBJECT, len(sent), timeout)
         return sent[0] if sent else "copy"
@@ -510,9 +532,10 @@ def _at(line: Outstanding) -> str:
 class Message:
     """A message that is given back when it is released, at the end of a ``with`` at the latest."""
 
-    def __init__(self, main: _native.Held, parts: list[_native.Held]) -> None:
+    def __init__(self, main: _native.Held, parts: list[_native.Held], head: tuple[Any, ...] | None = None) -> None:
         self._main = main
         self._parts = parts
+        self._head = head
 
     @property
     def nbytes(self) -> int:
@@ -523,6 +546,8 @@ class Message:
     def value(self) -> Any:
         """The object, made anew at each call. Its arrays lie on the message's memory."""
         main, parts = self._main, self._parts
+        if self._head is not None:
+            return _wire.array_on(main.loan(), 0, self._head)
         tag = _wire.read_tag(main.tag)
         if tag is None:
             return _bytes(main.loan())
@@ -570,9 +595,12 @@ class Message:
     ) -> None:
         try:
             self.release()
-        except (BufferError, UsageError):
-            # It is released already, or the body's own error keeps its arrays.
-            if error is None and any(of.in_use() for of in self._parts):
+        except UsageError:
+            # It is released already.
+            return
+        except BufferError:
+            # The body's own error keeps its arrays.
+            if error is None:
                 raise
 
 
@@ -593,6 +621,8 @@ class Receiver(_End):
     def __init__(self, config: dict[str, Any], socket: int, token: int) -> None:
         super().__init__(config, socket, token)
         self._parts: list[tuple[int, _native.Held]] = []
+        # What the sender has told of types and shapes.
+        self._heads: dict[int, bytes] = {}
 
     def _over(self, socket: int, config: _native.Config) -> _native.Receiver:
         return _native.Receiver.over(socket, config)
@@ -612,6 +642,15 @@ class Receiver(_End):
                 if tag is not None and tag.kind == _wire.PART:
                     self._parts.append((tag.serial, held))
                     continue
+                if tag is not None and tag.kind == _wire.HEAD:
+                    # Numbers that the sender has forgotten are told anew before they are used.
+                    if len(self._heads) >= 2 * _wire.MAX_KNOWN:
+                        del self._heads[next(iter(self._heads))]
+                    self._heads[tag.parts] = held.tobytes()
+                    continue
+                if tag is not None and tag.kind == _wire.KNOWN:
+                    self._parts.clear()
+                    return Message(held, [], _wire.unpack_head(self._heads[tag.parts]))
                 # Parts of a message that was not sent to its end go back.
                 parts = [part for serial, part in self._parts if tag is not None and serial == tag.serial]
                 self._parts.clear()
@@ -671,7 +710,7 @@ def pair(
     :param slot_bytes: bytes of a slot, rounded up to 2 MB.
     :param level: what loans promise: see the book.
     :param budget: bytes that the peer can make this side hold, at most.
-    :param capacity: messages that are sent and not given back, at most: a power of two. An array is two.
+    :param capacity: messages that are sent and not given back, at most: a power of two.
     :param inline_bytes: bytes of a message that goes in the ring itself, at most.
     :param spin_us: microseconds that a side which waits looks before it sleeps.
     :param timeout: seconds that the first use of an end waits for the first use of the other.

@@ -5,7 +5,8 @@ message, which says what the parts are. The tag of each says which kind it is, w
 parts there are; a message without such a tag is of another program, and is bytes.
 
 The main message of an array is its type and shape; that of any other object is a pickle of protocol 5, whose buffers are
-the parts. Pickles run code when they are loaded, so both ends of a pair must be of programs that trust each other.
+the parts. Most arrays of a channel are of a few types and shapes: those are told once, each with a number, and an array of
+one that was told is a single message. Pickles run code when they are loaded, so both ends of a pair must be of programs that trust each other.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ else:
     from collections import namedtuple
 
 MAGIC = 0x70667079
-PART, ARRAY, OBJECT = 1, 2, 3
+PART, ARRAY, OBJECT, HEAD, KNOWN = 1, 2, 3, 4, 5
 MAX_PARTS = 0xFFFF
+# Types and shapes that a channel keeps in mind.
+MAX_KNOWN = 64
 # Shorter buffers stay in the pickle.
 MIN_BUFFER = 1024
 # Buffers of a part are apart so far: a line of the cache.
