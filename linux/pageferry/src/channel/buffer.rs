@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Buffer {
     pub(crate) shared: Arc<SendShared>,
-    /// Taken out only by sending and by `drop`.
+    /// Taken out by sending and by `drop`. A buffer that could not be sent, and whose memory could not be had back, has none.
     pub(crate) store: Option<Store>,
     pub(crate) len: usize,
     /// It was written since it was last sent.
@@ -89,9 +89,10 @@ impl Buffer {
     fn put(&mut self, offset: usize, from: &[u8], stores: Stores) {
         self.filled = true;
         let view = &self.shared.view;
-        match self.store.as_mut().expect("only sending and drop take it out") {
-            Store::Slots(run) => view.copy_in(run, offset, from, stores),
-            Store::Draft(draft) => draft.copy_in(offset, from, stores),
+        match &mut self.store {
+            Some(Store::Slots(run)) => view.copy_in(run, offset, from, stores),
+            Some(Store::Draft(draft)) => draft.copy_in(offset, from, stores),
+            None => (),
         }
     }
 
@@ -106,7 +107,7 @@ impl Buffer {
     /// Copies `from` to `offset`, by the stores that the channel has learnt. The buffer's length stays.
     pub fn write_at(&mut self, offset: usize, from: &[u8]) -> Result<(), Error> {
         self.shared.check_ours()?;
-        self.fits((offset as u64).saturating_add(from.len() as u64), self.len)?;
+        self.fits((offset as u64).saturating_add(from.len() as u64), self.len.min(self.capacity()))?;
         self.put_learning(offset, from, |shared| &shared.stores);
         Ok(())
     }
@@ -120,9 +121,10 @@ impl Buffer {
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         self.filled = true;
         let len = self.len;
-        match self.store.as_mut().expect("only sending and drop take it out") {
-            Store::Slots(run) => self.shared.view.uninit_mut(run, len),
-            Store::Draft(draft) => draft.uninit_mut(len),
+        match &mut self.store {
+            Some(Store::Slots(run)) => self.shared.view.uninit_mut(run, len),
+            Some(Store::Draft(draft)) => draft.uninit_mut(len),
+            None => &mut [],
         }
     }
 

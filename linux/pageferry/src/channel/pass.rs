@@ -79,18 +79,7 @@ impl Sender<Same> {
         let published = prepare(shared, &mut runs, mode, level).and_then(|()| {
             use zerocopy::IntoBytes as _;
             let count = extents.len() as u16;
-            let descriptor = Descriptor {
-                sequence: 0,
-                verb,
-                level,
-                extents: count,
-                first_slot: 0,
-                slots: 0,
-                offset: 0,
-                len,
-                tag: 0,
-                object: 0,
-            };
+            let descriptor = Descriptor { extents: count, len, ..Descriptor::new(verb, level, 0, 0) };
             let donated = verb == Verb::Donate;
             let outgoing = Outgoing { donated, bytes: &[extents.as_bytes()], ..Outgoing::new(descriptor) };
             shared.publish(outgoing, None)?.ok_or(Error::WouldBlock)

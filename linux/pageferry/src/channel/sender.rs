@@ -66,22 +66,6 @@ impl<T: Trust> Sender<T> {
         if room { Ok(()) } else { Err(Error::TimedOut(timeout)) }
     }
 
-    fn descriptor(&self, verb: Verb, level: Level, store: &Store, len: usize, tag: u64) -> Descriptor {
-        let (first_slot, slots) = match store {
-            Store::Slots(run) => (run.first(), run.slots()),
-            Store::Draft(_) => (0, 0),
-        };
-        let len = len as u64;
-        Descriptor { sequence: 0, verb, level, extents: 0, first_slot, slots, offset: 0, len, tag, object: 0 }
-    }
-
-    /// Of memory that only the type system keeps.
-    fn in_slots(&self, verb: Verb, run: &Run, len: usize, tag: u64) -> Descriptor {
-        let (first_slot, slots) = (run.first(), run.slots());
-        let (level, len) = (Level::Typed, len as u64);
-        Descriptor { sequence: 0, verb, level, extents: 0, first_slot, slots, offset: 0, len, tag, object: 0 }
-    }
-
     pub(crate) fn shared(&self) -> &Arc<SendShared> {
         &self.shared
     }
@@ -141,13 +125,12 @@ impl<T: Trust> Sender<T> {
             return Err((error, buffer));
         }
         let level = self.shared.settled.level;
-        let store = buffer.store.take().expect("only sending and drop take it out");
-        let descriptor = match level {
-            Level::Copy => self.descriptor(Verb::Copy, Level::Copy, &store, buffer.len, tag),
-            level => self.descriptor(Verb::Loan, level, &store, buffer.len, tag),
-        };
-        match store {
-            Store::Slots(run) => {
+        let verb = if level == Level::Copy { Verb::Copy } else { Verb::Loan };
+        let descriptor = Descriptor::new(verb, level, buffer.len, tag);
+        match buffer.store.take() {
+            None => Err((Usage::Empty.into(), buffer)),
+            Some(Store::Slots(run)) => {
+                let descriptor = descriptor.in_slots(run.place());
                 let freeze = level.freezes();
                 let late = planted!(FreezeAfterPublish);
                 if freeze
@@ -164,7 +147,7 @@ impl<T: Trust> Sender<T> {
                 }
                 Ok(lent)
             }
-            Store::Draft(draft) => {
+            Some(Store::Draft(draft)) => {
                 let store = match draft.seal(self.shared.host, self.shared.config.copy_on_write) {
                     Ok(snapshot) => LentStore::Sealed(Arc::new(snapshot)),
                     Err(error) => return Err((error, buffer)),
@@ -184,7 +167,7 @@ impl<T: Trust> Sender<T> {
     }
 
     /// Publishes what is in the buffer's slots, which are frozen, hidden or zeros by now. Where that fails they are a
-    /// buffer again, and have the bytes that they had.
+    /// buffer again, and have the bytes that they had; where the kernel refuses that, too, they are nobody's from then on.
     #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
     fn lend_from(
         &self,
@@ -195,9 +178,11 @@ impl<T: Trust> Sender<T> {
         until: Option<Instant>,
     ) -> Result<Lent, (Error, Buffer)> {
         self.lend(buffer.len, LentStore::Slots(run), descriptor, donated, until).map_err(|(error, store)| {
-            if let LentStore::Slots(mut run) = store {
-                // Where this is refused, too, nothing more can be sent: publishing fails for good.
-                let _ = self.shared.open(&mut run);
+            // Slots that are not open are no buffer: what is stored there would never be sent. Nor are they free, for
+            // others may have their address.
+            if let LentStore::Slots(mut run) = store
+                && self.shared.open(&mut run).is_ok()
+            {
                 buffer.store = Some(Store::Slots(run));
             }
             (error, buffer)
@@ -255,20 +240,9 @@ impl<T: Trust> Sender<T> {
             return Err((error, lent));
         }
         let Some(store) = lent.store.take() else { return Err((Usage::Empty.into(), lent)) };
-        let mut descriptor = Descriptor {
-            sequence: 0,
-            verb: Verb::Loan,
-            level: self.shared.settled.level,
-            extents: 0,
-            first_slot: 0,
-            slots: 0,
-            offset: 0,
-            len: lent.len as u64,
-            tag,
-            object: 0,
-        };
+        let mut descriptor = Descriptor::new(Verb::Loan, self.shared.settled.level, lent.len, tag);
         if let LentStore::Slots(run) = &store {
-            (descriptor.first_slot, descriptor.slots) = (run.first(), run.slots());
+            descriptor = descriptor.in_slots(run.place());
         }
         self.lend(lent.len, store, descriptor, false, None).map_err(|(error, store)| {
             lent.store = Some(store);
@@ -344,18 +318,8 @@ impl<T: Trust> Sender<T> {
         if self.shared.settled.level != Level::Sealed {
             return Err(Usage::Verb("this channel does not take sealed memory").into());
         }
-        let descriptor = Descriptor {
-            sequence: 0,
-            verb: Verb::Loan,
-            level: Level::Sealed,
-            extents: 0,
-            first_slot: 0,
-            slots: 0,
-            offset: offset as u64,
-            len: len as u64,
-            tag,
-            object: 0,
-        };
+        let whole = Descriptor::new(Verb::Loan, Level::Sealed, len, tag);
+        let descriptor = Descriptor { offset: offset as u64, ..whole };
         let object = Some((snapshot.fd(), snapshot.len() as u64));
         let outgoing = Outgoing { object, ..Outgoing::new(descriptor) };
         let sequence = self.shared.publish(outgoing, until)?.ok_or(Error::WouldBlock)?;
@@ -397,18 +361,7 @@ impl<T: Trust> Sender<T> {
         self.shared.check_ours()?;
         let shape = self.shared.config.shapes(self.shared.host)?.0;
         if bytes.len() <= shape.inline_bytes as usize {
-            let descriptor = Descriptor {
-                sequence: 0,
-                verb: Verb::Inline,
-                level: Level::Copy,
-                extents: 0,
-                first_slot: 0,
-                slots: 0,
-                offset: 0,
-                len: bytes.len() as u64,
-                tag,
-                object: 0,
-            };
+            let descriptor = Descriptor::new(Verb::Inline, Level::Copy, bytes.len(), tag);
             let outgoing = Outgoing { bytes: &[bytes], ..Outgoing::new(descriptor) };
             self.shared.publish(outgoing, until)?.ok_or(Error::WouldBlock)?;
             return Ok(());
@@ -444,7 +397,7 @@ impl<T: Trust> Sender<T> {
         match buffer.store.take() {
             Some(Store::Slots(run)) => {
                 let descriptor =
-                    Descriptor { level: Level::Copy, ..self.in_slots(Verb::Copy, &run, buffer.len, tag) };
+                    Descriptor::new(Verb::Copy, Level::Copy, buffer.len, tag).in_slots(run.place());
                 self.lend_from(buffer, run, descriptor, false, until)
             }
             // A sealed channel's buffers are not in the pool.
@@ -599,7 +552,7 @@ impl Sender<Same> {
             self.slots_for(buffer, Verb::Donate, refusal, "sealed memory is not donated")?;
         let view = &self.shared.view;
         let hidden = if zero { self.shared.zero(&mut run) } else { view.hide(&mut run) };
-        let descriptor = self.in_slots(Verb::Donate, &run, buffer.len, tag);
+        let descriptor = Descriptor::new(Verb::Donate, Level::Typed, buffer.len, tag).in_slots(run.place());
         if let Err(error) = hidden {
             buffer.store = Some(Store::Slots(run));
             return Err((error, buffer));
@@ -643,7 +596,7 @@ impl Sender<Same> {
         let refusal = "this channel has no shared memory: both sides must trust each other";
         let (buffer, run) =
             self.slots_for(buffer, Verb::Share, refusal, "sealed memory is not shared: it is lent")?;
-        let descriptor = self.in_slots(Verb::Share, &run, buffer.len, tag);
+        let descriptor = Descriptor::new(Verb::Share, Level::Typed, buffer.len, tag).in_slots(run.place());
         Ok(Sharing { lent: self.lend_from(buffer, run, descriptor, false, None)? })
     }
 }

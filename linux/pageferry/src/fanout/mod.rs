@@ -386,21 +386,10 @@ impl Drop for Fanout {
 fn publish(shared: &SendShared, shot: &Shot, level: Level) -> Result<bool, Error> {
     let settled = shared.settled.level;
     let (verb, level) = if settled == Level::Copy { (Verb::Copy, Level::Copy) } else { (Verb::Loan, level) };
-    let mut descriptor = Descriptor {
-        sequence: 0,
-        verb,
-        level,
-        extents: 0,
-        first_slot: 0,
-        slots: 0,
-        offset: 0,
-        len: shot.len as u64,
-        tag: shot.tag,
-        object: 0,
-    };
+    let descriptor = Descriptor::new(verb, level, shot.len, shot.tag);
     let outgoing = match &shot.memory {
         Memory::Slots(fanned) => {
-            (descriptor.first_slot, descriptor.slots) = fanned.slots();
+            let descriptor = descriptor.in_slots(fanned.slots());
             Outgoing { kept: Some(Arc::<Fanned>::clone(fanned)), ..Outgoing::new(descriptor) }
         }
         Memory::Sealed(snapshot) => {

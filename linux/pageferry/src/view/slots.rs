@@ -18,6 +18,11 @@ impl Run {
     pub(crate) fn slots(&self) -> u32 {
         self.slots
     }
+
+    /// The first of them, and how many they are.
+    pub(crate) fn place(&self) -> (u32, u32) {
+        (self.first, self.slots)
+    }
 }
 
 /// Which of the free slots is taken next.

@@ -60,6 +60,28 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// A message of `len` bytes, in no slots, and of no number yet.
+    pub(crate) fn new(verb: Verb, level: Level, len: usize, tag: u64) -> Descriptor {
+        let len = len as u64;
+        Descriptor {
+            sequence: 0,
+            verb,
+            level,
+            extents: 0,
+            first_slot: 0,
+            slots: 0,
+            offset: 0,
+            len,
+            tag,
+            object: 0,
+        }
+    }
+
+    /// The same, at the start of these slots.
+    pub(crate) fn in_slots(self, (first_slot, slots): (u32, u32)) -> Descriptor {
+        Descriptor { first_slot, slots, ..self }
+    }
+
     /// As words of the ring.
     pub fn words(&self) -> [u64; DESCRIPTOR_WORDS] {
         [

@@ -333,6 +333,60 @@ pub fn sweep(input: &str) {
     assert!(failed > runs / 4, "calls that fail go unseen");
 }
 
+/// A process in which a verb fails, and what would make its memory a buffer again fails, too: a buffer without bytes comes
+/// back, every use of which says so.
+pub fn returned() {
+    let calls = ["memfd_create", "mmap", "mremap", "mprotect", "ftruncate"];
+    let mut lost = Vec::new();
+    for (level, call) in [Level::Mmu, Level::Sealed].iter().flat_map(|&level| calls.map(|call| (level, call)))
+    {
+        for zero in [false, true] {
+            let config = config(level).copy_on_write(true);
+            let Ok((tx, rx)) = Channel::pair(config) else { continue };
+            let last = tx.loan(tx.buffer(1).unwrap()).unwrap();
+            let mut buffer = tx.buffer(100_000).unwrap();
+            buffer.fill(7);
+            drop(rx);
+            // It comes home, for the receiver is gone: from then on that is known.
+            last.wait().map(drop).unwrap();
+            // Freezing or sealing needs calls of its own, so one after the other is let through.
+            for after in 0..4 {
+                verify::fail(call, libc::ENOMEM, after);
+                let sent = if zero && level == Level::Mmu {
+                    tx.donate_zero_or_return(buffer, 0).map(drop)
+                } else {
+                    tx.loan_or_return(buffer, 0).map(drop)
+                };
+                verify::restore();
+                (_, buffer) = sent.unwrap_err();
+                if buffer.is_empty() {
+                    break;
+                }
+                assert!(buffer.iter().all(|&byte| byte == 7), "{call}, after {after}");
+                buffer.fill(7);
+            }
+            if buffer.capacity() == 0 {
+                lost.push((level, call));
+                assert!(buffer.write_from(b"x").is_err() && buffer.write_at(0, b"x").is_err());
+                assert!(buffer.set_len(1).is_err() && buffer.as_uninit_mut().is_empty());
+                buffer.write_at(0, b"").unwrap();
+                buffer.fill(1);
+                (_, buffer) = tx.loan_or_return(buffer, 0).unwrap_err();
+                (_, buffer) = tx.copy_buffer_or_return(buffer, 0).unwrap_err();
+                (_, buffer) = tx.auto_or_return(buffer, pageferry::Arrived::Touched, 0).unwrap_err();
+                (_, buffer) = tx.share_or_return(buffer, 0).unwrap_err();
+                (_, buffer) = tx.donate_or_return(buffer, 0).unwrap_err();
+            }
+            drop(buffer);
+        }
+    }
+    // Without duplicates of mappings a slot is opened by one call, which the test lets through before it fails.
+    let levels = if leaves_zeros() { &[Level::Mmu, Level::Sealed][..] } else { &[] };
+    for &level in levels {
+        assert!(lost.iter().any(|&(of, _)| of == level), "{level}: it always came back: {lost:?}");
+    }
+}
+
 /// A process whose wake-ups fail.
 pub fn wakes() {
     let (tx, rx) = Channel::pair(config(Level::Copy)).unwrap();
@@ -416,4 +470,9 @@ fn calls_that_fail_at_level_typed() {
 #[test]
 fn calls_that_fail_at_level_sealed() {
     sweep_level(Level::Sealed);
+}
+
+#[test]
+fn a_buffer_that_cannot_come_back_says_so() {
+    again::run("returned", "", HANGS).through();
 }

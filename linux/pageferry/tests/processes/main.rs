@@ -43,6 +43,7 @@ fn play(role: &str, input: &str) {
         "programs" => oracle::programs(input),
         "faults" => faults::sweep(input),
         "wakes" => faults::wakes(),
+        "returned" => faults::returned(),
         "host" => hosts::host(input),
         "limits" => hosts::limits(input),
         "late" => hosts::late(input),
