@@ -19,7 +19,7 @@
 //! raises. What was sent or received until then stays so.
 //!
 //! When the interpreter ends, `multiprocessing` waits for its threads, so they must come back from here until then: other
-//! threads than those stay where they are, which is what the bindings see to, and `interpreter` for channels.
+//! threads than those stay where they are, which is what the bindings see to.
 //!
 //! # Locks
 //! A message has one, which is never held while something is waited for. The arena is the process's; a child makes
